@@ -1,0 +1,234 @@
+"""What both kinds of baseline file share: where they lie, a strict JSON reader, a crash-safe writer.
+
+Everything a reader or writer refuses is a BaselineError with the file, the field and the remedy.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import glob
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from helpers.errors import BaselineError
+
+UNIT = "images/s"
+BASELINES = Path(__file__).resolve().parents[1] / "baselines"
+PUBLISHED = BASELINES / "published"
+RECORDED = BASELINES / "recorded"
+
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+
+
+class FigureStatus(enum.Enum):
+    """GATE rows can fail a case; REFERENCE and DISPUTED rows are shown and never set a status."""
+
+    GATE = "gate"
+    REFERENCE = "reference"
+    DISPUTED = "disputed"
+
+
+def read_document(path: Path, *, schema: Path, version: int, remedy: str) -> dict[str, Any] | None:
+    """The JSON object in ``path``, valid under the JSON Schema file ``schema``; None where there is no such file.
+
+    ``version`` is the ``schema_version`` this suite reads, ``remedy`` what its reader can do about a damaged file.
+    Raises BaselineError on a link, a merge conflict, anything that is not strict JSON (repeated keys,
+    NaN, Infinity), another version, and the first violation of the schema by path.
+    """
+    text = _read_text(path, remedy)
+    if text is None:
+        return None
+    data = _parse(path, text, remedy)
+    _check_version(path, data, version)
+    _validate(path, data, schema, remedy)
+    return data
+
+
+def refuse_link(path: Path) -> None:
+    """BaselineError when ``path`` is a symbolic link, dangling or not."""
+    if path.is_symlink():
+        raise BaselineError(
+            str(path),
+            field="file",
+            got="a symbolic link",
+            expected="a file or folder of its own",
+            remedy="Replace the link by what it points to: a baseline is never read or written through a link",
+        )
+
+
+def write_document(path: Path, data: Mapping[str, Any], *, schema: Path) -> None:
+    """Replaces ``path`` by ``data`` as sorted JSON; the caller holds the lock of ``path``.
+
+    At every moment the old or the new file is whole: temporary file in the same folder, fsync,
+    rename, fsync of the folder. Raises BaselineError on data that ``read_document`` would refuse
+    and when the disk refuses; the old file is then as it was and the temporary file is gone.
+    """
+    _validate(path, data, schema, "Nothing was written; measure again")
+    try:
+        text = json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+        content = text.encode("utf-8")
+    except ValueError as error:
+        raise BaselineError(
+            str(path),
+            field="content",
+            got=str(error),
+            expected="finite numbers and UTF-8 text",
+            remedy="Nothing was written; measure again",
+        ) from error
+    try:
+        # The lock is held, so a temporary file here was left by a process that died while writing.
+        for left_over in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            left_over.unlink(missing_ok=True)
+        _replace(path, content)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> BaselineError:
+    """The error for a disk that refused; says whether space or permission is missing."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return BaselineError(
+        str(path),
+        field="file",
+        got=str(error),
+        expected="a folder that can be written to",
+        remedy=("Free some disk space" if full else "Check the folder's permissions")
+        + " and run --update-baselines again; an older file, if any, is unchanged",
+    )
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot sync a folder; the rename itself is done.
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _read_text(path: Path, remedy: str) -> str | None:
+    refuse_link(path)
+    try:
+        # Without O_NONBLOCK, opening a named pipe would wait for a writer for ever.
+        descriptor = os.open(path, os.O_RDONLY | _NO_FOLLOW | _NO_WAIT)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise BaselineError(str(path), field="file", got="not a regular file", expected="a file", remedy=remedy)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise BaselineError(str(path), field="file", got=str(error), expected="UTF-8 text", remedy=remedy) from error
+    except OSError as error:
+        raise BaselineError(
+            str(path), field="file", got=str(error), expected="a file that can be read", remedy=remedy
+        ) from error
+
+
+def _parse(path: Path, text: str, remedy: str) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise BaselineError(
+                str(path), field=twice, got="the same key twice", expected="each key and each case once", remedy=remedy
+            )
+        return table
+
+    def refuse_constant(name: str) -> None:
+        raise BaselineError(str(path), field="number", got=name, expected="finite numbers", remedy=remedy)
+
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith(("<<<<<<<", ">>>>>>>")):
+            raise BaselineError(
+                str(path),
+                field=f"line {number}",
+                got=line.rstrip()[:60],
+                expected="no merge conflict",
+                remedy="Resolve the conflict, keeping for each case the entry of one side whole",
+            )
+    try:
+        data = json.loads(text, object_pairs_hook=unique, parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
+        got = str(error) if text.strip() else "an empty file"
+        raise BaselineError(str(path), field="file", got=got, expected="JSON, whole", remedy=remedy) from error
+    if not isinstance(data, dict):
+        raise BaselineError(
+            str(path), field="file", got=type(data).__name__, expected="a JSON object at the top", remedy=remedy
+        )
+    return data
+
+
+def _check_version(path: Path, data: Mapping[str, Any], version: int) -> None:
+    got = data.get("schema_version", "nothing")
+    if type(got) is int and got == version:
+        return
+    newer = type(got) is int and got > version
+    raise BaselineError(
+        str(path),
+        field="schema_version",
+        got=got,
+        expected=f"{version}, the version this suite reads",
+        remedy="A newer suite wrote it: update the suite" if newer else "Restore the file from version control",
+    )
+
+
+def _validate(path: Path, data: Mapping[str, Any], schema: Path, remedy: str) -> None:
+    # Schemas are files of this repository, not input: plain json.loads is enough.
+    validator = jsonschema.Draft202012Validator(json.loads(schema.read_text(encoding="utf-8")))
+    violations = validator.iter_errors(data)
+    first = min(violations, key=lambda v: [str(part) for part in v.absolute_path], default=None)
+    if first is None:
+        return
+    field = _field(first.absolute_path)
+    known = first.schema if isinstance(first.schema, Mapping) else {}
+    got: object = "null" if first.instance is None else first.instance
+    expected = str(known.get("description") or f"{first.validator} {first.validator_value!r}"[:200])
+    if first.validator == "additionalProperties":
+        properties = known.get("properties", {})
+        name = min(set(first.instance) - set(properties))
+        field, got, expected = _field([*first.absolute_path, name]), "an unknown key", "one of " + ", ".join(properties)
+    elif first.validator == "required":
+        name = next(name for name in known["required"] if name not in first.instance)
+        field, got, expected = _field([*first.absolute_path, name]), "nothing", "a value: every key is required"
+    elif first.validator == "const":
+        expected = f"{first.validator_value!r}"
+    elif first.validator == "enum":
+        expected = "one of " + ", ".join(str(value) for value in first.validator_value)
+    raise BaselineError(str(path), field=field, got=got, expected=expected, remedy=remedy)
+
+
+def _field(parts: Any) -> str:
+    """``figures[3].rule``; the path of a value inside the document."""
+    text = ""
+    for part in parts:
+        text += f"[{part}]" if isinstance(part, int) else (f".{part}" if text else str(part))
+    return text or "the whole file"

@@ -1,0 +1,77 @@
+"""The suite's errors: each names the object, the field, what was got, what was expected and the remedy.
+
+Trainers import this module in the frameworks' own interpreters: standard library, Python 3.8 syntax.
+"""
+
+from __future__ import annotations
+
+
+class SuiteError(Exception):
+    """Anything the suite refuses, in words its reader can act on.
+
+    ``about`` is the object (a file, a case, an option), ``remedy`` what to do next.
+    """
+
+    def __init__(
+        self,
+        about: str,
+        *,
+        field: str | None = None,
+        got: object | None = None,
+        expected: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.about = about
+        self.field = field
+        self.got = got
+        self.expected = expected
+        self.remedy = remedy
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        text = self.about
+        if self.field is not None:
+            text += f": field {self.field!r}"
+        if self.got is not None:
+            text += f": got {_quoted(self.got)}"
+        if self.expected is not None:
+            text += f", expected {self.expected}" if self.got is not None else f": expected {self.expected}"
+        if self.remedy is not None:
+            text += f". {self.remedy}"
+        return text
+
+
+class BaselineError(SuiteError):
+    """A baseline file is damaged, from a future version, or holds what no measurement can give."""
+
+
+class LaunchError(SuiteError):
+    """A job could not be started."""
+
+
+class StepLogError(SuiteError):
+    """A step log cannot be trusted: ``about`` is ``file:line``."""
+
+
+class DeviceError(SuiteError):
+    """The machine lacks what the case needs, or it is held by someone else."""
+
+
+class ConfigError(SuiteError):
+    """perf.yaml, a case id, a job file or an option holds what the suite does not know."""
+
+
+class DatasetError(SuiteError):
+    """The data folder is not the ImageNet layout the trainers read."""
+
+
+class ResultError(SuiteError):
+    """A stored result cannot be read or written."""
+
+
+def _quoted(value: object) -> str:
+    """A value on one printable line, so that no input can forge terminal output."""
+    text = value if isinstance(value, str) else repr(value)
+    if isinstance(value, str):
+        text = repr(text)
+    return text if len(text) <= 200 else text[:197] + "..."

@@ -1,0 +1,128 @@
+"""A job: everything one run of a trainer needs, as a file that goes to the trainer's own process.
+
+``python -m helpers.trainers.<framework>_trainer SPEC.json`` reads it in every rank. One job is one
+replicate: one set of fresh processes, one step log a rank beside the spec.
+
+Trainers import this module in the frameworks' own interpreters: standard library, Python 3.8 syntax.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from helpers.case import Case
+from helpers.errors import ConfigError
+
+# 1: first format.
+JOB_SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One run of one case.
+
+    - ``job_id`` is repeated in every step log, so that a log of another job is refused.
+    - ``settings`` is the training configuration (optimizer, layout, flags: ``helpers/recipe.py``),
+      ``overrides`` the keys of it that the user changed.
+    - ``warmup_steps`` and ``window_steps`` are steps of every rank; ``record_every_steps`` is the
+      publisher's print interval, at which the loss is fetched.
+    - ``device`` is ``cpu`` or ``gpu``; ``cores`` lists for each rank of this node the CPU cores it is
+      pinned to (empty: not pinned); ``cards`` lists the GPU indices or UUIDs of this node.
+    - ``data_root`` is the ImageNet-layout folder, None for synthetic data.
+    - ``environment`` holds variables set for the trainer before its framework is imported.
+    - ``run_folder`` receives ``spec.json``, ``rank<k>.jsonl`` and ``rank<k>.heartbeat``.
+    """
+
+    job_id: str
+    case: Case
+    replicate: int
+    run_folder: str
+    device: str
+    warmup_steps: int
+    window_steps: int
+    record_every_steps: int = 10
+    seed: int = 1234
+    data_root: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cores: tuple[tuple[int, ...], ...] = ()
+    cards: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, least in (("warmup_steps", 0), ("window_steps", 1), ("record_every_steps", 1), ("replicate", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError("job", field=name, got=value, expected=f"a whole number of at least {least}")
+        if self.device not in ("cpu", "gpu"):
+            raise ConfigError("job", field="device", got=self.device, expected="'cpu' or 'gpu'")
+
+    @property
+    def steps(self) -> int:
+        """Steps of each rank in all, warm-up and window."""
+        return self.warmup_steps + self.window_steps
+
+    @property
+    def spec_path(self) -> Path:
+        return Path(self.run_folder) / "spec.json"
+
+    def step_log_path(self, rank: int) -> Path:
+        return Path(self.run_folder) / f"rank{rank}.jsonl"
+
+    def heartbeat_path(self, rank: int) -> Path:
+        return Path(self.run_folder) / f"rank{rank}.heartbeat"
+
+    def to_json(self) -> str:
+        record: dict[str, Any] = {"schema": JOB_SCHEMA_VERSION, "case": self.case.id}
+        for item in fields(self):
+            if item.name != "case":
+                record[item.name] = getattr(self, item.name)
+        return json.dumps(record, indent=1, sort_keys=True, allow_nan=False, default=_plain) + "\n"
+
+    @staticmethod
+    def from_json(text: str, about: str = "job") -> JobSpec:
+        """The job of a file's text; ConfigError on another schema, an unknown or a missing key."""
+        try:
+            record = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(about, got=str(error), expected="a job as JSON") from error
+        if not isinstance(record, dict):
+            raise ConfigError(about, got=type(record).__name__, expected="a JSON object")
+        schema = record.pop("schema", None)
+        if schema != JOB_SCHEMA_VERSION:
+            raise ConfigError(
+                about,
+                field="schema",
+                got=schema,
+                expected=str(JOB_SCHEMA_VERSION),
+                remedy="Suite and trainer must be of one checkout",
+            )
+        known = {item.name for item in fields(JobSpec)}
+        unknown = sorted(set(record) - known)
+        if unknown:
+            raise ConfigError(about, field=unknown[0], got=record[unknown[0]], expected="a known key of a job")
+        missing = sorted(
+            {"job_id", "case", "replicate", "run_folder", "device", "warmup_steps", "window_steps"} - set(record)
+        )
+        if missing:
+            raise ConfigError(about, field=missing[0], expected="a value")
+        record["case"] = Case.parse(record["case"])
+        record["cores"] = tuple(tuple(cores) for cores in record.get("cores", ()))
+        record["cards"] = tuple(record.get("cards", ()))
+        return JobSpec(**record)
+
+
+def finite(value: object) -> bool:
+    """Whether ``value`` is a real number that can be measured: an int or float, not NaN, not infinite."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise ConfigError("job", got=type(value).__name__, expected="plain JSON values")

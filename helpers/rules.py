@@ -1,0 +1,202 @@
+"""Measuring rules: how a run's step logs become images/s, ours and the publishers'.
+
+Every rule is a pure function of the step logs of all ranks of one run, followed by a rule over runs
+(``shared METHODS``: "What 'throughput' means in each source"). Ours, ``wall-clock``, is samples of
+all ranks over the wall time of the slowest rank in the measured window.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from helpers.errors import SuiteError
+from helpers.steplog import Step, StepLog
+
+WALL_CLOCK = "wall-clock"
+
+_PADDLECLAS_PRINT_INTERVAL = 10
+_PADDLECLAS_SKIPPED_RECORDS = 10
+# PaddleClas restarts its running mean at step 5 of an epoch, so a record at step s covers s - 4 steps.
+_PADDLECLAS_FIRST_TIMED_STEP = 5
+_SKIPPED_STEPS = 20
+_COUNTED_STEPS = 100
+
+
+class RuleError(SuiteError):
+    """The rule cannot be computed from these logs; never replaced by another rule's figure."""
+
+
+RunRule = Callable[[Sequence[StepLog]], float]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A run's throughput by ``run``; the case's is the median of ``runs`` runs (1: of whatever was run)."""
+
+    name: str
+    source: str
+    run: RunRule
+    runs: int = 1
+
+    def over_runs(self, images_per_s: Sequence[float]) -> float:
+        """The case's figure; RuleError when the publisher's rule asks for more runs than there are."""
+        if len(images_per_s) < self.runs:
+            raise RuleError(
+                f"rule {self.name}",
+                got=f"{len(images_per_s)} runs",
+                expected=f"the median of {self.runs}",
+                remedy="Let the protocol in perf.yaml run as many",
+            )
+        return statistics.median(images_per_s)
+
+
+def rule_named(name: str) -> Rule:
+    """The rule; RuleError names the ones that can be computed from a step log."""
+    if name not in RULES:
+        raise RuleError(
+            f"rule {name!r}",
+            expected="one that a step log carries: " + ", ".join(sorted(RULES)),
+            remedy="The publisher's rule reads its own script's printed averages",
+        )
+    return RULES[name]
+
+
+def figures(logs: Sequence[StepLog]) -> dict[str, float | str]:
+    """Every rule's images/s for one run; where a rule does not apply, the reason in words."""
+    out: dict[str, float | str] = {}
+    for rule in RULES.values():
+        try:
+            out[rule.name] = rule.run(logs)
+        except RuleError as error:
+            out[rule.name] = str(error)
+    return out
+
+
+def step_seconds(logs: Sequence[StepLog]) -> tuple[float, ...]:
+    """Seconds of each window step: the maximum over ranks, since the slowest holds all others."""
+    windows = _windows(logs)
+    return tuple(max(step.step_seconds for step in steps) for steps in zip(*windows, strict=True))
+
+
+def samples_per_step(logs: Sequence[StepLog]) -> tuple[int, ...]:
+    """Images of all ranks in each window step."""
+    return tuple(sum(step.samples for step in steps) for steps in zip(*_windows(logs), strict=True))
+
+
+def window_seconds(logs: Sequence[StepLog]) -> float:
+    """Wall time of the slowest rank over the window. Hosts' monotonic clocks are never mixed."""
+    return max(window[-1].end - window[0].start for window in _windows(logs))
+
+
+def reader_share(logs: Sequence[StepLog]) -> float:
+    """Share of the window that the rank which waited most for data spent waiting."""
+    return max(
+        sum(step.reader_seconds for step in window) / (window[-1].end - window[0].start) for window in _windows(logs)
+    )
+
+
+def wall_clock(logs: Sequence[StepLog]) -> float:
+    """Samples of all ranks / wall time of the slowest rank over the measured window, images/s."""
+    return sum(samples_per_step(logs)) / window_seconds(logs)
+
+
+def paddleclas_records(logs: Sequence[StepLog]) -> list[float]:
+    """The ``ips`` PaddleClas would print every 10 steps, times cards: batch / running mean of batch seconds.
+
+    Rank 0 prints. The running mean restarts at step 5 of each epoch (METHODS.md).
+    """
+    records: list[float] = []
+    timed: list[float] = []
+    before: Step | None = None
+    for step in logs[0].steps:
+        if step.step in (1, _PADDLECLAS_FIRST_TIMED_STEP):
+            timed = []
+        # From the end of the step before: PaddleClas reads the clock once per turn of its loop.
+        timed.append(step.end - (step.start if before is None else before.end))
+        before = step
+        if step.step % _PADDLECLAS_PRINT_INTERVAL == 0:
+            records.append(step.samples / statistics.fmean(timed) * len(logs))
+    return records
+
+
+def _paddleclas_mean(logs: Sequence[StepLog]) -> float:
+    records = paddleclas_records(logs)[_PADDLECLAS_SKIPPED_RECORDS:]
+    if not records:
+        raise _too_short("paddleclas-mean", logs, _PADDLECLAS_PRINT_INTERVAL * (_PADDLECLAS_SKIPPED_RECORDS + 1))
+    return statistics.fmean(records)
+
+
+def _paddleclas_trimmed(logs: Sequence[StepLog]) -> float:
+    records = sorted(paddleclas_records(logs)[_PADDLECLAS_SKIPPED_RECORDS:])
+    dropped = max(int(0.05 * len(records)), 5)
+    # 21 records are what 310 steps leave; fewer would make the mean one of a handful of the middle.
+    if len(records) < 21:
+        raise _too_short("paddleclas-trimmed", logs, 310)
+    return statistics.fmean(records[dropped:-dropped])
+
+
+def _after_twenty(logs: Sequence[StepLog], rule: str) -> list[tuple[Step, ...]]:
+    """Steps 21 to 120 of every rank, whatever the log calls warm-up: the publishers count from the first step."""
+    last = _SKIPPED_STEPS + _COUNTED_STEPS
+    if min(len(log.steps) for log in logs) < last:
+        raise _too_short(rule, logs, last)
+    return list(zip(*(log.steps[_SKIPPED_STEPS:last] for log in logs), strict=True))
+
+
+def _fleetx(logs: Sequence[StepLog]) -> float:
+    steps = _after_twenty(logs, "fleetx-20-100-median7")
+    seconds = max(last.end - first.start for first, last in zip(steps[0], steps[-1], strict=True))
+    return sum(step.samples for rank_steps in steps for step in rank_steps) / seconds
+
+
+def _dlperf_log(logs: Sequence[StepLog]) -> float:
+    steps = _after_twenty(logs, "dlperf-log")
+    return statistics.fmean(
+        sum(step.samples for step in rank_steps) / rank_steps[0].step_seconds for rank_steps in steps
+    )
+
+
+def _dlperf_time(logs: Sequence[StepLog]) -> float:
+    steps = _after_twenty(logs, "dlperf-time")
+    global_batch = sum(step.samples for step in steps[0])
+    return global_batch * (_COUNTED_STEPS - 1) / (steps[-1][0].end - steps[0][0].end)
+
+
+def _windows(logs: Sequence[StepLog]) -> list[tuple[Step, ...]]:
+    windows = [log.window for log in logs]
+    lengths = sorted({len(window) for window in windows})
+    if not lengths or lengths[0] == 0 or len(lengths) > 1:
+        raise RuleError(
+            "step logs of " + ", ".join(log.path for log in logs),
+            field="window",
+            got=f"{lengths} steps",
+            expected="the same number of window steps, at least 1, in every rank",
+        )
+    return windows
+
+
+def _too_short(rule: str, logs: Sequence[StepLog], needed: int) -> RuleError:
+    return RuleError(
+        f"rule {rule}",
+        got=f"{min(len(log.steps) for log in logs)} steps",
+        expected=f"{needed} or more",
+        remedy="Lengthen the window of the protocol in perf.yaml",
+    )
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        rule.name: rule
+        for rule in (
+            Rule(WALL_CLOCK, "house plan: samples of all ranks / wall time of the slowest", wall_clock),
+            Rule("paddleclas-trimmed", "Perf ResNet50V1.5 page: average after warm-up", _paddleclas_trimmed),
+            Rule("paddleclas-mean", "Perf ResNet50V1.5 page: average after warm-up", _paddleclas_mean),
+            Rule("fleetx-20-100-median7", "FleetX VGG16: skip 20, next 100, median of 7 runs", _fleetx, runs=7),
+            Rule("dlperf-log", "DLPerf: mean of logged rates, iterations 20-119, median of 5", _dlperf_log, runs=5),
+            Rule("dlperf-time", "DLPerf: global batch x 99 / (t[100] - t[1]), median of 5", _dlperf_time, runs=5),
+        )
+    }
+)

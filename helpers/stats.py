@@ -1,0 +1,56 @@
+"""Samples of runs and their summary. A run (fresh processes) is one replicate; steps inside it are not."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+
+from helpers.errors import SuiteError
+
+# Two-sided 95% quantiles of Student's t for 1 to 30 degrees of freedom; the normal's beyond.
+_STUDENT_T_95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+_NORMAL_95 = 1.960
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What n runs of one case say, all in images/s.
+
+    ``low`` and ``high`` bound the mean with 95% confidence (Student's t over runs), None for one run.
+    ``spread`` is the largest distance of a run from the median, as a fraction of the median.
+    """
+
+    centre: float
+    low: float | None
+    high: float | None
+    spread: float | None
+    n: int
+    warnings: tuple[str, ...] = ()
+
+
+def summarise(images_per_s: tuple[float, ...]) -> Summary:
+    """Median, spread and 95% interval of runs' throughputs; SuiteError unless all are finite and positive."""
+    if not images_per_s:
+        raise SuiteError("throughput of a case", got="no runs", expected="at least one")
+    for value in images_per_s:
+        if not math.isfinite(value) or value <= 0:
+            raise SuiteError("throughput of a run", got=value, expected="images/s, finite and above 0")
+    centre = statistics.median(images_per_s)
+    n = len(images_per_s)
+    if n == 1:
+        return Summary(centre, None, None, None, 1, ("one run: no spread between runs is known",))
+    mean = statistics.fmean(images_per_s)
+    half = student_t_95(n - 1) * statistics.stdev(images_per_s) / math.sqrt(n)
+    spread = max(abs(value - centre) for value in images_per_s) / centre
+    warnings = (f"{n} runs: the interval is wide, 3 or more narrow it",) if n < 3 else ()
+    return Summary(centre, mean - half, mean + half, spread, n, warnings)
+
+
+def student_t_95(degrees_of_freedom: int) -> float:
+    """Two-sided 95% quantile of Student's t distribution."""
+    return _STUDENT_T_95[degrees_of_freedom - 1] if degrees_of_freedom <= len(_STUDENT_T_95) else _NORMAL_95

@@ -1,0 +1,271 @@
+"""Judging: evidence in, a verdict or a request for runs out. Pure: no clock, no disk, no process.
+
+Two references, two questions (house plan). *Published*: does this machine deliver what the table
+says, by the table's own rule, within a plain band? *Recorded*: is this build slower here than the
+recorded one? A case's status is the worst of both answers.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from helpers.stats import Summary, summarise
+
+
+class Status(enum.Enum):
+    """Worst first, as in the house plan's table; NOT_RUN stands outside the order."""
+
+    INFRA_ERROR = "INFRA_ERROR"
+    INVALID = "INVALID"
+    REGRESSION = "REGRESSION"
+    BELOW_PUBLISHED = "BELOW_PUBLISHED"
+    INCOMPARABLE = "INCOMPARABLE"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    NO_BASELINE = "NO_BASELINE"
+    IMPROVEMENT = "IMPROVEMENT"
+    PASS = "PASS"
+    NOT_RUN = "not run"
+
+    @property
+    def badness(self) -> int:
+        """0 is the worst."""
+        return list(Status).index(self)
+
+
+class Question(enum.Enum):
+    PUBLISHED = "published"
+    RECORDED = "recorded"
+
+
+class Build(enum.Enum):
+    CANDIDATE = "candidate"
+    REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class RunEvidence:
+    """One run as judge() sees it.
+
+    ``figures`` maps each rule to images/s, or to the reason why it does not apply. ``failure`` is
+    why there is no throughput (crash, hang, lost log), ``invalid`` why it must not be used
+    (contended, throttled), ``refusal`` why this device or build does not run the case.
+    """
+
+    figures: Mapping[str, float | str] = field(default_factory=dict)
+    build: Build = Build.CANDIDATE
+    failure: str | None = None
+    invalid: str | None = None
+    refusal: str | None = None
+
+
+@dataclass(frozen=True)
+class PublishedReference:
+    """A published figure that this device can be held against; ``gates`` only for rows marked so."""
+
+    images_per_s: float
+    rule: str
+    runs: int
+    label: str
+    gates: bool
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class RecordedReference:
+    """What this machine recorded; ``differences`` names in what tonight's segment differs from it."""
+
+    images_per_s: float
+    rule: str
+    label: str
+    tolerance: float
+    gates: bool = True
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything a verdict rests on. ``planned_runs`` is the protocol's number of replicates."""
+
+    case_id: str
+    rule: str
+    planned_runs: int
+    runs: tuple[RunEvidence, ...] = ()
+    published: tuple[PublishedReference, ...] = ()
+    recorded: RecordedReference | None = None
+    overrides: tuple[str, ...] = ()
+    record_command: str = "pytest perf_tests --update-baselines"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why: a short code for programs, a sentence with the numbers for people."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class SubVerdict:
+    """The answer to one question. ``measured`` and ``reference`` in images/s by ``rule``; ``sets_status``
+    is False for rows that are only shown (reference, disputed)."""
+
+    question: Question
+    status: Status
+    reason: Reason
+    rule: str = ""
+    measured: float | None = None
+    reference: float | None = None
+    tolerance: float | None = None
+    label: str = ""
+    sets_status: bool = True
+
+    @property
+    def ratio(self) -> float | None:
+        if self.measured is None or self.reference is None:
+            return None
+        return self.measured / self.reference
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A case's status with its reason and both answers; ``measured`` is None when nothing was."""
+
+    status: Status
+    reason: Reason
+    measured: Summary | None = None
+    published: tuple[SubVerdict, ...] = ()
+    recorded: SubVerdict | None = None
+
+
+@dataclass(frozen=True)
+class NeedRuns:
+    """The answer is open: run ``count`` more replicates of ``build``, builds in ``order``."""
+
+    build: Build
+    order: tuple[Build, ...]
+    count: int
+    why: str
+
+
+def judge(evidence: Evidence) -> Verdict | NeedRuns:
+    """A verdict, or the runs still needed for one."""
+    for run in evidence.runs:
+        if run.refusal is not None:
+            return Verdict(Status.NOT_RUN, Reason("refused", run.refusal))
+        if run.failure is not None:
+            return _unusable(evidence, Status.INFRA_ERROR, Reason("run-failed", run.failure))
+    for run in evidence.runs:
+        if run.invalid is not None:
+            return _unusable(evidence, Status.INVALID, Reason("run-invalid", run.invalid))
+    missing = evidence.planned_runs - len(evidence.runs)
+    if missing > 0:
+        why = f"run {len(evidence.runs) + 1} of the {evidence.planned_runs} its protocol plans"
+        return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,) * missing, missing, why)
+    published = tuple(_against_published(evidence, reference) for reference in evidence.published)
+    recorded = _against_recorded(evidence)
+    deciding = [answer for answer in (*published, recorded) if answer.sets_status]
+    worst = min(deciding, key=lambda answer: answer.status.badness)
+    return Verdict(worst.status, _told_together(worst, deciding), _measured(evidence), published, recorded)
+
+
+def worst_status(statuses: list[Status]) -> Status:
+    """The worst by the house plan's order; NOT_RUN when there is none."""
+    return min(statuses, key=lambda status: status.badness, default=Status.NOT_RUN)
+
+
+def _unusable(evidence: Evidence, status: Status, reason: Reason) -> Verdict:
+    return Verdict(status, reason, _measured(evidence))
+
+
+def _measured(evidence: Evidence) -> Summary | None:
+    values = tuple(figure for run in evidence.runs if isinstance(figure := run.figures.get(evidence.rule), float))
+    return summarise(values) if values else None
+
+
+def _against_published(evidence: Evidence, reference: PublishedReference) -> SubVerdict:
+    def answer(status: Status, code: str, message: str, measured: float | None = None) -> SubVerdict:
+        return SubVerdict(
+            Question.PUBLISHED,
+            status,
+            Reason(code, message),
+            reference.rule,
+            measured,
+            reference.images_per_s,
+            reference.tolerance,
+            reference.label,
+            reference.gates,
+        )
+
+    measured = _by_rule(evidence, reference.rule, reference.runs)
+    if isinstance(measured, str):
+        return answer(Status.INCONCLUSIVE, "rule-not-computable", f"published: {measured}")
+    ratio = measured / reference.images_per_s
+    numbers = (
+        f"{measured:.4g} images/s is {ratio - 1:+.1%} against the published {reference.images_per_s:g} "
+        f"({reference.label}; by {reference.rule}; band -{reference.tolerance:.1%})"
+    )
+    if evidence.overrides:
+        changed = ", ".join(evidence.overrides)
+        return answer(Status.INCOMPARABLE, "overridden", f"settings changed ({changed}): {numbers}", measured)
+    if ratio < 1 - reference.tolerance:
+        return answer(Status.BELOW_PUBLISHED, "below-published", numbers, measured)
+    return answer(Status.PASS, "within-published", numbers, measured)
+
+
+def _against_recorded(evidence: Evidence) -> SubVerdict:
+    recorded = evidence.recorded
+    if recorded is None:
+        message = f"nothing recorded for this case on this machine; record it: {evidence.record_command}"
+        return SubVerdict(Question.RECORDED, Status.NO_BASELINE, Reason("no-baseline", message))
+
+    def answer(status: Status, code: str, message: str, measured: float | None = None) -> SubVerdict:
+        return SubVerdict(
+            Question.RECORDED,
+            status,
+            Reason(code, message),
+            recorded.rule,
+            measured,
+            recorded.images_per_s,
+            recorded.tolerance,
+            recorded.label,
+            recorded.gates,
+        )
+
+    measured = _by_rule(evidence, recorded.rule, 1)
+    if isinstance(measured, str):
+        return answer(Status.INCONCLUSIVE, "rule-not-computable", f"recorded: {measured}")
+    change = measured / recorded.images_per_s - 1
+    numbers = (
+        f"{measured:.4g} images/s is {change:+.1%} against the recorded {recorded.images_per_s:.4g} "
+        f"({recorded.label}; by {recorded.rule}; n={len(evidence.runs)}; band ±{recorded.tolerance:.1%})"
+    )
+    differences = recorded.differences + tuple(f"override {key}" for key in evidence.overrides)
+    if differences:
+        message = f"recorded in another segment ({'; '.join(differences)}): {numbers}"
+        return answer(Status.INCOMPARABLE, "other-segment", message, measured)
+    if change < -recorded.tolerance:
+        return answer(Status.REGRESSION, "slower-than-recorded", numbers, measured)
+    if change > recorded.tolerance:
+        return answer(Status.IMPROVEMENT, "faster-than-recorded", numbers, measured)
+    return answer(Status.PASS, "within-recorded", numbers, measured)
+
+
+def _by_rule(evidence: Evidence, rule: str, runs: int) -> float | str:
+    """The case's median by a rule, or why there is none."""
+    values: list[float] = []
+    for run in evidence.runs:
+        figure = run.figures.get(rule, f"rule {rule} was not computed")
+        if isinstance(figure, str):
+            return figure
+        values.append(figure)
+    if len(values) < runs:
+        return f"rule {rule} is the median of {runs} runs, {len(values)} were made"
+    return summarise(tuple(values)).centre
+
+
+def _told_together(worst: SubVerdict, deciding: list[SubVerdict]) -> Reason:
+    """The worst answer first; the other question's answer is told with it, not hidden behind it."""
+    others = [answer.reason.message for answer in deciding if answer is not worst]
+    return Reason(worst.reason.code, "; ".join([worst.reason.message, *others]))
