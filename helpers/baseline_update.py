@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -254,7 +255,7 @@ def _refuse_place(path: Path) -> None:
     """Published figures are never rewritten by a run, under whatever name their folder is reached."""
     for folder in (path.parent, path.parent.resolve()):
         parts = folder.parts
-        if folder.name == "published" or ("baselines", "published") in zip(parts, parts[1:], strict=False):
+        if folder.name == "published" or ("baselines", "published") in itertools.pairwise(parts):
             raise BaselineError(
                 str(path),
                 field="folder",

@@ -189,7 +189,7 @@ def _features(words: list[str], case_id: str) -> dict[str, bool]:
                 got=word,
                 expected="one of " + ", ".join(FEATURES) + ", each once and in this order",
             )
-    return {word: True for word in words}
+    return dict.fromkeys(words, True)
 
 
 def _number(text: str, case_id: str) -> int:

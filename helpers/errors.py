@@ -71,7 +71,9 @@ class ResultError(SuiteError):
 
 def _quoted(value: object) -> str:
     """A value on one printable line, so that no input can forge terminal output."""
-    text = value if isinstance(value, str) else repr(value)
-    if isinstance(value, str):
-        text = repr(text)
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):
+        # A value nested too deeply, or an int of more digits than Python prints.
+        text = f"an unprintable {type(value).__name__}"
     return text if len(text) <= 200 else text[:197] + "..."

@@ -82,14 +82,17 @@ class JobSpec:
         for item in fields(self):
             if item.name != "case":
                 record[item.name] = getattr(self, item.name)
-        return json.dumps(record, indent=1, sort_keys=True, allow_nan=False, default=_plain) + "\n"
+        try:
+            return json.dumps(record, indent=1, sort_keys=True, allow_nan=False, default=_plain) + "\n"
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"job {self.job_id}", got=str(error), expected="plain JSON values") from error
 
     @staticmethod
     def from_json(text: str, about: str = "job") -> JobSpec:
         """The job of a file's text; ConfigError on another schema, an unknown or a missing key."""
         try:
-            record = json.loads(text)
-        except ValueError as error:
+            record = json.loads(text, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
             raise ConfigError(about, got=str(error), expected="a job as JSON") from error
         if not isinstance(record, dict):
             raise ConfigError(about, got=type(record).__name__, expected="a JSON object")
@@ -111,6 +114,8 @@ class JobSpec:
         )
         if missing:
             raise ConfigError(about, field=missing[0], expected="a value")
+        for name, value in record.items():
+            _check_json(about, name, value)
         record["case"] = Case.parse(record["case"])
         record["cores"] = tuple(tuple(cores) for cores in record.get("cores", ()))
         record["cards"] = tuple(record.get("cards", ()))
@@ -119,7 +124,45 @@ class JobSpec:
 
 def finite(value: object) -> bool:
     """Whether ``value`` is a real number that can be measured: an int or float, not NaN, not infinite."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        # An int beyond the largest float: no clock and no count gives one.
+        return False
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _check_json(about: str, name: str, value: Any) -> None:
+    """Types of a job file's values; the numbers' ranges are JobSpec's own."""
+    if name in ("job_id", "case", "run_folder", "device"):
+        right, expected = isinstance(value, str), "text"
+    elif name == "data_root":
+        right, expected = value is None or isinstance(value, str), "text or null"
+    elif name in ("settings", "overrides"):
+        right, expected = isinstance(value, dict), "a JSON object"
+    elif name == "environment":
+        right = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+        expected = "a JSON object of texts"
+    elif name == "cards":
+        right, expected = isinstance(value, list) and all(isinstance(each, str) for each in value), "a list of texts"
+    elif name == "cores":
+        right = isinstance(value, list) and all(
+            isinstance(each, list) and all(_is_count(core) for core in each) for each in value
+        )
+        expected = "a list of lists of core numbers"
+    else:
+        right, expected = _is_count(value), "a whole number, not negative"
+    if not right:
+        raise ConfigError(about, field=name, got=value, expected=expected)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _plain(value: object) -> object:

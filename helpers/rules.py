@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from helpers.errors import SuiteError
+from helpers.job import finite
 from helpers.steplog import Step, StepLog
 
 WALL_CLOCK = "wall-clock"
@@ -65,13 +66,20 @@ def rule_named(name: str) -> Rule:
 
 
 def figures(logs: Sequence[StepLog]) -> dict[str, float | str]:
-    """Every rule's images/s for one run; where a rule does not apply, the reason in words."""
+    """Every rule's images/s for one run; where a rule does not apply, the reason in words.
+
+    ``logs`` are those of all ranks in rank order; RuleError where one is missing, foreign or out of place.
+    """
+    _check_whole_run(logs)
     out: dict[str, float | str] = {}
     for rule in RULES.values():
         try:
-            out[rule.name] = rule.run(logs)
+            images_per_s = rule.run(logs)
         except RuleError as error:
             out[rule.name] = str(error)
+            continue
+        usable = finite(images_per_s) and images_per_s > 0
+        out[rule.name] = images_per_s if usable else f"rule {rule.name}: got {images_per_s}, expected a finite rate"
     return out
 
 
@@ -112,7 +120,7 @@ def paddleclas_records(logs: Sequence[StepLog]) -> list[float]:
     timed: list[float] = []
     before: Step | None = None
     for step in logs[0].steps:
-        if step.step in (1, _PADDLECLAS_FIRST_TIMED_STEP):
+        if step.step == _PADDLECLAS_FIRST_TIMED_STEP:
             timed = []
         # From the end of the step before: PaddleClas reads the clock once per turn of its loop.
         timed.append(step.end - (step.start if before is None else before.end))
@@ -163,6 +171,17 @@ def _dlperf_time(logs: Sequence[StepLog]) -> float:
     steps = _after_twenty(logs, "dlperf-time")
     global_batch = sum(step.samples for step in steps[0])
     return global_batch * (_COUNTED_STEPS - 1) / (steps[-1][0].end - steps[0][0].end)
+
+
+def _check_whole_run(logs: Sequence[StepLog]) -> None:
+    """A lost rank would pass for a slower run, and the publishers' rules read rank 0."""
+    about = "step logs of " + (", ".join(log.path for log in logs) or "a run")
+    ranks = [log.header.rank for log in logs]
+    sizes = sorted({log.header.world_size for log in logs})
+    if not logs or sizes != [len(logs)] or ranks != list(range(len(logs))):
+        raise RuleError(about, field="rank", got=f"ranks {ranks} of {sizes}", expected="one log a rank, in rank order")
+    if len({log.header.job_id for log in logs}) > 1:
+        raise RuleError(about, field="job_id", got=[log.header.job_id for log in logs], expected="one job")
 
 
 def _windows(logs: Sequence[StepLog]) -> list[tuple[Step, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass
+from decimal import Decimal
 
 from helpers.errors import SuiteError
 
@@ -52,5 +53,14 @@ def summarise(images_per_s: tuple[float, ...]) -> Summary:
 
 
 def student_t_95(degrees_of_freedom: int) -> float:
-    """Two-sided 95% quantile of Student's t distribution."""
+    """Two-sided 95% quantile of Student's t distribution; SuiteError below 1 degree of freedom."""
+    if degrees_of_freedom < 1:
+        raise SuiteError("Student's t", field="degrees_of_freedom", got=degrees_of_freedom, expected="1 or more")
     return _STUDENT_T_95[degrees_of_freedom - 1] if degrees_of_freedom <= len(_STUDENT_T_95) else _NORMAL_95
+
+
+def number(images_per_s: float) -> str:
+    """Four significant digits, never an exponent: 1.234, 393.6, 39972."""
+    if images_per_s >= 1000:
+        return f"{images_per_s:.0f}"
+    return f"{Decimal(f'{images_per_s:.4g}'):f}"

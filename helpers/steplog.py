@@ -20,6 +20,10 @@ from helpers.job import finite
 # 1: first format.
 STEP_LOG_SCHEMA_VERSION = 1
 
+# Above any uptime, memory size or batch, and small enough that no sum over a log overflows.
+_MOST_SECONDS = 1e12
+_MOST_COUNT = 2**53
+
 WARMUP = "warm-up"
 WINDOW = "window"
 
@@ -30,7 +34,11 @@ FAILED = "failed"
 
 @dataclass(frozen=True)
 class Header:
-    """Who recorded, where, with what. ``facts`` holds flags, the TF32 state, threads: what a result depends on."""
+    """Who recorded, where, with what.
+
+    ``device`` is the job's ``cpu`` or ``gpu``. ``facts`` holds what a result depends on: the device's
+    name, flags, the TF32 state, threads.
+    """
 
     job_id: str
     case_id: str
@@ -96,7 +104,7 @@ class StepLogWriter:
     """Writes one rank's log; each line is handed to the kernel whole, so a kill loses at most the last one."""
 
     def __init__(self, path: Path, header: Header) -> None:
-        self._file: IO[str] = open(str(path), "x", encoding="utf-8")  # noqa: SIM115 - closed by footer()
+        self._file: IO[str] = path.open("x", encoding="utf-8")
         self._line("header", dict(asdict(header), schema=STEP_LOG_SCHEMA_VERSION, facts=dict(header.facts)))
 
     def step(self, step: Step) -> None:
@@ -127,10 +135,10 @@ def read_step_log(path: Path, job_id: str | None = None, rank: int | None = None
     """
     reader = _Reader(path, job_id, rank)
     try:
-        with open(str(path), encoding="utf-8") as lines:
+        with path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 reader.read(number, line)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise StepLogError(f"step log {path}", got=str(error), expected="a readable file") from error
     return reader.finish()
 
@@ -148,11 +156,15 @@ class _Reader:
         self._steps: list[Step] = []
         self._footer: Footer | None = None
 
-    def read(self, number: int, line: str) -> None:
+    def read(self, number: int, line: bytes) -> None:
         self._number = number
-        if not line.endswith("\n"):
+        if not line.endswith(b"\n"):
             raise self._error(got=line[-40:], expected="a line with its end; the file was cut while being written")
-        record = self._parse(line)
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self._error(got=line[:40], expected=f"UTF-8 ({error.reason} at byte {error.start})") from error
+        record = self._parse(text)
         kind = record.pop("kind", None)
         if self._footer is not None:
             raise self._error(field="kind", got=kind, expected="nothing after the footer")
@@ -175,7 +187,7 @@ class _Reader:
 
     def _parse(self, line: str) -> dict[str, Any]:
         try:
-            record = json.loads(line, parse_constant=self._constant)
+            record = json.loads(line, parse_constant=self._constant, object_pairs_hook=self._object)
         except (ValueError, RecursionError) as error:
             raise self._error(got=line.strip()[:80], expected=f"a JSON object ({error})") from error
         if not isinstance(record, dict):
@@ -185,6 +197,12 @@ class _Reader:
     def _constant(self, name: str) -> None:
         raise self._error(got=name, expected="a finite number", remedy="A diverged or broken run is not a measurement")
 
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        record = dict(pairs)
+        if len(record) != len(pairs):
+            raise self._error(got=[name for name, _ in pairs], expected="each key once")
+        return record
+
     def _take_header(self, record: dict[str, Any]) -> Header:
         schema = record.pop("schema", None)
         if schema != STEP_LOG_SCHEMA_VERSION:
@@ -192,8 +210,14 @@ class _Reader:
         header = self._build(Header, record)
         for name in ("replicate", "rank", "world_size", "pid"):
             self._count(name, getattr(header, name))
+        for name in ("job_id", "case_id", "host", "framework", "framework_version", "framework_commit", "device"):
+            self._text(name, getattr(header, name))
         if not isinstance(header.facts, dict):
             raise self._error(field="facts", got=type(header.facts).__name__, expected="a JSON object")
+        for name, value in header.facts.items():
+            self._text(f"facts.{name}", value)
+        if header.rank >= header.world_size:
+            raise self._error(field="rank", got=header.rank, expected=f"below the world size {header.world_size}")
         if self._job_id is not None and header.job_id != self._job_id:
             raise self._error(field="job_id", got=header.job_id, expected=repr(self._job_id))
         if self._rank is not None and header.rank != self._rank:
@@ -205,8 +229,9 @@ class _Reader:
         for name in ("epoch", "step", "samples"):
             self._count(name, getattr(step, name))
         for name in ("start", "end", "reader_seconds"):
-            if not finite(getattr(step, name)) or getattr(step, name) < 0:
-                raise self._error(field=name, got=getattr(step, name), expected="seconds, finite and not negative")
+            value = getattr(step, name)
+            if not finite(value) or not 0 <= value <= _MOST_SECONDS:
+                raise self._error(field=name, got=value, expected="seconds, finite and not negative")
         if step.loss is not None and not finite(step.loss):
             raise self._error(field="loss", got=step.loss, expected="a finite number or null")
         if step.samples == 0:
@@ -239,6 +264,7 @@ class _Reader:
         footer = self._build(Footer, record)
         if footer.status not in (COMPLETE, REFUSED, FAILED):
             raise self._error(field="status", got=footer.status, expected=f"{COMPLETE}, {REFUSED} or {FAILED}")
+        self._text("reason", footer.reason)
         for name in ("peak_host_bytes", "peak_device_bytes"):
             self._count(name, getattr(footer, name))
         return footer
@@ -256,8 +282,12 @@ class _Reader:
             ) from error
 
     def _count(self, name: str, value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self._error(field=name, got=value, expected="a whole number, not negative")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_COUNT:
+            raise self._error(field=name, got=value, expected=f"a whole number from 0 to {_MOST_COUNT}")
+
+    def _text(self, name: str, value: object) -> None:
+        if not isinstance(value, str):
+            raise self._error(field=name, got=value, expected="text")
 
     def _error(self, **words: Any) -> StepLogError:
         return StepLogError(f"step log {self._path}:{self._number}", **words)
@@ -267,7 +297,7 @@ class Heartbeat:
     """A rank's life signs for its supervisor: phase and step, one JSON line each, never read for numbers."""
 
     def __init__(self, path: Path) -> None:
-        self._file: IO[str] = open(str(path), "a", encoding="utf-8")  # noqa: SIM115 - lives as long as the process
+        self._file: IO[str] = path.open("a", encoding="utf-8")
 
     def beat(self, phase: str, step: int = 0, monotonic_seconds: float = 0.0) -> None:
         """``phase`` is free text such as ``import framework``; ``step`` counts from 1 over warm-up and window."""

@@ -11,7 +11,12 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from helpers.stats import Summary, summarise
+from helpers.errors import SuiteError
+from helpers.job import finite
+from helpers.stats import Summary, number, summarise
+
+# A figure exactly at the edge of a band is inside it, whatever the last bits of the division say.
+_ROUNDING = 1e-9
 
 
 class Status(enum.Enum):
@@ -71,6 +76,9 @@ class PublishedReference:
     gates: bool
     tolerance: float
 
+    def __post_init__(self) -> None:
+        _check_reference(self)
+
 
 @dataclass(frozen=True)
 class RecordedReference:
@@ -82,6 +90,9 @@ class RecordedReference:
     tolerance: float
     gates: bool = True
     differences: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_reference(self)
 
 
 @dataclass(frozen=True)
@@ -159,13 +170,19 @@ def judge(evidence: Evidence) -> Verdict | NeedRuns:
     for run in evidence.runs:
         if run.invalid is not None:
             return _unusable(evidence, Status.INVALID, Reason("run-invalid", run.invalid))
-    missing = evidence.planned_runs - len(evidence.runs)
+    candidates = _candidates(evidence)
+    for run in candidates:
+        if isinstance(problem := _figure(run, evidence.rule), str):
+            return _unusable(evidence, Status.INFRA_ERROR, Reason("no-figure", problem))
+    missing = max(evidence.planned_runs, 1) - len(candidates)
     if missing > 0:
-        why = f"run {len(evidence.runs) + 1} of the {evidence.planned_runs} its protocol plans"
+        why = f"run {len(candidates) + 1} of the {evidence.planned_runs} its protocol plans"
         return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,) * missing, missing, why)
     published = tuple(_against_published(evidence, reference) for reference in evidence.published)
     recorded = _against_recorded(evidence)
     deciding = [answer for answer in (*published, recorded) if answer.sets_status]
+    if not recorded.sets_status:
+        deciding.append(_no_baseline(f"the recorded figure is only shown ({recorded.reason.message})", evidence))
     worst = min(deciding, key=lambda answer: answer.status.badness)
     return Verdict(worst.status, _told_together(worst, deciding), _measured(evidence), published, recorded)
 
@@ -179,9 +196,41 @@ def _unusable(evidence: Evidence, status: Status, reason: Reason) -> Verdict:
     return Verdict(status, reason, _measured(evidence))
 
 
+def _candidates(evidence: Evidence) -> tuple[RunEvidence, ...]:
+    return tuple(run for run in evidence.runs if run.build is Build.CANDIDATE)
+
+
 def _measured(evidence: Evidence) -> Summary | None:
-    values = tuple(figure for run in evidence.runs if isinstance(figure := run.figures.get(evidence.rule), float))
+    """Summary of the candidate's usable runs by the case's own rule, None when there is none."""
+    usable = [run for run in _candidates(evidence) if run.failure is run.invalid is run.refusal is None]
+    figures = [_figure(run, evidence.rule) for run in usable]
+    values = tuple(figure for figure in figures if not isinstance(figure, str))
     return summarise(values) if values else None
+
+
+def _figure(run: RunEvidence, rule: str) -> float | str:
+    """The run's images/s by ``rule``, or why there is none; what is no positive number is none."""
+    figure = run.figures.get(rule, f"rule {rule} was not computed")
+    if isinstance(figure, str):
+        return figure
+    if not finite(figure) or figure <= 0:
+        return f"rule {rule} gave {figure!r}, which is no throughput"
+    return figure
+
+
+def _check_reference(reference: PublishedReference | RecordedReference) -> None:
+    """NaN compares false with everything, so a reference that holds one would pass every case."""
+    if not finite(reference.images_per_s) or reference.images_per_s <= 0:
+        raise SuiteError(
+            f"reference {reference.label}",
+            field="images_per_s",
+            got=reference.images_per_s,
+            expected="images/s, finite and above 0",
+        )
+    if not finite(reference.tolerance) or not 0 <= reference.tolerance <= 1:
+        raise SuiteError(
+            f"reference {reference.label}", field="tolerance", got=reference.tolerance, expected="a share from 0 to 1"
+        )
 
 
 def _against_published(evidence: Evidence, reference: PublishedReference) -> SubVerdict:
@@ -203,13 +252,13 @@ def _against_published(evidence: Evidence, reference: PublishedReference) -> Sub
         return answer(Status.INCONCLUSIVE, "rule-not-computable", f"published: {measured}")
     ratio = measured / reference.images_per_s
     numbers = (
-        f"{measured:.4g} images/s is {ratio - 1:+.1%} against the published {reference.images_per_s:g} "
+        f"{number(measured)} images/s is {ratio - 1:+.1%} against the published {number(reference.images_per_s)} "
         f"({reference.label}; by {reference.rule}; band -{reference.tolerance:.1%})"
     )
     if evidence.overrides:
         changed = ", ".join(evidence.overrides)
         return answer(Status.INCOMPARABLE, "overridden", f"settings changed ({changed}): {numbers}", measured)
-    if ratio < 1 - reference.tolerance:
+    if ratio < 1 - reference.tolerance - _ROUNDING:
         return answer(Status.BELOW_PUBLISHED, "below-published", numbers, measured)
     return answer(Status.PASS, "within-published", numbers, measured)
 
@@ -217,8 +266,7 @@ def _against_published(evidence: Evidence, reference: PublishedReference) -> Sub
 def _against_recorded(evidence: Evidence) -> SubVerdict:
     recorded = evidence.recorded
     if recorded is None:
-        message = f"nothing recorded for this case on this machine; record it: {evidence.record_command}"
-        return SubVerdict(Question.RECORDED, Status.NO_BASELINE, Reason("no-baseline", message))
+        return _no_baseline("nothing recorded for this case on this machine", evidence)
 
     def answer(status: Status, code: str, message: str, measured: float | None = None) -> SubVerdict:
         return SubVerdict(
@@ -238,25 +286,30 @@ def _against_recorded(evidence: Evidence) -> SubVerdict:
         return answer(Status.INCONCLUSIVE, "rule-not-computable", f"recorded: {measured}")
     change = measured / recorded.images_per_s - 1
     numbers = (
-        f"{measured:.4g} images/s is {change:+.1%} against the recorded {recorded.images_per_s:.4g} "
-        f"({recorded.label}; by {recorded.rule}; n={len(evidence.runs)}; band ±{recorded.tolerance:.1%})"
+        f"{number(measured)} images/s is {change:+.1%} against the recorded {number(recorded.images_per_s)} "
+        f"({recorded.label}; by {recorded.rule}; n={len(_candidates(evidence))}; band ±{recorded.tolerance:.1%})"
     )
     differences = recorded.differences + tuple(f"override {key}" for key in evidence.overrides)
     if differences:
         message = f"recorded in another segment ({'; '.join(differences)}): {numbers}"
         return answer(Status.INCOMPARABLE, "other-segment", message, measured)
-    if change < -recorded.tolerance:
+    if change < -recorded.tolerance - _ROUNDING:
         return answer(Status.REGRESSION, "slower-than-recorded", numbers, measured)
-    if change > recorded.tolerance:
+    if change > recorded.tolerance + _ROUNDING:
         return answer(Status.IMPROVEMENT, "faster-than-recorded", numbers, measured)
     return answer(Status.PASS, "within-recorded", numbers, measured)
+
+
+def _no_baseline(what: str, evidence: Evidence) -> SubVerdict:
+    message = f"{what}; record it: {evidence.record_command}"
+    return SubVerdict(Question.RECORDED, Status.NO_BASELINE, Reason("no-baseline", message))
 
 
 def _by_rule(evidence: Evidence, rule: str, runs: int) -> float | str:
     """The case's median by a rule, or why there is none."""
     values: list[float] = []
-    for run in evidence.runs:
-        figure = run.figures.get(rule, f"rule {rule} was not computed")
+    for run in _candidates(evidence):
+        figure = _figure(run, rule)
         if isinstance(figure, str):
             return figure
         values.append(figure)

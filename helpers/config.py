@@ -1,0 +1,263 @@
+"""perf.yaml: frameworks' interpreters, data, protocols, tolerances, limits, the matrix, machines.
+
+Loading is strict: an unknown key, a wrong type or a number out of its range is a ConfigError with
+file and field. Nothing outside the file is looked at: whether a path exists is its user's question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import MappingProxyType
+
+from helpers.case import Framework
+from helpers.config_matrix import MatrixCase, read_matrix
+from helpers.config_schema import Field, read_yaml
+from helpers.errors import ConfigError
+
+NEEDS = ("published", "recorded", "both")
+_MOST_STEPS = 1_000_000
+_MOST_SECONDS = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class FrameworkConfig:
+    """``interpreter``: absolute path of the Python that has the framework; None: the one that runs pytest."""
+
+    interpreter: str | None = None
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """``root``: absolute path of an ImageNet-layout folder; None: a small one is made."""
+
+    root: str | None = None
+
+
+@dataclass(frozen=True)
+class MeasuringProtocol:
+    """Steps of every rank in one run, and runs (fresh processes) of a case.
+
+    ``rules`` are the published measuring rules (METHODS) whose figures this protocol can be held against.
+    """
+
+    name: str
+    warmup_steps: int
+    window_steps: int
+    runs: int
+    rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CaseTolerance:
+    """A tolerance of its own for the cases whose id matches ``pattern``; None leaves that reference's alone."""
+
+    pattern: str
+    published: float | None = None
+    recorded: float | None = None
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """The largest drop below a reference that still passes, as a share of it: 0.05 is 5%.
+
+    5% is what two machines of one card model, or two nights of one machine, are apart without a cause.
+    """
+
+    published: float = 0.05
+    recorded: float = 0.05
+    cases: tuple[CaseTolerance, ...] = ()
+
+    def published_for(self, case_id: str) -> float:
+        """The published tolerance of the last matching pattern that has one, else the general one."""
+        own = [each.published for each in self.cases if fnmatchcase(case_id, each.pattern)]
+        return next((value for value in reversed(own) if value is not None), self.published)
+
+    def recorded_for(self, case_id: str) -> float:
+        """The recorded tolerance of the last matching pattern that has one, else the general one."""
+        own = [each.recorded for each in self.cases if fnmatchcase(case_id, each.pattern)]
+        return next((value for value in reversed(own) if value is not None), self.recorded)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run counts as hung, in seconds.
+
+    - ``start_up_seconds``: from the start to the first step, imports and compilation among it;
+    - ``no_progress_seconds``: between two life signs after that;
+    - ``run_seconds``: the whole run;
+    - ``stop_grace_seconds``: from the request to stop to the kill.
+    """
+
+    start_up_seconds: float = 300.0
+    no_progress_seconds: float = 300.0
+    run_seconds: float = 7200.0
+    stop_grace_seconds: float = 10.0
+
+
+@dataclass(frozen=True)
+class ContentionConfig:
+    """``max_foreign_share``: share of the leased cores' time that others may use before a run is INVALID."""
+
+    max_foreign_share: float = 0.05
+
+
+@dataclass(frozen=True)
+class GateRule:
+    """``--gate`` judges the cases whose id matches ``cases``; ``needs`` is published, recorded or both."""
+
+    cases: str
+    needs: str
+
+
+@dataclass(frozen=True)
+class MachineConfig:
+    """A machine by its host name (a shell-style pattern, letters of either case).
+
+    ``cpu_cards``: how many CPU cards to make of its cores; None: as many as its cores allow.
+    """
+
+    name: str
+    host: str
+    cpu_cards: int | None = None
+    gate: tuple[GateRule, ...] = ()
+
+
+@dataclass(frozen=True)
+class Config:
+    """perf.yaml as values; ``frameworks`` holds every framework, listed in the file or not."""
+
+    path: Path
+    frameworks: Mapping[Framework, FrameworkConfig]
+    data: DataConfig
+    protocols: Mapping[str, MeasuringProtocol]
+    tolerances: Tolerances
+    limits: Limits
+    contention: ContentionConfig
+    matrix: tuple[MatrixCase, ...]
+    machines: Mapping[str, MachineConfig]
+
+    def protocol_for_rule(self, rule: str) -> MeasuringProtocol:
+        """The protocol that serves a published rule; ConfigError when none does."""
+        for protocol in self.protocols.values():
+            if rule in protocol.rules:
+                return protocol
+        raise ConfigError(
+            str(self.path),
+            field="protocols",
+            got=f"no protocol with the rule {rule!r}",
+            expected="one that serves it",
+            remedy="Add the rule to protocols.NAME.rules",
+        )
+
+    def machine_for(self, host_name: str) -> MachineConfig | None:
+        """The machine whose pattern matches; None without one, ConfigError with two."""
+        host = host_name.lower()
+        found = [machine for machine in self.machines.values() if fnmatchcase(host, machine.host.lower())]
+        if len(found) > 1:
+            raise ConfigError(
+                str(self.path),
+                field="machines",
+                got=f"{' and '.join(machine.name for machine in found)} for host {host_name!r}",
+                expected="at most one",
+                remedy="Narrow their host patterns",
+            )
+        return found[0] if found else None
+
+
+def load_config(path: Path | str) -> Config:
+    """Read perf.yaml; ConfigError names file, field, what was got, what was expected, and the remedy."""
+    file = Path(path).expanduser().absolute()
+    top = read_yaml(file).mapping(
+        required=("protocols", "matrix"),
+        optional=("frameworks", "data", "tolerances", "limits", "contention", "short", "machines"),
+    )
+    protocols = _protocols(top["protocols"])
+    return Config(
+        path=file,
+        frameworks=_frameworks(top.get("frameworks"), file.parent),
+        data=_data(top.get("data"), file.parent),
+        protocols=MappingProxyType(protocols),
+        tolerances=_tolerances(top.get("tolerances")),
+        limits=_limits(top.get("limits")),
+        contention=_contention(top.get("contention")),
+        matrix=read_matrix(top["matrix"], top.get("short"), list(protocols)),
+        machines=MappingProxyType(_machines(top.get("machines"))),
+    )
+
+
+def _frameworks(field: Field | None, folder: Path) -> Mapping[Framework, FrameworkConfig]:
+    known = {each.value: each for each in Framework}
+    listed = field.mapping(optional=known) if field else {}
+    found = {each: FrameworkConfig() for each in Framework}
+    for name, entry in listed.items():
+        interpreter = entry.mapping(optional=("interpreter",)).get("interpreter")
+        found[known[name]] = FrameworkConfig(_path(interpreter, folder))
+    return MappingProxyType(found)
+
+
+def _data(field: Field | None, folder: Path) -> DataConfig:
+    return DataConfig(_path(field.mapping(optional=("root",)).get("root"), folder)) if field else DataConfig()
+
+
+def _path(field: Field | None, folder: Path) -> str | None:
+    return None if field is None or field.value is None else field.path(folder)
+
+
+def _protocols(field: Field) -> dict[str, MeasuringProtocol]:
+    found: dict[str, MeasuringProtocol] = {}
+    served: dict[str, str] = {}
+    for name, entry in field.named().items():
+        keys = entry.mapping(required=("warmup_steps", "window_steps", "runs"), optional=("rules",))
+        rules = keys["rules"].sequence() if "rules" in keys else []
+        for rule in rules:
+            other = served.setdefault(rule.text(), rule.place)
+            if other != rule.place:
+                raise rule.refuse("each rule under one protocol", f"It stands at {other} already")
+        found[name] = MeasuringProtocol(
+            name=name,
+            warmup_steps=keys["warmup_steps"].whole(0, _MOST_STEPS),
+            window_steps=keys["window_steps"].whole(1, _MOST_STEPS),
+            runs=keys["runs"].whole(1, 1000),
+            rules=tuple(rule.text() for rule in rules),
+        )
+    return found
+
+
+def _tolerances(field: Field | None) -> Tolerances:
+    keys = field.mapping(optional=("published", "recorded", "cases")) if field else {}
+    general = {name: keys[name].number(0, 1) for name in ("published", "recorded") if name in keys}
+    own = []
+    for entry in keys["cases"].sequence() if "cases" in keys else []:
+        parts = entry.mapping(required=("pattern",), optional=("published", "recorded"))
+        values = {name: parts[name].number(0, 1) for name in ("published", "recorded") if name in parts}
+        if not values:
+            raise entry.refuse("published, recorded or both beside the pattern")
+        own.append(CaseTolerance(parts["pattern"].pattern(), **values))
+    return Tolerances(cases=tuple(own), **general)
+
+
+def _limits(field: Field | None) -> Limits:
+    keys = field.mapping(optional=[item.name for item in dataclass_fields(Limits)]) if field else {}
+    return Limits(**{name: value.number(0, _MOST_SECONDS) for name, value in keys.items()})
+
+
+def _contention(field: Field | None) -> ContentionConfig:
+    keys = field.mapping(optional=("max_foreign_share",)) if field else {}
+    return ContentionConfig(**{name: value.number(0, 1) for name, value in keys.items()})
+
+
+def _machines(field: Field | None) -> dict[str, MachineConfig]:
+    found = {}
+    for name, entry in field.named().items() if field else []:
+        keys = entry.mapping(required=("host",), optional=("cpu_cards", "gate"))
+        gate = []
+        for rule in keys["gate"].sequence() if "gate" in keys else []:
+            parts = rule.mapping(required=("cases", "needs"))
+            gate.append(GateRule(parts["cases"].pattern(), parts["needs"].one_of(NEEDS)))
+        cards = keys["cpu_cards"].whole(1, 1024) if "cpu_cards" in keys else None
+        found[name] = MachineConfig(name, keys["host"].pattern(), cards, tuple(gate))
+    return found

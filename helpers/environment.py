@@ -1,0 +1,203 @@
+"""What a result depends on besides the case: host, cards, driver, framework build, flags; and what is comparable.
+
+Two recorded results are compared only within one *segment* (VERDICT.md, "Environment changed"):
+same host, cards, driver, CUDA, power cap and framework line. The rest is shown beside a result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from helpers.errors import ConfigError
+
+CPU = "cpu"
+GPU = "gpu"
+
+# Variables of the caller's shell that reach the trainer and change what it measures.
+_FLAG_PREFIXES = (
+    "FLAGS_", "OMP_", "GOMP_", "KMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "MALLOC_", "LD_PRELOAD",
+    "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "GLOO_", "NVIDIA_TF32_OVERRIDE",
+    "DALI_", "TF_", "XLA_", "TORCH_", "PYTORCH_", "MXNET_",
+)  # fmt: skip
+# Which cards are visible is recorded as the cards themselves; images set *_VERSION without effect.
+_NOT_FLAGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_PATH")
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine itself, without its cards; ``host_id`` is 16 hexadecimal digits that survive a new name."""
+
+    host: str
+    host_id: str
+    os: str
+    kernel: str
+    cpu_model: str
+    logical_cores: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What one result was measured in, as text fit for a file. A field that does not apply is empty.
+
+    ``cards`` names models and count (``8 x NVIDIA A100-SXM4-40GB``, ``2 x 1 core``), ``card_ids`` the
+    very cards (NVML UUIDs). ``flags`` are the caller's own variables (``OMP_NUM_THREADS=1``), not the
+    settings of the case, which stand in the result. ``threads`` is per rank, as the trainer states it.
+    """
+
+    host: str
+    host_id: str
+    os: str
+    kernel: str
+    cpu_model: str
+    logical_cores: str
+    memory_gib: str
+    device: str
+    cards: str
+    card_ids: str = ""
+    driver: str = ""
+    cuda: str = ""
+    cudnn: str = ""
+    nccl: str = ""
+    power_limit_watts: str = ""
+    framework: str = ""
+    framework_version: str = ""
+    framework_commit: str = ""
+    threads: str = ""
+    flags: str = ""
+
+    @property
+    def framework_line(self) -> str:
+        """Framework and the first two numbers of its version: a commit under test stays on its line."""
+        return f"{self.framework} {'.'.join(self.framework_version.split('.')[:2])}".strip()
+
+    def to_mapping(self) -> dict[str, str]:
+        return asdict(self)
+
+    @staticmethod
+    def from_mapping(record: Mapping[str, object], about: str = "environment") -> Environment:
+        """Raises ConfigError on an unknown or missing key and on a value that is not text."""
+        known = [item.name for item in fields(Environment)]
+        for name, value in record.items():
+            if name not in known:
+                raise ConfigError(about, field=name, got=value, expected="a known key of an environment")
+            if not isinstance(value, str):
+                raise ConfigError(about, field=name, got=value, expected="text")
+        for name in known:
+            if name not in record:
+                raise ConfigError(
+                    about, field=name, expected="a value", remedy="Measure again: what is missing is not guessed"
+                )
+        return Environment(**{name: str(record[name]) for name in known})
+
+
+def segment(environment: Environment) -> dict[str, str]:
+    """The facts within which recorded results are compared; in another segment they are INCOMPARABLE.
+
+    Source: DESIGN.md "Recorded", VERDICT.md "Environment changed". On a GPU the very cards belong to
+    it (the same model varies by 8% from card to card); CPU cards are cores of one package and do not.
+    """
+    common = {
+        "host": environment.host_id,
+        "cards": environment.cards,
+        "framework line": environment.framework_line,
+        "flags": environment.flags,
+    }
+    if environment.device == GPU:
+        return {
+            **common,
+            "card ids": environment.card_ids,
+            "driver": environment.driver,
+            "CUDA": environment.cuda,
+            "power cap (W)": environment.power_limit_watts,
+        }
+    return {
+        **common,
+        "cpu": environment.cpu_model,
+        "logical cores": environment.logical_cores,
+        "threads": environment.threads,
+    }
+
+
+def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """In what two segments differ, one ``driver: 525.60 → 535.1`` each; a key that one side lacks differs."""
+    keys = [*before, *(key for key in after if key not in before)]
+    return tuple(
+        f"{key}: {_shown(before.get(key))} → {_shown(after.get(key))}"
+        for key in keys
+        if before.get(key) != after.get(key)
+    )
+
+
+def flags_of(variables: Mapping[str, str]) -> str:
+    """The caller's variables that change a measurement, sorted, ``NAME=value`` with spaces between."""
+    return " ".join(
+        f"{name}={value}"
+        for name, value in sorted(variables.items())
+        if name.startswith(_FLAG_PREFIXES) and name not in _NOT_FLAGS and not name.endswith("VERSION")
+    )
+
+
+def probe_host(
+    root: Path = Path("/"),
+    node: Callable[[], str] = platform.node,
+    logical_cores: Callable[[], int | None] = os.cpu_count,
+) -> Host:
+    """What this machine is, from ``/proc`` and ``/etc`` under ``root``."""
+    name = node()
+    return Host(
+        host=name,
+        host_id=_host_id(root, name),
+        os=_os_name(root),
+        kernel=platform.release(),
+        cpu_model=_cpu_model(root),
+        logical_cores=logical_cores() or 1,
+        memory_bytes=_memory_bytes(root),
+    )
+
+
+def _host_id(root: Path, name: str) -> str:
+    machine_id = _text(root / "etc/machine-id").strip()
+    # systemd asks that the id itself is not shown, and writes "uninitialized" into images.
+    source = machine_id if len(machine_id) == 32 else f"name:{name}"
+    return hashlib.sha256(f"perfgate:{source}".encode()).hexdigest()[:16]
+
+
+def _os_name(root: Path) -> str:
+    for line in _text(root / "etc/os-release").splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.partition("=")[2].strip().strip('"')
+    return platform.system()
+
+
+def _cpu_model(root: Path) -> str:
+    for line in _text(root / "proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model", "cpu model") and value.strip():
+            return " ".join(value.split())
+    return f"{platform.machine()} CPU"
+
+
+def _memory_bytes(root: Path) -> int:
+    for line in _text(root / "proc/meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "not recorded"
+    return value or "none"

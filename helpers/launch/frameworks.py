@@ -1,0 +1,79 @@
+"""Which interpreter runs a framework, and which build of it that interpreter has."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers.case import Framework
+from helpers.launch.framework_probe import DISTRIBUTIONS, probe
+from helpers.launch.launcher import ROOT
+
+_PROBE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class FrameworkBuild:
+    """A framework ready to run; ``commit`` is empty where the build does not tell."""
+
+    interpreter: str
+    framework: Framework
+    distribution: str
+    version: str
+    commit: str = ""
+
+
+class BuildFinder:
+    """Finds builds, and asks each interpreter once. ``root`` holds ``helpers/trainers``."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self._root = root
+        self._known: dict[tuple[Framework, str], FrameworkBuild | str] = {}
+
+    def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
+        """The build, or in one line why there is none and what to do. None is the suite's own interpreter.
+
+        The framework is not imported: its distribution's metadata answer.
+        """
+        path = interpreter or sys.executable
+        key = (framework, path)
+        if key not in self._known:
+            self._known[key] = self._find(framework, path)
+        return self._known[key]
+
+    def _find(self, framework: Framework, interpreter: str) -> FrameworkBuild | str:
+        name = framework.value
+        trainer = f"helpers/trainers/{name}_trainer.py"
+        if not (self._root / trainer).exists():
+            return f"there is no trainer for {name} yet ({trainer})"
+        executable = shutil.which(interpreter)
+        if executable is None:
+            remedy = f"correct frameworks.{name}.interpreter in perf.yaml"
+            return f"the interpreter of {name} does not exist: {interpreter}; {remedy}"
+        found = probe(name) if executable == sys.executable else _ask(executable, name)
+        if isinstance(found, str):
+            return found
+        if not found:
+            wanted = " or ".join(DISTRIBUTIONS[name])
+            remedy = f"install {wanted} there, or name another interpreter in perf.yaml"
+            return f"{name} is not installed in {executable}: {remedy}"
+        return FrameworkBuild(executable, framework, **found)
+
+
+def _ask(executable: str, name: str) -> dict[str, str] | str:
+    argv = [executable, "-m", "helpers.launch.framework_probe", name]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    try:
+        done = subprocess.run(
+            argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
+        )
+        found: dict[str, str] = json.loads(done.stdout)
+        return found
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        detail = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        return f"{executable} does not answer which {name} it has: {detail[-1] if detail else error!r}"

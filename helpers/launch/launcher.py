@@ -1,0 +1,85 @@
+"""From a job to a command line: what starts its ranks, and with which variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import helpers
+from helpers.case import Case, Framework
+from helpers.errors import LaunchError
+from helpers.job import JobSpec
+
+ROOT = Path(helpers.__file__).resolve().parent.parent
+
+# Set by whatever started the suite, they would tell the ranks a wrong place in a wrong job.
+_FOREIGN_PREFIXES = ("PADDLE_", "POD_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_")
+_FOREIGN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WITH_COVERAGE")
+
+
+@dataclass(frozen=True)
+class LaunchCommand:
+    """How a job is started.
+
+    ``rank_logs`` are the files that take a rank's own output, in rank order (empty: the job's common
+    output). ``discard`` are patterns in the run folder of files removed after the job, because they
+    repeat the whole environment, tokens included.
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    rank_logs: tuple[str, ...] = ()
+    discard: tuple[str, ...] = ()
+
+
+class Launcher(Protocol):
+    def command(self, spec: JobSpec, interpreter: str) -> LaunchCommand: ...
+
+
+def launcher_for(case: Case) -> Launcher:
+    """What starts this case's ranks; LaunchError where nothing does yet."""
+    from helpers.launch.local import LocalLauncher
+    from helpers.launch.paddle_launch import PaddleLauncher
+
+    if case.nodes > 1:
+        raise LaunchError(
+            f"case {case.id}", field="nodes", got=case.nodes, expected="1", remedy="Run it on one machine"
+        )
+    if case.cards_per_node == 1:
+        return LocalLauncher()
+    if case.framework is Framework.PADDLE:
+        return PaddleLauncher()
+    raise LaunchError(
+        f"case {case.id}", field="cards", got=case.cards, expected=f"1 card for {case.framework.value}",
+        remedy="Only Paddle has a launcher for several cards",
+    )  # fmt: skip
+
+
+def trainer_module(framework: Framework) -> str:
+    return f"helpers.trainers.{framework.value}_trainer"
+
+
+def trainer_argv(spec: JobSpec, interpreter: str) -> tuple[str, ...]:
+    """The command of one rank; ``-u`` so that a killed rank's last words are in its log."""
+    return (interpreter, "-u", "-m", trainer_module(spec.case.framework), str(spec.spec_path))
+
+
+def card_variables(spec: JobSpec) -> dict[str, str]:
+    """Shows the job its GPUs, by index in NVML's order, or hides them all from a CPU job."""
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(spec.cards)}
+
+
+def job_environment(
+    inherited: Mapping[str, str], spec: JobSpec, command: LaunchCommand, marks: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables a job starts with: the caller's, less those of another launcher, plus its own."""
+    kept = {
+        name: value
+        for name, value in inherited.items()
+        if not name.startswith(_FOREIGN_PREFIXES) and name not in _FOREIGN_NAMES
+    }
+    path = kept.get("PYTHONPATH", "")
+    kept["PYTHONPATH"] = f"{ROOT}:{path}" if path else str(ROOT)
+    return {**kept, **spec.environment, **command.environment, **marks}

@@ -1,0 +1,269 @@
+"""Runs one job from outside: starts it, watches every rank, ends all of it, and says how it went."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Protocol
+
+from helpers.errors import LaunchError
+from helpers.job import JobSpec
+from helpers.launch.contention import Meter
+from helpers.launch.launcher import ROOT, LaunchCommand, job_environment
+from helpers.launch.outcome import Ending, JobOutcome, OutcomeKind, ending_of, output_tail
+from helpers.launch.processes import JobProcesses, Processes, end_processes
+from helpers.launch.signals import sigterm_interrupts, uninterrupted
+from helpers.launch.tail import Progress, RankWatch
+from helpers.steplog import FAILED, REFUSED
+
+
+@dataclass(frozen=True)
+class JobLimits:
+    """When the supervisor gives up on a job.
+
+    - ``start_up_seconds``: until every rank is in its first step.
+    - ``no_progress_seconds``: afterwards, without a sign of life from a rank that is not finished, or
+      without an exit when all are.
+    - ``run_seconds``: the whole job.
+    - ``rank_death_seconds``: the launcher's time to notice a dead rank itself and to say how it died.
+    - ``grace_seconds``: between SIGTERM and SIGKILL.
+    - ``poll_seconds``: between two looks; ``survey_seconds``: between two looks at all processes.
+    """
+
+    start_up_seconds: float = 300.0
+    no_progress_seconds: float = 120.0
+    run_seconds: float = 3600.0
+    rank_death_seconds: float = 5.0
+    grace_seconds: float = 5.0
+    poll_seconds: float = 0.25
+    survey_seconds: float = 2.0
+
+
+class StartedProcess(Protocol):
+    def poll(self) -> int | None: ...
+
+
+class Starter(Protocol):
+    def __call__(self, argv: tuple[str, ...], environment: Mapping[str, str], output: IO[bytes]) -> StartedProcess: ...
+
+
+def start_process(argv: tuple[str, ...], environment: Mapping[str, str], output: IO[bytes]) -> StartedProcess:
+    """In a session of its own, so that Ctrl-C reaches the suite alone, which then ends the job in order."""
+    return subprocess.Popen(
+        argv, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Edges:
+    """What a test replaces. ``clock`` must be the step logs' clock where contention is measured."""
+
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    cpu_clock: Callable[[], float] = time.thread_time
+    start: Starter = start_process
+    processes: Processes = field(default_factory=Processes)
+    inherited: Mapping[str, str] | None = None
+
+
+def run_job(
+    spec: JobSpec,
+    command: LaunchCommand,
+    limits: JobLimits,
+    meter: Meter,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    edges: Edges | None = None,
+) -> JobOutcome:
+    """Run a job to its end and leave none of its processes behind.
+
+    Blocks; call it from the main thread, else SIGTERM is not handled. Writes ``spec.json`` and
+    ``output.log`` into the run folder, which must be new. ``on_progress`` is called at every look.
+    Raises LaunchError when the job cannot be started or ended; KeyboardInterrupt passes through
+    after the job was ended, and SIGTERM becomes one.
+    """
+    return _Run(spec, command, limits, meter, on_progress, edges or Edges()).outcome()
+
+
+class _Run:
+    def __init__(
+        self,
+        spec: JobSpec,
+        command: LaunchCommand,
+        limits: JobLimits,
+        meter: Meter,
+        on_progress: Callable[[Progress], None] | None,
+        edges: Edges,
+    ) -> None:
+        self._spec = spec
+        self._command = command
+        self._limits = limits
+        self._meter = meter
+        self._on_progress = on_progress
+        self._edges = edges
+        self._job = JobProcesses(edges.processes, spec.job_id)
+        self._ranks = [RankWatch(spec, rank) for rank in range(spec.case.cards)]
+        self._own: tuple[int, ...] = ()
+        self._surveyed: float | None = None
+        self._trouble_since: float | None = None
+        self._started = 0.0
+        self._start_up_seconds: float | None = None
+
+    def outcome(self) -> JobOutcome:
+        cpu_before = self._edges.cpu_clock()
+        environment = self._prepare()
+        self._started = self._edges.clock()
+        self._look_at_cards(survey=True)
+        try:
+            with sigterm_interrupts():
+                ending, exit_code = self._watch(environment)
+        finally:
+            with uninterrupted():
+                self._end()
+        wall_seconds = self._edges.clock() - self._started
+        window = _window(ending)
+        return JobOutcome(
+            kind=ending.kind,
+            reason=ending.reason,
+            log_tail="" if ending.kind is OutcomeKind.COMPLETE else output_tail(self._spec, self._command, ending.rank),
+            exit_code=exit_code,
+            logs=ending.logs,
+            wall_seconds=wall_seconds,
+            start_up_seconds=self._start_up_seconds,
+            contention=self._meter.contention(window),
+            unhealthy=self._meter.unhealthy(window),
+            guilty_rank=ending.rank,
+            supervision_cpu_seconds=self._edges.cpu_clock() - cpu_before,
+        )
+
+    def _prepare(self) -> dict[str, str]:
+        """The run folder with its spec, and no orphan of a killed suite on the cards."""
+        spec, processes = self._spec, self._edges.processes
+        try:
+            Path(spec.run_folder).mkdir(parents=True, exist_ok=True)
+            with spec.spec_path.open("x", encoding="utf-8") as file:
+                file.write(spec.to_json())
+        except OSError as error:
+            raise LaunchError(
+                f"run folder {spec.run_folder}",
+                got=str(error),
+                expected="a new, writable folder",
+                remedy="Free the disk, or name another folder for the runs",
+            ) from error
+        if processes.orphans():
+            end_processes(processes.orphans, self._limits.grace_seconds, about="an orphan of a killed suite")
+        marks = processes.marks(spec.job_id)
+        inherited = os.environ if self._edges.inherited is None else self._edges.inherited
+        return job_environment(inherited, spec, self._command, marks)
+
+    def _watch(self, environment: Mapping[str, str]) -> tuple[Ending, int | None]:
+        argv = self._command.argv
+        try:
+            with (Path(self._spec.run_folder) / "output.log").open("xb") as output:
+                process = self._edges.start(argv, environment, output)
+        except OSError as error:
+            raise LaunchError(
+                f"job {self._spec.job_id}",
+                field="command",
+                got=f"{' '.join(argv)[:150]} ({error})",
+                expected="a program that starts",
+                remedy="Correct the interpreter in perf.yaml",
+            ) from error
+        while True:
+            # Asked before the logs are read: whoever has exited writes no more.
+            exit_code = process.poll()
+            at = self._look(survey=exit_code is not None)
+            if exit_code is not None:
+                return ending_of(self._spec, self._command, self._ranks, exit_code), exit_code
+            ending = self._given_up(at)
+            if ending is not None:
+                return ending, process.poll()
+            self._edges.sleep(self._limits.poll_seconds)
+
+    def _look(self, survey: bool) -> float:
+        at = self._edges.clock()
+        for rank in self._ranks:
+            rank.poll(at)
+        if self._start_up_seconds is None and all(rank.step > 0 for rank in self._ranks):
+            self._start_up_seconds = at - self._started
+        self._look_at_cards(survey)
+        if self._on_progress is not None:
+            self._on_progress(self._ranks[0].progress())
+        return at
+
+    def _look_at_cards(self, survey: bool) -> None:
+        now = self._edges.clock()
+        if survey or self._surveyed is None or now - self._surveyed >= self._limits.survey_seconds:
+            mine, others = self._job.survey()
+            self._own = tuple(process.pid for process in mine)
+            self._surveyed = now
+            self._meter.sample(self._edges.clock(), self._own, others)
+        else:
+            self._meter.sample(now, self._own, None)
+
+    def _given_up(self, at: float) -> Ending | None:
+        """Why the job is not to go on; None while it may."""
+        limits, ranks = self._limits, self._ranks
+        for rank in ranks:
+            self._miss(rank, at)
+        if any(rank.gone_at is not None or rank.footer_status in (FAILED, REFUSED) for rank in ranks):
+            if self._trouble_since is None:
+                self._trouble_since = at
+            if at - self._trouble_since >= limits.rank_death_seconds:
+                return ending_of(self._spec, self._command, ranks, None)
+        running = at - self._started
+        if running >= limits.run_seconds:
+            return Ending(OutcomeKind.TIMED_OUT, f"not done after {limits.run_seconds:g} s: {self._where()}", None)
+        if self._start_up_seconds is None:
+            if running < limits.start_up_seconds:
+                return None
+            slowest = min(ranks, key=lambda rank: rank.step)
+            reason = f"no first step within {limits.start_up_seconds:g} s: {self._where()}"
+            return Ending(OutcomeKind.START_UP_FAILED, reason, slowest.rank)
+        return self._hung(at)
+
+    def _hung(self, at: float) -> Ending | None:
+        limit = self._limits.no_progress_seconds
+        waiting = [rank for rank in self._ranks if rank.footer is None]
+        if not waiting:
+            last = max(rank.last_growth or self._started for rank in self._ranks)
+            if at - last < limit:
+                return None
+            return Ending(OutcomeKind.HUNG, f"all ranks finished, but the job did not exit within {limit:g} s")
+        silent = [rank for rank in waiting if at - (rank.last_growth or self._started) >= limit]
+        if not silent:
+            return None
+        # Ranks wait for each other in every step, so the one furthest behind is the one that hangs.
+        guilty = min(silent, key=lambda rank: (rank.step, rank.last_growth or 0.0))
+        reason = f"rank {guilty.rank} gave no sign of life for {limit:g} s: {self._where()}"
+        return Ending(OutcomeKind.HUNG, reason, guilty.rank)
+
+    def _miss(self, rank: RankWatch, at: float) -> None:
+        """Note when a rank's process is gone although its log has no footer."""
+        if rank.footer is None and rank.gone_at is None and rank.pid is not None:
+            process = self._edges.processes.look(rank.pid)
+            if process is None or not process.alive:
+                rank.gone_at = at
+
+    def _where(self) -> str:
+        return ", ".join(
+            f"rank {rank.rank} at " + (f"step {rank.step} of {self._spec.steps}" if rank.step else repr(rank.phase))
+            for rank in self._ranks
+        )
+
+    def _end(self) -> None:
+        end_processes(self._job.find, self._limits.grace_seconds, about=f"job {self._spec.job_id}")
+        folder = Path(self._spec.run_folder)
+        for pattern in self._command.discard:
+            for path in folder.glob(pattern):
+                path.unlink(missing_ok=True)
+
+
+def _window(ending: Ending) -> tuple[float, float] | None:
+    steps = [step for log in ending.logs for step in log.window]
+    return (min(step.start for step in steps), max(step.end for step in steps)) if steps else None

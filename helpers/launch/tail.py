@@ -1,0 +1,131 @@
+"""What a running job's ranks have written so far: for the progress line and the watchdog, never for numbers."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from helpers.job import JobSpec
+from helpers.steplog import WARMUP, WINDOW
+
+# Steps that the shown rate is averaged over: steady enough to read, quick enough to follow.
+_RECENT_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a job is; ``step`` counts from 1 over warm-up and window, ``images_per_s`` over all ranks."""
+
+    case_id: str
+    replicate: int
+    phase: str
+    step: int
+    steps: int
+    images_per_s: float | None
+    seconds_left: float | None
+
+
+class LineTail:
+    """New whole lines of a growing file that may not exist yet; a line still being written waits."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+
+    def new_records(self) -> list[dict[str, Any]]:
+        """JSON objects of the lines that came since the last call; the strict reader judges other lines later."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [record for record in map(_object, lines) if record is not None]
+
+
+class RankWatch:
+    """One rank of a job, seen through its step log and heartbeat; ``gone_at`` is when its process was first missed."""
+
+    def __init__(self, spec: JobSpec, rank: int) -> None:
+        self.rank = rank
+        self.pid: int | None = None
+        self.footer: dict[str, Any] | None = None
+        self.last_growth: float | None = None
+        self.gone_at: float | None = None
+        self.log_path = spec.step_log_path(rank)
+        self._log = LineTail(self.log_path)
+        self._heartbeat = LineTail(spec.heartbeat_path(rank))
+        self._spec = spec
+        self._steps_logged = 0
+        self._beat_phase = "start"
+        self._beat_step = 0
+        self._recent: deque[tuple[float, float, int]] = deque(maxlen=_RECENT_STEPS)
+
+    def poll(self, at: float) -> None:
+        """Take in what the rank wrote; ``at`` is now."""
+        records = self._log.new_records()
+        beats = self._heartbeat.new_records()
+        if records or beats:
+            self.last_growth = at
+        for record in records:
+            self._take(record)
+        for beat in beats:
+            self._beat_phase = str(beat.get("phase", self._beat_phase))
+            self._beat_step = _whole(beat.get("step"))
+
+    @property
+    def step(self) -> int:
+        return max(self._steps_logged, self._beat_step)
+
+    @property
+    def phase(self) -> str:
+        if self.step == 0 or self.footer is not None:
+            return self._beat_phase
+        return WARMUP if self.step <= self._spec.warmup_steps else WINDOW
+
+    @property
+    def footer_status(self) -> str | None:
+        return None if self.footer is None else str(self.footer.get("status"))
+
+    @property
+    def footer_reason(self) -> str:
+        return "" if self.footer is None else str(self.footer.get("reason", ""))
+
+    def progress(self) -> Progress:
+        spec, rate, left = self._spec, None, None
+        if self._recent:
+            seconds = self._recent[-1][1] - self._recent[0][0]
+            if seconds > 0:
+                rate = spec.case.cards * sum(samples for _, _, samples in self._recent) / seconds
+                left = max(0, spec.steps - self.step) * seconds / len(self._recent)
+        return Progress(spec.case.id, spec.replicate, self.phase, self.step, spec.steps, rate, left)
+
+    def _take(self, record: dict[str, Any]) -> None:
+        kind = record.get("kind")
+        if kind == "header" and isinstance(record.get("pid"), int):
+            self.pid = record["pid"]
+        elif kind == "footer":
+            self.footer = record
+        elif kind == "step":
+            self._steps_logged += 1
+            start, end, samples = record.get("start"), record.get("end"), record.get("samples")
+            if isinstance(start, (int, float)) and isinstance(end, (int, float)) and isinstance(samples, int):
+                self._recent.append((start, end, samples))
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0

@@ -1,0 +1,177 @@
+"""Cards on loan: two cases never share one, across processes and checkouts of a user on this machine.
+
+Each card, and the machine as a whole, is a file locked with ``flock``. The operating system drops the
+lock of a dead holder, and the descriptors are not inherited by the programs a holder starts. The folder
+belongs to one user: what other users do is found by the contention check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from helpers.errors import DeviceError
+
+_POLL_SECONDS = 0.2
+
+
+class Leasable(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+C = TypeVar("C", bound=Leasable)
+
+
+@dataclass(frozen=True)
+class Lease(Generic[C]):
+    """Cards held until the ``with`` block ends; ``exclusive`` when nothing else runs on the machine."""
+
+    cards: tuple[C, ...]
+    exclusive: bool
+
+
+def default_folder(host_id: str, variables: Mapping[str, str] | None = None) -> Path:
+    """Where this user's locks for this machine are: under XDG_CACHE_HOME, else the home folder's cache.
+
+    Not under a folder that depends on how one logged in: cron and a shell must meet at the same locks.
+    """
+    variables = os.environ if variables is None else variables
+    configured = variables.get("XDG_CACHE_HOME", "")
+    cache = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
+    return cache / "perfgate" / "leases" / host_id
+
+
+class Leases:
+    """The locks of one machine, in ``folder``. ``clock`` and ``sleep`` are injected for tests."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._sleep = sleep
+
+    @contextlib.contextmanager
+    def lease(
+        self,
+        candidates: Sequence[C],
+        count: int,
+        case_id: str,
+        *,
+        exclusive_machine: bool = True,
+        timeout_seconds: float = 3600.0,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> Generator[Lease[C], None, None]:
+        """Hold ``count`` of the candidates, the first free ones in the order given.
+
+        ``exclusive_machine`` also keeps every other lease of this machine out; without it, leases of
+        other cards go side by side. ``on_wait`` is told who holds what, each time that changes.
+        Raises DeviceError when there are fewer candidates, after ``timeout_seconds``, and when the
+        folder cannot be written.
+        """
+        if not 1 <= count <= len(candidates):
+            raise DeviceError(
+                "lease", field="cards", got=count, expected=f"1 to {len(candidates)} cards of this machine"
+            )
+        deadline = self._clock() + timeout_seconds
+        told = ""
+        with contextlib.ExitStack() as held:
+            while True:
+                chosen, obstacle = self._attempt(candidates, count, case_id, exclusive_machine, held)
+                if len(chosen) == count:
+                    break
+                if self._clock() >= deadline:
+                    raise DeviceError(
+                        f"lease for {case_id}",
+                        got=f"no {count} free card{'s' if count > 1 else ''} within {timeout_seconds:g} s: {obstacle}",
+                        expected="a free machine" if exclusive_machine else "free cards",
+                        remedy="Wait for the holder or end it; a dead holder's lock is already free",
+                    )
+                if on_wait is not None and obstacle != told:
+                    on_wait(obstacle)
+                    told = obstacle
+                self._sleep(_POLL_SECONDS)
+            yield Lease(tuple(chosen), exclusive_machine)
+
+    def _attempt(
+        self, candidates: Sequence[C], count: int, case_id: str, exclusive: bool, held: contextlib.ExitStack
+    ) -> tuple[list[C], str]:
+        """All or nothing, without waiting: whoever waits holds no lock, so nobody waits in a circle."""
+        with contextlib.ExitStack() as tried:
+            if not self._take("machine", exclusive, case_id, tried):
+                return [], self._holder("machine")
+            # Picking is atomic, else two cases that each want two cards could take one each, again and again.
+            with contextlib.ExitStack() as picking:
+                if not self._take("picking", True, case_id, picking):
+                    return [], "another case is choosing its cards"
+                chosen: list[C] = []
+                obstacles: list[str] = []
+                for card in candidates:
+                    if self._take(card.id, True, case_id, tried):
+                        chosen.append(card)
+                    else:
+                        obstacles.append(self._holder(card.id))
+                    if len(chosen) == count:
+                        held.push(tried.pop_all())
+                        return chosen, ""
+        return [], "; ".join(obstacles)
+
+    def _take(self, name: str, exclusive: bool, case_id: str, stack: contextlib.ExitStack) -> bool:
+        path = self._path(name)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Python opens with O_CLOEXEC: a trainer that outlives its suite must not keep the lock.
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise DeviceError(
+                f"lease file {path}",
+                got=str(error),
+                expected="a writable folder for locks",
+                remedy="Set XDG_CACHE_HOME to a writable folder, the same for everything that runs on this machine",
+            ) from error
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except BaseException:
+            os.close(descriptor)
+            raise
+        stack.callback(os.close, descriptor)
+        if exclusive:
+            _write_holder(descriptor, case_id)
+            stack.callback(os.ftruncate, descriptor, 0)
+        return True
+
+    def _holder(self, name: str) -> str:
+        """Who holds a lock, as far as its file tells; the lock counts, the text is for the reader."""
+        what = "the machine" if name == "machine" else name
+        try:
+            record = json.loads(self._path(name).read_text(encoding="utf-8"))
+            # The text of a killed holder stays behind when the next lock is a shared one, which writes none.
+            os.kill(record["pid"], 0)
+            return f"{what} is held by process {record['pid']} for {record['case']} since {record['since']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            return f"{what} is held by another process"
+
+    def _path(self, name: str) -> Path:
+        return self._folder / (re.sub(r"[^A-Za-z0-9._-]", "_", name) + ".lock")
+
+
+def _write_holder(descriptor: int, case_id: str) -> None:
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "case": case_id, "since": since}).encode(), 0)

@@ -1,0 +1,162 @@
+"""The plan of a case: what will be run, by which protocol, and what it will be held against."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from helpers.baseline import FigureStatus, PublishedFigure, RecordedEntry
+from helpers.case import Case, Model, Precision
+from helpers.config import Config, MeasuringProtocol
+from helpers.environment import Environment, differences, segment
+from helpers.errors import ConfigError
+from helpers.rules import RULES, WALL_CLOCK
+from helpers.verdict import PublishedReference, RecordedReference
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True)
+class SuiteCase:
+    """One case on one target (``cpu``, ``v100``, ``a100``): what pytest collects.
+
+    ``short`` marks the selection that runs without a marker; ``figures`` are the published ones.
+    """
+
+    case: Case
+    target: str
+    protocol: MeasuringProtocol
+    short: bool = False
+    figures: tuple[PublishedFigure, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.target, self.case.id
+
+    @property
+    def device(self) -> str:
+        return "cpu" if self.target == CPU else "gpu"
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Marker names for ``-m``."""
+        names = [self.target, "resnet50" if self.case.model is Model.RESNET50 else "vgg16"]
+        if self.case.precision.is_amp:
+            names.append("amp")
+        elif self.case.precision is not Precision.UNSTATED:
+            names.append(self.case.precision.value)
+        if self.case.cards > 1:
+            names.append("multi_card")
+        if self.case.nodes > 1:
+            names.append("multi_node")
+        if self.figures:
+            names.append("published")
+        return tuple(names)
+
+
+@dataclass(frozen=True)
+class CasePlan:
+    """A case ready to run on this machine: settings, and what it will be held against.
+
+    ``build`` names the framework under test. ``recorded`` is this machine's entry, ``tolerance`` the
+    recorded comparison's where the entry has none of its own.
+    """
+
+    suite_case: SuiteCase
+    build: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    published: tuple[PublishedReference, ...] = ()
+    recorded: RecordedEntry | None = None
+    tolerance: float = 0.05
+    rule: str = WALL_CLOCK
+
+    @property
+    def case(self) -> Case:
+        return self.suite_case.case
+
+    @property
+    def protocol(self) -> MeasuringProtocol:
+        return self.suite_case.protocol
+
+
+def matrix(config: Config, published: Mapping[str, Iterable[PublishedFigure]]) -> tuple[SuiteCase, ...]:
+    """Every case: perf.yaml's own, then each published target's in id order. Several figures may share a case."""
+    own = [SuiteCase(item.case, item.target, config.protocols[item.protocol], item.short) for item in config.matrix]
+    for target in sorted(published):
+        by_case: dict[str, list[PublishedFigure]] = {}
+        for figure in published[target]:
+            by_case.setdefault(figure.case.id, []).append(figure)
+        for case_id in sorted(by_case):
+            figures = tuple(by_case[case_id])
+            own.append(SuiteCase(figures[0].case, target, longest_protocol(config, figures), figures=figures))
+    return tuple(own)
+
+
+def longest_protocol(config: Config, figures: Iterable[PublishedFigure]) -> MeasuringProtocol:
+    """The protocol that serves the rules of all figures of one case: the one with the most steps, then runs."""
+    protocols = [config.protocol_for_rule(figure.rule) for figure in figures]
+    return max(protocols, key=lambda each: (each.warmup_steps + each.window_steps, each.runs))
+
+
+def published_references(
+    figures: Iterable[PublishedFigure], device_name: str, tolerance: float
+) -> tuple[PublishedReference, ...]:
+    """The figures that were measured on this model of card; all others say nothing about this machine."""
+    return tuple(
+        PublishedReference(
+            images_per_s=figure.images_per_s,
+            rule=figure.rule,
+            runs=RULES[figure.rule].runs if figure.rule in RULES else 1,
+            label=f"{figure.table}, {figure.gpu}, {figure.case.framework.value} {figure.framework_version}",
+            gates=figure.status is FigureStatus.GATE,
+            tolerance=tolerance,
+        )
+        for figure in figures
+        if figure.applies_to(device_name)
+    )
+
+
+def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], about: str) -> dict[str, Any]:
+    """``settings`` with the user's changes; ``dali.threads`` reaches into a group.
+
+    Raises ConfigError on a key that the settings do not have, and on a value of another kind.
+    """
+    changed = copy.deepcopy(dict(settings))
+    for key, value in overrides.items():
+        *groups, name = key.split(".")
+        place: Any = changed
+        for group in groups:
+            place = place.get(group) if isinstance(place, dict) else None
+        if not isinstance(place, dict) or name not in place:
+            known = sorted(place) if isinstance(place, dict) else sorted(changed)
+            raise ConfigError(f"--set for {about}", field=key, got=value, expected="one of " + ", ".join(known))
+        if not _same_kind(place[name], value):
+            raise ConfigError(f"--set for {about}", field=key, got=value, expected=f"a value like {place[name]!r}")
+        place[name] = value
+    return changed
+
+
+def _same_kind(old: object, new: object) -> bool:
+    numbers = (int, float)
+    if isinstance(old, bool) or isinstance(new, bool):
+        return isinstance(old, bool) and isinstance(new, bool)
+    return old is None or (isinstance(old, numbers) and isinstance(new, numbers)) or isinstance(new, type(old))
+
+
+def recorded_reference(plan: CasePlan, environment: Mapping[str, str]) -> RecordedReference | None:
+    """The recorded entry as a reference for runs made in ``environment``, with what their segments differ in."""
+    entry = plan.recorded
+    if entry is None:
+        return None
+    tonight = segment(Environment.from_mapping(environment, f"environment of {plan.case.id}")) if environment else {}
+    return RecordedReference(
+        images_per_s=entry.images_per_s,
+        rule=entry.rule,
+        label=f"recorded {entry.provenance.date[:10]}, {entry.provenance.commit[:12]}",
+        tolerance=plan.tolerance if entry.tolerance is None else entry.tolerance,
+        gates=entry.status is FigureStatus.GATE,
+        differences=differences(entry.segment, tonight),
+    )

@@ -1,0 +1,106 @@
+"""What a status does to the build: the house plan's table of statuses, gate mode and exit codes."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from helpers.verdict import Status
+
+EXIT_OK = 0
+EXIT_SLOWER = 1
+EXIT_NOT_JUDGED = 6
+
+
+class Effect(enum.Enum):
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+    ERROR = "error"
+    SKIP = "skip"
+
+
+class Needs(enum.Enum):
+    """Which reference a gate requires of a case."""
+
+    PUBLISHED = "published"
+    RECORDED = "recorded"
+    BOTH = "both"
+
+
+_NORMAL = MappingProxyType(
+    {
+        Status.INFRA_ERROR: Effect.ERROR,
+        Status.INVALID: Effect.ERROR,
+        Status.REGRESSION: Effect.FAIL,
+        Status.BELOW_PUBLISHED: Effect.FAIL,
+        Status.INCOMPARABLE: Effect.WARN,
+        Status.INCONCLUSIVE: Effect.WARN,
+        Status.NO_BASELINE: Effect.WARN,
+        Status.IMPROVEMENT: Effect.PASS,
+        Status.PASS: Effect.PASS,
+        Status.NOT_RUN: Effect.SKIP,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A case under ``--gate``: what it needs, and whether a published figure applies to it here."""
+
+    needs: Needs
+    has_published: bool
+
+
+def effect(status: Status, gated: Gated | None = None) -> Effect:
+    """What the status does to this case's test; ``gated`` is None outside the gate."""
+    normal = _NORMAL[status]
+    if gated is None:
+        return normal
+    if status is Status.NO_BASELINE and gated.needs is Needs.PUBLISHED:
+        return Effect.WARN if gated.has_published else Effect.FAIL
+    if normal in (Effect.WARN, Effect.SKIP):
+        return Effect.FAIL
+    if gated.needs is not Needs.RECORDED and not gated.has_published and normal is Effect.PASS:
+        return Effect.FAIL
+    return normal
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One selected case at the end of a session; ``judged`` is False for a case outside the gate."""
+
+    status: Status
+    effect: Effect
+    judged: bool = True
+
+
+_SLOWER = (Status.REGRESSION, Status.BELOW_PUBLISHED)
+_NOT_MEASURED = (Status.INFRA_ERROR, Status.INVALID, Status.NOT_RUN)
+
+
+def outside_gate(normal: Effect) -> Effect:
+    """The effect under ``--gate`` of a case that the gate does not judge: it is told, and cannot redden."""
+    return Effect.WARN if normal in (Effect.FAIL, Effect.ERROR) else normal
+
+
+def exit_code(outcomes: Iterable[Outcome], pytest_exit: int, other_failures: bool = False) -> int:
+    """The session's exit code (house plan, "Exit codes").
+
+    ``pytest_exit`` is pytest's own: 2 to 5 stand (interrupted, internal, usage, nothing collected).
+    1 outranks 6. ``other_failures``: a test that is no case failed, which keeps pytest's 1. A session
+    that measured none of the cases it judges is 6, also when each of them was skipped for a reason.
+    """
+    judged = [outcome for outcome in outcomes if outcome.judged]
+    if pytest_exit not in (EXIT_OK, EXIT_SLOWER):
+        return pytest_exit
+    if other_failures or any(each.status in _SLOWER and each.effect is Effect.FAIL for each in judged):
+        return EXIT_SLOWER
+    if any(each.effect in (Effect.ERROR, Effect.FAIL) for each in judged):
+        return EXIT_NOT_JUDGED
+    if all(each.status in _NOT_MEASURED for each in judged):
+        return EXIT_NOT_JUDGED
+    # A 1 that no case explains is not turned into a 0.
+    return pytest_exit

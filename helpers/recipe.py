@@ -1,0 +1,134 @@
+"""The training configuration of a case, as data: what the published figures were trained with.
+
+Sources: METHODS.md, "Paddle ResNet50 v1.5 configuration behind the numbers" and "Paddle VGG16
+(FleetX)". The trainers read the result strictly (``helpers/trainers/settings.py``) and record in the
+step log's header what of it the installed build of the framework does not know.
+
+Where this departs from the sources:
+
+- VGG16's published learning rate of 0.1 makes its loss overflow within the first steps, as it has no
+  batch norm; the suite takes no run whose loss is not finite, so it trains with VGG16_LEARNING_RATE.
+  Throughput does not depend on the number.
+- On a CPU the batches are a hundredth of the published ones, and the learning rate falls with them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from helpers.case import Case, Execution, Framework, Model, Precision
+from helpers.errors import ConfigError
+
+LEARNING_RATE = 0.1
+VGG16_LEARNING_RATE = 0.001
+# The batch that LEARNING_RATE belongs to: smaller global batches on a CPU scale it down in proportion.
+REFERENCE_BATCH = 256
+DYNAMIC_LOSS_SCALING = 128.0
+
+# Without these the static programs of Paddle 3 are PIR ones, which take no BuildStrategy.
+_PROGRAM_FLAGS = {"FLAGS_enable_pir_api": "0", "FLAGS_enable_pir_in_executor": "0"}
+
+
+def settings_for(case: Case, device: str) -> dict[str, Any]:
+    """The settings of ``case`` on ``cpu`` or ``gpu``, JSON values throughout.
+
+    Raises ConfigError for a framework that has no recipe, or another device.
+    """
+    if device not in ("cpu", "gpu"):
+        raise ConfigError("recipe", field="device", got=device, expected="'cpu' or 'gpu'")
+    if case.framework is not Framework.PADDLE:
+        raise ConfigError(
+            f"case {case.id}",
+            field="framework",
+            got=case.framework.value,
+            expected="paddle",
+            remedy="Only Paddle has a trainer so far",
+        )
+    on_gpu = device == "gpu"
+    settings: dict[str, Any] = {
+        "optimizer": "momentum",
+        "learning_rate": _learning_rate(case, on_gpu),
+        "learning_rate_boundaries": [30, 60, 90],
+        "learning_rate_decay": 0.1,
+        "momentum": 0.9,
+        "weight_decay": 1e-4,
+        "layout": "NCHW",
+        "input_channels": 3,
+        "input_dtype": "float32",
+        "augmentation": {"crop_area": [0.08, 1.0], "crop_aspect_ratio": [0.75, 4 / 3], "flip_probability": 0.5},
+        "dali": _dali(on_gpu),
+        "native": {"workers": 8 if on_gpu else 1, "prefetch_factor": 2, "shared_memory": True},
+    }
+    settings.update(_precision(case, on_gpu))
+    settings.update(_gpu_strategies(case) if on_gpu else _no_strategies())
+    return settings
+
+
+def _learning_rate(case: Case, on_gpu: bool) -> float:
+    rate = LEARNING_RATE if case.model is Model.RESNET50 else VGG16_LEARNING_RATE
+    if on_gpu:
+        return rate
+    return rate * min(1.0, case.batch_size_per_card * case.cards / REFERENCE_BATCH)
+
+
+def _dali(on_gpu: bool) -> dict[str, Any]:
+    # ``threads`` null: the cores a rank has. METHODS.md gives no thread count; 4 is PaddleClas's default.
+    return {
+        "threads": 4 if on_gpu else None,
+        "prefetch_queue_depth": 2,
+        "seed": 42,
+        "device_memory_padding": 211025920 if on_gpu else 0,
+        "host_memory_padding": 140544512 if on_gpu else 0,
+    }
+
+
+def _precision(case: Case, on_gpu: bool) -> dict[str, Any]:
+    """AMP is float16 with dynamic loss scaling on a GPU and bfloat16 on a CPU; O2 of ResNet50 is NHWC
+    with 4 channels and a float16 feed."""
+    if case.precision in (Precision.FP32, Precision.TF32):
+        return {"amp_level": None, "amp_dtype": None, "loss_scaling": None}
+    if case.precision is Precision.BF16 or not on_gpu:
+        level = "O1" if case.precision is Precision.AMP_O1 else "O2"
+        return {"amp_level": level, "amp_dtype": "bfloat16", "loss_scaling": None}
+    if case.precision is not Precision.AMP_O2:
+        return {"amp_level": "O1", "amp_dtype": "float16", "loss_scaling": DYNAMIC_LOSS_SCALING}
+    pure = {"amp_level": "O2", "amp_dtype": "float16", "loss_scaling": DYNAMIC_LOSS_SCALING}
+    if case.model is Model.VGG16:
+        return pure
+    return {**pure, "layout": "NHWC", "input_channels": 4, "input_dtype": "float16"}
+
+
+def _gpu_strategies(case: Case) -> dict[str, Any]:
+    pure_fp16 = case.precision is Precision.AMP_O2
+    program = _PROGRAM_FLAGS if case.execution is Execution.STATIC else {}
+    if case.model is Model.VGG16:
+        return {
+            "environment": dict(program),
+            "build_strategy": {
+                "enable_inplace": False,
+                "fuse_elewise_add_act_ops": True,
+                "fuse_bn_act_ops": True,
+            },
+            "execution_strategy": {"num_threads": 2, "num_iteration_per_drop_scope": 100},
+            "fleet": {"nccl_comm_num": 1},
+        }
+    fusions = {"fuse_bn_act_ops": True, "fuse_bn_add_act_ops": True} if pure_fp16 else {}
+    return {
+        "environment": {
+            **program,
+            "FLAGS_fraction_of_gpu_memory_to_use": "0.80",
+            "FLAGS_cudnn_batchnorm_spatial_persistent": "1",
+            "FLAGS_max_inplace_grad_add": "8",
+            "FLAGS_cudnn_exhaustive_search": "1",
+            "FLAGS_eager_delete_tensor_gb": "0.0",
+            "FLAGS_conv_workspace_size_limit": "1500" if case.precision.is_amp else "4000",
+            "FLAGS_apply_pass_to_program": "true",
+        },
+        "build_strategy": {"fuse_elewise_add_act_ops": True, "enable_addto": True, **fusions},
+        "execution_strategy": {},
+        "fleet": {"nccl_comm_num": 1, "fuse_all_reduce_ops": True, "fuse_grad_size_in_MB": 16},
+    }
+
+
+def _no_strategies() -> dict[str, Any]:
+    return {"environment": {}, "build_strategy": {}, "execution_strategy": {}, "fleet": {}}

@@ -1,0 +1,150 @@
+"""The terminal's table: one line a case, its reason below it, the sum at the end."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+
+from helpers.report.rows import CaseRow, Comparison
+from helpers.stats import number
+from helpers.verdict import Status
+
+_HEADINGS = ("case", "images/s ± spread", "published", "ratio", "recorded", "ratio", "status", "reason")
+_NUMERIC = (1, 2, 3, 4, 5)
+_GAP = "  "
+_REASON_INDENT = "    "
+_NARROWEST_REASON = 40
+
+_RED, _YELLOW, _GREEN, _PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[0m"
+_COLOURS = {"fail": _RED, "error": _RED, "warn": _YELLOW, "pass": _GREEN, "skip": ""}
+
+
+def render(rows: Sequence[CaseRow], width: int, colour: bool = False) -> str:
+    """The table of a session, ``width`` columns wide; an empty string for no rows.
+
+    A reason stands in its own column where at least 40 columns are left for it, else below its case.
+    Cases that were not run for one and the same reason share a line.
+    """
+    shown = [row for row in rows if row.status != Status.NOT_RUN.value]
+    parts: list[str] = []
+    if shown:
+        parts.append(_table(shown, width, colour))
+    parts.extend(_not_run(rows))
+    if rows:
+        parts.append(summary_line(rows))
+    return "\n".join(parts)
+
+
+def summary_line(rows: Sequence[CaseRow]) -> str:
+    """``4 cases: 3 PASS, 1 not run``, worst first."""
+    counts = Counter(row.status for row in rows)
+    told = [f"{counts[status.value]} {status.value}" for status in Status if status.value in counts]
+    return f"{len(rows)} case{'s' if len(rows) != 1 else ''}: {', '.join(told)}"
+
+
+def _table(rows: Sequence[CaseRow], width: int, colour: bool) -> str:
+    cells = [_cells(row) for row in rows]
+    columns = range(len(_HEADINGS) - 1)
+    widths = [max(len(_HEADINGS[column]), *(len(line[column]) for line in cells)) for column in columns]
+    used = sum(widths) + len(_GAP) * len(widths)
+    beside = width - used >= _NARROWEST_REASON
+    lines = [_line(_HEADINGS if beside else _HEADINGS[:-1], widths)]
+    lines.append("-" * (width if beside else min(width, used)))
+    for row, line in zip(rows, cells, strict=True):
+        lines.extend(_case_lines(row, line, widths, width, beside, colour))
+    return "\n".join(lines)
+
+
+def _case_lines(
+    row: CaseRow, cells: tuple[str, ...], widths: list[int], width: int, beside: bool, colour: bool
+) -> list[str]:
+    reason = printable("; ".join([row.reason, *row.marks, *_notes(row)]))
+    if beside:
+        room = width - sum(widths) - len(_GAP) * len(widths)
+        first, *rest = _wrapped(reason, room) or [""]
+        lines = [_line((*cells, first), widths)]
+        lines.extend(" " * (width - room) + more for more in rest)
+    else:
+        lines = [_line(cells, widths)]
+        lines.extend(_REASON_INDENT + part for part in _wrapped(reason, width - len(_REASON_INDENT)))
+    if colour and (code := _COLOURS[row.effect]):
+        lines[0] = lines[0].replace(row.status, f"{code}{row.status}{_PLAIN}", 1)
+    return lines
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Broken at spaces only: a case id or an option cut at its hyphen cannot be pasted."""
+    return textwrap.wrap(text, max(width, _NARROWEST_REASON), break_on_hyphens=False, break_long_words=False)
+
+
+def _cells(row: CaseRow) -> tuple[str, ...]:
+    return (
+        printable(f"{row.case_id} [{row.target}]"),
+        _measured(row),
+        *_reference(_shown_published(row)),
+        *_reference(row.recorded),
+        row.status,
+    )
+
+
+def _shown_published(row: CaseRow) -> Comparison | None:
+    """The one that decides: the lowest of those that set the status, else the first that is only shown."""
+    deciding = [each for each in row.published if each.sets_status]
+    lowest = min(deciding, key=lambda each: -1.0 if each.ratio is None else each.ratio, default=None)
+    return lowest or next(iter(row.published), None)
+
+
+def _measured(row: CaseRow) -> str:
+    if row.images_per_s is None:
+        return "-"
+    if row.spread is None:
+        return f"{number(row.images_per_s)} (n=1)"
+    return f"{number(row.images_per_s)} ± {row.spread:.1%} (n={row.runs})"
+
+
+def _reference(comparison: Comparison | None) -> tuple[str, str]:
+    """Figure and ratio; a star marks a figure that is only shown."""
+    if comparison is None or comparison.reference_images_per_s is None:
+        return "-", "-"
+    ratio = "-" if comparison.ratio is None else f"{comparison.ratio:.3f}"
+    return f"{number(comparison.reference_images_per_s)}{'' if comparison.sets_status else '*'}", ratio
+
+
+def _notes(row: CaseRow) -> list[str]:
+    notes = list(row.warnings)
+    for each in row.published:
+        if not each.sets_status and each.reference_images_per_s is not None:
+            ratio = "" if each.ratio is None else f", ratio {each.ratio:.3f}"
+            notes.append(f"* shown only: {number(each.reference_images_per_s)} ({each.label}{ratio})")
+    if row.resumed:
+        notes.append(f"{row.resumed} of {row.runs} runs taken from the resumed session")
+    return notes
+
+
+def _not_run(rows: Sequence[CaseRow]) -> list[str]:
+    """Cases that were not run, grouped by reason: what was looked for and what was found, once."""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        if row.status == Status.NOT_RUN.value:
+            groups.setdefault(printable(row.reason), []).append(row.case_id)
+    lines = []
+    for reason, case_ids in groups.items():
+        which = printable(case_ids[0]) if len(case_ids) == 1 else f"{len(case_ids)} cases"
+        lines.append(f"not run: {which}: {reason}")
+    return lines
+
+
+def _line(cells: Sequence[str], widths: list[int]) -> str:
+    padded = [
+        cell.rjust(width) if column in _NUMERIC else cell.ljust(width)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=False))
+    ]
+    return _GAP.join([*padded, *cells[len(widths) :]]).rstrip()
+
+
+def printable(text: str) -> str:
+    """Control characters as escapes, so that no file name or log line can forge terminal output."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )

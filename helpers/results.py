@@ -1,0 +1,286 @@
+"""Results on disk: one folder a run, written the moment it exists.
+
+``runs/<session>/<case>/r<n>/{spec.json, rank<k>.jsonl, result.json}``. A result is written whole
+(temporary file, fsync, rename), so a kill at any point loses at most the run in progress.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from helpers.errors import ResultError
+from helpers.job import finite
+from helpers.verdict import RunEvidence, Verdict
+
+# 1: first format.
+RESULT_SCHEMA_VERSION = 1
+
+ORIGINS = ("measured", "replayed", "imported")
+
+# Marks of a run.
+CONTENDED = "contended"
+MACHINE_SHARED = "machine shared"
+
+_SESSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run of one case, with everything its throughput depends on.
+
+    - ``figures``: each rule's images/s, or the reason why it does not apply.
+    - ``step_seconds``: the window's steps, the maximum over ranks; ``samples_per_step`` of all ranks.
+    - ``wall_seconds``: the whole run, process start to end; ``training_seconds`` its steps, warm-up and
+      window; ``window_seconds`` the measured part.
+    - ``foreign_share``: part of the leased cores' time that others used in the window, None if unknown.
+    - ``contention``: that share in words, with who it was.
+    - ``marks``: why the run is no reference for others (``contended``, ``machine shared``).
+    - ``failure``, ``invalid``, ``refusal``: see RunEvidence.
+    - ``verdict``: the case's status and reason, filled in once there is one.
+    """
+
+    uuid: str
+    session: str
+    case_id: str
+    target: str
+    replicate: int
+    created: str
+    origin: str = "measured"
+    build: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    protocol: Mapping[str, int] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, float | str] = field(default_factory=dict)
+    step_seconds: tuple[float, ...] = ()
+    samples_per_step: tuple[int, ...] = ()
+    wall_seconds: float = 0.0
+    start_up_seconds: float = 0.0
+    training_seconds: float = 0.0
+    window_seconds: float = 0.0
+    reader_share: float | None = None
+    foreign_share: float | None = None
+    contention: str = ""
+    peak_host_bytes: int = 0
+    peak_device_bytes: int = 0
+    marks: tuple[str, ...] = ()
+    failure: str | None = None
+    invalid: str | None = None
+    refusal: str | None = None
+    log_tail: str = ""
+    verdict: Mapping[str, str] | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether the run holds a throughput that may be used."""
+        return self.failure is None and self.invalid is None and self.refusal is None
+
+    @property
+    def evidence(self) -> RunEvidence:
+        return RunEvidence(self.figures, failure=self.failure, invalid=self.invalid, refusal=self.refusal)
+
+    def to_json(self) -> str:
+        record = {item.name: getattr(self, item.name) for item in fields(self)}
+        record["schema_version"] = RESULT_SCHEMA_VERSION
+        return json.dumps(record, indent=1, sort_keys=True, allow_nan=False, default=dict) + "\n"
+
+
+@dataclass(frozen=True)
+class ResultStore:
+    """The folders of one session. Raises ResultError when the disk refuses."""
+
+    root: Path
+    session: str
+
+    def __post_init__(self) -> None:
+        if _SESSION_NAME.fullmatch(self.session) is None:
+            raise ResultError(
+                "session name",
+                got=self.session,
+                expected="letters, digits, '.', '_' and '-', at most 100",
+                remedy="It becomes a folder under the run folder",
+            )
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.session
+
+    def run_folder(self, case_id: str, replicate: int) -> Path:
+        return self.folder / case_id / f"r{replicate}"
+
+    def new_run_folder(self, case_id: str, replicate: int) -> Path:
+        """An empty folder for a run; what a killed run left there is moved aside, never overwritten."""
+        folder = self.run_folder(case_id, replicate)
+        try:
+            if folder.exists():
+                folder.rename(_free_name(folder))
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise ResultError(
+                f"run folder {folder}",
+                got=str(error),
+                expected="a new folder",
+                remedy="Free the disk or set --runs-dir",
+            ) from error
+        return folder
+
+    def write(self, result: RunResult) -> Path:
+        """Write ``result.json`` whole, or raise ResultError with the figures that could not be written."""
+        path = self.run_folder(result.case_id, result.replicate) / "result.json"
+        try:
+            write_whole(path, result.to_json())
+        except (OSError, ValueError, TypeError) as error:
+            rates = {rule: value for rule, value in result.figures.items() if not isinstance(value, str)}
+            full = isinstance(error, OSError)
+            raise ResultError(
+                f"result {path}",
+                got=str(error),
+                expected="room for a few kilobytes" if full else "plain JSON values, none of them NaN or infinite",
+                remedy=f"Measured and not written: {result.case_id} run {result.replicate} {rates}. "
+                + ("Free the disk" if full else "Report this run; it is no measurement"),
+            ) from error
+        return path
+
+    def add_verdict(self, results: tuple[RunResult, ...], verdict: Verdict) -> None:
+        """Set the case's verdict into the results it rests on."""
+        told = {"status": verdict.status.value, "code": verdict.reason.code, "reason": verdict.reason.message}
+        for result in results:
+            if result.session == self.session:
+                self.write(replace(result, verdict=told))
+
+    def results(self, case_id: str) -> tuple[RunResult, ...]:
+        """The case's finished runs of this session, by replicate; half-finished ones have no result and are absent."""
+        paths = (self.folder / case_id).glob("r*/result.json")
+        found = [self._read(path, case_id) for path in paths if re.fullmatch(r"r[0-9]+", path.parent.name)]
+        return tuple(sorted(found, key=lambda result: result.replicate))
+
+    def _read(self, path: Path, case_id: str) -> RunResult:
+        result = read_result(path)
+        for name, got, expected in (
+            ("case_id", result.case_id, case_id),
+            ("replicate", f"r{result.replicate}", path.parent.name),
+        ):
+            if got != expected:
+                raise ResultError(
+                    f"result {path}", field=name, got=got, expected=expected, remedy="It was moved: put it back"
+                )
+        return result
+
+
+def read_result(path: Path) -> RunResult:
+    """Read one ``result.json`` strictly; ResultError names the file and the key."""
+    about = f"result {path}"
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ResultError(about, got=str(error), expected="a result as JSON") from error
+    if not isinstance(record, dict):
+        raise ResultError(about, got=type(record).__name__, expected="a JSON object")
+    version = record.pop("schema_version", None)
+    if version != RESULT_SCHEMA_VERSION:
+        raise ResultError(
+            about, field="schema_version", got=version, expected=str(RESULT_SCHEMA_VERSION), remedy="Update the suite"
+        )
+    known = {item.name for item in fields(RunResult)}
+    if wrong := sorted(set(record) ^ known):
+        problem = "a key this suite knows" if wrong[0] in record else "a value"
+        raise ResultError(about, field=wrong[0], expected=problem)
+    for name, value in record.items():
+        if (expected := _problem(name, value)) is not None:
+            raise ResultError(about, field=name, got=value, expected=expected)
+    for name in ("step_seconds", "samples_per_step", "marks"):
+        record[name] = tuple(record[name])
+    return RunResult(**record)
+
+
+_TEXTS = ("uuid", "session", "case_id", "target", "created", "contention", "log_tail")
+_TEXT_MAPS = ("build", "environment", "facts")
+_COUNTS = ("replicate", "peak_host_bytes", "peak_device_bytes")
+_SECONDS = ("wall_seconds", "start_up_seconds", "training_seconds", "window_seconds")
+_SHARES = ("reader_share", "foreign_share")
+
+
+def _problem(name: str, value: Any) -> str | None:
+    """What a field of a result should have been, None where it is: a verdict rests on these values."""
+    checks: list[tuple[tuple[str, ...], Callable[[Any], bool], str]] = [
+        (_TEXTS, _is_text, "text"),
+        (("failure", "invalid", "refusal"), lambda got: got is None or _is_text(got), "text or null"),
+        (("origin",), lambda got: got in ORIGINS, "one of " + ", ".join(ORIGINS)),
+        (_TEXT_MAPS, _maps_to(_is_text), "an object of texts"),
+        (("verdict",), lambda got: got is None or _maps_to(_is_text)(got), "an object of texts or null"),
+        (("settings", "overrides"), lambda got: isinstance(got, dict), "an object"),
+        (("protocol",), _maps_to(_is_count), "an object of whole numbers"),
+        (("figures",), _maps_to(lambda got: _is_text(got) or _is_rate(got)), "images/s above 0 or a reason, by rule"),
+        (_COUNTS, _is_count, "a whole number, not negative"),
+        (_SECONDS, _is_amount, "seconds, finite and not negative"),
+        (_SHARES, lambda got: got is None or _is_amount(got), "a share, not negative, or null"),
+        (("step_seconds",), _lists(_is_rate), "a list of seconds above 0"),
+        (("samples_per_step",), _lists(_is_count), "a list of whole numbers"),
+        (("marks",), _lists(_is_text), "a list of texts"),
+    ]
+    return next((expected for names, right, expected in checks if name in names and not right(value)), None)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and _is_amount(value)
+
+
+def _is_amount(value: Any) -> bool:
+    return finite(value) and value >= 0
+
+
+def _is_rate(value: Any) -> bool:
+    return finite(value) and value > 0
+
+
+def _lists(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(right, value))
+
+
+def _maps_to(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(right, value.values()))
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def sessions(root: Path) -> tuple[str, ...]:
+    """Sessions with a folder under ``root``, oldest first."""
+    if not root.is_dir():
+        return ()
+    folders = [folder for folder in root.iterdir() if folder.is_dir() and _SESSION_NAME.fullmatch(folder.name)]
+    return tuple(folder.name for folder in sorted(folders, key=lambda folder: (folder.stat().st_mtime, folder.name)))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader or a crash sees the old or the new text, never a part."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _free_name(folder: Path) -> Path:
+    number = 1
+    while (other := folder.with_name(f"{folder.name}.unfinished{number}")).exists():
+        number += 1
+    return other

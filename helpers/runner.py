@@ -1,0 +1,143 @@
+"""One run of a case for real: job, launcher, supervisor, step logs, result on disk."""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from helpers.config import Config
+from helpers.dataset import DatasetFacts
+from helpers.devices import Card, CpuCard, Machine, environment_of
+from helpers.errors import DeviceError
+from helpers.job import JobSpec
+from helpers.launch.contention import CpuMeter, Meter
+from helpers.launch.health import GpuMeter
+from helpers.launch.launcher import launcher_for
+from helpers.launch.outcome import JobOutcome, OutcomeKind
+from helpers.launch.supervisor import JobLimits, run_job
+from helpers.launch.tail import Progress
+from helpers.nvml import Gpu, open_nvml
+from helpers.plan import CasePlan
+from helpers.results import CONTENDED, MACHINE_SHARED, ResultStore, RunResult
+from helpers.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
+from helpers.session import protocol_record
+
+
+@dataclass(frozen=True)
+class JobRunner:
+    """Runs a plan on leased ``cards``; implements session.Runner. Raises SuiteError when nothing could be kept."""
+
+    machine: Machine
+    cards: Sequence[Card]
+    store: ResultStore
+    config: Config
+    data: DatasetFacts | None = None
+    allow_contention: bool = False
+    machine_shared: bool = False
+    on_progress: Callable[[Progress], None] | None = None
+
+    def run(self, plan: CasePlan, replicate: int) -> RunResult:
+        folder = self.store.new_run_folder(plan.case.id, replicate)
+        spec = self._spec(plan, replicate, str(folder.resolve()))
+        command = launcher_for(plan.case).command(spec, plan.build["interpreter"])
+        outcome = run_job(spec, command, self._limits(), self._meter(), on_progress=self.on_progress)
+        result = self._result(plan, spec, outcome)
+        self.store.write(result)
+        return result
+
+    def _spec(self, plan: CasePlan, replicate: int, folder: str) -> JobSpec:
+        cpu = [card.cores for card in self.cards if isinstance(card, CpuCard)]
+        return JobSpec(
+            job_id=uuid.uuid4().hex,
+            case=plan.case,
+            replicate=replicate,
+            run_folder=folder,
+            device=plan.suite_case.device,
+            warmup_steps=plan.protocol.warmup_steps,
+            window_steps=plan.protocol.window_steps,
+            data_root=str(self.data.root) if self.data else None,
+            settings=plan.settings,
+            overrides=plan.overrides,
+            environment={str(name): str(value) for name, value in plan.settings.get("environment", {}).items()},
+            cores=tuple(cpu),
+            cards=tuple(str(card.index) for card in self.cards if isinstance(card, Gpu)),
+        )
+
+    def _limits(self) -> JobLimits:
+        limits = self.config.limits
+        return JobLimits(
+            start_up_seconds=limits.start_up_seconds,
+            no_progress_seconds=limits.no_progress_seconds,
+            run_seconds=limits.run_seconds,
+            grace_seconds=limits.stop_grace_seconds,
+        )
+
+    def _meter(self) -> Meter:
+        gpus = [card for card in self.cards if isinstance(card, Gpu)]
+        if not gpus:
+            return CpuMeter([core for card in self.cards if isinstance(card, CpuCard) for core in card.cores])
+        nvml = open_nvml()
+        if isinstance(nvml, str):
+            raise DeviceError("NVML", got=nvml, expected="the library that listed the cards", remedy="Check the driver")
+        return GpuMeter(nvml, gpus)
+
+    def _disturbances(self, outcome: JobOutcome) -> tuple[tuple[str, ...], str | None]:
+        """Marks for the reader, and why the run must not be used (house plan, "Contention")."""
+        marks = [MACHINE_SHARED] if self.machine_shared else []
+        if outcome.unhealthy:
+            return tuple(marks), "device unhealthy: " + "; ".join(outcome.unhealthy)
+        if outcome.contention.is_quiet(self.config.contention.max_foreign_share):
+            return tuple(marks), None
+        if self.allow_contention:
+            return (*marks, CONTENDED), None
+        limit = self.config.contention.max_foreign_share
+        return (
+            tuple(marks),
+            f"{CONTENDED}: {outcome.contention.describe()}; at most {limit:.0%} is accepted (--allow-contention measures anyway)",
+        )
+
+    def _result(self, plan: CasePlan, spec: JobSpec, outcome: JobOutcome) -> RunResult:
+        logs = outcome.logs
+        header = logs[0].header if logs else None
+        complete = outcome.kind is OutcomeKind.COMPLETE
+        marks, invalid = self._disturbances(outcome) if complete else ((), None)
+        return RunResult(
+            uuid=spec.job_id,
+            session=self.store.session,
+            case_id=plan.case.id,
+            target=plan.suite_case.target,
+            replicate=spec.replicate,
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            build=plan.build,
+            settings=plan.settings,
+            overrides=plan.overrides,
+            protocol=protocol_record(plan),
+            environment=environment_of(
+                self.machine,
+                self.cards,
+                framework=plan.case.framework.value,
+                framework_version=header.framework_version if header else plan.build.get("version", ""),
+                framework_commit=header.framework_commit if header else plan.build.get("commit", ""),
+                facts=header.facts if header else None,
+            ).to_mapping(),
+            facts=dict(header.facts) if header else {},
+            figures=figures(logs) if complete else {},
+            step_seconds=step_seconds(logs) if complete else (),
+            samples_per_step=samples_per_step(logs) if complete else (),
+            wall_seconds=outcome.wall_seconds,
+            start_up_seconds=outcome.start_up_seconds or 0.0,
+            training_seconds=max(log.steps[-1].end - log.steps[0].start for log in logs) if complete else 0.0,
+            window_seconds=window_seconds(logs) if complete else 0.0,
+            reader_share=reader_share(logs) if complete else None,
+            foreign_share=outcome.contention.foreign_share,
+            contention=outcome.contention.describe() if complete else "",
+            peak_host_bytes=sum(log.footer.peak_host_bytes for log in logs),
+            peak_device_bytes=max((log.footer.peak_device_bytes for log in logs), default=0),
+            marks=marks,
+            failure=None if complete or outcome.kind is OutcomeKind.REFUSED else outcome.reason,
+            invalid=invalid,
+            refusal=outcome.reason if outcome.kind is OutcomeKind.REFUSED else None,
+            log_tail=outcome.log_tail,
+        )

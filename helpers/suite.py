@@ -1,0 +1,290 @@
+"""The suite as pytest and the command line use it: configuration, cases, machine and baselines in one object.
+
+Loading reads perf.yaml and the baseline files only. What the machine is, which frameworks are
+installed and the data are looked up when the first case wants to run.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from helpers.baseline import PublishedSet, RecordedSet, load_published, load_recorded
+from helpers.baseline_update import Proposal, propose, write_recorded
+from helpers.case import DataSource
+from helpers.config import Config, GateRule, MachineConfig, load_config
+from helpers.dataset import DatasetFacts, check_dataset, make_small_dataset
+from helpers.devices import Machine, discover, why_not_run
+from helpers.errors import BaselineError, ConfigError, SuiteError
+from helpers.launch.frameworks import BuildFinder, FrameworkBuild
+from helpers.launch.tail import Progress
+from helpers.leases import Leases, default_folder
+from helpers.plan import CPU, CasePlan, SuiteCase, matrix, published_references, with_overrides
+from helpers.policy import Gated, Needs, effect, outside_gate
+from helpers.recipe import settings_for
+from helpers.recording import candidate
+from helpers.report.rows import CaseRow, row_of
+from helpers.results import ResultStore, RunResult, read_result
+from helpers.runner import JobRunner
+from helpers.session import CaseResult, Runner, measure_case, not_run
+from helpers.verdict import Reason, Status, Verdict
+
+SMALL_DATASET = Path(".cache") / "imagenet-small"
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class SuiteOptions:
+    """What the user chose. ``named`` holds the case ids given in full, which ``--gate`` judges too."""
+
+    config_path: Path
+    baselines_folder: Path
+    runs_folder: Path
+    session: str
+    resume: bool = False
+    data_root: str | None = None
+    allow_contention: bool = False
+    share_machine: bool = False
+    gate: bool = False
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    named: frozenset[str] = frozenset()
+
+
+class Suite:
+    """One loaded suite. Raises SuiteError where a file cannot be read; measuring turns errors into statuses."""
+
+    def __init__(
+        self,
+        options: SuiteOptions,
+        config: Config,
+        published: Mapping[str, PublishedSet],
+        *,
+        runner: Runner | None = None,
+        machine: Machine | None = None,
+    ) -> None:
+        self.options = options
+        self.config = config
+        self.cases = matrix(config, {target: each.figures for target, each in published.items()})
+        self._runner = runner
+        self._builds = BuildFinder()
+        if machine is not None:
+            self.machine = machine
+
+    @staticmethod
+    def load(options: SuiteOptions, runner: Runner | None = None, machine: Machine | None = None) -> Suite:
+        """Read perf.yaml and the published baselines; ``runner`` and ``machine`` replace the real ones in tests."""
+        folder = options.baselines_folder / "published"
+        files = sorted(path for path in folder.glob("*.json") if path.name != "schema.json")
+        if not files:
+            raise BaselineError(
+                str(folder), got="no files", expected="published figures (v100.json, …)", remedy="Restore them"
+            )
+        published = {each.target: each for each in map(load_published, files)}
+        return Suite(options, load_config(options.config_path), published, runner=runner, machine=machine)
+
+    @cached_property
+    def machine(self) -> Machine:
+        return discover(cpu_cards=self.machine_config.cpu_cards if self.machine_config else None)
+
+    @cached_property
+    def machine_config(self) -> MachineConfig | None:
+        return self.config.machine_for(platform.node())
+
+    @cached_property
+    def store(self) -> ResultStore:
+        return ResultStore(self.options.runs_folder, self.options.session)
+
+    @cached_property
+    def data(self) -> DatasetFacts:
+        """The checked data folder: the user's, or the small one, made on first use. Raises DatasetError."""
+        root = self.options.data_root or self.config.data.root
+        if root is not None:
+            return check_dataset(Path(root).expanduser().resolve())
+        return make_small_dataset(self.config.path.parent / SMALL_DATASET)
+
+    def recorded(self, device: str) -> RecordedSet:
+        """This machine's recorded baselines for a device. Raises BaselineError."""
+        return load_recorded(self.recorded_path(device), self.machine.machine_key(device))
+
+    def recorded_path(self, device: str) -> Path:
+        return self.options.baselines_folder / "recorded" / f"{self.machine.machine_key(device)}.json"
+
+    def prepare(self, chosen: Iterable[SuiteCase]) -> None:
+        """Check before anything is measured what a chosen case will need: data, recorded baselines,
+        gate rules, settings that exist."""
+        runnable = [case for case in chosen if why_not_run(case.case, case.target, self.machine) is None]
+        for device in sorted({case.device for case in runnable}):
+            self.recorded(device)
+        for case in runnable:
+            if self.options.overrides and not isinstance(self._build(case), str):
+                with_overrides(settings_for(case.case, case.device), self.options.overrides, case.case.id)
+        if any(case.case.data is not DataSource.SYNTHETIC for case in runnable):
+            _ = self.data
+        if self.options.gate and not self._gate_rules and not self.options.named:
+            raise ConfigError(
+                str(self.config.path),
+                field="machines",
+                got=f"no gate for host {self.machine.host!r}",
+                expected="machines.NAME.gate with patterns over case ids",
+                remedy="Add it, or name the gated cases by full id on the command line",
+            )
+
+    def selection_here(self) -> tuple[frozenset[tuple[str, str]], str]:
+        """What runs without a marker: the GPU cases of the cards in this machine, else the short CPU selection.
+
+        Also returns one line that says so and what was left out.
+        """
+        if self.machine.gpus:
+            here = [case for case in self.cases if case.device != CPU and self._why_not(case) is None]
+            what = f"the {len(here)} cases that {self.machine.device_name('gpu')} runs"
+        else:
+            here = [case for case in self.cases if case.short and case.target == CPU]
+            what = f"the short CPU selection, {len(here)} cases"
+        left = len(self.cases) - len(here)
+        return (
+            frozenset(case.key for case in here),
+            f"no marker given: {what}; {left} left out (-m cpu, -m v100, -m a100 …); found {self.machine.describe()}",
+        )
+
+    def header_lines(self) -> list[str]:
+        """What reproduces the run: machine, data, files."""
+        data = self.options.data_root or self.config.data.root or f"small dataset in {SMALL_DATASET}"
+        return [
+            f"machine: {self.machine.describe()}",
+            f"session: {self.options.session} in {self.options.runs_folder}; data: {data}; config: {self.config.path}",
+        ]
+
+    def measure(self, suite_case: SuiteCase, on_progress: OnProgress | None = None) -> CaseRow:
+        """Run and judge one case. A fault of the machine or a job is a status, never an exception."""
+        plan = CasePlan(suite_case)
+        try:
+            plan, reason = self._plan(suite_case)
+            result = not_run(plan, reason) if reason else self._run(plan, on_progress)
+        except SuiteError as error:
+            result = CaseResult(plan, Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, str(error))))
+            result = CaseResult(plan, result.verdict, self._finished(plan))
+        return self._row(result)
+
+    def propose(self, rows: Iterable[CaseRow], accept_regression: str | None = None) -> tuple[Proposal, ...]:
+        """What ``--update-baselines`` would write, device by device, for the rows of this session."""
+        proposals: list[Proposal] = []
+        rows = [row for row in rows if row.status != Status.NOT_RUN.value]
+        for device in sorted({_device(row) for row in rows}):
+            mine = [row for row in rows if _device(row) == device]
+            proposals += propose(
+                self.recorded(device),
+                [candidate(row, self._results(row), self.machine.device_name(device)) for row in mine],
+                measured_case_ids={row.case_id for row in mine},
+                known_case_ids={case.case.id for case in self.cases},
+                tolerance=self.config.tolerances.recorded_for,
+                accept_regression=accept_regression,
+            )
+        return tuple(proposals)
+
+    def write_baselines(self, rows: Iterable[CaseRow], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
+        """Write the proposals of all devices, each file once; returns what was written. Raises BaselineError."""
+        device_of = {row.case_id: _device(row) for row in rows}
+        written: list[Proposal] = []
+        for device in sorted(set(device_of.values())):
+            mine = tuple(each for each in proposals if device_of.get(each.case_id, device) == device)
+            path = self.recorded_path(device)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written += write_recorded(path, self.machine.machine_key(device), mine)
+        return tuple(written)
+
+    def _plan(self, suite_case: SuiteCase) -> tuple[CasePlan, str | None]:
+        case, device = suite_case.case, suite_case.device
+        plan = CasePlan(suite_case, overrides=self.options.overrides)
+        if reason := self._why_not(suite_case):
+            return plan, reason
+        build = self._build(suite_case)
+        if isinstance(build, str):
+            return plan, build
+        cards = self.machine.cards_of(suite_case.target)
+        return (
+            CasePlan(
+                suite_case,
+                build=_build_record(build),
+                settings=with_overrides(settings_for(case, device), self.options.overrides, case.id),
+                overrides=self.options.overrides,
+                published=published_references(
+                    suite_case.figures, cards[0].name, self.config.tolerances.published_for(case.id)
+                ),
+                recorded=self.recorded(device).entries.get(case.id),
+                tolerance=self.config.tolerances.recorded_for(case.id),
+            ),
+            None,
+        )
+
+    def _run(self, plan: CasePlan, on_progress: OnProgress | None) -> CaseResult:
+        if self._runner is not None:
+            return measure_case(plan, self._runner, self.store, resume=self.options.resume)
+        suite_case = plan.suite_case
+        leases = Leases(default_folder(self.machine.host_id))
+        candidates = self.machine.cards_of(suite_case.target)
+        with leases.lease(
+            candidates, plan.case.cards_per_node, plan.case.id, exclusive_machine=not self.options.share_machine
+        ) as lease:
+            runner = JobRunner(
+                machine=self.machine,
+                cards=lease.cards,
+                store=self.store,
+                config=self.config,
+                data=None if plan.case.data is DataSource.SYNTHETIC else self.data,
+                allow_contention=self.options.allow_contention and self._gated(plan) is None,
+                machine_shared=self.options.share_machine,
+                on_progress=on_progress,
+            )
+            return measure_case(plan, runner, self.store, resume=self.options.resume)
+
+    def _row(self, result: CaseResult) -> CaseRow:
+        gated = self._gated(result.plan)
+        status = result.verdict.status
+        judged = gated is not None or not self.options.gate
+        told = effect(status, gated) if judged else outside_gate(effect(status))
+        folders = tuple(str(self.store.run_folder(run.case_id, run.replicate)) for run in result.runs)
+        return row_of(result, told, judged=judged, run_folders=folders)
+
+    def _gated(self, plan: CasePlan) -> Gated | None:
+        if not self.options.gate:
+            return None
+        has_published = any(reference.gates for reference in plan.published)
+        case_id = plan.case.id
+        for rule in self._gate_rules:
+            if fnmatchcase(case_id, rule.cases):
+                return Gated(Needs(rule.needs), has_published)
+        if case_id in self.options.named:
+            return Gated(Needs.PUBLISHED if has_published else Needs.RECORDED, has_published)
+        return None
+
+    @property
+    def _gate_rules(self) -> tuple[GateRule, ...]:
+        return self.machine_config.gate if self.machine_config else ()
+
+    def _why_not(self, suite_case: SuiteCase) -> str | None:
+        return why_not_run(suite_case.case, suite_case.target, self.machine)
+
+    def _build(self, suite_case: SuiteCase) -> FrameworkBuild | str:
+        framework = suite_case.case.framework
+        return self._builds.find_build(framework, self.config.frameworks[framework].interpreter)
+
+    def _finished(self, plan: CasePlan) -> tuple[RunResult, ...]:
+        """Runs that were on disk when a case broke off: told with it, so that nothing measured is lost."""
+        return self.store.results(plan.case.id)
+
+    def _results(self, row: CaseRow) -> tuple[RunResult, ...]:
+        return tuple(read_result(Path(folder) / "result.json") for folder in row.run_folders)
+
+
+def _device(row: CaseRow) -> str:
+    return CPU if row.target == CPU else "gpu"
+
+
+def _build_record(build: FrameworkBuild) -> dict[str, str]:
+    return {key: str(getattr(value, "value", value)) for key, value in asdict(build).items()}

@@ -1,0 +1,173 @@
+"""What this machine and this build of Paddle can run, how precision is forced, and what the header says of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import paddle
+
+from helpers.case import Case, DataSource, Execution, Precision
+from helpers.job import JobSpec
+from helpers.trainers.process import Refused, cpu_name
+from helpers.trainers.settings import Settings
+
+core = paddle.base.core
+
+
+def refuse_what_cannot_run(spec: JobSpec) -> None:
+    """Raise Refused with the reason where this machine, build or trainer cannot run the case as it stands."""
+    case = spec.case
+    if case.auto:
+        raise Refused("the 2020 API strategy.auto is not in the Paddle of today; nothing equal to it exists")
+    for feature in ("compile", "graphs", "xla"):
+        if getattr(case, feature):
+            raise Refused(f"the feature {feature} is not Paddle's")
+    if case.precision in (Precision.UNSTATED, Precision.AMP):
+        raise Refused(f"precision {case.precision.value} does not say what Paddle is to compute in")
+    if case.data is DataSource.UNSTATED:
+        raise Refused("data source unstated: name dali, dali_cpu, native or synthetic")
+    if spec.device == "cpu":
+        _refuse_on_cpu(case)
+    else:
+        _refuse_on_gpu(case.precision)
+
+
+def _refuse_on_cpu(case: Case) -> None:
+    precision = case.precision
+    if precision is Precision.TF32:
+        raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
+    if precision in (Precision.AMP_O2, Precision.BF16):
+        raise Refused(
+            f"{precision.value} keeps parameters in bfloat16, and Paddle has no optimizer kernel for them on a CPU; "
+            "amp_o1 runs"
+        )
+    if precision is Precision.AMP_O1:
+        if case.execution is Execution.DYNAMIC:
+            raise Refused(
+                "paddle.amp.auto_cast has no effect on a CPU, and dynamic execution has no bfloat16 kernel there; "
+                "amp_o1 runs with to_static, and on one card with static"
+            )
+        if not core.supports_bfloat16():
+            raise Refused("oneDNN's bfloat16 needs a CPU with AVX-512, which this one lacks")
+    if case.execution is Execution.STATIC and case.cards > 1:
+        raise Refused("fleet's static mode trains on several GPUs; on CPU cards use dynamic or to_static")
+
+
+def _refuse_on_gpu(precision: Precision) -> None:
+    if not paddle.is_compiled_with_cuda():
+        raise Refused("this build of Paddle is for CPUs: install paddlepaddle-gpu (requirements/gpu-cuda11.txt)")
+    if paddle.device.cuda.device_count() == 0:
+        raise Refused("Paddle sees no GPU")
+    needed = {Precision.TF32: (8, 0), Precision.BF16: (8, 0), Precision.AMP_O1: (7, 0), Precision.AMP_O2: (7, 0)}
+    capability = tuple(paddle.device.cuda.get_device_capability())
+    if capability < needed.get(precision, (0, 0)):
+        wanted = ".".join(map(str, needed[precision]))
+        raise Refused(
+            f"{precision.value} needs compute capability {wanted}, {paddle.device.cuda.get_device_name()} has "
+            f"{'.'.join(map(str, capability))}"
+        )
+
+
+def use_device(spec: JobSpec) -> str:
+    """Select the rank's device and return its name."""
+    if spec.device == "cpu":
+        paddle.set_device("cpu")
+        return cpu_name()
+    # The card that the launcher chose for this rank, or the first visible one.
+    paddle.set_device(f"gpu:{gpu_index()}")
+    return str(paddle.device.cuda.get_device_name())
+
+
+def gpu_index() -> int:
+    return int(paddle.distributed.ParallelEnv().device_id)
+
+
+def force_tf32(precision: Precision) -> str:
+    """On a GPU: off for fp32, on for tf32, else as the build has it. Returns the state that arithmetic shows.
+
+    Raises Refused where the state cannot be had, so that no figure stands under the wrong precision.
+    """
+    wanted: Optional[bool] = {Precision.FP32: False, Precision.TF32: True}.get(precision)
+    if wanted is not None:
+        for switch in ("set_cublas_switch", "set_cudnn_switch"):
+            if hasattr(core, switch):
+                getattr(core, switch)(wanted)
+    matmul, convolution = _rounds_like_tf32()
+    state = f"matmul {'on' if matmul else 'off'}, convolution {'on' if convolution else 'off'}"
+    if wanted is False and (matmul or convolution):
+        raise Refused(f"TF32 could not be switched off ({state}): this would not be fp32")
+    if wanted is True and not (matmul or convolution):
+        raise Refused(f"TF32 could not be switched on ({state}): this would not be tf32")
+    return state
+
+
+def _rounds_like_tf32() -> Tuple[bool, bool]:
+    # 1 + 2**-12 has more digits than TF32's 10: times one it comes back as 1 where TF32 computed.
+    value = 1.0 + 2.0**-12
+    left = paddle.full([512, 512], value, dtype="float32")
+    product = paddle.matmul(left, paddle.eye(512, dtype="float32"))
+    images = paddle.full([8, 128, 32, 32], value, dtype="float32")
+    convolved = paddle.nn.functional.conv2d(images, paddle.eye(128, dtype="float32").reshape([128, 128, 1, 1]))
+    return float(product[0, 0]) != value, float(convolved[0, 0, 0, 0]) != value
+
+
+def flag_facts(settings: Settings) -> Dict[str, str]:
+    """Each wanted flag as the build has it now, or that the build does not know it."""
+    known = core.globals()
+    facts = {}
+    for name in sorted(settings.environment):
+        if not name.startswith("FLAGS_"):
+            facts[name] = str(settings.environment[name])
+        elif name in known:
+            facts[name] = str(known[name])
+        else:
+            facts[name] = "not applied: this build of Paddle does not know it"
+    return facts
+
+
+def apply_options(target: Any, options: Any, kind: str, facts: Dict[str, str]) -> None:
+    """Set each of ``options`` on a strategy object; the facts say which were applied. None: no such object."""
+    for name, value in sorted(options.items()):
+        if target is not None and hasattr(target, name):
+            setattr(target, name, value)
+            facts[f"{kind}.{name}"] = str(value)
+        else:
+            facts[f"{kind}.{name}"] = f"not applied: this build has no such {kind} option here"
+
+
+class EventTimer:
+    """Steps on a GPU, timed by the device itself: events chained from one host time at the phase's begin."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        if not hasattr(paddle.device.Event, "elapsed_time"):
+            raise Refused("this build of Paddle cannot time device events (paddle.device.Event.elapsed_time)")
+        self._clock = clock
+        self._last_seconds = 0.0
+        self._last_event: Any = None
+        self._events: List[Any] = []
+
+    def begin(self) -> None:
+        paddle.device.synchronize()
+        self._last_event = _recorded_event()
+        self._last_event.synchronize()
+        self._last_seconds = self._clock()
+
+    def mark(self) -> None:
+        self._events.append(_recorded_event())
+
+    def resolve(self) -> List[Tuple[float, float]]:
+        events, self._events = self._events, []
+        times = []
+        for event in events:
+            event.synchronize()
+            end = self._last_seconds + self._last_event.elapsed_time(event) / 1000.0
+            times.append((self._last_seconds, end))
+            self._last_event, self._last_seconds = event, end
+        return times
+
+
+def _recorded_event() -> Any:
+    event = paddle.device.Event(enable_timing=True)
+    event.record()
+    return event

@@ -1,0 +1,120 @@
+"""Train one rank of a Paddle job: ``python -m helpers.trainers.paddle_trainer SPEC.json``.
+
+With one card it is started as it stands, with several by ``python -m paddle.distributed.launch``.
+Exit status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from typing import Any
+
+from helpers.case import Execution
+from helpers.trainers.loop import Edges, HostTimer, Plan, StepTimer, train
+from helpers.trainers.process import Refused, Trainer, run
+from helpers.trainers.settings import Settings
+
+# As paddle.distributed.launch sets them: rank, rank in the node, number of ranks.
+RANK_VARIABLES = (
+    ("PADDLE_TRAINER_ID", "PADDLE_GLOBAL_RANK"),
+    ("PADDLE_LOCAL_RANK", "PADDLE_RANK_IN_NODE"),
+    ("PADDLE_TRAINERS_NUM", "PADDLE_GLOBAL_SIZE"),
+)
+
+
+def program(trainer: Trainer) -> None:
+    """One rank from the import of Paddle to its last step."""
+    spec, device = trainer.spec, trainer.device
+    settings = Settings.of(spec)
+    trainer.beat("import paddle")
+    paddle = _import_paddle(trainer, settings)
+    from helpers.trainers import paddle_data, paddle_device
+
+    paddle_device.refuse_what_cannot_run(spec)
+    device.name = paddle_device.use_device(spec)
+    device.facts.update(paddle_device.flag_facts(settings))
+    on_gpu = spec.device == "gpu"
+    device.facts["tf32"] = paddle_device.force_tf32(spec.case.precision) if on_gpu else "not on a CPU"
+    _seed(paddle, spec.seed)
+    _describe(trainer, settings)
+    static = spec.case.execution is Execution.STATIC
+    several = trainer.ranks.world_size > 1
+    if static:
+        paddle.enable_static()
+    elif several:
+        trainer.beat("connect ranks")
+        paddle.distributed.init_parallel_env()
+    trainer.beat("data")
+    reader = paddle_data.open_reader(trainer, settings, _host_array if static else paddle.to_tensor)
+    trainer.beat("build model")
+    stepper = _stepper(trainer, settings)
+    timer: StepTimer = HostTimer(time.monotonic)
+    if on_gpu:
+        timer = paddle_device.EventTimer()
+        trainer.peak_device_bytes = lambda: int(paddle.device.cuda.max_memory_allocated())
+    # A step of fleet's program ends with an all-reduce over all ranks, which is as good as a barrier.
+    barrier = paddle.distributed.barrier if several and not static else lambda: None
+    # On a CPU the loss is at hand after every step; on a GPU fetching it would empty the queue.
+    plan = Plan(spec.warmup_steps, spec.window_steps, spec.record_every_steps if on_gpu else 1)
+    trainer.beat("first step")
+    train(plan, reader, stepper, timer, Edges(trainer.record, trainer.beat, barrier, time.monotonic))
+
+
+def _import_paddle(trainer: Trainer, settings: Settings) -> Any:
+    from helpers.trainers import paddle_environment
+
+    paddle_environment.set_environment(trainer.spec, settings, os.environ)
+    try:
+        import paddle
+    except ImportError as error:
+        raise Refused(f"Paddle is not installed in this interpreter ({error})") from error
+    # Paddle's own handler prints a stack trace and goes on; a supervisor's request to stop must end the process.
+    paddle.disable_signal_handler()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    trainer.device.framework_version = str(paddle.__version__)
+    trainer.device.framework_commit = str(paddle.version.commit)
+    return paddle
+
+
+def _seed(paddle: Any, seed: int) -> None:
+    """The same weights on every rank; the readers add the rank to the seed of the data."""
+    import numpy
+
+    paddle.seed(seed)
+    numpy.random.seed(seed)
+    random.seed(seed)
+
+
+def _describe(trainer: Trainer, settings: Settings) -> None:
+    facts, case = trainer.device.facts, trainer.spec.case
+    facts["execution"] = case.execution.value if case.execution else "dynamic"
+    facts["learning_rate"] = str(settings.learning_rate)
+    facts["precision"] = "float32"
+    if settings.amp_level is not None:
+        facts["precision"] = f"AMP {settings.amp_level} in {settings.amp_dtype}"
+        if trainer.spec.device == "cpu":
+            facts["precision"] += ": convolution and matmul, on oneDNN"
+    facts["loss_scaling"] = str(settings.loss_scaling or "none")
+
+
+def _stepper(trainer: Trainer, settings: Settings) -> Any:
+    if trainer.spec.case.execution is Execution.STATIC:
+        from helpers.trainers.paddle_static import StaticStep
+
+        return StaticStep(trainer, settings)
+    from helpers.trainers.paddle_steps import DynamicStep
+
+    return DynamicStep(trainer, settings)
+
+
+def _host_array(array: Any) -> Any:
+    # The executor copies it, so a buffer that the loader uses again may be handed over as it is.
+    return array
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:], RANK_VARIABLES, program))

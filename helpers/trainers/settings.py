@@ -1,0 +1,162 @@
+"""A job's settings, read strictly: what ``helpers/recipe.py`` writes and the user's overrides change.
+
+An unknown key, a missing one or a value that contradicts the case is an error, so that no override is
+lost and none turns a case into another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from helpers.case import Case, Precision
+from helpers.errors import ConfigError
+from helpers.job import JobSpec, finite
+
+_AMP_LEVELS: Dict[Precision, Tuple[Optional[str], Optional[str]]] = {
+    Precision.FP32: (None, None),
+    Precision.TF32: (None, None),
+    Precision.AMP_O1: ("O1", None),
+    Precision.AMP_O2: ("O2", None),
+    Precision.BF16: ("O2", "bfloat16"),
+}
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random resized crop and flip. ``crop_area`` is a share of the image, ``crop_aspect_ratio`` width/height."""
+
+    crop_area: Tuple[float, float]
+    crop_aspect_ratio: Tuple[float, float]
+    flip_probability: float
+
+
+@dataclass(frozen=True)
+class Dali:
+    """``threads`` None: as many as the rank has cores. Paddings in bytes, for GPU decoding alone."""
+
+    threads: Optional[int]
+    prefetch_queue_depth: int
+    seed: int
+    device_memory_padding: int
+    host_memory_padding: int
+
+
+@dataclass(frozen=True)
+class Native:
+    """The framework's own loader: worker processes a rank, batches each prepares ahead."""
+
+    workers: int
+    prefetch_factor: int
+    shared_memory: bool
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A training configuration; ``environment`` holds variables that are set before the framework's import.
+
+    ``amp_level`` is None, O1 or O2; ``loss_scaling`` the first dynamic loss scale, None without one.
+    The learning rate is multiplied by ``learning_rate_decay`` at each of ``learning_rate_boundaries``
+    (epochs).
+    """
+
+    optimizer: str
+    learning_rate: float
+    learning_rate_boundaries: Tuple[int, ...]
+    learning_rate_decay: float
+    momentum: float
+    weight_decay: float
+    layout: str
+    input_channels: int
+    input_dtype: str
+    amp_level: Optional[str]
+    amp_dtype: Optional[str]
+    loss_scaling: Optional[float]
+    build_strategy: Mapping[str, Any]
+    execution_strategy: Mapping[str, Any]
+    fleet: Mapping[str, Any]
+    environment: Mapping[str, str]
+    augmentation: Augmentation
+    dali: Dali
+    native: Native
+
+    @staticmethod
+    def of(spec: JobSpec) -> Settings:
+        """The settings of a job with its overrides; ConfigError names the key."""
+        record = {**spec.settings, **spec.overrides}
+        settings = _build(Settings, record, "settings")
+        settings._check(spec.case)
+        return settings
+
+    @property
+    def learning_rates(self) -> Tuple[float, ...]:
+        """The learning rate of each stretch of epochs, one more than there are boundaries."""
+        return tuple(
+            self.learning_rate * self.learning_rate_decay**passed
+            for passed in range(len(self.learning_rate_boundaries) + 1)
+        )
+
+    def _check(self, case: Case) -> None:
+        _one_of("optimizer", self.optimizer, ("momentum",))
+        _one_of("layout", self.layout, ("NCHW", "NHWC"))
+        _one_of("input_channels", self.input_channels, (3, 4))
+        _one_of("input_dtype", self.input_dtype, ("float32", "float16"))
+        _one_of("amp_dtype", self.amp_dtype, (None, "float16", "bfloat16"))
+        for name in ("learning_rate", "learning_rate_decay", "momentum", "weight_decay"):
+            value = getattr(self, name)
+            if not finite(value) or value < 0:
+                raise _error(name, value, "a finite number of at least 0")
+        if self.loss_scaling is not None and (not finite(self.loss_scaling) or self.loss_scaling <= 0):
+            raise _error("loss_scaling", self.loss_scaling, "a positive number or null")
+        for name, least in (("workers", 0), ("prefetch_factor", 1)):
+            _at_least(f"native.{name}", getattr(self.native, name), least)
+        _at_least("dali.prefetch_queue_depth", self.dali.prefetch_queue_depth, 1)
+        if self.dali.threads is not None:
+            _at_least("dali.threads", self.dali.threads, 1)
+        if case.precision in _AMP_LEVELS:
+            level, dtype = _AMP_LEVELS[case.precision]
+            if self.amp_level != level:
+                raise _error("amp_level", self.amp_level, f"{level}, as {case.precision.value} of the case says")
+            if (level is None) != (self.amp_dtype is None) or (dtype is not None and self.amp_dtype != dtype):
+                raise _error("amp_dtype", self.amp_dtype, f"what {case.precision.value} of the case says")
+
+
+def _build(kind: Any, record: Any, about: str) -> Any:
+    if not isinstance(record, Mapping):
+        raise _error(about, record, "a mapping")
+    names = [item.name for item in fields(kind)]
+    for name in record:
+        if name not in names:
+            raise _error(f"{about}.{name}", record[name], "one of " + ", ".join(names))
+    for name in names:
+        if name not in record:
+            raise _error(f"{about}.{name}", None, "a value")
+    nested = {"augmentation": Augmentation, "dali": Dali, "native": Native}
+    values = {
+        name: _build(nested[name], value, name) if name in nested else _frozen(value) for name, value in record.items()
+    }
+    return kind(**values)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _one_of(name: str, value: object, known: Tuple[object, ...]) -> None:
+    if value not in known:
+        raise _error(name, value, "one of " + ", ".join(map(str, known)))
+
+
+def _at_least(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise _error(name, value, f"a whole number of at least {least}")
+
+
+def _error(name: str, got: object, expected: str) -> ConfigError:
+    return ConfigError(
+        "training settings",
+        field=name,
+        got="nothing" if got is None else got,
+        expected=expected,
+        remedy="See helpers/recipe.py for the settings of a case",
+    )

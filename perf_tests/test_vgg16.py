@@ -1,0 +1,23 @@
+"""VGG16, trained for real. The cases are data: perf.yaml has the CPU's, baselines/published the others."""
+
+import pytest
+
+from fixtures.measuring import Judged
+
+
+@pytest.mark.perf_matrix(model="vgg16", target="v100")
+def test_v100(verdict: Judged) -> None:
+    """A V100 delivers the published throughput, and what this machine recorded before."""
+    assert verdict.passes, verdict.reason
+
+
+@pytest.mark.perf_matrix(model="vgg16", target="a100")
+def test_a100(verdict: Judged) -> None:
+    """An A100 delivers the published throughput, and what this machine recorded before."""
+    assert verdict.passes, verdict.reason
+
+
+@pytest.mark.perf_matrix(model="vgg16", target="cpu")
+def test_cpu(verdict: Judged) -> None:
+    """This machine's processor is as fast as it was when its baseline was recorded."""
+    assert verdict.passes, verdict.reason

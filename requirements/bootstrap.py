@@ -1,0 +1,402 @@
+#!/usr/bin/env python3
+"""Make the virtual environment with the pinned set that fits this machine; do nothing when it stands.
+
+Standard library only. The file must also parse on Python 3.6, so that an old interpreter gets a
+sentence and not a SyntaxError.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+OLDEST, NEWEST = (3, 10), (3, 13)
+GPU_NEWEST = (3, 12)
+# The chips that the CUDA 11.8 build of Paddle holds machine code for.
+GPU_CAPABILITIES = ((6, 1), (8, 6))
+SETS = ("cpu", "gpu-cuda11")
+EXTRAS = ("dev",)
+PIP = "pip==26.3"
+# Loaded by Paddle and DALI, shipped by neither: library -> (Debian's, Fedora's) package.
+LIBRARIES = {
+    "libstdc++.so.6": ("libstdc++6", "libstdc++"),
+    "libgcc_s.so.1": ("libgcc-s1", "libgcc"),
+    "libgomp.so.1": ("libgomp1", "libgomp"),
+}
+# 1: {"stamp": 1, "python", "base", "parts": {requirement part: SHA-256}}
+STAMP_VERSION = 1
+STAMP, OWNED = ".perfgate-stamp.json", ".perfgate-venv"
+MEASURE_CPU = "To measure the CPU on purpose: make REQUIREMENTS=cpu perf"
+
+
+class SetUpError(Exception):
+    """What is missing, and what to install; the whole text is for the reader."""
+
+
+class Gpu(NamedTuple):
+    """One NVIDIA GPU as its driver describes it."""
+
+    name: str
+    capability: Tuple[int, int]
+
+
+def check_python(version: Sequence[int]) -> None:
+    """Raise SetUpError unless the pinned wheels exist for this interpreter version."""
+    found = tuple(version[:2])
+    if not OLDEST <= found <= NEWEST:
+        raise SetUpError(
+            "this is Python {}, expected {} to {}. Install one of these (Debian, Ubuntu: python3 and "
+            "python3-venv; or from python.org) and name it: make PYTHON=/path/to/python3.12 perf".format(
+                dotted(version[:3]), dotted(OLDEST), dotted(NEWEST)
+            )
+        )
+
+
+def check_platform(system: str, machine: str, libc: str) -> None:
+    """Raise SetUpError unless the pinned wheels exist for this kind of machine."""
+    if (system, machine, libc) != ("Linux", "x86_64", "glibc"):
+        raise SetUpError(
+            "this machine is {} on {} with {}; the pinned Paddle and DALI wheels exist for Linux on x86_64 with "
+            "glibc. Use such a machine or container (Debian 11, Ubuntu 20.04, RHEL 8 or newer)".format(
+                system, machine, libc or "another C library"
+            )
+        )
+
+
+def check_libraries(loads: Callable[[str], bool]) -> None:
+    """Raise SetUpError with the packages of the shared libraries that ``loads`` cannot load."""
+    missing = [name for name in LIBRARIES if not loads(name)]
+    if missing:
+        debian = " ".join(LIBRARIES[name][0] for name in missing)
+        fedora = " ".join(LIBRARIES[name][1] for name in missing)
+        raise SetUpError(
+            "Paddle and DALI load {}, which this machine lacks. Install it: Debian, Ubuntu: "
+            "apt-get install {}; Fedora, RHEL: dnf install {}".format(", ".join(missing), debian, fedora)
+        )
+
+
+def choose_set(gpus: Sequence[Gpu], version: Sequence[int]) -> str:
+    """The requirement set for these GPUs and this Python; SetUpError where none fits."""
+    if not gpus:
+        return "cpu"
+    low, high = GPU_CAPABILITIES
+    for gpu in gpus:
+        if not low <= gpu.capability <= high:
+            raise SetUpError(
+                "this machine has an NVIDIA {} of compute capability {}; requirements/gpu-cuda11.txt runs on {} to "
+                "{}. Install a Paddle build for that chip by its vendor's instructions, into an environment of its "
+                "own, and put that environment's Python under frameworks.paddle.interpreter in perf.yaml; then, or to "
+                "measure the CPU on purpose: make REQUIREMENTS=cpu perf".format(
+                    gpu.name, dotted(gpu.capability), dotted(low), dotted(high)
+                )
+            )
+    check_gpu_python(version, "this machine's NVIDIA {} needs requirements/gpu-cuda11.txt".format(gpus[0].name))
+    return "gpu-cuda11"
+
+
+def check_gpu_python(version: Sequence[int], why: str) -> None:
+    """Raise SetUpError unless the CUDA 11 wheels exist for this interpreter version."""
+    if not OLDEST <= tuple(version[:2]) <= GPU_NEWEST:
+        raise SetUpError(
+            "{}, whose wheels exist for Python {} to {}; this is Python {}. Install such a Python and name it: "
+            "make PYTHON=/path/to/python3.12 perf. {}".format(
+                why, dotted(OLDEST), dotted(GPU_NEWEST), dotted(version[:3]), MEASURE_CPU
+            )
+        )
+
+
+def find_gpus(load: Callable[[str], ctypes.CDLL] = ctypes.CDLL, driver: str = "/proc/driver/nvidia/gpus") -> List[Gpu]:
+    """The NVIDIA GPUs as NVML lists them; none without NVML's library and without a driver.
+
+    Raises SetUpError where the library or the driver is there and does not answer, because such a
+    machine has a GPU that a CPU measurement would silently leave out.
+    """
+    try:
+        nvml = load("libnvidia-ml.so.1")
+    except OSError as error:
+        if "No such file" not in str(error):
+            raise SetUpError("NVML is installed and cannot be loaded: {}. {}".format(error, MEASURE_CPU)) from None
+        if os.path.isdir(driver) and os.listdir(driver):
+            raise SetUpError(
+                "{} lists GPUs, but their library libnvidia-ml.so.1 cannot be found. Install it with the driver (in "
+                "a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility). {}".format(driver, MEASURE_CPU)
+            ) from None
+        return []
+
+    def call(name: str, *arguments: object) -> None:
+        code = getattr(nvml, name)(*arguments)
+        if code != 0:
+            describe = nvml.nvmlErrorString
+            describe.restype = ctypes.c_char_p
+            text = (describe(code) or b"no description").decode(errors="replace")
+            raise SetUpError(
+                "NVML is installed, but {} failed with error {} ({}). Check 'nvidia-smi' and the driver. {}".format(
+                    name, code, text, MEASURE_CPU
+                )
+            )
+
+    call("nvmlInit_v2")
+    try:
+        count = ctypes.c_uint()
+        call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        gpus = []
+        for index in range(count.value):
+            handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+            major, minor = ctypes.c_int(), ctypes.c_int()
+            call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
+            call("nvmlDeviceGetName", handle, name, ctypes.c_uint(len(name)))
+            call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
+            gpus.append(Gpu(name.value.decode(errors="replace"), (major.value, minor.value)))
+        return gpus
+    finally:
+        nvml.nvmlShutdown()
+
+
+def wanted_parts(folder: str, chosen: str, extras: Sequence[str]) -> Dict[str, str]:
+    """Each part of the environment -> SHA-256 of all that decides its content."""
+    parts = {chosen: digest(folder, ["suite.txt", chosen + ".txt"]), "dataset": digest(folder, ["dataset.txt"])}
+    for extra in extras:
+        parts[extra] = digest(folder, [extra + ".txt"])
+    return parts
+
+
+def digest(folder: str, names: Sequence[str]) -> str:
+    """SHA-256 over the named files, each with its name."""
+    total = hashlib.sha256()
+    for name in names:
+        with open(os.path.join(folder, name), "rb") as file:
+            total.update(name.encode() + b"\0" + file.read() + b"\0")
+    return total.hexdigest()
+
+
+class Plan(NamedTuple):
+    """What to do: nothing, add parts to the environment, or make it anew."""
+
+    action: str
+    parts: Tuple[str, ...]
+    why: str
+
+
+def make_plan(stamp: Optional[Dict[str, object]], python: str, base: str, wanted: Dict[str, str]) -> Plan:
+    """Compare the stamp of the environment that stands, if any, with what is wanted; pure."""
+    everything = tuple(wanted)
+    if stamp is None:
+        return Plan("make", everything, "no complete environment stands yet")
+    if (stamp.get("python"), stamp.get("base")) != (python, base):
+        return Plan("make", everything, "it was made by {} ({})".format(stamp.get("base"), stamp.get("python")))
+    parts = stamp.get("parts")
+    have = parts if isinstance(parts, dict) else {}
+    # A part that this call does not want must still be of this version, or its packages may not fit.
+    changed = [name for name in have if name not in wanted and name not in EXTRAS]
+    changed += [name for name in wanted if name in have and have[name] != wanted[name]]
+    if changed:
+        return Plan("make", everything, "its requirements changed ({})".format(", ".join(changed)))
+    missing = tuple(name for name in wanted if name not in have)
+    return Plan("add" if missing else "nothing", missing, "")
+
+
+def read_stamp(venv: str) -> Optional[Dict[str, object]]:
+    """The stamp of a complete environment whose interpreter is still there, else None."""
+    try:
+        with open(os.path.join(venv, STAMP), encoding="utf-8") as file:
+            stamp = json.load(file)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    whole = isinstance(stamp, dict) and stamp.get("stamp") == STAMP_VERSION and os.access(python_of(venv), os.X_OK)
+    return stamp if whole else None
+
+
+def write_stamp(venv: str, python: str, base: str, parts: Dict[str, str]) -> None:
+    """Written whole or not at all."""
+    path = os.path.join(venv, STAMP)
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump({"stamp": STAMP_VERSION, "python": python, "base": base, "parts": parts}, file, sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".new", path)
+
+
+def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str) -> None:
+    """Bring ``venv`` to the wanted state. Interrupted at any point, it is made anew by the next call."""
+    venv = os.path.realpath(venv)
+    os.makedirs(os.path.dirname(venv), exist_ok=True)
+    with locked(os.path.dirname(venv)):
+        python = "{} {}".format(platform.python_implementation(), platform.python_version())
+        wanted = wanted_parts(folder, chosen, extras)
+        stamp = read_stamp(venv)
+        plan = make_plan(stamp, python, base, wanted)
+        if plan.action == "nothing":
+            return
+        say("{} with {}: {}".format(os.path.relpath(venv), python, ", ".join(plan.parts)), plan.why)
+        if stamp is not None:
+            os.remove(os.path.join(venv, STAMP))
+        if plan.action == "make":
+            make_venv(venv, base)
+        for part in plan.parts:
+            install(venv, folder, part)
+        kept = stamp["parts"] if stamp and plan.action == "add" else {}
+        assert isinstance(kept, dict)
+        write_stamp(venv, python, base, {**kept, **wanted})
+
+
+def make_venv(venv: str, base: str) -> None:
+    """An empty environment with pip in it. Refuses a folder that this script did not make."""
+    owned = os.path.join(venv, OWNED)
+    os.makedirs(venv, exist_ok=True)
+    if os.listdir(venv) and not os.path.exists(owned):
+        raise SetUpError(
+            "{} exists and was not made by this script. Move it away, or delete it, and call again".format(venv)
+        )
+    pip = source_of_pip(base)
+    # Without the marker a deletion cut short would leave a folder that looks like someone else's.
+    for entry in os.scandir(venv):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        elif entry.name != OWNED:
+            os.remove(entry.path)
+    with open(owned, "w", encoding="utf-8") as file:
+        file.write("Made by requirements/bootstrap.py, which deletes this folder when it has to be made anew.\n")
+    if pip == "ensurepip":
+        run([base, "-m", "venv", venv])
+    else:
+        run([base, "-m", "venv", "--without-pip", venv])
+        where = [python_of(venv), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+        site = subprocess.check_output(where, universal_newlines=True, env=clean_environment()).strip()
+        run([base, "-m", "pip", "install", "--disable-pip-version-check", "--target", site, PIP])
+
+
+def source_of_pip(base: str) -> str:
+    """``ensurepip``, or ``pip`` where only ``base``'s own pip can put one there; SetUpError without both."""
+    # Debian takes files out of ensurepip and leaves the rest; its version is read from them.
+    if answers(base, "import venv, ensurepip; ensurepip.version()"):
+        return "ensurepip"
+    if answers(base, "import venv, pip"):
+        return "pip"
+    raise SetUpError(
+        "{} cannot make a virtual environment: it has neither ensurepip nor pip. Debian, Ubuntu: apt-get install "
+        "python3-venv; elsewhere: a Python with pip, from your distribution or python.org".format(base)
+    )
+
+
+def answers(python: str, code: str) -> bool:
+    """Whether ``python`` runs ``code`` without an error."""
+    quiet = subprocess.DEVNULL
+    return subprocess.call([python, "-c", code], stdout=quiet, stderr=quiet, env=clean_environment()) == 0
+
+
+def install(venv: str, folder: str, part: str) -> None:
+    """One part, with every version pinned; photographs come without the package's own dependencies."""
+    pip = [python_of(venv), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    alone = ["--no-deps"] if part == "dataset" else []
+    run(pip + alone + ["-r", os.path.join(folder, part + ".txt")])
+
+
+def run(command: Sequence[str]) -> None:
+    """Run to success, or SetUpError with the command."""
+    # The lock's handle is inherited: pip may outlive a killed bootstrap, and must not be written over.
+    code = subprocess.call(command, env=clean_environment(), close_fds=False)
+    if code != 0:
+        raise SetUpError("{!r} ended with {}; its own output above says why".format(" ".join(command), code))
+
+
+def clean_environment() -> Dict[str, str]:
+    """Without what makes a Python or pip work on another folder than the one it is told."""
+    foreign = ("PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
+    kept = {name: value for name, value in os.environ.items() if name not in foreign}
+    kept["PIP_USER"] = "0"
+    return kept
+
+
+def python_of(venv: str) -> str:
+    return os.path.join(venv, "bin", "python")
+
+
+def dotted(numbers: Sequence[int]) -> str:
+    return ".".join(str(number) for number in numbers)
+
+
+def say(what: str, why: str) -> None:
+    print("bootstrap: " + what + (" (" + why + ")" if why else ""), flush=True)
+
+
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """One set-up at a time in a folder; the system frees the lock when its holder and its commands are gone."""
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    os.set_inheritable(handle, True)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            say("waiting for another set-up of this folder", "")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def loads(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def libc_name() -> str:
+    try:
+        return "glibc" if os.confstr("CS_GNU_LIBC_VERSION") else ""
+    except (AttributeError, OSError, ValueError):
+        return ""
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bootstrap.py", description="Make the suite's virtual environment.")
+    parser.add_argument("--venv", default=".venv", help="make it in this folder")
+    parser.add_argument("--with", dest="extras", action="append", default=[], choices=EXTRAS, help="add these tools")
+    parser.add_argument(
+        "--requirements", default="auto", choices=("auto", *SETS), help="take this set, whatever the hardware"
+    )
+    parser.add_argument("--probe", action="store_true", help="only say by the exit status if this Python will do")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    version = sys.version_info[:3]
+    # In an activated environment sys.executable is the one that may have to be deleted.
+    base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    try:
+        check_python(version)
+        options = parse(arguments)
+        if options.probe:
+            source_of_pip(base)
+            return 0
+        check_platform(platform.system(), platform.machine(), libc_name())
+        check_libraries(loads)
+        chosen = choose_set(find_gpus(), version) if options.requirements == "auto" else options.requirements
+        if chosen == "gpu-cuda11":
+            check_gpu_python(version, "requirements/gpu-cuda11.txt was asked for")
+        set_up(os.path.dirname(os.path.abspath(__file__)), options.venv, chosen, sorted(set(options.extras)), base)
+    except (SetUpError, OSError) as error:
+        print("bootstrap: error: {}".format(error), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("bootstrap: interrupted; the next call starts the environment again", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,126 @@
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.case import Case, Framework
+from helpers.errors import LaunchError
+from helpers.job import JobSpec
+from helpers.launch.framework_probe import probe
+from helpers.launch.frameworks import BuildFinder, FrameworkBuild
+from helpers.launch.launcher import ROOT, LaunchCommand, job_environment, launcher_for
+from helpers.launch.local import LocalLauncher
+from helpers.launch.paddle_launch import PaddleLauncher
+
+
+def job(cards: int, device: str = "cpu", gpus: tuple[str, ...] = ()) -> JobSpec:
+    case = Case.parse(f"paddle-resnet50v1.5-fp32-bs8-1x{cards}-synthetic-dynamic")
+    return JobSpec("job1", case, 0, "runs/x", device, 1, 1, cards=gpus, environment={"OMP_NUM_THREADS": "1"})
+
+
+def options(command: LaunchCommand) -> dict[str, str]:
+    return {word: command.argv[index + 1] for index, word in enumerate(command.argv[:-1]) if word.startswith("--")}
+
+
+def test_one_card_is_the_trainer_itself() -> None:
+    command = LocalLauncher().command(job(1), "/opt/python")
+    assert command.argv == ("/opt/python", "-u", "-m", "helpers.trainers.paddle_trainer", "runs/x/spec.json")
+    assert command.environment["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_gpus_are_shown_by_their_nvml_index() -> None:
+    command = LocalLauncher().command(job(1, "gpu", ("3",)), "python")
+    assert dict(command.environment) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "3"}
+
+
+def test_several_cards_of_a_cpu_go_through_paddles_launcher_with_gloo() -> None:
+    command = PaddleLauncher().command(job(2), "/opt/python")
+    assert command.argv[:4] == ("/opt/python", "-u", "-m", "paddle.distributed.launch")
+    assert command.argv[-5:] == LocalLauncher().command(job(2), "/opt/python").argv
+    assert options(command)["--nproc_per_node"] == "2"
+    assert options(command)["--devices"] == ","
+    assert command.environment["PADDLE_DISTRI_BACKEND"] == "gloo"
+    assert command.rank_logs == ("runs/x/launch_logs/workerlog.0", "runs/x/launch_logs/workerlog.1")
+
+
+def test_several_gpus_are_listed_and_nccl_is_left_to_paddle() -> None:
+    command = PaddleLauncher().command(job(2, "gpu", ("0", "5")), "python")
+    assert options(command)["--devices"] == "0,5" == command.environment["CUDA_VISIBLE_DEVICES"]
+    assert "PADDLE_DISTRI_BACKEND" not in command.environment
+
+
+def test_the_launcher_follows_from_the_case() -> None:
+    assert isinstance(launcher_for(job(1).case), LocalLauncher)
+    assert isinstance(launcher_for(job(4).case), PaddleLauncher)
+
+
+@pytest.mark.parametrize("case_id", ["paddle-vgg16-fp32-bs8-2x8-dali-static", "pytorch-resnet50v1.5-fp32-bs8-1x2-dali"])
+def test_a_case_that_nothing_launches_is_an_error(case_id: str) -> None:
+    with pytest.raises(LaunchError, match=case_id):
+        launcher_for(Case.parse(case_id))
+
+
+def test_a_jobs_variables_come_over_the_callers_and_no_other_launchers_get_in() -> None:
+    inherited = {"PATH": "/bin", "PADDLE_TRAINER_ID": "3", "RANK": "1", "OMP_NUM_THREADS": "64", "PYTHONPATH": "/mine"}
+    command = LaunchCommand(("x",), {"PADDLE_DISTRI_BACKEND": "gloo"})
+    assert job_environment(inherited, job(2), command, {"MARK": "1"}) == {
+        "PATH": "/bin",
+        "PYTHONPATH": f"{ROOT}:/mine",
+        "OMP_NUM_THREADS": "1",
+        "PADDLE_DISTRI_BACKEND": "gloo",
+        "MARK": "1",
+    }
+
+
+def trainers(root: Path, *names: str) -> BuildFinder:
+    folder = root / "helpers/trainers"
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / f"{name}_trainer.py").write_text("")
+    return BuildFinder(root)
+
+
+def test_the_build_of_this_interpreter_is_found_without_importing_it(tmp_path: Path) -> None:
+    pytest.importorskip("importlib.metadata")
+    if not probe("paddle"):
+        pytest.skip("Paddle is not installed")
+    imported = "paddle" in sys.modules
+    build = trainers(tmp_path, "paddle").find_build(Framework.PADDLE)
+    assert isinstance(build, FrameworkBuild)
+    assert build.version[0].isdigit() and len(build.commit) == 40
+    assert ("paddle" in sys.modules) is imported
+
+
+def test_another_interpreter_is_asked_and_asked_once(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\necho x >> {calls}\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    finder = trainers(tmp_path, "paddle")
+    first = finder.find_build(Framework.PADDLE, str(wrapper))
+    assert finder.find_build(Framework.PADDLE, str(wrapper)) is first
+    assert calls.read_text() == "x\n"
+    own = finder.find_build(Framework.PADDLE)
+    if isinstance(own, FrameworkBuild):
+        assert first == replace(own, interpreter=str(wrapper))
+    else:
+        assert "not installed" in str(first)
+
+
+def test_a_missing_trainer_framework_or_interpreter_is_a_reason_and_not_an_error(tmp_path: Path) -> None:
+    finder = trainers(tmp_path, "mxnet", "pytorch")
+    assert finder.find_build(Framework.PADDLE) == (
+        "there is no trainer for paddle yet (helpers/trainers/paddle_trainer.py)"
+    )
+    missing = str(finder.find_build(Framework.MXNET))
+    assert "mxnet is not installed in" in missing and "install mxnet or mxnet-cu112" in missing
+    nowhere = str(finder.find_build(Framework.PYTORCH, "/nowhere/python"))
+    assert "/nowhere/python" in nowhere and "frameworks.pytorch.interpreter" in nowhere
+
+
+def test_an_interpreter_that_does_not_answer_is_a_reason_with_its_words(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'no such encoding' >&2\nexit 3\n")
+    broken.chmod(0o755)
+    assert "no such encoding" in str(trainers(tmp_path, "mxnet").find_build(Framework.MXNET, str(broken)))

@@ -1,0 +1,125 @@
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.case import Case
+from helpers.job import JobSpec
+from helpers.launch.launcher import LaunchCommand
+from helpers.launch.outcome import OutcomeKind, ending_of, guilty_rank
+from helpers.launch.tail import RankWatch
+from helpers.steplog import COMPLETE, FAILED, WARMUP, WINDOW, Footer, Header, Step, StepLogWriter
+
+CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x2-synthetic-dynamic")
+
+
+def job(folder: Path) -> JobSpec:
+    return JobSpec("job", CASE, 3, str(folder), "cpu", warmup_steps=1, window_steps=2)
+
+
+def log(spec: JobSpec, rank: int, footer: Footer | None = None, steps: int = 3, **header: object) -> RankWatch:
+    """A rank that wrote its log and is gone."""
+    facts = Header("job", CASE.id, 3, rank, 2, "host", 1, "paddle", "3", "", "cpu")
+    writer = StepLogWriter(spec.step_log_path(rank), replace(facts, **header))
+    for number in range(1, steps + 1):
+        writer.step(Step(0, number, WARMUP if number == 1 else WINDOW, number, number + 1.0, 8, 0.0))
+    if footer is not None:
+        writer.footer(footer)
+    watch = RankWatch(spec, rank)
+    watch.poll(0.0)
+    return watch
+
+
+def command(spec: JobSpec, output: str = "", *rank_outputs: str) -> LaunchCommand:
+    (Path(spec.run_folder) / "output.log").write_text(output)
+    paths = [Path(spec.run_folder) / f"worker.{rank}" for rank in range(len(rank_outputs))]
+    for path, text in zip(paths, rank_outputs, strict=True):
+        path.write_text(text)
+    return LaunchCommand(("x",), rank_logs=tuple(map(str, paths)))
+
+
+def silent_since(spec: JobSpec, rank: int, seconds: float) -> None:
+    os.utime(spec.step_log_path(rank), (seconds, seconds))
+
+
+def test_all_logs_whole_and_exit_0_is_complete(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    ranks = [log(spec, rank, Footer(COMPLETE)) for rank in (0, 1)]
+    ending = ending_of(spec, command(spec), ranks, 0)
+    assert ending.kind is OutcomeKind.COMPLETE and len(ending.logs) == 2
+
+
+@pytest.mark.parametrize(
+    ("header", "field"),
+    [
+        ({"case_id": CASE.id.replace("bs8", "bs4")}, "case_id"),
+        ({"replicate": 4}, "replicate"),
+        ({"world_size": 4}, "world_size"),
+        ({"device": "gpu"}, "device"),
+        ({"job_id": "other"}, "job_id"),
+    ],
+)
+def test_a_log_of_something_else_is_no_measurement(tmp_path: Path, header: dict[str, object], field: str) -> None:
+    spec = job(tmp_path)
+    ranks = [log(spec, 0, Footer(COMPLETE)), log(spec, 1, Footer(COMPLETE), **header)]
+    ending = ending_of(spec, command(spec), ranks, 0)
+    assert (ending.kind, ending.rank, ending.logs) == (OutcomeKind.BAD_LOG, 1, ())
+    assert f"field '{field}'" in ending.reason and "rank1.jsonl" in ending.reason
+
+
+def test_a_run_with_too_few_steps_is_no_measurement(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    ranks = [log(spec, 0, Footer(COMPLETE)), log(spec, 1, Footer(COMPLETE), steps=2)]
+    assert "field 'steps': got 2, expected 3" in ending_of(spec, command(spec), ranks, 0).reason
+
+
+def test_a_missing_log_is_no_measurement_even_with_exit_0(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    ending = ending_of(spec, command(spec), [log(spec, 0, Footer(COMPLETE)), RankWatch(spec, 1)], 0)
+    assert (ending.kind, ending.rank) == (OutcomeKind.BAD_LOG, 1)
+
+
+def test_a_bad_exit_after_complete_logs_is_a_crash(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    ranks = [log(spec, rank, Footer(COMPLETE)) for rank in (0, 1)]
+    ending = ending_of(spec, command(spec), ranks, 139)
+    assert ending.kind is OutcomeKind.CRASHED and "SIGSEGV" in ending.reason and ending.rank is None
+
+
+def test_the_dead_rank_is_told_once_with_its_own_last_words(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    watch = log(spec, 1, steps=2)
+    watch.gone_at = 5.0
+    told = "Container rank 1 status failed cmd ['python'] code -9 log worker.1\n"
+    ending = ending_of(spec, command(spec, told, "", "MemoryError\n"), [log(spec, 0, steps=2), watch], 241)
+    assert ending.rank == 1
+    assert ending.reason == (
+        "rank 1 ended without a footer at step 2: ended by SIGKILL "
+        "(killed from outside: often the kernel, out of memory): out of host memory: MemoryError"
+    )
+
+
+def test_an_own_failure_is_blamed_before_a_peers_abort(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    failed, aborted = log(spec, 0, Footer(FAILED, "DatasetError: bad JPEG")), log(spec, 1)
+    aborted.gone_at = 1.0
+    silent_since(spec, 1, 1.0)
+    assert guilty_rank([failed, aborted]) is failed
+
+
+def test_a_missed_rank_is_blamed_before_one_that_lost_it_and_one_ended_with_the_job(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    lost, missed = log(spec, 0, Footer(FAILED, "RuntimeError: Connection closed by peer")), log(spec, 1)
+    missed.gone_at = 9.0
+    silent_since(spec, 0, 1.0)
+    assert guilty_rank([lost, missed]) is missed
+    missed.gone_at = None
+    assert guilty_rank([lost, missed]) is lost
+
+
+def test_among_equals_the_first_to_fall_silent_is_blamed(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    first, second = (log(spec, rank, Footer(FAILED, "ValueError: x")) for rank in (0, 1))
+    silent_since(spec, 1, 1.0)
+    assert guilty_rank([first, second]) is second

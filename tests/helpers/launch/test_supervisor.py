@@ -1,0 +1,280 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.case import Case
+from helpers.errors import LaunchError
+from helpers.job import JobSpec
+from helpers.launch.contention import ContentionSample, CpuMeter
+from helpers.launch.launcher import ROOT, LaunchCommand
+from helpers.launch.outcome import JobOutcome, OutcomeKind
+from helpers.launch.processes import JOB_VARIABLE, Process, Processes
+from helpers.launch.supervisor import Edges, JobLimits, run_job
+from helpers.launch.tail import Progress
+
+STAND_IN = Path(__file__).with_name("stand_in.py")
+LIMITS = JobLimits(
+    start_up_seconds=10.0,
+    no_progress_seconds=0.6,
+    run_seconds=20.0,
+    rank_death_seconds=0.3,
+    grace_seconds=0.3,
+    poll_seconds=0.02,
+    survey_seconds=0.2,
+)
+
+
+class QuietMeter:
+    """Answers that nobody disturbed; remembers what it was shown."""
+
+    def __init__(self) -> None:
+        self.windows: list[tuple[float, float] | None] = []
+        self.own: set[int] = set()
+
+    def sample(self, at: float, own: Collection[int], everyone: Collection[Process] | None) -> None:
+        self.own |= set(own)
+
+    def contention(self, window: tuple[float, float] | None) -> ContentionSample:
+        self.windows.append(window)
+        return ContentionSample(0.0)
+
+    def unhealthy(self, window: tuple[float, float] | None) -> tuple[str, ...]:
+        return ()
+
+
+def job(folder: Path, ranks: int = 1) -> JobSpec:
+    case = Case.parse(f"paddle-resnet50v1.5-fp32-bs8-1x{ranks}-synthetic-dynamic")
+    return JobSpec(uuid.uuid4().hex, case, 0, str(folder / "run"), "cpu", warmup_steps=2, window_steps=5)
+
+
+def command(spec: JobSpec, *behaviours: str) -> LaunchCommand:
+    words = [word if "=" in word else f"{rank}={word}" for rank, word in enumerate(behaviours)]
+    return LaunchCommand((sys.executable, str(STAND_IN), str(spec.spec_path), *words))
+
+
+def run(folder: Path, *behaviours: str, limits: JobLimits = LIMITS) -> JobOutcome:
+    """The outcome of real processes that behave so, after which none of them may live."""
+    ranks = sum("=" not in word for word in behaviours)
+    spec = job(folder, ranks)
+    try:
+        return run_job(spec, command(spec, *behaviours), limits, QuietMeter())
+    finally:
+        assert Processes().of_job(spec.job_id) == []
+
+
+def test_a_job_that_goes_well_gives_its_logs_in_rank_order(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "trains", "trains")
+    assert (outcome.kind, outcome.reason, outcome.exit_code) == (OutcomeKind.COMPLETE, "", 0)
+    assert [log.header.rank for log in outcome.logs] == [0, 1]
+    assert all(len(log.window) == 5 for log in outcome.logs)
+    assert outcome.start_up_seconds is not None and outcome.start_up_seconds < outcome.wall_seconds
+    assert outcome.log_tail == "" and outcome.guilty_rank is None
+
+
+def test_progress_is_told_to_the_last_step(tmp_path: Path) -> None:
+    told: list[Progress] = []
+    spec = job(tmp_path)
+    run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), on_progress=told.append)
+    assert (told[0].phase, told[0].step, told[0].steps) == ("start", 0, 7)
+    assert told[-1].step == 7 and told[-1].seconds_left == 0.0
+    assert 0 < (told[-1].images_per_s or 0) <= 8 / 0.02
+    assert [each.step for each in told] == sorted(each.step for each in told)
+
+
+def test_the_meter_sees_the_jobs_processes_and_the_window_of_all_ranks(tmp_path: Path) -> None:
+    meter, spec = QuietMeter(), job(tmp_path, 2)
+    outcome = run_job(spec, command(spec, "trains", "trains"), LIMITS, meter)
+    assert {log.header.pid for log in outcome.logs} <= meter.own
+    steps = [step for log in outcome.logs for step in log.window]
+    assert meter.windows == [(min(step.start for step in steps), max(step.end for step in steps))]
+
+
+def test_a_real_meter_encloses_the_window(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    outcome = run_job(spec, command(spec, "trains"), LIMITS, CpuMeter(()))
+    assert outcome.contention.foreign_share is not None
+    assert outcome.contention.window_seconds == pytest.approx(
+        outcome.logs[0].window[-1].end - outcome.logs[0].window[0].start
+    )
+
+
+def test_a_refusal_is_no_crash(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "refuses")
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.REFUSED, "bf16 needs AVX512_BF16")
+    assert outcome.logs == ()
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "kind", "told"),
+    [
+        ("killed", OutcomeKind.CRASHED, "rank 0 ended without a footer at step 3: ended by SIGKILL"),
+        ("raises", OutcomeKind.CRASHED, "rank 0 failed: ValueError: labels out of range"),
+        ("out-of-disk", OutcomeKind.CRASHED, "the disk is full"),
+        ("crashes-at-exit", OutcomeKind.CRASHED, "SIGSEGV"),
+        ("no-module", OutcomeKind.START_UP_FAILED, "a module is not installed: ModuleNotFoundError"),
+        ("no-footer", OutcomeKind.BAD_LOG, "without its log's footer"),
+        ("truncates", OutcomeKind.BAD_LOG, "without its log's footer"),
+        ("foreign", OutcomeKind.BAD_LOG, "'another-job'"),
+        ("short", OutcomeKind.BAD_LOG, "field 'steps': got 6, expected 7"),
+        ("hangs", OutcomeKind.HUNG, "rank 0 gave no sign of life for 0.6 s: rank 0 at step 3 of 7"),
+        ("stubborn", OutcomeKind.HUNG, "rank 0 gave no sign of life"),
+        ("hangs-at-exit", OutcomeKind.HUNG, "all ranks finished, but the job did not exit"),
+    ],
+)
+def test_each_fault_of_a_rank_is_named(tmp_path: Path, behaviour: str, kind: OutcomeKind, told: str) -> None:
+    outcome = run(tmp_path, behaviour)
+    assert outcome.kind is kind
+    assert told in outcome.reason
+    assert outcome.logs == () and outcome.contention.foreign_share == 0.0
+
+
+@pytest.mark.parametrize("order", [("killed", "waits-for-peer"), ("waits-for-peer", "killed")])
+def test_when_one_rank_dies_and_the_others_wait_the_dead_one_is_named(tmp_path: Path, order: tuple[str, str]) -> None:
+    outcome = run(tmp_path, *order, limits=replace(LIMITS, no_progress_seconds=15.0))
+    assert outcome.kind is OutcomeKind.CRASHED
+    assert outcome.guilty_rank == order.index("killed")
+    assert outcome.reason.startswith(f"rank {order.index('killed')} ended without a footer at step 3")
+
+
+@pytest.mark.parametrize("cause", ["killed", "raises"])
+def test_a_rank_that_only_lost_its_peer_is_not_blamed(tmp_path: Path, cause: str) -> None:
+    outcome = run(tmp_path, "loses-peer", cause)
+    assert outcome.guilty_rank == 1
+
+
+def test_a_launcher_that_dies_leaves_no_rank_behind(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "hangs", "stubborn", "launcher=dies")
+    assert outcome.kind in (OutcomeKind.CRASHED, OutcomeKind.START_UP_FAILED)
+    assert outcome.exit_code == -signal.SIGKILL
+    assert "SIGKILL" in outcome.reason
+
+
+def test_a_launcher_that_does_not_end_is_hung(tmp_path: Path) -> None:
+    assert run(tmp_path, "trains", "launcher=stays").kind is OutcomeKind.HUNG
+
+
+def test_the_start_up_limit_names_the_phase(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "trains", "never-starts", limits=replace(LIMITS, start_up_seconds=1.0))
+    assert outcome.kind is OutcomeKind.START_UP_FAILED
+    assert outcome.guilty_rank == 1 and "rank 1 at 'import framework'" in outcome.reason
+    assert outcome.start_up_seconds is None
+
+
+def test_the_run_limit_says_where_the_job_was(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "hangs", limits=replace(LIMITS, run_seconds=0.7, no_progress_seconds=15.0))
+    assert outcome.kind is OutcomeKind.TIMED_OUT
+    assert outcome.reason.startswith("not done after 0.7 s: rank 0 at ")
+
+
+def test_what_a_crashed_job_printed_is_kept(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "raises")
+    assert outcome.log_tail.endswith("ValueError: labels out of range")
+
+
+def test_a_ranks_own_output_file_is_read_where_the_launcher_writes_one(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    (tmp_path / "worker").write_text("paddle said: out of luck\n")
+    noisy = replace(command(spec, "killed"), rank_logs=(str(tmp_path / "worker"),))
+    outcome = run_job(spec, noisy, LIMITS, QuietMeter())
+    assert outcome.log_tail == "paddle said: out of luck"
+
+
+def test_files_that_repeat_the_environment_are_removed(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    dump = Path(spec.run_folder) / "logs" / "envlog.0"
+    dump.parent.mkdir(parents=True)
+    dump.write_text("TOKEN=x")
+    run_job(spec, replace(command(spec, "trains"), discard=("logs/envlog.*",)), LIMITS, QuietMeter())
+    assert not dump.exists() and spec.step_log_path(0).exists()
+
+
+def test_ctrl_c_ends_the_job_and_goes_on(tmp_path: Path) -> None:
+    spec = job(tmp_path, 2)
+
+    def press(progress: Progress) -> None:
+        if progress.step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(spec, command(spec, "hangs", "stubborn"), LIMITS, QuietMeter(), on_progress=press)
+    assert Processes().of_job(spec.job_id) == []
+
+
+def test_sigterm_ends_the_job_and_the_old_handler_comes_back(tmp_path: Path) -> None:
+    spec, before = job(tmp_path), signal.getsignal(signal.SIGTERM)
+
+    def end(progress: Progress) -> None:
+        if progress.step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        run_job(spec, command(spec, "stubborn"), LIMITS, QuietMeter(), on_progress=end)
+    assert Processes().of_job(spec.job_id) == []
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_fault_of_the_progress_line_ends_the_job_too(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+
+    def fail(progress: Progress) -> None:
+        if progress.step:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_job(spec, command(spec, "hangs"), LIMITS, QuietMeter(), on_progress=fail)
+    assert Processes().of_job(spec.job_id) == []
+
+
+def test_outside_the_main_thread_a_job_still_runs(tmp_path: Path) -> None:
+    outcomes: list[JobOutcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(run(tmp_path, "trains")))
+    thread.start()
+    thread.join()
+    assert [outcome.kind for outcome in outcomes] == [OutcomeKind.COMPLETE]
+
+
+def test_a_program_that_does_not_exist_is_a_launch_error(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="/nowhere/python"):
+        run_job(job(tmp_path), LaunchCommand(("/nowhere/python", "-m", "x")), LIMITS, QuietMeter())
+
+
+def test_a_run_folder_is_used_once(tmp_path: Path) -> None:
+    run(tmp_path, "trains")
+    with pytest.raises(LaunchError, match="a new, writable folder"):
+        run(tmp_path, "trains")
+
+
+def test_an_orphan_of_a_killed_suite_is_ended_before_the_next_job_starts(tmp_path: Path) -> None:
+    variable, spec = f"TEST_SUPERVISOR_{os.getpid()}", job(tmp_path)
+    processes = Processes(supervisor_variable=variable)
+    where, _, started = processes.marks("x")[variable].rsplit("/", 2)
+    marks = {JOB_VARIABLE: "lost-job", variable: f"{where}/{2**22 + 5}/{started}"}
+    orphan = subprocess.Popen(["sleep", "60"], env={**os.environ, **marks}, start_new_session=True)
+    outcome = run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), edges=Edges(processes=processes))
+    assert outcome.kind is OutcomeKind.COMPLETE
+    assert orphan.wait() == -signal.SIGTERM
+
+
+def test_what_watching_cost_is_told(tmp_path: Path) -> None:
+    spec, cpu_seconds = job(tmp_path), iter([1.5, 1.75])
+    edges = Edges(cpu_clock=lambda: next(cpu_seconds))
+    outcome = run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), edges=edges)
+    assert outcome.supervision_cpu_seconds == 0.25
+
+
+def test_the_jobs_environment_has_the_checkout_and_no_stranger(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    printing = LaunchCommand((sys.executable, "-c", "import os; print(dict(os.environ))"))
+    edges = Edges(inherited={"PATH": os.environ["PATH"], "PADDLE_TRAINER_ID": "7"})
+    outcome = run_job(spec, printing, LIMITS, QuietMeter(), edges=edges)
+    assert "PADDLE_TRAINER_ID" not in outcome.log_tail
+    assert f"'PYTHONPATH': '{ROOT}'" in outcome.log_tail and spec.job_id in outcome.log_tail
+    assert outcome.kind is OutcomeKind.BAD_LOG

@@ -1,0 +1,80 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.case import Case
+from helpers.job import JobSpec
+from helpers.launch.tail import LineTail, RankWatch
+
+CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x2-synthetic-dynamic")
+
+
+def job(folder: Path) -> JobSpec:
+    return JobSpec("job", CASE, 1, str(folder), "cpu", warmup_steps=2, window_steps=4)
+
+
+def write(path: Path, *records: dict[str, object]) -> None:
+    with path.open("a") as file:
+        file.writelines(json.dumps(record) + "\n" for record in records)
+
+
+def step(number: int) -> dict[str, object]:
+    return {"kind": "step", "step": number, "start": number * 2.0, "end": number * 2.0 + 2.0, "samples": 8}
+
+
+def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
+    assert LineTail(tmp_path / "later").new_records() == []
+
+
+def test_a_half_written_line_waits_for_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    tail = LineTail(path)
+    path.write_bytes(b'{"a": 1}\n{"b"')
+    assert tail.new_records() == [{"a": 1}]
+    with path.open("ab") as file:
+        file.write(b': 2}\nnot json\n[3]\n\xff\n{"c": 3}\n')
+    assert tail.new_records() == [{"b": 2}, {"c": 3}]
+    assert tail.new_records() == []
+
+
+def test_start_up_shows_the_phase_the_heartbeat_names(tmp_path: Path) -> None:
+    watch = RankWatch(job(tmp_path), 0)
+    watch.poll(1.0)
+    assert (watch.phase, watch.last_growth) == ("start", None)
+    write(tmp_path / "rank0.heartbeat", {"phase": "import framework", "step": 0})
+    watch.poll(2.0)
+    progress = watch.progress()
+    assert (progress.phase, progress.step, progress.steps, progress.images_per_s) == ("import framework", 0, 6, None)
+    assert watch.last_growth == 2.0
+
+
+def test_steps_give_phase_rate_of_all_ranks_and_time_left(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    watch = RankWatch(spec, 0)
+    write(spec.step_log_path(0), {"kind": "header", "pid": 77}, step(1), step(2))
+    watch.poll(1.0)
+    assert (watch.pid, watch.phase) == (77, "warm-up")
+    write(spec.step_log_path(0), step(3))
+    watch.poll(2.0)
+    progress = watch.progress()
+    assert (progress.phase, progress.step, progress.replicate) == ("window", 3, 1)
+    assert progress.images_per_s == pytest.approx(2 * 8 / 2.0)
+    assert progress.seconds_left == pytest.approx(3 * 2.0)
+
+
+def test_the_heartbeat_leads_where_steps_are_logged_in_blocks(tmp_path: Path) -> None:
+    watch = RankWatch(job(tmp_path), 1)
+    write(tmp_path / "rank1.heartbeat", {"phase": "window", "step": 4})
+    watch.poll(1.0)
+    assert (watch.step, watch.phase) == (4, "window")
+
+
+def test_nonsense_in_the_files_never_breaks_the_watch(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    write(spec.step_log_path(0), {"kind": "header", "pid": "x"}, {"kind": "step"}, {"kind": "footer", "status": None})
+    write(spec.heartbeat_path(0), {"phase": 3, "step": "many"})
+    watch = RankWatch(spec, 0)
+    watch.poll(1.0)
+    assert (watch.pid, watch.step, watch.footer_status, watch.footer_reason) == (None, 1, "None", "")
+    assert watch.progress().images_per_s is None

@@ -1,0 +1,124 @@
+"""A case's line: everything the report tells, as plain values that survive JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from helpers.errors import ResultError
+from helpers.plan import CasePlan
+from helpers.policy import Effect
+from helpers.report.rows import CaseRow, Comparison, row_of
+from helpers.results import RunResult
+from helpers.session import CaseResult, evidence_of, not_run
+from helpers.verdict import PublishedReference, Verdict, judge
+
+MakePlan = Callable[..., CasePlan]
+MakeRun = Callable[..., RunResult]
+
+FIGURE = PublishedReference(200.0, "wall-clock", 1, "table 1, V100", gates=True, tolerance=0.05)
+SHOWN = replace(FIGURE, images_per_s=50.0, gates=False, label="draft")
+
+
+def judged(plan: CasePlan, *runs: RunResult, resumed: int = 0) -> CaseResult:
+    verdict = judge(evidence_of(plan, runs))
+    assert isinstance(verdict, Verdict)
+    return CaseResult(plan, verdict, runs, resumed)
+
+
+@pytest.fixture
+def row(make_plan: MakePlan, make_run: MakeRun) -> CaseRow:
+    plan = make_plan(runs=2, published=(FIGURE, SHOWN), build={"version": "3.0"})
+    more = {"wall_seconds": 4.0, "training_seconds": 3.0}
+    runs = (
+        make_run(plan, 0, 100.0, reader_share=0.1, foreign_share=0.0, marks=("shared", "contended"), **more),
+        make_run(plan, 1, 104.0, reader_share=0.2, foreign_share=None, marks=("shared",), **more),
+    )
+    return row_of(judged(plan, *runs, resumed=1), Effect.FAIL, judged=False, run_folders=("a", "b"))
+
+
+def test_tells_the_verdict_and_the_figures_it_rests_on(row: CaseRow) -> None:
+    assert (row.status, row.effect, row.code, row.judged) == ("BELOW_PUBLISHED", "fail", "below-published", False)
+    assert (row.images_per_s, row.runs, row.run_images_per_s) == (102.0, 2, (100.0, 104.0))
+    assert row.spread == pytest.approx(2 / 102)
+    assert row.low is not None
+    assert row.high is not None
+    assert row.low < 102.0 < row.high
+    assert row.warnings
+    assert row.rule == "wall-clock"
+
+
+def test_tells_what_the_runs_cost_and_where_they_are(row: CaseRow) -> None:
+    assert (row.wall_seconds, row.training_seconds, row.resumed, row.run_folders) == (8.0, 6.0, 1, ("a", "b"))
+    assert (row.reader_share, row.foreign_share, row.marks) == (
+        0.2,
+        0.0,
+        ("contended in 1 of 2 runs", "shared in 2 of 2 runs"),
+    )
+    assert (row.step_seconds, row.samples_per_step) == (((0.5, 0.25), (0.5, 0.25)), 16)
+    assert row.framework == {"version": "3.0"}
+
+
+def test_tells_every_comparison(row: CaseRow) -> None:
+    deciding, shown = row.published
+    assert (deciding.reference_images_per_s, deciding.ratio, deciding.sets_status) == (200.0, 0.51, True)
+    assert (shown.label, shown.status, shown.sets_status) == ("draft", "PASS", False)
+    assert row.recorded is not None
+    assert (row.recorded.status, row.recorded.reference_images_per_s) == ("NO_BASELINE", None)
+
+
+def test_a_failed_run_is_told_with_its_log_and_counts_no_figure(make_plan: MakePlan, make_run: MakeRun) -> None:
+    plan = make_plan(runs=3)
+    crashed = make_run(plan, 1, failure="exit 137", figures={}, log_tail="Killed", step_seconds=())
+    row = row_of(judged(plan, make_run(plan, 0), crashed), Effect.ERROR)
+    assert (row.status, row.log_tail) == ("INFRA_ERROR", "Killed")
+    assert (row.images_per_s, row.runs, row.run_images_per_s) == (100.0, 1, (100.0,))
+
+
+def test_an_invalid_figure_is_not_among_those_told(make_plan: MakePlan, make_run: MakeRun) -> None:
+    plan = make_plan(runs=2)
+    row = row_of(judged(plan, make_run(plan, 0), make_run(plan, 1, 7.0, invalid="contended")), Effect.ERROR)
+    assert (row.status, row.images_per_s, row.runs, row.run_images_per_s) == ("INVALID", 100.0, 1, (100.0,))
+
+
+def test_a_case_that_was_not_run_has_a_reason_and_no_figures(make_plan: MakePlan) -> None:
+    row = row_of(not_run(make_plan(), "no A100"), Effect.SKIP)
+    assert (row.status, row.reason, row.images_per_s, row.runs, row.published) == ("not run", "no A100", None, 0, ())
+
+
+def test_a_row_survives_json_both_ways(row: CaseRow) -> None:
+    assert CaseRow.from_record(row.to_record()) == row
+    assert CaseRow.from_record(json.loads(json.dumps(row.to_record()))) == row
+
+
+def test_a_record_holds_every_field(row: CaseRow) -> None:
+    assert row.to_record().keys() == {item.name for item in fields(CaseRow)}
+    assert row.to_record()["published"][0].keys() == {item.name for item in fields(Comparison)}
+
+
+def test_an_unknown_key_is_refused_by_name(row: CaseRow) -> None:
+    with pytest.raises(ResultError) as caught:
+        CaseRow.from_record({**row.to_record(), "surprise": 1})
+    assert caught.value.field == "surprise"
+
+
+@pytest.mark.parametrize("name", ["published", "recorded", "case_id", "marks"])
+def test_a_missing_key_is_refused_by_name(row: CaseRow, name: str) -> None:
+    record = row.to_record()
+    del record[name]
+    with pytest.raises(ResultError) as caught:
+        CaseRow.from_record(record)
+    assert caught.value.field == name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("published", None), ("published", [1]), ("recorded", {}), ("recorded", 1), ("marks", 1), ("step_seconds", [1])],
+)
+def test_a_record_of_another_shape_is_refused(row: CaseRow, name: str, value: Any) -> None:
+    with pytest.raises(ResultError, match="case row"):
+        CaseRow.from_record({**row.to_record(), name: value})

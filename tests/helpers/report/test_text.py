@@ -1,0 +1,163 @@
+"""The terminal's table: golden at two widths, and what a reader can rely on in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.report.rows import CaseRow, Comparison
+from helpers.report.text import number, printable, render, summary_line
+
+RESNET = "paddle-resnet50v1.5-fp32-bs8-1x1-dali-static"
+VGG = "paddle-vgg16-amp_o1-bs4-1x2-native-dynamic"
+
+
+def comparison(
+    reference: float | None, measured: float | None, *, status: str = "PASS", sets_status: bool = True, label: str = "t"
+) -> Comparison:
+    ratio = measured / reference if measured and reference else None
+    return Comparison(status, "paddleclas-trimmed", label, reference, measured, ratio, 0.05, sets_status, "because")
+
+
+PASSED = CaseRow(
+    RESNET,
+    "cpu",
+    "PASS",
+    "pass",
+    "within-recorded",
+    "3.412 images/s is +0.4% against the recorded 3.4 (recorded 2024-05-06, abc; by wall-clock; n=2; band ±5.0%)",
+    images_per_s=3.412,
+    spread=0.012,
+    runs=2,
+    recorded=comparison(3.4, 3.412),
+    warnings=("2 runs: the interval is wide, 3 or more narrow it",),
+)
+SLOWER = CaseRow(
+    VGG,
+    "cpu",
+    "REGRESSION",
+    "fail",
+    "slower-than-recorded",
+    "0.9123 images/s is -30.0% against the recorded 1.303",
+    images_per_s=0.9123,
+    runs=1,
+    recorded=comparison(1.303, 0.9123, status="REGRESSION"),
+    marks=("contention allowed",),
+    resumed=1,
+)
+BELOW = CaseRow(
+    RESNET.replace("bs8", "bs256"),
+    "v100",
+    "BELOW_PUBLISHED",
+    "fail",
+    "below-published",
+    "too slow",
+    images_per_s=10000.0,
+    spread=0.001,
+    runs=3,
+    published=(
+        comparison(10936.815, 10000.0, status="BELOW_PUBLISHED"),
+        comparison(393.561, None, sets_status=False, label="draft"),
+    ),
+)
+CRASHED = CaseRow(VGG, "a100", "INFRA_ERROR", "error", "run-failed", "rank 1 was killed (exit 137)")
+NO_CARD = CaseRow("a-case", "a100", "not run", "skip", "not-run", "needs an A100, found 2 CPU cards")
+NO_FRAMEWORK = CaseRow("c-case", "cpu", "not run", "skip", "not-run", "paddle is not installed")
+ROWS = (PASSED, SLOWER, BELOW, CRASHED, NO_CARD, replace(NO_CARD, case_id="b-case"), NO_FRAMEWORK)
+
+
+@pytest.mark.parametrize("width", [100, 200])
+def test_the_table_is_the_golden_one(width: int) -> None:
+    golden = (Path(__file__).parent / f"table_{width}.txt").read_text(encoding="utf-8")
+    assert render(ROWS, width) + "\n" == golden
+
+
+def test_no_rows_are_no_text() -> None:
+    assert render((), 100) == ""
+
+
+def test_a_session_without_a_measured_case_says_why_in_one_line() -> None:
+    assert render((NO_CARD, NO_CARD), 80) == ("not run: 2 cases: needs an A100, found 2 CPU cards\n2 cases: 2 not run")
+
+
+def test_the_sum_counts_each_status_worst_first() -> None:
+    assert summary_line(ROWS) == "7 cases: 1 INFRA_ERROR, 1 REGRESSION, 1 BELOW_PUBLISHED, 1 PASS, 3 not run"
+    assert summary_line((PASSED,)) == "1 case: 1 PASS"
+
+
+@pytest.mark.parametrize("width", [100, 200])
+def test_reasons_are_wrapped_and_lose_no_word(width: int) -> None:
+    words = [f"word{number}" for number in range(60)]
+    lines = render((replace(CRASHED, reason=" ".join(words)),), width).splitlines()[2:-1]
+    assert len(lines) > 1
+    assert [word for line in lines for word in line.split() if word.startswith("word")] == words
+    reasons = lines if width == 200 else lines[1:]
+    assert max(len(line) for line in reasons) <= width
+
+
+@pytest.mark.parametrize("width", [0, 1, 20, 60, 100, 150, 200, 400])
+def test_a_command_in_a_reason_stays_whole_at_every_width(width: int) -> None:
+    row = replace(CRASHED, reason=f"record it: pytest perf_tests --update-baselines -k {RESNET} " * 3)
+    lines = render((row,), width).splitlines()
+    assert sum(line.count("--update-baselines") for line in lines) == 3
+    assert sum(line.count(RESNET) for line in lines) == 3
+
+
+def test_colour_stands_on_the_status_alone() -> None:
+    plain, coloured = render(ROWS, 200), render(ROWS, 200, colour=True)
+    escape = re.compile(r"\x1b\[(\d+)m([^\x1b]*)\x1b\[0m")
+    assert escape.findall(coloured) == [
+        ("32", "PASS"), ("31", "REGRESSION"), ("31", "BELOW_PUBLISHED"), ("31", "INFRA_ERROR"),
+    ]  # fmt: skip
+    assert escape.sub(r"\2", coloured) == plain
+    assert "\x1b" not in plain
+
+
+@pytest.mark.parametrize(("effect", "code"), [("warn", "33"), ("error", "31"), ("pass", "32")])
+def test_the_colour_is_that_of_the_effect(effect: str, code: str) -> None:
+    row = replace(PASSED, effect=effect, status="NO_BASELINE")
+    assert f"\x1b[{code}mNO_BASELINE\x1b[0m" in render((row,), 200, colour=True)
+
+
+@given(st.text())
+def test_nothing_told_can_forge_terminal_output(text: str) -> None:
+    assert printable(text).isprintable()
+    row = replace(CRASHED, reason=text, marks=(text,), case_id=text, published=(comparison(1.0, 1.0, label=text),))
+    for rows in ((row,), (replace(row, status="not run"),)):
+        assert all(line.isprintable() for line in render(rows, 100).split("\n"))
+
+
+def test_control_characters_are_shown_as_escapes() -> None:
+    assert printable("a\x1b[31m\r\nb\x00\u202ec ü") == "a\\x1b[31m\\r\\nb\\x00\\u202ec ü"
+
+
+def test_one_run_shows_its_number_and_claims_no_spread() -> None:
+    assert "0.9123 (n=1)" in render((SLOWER,), 200)
+
+
+def test_of_several_deciding_figures_the_lowest_ratio_is_shown() -> None:
+    row = replace(BELOW, published=(comparison(5000.0, 10000.0), comparison(20000.0, 10000.0)))
+    line = render((row,), 200).splitlines()[2]
+    assert "20000  0.500" in line
+
+
+def test_a_deciding_figure_that_could_not_be_computed_is_shown_before_one_that_passed() -> None:
+    row = replace(BELOW, published=(comparison(5000.0, 10000.0), comparison(7000.0, None)))
+    assert re.search(r"7000 +- ", render((row,), 200).splitlines()[2])
+
+
+def test_figures_that_are_only_shown_carry_a_star() -> None:
+    shown = comparison(5333.558, 4412.0, sets_status=False, label="A100 table")
+    line, *_ = render((replace(PASSED, published=(shown,), recorded=shown),), 200).splitlines()[2:]
+    assert line.count("5334*  0.827") == 2
+    text = " ".join(render((replace(BELOW, published=(shown,)),), 200).split())
+    assert "* shown only: 5334 (A100 table, ratio 0.827)" in text
+
+
+def test_the_number_of_the_table_is_that_of_the_reasons() -> None:
+    assert (number(39972.131), number(3.41234), number(393.561)) == ("39972", "3.412", "393.6")

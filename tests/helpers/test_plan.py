@@ -1,0 +1,243 @@
+"""The plan: which cases there are, by which protocol, and what each is held against on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from helpers.baseline import PUBLISHED, FigureStatus, Provenance, PublishedFigure, RecordedEntry, load_published
+from helpers.case import Case
+from helpers.config import (
+    Config,
+    ContentionConfig,
+    DataConfig,
+    Limits,
+    MatrixCase,
+    MeasuringProtocol,
+    Tolerances,
+)
+from helpers.environment import Environment, segment
+from helpers.errors import ConfigError
+from helpers.plan import CasePlan, SuiteCase, longest_protocol, matrix, published_references, recorded_reference
+from helpers.results import RunResult
+from helpers.rules import RULES
+
+MakePlan = Callable[..., CasePlan]
+MakeRun = Callable[..., RunResult]
+
+CPU_CASE = Case.parse("paddle-vgg16-fp32-bs8-1x1-dali-static")
+V100_CASE = Case.parse("paddle-resnet50v1.5-amp_o2-bs256-4x8-dali-static")
+OPEN_CASE = Case.parse("paddle-vgg16-unstated-bs32-1x8-unstated-static-auto")
+
+PROTOCOLS = {
+    "cpu": MeasuringProtocol("cpu", 2, 5, 2),
+    "short": MeasuringProtocol("short", 20, 100, 7, ("fleetx-20-100-median7",)),
+    "long": MeasuringProtocol("long", 100, 220, 1, ("paddleclas-trimmed",)),
+}
+CONFIG = Config(
+    path=Path("perf.yaml"),
+    frameworks={},
+    data=DataConfig(),
+    protocols=MappingProxyType(PROTOCOLS),
+    tolerances=Tolerances(),
+    limits=Limits(),
+    contention=ContentionConfig(),
+    matrix=(MatrixCase(CPU_CASE, "cpu", "cpu", short=True),),
+    machines={},
+)
+FIGURE = PublishedFigure(
+    case=V100_CASE,
+    target="v100",
+    gpu="V100-SXM2-32GB",
+    source="doc.txt",
+    table="table 1",
+    rule="paddleclas-trimmed",
+    framework_version="2.5.0",
+    precision_printed="FP16",
+    strategy=None,
+    images_per_s=39972.131,
+    status=FigureStatus.GATE,
+    note="",
+    environment="e",
+)
+
+
+def suite_case(case: Case, target: str = "cpu", **values: Any) -> SuiteCase:
+    return SuiteCase(case, target, PROTOCOLS["cpu"], **values)
+
+
+# --- the matrix
+
+
+def test_the_matrix_holds_the_files_own_cases_first_then_the_published_by_target_and_id() -> None:
+    other = replace(FIGURE, case=CPU_CASE)
+    cases = matrix(CONFIG, {"v100": (FIGURE, other), "a100": (replace(FIGURE, target="a100"),)})
+    assert [each.key for each in cases] == [
+        ("cpu", CPU_CASE.id), ("a100", V100_CASE.id), ("v100", V100_CASE.id), ("v100", CPU_CASE.id),
+    ]  # fmt: skip
+    assert [each.short for each in cases] == [True, False, False, False]
+    assert cases[0].protocol is PROTOCOLS["cpu"]
+    assert cases[1].protocol is PROTOCOLS["long"]
+
+
+def test_several_figures_share_one_case() -> None:
+    figures = (FIGURE, replace(FIGURE, table="table 2", images_per_s=1.0))
+    (_, case) = matrix(CONFIG, {"v100": figures})
+    assert case.figures == figures
+
+
+def test_every_published_figure_has_its_place_in_the_matrix() -> None:
+    figures = load_published(PUBLISHED / "v100.json").figures
+    rules = tuple({figure.rule for figure in figures})
+    every = MeasuringProtocol("every", 20, 300, 7, rules)
+    cases = matrix(replace(CONFIG, protocols={**PROTOCOLS, "short": every}, matrix=()), {"v100": figures})
+    assert sum(len(case.figures) for case in cases) == len(figures)
+    assert len({case.key for case in cases}) == len(cases)
+
+
+def test_the_protocol_of_a_case_is_the_longest_its_figures_need() -> None:
+    figures = (replace(FIGURE, rule="fleetx-20-100-median7"), FIGURE)
+    assert longest_protocol(CONFIG, figures) is PROTOCOLS["long"]
+    assert longest_protocol(CONFIG, figures[:1]) is PROTOCOLS["short"]
+
+
+def test_a_figure_whose_rule_no_protocol_serves_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="no-such-rule"):
+        matrix(CONFIG, {"v100": (replace(FIGURE, rule="no-such-rule"),)})
+
+
+@pytest.mark.parametrize(
+    ("case", "markers"),
+    [
+        (suite_case(CPU_CASE), {"cpu", "vgg16", "fp32"}),
+        (
+            suite_case(V100_CASE, "v100", figures=(FIGURE,)),
+            {"v100", "resnet50", "amp", "multi_card", "multi_node", "published"},
+        ),
+        (suite_case(OPEN_CASE, "v100"), {"v100", "vgg16", "multi_card"}),
+        (suite_case(replace(CPU_CASE, cards_per_node=2)), {"cpu", "vgg16", "fp32", "multi_card"}),
+    ],
+)
+def test_markers_say_target_model_precision_and_size(case: SuiteCase, markers: set[str]) -> None:
+    assert set(case.markers) == markers
+    assert len(case.markers) == len(markers)
+
+
+def test_a_case_knows_its_device() -> None:
+    assert (suite_case(CPU_CASE).device, suite_case(CPU_CASE, "a100").device) == ("cpu", "gpu")
+
+
+# --- published references
+
+
+@pytest.mark.parametrize(
+    ("device_name", "applies"),
+    [
+        ("Tesla V100-SXM2-32GB", True),
+        ("Tesla V100-SXM2-16GB", False),
+        ("Tesla V100-PCIE-32GB", False),
+        ("NVIDIA A100-SXM4-40GB", False),
+        ("NVIDIA H200", False),
+        ("Intel Xeon", False),
+        ("", False),
+    ],
+)
+def test_a_figure_counts_on_its_own_model_of_card_only(device_name: str, applies: bool) -> None:
+    assert bool(published_references((FIGURE,), device_name, 0.05)) == applies
+
+
+def test_a_reference_carries_the_figure_its_rule_and_where_it_stands() -> None:
+    (reference,) = published_references((FIGURE,), "Tesla V100-SXM2-32GB", 0.03)
+    assert (reference.images_per_s, reference.rule, reference.tolerance) == (39972.131, "paddleclas-trimmed", 0.03)
+    assert reference.label == "table 1, V100-SXM2-32GB, paddle 2.5.0"
+
+
+@pytest.mark.parametrize(
+    ("status", "gates"), [(FigureStatus.GATE, True), (FigureStatus.REFERENCE, False), (FigureStatus.DISPUTED, False)]
+)
+def test_only_gate_rows_gate(status: FigureStatus, gates: bool) -> None:
+    (reference,) = published_references((replace(FIGURE, status=status),), "Tesla V100-SXM2-32GB", 0.05)
+    assert reference.gates is gates
+
+
+@pytest.mark.parametrize(("rule", "runs"), [("fleetx-20-100-median7", 7), ("dlperf-log", 5), ("ngc-tf-mean", 1)])
+def test_a_reference_asks_for_its_publishers_runs(rule: str, runs: int) -> None:
+    (reference,) = published_references((replace(FIGURE, rule=rule),), "Tesla V100-SXM2-32GB", 0.05)
+    assert reference.runs == runs
+    assert rule not in RULES or RULES[rule].runs == runs
+
+
+# --- recorded references
+
+
+@pytest.fixture
+def plan(make_plan: MakePlan, make_run: MakeRun) -> CasePlan:
+    plan = make_plan(tolerance=0.07)
+    environment = Environment.from_mapping(make_run(plan).environment)
+    entry = RecordedEntry(
+        case_id=plan.case.id,
+        images_per_s=3.5,
+        rule="wall-clock",
+        replicates=(3.5,),
+        interval=None,
+        tolerance=None,
+        environment=environment.to_mapping(),
+        segment=segment(environment),
+        provenance=Provenance("0123456789abcdef", "2024-05-06T07:08:09+00:00", "h", "first"),
+    )
+    return replace(plan, recorded=entry)
+
+
+def test_nothing_recorded_is_no_reference(make_plan: MakePlan, make_run: MakeRun) -> None:
+    assert recorded_reference(make_plan(), make_run(make_plan()).environment) is None
+
+
+def test_a_recorded_entry_in_the_same_segment_has_no_differences(plan: CasePlan, make_run: MakeRun) -> None:
+    reference = recorded_reference(plan, make_run(plan).environment)
+    assert reference is not None
+    assert (reference.images_per_s, reference.rule, reference.gates) == (3.5, "wall-clock", True)
+    assert (reference.differences, reference.label) == ((), "recorded 2024-05-06, 0123456789ab")
+
+
+def test_a_recorded_entry_says_in_what_tonight_differs(plan: CasePlan, make_run: MakeRun) -> None:
+    reference = recorded_reference(plan, {**make_run(plan).environment, "threads": "8"})
+    assert reference is not None
+    assert len(reference.differences) == 1
+    assert "threads" in reference.differences[0]
+
+
+def test_an_unknown_environment_is_another_segment(plan: CasePlan) -> None:
+    reference = recorded_reference(plan, {})
+    assert reference is not None
+    assert reference.differences
+
+
+def test_a_damaged_environment_is_an_error_and_no_segment(plan: CasePlan) -> None:
+    with pytest.raises(ConfigError, match=plan.case.id):
+        recorded_reference(plan, {"host": "h"})
+
+
+@pytest.mark.parametrize(("own", "counts"), [(None, 0.07), (0.01, 0.01), (0.0, 0.0)])
+def test_an_entrys_own_tolerance_counts_before_the_files(
+    plan: CasePlan, make_run: MakeRun, own: float | None, counts: float
+) -> None:
+    assert plan.recorded is not None
+    reference = recorded_reference(
+        replace(plan, recorded=replace(plan.recorded, tolerance=own)), make_run(plan).environment
+    )
+    assert reference is not None
+    assert reference.tolerance == counts
+
+
+@pytest.mark.parametrize("status", [FigureStatus.REFERENCE, FigureStatus.DISPUTED])
+def test_a_disputed_recorded_entry_does_not_gate(plan: CasePlan, make_run: MakeRun, status: FigureStatus) -> None:
+    assert plan.recorded is not None
+    disputed = replace(plan, recorded=replace(plan.recorded, status=status))
+    reference = recorded_reference(disputed, make_run(plan).environment)
+    assert reference is not None
+    assert reference.gates is False

@@ -1,0 +1,287 @@
+"""Measuring rules: ours and the publishers', on logs whose figure is known beforehand."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.rules import (
+    RULES,
+    WALL_CLOCK,
+    RuleError,
+    figures,
+    paddleclas_records,
+    reader_share,
+    rule_named,
+    samples_per_step,
+    step_seconds,
+    wall_clock,
+    window_seconds,
+)
+from helpers.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog
+
+HEADER = Header("j1", "case", 0, 0, 1, "h", 1, "paddle", "3.0", "abc", "cpu")
+
+
+def log_of(
+    seconds: Iterable[float],
+    *,
+    batch: int = 256,
+    warmup: int = 0,
+    epoch_steps: int = 10**6,
+    rank: int = 0,
+    world_size: int = 1,
+    clock_origin: float = 0.0,
+    reader_seconds: float = 0.0,
+) -> StepLog:
+    """The log of a rank whose steps took ``seconds``, one right after the other."""
+    steps: list[Step] = []
+    now = clock_origin
+    for number, taken in enumerate(seconds):
+        phase = WARMUP if number < warmup else WINDOW
+        epoch, step = number // epoch_steps, number % epoch_steps + 1
+        steps.append(Step(epoch, step, phase, now, now + taken, batch, reader_seconds))
+        now += taken
+    return StepLog(
+        f"rank{rank}.jsonl", replace(HEADER, rank=rank, world_size=world_size), tuple(steps), Footer(COMPLETE)
+    )
+
+
+def logs_of(*ranks: Iterable[float], **values: int) -> list[StepLog]:
+    return [log_of(seconds, rank=rank, world_size=len(ranks), **values) for rank, seconds in enumerate(ranks)]
+
+
+# --- every rule
+
+
+@given(seconds=st.floats(1e-3, 10), batch=st.integers(1, 1024), cards=st.integers(1, 8), warmup=st.integers(0, 300))
+def test_at_a_constant_rate_all_rules_agree(seconds: float, batch: int, cards: int, warmup: int) -> None:
+    logs = logs_of(*([seconds] * 320 for _ in range(cards)), batch=batch, warmup=warmup)
+    found = figures(logs)
+    assert found.keys() == RULES.keys()
+    assert found == {rule: pytest.approx(batch * cards / seconds) for rule in RULES}
+
+
+def test_a_rule_that_does_not_apply_gives_its_reason_and_no_number() -> None:
+    found = figures([log_of([0.5] * 20)])
+    assert found.pop(WALL_CLOCK) == 512.0
+    assert set(found) == set(RULES) - {WALL_CLOCK}
+    assert all(isinstance(reason, str) and "20 steps" in reason for reason in found.values())
+
+
+def test_an_unknown_rule_is_named_with_the_known_ones() -> None:
+    with pytest.raises(RuleError, match=r"ngc-tf-mean.*wall-clock"):
+        rule_named("ngc-tf-mean")
+    assert rule_named(WALL_CLOCK).run is wall_clock
+
+
+def test_a_rate_beyond_all_numbers_is_a_reason() -> None:
+    assert "expected a finite rate" in str(figures([log_of([5e-324])])[WALL_CLOCK])
+
+
+@pytest.mark.parametrize(
+    "ranks", [(), (0,), (1,), (1, 0), (0, 0), (0, 2)], ids=["none", "lost", "first lost", "swapped", "twice", "foreign"]
+)
+def test_logs_that_are_not_one_run_of_two_ranks_are_refused(ranks: tuple[int, ...]) -> None:
+    with pytest.raises(RuleError, match="one log a rank"):
+        figures([log_of([1.0] * 5, rank=rank, world_size=2) for rank in ranks])
+
+
+def test_logs_of_two_jobs_are_refused() -> None:
+    one, other = logs_of([1.0] * 5, [1.0] * 5)
+    with pytest.raises(RuleError, match="one job"):
+        figures([one, replace(other, header=replace(other.header, job_id="j2"))])
+
+
+# --- wall-clock: samples of all ranks / wall time of the slowest rank over the window
+
+
+def test_the_slowest_rank_decides() -> None:
+    logs = logs_of([1.0, 1.0, 1.0], [1.0, 2.0, 2.0], batch=8, warmup=1)
+    assert window_seconds(logs) == 4.0
+    assert samples_per_step(logs) == (16, 16)
+    assert wall_clock(logs) == 2 * 16 / 4.0
+
+
+def test_a_step_lasts_as_long_as_its_slowest_rank() -> None:
+    assert step_seconds(logs_of([9.0, 1.0, 3.0], [9.0, 2.0, 1.0], warmup=1)) == (2.0, 3.0)
+
+
+def test_the_time_between_steps_counts() -> None:
+    log = log_of([1.0, 1.0], batch=8)
+    late = replace(log.steps[1], start=3.0, end=4.0)
+    assert wall_clock([replace(log, steps=(log.steps[0], late))]) == 16 / 4.0
+
+
+def test_warm_up_does_not_count() -> None:
+    assert wall_clock([log_of([100.0, 100.0, 1.0, 1.0], batch=8, warmup=2)]) == 8.0
+
+
+def test_clocks_of_two_hosts_are_never_mixed() -> None:
+    near = log_of([1.0] * 4, rank=0, world_size=2)
+    far = log_of([1.0] * 4, rank=1, world_size=2, clock_origin=86_400.0)
+    assert wall_clock([near, far]) == 256 * 2
+    assert window_seconds([near, far]) == 4.0
+
+
+def test_ranks_that_measured_different_windows_are_refused() -> None:
+    with pytest.raises(RuleError, match="same number of window steps"):
+        wall_clock(logs_of([1.0] * 5, [1.0] * 6))
+    assert "same number" in str(figures(logs_of([1.0] * 5, [1.0] * 6))[WALL_CLOCK])
+
+
+def test_a_log_without_a_window_is_refused() -> None:
+    with pytest.raises(RuleError, match="window"):
+        wall_clock([log_of([1.0] * 5, warmup=5)])
+
+
+def test_the_reader_share_is_that_of_the_rank_that_waited_most() -> None:
+    one = log_of([1.0] * 4, rank=0, world_size=2, reader_seconds=0.25, warmup=2)
+    other = log_of([1.0] * 4, rank=1, world_size=2, reader_seconds=0.5, warmup=2)
+    assert reader_share([one, other]) == 0.5
+
+
+# --- PaddleClas (METHODS.md: cumulative seconds = batch_cost × (s − 4))
+
+
+@given(st.lists(st.floats(0.01, 5), min_size=310, max_size=330), st.integers(1, 8))
+def test_records_invert_as_the_methods_say(seconds: list[float], cards: int) -> None:
+    records = paddleclas_records(logs_of(*(seconds for _ in range(cards))))
+    assert len(records) == len(seconds) // 10
+    for number, record in enumerate(records, 1):
+        step = 10 * number
+        batch_cost = 256 * cards / record
+        assert batch_cost * (step - 4) == pytest.approx(sum(seconds[4:step]))
+
+
+def test_a_published_log_line_comes_out_again() -> None:
+    # METHODS.md: "train step:20 ... batch_cost: 0.18624 s, ... ips: 1374.56075 samples/sec."
+    cumulative_seconds = 0.18624 * (20 - 4)
+    steps = [9.0] * 4 + [0.5] + [(cumulative_seconds - 0.5) / 15] * 15
+    assert paddleclas_records([log_of(steps)])[1] == pytest.approx(1374.56075, rel=2e-5)
+
+
+def test_each_epoch_restarts_the_running_mean() -> None:
+    slow, fast = [2.0] * 20, [1.0] * 20
+    assert paddleclas_records([log_of([*slow, *fast], epoch_steps=20)]) == [128.0, 128.0, 256.0, 256.0]
+
+
+def test_only_step_ten_of_an_epoch_prints() -> None:
+    assert len(paddleclas_records([log_of([1.0] * 60, epoch_steps=15)])) == 4
+
+
+def test_the_time_between_steps_counts_in_records_too() -> None:
+    log = log_of([1.0] * 10)
+    steps = tuple(replace(step, start=step.start + 0.5) for step in log.steps)
+    assert paddleclas_records([replace(log, steps=steps)]) == [256.0]
+
+
+def test_rank_0_prints_for_all_cards() -> None:
+    assert paddleclas_records(logs_of([1.0] * 10, [5.0] * 10)) == [512.0]
+
+
+def first_hundred_then(records: list[float]) -> list[float]:
+    """Step seconds, in epochs of 10, whose later records are ``records``: steps 5 to 10 of an epoch make one."""
+    return [1.0] * 100 + [256 / record for record in records for _ in range(10)]
+
+
+@pytest.mark.parametrize(("count", "dropped"), [(21, 5), (99, 5), (100, 5), (119, 5), (120, 6), (140, 7)])
+def test_the_trimmed_rule_drops_five_percent_and_at_least_five_at_each_end(count: int, dropped: int) -> None:
+    rates = [100.0 + number**2 for number in range(count)]
+    found = figures([log_of(first_hundred_then(rates), epoch_steps=10)])
+    assert found["paddleclas-trimmed"] == pytest.approx(statistics.fmean(rates[dropped:-dropped]))
+    assert found["paddleclas-mean"] == pytest.approx(statistics.fmean(rates))
+
+
+def test_the_trimmed_rule_sorts_before_it_drops() -> None:
+    rates = [100.0 + number**2 for number in range(21)]
+    found = figures([log_of(first_hundred_then(rates[::-1]), epoch_steps=10)])
+    assert found["paddleclas-trimmed"] == pytest.approx(statistics.fmean(rates[5:-5]))
+
+
+def test_the_trimmed_rule_needs_310_steps() -> None:
+    assert isinstance(figures([log_of([1.0] * 310)])["paddleclas-trimmed"], float)
+    assert "310 or more" in str(figures([log_of([1.0] * 309)])["paddleclas-trimmed"])
+
+
+def test_the_plain_mean_needs_a_record_after_the_first_ten() -> None:
+    assert isinstance(figures([log_of([1.0] * 110)])["paddleclas-mean"], float)
+    assert "110 or more" in str(figures([log_of([1.0] * 109)])["paddleclas-mean"])
+
+
+# --- FleetX and DLPerf: steps 21 to 120
+
+
+AFTER_TWENTY = [7.0] * 20 + [1.0] * 50 + [3.0] * 50 + [7.0] * 20
+
+
+def test_fleetx_skips_twenty_steps_and_takes_the_next_hundred() -> None:
+    assert figures([log_of(AFTER_TWENTY, batch=10)])["fleetx-20-100-median7"] == 10 * 100 / 200
+
+
+def test_fleetx_counts_from_the_first_step_whatever_is_called_warm_up() -> None:
+    assert figures([log_of(AFTER_TWENTY, batch=10, warmup=100)])["fleetx-20-100-median7"] == 10 * 100 / 200
+
+
+def test_fleetx_waits_for_the_slowest_rank() -> None:
+    logs = logs_of([1.0] * 120, [2.0] * 120, batch=10)
+    assert figures(logs)["fleetx-20-100-median7"] == 2 * 10 * 100 / 200
+
+
+def test_dlperf_log_is_the_mean_of_the_printed_rates() -> None:
+    assert figures([log_of(AFTER_TWENTY, batch=12)])["dlperf-log"] == pytest.approx((12 + 4) / 2)
+
+
+def test_dlperf_time_has_99_intervals() -> None:
+    seconds = [7.0] * 20 + [50.0] + [1.0] * 99
+    assert figures([log_of(seconds, batch=10)])["dlperf-time"] == 10 * 99 / 99
+    seconds[119] = 2.0
+    assert figures([log_of(seconds, batch=10)])["dlperf-time"] == 10 * 99 / 100
+
+
+@pytest.mark.parametrize("rule", ["fleetx-20-100-median7", "dlperf-log", "dlperf-time"])
+def test_119_steps_are_too_few(rule: str) -> None:
+    assert "120 or more" in str(figures(logs_of([1.0] * 119, [1.0] * 119))[rule])
+    assert isinstance(figures(logs_of([1.0] * 120, [1.0] * 120))[rule], float)
+
+
+@pytest.mark.parametrize(
+    ("rule", "runs"),
+    [(WALL_CLOCK, 1), ("paddleclas-trimmed", 1), ("fleetx-20-100-median7", 7), ("dlperf-log", 5), ("dlperf-time", 5)],
+)
+def test_a_rule_over_runs_is_the_median_of_the_publishers_number_of_runs(rule: str, runs: int) -> None:
+    rates = [100.0, *(10.0 + number for number in range(runs - 1))]
+    assert RULES[rule].over_runs(rates) == statistics.median(rates)
+    with pytest.raises(RuleError, match=f"{runs - 1} runs', expected the median of {runs}"):
+        RULES[rule].over_runs(rates[1:])
+
+
+# --- by hand
+
+
+def test_two_cards_by_hand() -> None:
+    # Rank 0: warm-up 0–5, window 5.0–5.4, 5.5–6.0, 6.0–6.4. Rank 1 in another clock: 105–105.5–106–106.6.
+    def step(number: int, phase: str, start: float, end: float, reader: float = 0.0) -> Step:
+        return Step(0, number, phase, start, end, 4, reader)
+
+    rank0 = (
+        step(1, WARMUP, 0.0, 5.0),
+        step(2, WINDOW, 5.0, 5.4, 0.1),
+        step(3, WINDOW, 5.5, 6.0, 0.1),
+        step(4, WINDOW, 6.0, 6.4, 0.15),
+    )
+    rank1 = (
+        step(1, WARMUP, 100.0, 105.0),
+        step(2, WINDOW, 105.0, 105.5),
+        step(3, WINDOW, 105.5, 106.0),
+        step(4, WINDOW, 106.0, 106.6),
+    )
+    logs = [replace(log, steps=steps) for log, steps in zip(logs_of([1], [1]), (rank0, rank1), strict=True)]
+    assert wall_clock(logs) == pytest.approx(24 / 1.6)
+    assert step_seconds(logs) == pytest.approx((0.5, 0.5, 0.6))
+    assert reader_share(logs) == pytest.approx(0.35 / 1.4)

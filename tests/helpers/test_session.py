@@ -1,0 +1,269 @@
+"""The loop: asks until there is a verdict, stops where a run fails, takes up only what is exactly its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.baseline import Provenance, RecordedEntry
+from helpers.environment import Environment, segment
+from helpers.errors import SuiteError
+from helpers.plan import CasePlan
+from helpers.results import ResultStore, RunResult
+from helpers.session import evidence_of, measure_case, not_run, reusable_runs
+from helpers.verdict import Build, Evidence, NeedRuns, Reason, Status, Verdict
+
+MakePlan = Callable[..., CasePlan]
+MakeRun = Callable[..., RunResult]
+
+
+@dataclass
+class FakeRunner:
+    """Answers each request with the next of ``answers`` and keeps the result, as a runner does."""
+
+    store: ResultStore
+    make_run: MakeRun
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
+
+    def run(self, plan: CasePlan, replicate: int) -> RunResult:
+        values = self.answers[len(self.asked)] if len(self.asked) < len(self.answers) else {}
+        self.asked.append(replicate)
+        result = self.make_run(plan, replicate, **values)
+        self.store.new_run_folder(plan.case.id, replicate)
+        self.store.write(result)
+        return result
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ResultStore:
+    return ResultStore(tmp_path, "s")
+
+
+@pytest.fixture
+def runner(store: ResultStore, make_run: MakeRun) -> FakeRunner:
+    return FakeRunner(store, make_run)
+
+
+def entry(run: RunResult, images_per_s: float) -> RecordedEntry:
+    """What the run's machine recorded earlier."""
+    environment = Environment.from_mapping(run.environment)
+    provenance = Provenance("abcdef", "2024-05-06", "h", "first")
+    facts = environment.to_mapping(), segment(environment)
+    return RecordedEntry(run.case_id, images_per_s, "wall-clock", (images_per_s,), None, None, *facts, provenance)
+
+
+# --- the loop
+
+
+def test_runs_until_the_judge_has_its_verdict(make_plan: MakePlan, runner: FakeRunner, store: ResultStore) -> None:
+    runner.answers = [{"images_per_s": rate} for rate in (100.0, 104.0, 102.0)]
+    result = measure_case(make_plan(runs=3), runner, store)
+    assert runner.asked == [0, 1, 2]
+    assert (result.verdict.status, result.resumed, len(result.runs)) == (Status.NO_BASELINE, 0, 3)
+    assert result.verdict.measured is not None
+    assert (result.verdict.measured.centre, result.verdict.measured.n) == (102.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("problem", "status"),
+    [("failure", Status.INFRA_ERROR), ("invalid", Status.INVALID), ("refusal", Status.NOT_RUN)],
+)
+def test_stops_after_a_run_that_cannot_be_used(
+    make_plan: MakePlan, runner: FakeRunner, store: ResultStore, problem: str, status: Status
+) -> None:
+    runner.answers = [{}, {problem: "why", "figures": {}}]
+    result = measure_case(make_plan(runs=7), runner, store)
+    assert (runner.asked, result.verdict.status) == ([0, 1], status)
+
+
+def test_the_verdict_is_written_into_every_run_of_it(
+    make_plan: MakePlan, runner: FakeRunner, store: ResultStore
+) -> None:
+    plan = make_plan(runs=2)
+    result = measure_case(plan, runner, store)
+    found = [run.verdict for run in store.results(plan.case.id)]
+    told = {"status": "NO_BASELINE", "code": "no-baseline", "reason": result.verdict.reason.message}
+    assert found == [told, told]
+
+
+def test_the_recorded_figure_is_held_against_the_runs(
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore
+) -> None:
+    plan = make_plan()
+    equal = replace(plan, recorded=entry(make_run(plan), 100.0))
+    assert measure_case(equal, runner, store).verdict.status is Status.PASS
+    slower = measure_case(replace(plan, recorded=entry(make_run(plan), 200.0)), runner, store).verdict
+    assert slower.status is Status.REGRESSION
+    assert "abcdef" in slower.reason.message
+
+
+def test_runs_in_another_segment_are_not_compared(
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore
+) -> None:
+    plan = make_plan()
+    runner.answers = [{"environment": {**make_run(plan).environment, "threads": "8"}}]
+    verdict = measure_case(replace(plan, recorded=entry(make_run(plan), 100.0)), runner, store).verdict
+    assert verdict.status is Status.INCOMPARABLE
+    assert "threads" in verdict.reason.message
+
+
+@pytest.mark.parametrize("different", [0, 1])
+def test_one_run_in_another_segment_is_enough_not_to_compare(
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, different: int
+) -> None:
+    plan = make_plan(runs=2)
+    runner.answers = [{}, {}]
+    runner.answers[different] = {"environment": {**make_run(plan).environment, "threads": "8"}}
+    verdict = measure_case(replace(plan, recorded=entry(make_run(plan), 100.0)), runner, store).verdict
+    assert verdict.status is Status.INCOMPARABLE
+
+
+def test_evidence_is_the_plan_and_its_runs(make_plan: MakePlan, make_run: MakeRun) -> None:
+    plan = make_plan(runs=4, overrides={"b": 1, "a": 2})
+    run = make_run(plan)
+    evidence = evidence_of(plan, (run,))
+    assert (evidence.case_id, evidence.rule, evidence.planned_runs) == (plan.case.id, plan.rule, 4)
+    assert evidence.runs == (run.evidence,)
+    assert evidence.overrides == ("a", "b")
+
+
+def test_a_case_that_cannot_run_here_has_its_reason(make_plan: MakePlan) -> None:
+    result = not_run(make_plan(), "needs 8 cards, 0 found")
+    assert (result.verdict.status, result.verdict.reason.message) == (Status.NOT_RUN, "needs 8 cards, 0 found")
+    assert result.runs == ()
+
+
+# --- judges that misbehave
+
+
+def need(*order: Build, count: int | None = None) -> NeedRuns:
+    return NeedRuns(Build.CANDIDATE, order, len(order) if count is None else count, "never sure")
+
+
+def test_a_judge_that_never_settles_is_stopped(make_plan: MakePlan, runner: FakeRunner, store: ResultStore) -> None:
+    with pytest.raises(SuiteError, match="never sure"):
+        measure_case(make_plan(), runner, store, judge=lambda _: need(Build.CANDIDATE, Build.CANDIDATE))
+    assert 0 < len(runner.asked) <= 100
+
+
+def test_a_judge_that_asks_too_much_at_once_starts_nothing(
+    make_plan: MakePlan, runner: FakeRunner, store: ResultStore
+) -> None:
+    with pytest.raises(SuiteError, match="1000 more runs"):
+        measure_case(make_plan(), runner, store, judge=lambda _: need(*[Build.CANDIDATE] * 1000))
+    assert runner.asked == []
+
+
+@pytest.mark.parametrize("request_", [need(), need(count=3), need(Build.CANDIDATE, count=2)])
+def test_a_judge_that_contradicts_itself_does_not_loop(
+    make_plan: MakePlan, runner: FakeRunner, store: ResultStore, request_: NeedRuns
+) -> None:
+    with pytest.raises(SuiteError, match="order"):
+        measure_case(make_plan(), runner, store, judge=lambda _: request_)
+    assert runner.asked == []
+
+
+def test_a_run_of_the_reference_build_is_never_faked_with_the_candidate(
+    make_plan: MakePlan, runner: FakeRunner, store: ResultStore
+) -> None:
+    with pytest.raises(SuiteError, match="no reference build"):
+        measure_case(make_plan(), runner, store, judge=lambda _: need(Build.CANDIDATE, Build.REFERENCE))
+    assert runner.asked == []
+
+
+def test_another_judge_decides_in_its_place(make_plan: MakePlan, runner: FakeRunner, store: ResultStore) -> None:
+    seen: list[int] = []
+
+    def judge(evidence: Evidence) -> Verdict | NeedRuns:
+        seen.append(len(evidence.runs))
+        return Verdict(Status.PASS, Reason("x", "y")) if len(evidence.runs) == 4 else need(*[Build.CANDIDATE] * 2)
+
+    assert measure_case(make_plan(), runner, store, judge=judge).verdict.status is Status.PASS
+    assert seen == [0, 2, 4]
+
+
+# --- resuming
+
+
+def finish(store: ResultStore, *runs: RunResult) -> None:
+    for run in runs:
+        store.new_run_folder(run.case_id, run.replicate)
+        store.write(run)
+
+
+def test_resuming_makes_only_what_is_missing(
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore
+) -> None:
+    plan = make_plan(runs=3, settings={"lr": 0.1, "shape": (3, 224)}, build={"version": "3.0"})
+    finish(store, make_run(plan, 0), make_run(plan, 1))
+    result = measure_case(plan, runner, store, resume=True)
+    assert (runner.asked, result.resumed, len(result.runs)) == ([2], 2, 3)
+
+
+def test_resuming_a_finished_case_trains_nothing(
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore
+) -> None:
+    plan = make_plan()
+    finish(store, make_run(plan, images_per_s=123.0))
+    result = measure_case(plan, runner, store, resume=True)
+    assert (runner.asked, result.resumed) == ([], 1)
+    assert result.verdict.measured is not None
+    assert result.verdict.measured.centre == 123.0
+
+
+def test_without_resume_every_run_is_made(
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore
+) -> None:
+    plan = make_plan()
+    finish(store, make_run(plan))
+    assert measure_case(plan, runner, store).resumed == 0
+    assert runner.asked == [0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": {"lr": 0.2}},
+        {"settings": {}},
+        {"overrides": {"lr": 0.1}},
+        {"protocol": {"warmup_steps": 2, "window_steps": 6}},
+        {"protocol": {}},
+        {"target": "v100"},
+        {"build": {"version": "2.9"}},
+        {"failure": "exit 1"},
+        {"invalid": "contended"},
+        {"refusal": "no"},
+    ],
+)
+def test_a_run_that_is_not_exactly_this_plans_is_made_again(
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, change: dict[str, Any]
+) -> None:
+    plan = make_plan(settings={"lr": 0.1}, build={"version": "3.0"})
+    finish(store, replace(make_run(plan), **change))
+    assert reusable_runs(plan, store) == ()
+    assert measure_case(plan, runner, store, resume=True).resumed == 0
+    assert runner.asked == [0]
+
+
+@pytest.mark.parametrize(("present", "reused"), [((0, 1), 2), ((1, 2), 0), ((0, 2), 1), ((0, 2, 3), 1)])
+def test_what_follows_a_gap_is_made_again(
+    make_plan: MakePlan, make_run: MakeRun, store: ResultStore, present: tuple[int, ...], reused: int
+) -> None:
+    plan = make_plan(runs=4)
+    finish(store, *(make_run(plan, replicate) for replicate in present))
+    assert [run.replicate for run in reusable_runs(plan, store)] == list(range(reused))
+
+
+def test_a_failed_run_is_kept_aside_when_it_is_made_again(
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore
+) -> None:
+    plan = make_plan()
+    finish(store, make_run(plan, failure="exit 137", figures={}))
+    assert measure_case(plan, runner, store, resume=True).verdict.status is Status.NO_BASELINE
+    aside = store.folder / plan.case.id / "r0.unfinished1" / "result.json"
+    assert "exit 137" in aside.read_text()

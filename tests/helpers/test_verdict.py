@@ -1,0 +1,347 @@
+"""Judging: every status, every edge of a band, and that nothing missing is ever green."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import FrozenInstanceError, replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.errors import SuiteError
+from helpers.verdict import (
+    Build,
+    Evidence,
+    NeedRuns,
+    PublishedReference,
+    Question,
+    RecordedReference,
+    RunEvidence,
+    Status,
+    Verdict,
+    judge,
+    worst_status,
+)
+
+RULE, OTHER_RULE = "wall-clock", "paddleclas-trimmed"
+GREEN = (Status.PASS, Status.IMPROVEMENT)
+
+
+def run(images_per_s: Any = 100.0, **values: Any) -> RunEvidence:
+    return RunEvidence({RULE: images_per_s, OTHER_RULE: images_per_s}, **values)
+
+
+def published(images_per_s: float = 100.0, **values: Any) -> PublishedReference:
+    given = {"rule": OTHER_RULE, "runs": 1, "label": "table 1, V100", "gates": True, "tolerance": 0.05}
+    return PublishedReference(images_per_s, **{**given, **values})
+
+
+def recorded(images_per_s: float = 100.0, **values: Any) -> RecordedReference:
+    return RecordedReference(images_per_s, **{"rule": RULE, "label": "abc, May", "tolerance": 0.05, **values})
+
+
+def evidence(*runs: RunEvidence, **values: Any) -> Evidence:
+    return Evidence("a-case", RULE, **{"planned_runs": len(runs), "runs": runs, "recorded": recorded(), **values})
+
+
+def verdict(*runs: RunEvidence, **values: Any) -> Verdict:
+    answer = judge(evidence(*runs, **values))
+    assert isinstance(answer, Verdict)
+    return answer
+
+
+# --- every status
+
+
+@pytest.mark.parametrize(
+    ("status", "runs", "values"),
+    [
+        (Status.INFRA_ERROR, (run(failure="killed"),), {}),
+        (Status.INVALID, (run(invalid="contended"),), {}),
+        (Status.REGRESSION, (run(90.0),), {}),
+        (Status.BELOW_PUBLISHED, (run(90.0),), {"published": (published(),), "recorded": recorded(90.0)}),
+        (Status.INCOMPARABLE, (run(),), {"recorded": recorded(differences=("driver 1, not 2",))}),
+        (Status.INCONCLUSIVE, (run(),), {"published": (published(rule="ngc-tf-mean"),)}),
+        (Status.NO_BASELINE, (run(),), {"recorded": None}),
+        (Status.IMPROVEMENT, (run(110.0),), {}),
+        (Status.PASS, (run(),), {"published": (published(),)}),
+        (Status.NOT_RUN, (run(refusal="no float16 here"),), {}),
+    ],
+)
+def test_each_status_is_reached(status: Status, runs: tuple[RunEvidence, ...], values: dict[str, Any]) -> None:
+    answer = verdict(*runs, **values)
+    assert answer.status is status
+    assert answer.reason.code
+    assert answer.reason.message
+
+
+def test_the_order_of_badness_is_the_house_plans_table() -> None:
+    assert [status.value for status in sorted(Status, key=lambda status: status.badness)] == [
+        "INFRA_ERROR", "INVALID", "REGRESSION", "BELOW_PUBLISHED", "INCOMPARABLE", "INCONCLUSIVE", "NO_BASELINE",
+        "IMPROVEMENT", "PASS", "not run",
+    ]  # fmt: skip
+
+
+def test_the_worst_status_is_the_first_of_the_table() -> None:
+    assert worst_status([Status.PASS, Status.REGRESSION, Status.NO_BASELINE]) is Status.REGRESSION
+    assert worst_status([]) is Status.NOT_RUN
+
+
+# --- runs
+
+
+@pytest.mark.parametrize("made", [0, 1, 2])
+def test_asks_for_the_runs_its_protocol_plans(made: int) -> None:
+    answer = judge(evidence(*[run()] * made, planned_runs=3))
+    assert isinstance(answer, NeedRuns)
+    assert (answer.build, answer.count) == (Build.CANDIDATE, 3 - made)
+    assert answer.order == (Build.CANDIDATE,) * (3 - made)
+    assert f"run {made + 1} of the 3" in answer.why
+
+
+def test_judges_once_the_protocols_runs_are_there() -> None:
+    assert verdict(run(), run(), run()).status is Status.PASS
+
+
+def test_a_plan_of_no_runs_still_needs_one() -> None:
+    assert isinstance(judge(evidence(planned_runs=0)), NeedRuns)
+
+
+@pytest.mark.parametrize(
+    ("last", "status"),
+    [
+        (run(failure="exit 137"), Status.INFRA_ERROR),
+        (run(invalid="9% foreign"), Status.INVALID),
+        (run(refusal="no AMP"), Status.NOT_RUN),
+        (RunEvidence({}), Status.INFRA_ERROR),
+    ],
+)
+def test_one_unusable_run_ends_the_case(last: RunEvidence, status: Status) -> None:
+    assert verdict(run(), last, planned_runs=7).status is status
+
+
+def test_a_crash_outranks_a_contended_run() -> None:
+    assert verdict(run(invalid="contended"), run(failure="exit 137")).reason.message == "exit 137"
+
+
+def test_runs_of_the_reference_build_are_not_the_candidates() -> None:
+    slow_reference = run(10.0, build=Build.REFERENCE)
+    assert isinstance(judge(evidence(run(), slow_reference, planned_runs=2)), NeedRuns)
+    answer = verdict(run(), slow_reference, planned_runs=1)
+    assert answer.status is Status.PASS
+    assert answer.measured is not None
+    assert answer.measured.n == 1
+
+
+def test_the_figure_is_the_median_over_runs() -> None:
+    answer = verdict(run(100.0), run(104.0), run(10.0))
+    assert answer.measured is not None
+    assert answer.measured.centre == 100.0
+    assert answer.recorded is not None
+    assert (answer.recorded.measured, answer.recorded.ratio) == (100.0, 1.0)
+
+
+def test_only_usable_runs_are_summarised() -> None:
+    answer = verdict(run(100.0), run(1.0, invalid="contended"))
+    assert answer.measured is not None
+    assert (answer.measured.n, answer.measured.centre) == (1, 100.0)
+    assert verdict(run(failure="exit 1")).measured is None
+
+
+# --- bands
+
+
+@pytest.mark.parametrize("reference", [100.0, 393.561, 10936.815, 0.37, 3.1])
+@pytest.mark.parametrize("tolerance", [0.005, 0.03, 0.05, 0.07, 0.1])
+def test_a_figure_at_the_edge_of_a_band_is_inside_it(reference: float, tolerance: float) -> None:
+    low, high = reference * (1 - tolerance), reference * (1 + tolerance)
+    beside = {"recorded": recorded(reference, tolerance=tolerance)}
+    table = {"published": (published(reference, tolerance=tolerance),), "recorded": None}
+    assert verdict(run(low), **beside).status is Status.PASS
+    assert verdict(run(low * (1 - 1e-6)), **beside).status is Status.REGRESSION
+    assert verdict(run(low * (1 + 1e-6)), **beside).status is Status.PASS
+    assert verdict(run(high), **beside).status is Status.PASS
+    assert verdict(run(high * (1 + 1e-6)), **beside).status is Status.IMPROVEMENT
+    assert verdict(run(low), **table).published[0].status is Status.PASS
+    assert verdict(run(low * (1 - 1e-6)), **table).published[0].status is Status.BELOW_PUBLISHED
+    assert verdict(run(high * 2), **table).published[0].status is Status.PASS
+
+
+@pytest.mark.parametrize("field", ["images_per_s", "tolerance"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_a_reference_that_would_pass_everything_cannot_be_made(field: str, value: float) -> None:
+    for reference in (published(), recorded()):
+        with pytest.raises(SuiteError) as caught:
+            replace(reference, **{field: value})
+        assert caught.value.field == field
+
+
+# --- both answers
+
+
+def test_the_case_has_the_worse_of_both_answers_and_tells_both() -> None:
+    answer = verdict(run(90.0), published=(published(),))
+    assert answer.status is Status.REGRESSION
+    assert answer.published[0].status is Status.BELOW_PUBLISHED
+    assert answer.reason.code == "slower-than-recorded"
+    assert answer.reason.message.index("recorded") < answer.reason.message.index("published")
+
+
+def test_a_case_within_the_published_band_without_a_record_has_no_baseline() -> None:
+    answer = verdict(run(), published=(published(),), recorded=None, record_command="pytest --update-baselines -k x")
+    assert answer.status is Status.NO_BASELINE
+    assert "pytest --update-baselines -k x" in answer.reason.message
+
+
+def test_several_published_figures_each_answer() -> None:
+    answer = verdict(run(), published=(published(90.0), published(100.0), published(120.0, label="table 2")))
+    assert [each.status for each in answer.published] == [Status.PASS, Status.PASS, Status.BELOW_PUBLISHED]
+    assert answer.status is Status.BELOW_PUBLISHED
+    assert "table 2" in answer.reason.message
+
+
+def test_a_figure_that_is_only_shown_never_sets_the_status() -> None:
+    answer = verdict(run(), published=(published(1000.0, gates=False),))
+    assert answer.status is Status.PASS
+    assert (answer.published[0].status, answer.published[0].sets_status) == (Status.BELOW_PUBLISHED, False)
+    assert "1000" not in answer.reason.message
+
+
+@pytest.mark.parametrize("images_per_s", [10.0, 100.0, 1000.0])
+def test_a_recorded_figure_that_is_only_shown_counts_as_none(images_per_s: float) -> None:
+    answer = verdict(run(), recorded=recorded(images_per_s, gates=False), published=(published(),))
+    assert answer.status is Status.NO_BASELINE
+    assert answer.recorded is not None
+    assert (answer.recorded.reference, answer.recorded.sets_status) == (images_per_s, False)
+
+
+def test_reasons_hold_the_numbers_they_rest_on() -> None:
+    message = verdict(run(10_000.0), published=(published(39972.131),), recorded=recorded(20_000.0)).reason.message
+    for number in ("10000 images/s", "-50.0%", "20000", "±5.0%", "-75.0%", "39972", "-5.0%", "n=1"):
+        assert number in message
+    assert "e+" not in message
+
+
+def test_each_answer_says_which_question_it_answers() -> None:
+    answer = verdict(run(), published=(published(),))
+    assert answer.recorded is not None
+    assert (answer.published[0].question, answer.recorded.question) == (Question.PUBLISHED, Question.RECORDED)
+
+
+# --- what cannot be compared
+
+
+def test_overridden_settings_make_both_answers_incomparable() -> None:
+    answer = verdict(run(1.0), published=(published(),), overrides=("learning_rate",))
+    assert answer.recorded is not None
+    assert {answer.status, answer.published[0].status, answer.recorded.status} == {Status.INCOMPARABLE}
+    assert "learning_rate" in answer.published[0].reason.message
+    assert "learning_rate" in answer.recorded.reason.message
+
+
+@pytest.mark.parametrize("images_per_s", [1.0, 100.0, 1000.0])
+def test_another_segment_is_incomparable_and_says_in_what(images_per_s: float) -> None:
+    answer = verdict(run(images_per_s), recorded=recorded(differences=("driver 535, not 550",)))
+    assert answer.status is Status.INCOMPARABLE
+    assert "driver 535, not 550" in answer.reason.message
+
+
+def test_another_segment_does_not_touch_the_published_answer() -> None:
+    answer = verdict(run(90.0), published=(published(),), recorded=recorded(differences=("driver",)))
+    assert answer.status is Status.BELOW_PUBLISHED
+
+
+@pytest.mark.parametrize("figure", ["needs 310 steps", float("nan"), float("inf"), 0.0, -3.0, None, True])
+def test_a_published_rule_without_a_figure_is_inconclusive(figure: Any) -> None:
+    answer = verdict(RunEvidence({RULE: 100.0, OTHER_RULE: figure}), published=(published(),))
+    assert answer.status is Status.INCONCLUSIVE
+    assert (str(figure) if isinstance(figure, str) else OTHER_RULE) in answer.reason.message
+
+
+def test_a_recorded_rule_without_a_figure_is_inconclusive() -> None:
+    assert verdict(run(), recorded=recorded(rule="dlperf-log")).status is Status.INCONCLUSIVE
+
+
+def test_a_publishers_median_needs_the_publishers_runs() -> None:
+    table = (published(runs=7),)
+    answer = verdict(*[run()] * 6, published=table)
+    assert (answer.status, "median of 7 runs, 6 were made" in answer.reason.message) == (Status.INCONCLUSIVE, True)
+    assert verdict(*[run()] * 7, published=table).status is Status.PASS
+
+
+@pytest.mark.parametrize("figure", ["window missing", float("nan"), float("-inf"), 0.0, -1.0, None, True])
+def test_a_run_without_a_figure_by_its_own_rule_was_not_measured(figure: Any) -> None:
+    answer = verdict(run(), RunEvidence({RULE: figure, OTHER_RULE: 100.0}), recorded=None)
+    assert (answer.status, answer.reason.code) == (Status.INFRA_ERROR, "no-figure")
+
+
+# --- purity
+
+
+def test_judging_changes_nothing_and_answers_the_same_again() -> None:
+    figures = MappingProxyType({RULE: 100.0, OTHER_RULE: 100.0})
+    given = evidence(RunEvidence(figures), published=(published(),))
+    before = repr(given)
+    assert judge(given) == judge(given)
+    assert repr(given) == before
+    with pytest.raises(FrozenInstanceError):
+        given.planned_runs = 3  # type: ignore[misc]
+
+
+FIGURES = st.one_of(
+    st.floats(1, 200), st.sampled_from([0.0, -1.0, float("nan"), float("inf")]), st.just("no such rule"), st.none()
+)
+PROBLEMS = st.none() | st.just("why")
+RUNS = st.builds(
+    RunEvidence,
+    st.fixed_dictionaries({}, optional={RULE: FIGURES, OTHER_RULE: FIGURES}),
+    failure=st.none() | PROBLEMS,
+    invalid=st.none() | PROBLEMS,
+    refusal=st.none() | PROBLEMS,
+)
+REFERENCES = {"tolerance": st.floats(0, 0.5), "gates": st.booleans(), "label": st.just("x")}
+EVIDENCES = st.builds(
+    Evidence,
+    st.just("a-case"),
+    st.just(RULE),
+    st.integers(0, 3),
+    st.lists(RUNS, max_size=4).map(tuple),
+    st.lists(
+        st.builds(
+            PublishedReference,
+            st.floats(1, 200),
+            rule=st.sampled_from([RULE, OTHER_RULE]),
+            runs=st.integers(1, 4),
+            **REFERENCES,
+        ),
+        max_size=3,
+    ).map(tuple),
+    st.none() | st.builds(RecordedReference, st.floats(1, 200), rule=st.sampled_from([RULE, OTHER_RULE]), **REFERENCES),
+    st.sampled_from([(), ("key",)]),
+)
+
+
+@given(EVIDENCES)
+def test_nothing_failed_or_missing_is_ever_green(given_evidence: Evidence) -> None:
+    before = copy.deepcopy(given_evidence)
+    answer = judge(given_evidence)
+    assert repr(before) == repr(given_evidence)
+    if isinstance(answer, NeedRuns):
+        assert answer.count == len(answer.order) > 0
+        return
+    if answer.status not in GREEN:
+        return
+    runs = given_evidence.runs
+    assert len(runs) >= max(1, given_evidence.planned_runs)
+    assert all(each.failure is each.invalid is each.refusal is None for each in runs)
+    assert given_evidence.overrides == ()
+    assert given_evidence.recorded is not None
+    assert given_evidence.recorded.gates
+    gating = [each for each in given_evidence.published if each.gates]
+    assert all(each.runs <= len(runs) for each in gating)
+    rules = {RULE, given_evidence.recorded.rule, *(each.rule for each in gating)}
+    for each in runs:
+        assert all(isinstance(each.figures.get(rule), float) and each.figures[rule] > 0 for rule in rules)  # type: ignore[operator]
