@@ -221,7 +221,7 @@ def _protocols(field: Field) -> dict[str, MeasuringProtocol]:
             name=name,
             warmup_steps=keys["warmup_steps"].whole(0, _MOST_STEPS),
             window_steps=keys["window_steps"].whole(1, _MOST_STEPS),
-            runs=keys["runs"].whole(1, 1000),
+            runs=keys["runs"].whole(1, 100),
             rules=tuple(rule.text() for rule in rules),
         )
     return found

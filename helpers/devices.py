@@ -193,13 +193,14 @@ def environment_of(
     framework: str,
     framework_version: str,
     framework_commit: str = "",
+    data: str = "",
     facts: Mapping[str, str] | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> Environment:
     """The environment of a result measured on ``cards``.
 
     ``facts`` are those of rank 0's step log header: ``threads``, ``cuda``, ``cudnn`` and ``nccl`` are
-    taken over. ``variables`` are the caller's (default: this process's).
+    taken over. ``data`` names the images. ``variables`` are the caller's (default: this process's).
     """
     facts = facts or {}
     host = machine.facts
@@ -226,6 +227,7 @@ def environment_of(
         framework_commit=framework_commit,
         threads=facts.get("threads", ""),
         flags=flags_of(os.environ if variables is None else variables),
+        data=data,
     )
 
 

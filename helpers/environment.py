@@ -48,6 +48,7 @@ class Environment:
     ``cards`` names models and count (``8 x NVIDIA A100-SXM4-40GB``, ``2 x 1 core``), ``card_ids`` the
     very cards (NVML UUIDs). ``flags`` are the caller's own variables (``OMP_NUM_THREADS=1``), not the
     settings of the case, which stand in the result. ``threads`` is per rank, as the trainer states it.
+    ``data`` names the images that were trained on.
     """
 
     host: str
@@ -70,6 +71,7 @@ class Environment:
     framework_commit: str = ""
     threads: str = ""
     flags: str = ""
+    data: str = ""
 
     @property
     def framework_line(self) -> str:
@@ -107,6 +109,7 @@ def segment(environment: Environment) -> dict[str, str]:
         "cards": environment.cards,
         "framework line": environment.framework_line,
         "flags": environment.flags,
+        "data": environment.data,
     }
     if environment.device == GPU:
         return {

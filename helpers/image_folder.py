@@ -38,6 +38,10 @@ class DatasetFacts:
     mean_height: float
     digest: str
 
+    def describe(self) -> str:
+        """What a result's environment says of its data: ``256 images, 8 classes, digest 0123456789ab``."""
+        return f"{self.images} images, {self.classes} classes, digest {self.digest[:12]}"
+
 
 @dataclass(frozen=True)
 class _Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from helpers.baseline import FigureStatus, PublishedFigure, RecordedEntry
@@ -61,7 +61,7 @@ class CasePlan:
     """A case ready to run on this machine: settings, and what it will be held against.
 
     ``build`` names the framework under test. ``recorded`` is this machine's entry, ``tolerance`` the
-    recorded comparison's where the entry has none of its own.
+    recorded comparison's where the entry has none of its own, ``data`` names the images.
     """
 
     suite_case: SuiteCase
@@ -71,6 +71,7 @@ class CasePlan:
     published: tuple[PublishedReference, ...] = ()
     recorded: RecordedEntry | None = None
     tolerance: float = 0.05
+    data: str = ""
     rule: str = WALL_CLOCK
 
     @property
@@ -83,7 +84,10 @@ class CasePlan:
 
 
 def matrix(config: Config, published: Mapping[str, Iterable[PublishedFigure]]) -> tuple[SuiteCase, ...]:
-    """Every case: perf.yaml's own, then each published target's in id order. Several figures may share a case."""
+    """Every case: perf.yaml's own, then each published target's in id order. Several figures may share a case.
+
+    Raises ConfigError where perf.yaml lists a case that a published file has for the same target.
+    """
     own = [SuiteCase(item.case, item.target, config.protocols[item.protocol], item.short) for item in config.matrix]
     for target in sorted(published):
         by_case: dict[str, list[PublishedFigure]] = {}
@@ -92,13 +96,24 @@ def matrix(config: Config, published: Mapping[str, Iterable[PublishedFigure]]) -
         for case_id in sorted(by_case):
             figures = tuple(by_case[case_id])
             own.append(SuiteCase(figures[0].case, target, longest_protocol(config, figures), figures=figures))
+    keys = [suite_case.key for suite_case in own]
+    for target, case_id in keys:
+        if keys.count((target, case_id)) > 1:
+            raise ConfigError(
+                str(config.path),
+                field=f"matrix.{target}",
+                got=case_id,
+                expected="cases that baselines/published does not have",
+                remedy="Take it out: the published case runs by its own protocol",
+            )
     return tuple(own)
 
 
 def longest_protocol(config: Config, figures: Iterable[PublishedFigure]) -> MeasuringProtocol:
-    """The protocol that serves the rules of all figures of one case: the one with the most steps, then runs."""
+    """A protocol that serves the rules of all figures of one case: the steps of the longest, the most runs of any."""
     protocols = [config.protocol_for_rule(figure.rule) for figure in figures]
-    return max(protocols, key=lambda each: (each.warmup_steps + each.window_steps, each.runs))
+    longest = max(protocols, key=lambda each: (each.warmup_steps + each.window_steps, each.runs))
+    return replace(longest, runs=max(each.runs for each in protocols))
 
 
 def published_references(

@@ -93,10 +93,8 @@ class JobRunner:
         if self.allow_contention:
             return (*marks, CONTENDED), None
         limit = self.config.contention.max_foreign_share
-        return (
-            tuple(marks),
-            f"{CONTENDED}: {outcome.contention.describe()}; at most {limit:.0%} is accepted (--allow-contention measures anyway)",
-        )
+        told = f"{CONTENDED}: {outcome.contention.describe()}"
+        return tuple(marks), f"{told}; at most {limit:.0%} is accepted (--allow-contention measures anyway)"
 
     def _result(self, plan: CasePlan, spec: JobSpec, outcome: JobOutcome) -> RunResult:
         logs = outcome.logs
@@ -120,6 +118,7 @@ class JobRunner:
                 framework=plan.case.framework.value,
                 framework_version=header.framework_version if header else plan.build.get("version", ""),
                 framework_commit=header.framework_commit if header else plan.build.get("commit", ""),
+                data=plan.data,
                 facts=header.facts if header else None,
             ).to_mapping(),
             facts=dict(header.facts) if header else {},

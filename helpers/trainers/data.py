@@ -175,6 +175,7 @@ class DaliSource:
         # The reader pads every shard to the longest one; the runs that hold padding are skipped.
         longest = -(-len(images.paths) // plan.share.world_size)
         self._skipped_per_epoch = -(-longest // plan.share.batch_size) - self.steps_per_epoch
+        self._images = images
         self._next = runner(dali_pipeline(images, plan))
 
     def epoch(self) -> Iterator[Any]:
@@ -188,13 +189,33 @@ class DaliSource:
         try:
             outputs = self._next()
         except RuntimeError as error:
-            raise DatasetError(
-                "DALI's pipeline",
-                got=" ".join(str(error).split())[:600],
-                expected="readable images",
-                remedy="If a file is named, copy it again; --data is checked before a run",
-            ) from error
+            raise _dali_error(error, self._images) from error
         return outputs
+
+
+def _dali_error(error: RuntimeError, images: ImageList) -> DatasetError:
+    """DALI names the operator but no file, so the files are read again to find the broken one."""
+    words = " ".join(str(error).rpartition("encountered:")[2].split())
+    broken = first_unreadable(images)
+    return DatasetError(
+        str(broken) if broken is not None else f"DALI's pipeline over {images.root}",
+        got=words[:150],
+        expected="a readable image",
+        remedy="Copy it again, or take it out of the list" if broken is not None else "See the log for the operator",
+    )
+
+
+def first_unreadable(images: ImageList, limit: int = 2000) -> Optional[Path]:
+    """The first of up to ``limit`` images that does not decode to its end; None where all do."""
+    from PIL import Image
+
+    for name in images.paths[:limit]:
+        try:
+            with Image.open(str(images.root / name)) as image:
+                image.load()
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+            return images.root / name
+    return None
 
 
 def dali_version() -> str:

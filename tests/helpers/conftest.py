@@ -40,7 +40,7 @@ def make_run() -> Callable[..., RunResult]:
             "session": "s",
             "created": "2024-05-06T07:08:09+00:00",
             "figures": {plan.rule: images_per_s, "dlperf-log": "too short"},
-            "environment": ENVIRONMENT.to_mapping(),
+            "environment": {**ENVIRONMENT.to_mapping(), "data": plan.data},
             "build": dict(plan.build),
             "settings": dict(plan.settings),
             "overrides": dict(plan.overrides),

@@ -82,7 +82,7 @@ def test_the_matrix_holds_the_files_own_cases_first_then_the_published_by_target
     ]  # fmt: skip
     assert [each.short for each in cases] == [True, False, False, False]
     assert cases[0].protocol is PROTOCOLS["cpu"]
-    assert cases[1].protocol is PROTOCOLS["long"]
+    assert cases[1].protocol == PROTOCOLS["long"]
 
 
 def test_several_figures_share_one_case() -> None:
@@ -102,8 +102,14 @@ def test_every_published_figure_has_its_place_in_the_matrix() -> None:
 
 def test_the_protocol_of_a_case_is_the_longest_its_figures_need() -> None:
     figures = (replace(FIGURE, rule="fleetx-20-100-median7"), FIGURE)
-    assert longest_protocol(CONFIG, figures) is PROTOCOLS["long"]
-    assert longest_protocol(CONFIG, figures[:1]) is PROTOCOLS["short"]
+    long, short = PROTOCOLS["long"], PROTOCOLS["short"]
+    assert longest_protocol(CONFIG, figures) == replace(long, runs=max(long.runs, short.runs))
+    assert longest_protocol(CONFIG, figures[:1]) == short
+
+
+def test_a_case_that_a_published_file_has_for_the_same_target_is_refused() -> None:
+    with pytest.raises(ConfigError, match="baselines/published does not have"):
+        matrix(CONFIG, {"cpu": (replace(FIGURE, case=CPU_CASE),)})
 
 
 def test_a_figure_whose_rule_no_protocol_serves_is_an_error() -> None:

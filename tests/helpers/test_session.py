@@ -245,7 +245,7 @@ def test_a_run_that_is_not_exactly_this_plans_is_made_again(
 ) -> None:
     plan = make_plan(settings={"lr": 0.1}, build={"version": "3.0"})
     finish(store, replace(make_run(plan), **change))
-    assert reusable_runs(plan, store) == ()
+    assert reusable_runs(plan, store, False) == ()
     assert measure_case(plan, runner, store, resume=True).resumed == 0
     assert runner.asked == [0]
 
@@ -256,7 +256,7 @@ def test_what_follows_a_gap_is_made_again(
 ) -> None:
     plan = make_plan(runs=4)
     finish(store, *(make_run(plan, replicate) for replicate in present))
-    assert [run.replicate for run in reusable_runs(plan, store)] == list(range(reused))
+    assert [run.replicate for run in reusable_runs(plan, store, False)] == list(range(reused))
 
 
 def test_a_failed_run_is_kept_aside_when_it_is_made_again(

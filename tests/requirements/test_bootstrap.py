@@ -107,9 +107,33 @@ def test_a_machine_without_wheels_is_refused(machine: tuple[str, str, str]) -> N
 def test_missing_libraries_are_named_with_their_packages() -> None:
     with pytest.raises(bootstrap.SetUpError) as caught:
         bootstrap.check_libraries(lambda name: name == "libgcc_s.so.1")
-    assert "libstdc++.so.6, libgomp.so.1" in str(caught.value)
-    assert "apt-get install libstdc++6 libgomp1;" in str(caught.value)
-    assert "dnf install libstdc++ libgomp" in str(caught.value)
+    assert "libstdc++.so.6, libz.so.1" in str(caught.value)
+    assert "apt-get install libstdc++6 zlib1g;" in str(caught.value)
+    assert "dnf install libstdc++ zlib" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("absent", "extras"),
+    [(set(), ["dev"]), ({"libgomp.so.1"}, ["libgomp", "dev"])],
+    ids=["a machine with libgomp", "a machine without libgomp"],
+)
+def test_libgomp_is_a_part_of_the_environment_only_where_the_machine_has_none(
+    monkeypatch: pytest.MonkeyPatch, absent: set[str], extras: list[str]
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(bootstrap, "loads", lambda name: name not in absent)
+    monkeypatch.setattr(bootstrap, "set_up", lambda *arguments: asked.append(arguments[3]))
+    assert bootstrap.main(["--requirements", "cpu", "--with", "dev"]) == 0
+    assert asked == [extras]
+
+
+def test_a_machine_without_the_c_plus_plus_library_is_refused_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bootstrap, "loads", lambda name: name != "libstdc++.so.6")
+    monkeypatch.setattr(bootstrap, "set_up", lambda *arguments: pytest.fail("set-up was started"))
+    assert bootstrap.main(["--requirements", "cpu"]) == 2
+    assert "apt-get install libstdc++6;" in capsys.readouterr().err
 
 
 # ---- what NVML says
@@ -227,6 +251,22 @@ def test_only_the_missing_tools_are_added() -> None:
     assert (plan.action, plan.parts) == ("add", ("dev",))
 
 
+def test_libgomp_is_added_where_the_machine_has_none_any_more() -> None:
+    plan = _plan(_stamp({"cpu": "a", "dataset": "b"}), {"cpu": "a", "dataset": "b", "libgomp": "g"})
+    assert (plan.action, plan.parts) == ("add", ("libgomp",))
+
+
+def test_a_libgomp_of_its_own_stays_when_the_machine_gets_one() -> None:
+    stamp = _stamp({"cpu": "a", "dataset": "b", "libgomp": "g"})
+    assert _plan(stamp, {"cpu": "a", "dataset": "b"}).action == "nothing"
+
+
+def test_another_libgomp_makes_the_environment_anew() -> None:
+    wanted = {"cpu": "a", "dataset": "b", "libgomp": "g"}
+    plan = _plan(_stamp({**wanted, "libgomp": "old"}), wanted)
+    assert (plan.action, plan.parts, plan.why) == ("make", tuple(wanted), "its requirements changed (libgomp)")
+
+
 @pytest.mark.parametrize(
     ("stamp", "why"),
     [
@@ -245,8 +285,9 @@ def test_the_environment_is_made_anew_when_it_does_not_fit(stamp: dict[str, obje
 
 def _requirements(folder: Path) -> Path:
     folder.mkdir()
-    for name in ("suite", "cpu", "dataset", "dev"):
+    for name in ("suite", "cpu", "dataset", "dev", "libgomp"):
         (folder / f"{name}.txt").write_text(name)
+    (folder / bootstrap.OPENMP_SCRIPT).write_text("pass")
     return folder
 
 
@@ -257,6 +298,15 @@ def test_a_changed_requirement_file_changes_the_digest_of_the_set(tmp_path: Path
     (folder / f"{name}.txt").write_text("other")
     after = bootstrap.wanted_parts(str(folder), "cpu", ["dev"])
     assert [part for part in before if before[part] != after[part]] == ["cpu"]
+
+
+@pytest.mark.parametrize("name", ["libgomp.txt", "provide_libgomp.py"])
+def test_the_wheel_and_the_script_both_decide_the_digest_of_libgomp(tmp_path: Path, name: str) -> None:
+    folder = _requirements(tmp_path / "requirements")
+    before = bootstrap.wanted_parts(str(folder), "cpu", ["libgomp"])
+    (folder / name).write_text("other")
+    after = bootstrap.wanted_parts(str(folder), "cpu", ["libgomp"])
+    assert [part for part in before if before[part] != after[part]] == ["libgomp"]
 
 
 class Steps:
@@ -291,6 +341,15 @@ def test_the_first_call_makes_everything_and_the_second_nothing(
     assert _set_up(monkeypatch, tmp_path) == []
     assert _set_up(monkeypatch, tmp_path, ["dev"]) == ["dev.txt"]
     assert _set_up(monkeypatch, tmp_path) == []
+
+
+def test_libgomp_comes_after_the_set_it_serves_and_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _requirements(tmp_path / "requirements")
+    assert _set_up(monkeypatch, tmp_path, ["libgomp"]) == [".venv", "cpu.txt", "dataset.txt", "libgomp.txt"]
+    assert _set_up(monkeypatch, tmp_path, ["libgomp"]) == []
+    assert _set_up(monkeypatch, tmp_path) == []
+    stamp = json.loads((tmp_path / ".venv" / bootstrap.STAMP).read_text())
+    assert "libgomp" in stamp["parts"]
 
 
 @pytest.mark.parametrize("step", [".venv", "cpu.txt", "dataset.txt"])
@@ -424,11 +483,11 @@ def test_a_set_includes_the_suite_and_repeats_none_of_it(chosen: str) -> None:
 
 
 def test_the_installed_versions_are_the_pinned_ones() -> None:
-    """In an environment that bootstrap made, nothing has been installed over it since."""
+    """In an environment that bootstrap made, nothing was installed over it since; libgomp's wheel did not stay."""
     stamp = Path(sys.prefix) / bootstrap.STAMP
     if not stamp.is_file():
         pytest.skip("these tests run in an environment that requirements/bootstrap.py did not make")
-    parts = json.loads(stamp.read_text(encoding="utf-8"))["parts"]
+    parts = json.loads(stamp.read_text(encoding="utf-8"))["parts"].keys() - {bootstrap.OPENMP_PART}
     pins = {**_pins("suite.txt"), **{name: pin for part in parts for name, pin in _pins(f"{part}.txt").items()}}
     wrong = []
     for name, requirement in pins.items():

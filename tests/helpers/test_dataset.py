@@ -1,0 +1,230 @@
+"""A damaged data folder gets an error that names what is wrong; the small one is made once and kept whole."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from PIL import Image
+
+from helpers import dataset, image_folder
+from helpers.dataset import PHOTOGRAPHS, check_dataset, make_small_dataset, photographs_folder
+from helpers.errors import DatasetError
+
+
+def _image(path: Path, kind: str = "JPEG", size: tuple[int, int] = (20, 10)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.linear_gradient("L").resize(size).convert("RGB").save(path, kind)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "图 像 data"
+    for name in ("a", "b"):
+        _image(root / "train" / "n 01" / f"{name} 猫.jpeg")
+    lines = "train/n 01/a 猫.jpeg 0\n\ntrain/n 01/b 猫.jpeg 999\n"
+    (root / "train_list.txt").write_text(lines, encoding="utf-8")
+    return root
+
+
+def _write(folder: Path, line: str) -> None:
+    (folder / "train_list.txt").write_text(f"train/n 01/a 猫.jpeg 0\n{line}\n", encoding="utf-8")
+
+
+def test_a_good_folder_with_spaces_and_chinese_names_gives_its_facts(folder: Path) -> None:
+    facts = check_dataset(folder)
+    assert (facts.images, facts.classes, facts.mean_width, facts.mean_height) == (2, 2, 20.0, 10.0)
+    size = (folder / "train/n 01/a 猫.jpeg").stat().st_size
+    assert facts.mean_bytes == size
+    assert check_dataset(folder).digest == facts.digest
+
+
+def test_the_digest_tells_another_label(folder: Path) -> None:
+    before = check_dataset(folder).digest
+    _write(folder, "train/n 01/b 猫.jpeg 998")
+    assert check_dataset(folder).digest != before
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("train/x.jpeg", ["train_list.txt:2", "PATH LABEL"]),
+        (" 0", ["train_list.txt:2", "PATH LABEL"]),
+        ("train/x.jpeg zero", ["train_list.txt:2", "'label'", "'zero'", "0 to 999"]),
+        ("train/x.jpeg -1", ["'label'", "'-1'"]),
+        ("train/x.jpeg 1.0", ["'label'", "'1.0'"]),
+        ("train/x.jpeg ٣", ["'label'"]),
+        ("train/x.jpeg 1000", ["'label'", "'1000'", "1000 classes"]),
+        ("train/x.jpeg " + "9" * 5000, ["'label'"]),
+        ("/etc/passwd 0", ["'path'", "inside the data folder"]),
+        ("train/../../x.jpeg 0", ["'path'", "inside the data folder"]),
+        ("train/missing.jpeg 0", ["train_list.txt:2", "train/missing.jpeg", "No such file"]),
+        ("train/n 01 0", ["'path'", "a file"]),
+    ],
+)
+def test_a_bad_line_is_named_with_file_line_and_field(folder: Path, line: str, words: list[str]) -> None:
+    _write(folder, line)
+    with pytest.raises(DatasetError) as refused:
+        check_dataset(folder)
+    assert [word for word in words if word not in str(refused.value)] == []
+
+
+def test_a_folder_that_is_missing_or_a_file_is_refused(folder: Path) -> None:
+    with pytest.raises(DatasetError, match="no such folder"):
+        check_dataset(folder / "none")
+    with pytest.raises(DatasetError, match="not a folder"):
+        check_dataset(folder / "train_list.txt")
+
+
+def test_a_folder_without_its_list_is_refused_with_an_example(folder: Path) -> None:
+    (folder / "train_list.txt").unlink()
+    with pytest.raises(DatasetError, match=r"train_list\.txt.*train/n01440764/x\.jpeg 0"):
+        check_dataset(folder)
+
+
+@pytest.mark.parametrize("text", [b"", b"\n \n"])
+def test_an_empty_list_is_refused(folder: Path, text: bytes) -> None:
+    (folder / "train_list.txt").write_bytes(text)
+    with pytest.raises(DatasetError, match="no line"):
+        check_dataset(folder)
+
+
+def test_a_list_that_is_no_text_is_refused(folder: Path) -> None:
+    (folder / "train_list.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DatasetError, match="UTF-8"):
+        check_dataset(folder)
+
+
+def test_images_that_are_empty_cut_or_no_jpeg_are_refused_by_name(folder: Path) -> None:
+    victim = folder / "train/n 01/b 猫.jpeg"
+    whole = victim.read_bytes()
+    victim.write_bytes(b"")
+    with pytest.raises(DatasetError, match=r"b 猫\.jpeg: got '0 bytes'"):
+        check_dataset(folder)
+    victim.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DatasetError, match=r"b 猫\.jpeg.*(?i:truncated)"):
+        check_dataset(folder)
+    victim.write_bytes(b"not an image")
+    with pytest.raises(DatasetError, match=r"b 猫\.jpeg.*cannot identify"):
+        check_dataset(folder)
+    _image(victim, "PNG")
+    with pytest.raises(DatasetError, match=r"b 猫\.jpeg: got 'PNG', expected a JPEG"):
+        check_dataset(folder)
+
+
+def test_of_a_large_folder_an_even_sample_is_decoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_folder, "DECODE_ALL_UP_TO", 10)
+    monkeypatch.setattr(image_folder, "DECODE_SAMPLE", 4)
+    lines = [image_folder._Line(number, "p", 0) for number in range(1, 21)]
+    assert [line.number for line in image_folder._sample(lines)] == [1, 6, 11, 16]
+    assert image_folder._sample(lines[:10]) == lines[:10]
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photographs")
+    for name in PHOTOGRAPHS:
+        _image(folder / name, "PNG" if name.endswith("png") else "JPEG", (520, 400))
+    return folder
+
+
+def _make(root: Path, photographs: Path, seed: int = 1) -> dataset.DatasetFacts:
+    return make_small_dataset(root, images_per_class=2, seed=seed, photographs=photographs)
+
+
+def test_the_small_dataset_passes_the_check_of_a_real_one(tmp_path: Path, photographs: Path) -> None:
+    facts = _make(tmp_path / "small", photographs)
+    assert facts == check_dataset(tmp_path / "small")
+    assert (facts.images, facts.classes) == (2 * len(PHOTOGRAPHS), len(PHOTOGRAPHS))
+    assert {facts.mean_width + facts.mean_height} == {875.0}
+    assert [path.name for path in tmp_path.iterdir() if "making" in path.name] == []
+
+
+def test_it_is_made_once_and_the_same_everywhere(tmp_path: Path, photographs: Path) -> None:
+    first = _make(tmp_path / "one", photographs)
+    with mock.patch.object(dataset, "_draw", side_effect=AssertionError("made again")):
+        assert _make(tmp_path / "one", photographs) == first
+    assert _make(tmp_path / "two", photographs).digest == first.digest
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "older", "facts"])
+def test_a_damaged_or_older_one_of_ours_is_made_again(tmp_path: Path, photographs: Path, damage: str) -> None:
+    root = tmp_path / "small"
+    facts = _make(root, photographs)
+    image = next(root.rglob("*.jpeg"))
+    record = json.loads((root / "dataset.json").read_text())
+    if damage == "missing":
+        image.unlink()
+    elif damage == "cut":
+        image.write_bytes(image.read_bytes()[:100])
+    else:
+        record.update({"version": 0} if damage == "older" else {"facts": {"images": 3}})
+        (root / "dataset.json").write_text(json.dumps(record))
+    assert _make(root, photographs) == facts
+    assert check_dataset(root) == facts
+    assert not (root / "replaced").exists()
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"generator": "somebody"}'])
+def test_a_folder_that_is_not_ours_is_never_touched(tmp_path: Path, photographs: Path, text: str | None) -> None:
+    root = tmp_path / "small"
+    root.mkdir()
+    (root / "precious.txt").write_text("keep")
+    if text is not None:
+        (root / "dataset.json").write_text(text)
+    with pytest.raises(DatasetError, match="did not make"):
+        _make(root, photographs)
+    assert (root / "precious.txt").read_text() == "keep"
+
+
+def test_makers_at_the_same_time_make_one(tmp_path: Path, photographs: Path) -> None:
+    with mock.patch.object(dataset, "_draw", wraps=dataset._draw) as draw, ThreadPoolExecutor(4) as pool:
+        all_facts = set(pool.map(lambda _: _make(tmp_path / "small", photographs), range(4)))
+    assert len(all_facts) == 1
+    assert draw.call_count == 1
+
+
+def test_a_full_disk_is_an_error_that_leaves_nothing_behind(tmp_path: Path, photographs: Path) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with (
+        mock.patch.object(dataset, "_write_record", side_effect=full),
+        pytest.raises(DatasetError, match=r"No space left.*free 40 MB"),
+    ):
+        _make(tmp_path / "small", photographs)
+    assert [path.name for path in tmp_path.iterdir()] == [".small.lock"]
+
+
+def test_what_a_killed_maker_left_is_removed(tmp_path: Path, photographs: Path) -> None:
+    (tmp_path / ".small.making-dead" / "train").mkdir(parents=True)
+    _make(tmp_path / "small", photographs)
+    assert not (tmp_path / ".small.making-dead").exists()
+
+
+def test_without_scikit_image_the_error_names_the_requirements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DatasetError, match=r"no scikit-image.*requirements/dataset\.txt"):
+        photographs_folder()
+
+
+def test_the_photographs_are_found_without_importing_scikit_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "skimage", None)
+    monkeypatch.delitem(__import__("sys").modules, "skimage")
+    folder = photographs_folder()
+    assert "skimage" not in __import__("sys").modules
+    assert (folder / "astronaut.png").is_file()
+
+
+def test_the_real_one_has_imagenet_s_usual_file_size(tmp_path: Path) -> None:
+    facts = make_small_dataset(tmp_path / "small", images_per_class=4)
+    assert 90_000 < facts.mean_bytes < 130_000
+    shutil.rmtree(tmp_path / "small")
+
+
+def test_no_images_asked_for_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="images_per_class"):
+        make_small_dataset(tmp_path / "small", images_per_class=0)

@@ -1,0 +1,175 @@
+"""Lists, shares, decoding and DALI's pipeline, without training."""
+
+from __future__ import annotations
+
+import collections
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from PIL import Image
+
+from helpers.errors import DatasetError
+from helpers.trainers.data import (
+    DaliPlan,
+    DaliSource,
+    Form,
+    ImageList,
+    Share,
+    crop_box,
+    decode,
+    read_train_list,
+    synthetic_batch,
+)
+from helpers.trainers.settings import Augmentation, Dali
+
+AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
+NCHW = Form("NCHW", 3, "float32")
+
+
+def _folder(root: Path, images: int) -> ImageList:
+    (root / "train").mkdir(parents=True)
+    lines = []
+    for number in range(images):
+        name = f"train/图 {number:03d}.jpeg"
+        Image.new("RGB", (40 + number, 30), (number, 100, 50)).save(root / name)
+        lines.append(f"{name} {number}\n")
+    (root / "train_list.txt").write_text("".join(lines), encoding="utf-8")
+    return read_train_list(str(root))
+
+
+def _dali(images: ImageList, rank: int, ranks: int, batch: int, form: Form = NCHW) -> DaliSource:
+    plan = DaliPlan(Share(rank, ranks, batch, 1), form, AUGMENTATION, Dali(None, 2, 42, 0, 0), 1, None)
+    return DaliSource(images, plan)
+
+
+def _labels(source: DaliSource) -> list[int]:
+    return [int(label) for _, labels in source.epoch() for label in numpy.asarray(labels.as_tensor()).reshape(-1)]
+
+
+@pytest.mark.parametrize("line", ["x.jpeg", "x.jpeg 1000", "x.jpeg -1", " 3"])
+def test_a_bad_line_is_refused_by_number(tmp_path: Path, line: str) -> None:
+    (tmp_path / "train_list.txt").write_text(f"a.jpeg 1\n{line}\n")
+    with pytest.raises(DatasetError, match=r"train_list\.txt:2"):
+        read_train_list(str(tmp_path))
+
+
+def test_a_job_without_a_data_folder_is_refused() -> None:
+    with pytest.raises(DatasetError, match="data_root"):
+        read_train_list(None)
+
+
+@pytest.mark.parametrize(("images", "ranks", "batch"), [(16, 2, 4), (17, 2, 4), (23, 3, 2)])
+def test_ranks_share_an_epoch_without_overlap_and_in_equal_steps(images: int, ranks: int, batch: int) -> None:
+    for epoch in (0, 1):
+        shares = [list(Share(rank, ranks, batch, 7).batches(images, epoch)) for rank in range(ranks)]
+        seen = [image for share in shares for step in share for image in step]
+        assert len(seen) == len(set(seen)) == ranks * batch * (images // ranks // batch)
+        assert len({len(share) for share in shares}) == 1
+
+
+def test_each_epoch_has_its_own_order() -> None:
+    share = Share(0, 1, 8, 7)
+    assert list(share.batches(16, 0)) != list(share.batches(16, 1))
+    assert list(share.batches(16, 0)) == list(share.batches(16, 0))
+
+
+def test_too_few_images_for_one_batch_says_how_many_are_needed() -> None:
+    with pytest.raises(DatasetError, match="at least 512: one batch of 256 for each of 2 ranks"):
+        Share(0, 2, 256, 7).steps_per_epoch(511)
+
+
+@pytest.mark.parametrize(
+    ("form", "shape"),
+    [
+        (NCHW, (3, 224, 224)),
+        (Form("NHWC", 4, "float16"), (224, 224, 4)),
+        (Form("NCHW", 4, "float32"), (4, 224, 224)),
+    ],
+)
+def test_an_image_is_decoded_to_the_form_asked_for(tmp_path: Path, form: Form, shape: tuple[int, ...]) -> None:
+    images = _folder(tmp_path, 1)
+    array = decode(tmp_path / images.paths[0], random.Random(1), AUGMENTATION, form)
+    assert array.shape == shape
+    assert array.dtype == form.dtype
+    if form.channels == 4:
+        last = array[..., 3] if form.layout == "NHWC" else array[3]
+        assert not last.any()
+
+
+def test_pixels_are_normalised_and_flipped_by_chance(tmp_path: Path) -> None:
+    path = tmp_path / "half.png"
+    image = Image.new("RGB", (224, 224), (124, 116, 104))
+    image.paste((255, 255, 255), (112, 0, 224, 224))
+    image.save(path)
+    whole = (1.0, 1.0)
+    kept = decode(path, random.Random(1), Augmentation(whole, whole, 0.0), NCHW)
+    flipped = decode(path, random.Random(1), Augmentation(whole, whole, 1.0), NCHW)
+    assert abs(kept[0, 0, 0]) < 0.02
+    assert kept[0, 0, -1] > 2
+    assert numpy.array_equal(flipped, kept[:, :, ::-1])
+
+
+@pytest.mark.parametrize("size", [(500, 375), (1, 1), (3000, 2), (224, 224)])
+def test_a_crop_lies_inside_its_image(size: tuple[int, int]) -> None:
+    rng = random.Random(3)
+    for _ in range(200):
+        left, top, right, bottom = crop_box(*size, rng, AUGMENTATION)
+        assert 0 <= left < right <= size[0]
+        assert 0 <= top < bottom <= size[1]
+
+
+def test_a_broken_image_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broken.jpeg").write_bytes(b"\xff\xd8 no jpeg")
+    with pytest.raises(DatasetError, match=r"broken\.jpeg"):
+        decode(tmp_path / "broken.jpeg", random.Random(1), AUGMENTATION, NCHW)
+
+
+def test_a_synthetic_batch_is_fixed_by_seed_and_rank_and_has_labels() -> None:
+    images, labels = synthetic_batch(Share(0, 2, 4, 9), NCHW)
+    again, _ = synthetic_batch(Share(0, 2, 4, 9), NCHW)
+    other, _ = synthetic_batch(Share(1, 2, 4, 9), NCHW)
+    assert images.shape == (4, 3, 224, 224)
+    assert labels.dtype == "int64"
+    assert 0 <= labels.min() <= labels.max() < 1000
+    assert numpy.array_equal(images, again)
+    assert not numpy.array_equal(images, other)
+
+
+@pytest.mark.parametrize(("images", "ranks", "batch"), [(12, 1, 3), (12, 2, 3), (12, 3, 1)])
+def test_dali_reads_every_image_once_an_epoch_over_all_ranks(
+    tmp_path: Path, images: int, ranks: int, batch: int
+) -> None:
+    listed = _folder(tmp_path, images)
+    sources = [_dali(listed, rank, ranks, batch) for rank in range(ranks)]
+    for _ in range(3):
+        assert collections.Counter(label for source in sources for label in _labels(source)) == dict.fromkeys(
+            range(images), 1
+        )
+
+
+def test_dali_drops_what_does_not_fill_a_batch_and_repeats_no_image(tmp_path: Path) -> None:
+    listed = _folder(tmp_path, 11)
+    sources = [_dali(listed, rank, 2, 2) for rank in range(2)]
+    for _ in range(4):
+        epochs = [_labels(source) for source in sources]
+        assert [len(labels) for labels in epochs] == [4, 4]
+        assert len(set(epochs[0] + epochs[1])) == 8
+
+
+@pytest.mark.parametrize("form", [NCHW, Form("NHWC", 4, "float16")])
+def test_dali_gives_the_form_asked_for_with_int64_labels(tmp_path: Path, form: Form) -> None:
+    images, labels = next(_dali(_folder(tmp_path, 2), 0, 1, 2, form).epoch())
+    array: Any = numpy.asarray(images.as_tensor())
+    assert array.shape == form.shape(2)
+    assert array.dtype == form.dtype
+    assert numpy.asarray(labels.as_tensor()).dtype == "int64"
+
+
+def test_dali_fails_on_a_broken_image_and_the_error_names_it(tmp_path: Path) -> None:
+    listed = _folder(tmp_path, 4)
+    (tmp_path / listed.paths[2]).write_bytes(b"\xff\xd8\xff\xe0 no jpeg at all")
+    with pytest.raises(DatasetError, match=r"图 002\.jpeg: got .*expected a readable image"):
+        _labels(_dali(listed, 0, 1, 2))

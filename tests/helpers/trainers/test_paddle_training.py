@@ -1,0 +1,176 @@
+"""Real, short training on this machine's CPU, in processes of its own as the suite starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.case import Case
+from helpers.dataset import make_small_dataset
+from helpers.job import JobSpec
+from helpers.launch.launcher import job_environment, launcher_for
+from helpers.recipe import settings_for
+from helpers.steplog import COMPLETE, FAILED, REFUSED, StepLog, read_step_log
+from helpers.trainers.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
+
+pytestmark = pytest.mark.training
+
+RESNET50 = "paddle-resnet50v1.5"
+CORES = sorted(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class Ran:
+    exit_status: int
+    logs: tuple[StepLog, ...]
+    errors: str
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small_dataset(tmp_path_factory.mktemp("data") / "small", images_per_class=4).root
+
+
+def _run(
+    folder: Path, case_id: str, data: Path | None, *, steps: tuple[int, int] = (1, 2), device: str = "cpu", **overrides: Any
+) -> Ran:  # fmt: skip
+    case = Case.parse(case_id)
+    settings: Mapping[str, Any] = {**settings_for(case, device), **overrides}
+    spec = JobSpec(
+        job_id=uuid.uuid4().hex,
+        case=case,
+        replicate=0,
+        run_folder=str(folder),
+        device=device,
+        warmup_steps=steps[0],
+        window_steps=steps[1],
+        data_root=str(data) if data else None,
+        settings=settings,
+        overrides=overrides,
+        cores=tuple((CORES[card % len(CORES)],) for card in range(case.cards)),
+    )
+    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+    command = launcher_for(case).command(spec, sys.executable)
+    environment = job_environment(os.environ, spec, command, {})
+    done = subprocess.run(command.argv, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    logs = tuple(read_step_log(spec.step_log_path(rank), spec.job_id, rank) for rank in range(case.cards))
+    return Ran(done.returncode, logs, done.stderr)
+
+
+def _complete(ran: Ran, ranks: int = 1) -> None:
+    assert ran.exit_status == EXIT_COMPLETE, ran.errors[-2000:]
+    assert [log.footer.status for log in ran.logs] == [COMPLETE] * ranks
+    assert all(len(log.window) == 2 and len(log.steps) == 3 for log in ran.logs)
+    assert all(step.loss is not None and 0 < step.loss < 20 for log in ran.logs for step in log.steps)
+
+
+@pytest.mark.parametrize(
+    ("case_id", "facts"),
+    [
+        (f"{RESNET50}-fp32-bs1-1x1-dali-dynamic", {"precision": "float32", "data": "dali"}),
+        (f"{RESNET50}-fp32-bs1-1x1-native-dynamic", {"data": "native"}),
+        (f"{RESNET50}-fp32-bs1-1x1-synthetic-static", {"program": "PIR", "data": "synthetic"}),
+        (f"{RESNET50}-amp_o1-bs1-1x1-dali-to_static", {"bfloat16_convolutions": "53"}),
+        (f"{RESNET50}-amp_o1-bs1-1x1-native-static", {"bfloat16_convolutions": "53"}),
+        ("paddle-vgg16-fp32-bs1-1x1-dali-dynamic", {"precision": "float32"}),
+        ("paddle-vgg16-amp_o1-bs1-1x1-dali-to_static", {"bfloat16_convolutions": "13"}),
+    ],
+)
+def test_one_card_trains(tmp_path: Path, images: Path, case_id: str, facts: dict[str, str]) -> None:
+    ran = _run(tmp_path, case_id, images)
+    _complete(ran)
+    header = ran.logs[0].header
+    assert (header.device, header.framework_version != "unknown", len(header.framework_commit)) == ("cpu", True, 40)
+    assert facts.items() <= header.facts.items()
+    assert header.facts["cores"] == str(CORES[0])
+
+
+def test_the_loaders_wait_for_little_and_the_heartbeat_tells_the_phases(tmp_path: Path, images: Path) -> None:
+    ran = _run(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali-dynamic", images, steps=(1, 2))
+    window = ran.logs[0].window
+    assert all(step.reader_seconds < step.step_seconds for step in window)
+    beats = [json.loads(line)["phase"] for line in (tmp_path / "rank0.heartbeat").read_text().splitlines()]
+    assert beats == ["import paddle", "data", "build model", "first step", "warm-up", "window", "window"]
+
+
+@pytest.mark.parametrize("case", ["fp32-bs1-1x2-dali-dynamic", "amp_o1-bs1-1x2-native-to_static"])
+@pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
+def test_two_cards_train_together_each_on_its_own_core(tmp_path: Path, images: Path, case: str) -> None:
+    ran = _run(tmp_path, f"{RESNET50}-{case}", images)
+    _complete(ran, ranks=2)
+    assert [log.header.facts["cores"] for log in ran.logs] == [str(core) for core in CORES[:2]]
+    assert [log.header.world_size for log in ran.logs] == [2, 2]
+    first, second = ran.logs
+    assert [step.loss for step in first.steps] != [step.loss for step in second.steps]
+    assert abs(first.window[0].start - second.window[0].start) < min(step.step_seconds for step in first.window)
+
+
+def test_the_loss_falls(tmp_path: Path, images: Path) -> None:
+    ran = _run(
+        tmp_path, f"{RESNET50}-amp_o1-bs4-1x1-dali-to_static", images, steps=(0, 16), learning_rate=0.01
+    )  # fmt: skip
+    losses = [step.loss for step in ran.logs[0].steps if step.loss is not None]
+    assert len(losses) == 16
+    assert sum(losses[-4:]) / 4 < 0.7 * sum(losses[:2]) / 2
+    assert [(step.epoch, step.step) for step in ran.logs[0].steps][7:9] == [(0, 8), (1, 1)]
+
+
+@pytest.mark.parametrize("loader", ["dali", "native"])
+def test_a_broken_jpeg_fails_the_run_and_is_named(tmp_path: Path, images: Path, loader: str) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(images, data)
+    broken = data / "train/coffee/coffee_0001.jpeg"
+    broken.write_bytes(broken.read_bytes()[:3000])
+    lines = (data / "train_list.txt").read_text().splitlines()
+    (data / "train_list.txt").write_text("".join(f"{line}\n" for line in lines if "coffee" in line))
+    ran = _run(tmp_path, f"{RESNET50}-fp32-bs4-1x1-{loader}-dynamic", data, steps=(0, 1))
+    assert ran.exit_status == EXIT_FAILED
+    footer = ran.logs[0].footer
+    assert footer.status == FAILED
+    assert "coffee_0001.jpeg" in footer.reason
+
+
+def test_a_loss_that_diverges_fails_the_run(tmp_path: Path, images: Path) -> None:
+    case_id = f"{RESNET50}-fp32-bs1-1x1-synthetic-dynamic"
+    ran = _run(tmp_path, case_id, None, steps=(0, 3), learning_rate=1e30)
+    assert ran.exit_status == EXIT_FAILED
+    assert "field 'loss'" in ran.logs[0].footer.reason
+
+
+def test_too_few_images_for_one_batch_fail_the_run(tmp_path: Path, images: Path) -> None:
+    ran = _run(tmp_path, f"{RESNET50}-fp32-bs64-1x1-native-dynamic", images)
+    assert ran.exit_status == EXIT_FAILED
+    assert "at least 64" in ran.logs[0].footer.reason
+
+
+@pytest.mark.parametrize(
+    ("case_id", "device", "reason"),
+    [
+        (f"{RESNET50}-amp_o1-bs1-1x1-dali-dynamic", "cpu", "auto_cast has no effect on a CPU"),
+        (f"{RESNET50}-tf32-bs1-1x1-dali-dynamic", "cpu", "TF32"),
+        (f"{RESNET50}-bf16-bs1-1x1-dali-dynamic", "cpu", "bfloat16"),
+        (f"{RESNET50}-fp32-bs1-1x1-unstated-dynamic", "cpu", "unstated"),
+        (f"{RESNET50}-unstated-bs1-1x1-dali-static", "cpu", "unstated"),
+        (f"{RESNET50}-fp32-bs1-1x1-dali-static-auto", "cpu", "strategy.auto"),
+        (f"{RESNET50}-fp32-bs1-1x1-dali-static-xla", "cpu", "xla"),
+        (f"{RESNET50}-fp32-bs1-1x2-dali-static", "cpu", "several GPUs"),
+    ],
+)
+def test_what_cannot_run_here_is_refused_with_its_reason(
+    tmp_path: Path, images: Path, case_id: str, device: str, reason: str
+) -> None:
+    ran = _run(tmp_path, case_id, images, device=device)
+    assert [log.footer.status for log in ran.logs] == [REFUSED] * len(ran.logs)
+    assert all(reason in log.footer.reason for log in ran.logs)
+    assert all(not log.steps for log in ran.logs)
+    assert ran.exit_status == EXIT_REFUSED

@@ -1,0 +1,147 @@
+"""The frame of a trainer: where it runs, and how its log ends in every case."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from helpers.case import Case
+from helpers.job import JobSpec
+from helpers.steplog import COMPLETE, FAILED, REFUSED, WINDOW, Step, read_step_log
+from helpers.trainers import process
+from helpers.trainers.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, Ranks, Refused, Trainer, run
+
+NAMES = (("T_RANK", "T_GLOBAL_RANK"), ("T_LOCAL",), ("T_WORLD",))
+
+
+@pytest.fixture(autouse=True)
+def this_process_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in process.THREAD_VARIABLES:
+        monkeypatch.setenv(name, "1")
+    pinned = [set(os.sched_getaffinity(0))]
+
+    def pin(pid: int, cores: object) -> None:
+        wanted = set(cores)  # type: ignore[call-overload]
+        if not wanted or not wanted <= {0, 1}:
+            raise OSError(22, "Invalid argument")
+        pinned[0] = wanted
+
+    monkeypatch.setattr(os, "sched_setaffinity", pin)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: pinned[0])
+
+
+def _spec(folder: Path, cards: int = 1, cores: tuple[tuple[int, ...], ...] = ()) -> JobSpec:
+    case = Case.parse(f"paddle-vgg16-fp32-bs1-1x{cards}-synthetic-dynamic")
+    spec = JobSpec("job", case, 3, str(folder), "cpu", 0, 1, cores=cores, environment={"T_FROM_JOB": "yes"})
+    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+    return spec
+
+
+def _step(trainer: Trainer) -> None:
+    trainer.record([Step(0, 1, WINDOW, 1.0, 2.0, 4, 0.1, 3.0)])
+
+
+def test_a_run_that_ends_is_complete_and_its_header_has_the_facts_known_at_the_first_step(tmp_path: Path) -> None:
+    def program(trainer: Trainer) -> None:
+        trainer.device.framework_version = "3.3.1"
+        trainer.device.facts["late"] = "fact"
+        _step(trainer)
+
+    spec = _spec(tmp_path, cores=((1,),))
+    assert run([str(spec.spec_path)], NAMES, program) == EXIT_COMPLETE
+    log = read_step_log(spec.step_log_path(0), "job", 0)
+    assert (log.footer.status, len(log.window)) == (COMPLETE, 1)
+    assert log.footer.peak_host_bytes > 1_000_000
+    assert (log.header.framework_version, log.header.replicate) == ("3.3.1", 3)
+    facts = log.header.facts
+    assert (facts["late"], facts["cores"], facts["threads"], facts["pinned"]) == ("fact", "1", "1", "yes")
+
+
+def test_variables_and_threads_are_set_before_the_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("T_FROM_JOB", "no")
+    seen = {}
+
+    def program(trainer: Trainer) -> None:
+        seen.update({name: os.environ[name] for name in ("T_FROM_JOB", *process.THREAD_VARIABLES)})
+        _step(trainer)
+
+    assert run([str(_spec(tmp_path, cores=((0, 1),)).spec_path)], NAMES, program) == EXIT_COMPLETE
+    assert set(seen.values()) == {"yes", "2"}
+
+
+def test_a_refusal_has_its_own_exit_status_and_its_reason_in_the_footer(tmp_path: Path) -> None:
+    def program(trainer: Trainer) -> None:
+        raise Refused("no such\n  device")
+
+    spec = _spec(tmp_path)
+    assert run([str(spec.spec_path)], NAMES, program) == EXIT_REFUSED == 3
+    footer = read_step_log(spec.step_log_path(0)).footer
+    assert (footer.status, footer.reason) == (REFUSED, "no such device")
+
+
+def test_a_failure_leaves_one_line_in_the_log_and_its_traceback_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def program(trainer: Trainer) -> None:
+        _step(trainer)
+        raise RuntimeError("kernel\nof conv2d " + "x" * 3000)
+
+    spec = _spec(tmp_path)
+    assert run([str(spec.spec_path)], NAMES, program) == EXIT_FAILED
+    log = read_step_log(spec.step_log_path(0))
+    assert (log.footer.status, len(log.steps)) == (FAILED, 1)
+    assert log.footer.reason.startswith("RuntimeError: kernel of conv2d xxx")
+    assert len(log.footer.reason) == 1000
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_rank_of_a_job_of_another_size_fails_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("T_WORLD", "2")
+    spec = _spec(tmp_path, cards=1)
+    assert run([str(spec.spec_path)], NAMES, _step) == EXIT_FAILED
+    assert "world size" in read_step_log(spec.step_log_path(0)).footer.reason
+
+
+@pytest.mark.parametrize("cores", [((7,),), ((),)])
+def test_cores_that_this_process_may_not_use_are_an_error(tmp_path: Path, cores: tuple[tuple[int, ...], ...]) -> None:
+    spec = _spec(tmp_path, cores=cores)
+    assert run([str(spec.spec_path)], NAMES, _step) == EXIT_FAILED
+    assert "'cores'" in read_step_log(spec.step_log_path(0)).footer.reason
+
+
+def test_each_rank_is_pinned_to_its_own_cores_and_writes_its_own_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = _spec(tmp_path, cards=2, cores=((0,), (1,)))
+    monkeypatch.setenv("T_WORLD", "2")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("T_RANK", rank)
+        monkeypatch.setenv("T_LOCAL", rank)
+        assert run([str(spec.spec_path)], NAMES, _step) == EXIT_COMPLETE
+        assert read_step_log(spec.step_log_path(int(rank)), "job", int(rank)).header.facts["cores"] == rank
+
+
+def test_ranks_come_from_the_first_variable_that_is_set() -> None:
+    assert Ranks.from_environment({"T_GLOBAL_RANK": "5", "T_LOCAL": "1", "T_WORLD": "8"}, NAMES) == Ranks(5, 1, 8)
+    assert Ranks.from_environment({}, NAMES) == Ranks(0, 0, 1)
+
+
+@pytest.mark.parametrize("argv", [[], ["a", "b"], ["missing.json"]])
+def test_a_wrong_command_line_is_one_line_and_status_1(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(argv, NAMES, _step) == EXIT_FAILED
+    error = capsys.readouterr().err
+    assert error.startswith("trainer: ")
+    assert "Traceback" not in error
+
+
+def test_a_log_of_an_earlier_run_is_never_written_over(tmp_path: Path) -> None:
+    spec = _spec(tmp_path)
+    assert run([str(spec.spec_path)], NAMES, _step) == EXIT_COMPLETE
+    before = spec.step_log_path(0).read_bytes()
+    with pytest.raises(FileExistsError):
+        run([str(spec.spec_path)], NAMES, _step)
+    assert spec.step_log_path(0).read_bytes() == before

@@ -1,0 +1,64 @@
+"""Settings are read strictly, and no override can turn a case into another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from helpers.case import Case
+from helpers.errors import ConfigError
+from helpers.job import JobSpec
+from helpers.recipe import settings_for
+from helpers.trainers.settings import Settings
+
+
+def _spec(case_id: str = "paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic", **overrides: Any) -> JobSpec:
+    case = Case.parse(case_id)
+    settings = settings_for(case, "cpu")
+    return JobSpec("j", case, 0, "r", "cpu", 0, 1, settings=settings, overrides=overrides)
+
+
+def test_an_override_replaces_the_recipe_s_value() -> None:
+    assert Settings.of(_spec(learning_rate=0.5)).learning_rate == 0.5
+
+
+def test_learning_rates_fall_at_each_boundary() -> None:
+    settings = Settings.of(_spec(learning_rate=1.0))
+    assert settings.learning_rates == pytest.approx((1.0, 0.1, 0.01, 0.001))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"learning_rat": 1}, "settings.learning_rat"),
+        ({"native": {"workers": 1}}, "native.prefetch_factor"),
+        ({"dali": {"thread": 1}}, "dali.thread"),
+        ({"dali": 3}, "dali"),
+        ({"optimizer": "adam"}, "optimizer"),
+        ({"layout": "NCWH"}, "layout"),
+        ({"input_channels": 5}, "input_channels"),
+        ({"input_dtype": "int8"}, "input_dtype"),
+        ({"learning_rate": "0.1"}, "learning_rate"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"momentum": -1}, "momentum"),
+        ({"loss_scaling": 0}, "loss_scaling"),
+        ({"amp_level": "O2", "amp_dtype": "bfloat16"}, "amp_level"),
+        ({"amp_dtype": "bfloat16"}, "amp_dtype"),
+    ],
+)
+def test_a_setting_that_is_unknown_or_wrong_is_refused_by_name(overrides: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=rf"training settings: field '{words}'"):
+        Settings.of(_spec(**overrides))
+
+
+def test_a_missing_setting_is_refused_by_name() -> None:
+    spec = _spec()
+    settings = {key: value for key, value in spec.settings.items() if key != "momentum"}
+    with pytest.raises(ConfigError, match="momentum"):
+        Settings.of(JobSpec("j", spec.case, 0, "r", "cpu", 0, 1, settings=settings))
+
+
+def test_an_override_cannot_change_the_precision_of_the_case() -> None:
+    with pytest.raises(ConfigError, match="amp_o1 of the case"):
+        Settings.of(_spec("paddle-vgg16-amp_o1-bs4-1x1-dali-to_static", amp_level=None, amp_dtype=None))
