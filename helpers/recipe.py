@@ -6,10 +6,12 @@ step log's header what of it the installed build of the framework does not know.
 
 Where this departs from the sources:
 
-- VGG16's published learning rate of 0.1 kills a network without batch norm: within five steps every ReLU
-  is shut and the loss stays at that of a guess, ln 1000 (seen on a CPU with batches of 16). What follows
-  is work on zeros and no training, so the suite takes its authors' rate of 0.01.
+- VGG16's published learning rate of 0.1 is too much for a network without batch norm: its logits are NaN
+  from the third to fifth step on (seen on a CPU with batches of 8 and 16). That is no training, and the
+  trainer ends such a run as failed, so the suite takes the rate of VGG16's authors, 0.01.
 - On a CPU the batches are a hundredth of the published ones, and the learning rate falls with them.
+- FLAGS_enable_pir_api=0 and FLAGS_enable_pir_in_executor=0 stand beside the published flags of static
+  programs on a GPU.
 """
 
 from __future__ import annotations

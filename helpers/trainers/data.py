@@ -189,19 +189,18 @@ class DaliSource:
         try:
             outputs = self._next()
         except RuntimeError as error:
-            raise _dali_error(error, self._images) from error
+            raise reading_error(images=self._images, words=str(error).rpartition("encountered:")[2]) from error
         return outputs
 
 
-def _dali_error(error: RuntimeError, images: ImageList) -> DatasetError:
-    """DALI names the operator but no file, so the files are read again to find the broken one."""
-    words = " ".join(str(error).rpartition("encountered:")[2].split())
+def reading_error(images: ImageList, words: str) -> DatasetError:
+    """A loader failed and, as loaders do, named no file: so the files are read again to find the broken one."""
     broken = first_unreadable(images)
     return DatasetError(
-        str(broken) if broken is not None else f"DALI's pipeline over {images.root}",
-        got=words[:150],
+        str(broken) if broken is not None else f"the loader over {images.root}",
+        got=" ".join(words.split())[:150],
         expected="a readable image",
-        remedy="Copy it again, or take it out of the list" if broken is not None else "See the log for the operator",
+        remedy="Copy it again, or take it out of the list" if broken is not None else "See the rank's own output",
     )
 
 

@@ -20,6 +20,7 @@ from helpers.trainers.data import (
     dali_version,
     decode,
     read_train_list,
+    reading_error,
     synthetic_batch,
 )
 from helpers.trainers.loop import Batch, Reader
@@ -101,6 +102,7 @@ class NativeReader:
 
     def __init__(self, images: ImageList, share: Share, form: Form, settings: Settings, spec: JobSpec) -> None:
         native = settings.native
+        self._images = images
         self._samples = share.batch_size
         self._sampler = _Sampler(share, len(images.paths))
         workers: Dict[str, Any] = {}
@@ -116,7 +118,15 @@ class NativeReader:
 
     def epoch(self, number: int) -> Iterator[Batch]:
         self._sampler.epoch = number
-        for images, labels in self._loader:
+        batches = iter(self._loader)
+        while True:
+            try:
+                images, labels = next(batches)
+            except StopIteration:
+                return
+            # A worker's own error stays in the loader's thread; here it is a queue that was killed.
+            except (SystemError, RuntimeError) as error:
+                raise reading_error(self._images, str(error)) from error
             yield Batch(images, labels, self._samples)
 
 

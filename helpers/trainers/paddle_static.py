@@ -11,7 +11,7 @@ import paddle.nn.functional as F
 from helpers.trainers.data import Form
 from helpers.trainers.loop import Batch
 from helpers.trainers.paddle_device import apply_options, gpu_index
-from helpers.trainers.paddle_steps import build_model, build_optimizer, build_schedule, check_bfloat16, cpu_amp
+from helpers.trainers.paddle_steps import build_model, build_optimizer, build_schedule, check_bfloat16, cpu_amp, loss_of
 from helpers.trainers.process import Refused, Trainer
 from helpers.trainers.settings import Settings
 
@@ -31,7 +31,7 @@ class StaticStep:
             raise Refused("static execution on a GPU needs FLAGS_enable_pir_api=0: PIR programs take no BuildStrategy")
         main, startup = paddle.static.Program(), paddle.static.Program()
         with paddle.static.program_guard(main, startup):
-            self._feed, self._loss = self._build_forward(trainer)
+            self._feed, self._loss, self._mean_logit = self._build_forward(trainer)
             self._optimizer = self._wrap(build_optimizer(settings, self._schedule, None))
             self._optimizer.minimize(self._loss)
         place = paddle.CPUPlace() if spec.device == "cpu" else paddle.CUDAPlace(gpu_index())
@@ -47,21 +47,23 @@ class StaticStep:
     def step(self, batch: Batch) -> Any:
         images, labels = self._feed
         fetched: List[Any] = self._executor.run(
-            self._program, feed={images: batch.images, labels: batch.labels}, fetch_list=[self._loss],
+            self._program, feed={images: batch.images, labels: batch.labels}, fetch_list=[self._loss, self._mean_logit],
             return_numpy=False,
         )  # fmt: skip
-        return fetched[0]
+        return fetched
 
     def loss(self, handle: Any) -> float:
-        return float(numpy.asarray(handle).reshape(-1)[0])
+        loss, mean_logit = (float(numpy.asarray(fetched).reshape(-1)[0]) for fetched in handle)
+        return loss_of(loss, mean_logit)
 
-    def _build_forward(self, trainer: Trainer) -> Tuple[Tuple[str, str], Any]:
+    def _build_forward(self, trainer: Trainer) -> Tuple[Tuple[str, str], Any, Any]:
         settings, batch_size = self._settings, trainer.spec.case.batch_size_per_card
         form = Form(settings.layout, settings.input_channels, settings.input_dtype)
         images = paddle.static.data("images", list(form.shape(batch_size)), form.dtype)
         labels = paddle.static.data("labels", [batch_size], "int64")
         model = build_model(trainer.spec, settings)
-        return ("images", "labels"), F.cross_entropy(model(images), labels)
+        logits = model(images)
+        return ("images", "labels"), F.cross_entropy(logits, labels), logits.astype("float32").mean()
 
     def _wrap(self, optimizer: Any) -> Any:
         """Automatic mixed precision on a GPU, and fleet for several cards."""

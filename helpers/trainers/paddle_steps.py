@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Dict
 
 import paddle
@@ -95,10 +96,12 @@ class DynamicStep:
 
     def step(self, batch: Batch) -> Any:
         if self._amp is None:
-            loss = F.cross_entropy(self._model(batch.images), batch.labels)
+            logits = self._model(batch.images)
+            loss = F.cross_entropy(logits, batch.labels)
         else:
             with paddle.amp.auto_cast(level=self._amp, dtype=self._settings.amp_dtype):
-                loss = F.cross_entropy(self._model(batch.images), batch.labels)
+                logits = self._model(batch.images)
+                loss = F.cross_entropy(logits, batch.labels)
         if self._scaler is None:
             loss.backward()
             self._optimizer.step()
@@ -107,7 +110,14 @@ class DynamicStep:
             self._scaler.step(self._optimizer)
             self._scaler.update()
         self._optimizer.clear_grad()
-        return loss
+        return loss, logits
 
     def loss(self, handle: Any) -> float:
-        return float(handle)
+        loss, logits = handle
+        return loss_of(float(loss), float(logits.astype("float32").mean()))
+
+
+def loss_of(loss: float, mean_logit: float) -> float:
+    """The loss, or NaN where the logits are not finite: on a CPU Paddle's cross entropy then answers ln 1000,
+    the loss of a guess."""
+    return loss if math.isfinite(mean_logit) else math.nan
