@@ -27,8 +27,8 @@ class JobSpec:
     """One run of one case.
 
     - ``job_id`` is repeated in every step log, so that a log of another job is refused.
-    - ``settings`` is the training configuration (optimizer, layout, flags: ``helpers/recipe.py``),
-      ``overrides`` the keys of it that the user changed.
+    - ``settings`` is the training configuration (optimizer, layout, flags: ``helpers/recipe.py``) as it is
+      to be used, ``overrides`` the keys of it that the user changed.
     - ``warmup_steps`` and ``window_steps`` are steps of every rank; ``record_every_steps`` is the
       publisher's print interval, at which the loss is fetched.
     - ``device`` is ``cpu`` or ``gpu``; ``cores`` lists for each rank of this node the CPU cores it is

@@ -1,4 +1,4 @@
-"""A job's settings, read strictly: what ``helpers/recipe.py`` writes and the user's overrides change.
+"""A job's settings, read strictly: what ``helpers/recipe.py`` writes, with the user's overrides in it.
 
 An unknown key, a missing one or a value that contradicts the case is an error, so that no override is
 lost and none turns a case into another one.
@@ -82,8 +82,8 @@ class Settings:
 
     @staticmethod
     def of(spec: JobSpec) -> Settings:
-        """The settings of a job with its overrides; ConfigError names the key."""
-        record = {**spec.settings, **spec.overrides}
+        """The settings of a job; ConfigError names the key."""
+        record = dict(spec.settings)
         settings = _build(Settings, record, "settings")
         settings._check(spec.case)
         return settings

@@ -15,7 +15,7 @@ from helpers.trainers.settings import Settings
 
 def _spec(case_id: str = "paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic", **overrides: Any) -> JobSpec:
     case = Case.parse(case_id)
-    settings = settings_for(case, "cpu")
+    settings = {**settings_for(case, "cpu"), **overrides}
     return JobSpec("j", case, 0, "r", "cpu", 0, 1, settings=settings, overrides=overrides)
 
 
