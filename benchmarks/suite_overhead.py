@@ -1,0 +1,100 @@
+"""What the suite itself costs, as ratios measured in one run: ``make bench``.
+
+Prints, with their spread over repeats: listing the matrix against starting pytest on an empty folder;
+writing one step record against the shortest step of the published figures; and, for the newest
+session in the run folder, the share of a case's wall time that is not training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from helpers.results import read_result, sessions
+from helpers.steplog import COMPLETE, WINDOW, Footer, Header, Heartbeat, Step, StepLogWriter
+
+REPEATS = 5
+STEPS = 2000
+# 256 images a card at the highest published rate of one card: 3046.4 images/s (MXNet, A100, AMP).
+SHORTEST_STEP_SECONDS = 256 / 3046.4
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="Take the newest session of FOLDER")
+    arguments = parser.parse_args()
+    _tell("listing the matrix / pytest on an empty folder", _paired(_list_matrix, _list_nothing))
+    _tell("recording a step / the shortest published step", _recording_shares())
+    _tell_session(arguments.runs_dir)
+    return 0
+
+
+def _paired(first: Callable[[], float], second: Callable[[], float]) -> list[float]:
+    """Ratios of ``first`` to ``second``, pair by pair, after one pair that is not counted."""
+    return [first() / second() for _ in range(REPEATS + 1)][1:]
+
+
+def _list_matrix() -> float:
+    return _pytest_seconds("perf_tests", Path.cwd())
+
+
+def _list_nothing() -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        return _pytest_seconds(".", Path(folder))
+
+
+def _pytest_seconds(target: str, folder: Path) -> float:
+    started = time.perf_counter()
+    # Hypothesis imports itself at the end of a session without tests, which only the empty folder has.
+    argv = [sys.executable, "-m", "pytest", target, "--collect-only", "-q", "-p", "no:hypothesispytest"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - started
+    # 5 is pytest's "nothing collected".
+    if done.returncode not in (0, 5):
+        raise SystemExit(f"{' '.join(argv)} exited with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return seconds
+
+
+def _recording_shares() -> list[float]:
+    return [_recording_seconds() / SHORTEST_STEP_SECONDS for _ in range(REPEATS)]
+
+
+def _recording_seconds() -> float:
+    """Seconds to write one step and one life sign, as a trainer does after each step on a CPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        header = Header("job", "case", 0, 0, 1, "host", 1, "paddle", "0", "", "cpu")
+        log = StepLogWriter(Path(folder) / "rank0.jsonl", header)
+        heartbeat = Heartbeat(Path(folder) / "rank0.heartbeat")
+        started = time.perf_counter()
+        for number in range(STEPS):
+            log.step(Step(0, number + 1, WINDOW, number, number + 0.5, 256, 0.001, 6.9))
+            heartbeat.beat(WINDOW, number + 1, float(number))
+        seconds = (time.perf_counter() - started) / STEPS
+        log.footer(Footer(COMPLETE))
+        return seconds
+
+
+def _tell(what: str, ratios: list[float]) -> None:
+    print(f"{what}: {statistics.median(ratios):.4f} ({min(ratios):.4f} to {max(ratios):.4f}, n={len(ratios)})")
+
+
+def _tell_session(runs_folder: Path) -> None:
+    newest = sessions(runs_folder)[-1:]
+    for session in newest:
+        results = [read_result(path) for path in sorted((runs_folder / session).glob("*/r*/result.json"))]
+        for result in results:
+            if result.measured:
+                share = 1 - result.training_seconds / result.wall_seconds
+                print(f"not training, {result.case_id} run {result.replicate}: {share:.1%} of its wall time")
+    if not newest:
+        print(f"no session in {runs_folder}: 'make perf' makes one")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
