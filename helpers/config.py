@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from helpers.case import Framework
-from helpers.config_matrix import MatrixCase, read_matrix
+from helpers.config_matrix import TARGETS, MatrixCase, read_matrix
 from helpers.config_schema import Field, read_yaml
 from helpers.errors import ConfigError
 
@@ -107,10 +107,14 @@ class ContentionConfig:
 
 @dataclass(frozen=True)
 class GateRule:
-    """``--gate`` judges the cases whose id matches ``cases``; ``needs`` is published, recorded or both."""
+    """``--gate`` judges the cases whose id matches ``cases``; ``needs`` is published, recorded or both.
+
+    ``target`` (cpu, v100, a100) keeps it to one target's cases; None: all that have such an id.
+    """
 
     cases: str
     needs: str
+    target: str | None = None
 
 
 @dataclass(frozen=True)
@@ -256,8 +260,9 @@ def _machines(field: Field | None) -> dict[str, MachineConfig]:
         keys = entry.mapping(required=("host",), optional=("cpu_cards", "gate"))
         gate = []
         for rule in keys["gate"].sequence() if "gate" in keys else []:
-            parts = rule.mapping(required=("cases", "needs"))
-            gate.append(GateRule(parts["cases"].pattern(), parts["needs"].one_of(NEEDS)))
+            parts = rule.mapping(required=("cases", "needs"), optional=("target",))
+            target = parts["target"].one_of(TARGETS) if "target" in parts else None
+            gate.append(GateRule(parts["cases"].pattern(), parts["needs"].one_of(NEEDS), target))
         cards = keys["cpu_cards"].whole(1, 1024) if "cpu_cards" in keys else None
         found[name] = MachineConfig(name, keys["host"].pattern(), cards, tuple(gate))
     return found

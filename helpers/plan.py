@@ -61,7 +61,8 @@ class CasePlan:
     """A case ready to run on this machine: settings, and what it will be held against.
 
     ``build`` names the framework under test. ``recorded`` is this machine's entry, ``tolerance`` the
-    recorded comparison's where the entry has none of its own, ``data`` names the images.
+    recorded comparison's where the entry has none of its own, ``data`` names the images,
+    ``environment`` is what of a run's environment is known before it.
     """
 
     suite_case: SuiteCase
@@ -72,6 +73,7 @@ class CasePlan:
     recorded: RecordedEntry | None = None
     tolerance: float = 0.05
     data: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
     rule: str = WALL_CLOCK
 
     @property

@@ -68,6 +68,15 @@ def effect(status: Status, gated: Gated | None = None) -> Effect:
     return normal
 
 
+def gate_reason(status: Status, gated: Gated) -> str | None:
+    """Why the gate fails a case that would not fail outside it; None where it does not."""
+    if effect(status, gated) is not Effect.FAIL or effect(status) is Effect.FAIL:
+        return None
+    if gated.needs is not Needs.RECORDED and not gated.has_published:
+        return f"the gate needs a {Needs.PUBLISHED.value} figure of this case and none applies to this machine"
+    return f"the gate does not let {status.value} pass (needs: {gated.needs.value})"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One selected case at the end of a session; ``judged`` is False for a case outside the gate."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from helpers.baseline import Provenance, RecordedEntry
 from helpers.baseline_update import Candidate
-from helpers.environment import Environment, segment
+from helpers.environment import Environment, differences, segment
 from helpers.report.rows import CaseRow
 from helpers.results import RunResult
 from helpers.verdict import Status
@@ -24,7 +24,8 @@ def candidate(row: CaseRow, runs: Sequence[RunResult], machine: str, now: dateti
     measured = [run for run in runs if run.measured]
     if not measured or row.images_per_s is None:
         return Candidate(None, f"{row.status}: {row.reason}", row.case_id)
-    environment = Environment.from_mapping(measured[-1].environment, f"environment of {row.case_id}")
+    environments = [Environment.from_mapping(run.environment, f"environment of {row.case_id}") for run in measured]
+    environment = environments[-1]
     when = now or datetime.datetime.now(datetime.timezone.utc)
     entry = RecordedEntry(
         case_id=row.case_id,
@@ -43,10 +44,10 @@ def candidate(row: CaseRow, runs: Sequence[RunResult], machine: str, now: dateti
             reason="recorded with --update-baselines",
         ),
     )
-    return Candidate(entry, _refusal(row, measured))
+    return Candidate(entry, _refusal(row, measured, environments))
 
 
-def _refusal(row: CaseRow, runs: Sequence[RunResult]) -> str | None:
+def _refusal(row: CaseRow, runs: Sequence[RunResult], environments: Sequence[Environment]) -> str | None:
     if Status(row.status) in _NOT_RECORDED:
         return f"{row.status}: {row.reason}"
     if row.marks:
@@ -54,4 +55,9 @@ def _refusal(row: CaseRow, runs: Sequence[RunResult]) -> str | None:
     changed = sorted({key for run in runs for key in run.overrides})
     if changed:
         return f"settings changed: {', '.join(changed)}"
+    different = sorted(
+        {each for other in environments for each in differences(segment(environments[0]), segment(other))}
+    )
+    if different:
+        return f"its runs were made in different environments ({'; '.join(different)})"
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -117,7 +117,7 @@ class ResultStore:
         return self.folder / case_id / f"r{replicate}"
 
     def new_run_folder(self, case_id: str, replicate: int) -> Path:
-        """An empty folder for a run; what a killed run left there is moved aside, never overwritten."""
+        """An empty folder for a run; what another run left there is moved aside, never overwritten."""
         folder = self.run_folder(case_id, replicate)
         try:
             if folder.exists():
@@ -267,20 +267,20 @@ def sessions(root: Path) -> tuple[str, ...]:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that a reader or a crash sees the old or the new text, never a part."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with temporary.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def _free_name(folder: Path) -> Path:
     number = 1
-    while (other := folder.with_name(f"{folder.name}.unfinished{number}")).exists():
+    while (other := folder.with_name(f"{folder.name}.aside{number}")).exists():
         number += 1
     return other

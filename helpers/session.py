@@ -88,8 +88,8 @@ def _recorded(plan: CasePlan, runs: tuple[RunResult, ...]) -> RecordedReference 
 def reusable_runs(plan: CasePlan, store: ResultStore, allow_contention: bool) -> tuple[RunResult, ...]:
     """The session's finished runs of exactly this plan.
 
-    A failed, an invalid or a differently configured run is made again, and a contended one where
-    contention is not allowed.
+    A failed, an invalid or a differently configured run is made again, and so is one of another
+    machine, driver or data, and a contended one where contention is not allowed.
     """
     wanted = [
         run
@@ -98,6 +98,7 @@ def reusable_runs(plan: CasePlan, store: ResultStore, allow_contention: bool) ->
         and run.target == plan.suite_case.target
         and dict(run.build) == dict(plan.build)
         and run.environment.get("data", "") == plan.data
+        and all(run.environment.get(name) == value for name, value in plan.environment.items())
         and (allow_contention or CONTENDED not in run.marks)
         and dict(run.protocol) == protocol_record(plan)
         and _as_stored(run.settings) == _as_stored(plan.settings)

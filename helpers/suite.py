@@ -9,7 +9,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,22 +16,28 @@ from typing import Any
 from helpers.baseline import PublishedSet, RecordedSet, load_published, load_recorded
 from helpers.baseline_update import Proposal, propose, write_recorded
 from helpers.case import DataSource
-from helpers.config import Config, GateRule, MachineConfig, load_config
+from helpers.config import Config, MachineConfig, load_config
 from helpers.dataset import DatasetFacts, check_dataset, make_small_dataset
-from helpers.devices import Machine, discover, why_not_run
+from helpers.devices import Machine, discover, environment_of, why_not_run
 from helpers.errors import BaselineError, ConfigError, SuiteError
+from helpers.gate import Gate
 from helpers.launch.frameworks import BuildFinder, FrameworkBuild
 from helpers.launch.tail import Progress
 from helpers.leases import Leases, default_folder
 from helpers.plan import CPU, CasePlan, SuiteCase, matrix, published_references, with_overrides
-from helpers.policy import Gated, Needs, effect, outside_gate
 from helpers.recipe import settings_for
 from helpers.recording import candidate
-from helpers.report.rows import CaseRow, row_of
+from helpers.report.rows import CaseRow
 from helpers.results import ResultStore, RunResult, read_result
 from helpers.runner import JobRunner
 from helpers.session import CaseResult, Runner, measure_case, not_run
 from helpers.verdict import Reason, Status, Verdict
+
+PUBLISHED_TARGETS = ("a100", "v100")
+# The distribution without GPU kernels: it would train a GPU case on the processor.
+_CPU_DISTRIBUTION = "paddlepaddle"
+# Of a run's environment, what is known before it; the rest comes from its own log.
+_KNOWN_BEFORE = ("host_id", "cpu_model", "logical_cores", "driver", "power_limit_watts", "framework_version", "flags")
 
 SMALL_DATASET = Path(".cache") / "imagenet-small"
 
@@ -86,6 +91,10 @@ class Suite:
                 str(folder), got="no files", expected="published figures (v100.json, …)", remedy="Restore them"
             )
         published = {each.target: each for each in map(load_published, files)}
+        if missing := sorted(set(PUBLISHED_TARGETS) - set(published)):
+            raise BaselineError(
+                str(folder), got=f"no figures for {missing[0]}", expected=f"{missing[0]}.json", remedy="Restore it"
+            )
         return Suite(options, load_config(options.config_path), published, runner=runner, machine=machine)
 
     @cached_property
@@ -95,6 +104,11 @@ class Suite:
     @cached_property
     def machine_config(self) -> MachineConfig | None:
         return self.config.machine_for(platform.node())
+
+    @cached_property
+    def gate(self) -> Gate:
+        rules = self.machine_config.gate if self.machine_config else ()
+        return Gate(self.options.gate, rules, self.options.named)
 
     @cached_property
     def store(self) -> ResultStore:
@@ -115,37 +129,40 @@ class Suite:
     def recorded_path(self, device: str) -> Path:
         return self.options.baselines_folder / "recorded" / f"{self.machine.machine_key(device)}.json"
 
-    def prepare(self, chosen: Iterable[SuiteCase]) -> None:
+    def prepare(self, chosen: Iterable[SuiteCase]) -> str | None:
         """Check before anything is measured what a chosen case will need: data, recorded baselines,
-        gate rules, settings that exist."""
-        runnable = [case for case in chosen if why_not_run(case.case, case.target, self.machine) is None]
+        gate rules, settings that exist. Returns one line on the gate, None without ``--gate``."""
+        chosen = tuple(chosen)
+        runnable = [case for case in chosen if self._why_not(case) is None]
+        self._refuse_two_targets(runnable)
         for device in sorted({case.device for case in runnable}):
             self.recorded(device)
         for case in runnable:
-            if self.options.overrides and not isinstance(self._build(case), str):
+            if self.options.overrides:
                 with_overrides(settings_for(case.case, case.device), self.options.overrides, case.case.id)
         if any(case.case.data is not DataSource.SYNTHETIC for case in runnable):
             _ = self.data
-        if self.options.gate and not self._gate_rules and not self.options.named:
-            raise ConfigError(
-                str(self.config.path),
-                field="machines",
-                got=f"no gate for host {self.machine.host!r}",
-                expected="machines.NAME.gate with patterns over case ids",
-                remedy="Add it, or name the gated cases by full id on the command line",
-            )
+        self.gate.check(self.cases, self.config.path, self.machine.host)
+        return self.gate.told(chosen, self.cases)
 
     def selection_here(self) -> tuple[frozenset[tuple[str, str]], str]:
-        """What runs without a marker: the GPU cases of the cards in this machine, else the short CPU selection.
+        """What runs without a marker: under ``--gate`` the gate's cases, else the GPU cases that this machine
+        runs, else the short CPU selection.
 
         Also returns one line that says so and what was left out.
         """
-        if self.machine.gpus:
-            here = [case for case in self.cases if case.device != CPU and self._why_not(case) is None]
+        on_gpu = [case for case in self.cases if case.device != CPU and self._why_not(case) is None]
+        if self.options.gate:
+            here = [case for case in self.cases if self.gate.rule_for(case) is not None]
+            what = f"the gate's {len(here)} cases"
+        elif on_gpu:
+            here = on_gpu
             what = f"the {len(here)} cases that {self.machine.device_name('gpu')} runs"
         else:
             here = [case for case in self.cases if case.short and case.target == CPU]
             what = f"the short CPU selection, {len(here)} cases"
+            if self.machine.gpus:
+                what += f", as no case runs on {self.machine.device_name('gpu')} with what is installed"
         left = len(self.cases) - len(here)
         return (
             frozenset(case.key for case in here),
@@ -204,9 +221,15 @@ class Suite:
         if reason := self._why_not(suite_case):
             return plan, reason
         build = self._build(suite_case)
-        if isinstance(build, str):
-            return plan, build
+        assert isinstance(build, FrameworkBuild)
         cards = self.machine.cards_of(suite_case.target)
+        data = case.data.value if case.data is DataSource.SYNTHETIC else self.data.describe()
+        environment = environment_of(
+            self.machine,
+            cards[: case.cards_per_node],
+            framework=case.framework.value,
+            framework_version=build.version,
+        ).to_mapping()
         return (
             CasePlan(
                 suite_case,
@@ -218,7 +241,8 @@ class Suite:
                 ),
                 recorded=self.recorded(device).entries.get(case.id),
                 tolerance=self.config.tolerances.recorded_for(case.id),
-                data=case.data.value if case.data is DataSource.SYNTHETIC else self.data.describe(),
+                data=data,
+                environment={name: environment[name] for name in _KNOWN_BEFORE},
             ),
             None,
         )
@@ -250,34 +274,37 @@ class Suite:
 
     def _allows_contention(self, plan: CasePlan) -> bool:
         """A disturbed result never enters a gate, whatever the command line allows (house plan, "Contention")."""
-        return self.options.allow_contention and self._gated(plan) is None
+        return self.options.allow_contention and self.gate.gated(plan) is None
 
     def _row(self, result: CaseResult) -> CaseRow:
-        gated = self._gated(result.plan)
-        status = result.verdict.status
-        judged = gated is not None or not self.options.gate
-        told = effect(status, gated) if judged else outside_gate(effect(status))
         folders = tuple(str(self.store.run_folder(run.case_id, run.replicate)) for run in result.runs)
-        return row_of(result, told, judged=judged, run_folders=folders)
+        return self.gate.row(result, folders)
 
-    def _gated(self, plan: CasePlan) -> Gated | None:
-        if not self.options.gate:
-            return None
-        has_published = any(reference.gates for reference in plan.published)
-        case_id = plan.case.id
-        for rule in self._gate_rules:
-            if fnmatchcase(case_id, rule.cases):
-                return Gated(Needs(rule.needs), has_published)
-        if case_id in self.options.named:
-            return Gated(Needs.PUBLISHED if has_published else Needs.RECORDED, has_published)
-        return None
-
-    @property
-    def _gate_rules(self) -> tuple[GateRule, ...]:
-        return self.machine_config.gate if self.machine_config else ()
+    def _refuse_two_targets(self, chosen: Iterable[SuiteCase]) -> None:
+        """Results and recorded entries are kept by case id, and one id on two kinds of card is two results."""
+        seen: dict[str, str] = {}
+        for case in chosen:
+            other = seen.setdefault(case.case.id, case.target)
+            if other != case.target:
+                raise ConfigError(
+                    f"case {case.case.id}",
+                    got=f"two targets of this machine, {other} and {case.target}",
+                    expected="one target in a session",
+                    remedy=f"Choose with -m {other} or -m {case.target}",
+                )
 
     def _why_not(self, suite_case: SuiteCase) -> str | None:
-        return why_not_run(suite_case.case, suite_case.target, self.machine)
+        """Why this machine, with what is installed, cannot run the case, in one line."""
+        if reason := why_not_run(suite_case.case, suite_case.target, self.machine):
+            return reason
+        build = self._build(suite_case)
+        if isinstance(build, str):
+            return build
+        if suite_case.device != CPU and build.distribution == _CPU_DISTRIBUTION:
+            return (
+                f"{build.distribution} {build.version} in {build.interpreter} has no GPU kernels: install the GPU build"
+            )
+        return None
 
     def _build(self, suite_case: SuiteCase) -> FrameworkBuild | str:
         framework = suite_case.case.framework

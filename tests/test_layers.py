@@ -31,6 +31,7 @@ LAYERS = (
 LAYER_OF = {unit: number for number, layer in enumerate(LAYERS) for unit in layer}
 # Modules that belong to a unit of another name: a part of it that got a file of its own.
 PART_OF = {
+    "gate": "suite",
     "health": "devices",
     "image_folder": "dataset",
     "leases": "devices",

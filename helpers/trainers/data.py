@@ -277,6 +277,8 @@ def dali_pipeline(images: ImageList, plan: DaliPlan) -> Any:
             pad_output=form.channels == 4,
             mirror=fn.random.coin_flip(probability=plan.augmentation.flip_probability),
         )
-        pipeline.set_outputs(normalised, fn.cast(labels.gpu() if on_gpu else labels, dtype=types.INT64))
+        # A label is a vector of one element; the step wants a number.
+        label = fn.squeeze(fn.cast(labels.gpu() if on_gpu else labels, dtype=types.INT64), axes=[0])
+        pipeline.set_outputs(normalised, label)
     pipeline.build()
     return pipeline

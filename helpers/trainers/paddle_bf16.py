@@ -22,7 +22,8 @@ class Float32BatchNorm(nn.BatchNorm2D):
     """Batch norm is in neither of O1's lists and takes whatever comes: here always float32."""
 
     def forward(self, images: Any) -> Any:
-        return super().forward(images.astype("float32"))
+        # Not super(): Paddle 2.6's to_static cannot compile it.
+        return nn.BatchNorm2D.forward(self, images.astype("float32"))
 
 
 LAYERS = Layers(norm=Float32BatchNorm)
@@ -42,8 +43,13 @@ class AutoCast(nn.Layer):
 
 
 def bfloat16_convolutions(program: Any) -> int:
-    """How many convolutions of a PIR program work on bfloat16."""
-    return sum(
-        op.name() == "pd_op.conv2d" and "BFLOAT16" in str(op.operand_source(0).dtype).upper()
-        for op in program.global_block().ops
-    )
+    """How many convolutions of a program, PIR's or a ProgramDesc, work on bfloat16."""
+    block = program.global_block()
+    return sum("BFLOAT16" in str(_convolution_type(block, op)).upper() for op in block.ops)
+
+
+def _convolution_type(block: Any, op: Any) -> Any:
+    """What type of images a convolution works on; None for any other operator."""
+    if hasattr(op, "operand_source"):
+        return op.operand_source(0).dtype if op.name() == "pd_op.conv2d" else None
+    return block.var(op.input("Input")[0]).dtype if op.type == "conv2d" else None

@@ -28,7 +28,7 @@ from helpers.trainers.paddle_device import gpu_index
 from helpers.trainers.process import Trainer
 from helpers.trainers.settings import Settings
 
-# From an array on the host to what the step takes; in static mode the executor takes the array itself.
+# From what a loader gives to what the step takes; in static mode the executor takes that itself.
 Feed = Callable[[Any], Any]
 
 
@@ -78,12 +78,12 @@ class DaliReader:
             )
         else:
             self._source = DaliSource(images, plan, _plugin_runner)
-            self._convert = _device_tensors
+            self._convert = lambda outputs: (feed(outputs["images"]), feed(outputs["labels"]))
 
     def epoch(self, number: int) -> Iterator[Batch]:
         for outputs in self._source.epoch():
             images, labels = self._convert(outputs)
-            yield Batch(images, labels.reshape([self._samples]), self._samples)
+            yield Batch(images, labels, self._samples)
 
 
 def _plugin_runner(pipeline: Any) -> Callable[[], Any]:
@@ -91,10 +91,6 @@ def _plugin_runner(pipeline: Any) -> Callable[[], Any]:
 
     iterator = DALIGenericIterator([pipeline], ["images", "labels"])
     return lambda: next(iterator)[0]
-
-
-def _device_tensors(outputs: Dict[str, Any]) -> Tuple[Any, Any]:
-    return paddle.to_tensor(outputs["images"]), paddle.to_tensor(outputs["labels"])
 
 
 class NativeReader:

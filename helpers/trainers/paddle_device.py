@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import paddle
 
 from helpers.case import Case, DataSource, Execution, Precision
 from helpers.job import JobSpec
+from helpers.trainers.cuda_events import CudaEvents, EventTimer
 from helpers.trainers.process import Refused, cpu_name
 from helpers.trainers.settings import Settings
 
@@ -136,38 +136,9 @@ def apply_options(target: Any, options: Any, kind: str, facts: Dict[str, str]) -
             facts[f"{kind}.{name}"] = f"not applied: this build has no such {kind} option here"
 
 
-class EventTimer:
-    """Steps on a GPU, timed by the device itself: events chained from one host time at the phase's begin."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        if not hasattr(paddle.device.Event, "elapsed_time"):
-            raise Refused("this build of Paddle cannot time device events (paddle.device.Event.elapsed_time)")
-        self._clock = clock
-        self._last_seconds = 0.0
-        self._last_event: Any = None
-        self._events: List[Any] = []
-
-    def begin(self) -> None:
-        paddle.device.synchronize()
-        self._last_event = _recorded_event()
-        self._last_event.synchronize()
-        self._last_seconds = self._clock()
-
-    def mark(self) -> None:
-        self._events.append(_recorded_event())
-
-    def resolve(self) -> List[Tuple[float, float]]:
-        events, self._events = self._events, []
-        times = []
-        for event in events:
-            event.synchronize()
-            end = self._last_seconds + self._last_event.elapsed_time(event) / 1000.0
-            times.append((self._last_seconds, end))
-            self._last_event, self._last_seconds = event, end
-        return times
-
-
-def _recorded_event() -> Any:
-    event = paddle.device.Event(enable_timing=True)
-    event.record()
-    return event
+def event_timer() -> EventTimer:
+    """Times steps on the rank's card by events on the stream that Paddle computes on."""
+    index = gpu_index()
+    place = paddle.CUDAPlace(index)
+    events = CudaEvents(index, lambda: int(paddle.device.current_stream(place).stream_base.cuda_stream))
+    return EventTimer(events, lambda: paddle.device.synchronize(place))

@@ -29,6 +29,8 @@ class StaticStep:
         self._facts["program"] = "PIR" if self._pir else "ProgramDesc"
         if self._pir and spec.device == "gpu":
             raise Refused("static execution on a GPU needs FLAGS_enable_pir_api=0: PIR programs take no BuildStrategy")
+        if self._cpu_amp and not self._pir:
+            raise Refused("on a CPU paddle.amp.auto_cast casts PIR programs alone, and this build's is a ProgramDesc")
         main, startup = paddle.static.Program(), paddle.static.Program()
         with paddle.static.program_guard(main, startup):
             self._feed, self._loss, self._mean_logit = self._build_forward(trainer)
@@ -71,6 +73,8 @@ class StaticStep:
         amp = settings.amp_level is not None and not self._cpu_amp
         if not self._several:
             apply_options(None, settings.fleet, "fleet", self._facts)
+            # Only fleet takes one: CompiledProgram has no place for it.
+            apply_options(None, settings.execution_strategy, "execution_strategy", self._facts)
             if not amp:
                 return optimizer
             return paddle.static.amp.decorate(
@@ -93,14 +97,16 @@ class StaticStep:
                 configs["init_loss_scaling"] = settings.loss_scaling
             strategy.amp_configs = configs
         strategy.build_strategy = self._build_strategy()
+        execution = paddle.static.ExecutionStrategy() if hasattr(strategy, "execution_strategy") else None
+        apply_options(execution, settings.execution_strategy, "execution_strategy", self._facts)
+        if execution is not None:
+            strategy.execution_strategy = execution
         fleet.init(is_collective=True, strategy=strategy)
         return fleet.distributed_optimizer(optimizer, strategy)
 
     def _compile(self, main: Any) -> Any:
         if self._cpu_amp:
             check_bfloat16(main, self._facts)
-        execution = getattr(paddle.static, "ExecutionStrategy", None)
-        apply_options(execution and execution(), self._settings.execution_strategy, "execution_strategy", self._facts)
         if self._pir:
             apply_options(None, self._settings.build_strategy, "build_strategy", self._facts)
             return main

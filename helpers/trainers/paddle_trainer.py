@@ -54,7 +54,7 @@ def program(trainer: Trainer) -> None:
     stepper = _stepper(trainer, settings)
     timer: StepTimer = HostTimer(time.monotonic)
     if on_gpu:
-        timer = paddle_device.EventTimer()
+        timer = paddle_device.event_timer()
         trainer.peak_device_bytes = lambda: int(paddle.device.cuda.max_memory_allocated())
     # A step of fleet's program ends with an all-reduce over all ranks, which is as good as a barrier.
     barrier = paddle.distributed.barrier if several and not static else lambda: None

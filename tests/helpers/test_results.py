@@ -135,8 +135,8 @@ def test_what_a_killed_run_left_is_moved_aside(store: ResultStore) -> None:
         (store.run_folder(CASE_ID, 0) / "rank0.jsonl").write_text("half")
         assert list(store.new_run_folder(CASE_ID, 0).iterdir()) == []
     names = sorted(folder.name for folder in (store.folder / CASE_ID).iterdir())
-    assert names == ["r0", "r0.unfinished1", "r0.unfinished2"]
-    assert (store.folder / CASE_ID / "r0.unfinished1" / "rank0.jsonl").read_text() == "half"
+    assert names == ["r0", "r0.aside1", "r0.aside2"]
+    assert (store.folder / CASE_ID / "r0.aside1" / "rank0.jsonl").read_text() == "half"
     assert store.results(CASE_ID) == ()
 
 

@@ -265,5 +265,5 @@ def test_a_failed_run_is_kept_aside_when_it_is_made_again(
     plan = make_plan()
     finish(store, make_run(plan, failure="exit 137", figures={}))
     assert measure_case(plan, runner, store, resume=True).verdict.status is Status.NO_BASELINE
-    aside = store.folder / plan.case.id / "r0.unfinished1" / "result.json"
+    aside = store.folder / plan.case.id / "r0.aside1" / "result.json"
     assert "exit 137" in aside.read_text()

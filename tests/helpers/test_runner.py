@@ -1,0 +1,329 @@
+"""One run for real, with the job itself replaced: what an outcome becomes on disk, and what may be used of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import helpers.runner
+from helpers.config import Config, load_config
+from helpers.dataset import DatasetFacts
+from helpers.devices import Card, CpuCard, Machine
+from helpers.environment import Environment, Host
+from helpers.errors import DeviceError, LaunchError, SuiteError
+from helpers.job import JobSpec
+from helpers.launch.contention import ContentionSample, CpuMeter, Meter
+from helpers.launch.health import GpuMeter
+from helpers.launch.launcher import LaunchCommand
+from helpers.launch.outcome import JobOutcome, OutcomeKind
+from helpers.launch.supervisor import JobLimits
+from helpers.nvml import Gpu
+from helpers.plan import CasePlan
+from helpers.results import CONTENDED, MACHINE_SHARED, ResultStore, RunResult, read_result
+from helpers.runner import JobRunner
+from helpers.session import measure_case, reusable_runs
+from helpers.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog
+from helpers.verdict import Status
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = Host("h", "0123456789abcdef", "Linux", "6.1", "AMD EPYC", 4, 8 * 1024**3)
+CARDS = (CpuCard(0, (0, 1)), CpuCard(1, (2, 3)))
+V100 = Gpu(3, "GPU-3", "Tesla V100-SXM2-32GB", 32 * 1024**3, (7, 0), 300)
+MACHINE = Machine(HOST, CARDS, (V100,), driver="535.1", cuda_driver="12.2")
+QUIET = ContentionSample(0.01, window_seconds=5.0)
+LOUD = ContentionSample(0.5, window_seconds=5.0)
+UNKNOWN = ContentionSample(None, note="no looks")
+INCOMPLETE = [kind for kind in OutcomeKind if kind not in (OutcomeKind.COMPLETE, OutcomeKind.REFUSED)]
+
+MakePlan = Callable[..., CasePlan]
+
+
+def step_log(rank: int = 0) -> StepLog:
+    """Two steps of warm-up and five of the window, a second and 8 images each; rank 1 takes twice as long."""
+    seconds = 1.0 + rank
+    steps = tuple(
+        Step(0, n, WARMUP if n < 2 else WINDOW, 100.0 + n * seconds, 100.0 + (n + 1) * seconds, 8, 0.25)
+        for n in range(7)
+    )
+    facts = {"threads": "2", "cudnn": "9"}
+    header = Header("j", "c", 0, rank, 2, "h", 1, "paddle", "3.3.1", "abc", "cpu", facts)
+    return StepLog(f"rank{rank}", header, steps, Footer(COMPLETE, "", 1000 + rank, 10 + rank))
+
+
+LOGS = (step_log(0), step_log(1))
+
+
+def outcome(kind: OutcomeKind = OutcomeKind.COMPLETE, **values: Any) -> JobOutcome:
+    complete = kind is OutcomeKind.COMPLETE
+    given = {
+        "reason": "" if complete else f"it {kind.value}",
+        "log_tail": "" if complete else "last words",
+        "exit_code": 0 if complete else 1,
+        "logs": LOGS if complete else (),
+        "wall_seconds": 30.0,
+        "start_up_seconds": 4.0 if complete else None,
+        "contention": QUIET if complete else UNKNOWN,
+    }
+    return JobOutcome(kind, **{**given, **values})
+
+
+@dataclass
+class Jobs:
+    """Stands where run_job stands: keeps what it was asked, answers ``outcome``."""
+
+    outcome: JobOutcome = field(default_factory=outcome)
+    specs: list[JobSpec] = field(default_factory=list)
+    commands: list[LaunchCommand] = field(default_factory=list)
+    limits: list[JobLimits] = field(default_factory=list)
+    meters: list[Meter] = field(default_factory=list)
+
+    def __call__(
+        self, spec: JobSpec, command: LaunchCommand, limits: JobLimits, meter: Meter, **options: Any
+    ) -> JobOutcome:
+        self.specs.append(spec)
+        self.commands.append(command)
+        self.limits.append(limits)
+        self.meters.append(meter)
+        return self.outcome
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    fake = Jobs()
+    monkeypatch.setattr(helpers.runner, "run_job", fake)
+    return fake
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return load_config(ROOT / "perf.yaml")
+
+
+@pytest.fixture
+def plan(make_plan: MakePlan) -> CasePlan:
+    build = {"interpreter": "/opt/python", "framework": "paddle", "version": "3.0", "commit": "def"}
+    return make_plan(build=build, data="photographs", settings={"lr": 0.1, "environment": {"OMP_X": 1}})
+
+
+@pytest.fixture
+def runner(tmp_path: Path, config: Config) -> JobRunner:
+    return JobRunner(MACHINE, CARDS, ResultStore(tmp_path, "s"), config)
+
+
+def run_with(runner: JobRunner, plan: CasePlan, jobs: Jobs, answer: JobOutcome) -> RunResult:
+    jobs.outcome = answer
+    return runner.run(plan, 0)
+
+
+# --- a complete run
+
+
+def test_a_complete_quiet_run_is_a_measurement(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, plan, jobs, outcome())
+    assert run.measured
+    assert (run.failure, run.invalid, run.refusal, run.marks) == (None, None, None, ())
+    # 2 ranks x 5 steps x 8 images in the 10 s of the slower rank.
+    assert run.figures["wall-clock"] == pytest.approx(8.0)
+    assert run.step_seconds == (2.0,) * 5
+    assert run.samples_per_step == (16,) * 5
+    assert (run.wall_seconds, run.start_up_seconds, run.training_seconds, run.window_seconds) == (30.0, 4.0, 14.0, 10.0)
+    assert run.reader_share == pytest.approx(0.25)
+    assert (run.peak_host_bytes, run.peak_device_bytes) == (2001, 11)
+    assert run.foreign_share == 0.01
+    assert "1.0%" in run.contention
+
+
+def test_the_result_is_on_disk_when_the_run_returns(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, plan, jobs, outcome())
+    assert read_result(runner.store.run_folder(plan.case.id, 0) / "result.json") == run
+
+
+def test_a_run_says_what_it_was_measured_with(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, plan, jobs, outcome())
+    environment = Environment.from_mapping(run.environment)
+    assert (run.case_id, run.target, run.session, run.origin) == (plan.case.id, "cpu", "s", "measured")
+    assert (run.build, run.settings, run.protocol) == (
+        plan.build,
+        plan.settings,
+        {"warmup_steps": 2, "window_steps": 5},
+    )
+    assert (environment.host_id, environment.cards, environment.data) == (HOST.host_id, "2 x 2 cores", "photographs")
+    assert (environment.device, environment.driver, environment.threads) == ("cpu", "", "2")
+    # The framework that trained, not the one that was found installed.
+    assert (environment.framework_version, environment.framework_commit) == ("3.3.1", "abc")
+
+
+def test_the_job_is_the_plan_on_the_leased_cards(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, config: Config, tmp_path: Path
+) -> None:
+    data = DatasetFacts(**{**dict.fromkeys(DatasetFacts.__dataclass_fields__, 1), "root": tmp_path / "images"})
+    replace(runner, data=data).run(plan, 0)
+    (spec,) = jobs.specs
+    assert (spec.case, spec.device, spec.cores, spec.cards) == (plan.case, "cpu", ((0, 1), (2, 3)), ())
+    assert (spec.warmup_steps, spec.window_steps, spec.replicate) == (2, 5, 0)
+    assert (spec.settings, spec.environment) == (plan.settings, {"OMP_X": "1"})
+    assert spec.data_root == str(tmp_path / "images")
+    assert Path(spec.run_folder) == runner.store.run_folder(plan.case.id, 0)
+    assert "/opt/python" in jobs.commands[0].argv
+    assert jobs.limits[0].start_up_seconds == config.limits.start_up_seconds
+    assert jobs.limits[0].grace_seconds == config.limits.stop_grace_seconds
+    assert isinstance(jobs.meters[0], CpuMeter)
+
+
+def test_every_run_has_its_own_folder_and_id(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    runs = [runner.run(plan, replicate) for replicate in (0, 1)]
+    assert [run.replicate for run in runs] == [0, 1]
+    assert [run.uuid for run in runs] == [spec.job_id for spec in jobs.specs]
+    assert runs[0].uuid != runs[1].uuid
+    assert runner.store.results(plan.case.id) == tuple(runs)
+
+
+# --- a run that is no measurement
+
+
+@pytest.mark.parametrize("logs", [(), LOGS], ids=["no logs", "logs"])
+@pytest.mark.parametrize("kind", INCOMPLETE)
+def test_a_job_that_broke_off_has_a_failure_and_no_figure(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, kind: OutcomeKind, logs: tuple[StepLog, ...]
+) -> None:
+    run = run_with(runner, plan, jobs, outcome(kind, logs=logs, contention=QUIET))
+    assert not run.measured
+    assert (run.failure, run.invalid, run.refusal) == (f"it {kind.value}", None, None)
+    assert (run.figures, run.step_seconds, run.samples_per_step) == ({}, (), ())
+    assert (run.training_seconds, run.window_seconds, run.reader_share) == (0.0, 0.0, None)
+    assert run.log_tail == "last words"
+    assert read_result(runner.store.run_folder(plan.case.id, 0) / "result.json").failure == run.failure
+
+
+@pytest.mark.parametrize("kind", INCOMPLETE)
+def test_a_job_that_broke_off_makes_its_case_an_infra_error(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, kind: OutcomeKind
+) -> None:
+    jobs.outcome = outcome(kind, logs=LOGS, contention=QUIET)
+    result = measure_case(plan, runner, runner.store)
+    assert result.verdict.status is Status.INFRA_ERROR
+    assert kind.value in result.verdict.reason.message
+    assert reusable_runs(plan, runner.store, True) == ()
+
+
+def test_a_refused_job_is_no_failure(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, plan, jobs, outcome(OutcomeKind.REFUSED, reason="no bfloat16 here"))
+    assert (run.failure, run.invalid, run.refusal) == (None, None, "no bfloat16 here")
+    assert (run.measured, run.figures) == (False, {})
+
+
+def test_a_crashed_job_is_no_less_a_crash_on_an_unhealthy_or_contended_machine(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    crashed = outcome(OutcomeKind.CRASHED, contention=LOUD, unhealthy=("too hot",))
+    run = run_with(replace(runner, allow_contention=True), plan, jobs, crashed)
+    assert (run.failure, run.invalid, run.marks) == ("it crashed", None, ())
+
+
+# --- disturbed runs
+
+
+@pytest.mark.parametrize("allow", [False, True])
+@pytest.mark.parametrize("contention", [QUIET, LOUD])
+def test_an_unhealthy_card_is_invalid_whatever_else(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, contention: ContentionSample, allow: bool
+) -> None:
+    unwell = outcome(contention=contention, unhealthy=("GPU 0 was throttled", "GPU 1: 2 ECC errors"))
+    run = run_with(replace(runner, allow_contention=allow), plan, jobs, unwell)
+    assert not run.measured
+    assert run.invalid == "device unhealthy: GPU 0 was throttled; GPU 1: 2 ECC errors"
+
+
+def test_a_contended_run_is_invalid_and_says_what_to_do(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, plan, jobs, outcome(contention=LOUD))
+    assert run.invalid is not None
+    assert run.invalid.startswith("contended: 50.0%")
+    assert "at most 5%" in run.invalid
+    assert "--allow-contention" in run.invalid
+    assert (run.measured, run.marks) == (False, ())
+
+
+def test_a_contended_run_is_measured_and_marked_where_contention_is_allowed(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    run = run_with(replace(runner, allow_contention=True), plan, jobs, outcome(contention=LOUD))
+    assert (run.measured, run.invalid, run.marks) == (True, None, (CONTENDED,))
+
+
+def test_allowing_contention_does_not_mark_a_quiet_run(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    assert run_with(replace(runner, allow_contention=True), plan, jobs, outcome()).marks == ()
+
+
+@pytest.mark.parametrize("max_foreign_share", [0.05, 1.0])
+def test_what_was_not_measured_is_not_quiet(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, config: Config, max_foreign_share: float
+) -> None:
+    lenient = replace(config, contention=replace(config.contention, max_foreign_share=max_foreign_share))
+    run = run_with(replace(runner, config=lenient), plan, jobs, outcome(contention=UNKNOWN))
+    assert run.invalid is not None
+    assert "contention not measured: no looks" in run.invalid
+    allowed = replace(runner, config=lenient, allow_contention=True)
+    marked = run_with(allowed, plan, jobs, outcome(contention=UNKNOWN))
+    assert (marked.invalid, marked.marks, marked.foreign_share) == (None, (CONTENDED,), None)
+
+
+@pytest.mark.parametrize(("share", "measured"), [(0.05, True), (0.051, False)])
+def test_the_limit_itself_is_still_quiet(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, share: float, measured: bool
+) -> None:
+    assert run_with(runner, plan, jobs, outcome(contention=ContentionSample(share))).measured is measured
+
+
+@pytest.mark.parametrize(("answer", "others"), [(outcome(), ()), (outcome(contention=LOUD), (CONTENDED,))])
+def test_a_shared_machine_is_marked_beside_contention(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, answer: JobOutcome, others: tuple[str, ...]
+) -> None:
+    shared = replace(runner, machine_shared=True, allow_contention=True)
+    assert run_with(shared, plan, jobs, answer).marks == (MACHINE_SHARED, *others)
+
+
+# --- GPUs, and what cannot start
+
+
+def test_a_gpu_job_gets_its_cards_and_a_meter_that_watches_them(
+    runner: JobRunner, make_plan: MakePlan, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Quiet:
+        def state(self, gpu: Gpu) -> None: ...
+
+        def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
+            return ()
+
+    monkeypatch.setattr(helpers.runner, "open_nvml", Quiet)
+    plan = make_plan(target="v100", build={"interpreter": "/opt/python"})
+    cards: tuple[Card, ...] = (V100,)
+    run = replace(runner, cards=cards).run(plan, 0)
+    assert (jobs.specs[0].device, jobs.specs[0].cards, jobs.specs[0].cores) == ("gpu", ("3",), ())
+    assert isinstance(jobs.meters[0], GpuMeter)
+    assert (run.environment["card_ids"], run.environment["driver"]) == ("GPU-3", "535.1")
+
+
+def test_without_nvml_a_gpu_job_does_not_start_unwatched(
+    runner: JobRunner, make_plan: MakePlan, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helpers.runner, "open_nvml", lambda: "nvidia-ml-py is not installed")
+    plan = make_plan(target="v100", build={"interpreter": "/opt/python"})
+    with pytest.raises(DeviceError, match="nvidia-ml-py is not installed"):
+        replace(runner, cards=(V100,)).run(plan, 0)
+    assert jobs.specs == []
+
+
+def test_a_job_that_cannot_be_started_leaves_no_result(
+    runner: JobRunner, plan: CasePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: Any, **options: Any) -> JobOutcome:
+        raise LaunchError("job", got="no such file", expected="an interpreter")
+
+    monkeypatch.setattr(helpers.runner, "run_job", broken)
+    with pytest.raises(SuiteError, match="an interpreter"):
+        runner.run(plan, 0)
+    assert runner.store.results(plan.case.id) == ()
