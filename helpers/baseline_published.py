@@ -78,10 +78,6 @@ class PublishedSet:
         by_id = {figure.case.id: figure.case for figure in self.figures}
         return tuple(by_id[case_id] for case_id in sorted(by_id))
 
-    def figures_for(self, case_id: str) -> tuple[PublishedFigure, ...]:
-        """The figures of one case, one or several; empty for a case the documents do not have."""
-        return tuple(figure for figure in self.figures if figure.case.id == case_id)
-
 
 def load_published(path: Path) -> PublishedSet:
     """The published figures in ``path``; BaselineError names what is wrong in it."""

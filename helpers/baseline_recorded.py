@@ -15,6 +15,7 @@ from typing import Any
 
 from helpers.baseline_files import RECORDED, FigureStatus, read_document
 from helpers.errors import BaselineError
+from helpers.rules import RULES
 
 # The format, described by the schema.json beside the files:
 #   1  entries by case id: images_per_s, rule, replicates, interval, tolerance, environment, segment, provenance, status
@@ -45,7 +46,7 @@ class RecordedEntry:
     ``replicates`` are the runs' images_per_s, ``interval`` (low, high) the confidence interval where
     one was computed, ``tolerance`` a fraction or None for the configuration's, ``segment`` the facts
     that have to be equal for two results to be compared (driver, CUDA, power cap, framework line).
-    Raises BaselineError on numbers no measurement gives and on a date that is none.
+    Raises BaselineError on numbers no measurement gives, on an unknown rule and on a date that is none.
     """
 
     case_id: str
@@ -85,6 +86,8 @@ class RecordedEntry:
         for field, text in texts.items():
             if not isinstance(text, str) or not text.strip():
                 raise self._wrong(field, text, "a text that is not empty")
+        if self.rule not in RULES:
+            raise self._wrong("rule", self.rule, "a rule that runs are measured by: " + ", ".join(RULES))
         if not _is_date(self.provenance.date):
             raise self._wrong("provenance.date", self.provenance.date, "an ISO 8601 date")
 
@@ -174,7 +177,8 @@ def load_recorded(path: Path, machine_key: str) -> RecordedSet:
                 field=f"entries.{case_id}.{error.field}",
                 got=error.got,
                 expected=error.expected,
-                remedy=error.remedy,
+                remedy="Restore the file from version control, or take this entry out and record the case again "
+                "with --update-baselines",
             ) from error
     return RecordedSet(machine_key, entries)
 

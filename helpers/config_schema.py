@@ -28,7 +28,7 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen and isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} stands twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value} stands twice", key.start_mark)
             if isinstance(key, yaml.ScalarNode):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -54,7 +54,7 @@ class Field:
         fields = self.named()
         for name, field in fields.items():
             if name not in known:
-                raise field.refuse("one of the keys " + ", ".join(known), close_to(name, known), got=f"key {name!r}")
+                raise field.refuse("one of the keys " + ", ".join(known), close_to(name, known), got=name)
         for name in needed:
             if name not in fields:
                 raise self._below(name, None).refuse("a value")
@@ -67,7 +67,8 @@ class Field:
         for key in self.value:
             # YAML 1.1 reads an unquoted on, no or 12 as something else than a name.
             if not isinstance(key, str) or not _NAME.fullmatch(key):
-                raise self.refuse("keys of letters, digits, '_', '.' and '-'", "Quote the key", got=f"key {key!r}")
+                got = "an empty key" if key is None else key
+                raise self.refuse("keys of letters, digits, '_', '.' and '-'", "Quote the key", got=got)
         return {key: self._below(key, value) for key, value in self.value.items()}
 
     def sequence(self, least: int = 0) -> list[Field]:

@@ -176,14 +176,22 @@ def why_not_run(case: Case, target: str, machine: Machine) -> str | None:
     """Why this machine cannot run the case on the target, in one line; None when it can."""
     cards = machine.cards_of(target)
     if not cards:
-        wanted = "an NVIDIA GPU" if target == GPU else f"a {target.upper()} (NVML name with {target.upper()!r})"
-        return f"looked for {wanted}, found {machine.describe()}"
+        return f"looked for {_wanted(target)}, found {machine.describe()}"
     if case.nodes > 1:
         return f"needs {case.nodes} nodes of {case.cards_per_node} cards, this is one machine: {machine.describe()}"
     if case.cards_per_node > len(cards):
         found = f"{len(cards)} ({cards[0].name} each)" if target == CPU else f"{len(cards)} x {cards[0].name}"
         return f"needs {case.cards_per_node} cards of {target}, this machine has {found}"
     return None
+
+
+def _wanted(target: str) -> str:
+    if target == GPU:
+        return "an NVIDIA GPU"
+    model = target.upper()
+    # The letters whose names begin with a vowel: an A100, an H100, a V100.
+    article = "an" if model[0] in "AEFHILMNORSX" else "a"
+    return f"{article} {model} (NVML name with {model!r})"
 
 
 def environment_of(
@@ -226,7 +234,7 @@ def environment_of(
         framework_version=framework_version,
         framework_commit=framework_commit,
         threads=facts.get("threads", ""),
-        flags=flags_of(os.environ if variables is None else variables),
+        flags=flags_of(os.environ if variables is None else variables, framework),
         data=data,
     )
 

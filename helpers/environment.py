@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -18,14 +19,32 @@ from helpers.errors import ConfigError
 CPU = "cpu"
 GPU = "gpu"
 
-# Variables of the caller's shell that reach the trainer and change what it measures.
-_FLAG_PREFIXES = (
-    "FLAGS_", "OMP_", "GOMP_", "KMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "MALLOC_", "LD_PRELOAD",
-    "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "GLOO_", "NVIDIA_TF32_OVERRIDE",
-    "DALI_", "TF_", "XLA_", "TORCH_", "PYTORCH_", "MXNET_",
+# Variables of the caller's shell that reach the trainer and change what it measures: of the libraries
+# that every framework uses, and of each framework alone.
+_LIBRARY_FLAGS = (
+    "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "GLOO_", "NVIDIA_TF32_OVERRIDE", "DALI_", "DNNL_", "ONEDNN_",
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "MALLOC_", "TCMALLOC_", "LD_PRELOAD",
 )  # fmt: skip
-# Which cards are visible is recorded as the cards themselves; images set *_VERSION without effect.
-_NOT_FLAGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_PATH")
+FRAMEWORK_FLAGS = {
+    "paddle": ("FLAGS_", "GLOG_v"),
+    "pytorch": ("TORCH_", "TORCHINDUCTOR_", "PYTORCH_"),
+    # By name: Terraform's variables start with TF_ too.
+    "tensorflow": (
+        "TF_XLA_FLAGS", "XLA_FLAGS", "TF_ENABLE_", "TF_DISABLE_", "TF_CUDNN_", "TF_GPU_", "TF_FORCE_GPU_",
+        "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_AUTOTUNE_THRESHOLD", "TF_AUTO_MIXED_PRECISION_",
+        "TF_DETERMINISTIC_OPS", "TF_USE_CUDNN_", "TF_FP16_", "TF_MKL_",
+    ),
+    "mxnet": ("MXNET_",),
+}  # fmt: skip
+# Every trainer sets them from its own cores (helpers/trainers/process.py), whatever the caller's shell says.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# Which cards are visible is recorded as the cards themselves; a log's detail is not a setting.
+_NOT_FLAGS = (
+    *THREAD_VARIABLES, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "FLAGS_selected_gpus",
+    "CUDA_MPS_LOG_DIRECTORY", "NCCL_DEBUG", "NCCL_DEBUG_FILE",
+)  # fmt: skip
+# Images and shells say with them what is installed where; nothing is measured differently.
+_PLACES = ("VERSION", "_HOME", "_PATH", "_ROOT", "_DIR")
 
 
 @dataclass(frozen=True)
@@ -46,7 +65,7 @@ class Environment:
     """What one result was measured in, as text fit for a file. A field that does not apply is empty.
 
     ``cards`` names models and count (``8 x NVIDIA A100-SXM4-40GB``, ``2 x 1 core``), ``card_ids`` the
-    very cards (NVML UUIDs). ``flags`` are the caller's own variables (``OMP_NUM_THREADS=1``), not the
+    very cards (NVML UUIDs). ``flags`` are the caller's own variables (``NCCL_P2P_DISABLE=1``), not the
     settings of the case, which stand in the result. ``threads`` is per rank, as the trainer states it.
     ``data`` names the images that were trained on.
     """
@@ -137,13 +156,21 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[st
     )
 
 
-def flags_of(variables: Mapping[str, str]) -> str:
-    """The caller's variables that change a measurement, sorted, ``NAME=value`` with spaces between."""
+def flags_of(variables: Mapping[str, str], framework: str) -> str:
+    """The caller's variables that change what this framework measures, sorted, ``NAME=value`` with spaces between.
+
+    Of a path only its last part is kept: the text goes into files that are committed.
+    """
+    wanted = (*_LIBRARY_FLAGS, *FRAMEWORK_FLAGS[framework])
     return " ".join(
-        f"{name}={value}"
+        f"{name}={_without_folders(value)}"
         for name, value in sorted(variables.items())
-        if name.startswith(_FLAG_PREFIXES) and name not in _NOT_FLAGS and not name.endswith("VERSION")
+        if name.startswith(wanted) and name not in _NOT_FLAGS and not name.endswith(_PLACES)
     )
+
+
+def _without_folders(value: str) -> str:
+    return re.sub(r"[^\s:;,=]*/(?=[^\s:;,=])", "", value)
 
 
 def probe_host(

@@ -3,6 +3,10 @@
 Each card, and the machine as a whole, is a file locked with ``flock``. The operating system drops the
 lock of a dead holder, and the descriptors are not inherited by the programs a holder starts. The folder
 belongs to one user: what other users do is found by the contention check.
+
+Cards go to whoever asked first: each case takes a numbered ticket, a file that it keeps locked until it
+has its cards, and only the lowest ticket whose owner lives may choose. A ticket left unlocked by a killed
+process counts no more.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from typing import Generic, Protocol, TypeVar
 from helpers.errors import DeviceError
 
 _POLL_SECONDS = 0.2
+_TICKET = "ticket-"
 
 
 class Leasable(Protocol):
@@ -72,76 +77,122 @@ class Leases:
         case_id: str,
         *,
         exclusive_machine: bool = True,
-        timeout_seconds: float = 3600.0,
+        timeout_seconds: float | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> Generator[Lease[C], None, None]:
         """Hold ``count`` of the candidates, the first free ones in the order given.
 
         ``exclusive_machine`` also keeps every other lease of this machine out; without it, leases of
-        other cards go side by side. ``on_wait`` is told who holds what, each time that changes.
-        Raises DeviceError when there are fewer candidates, after ``timeout_seconds``, and when the
-        folder cannot be written.
+        other cards go side by side. Whoever asked first is served first, also where a later one needs
+        less. ``on_wait`` is told who holds what, or who is waiting before, each time that changes.
+        Raises DeviceError when there are fewer candidates, after ``timeout_seconds`` (None: waits as
+        long as a holder lives), and when the folder cannot be written.
         """
         if not 1 <= count <= len(candidates):
             raise DeviceError(
                 "lease", field="cards", got=count, expected=f"1 to {len(candidates)} cards of this machine"
             )
-        deadline = self._clock() + timeout_seconds
+        deadline = None if timeout_seconds is None else self._clock() + timeout_seconds
         told = ""
         with contextlib.ExitStack() as held:
-            while True:
-                chosen, obstacle = self._attempt(candidates, count, case_id, exclusive_machine, held)
-                if len(chosen) == count:
-                    break
-                if self._clock() >= deadline:
-                    raise DeviceError(
-                        f"lease for {case_id}",
-                        got=f"no {count} free card{'s' if count > 1 else ''} within {timeout_seconds:g} s: {obstacle}",
-                        expected="a free machine" if exclusive_machine else "free cards",
-                        remedy="Wait for the holder or end it; a dead holder's lock is already free",
-                    )
-                if on_wait is not None and obstacle != told:
-                    on_wait(obstacle)
-                    told = obstacle
-                self._sleep(_POLL_SECONDS)
+            with contextlib.ExitStack() as queued:
+                ticket = self._queue_up(case_id, queued)
+                while True:
+                    chosen: list[C] = []
+                    obstacle = self._ahead(ticket)
+                    if not obstacle:
+                        chosen, obstacle = self._attempt(candidates, count, case_id, exclusive_machine, held)
+                    if not obstacle:
+                        break
+                    if deadline is not None and self._clock() >= deadline:
+                        cards = f"{count} free card{'s' if count > 1 else ''}"
+                        raise DeviceError(
+                            f"lease for {case_id}",
+                            got=f"no {cards} within {timeout_seconds:g} s: {obstacle}",
+                            expected="a free machine" if exclusive_machine else "free cards",
+                            remedy="Wait for the holder or end it; a dead holder's lock is already free",
+                        )
+                    if on_wait is not None and obstacle != told:
+                        on_wait(obstacle)
+                        told = obstacle
+                    self._sleep(_POLL_SECONDS)
             yield Lease(tuple(chosen), exclusive_machine)
 
     def _attempt(
         self, candidates: Sequence[C], count: int, case_id: str, exclusive: bool, held: contextlib.ExitStack
     ) -> tuple[list[C], str]:
-        """All or nothing, without waiting: whoever waits holds no lock, so nobody waits in a circle."""
+        """All or nothing, without waiting: whoever waits holds no card, so nobody waits in a circle."""
         with contextlib.ExitStack() as tried:
             if not self._take("machine", exclusive, case_id, tried):
                 return [], self._holder("machine")
-            # Picking is atomic, else two cases that each want two cards could take one each, again and again.
-            with contextlib.ExitStack() as picking:
-                if not self._take("picking", True, case_id, picking):
-                    return [], "another case is choosing its cards"
-                chosen: list[C] = []
-                obstacles: list[str] = []
-                for card in candidates:
-                    if self._take(card.id, True, case_id, tried):
-                        chosen.append(card)
-                    else:
-                        obstacles.append(self._holder(card.id))
-                    if len(chosen) == count:
-                        held.push(tried.pop_all())
-                        return chosen, ""
+            chosen: list[C] = []
+            obstacles: list[str] = []
+            for card in candidates:
+                if self._take(card.id, True, case_id, tried):
+                    chosen.append(card)
+                else:
+                    obstacles.append(self._holder(card.id))
+                if len(chosen) == count:
+                    held.push(tried.pop_all())
+                    return chosen, ""
         return [], "; ".join(obstacles)
 
-    def _take(self, name: str, exclusive: bool, case_id: str, stack: contextlib.ExitStack) -> bool:
-        path = self._path(name)
+    def _queue_up(self, case_id: str, queued: contextlib.ExitStack) -> int:
+        """Take the ticket behind all others; it is given back when ``queued`` closes."""
+        with self._door():
+            number = max(self._tickets(), default=0) + 1
+            name = _ticket(number)
+            if not self._take(name, True, case_id, queued):
+                raise DeviceError(f"lease file {self._path(name)}", got="locked", expected="a new ticket")
+            queued.callback(self._path(name).unlink, missing_ok=True)
+        return number
+
+    def _ahead(self, number: int) -> str:
+        """Who is served before this ticket, as an obstacle; empty when it is this one's turn."""
+        waiting = []
+        # Behind the door no ticket is new and not locked yet, so an unlocked one is a dead process's.
+        with self._door():
+            for other in self._tickets():
+                if other >= number:
+                    break
+                if self._is_locked(_ticket(other)):
+                    waiting.append(other)
+                else:
+                    self._path(_ticket(other)).unlink(missing_ok=True)
+        if not waiting:
+            return ""
+        them = "1 case waits" if len(waiting) == 1 else f"{len(waiting)} cases wait"
+        return f"{them} before this one, first {self._who(_ticket(waiting[0]))}"
+
+    def _tickets(self) -> list[int]:
+        names = (path.stem.removeprefix(_TICKET) for path in self._folder.glob(f"{_TICKET}*.lock"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    @contextlib.contextmanager
+    def _door(self) -> Generator[None, None, None]:
+        """The tickets for this process alone, for as long as it takes to look at them."""
+        descriptor = self._open("tickets")
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Python opens with O_CLOEXEC: a trainer that outlives its suite must not keep the lock.
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise DeviceError(
-                f"lease file {path}",
-                got=str(error),
-                expected="a writable folder for locks",
-                remedy="Set XDG_CACHE_HOME to a writable folder, the same for everything that runs on this machine",
-            ) from error
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _is_locked(self, name: str) -> bool:
+        try:
+            descriptor = os.open(self._path(name), os.O_RDWR | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _take(self, name: str, exclusive: bool, case_id: str, stack: contextlib.ExitStack) -> bool:
+        descriptor = self._open(name)
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -156,19 +207,40 @@ class Leases:
             stack.callback(os.ftruncate, descriptor, 0)
         return True
 
+    def _open(self, name: str) -> int:
+        path = self._path(name)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Python opens with O_CLOEXEC: a trainer that outlives its suite must not keep the lock.
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise DeviceError(
+                f"lease file {path}",
+                got=str(error),
+                expected="a writable folder for locks",
+                remedy="Set XDG_CACHE_HOME to a writable folder, the same for everything that runs on this machine",
+            ) from error
+
     def _holder(self, name: str) -> str:
-        """Who holds a lock, as far as its file tells; the lock counts, the text is for the reader."""
         what = "the machine" if name == "machine" else name
+        return f"{what} is held by {self._who(name)}"
+
+    def _who(self, name: str) -> str:
+        """Who holds a lock, as far as its file tells; the lock counts, the text is for the reader."""
         try:
             record = json.loads(self._path(name).read_text(encoding="utf-8"))
             # The text of a killed holder stays behind when the next lock is a shared one, which writes none.
             os.kill(record["pid"], 0)
-            return f"{what} is held by process {record['pid']} for {record['case']} since {record['since']}"
+            return f"process {record['pid']} for {record['case']} since {record['since']}"
         except (OSError, ValueError, KeyError, TypeError):
-            return f"{what} is held by another process"
+            return "another process"
 
     def _path(self, name: str) -> Path:
         return self._folder / (re.sub(r"[^A-Za-z0-9._-]", "_", name) + ".lock")
+
+
+def _ticket(number: int) -> str:
+    return f"{_TICKET}{number:06}"
 
 
 def _write_holder(descriptor: int, case_id: str) -> None:

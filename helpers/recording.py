@@ -1,18 +1,71 @@
-"""From a judged case to a baseline candidate: what may be recorded, and why not."""
+"""This machine's recorded baselines: what of a session may be recorded, why not, and the write at its end."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from helpers.baseline import Provenance, RecordedEntry
-from helpers.baseline_update import Candidate
+from helpers.baseline import Provenance, RecordedEntry, RecordedSet, load_recorded
+from helpers.baseline_update import Candidate, Proposal, propose, write_recorded
+from helpers.devices import Machine
 from helpers.environment import Environment, differences, segment
+from helpers.plan import CPU
 from helpers.report.rows import CaseRow
 from helpers.results import RunResult
 from helpers.verdict import Status
 
 _NOT_RECORDED = (Status.INFRA_ERROR, Status.INVALID, Status.INCONCLUSIVE)
+
+
+@dataclass(frozen=True)
+class RecordedBaselines:
+    """The files of one machine in ``folder``, one a device (``cpu``, ``gpu``). Raises BaselineError."""
+
+    folder: Path
+    machine: Machine
+
+    def path(self, device: str) -> Path:
+        return self.folder / f"{self.machine.machine_key(device)}.json"
+
+    def load(self, device: str) -> RecordedSet:
+        return load_recorded(self.path(device), self.machine.machine_key(device))
+
+    def propose(
+        self,
+        measured: Iterable[tuple[CaseRow, Sequence[RunResult]]],
+        *,
+        known_case_ids: Collection[str],
+        tolerance: Callable[[str], float],
+        accept_regression: str | None,
+    ) -> tuple[Proposal, ...]:
+        """What would be written for the measured cases and their runs, device by device."""
+        measured = list(measured)
+        proposals: list[Proposal] = []
+        for device in sorted({_device(row) for row, _ in measured}):
+            mine = [(row, runs) for row, runs in measured if _device(row) == device]
+            proposals += propose(
+                self.load(device),
+                [candidate(row, runs, self.machine.device_name(device)) for row, runs in mine],
+                measured_case_ids={row.case_id for row, _ in mine},
+                known_case_ids=known_case_ids,
+                tolerance=tolerance,
+                accept_regression=accept_regression,
+            )
+        return tuple(proposals)
+
+    def write(self, rows: Iterable[CaseRow], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
+        """Write the proposals of all devices, each file once; returns what was written."""
+        proposals = tuple(proposals)
+        device_of = {row.case_id: _device(row) for row in rows}
+        written: list[Proposal] = []
+        for device in sorted(set(device_of.values())):
+            mine = tuple(each for each in proposals if device_of.get(each.case_id, device) == device)
+            path = self.path(device)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written += write_recorded(path, self.machine.machine_key(device), mine)
+        return tuple(written)
 
 
 def candidate(row: CaseRow, runs: Sequence[RunResult], machine: str, now: datetime.datetime | None = None) -> Candidate:
@@ -61,3 +114,7 @@ def _refusal(row: CaseRow, runs: Sequence[RunResult], environments: Sequence[Env
     if different:
         return f"its runs were made in different environments ({'; '.join(different)})"
     return None
+
+
+def _device(row: CaseRow) -> str:
+    return CPU if row.target == CPU else "gpu"

@@ -20,6 +20,8 @@ WALL_CLOCK = "wall-clock"
 
 _PADDLECLAS_PRINT_INTERVAL = 10
 _PADDLECLAS_SKIPPED_RECORDS = 10
+# What 310 steps leave; a trimmed mean of fewer would be one of a handful of the middle.
+_PADDLECLAS_TRIMMED_RECORDS = 21
 # PaddleClas restarts its running mean at step 5 of an epoch, so a record at step s covers s - 4 steps.
 _PADDLECLAS_FIRST_TIMED_STEP = 5
 _SKIPPED_STEPS = 20
@@ -35,34 +37,12 @@ RunRule = Callable[[Sequence[StepLog]], float]
 
 @dataclass(frozen=True)
 class Rule:
-    """A run's throughput by ``run``; the case's is the median of ``runs`` runs (1: of whatever was run)."""
+    """A run's throughput by ``run``; the case's is the median of ``runs`` runs or more (1: of whatever was run)."""
 
     name: str
     source: str
     run: RunRule
     runs: int = 1
-
-    def over_runs(self, images_per_s: Sequence[float]) -> float:
-        """The case's figure; RuleError when the publisher's rule asks for more runs than there are."""
-        if len(images_per_s) < self.runs:
-            raise RuleError(
-                f"rule {self.name}",
-                got=f"{len(images_per_s)} runs",
-                expected=f"the median of {self.runs}",
-                remedy="Let the protocol in perf.yaml run as many",
-            )
-        return statistics.median(images_per_s)
-
-
-def rule_named(name: str) -> Rule:
-    """The rule; RuleError names the ones that can be computed from a step log."""
-    if name not in RULES:
-        raise RuleError(
-            f"rule {name!r}",
-            expected="one that a step log carries: " + ", ".join(sorted(RULES)),
-            remedy="The publisher's rule reads its own script's printed averages",
-        )
-    return RULES[name]
 
 
 def figures(logs: Sequence[StepLog]) -> dict[str, float | str]:
@@ -133,16 +113,16 @@ def paddleclas_records(logs: Sequence[StepLog]) -> list[float]:
 def _paddleclas_mean(logs: Sequence[StepLog]) -> float:
     records = paddleclas_records(logs)[_PADDLECLAS_SKIPPED_RECORDS:]
     if not records:
-        raise _too_short("paddleclas-mean", logs, _PADDLECLAS_PRINT_INTERVAL * (_PADDLECLAS_SKIPPED_RECORDS + 1))
+        raise _too_few_records("paddleclas-mean", logs, _PADDLECLAS_SKIPPED_RECORDS + 1)
     return statistics.fmean(records)
 
 
 def _paddleclas_trimmed(logs: Sequence[StepLog]) -> float:
     records = sorted(paddleclas_records(logs)[_PADDLECLAS_SKIPPED_RECORDS:])
     dropped = max(int(0.05 * len(records)), 5)
-    # 21 records are what 310 steps leave; fewer would make the mean one of a handful of the middle.
-    if len(records) < 21:
-        raise _too_short("paddleclas-trimmed", logs, 310)
+    if len(records) < _PADDLECLAS_TRIMMED_RECORDS:
+        needed = _PADDLECLAS_SKIPPED_RECORDS + _PADDLECLAS_TRIMMED_RECORDS
+        raise _too_few_records("paddleclas-trimmed", logs, needed)
     return statistics.fmean(records[dropped:-dropped])
 
 
@@ -204,6 +184,23 @@ def _too_short(rule: str, logs: Sequence[StepLog], needed: int) -> RuleError:
         expected=f"{needed} or more",
         remedy="Lengthen the window of the protocol in perf.yaml",
     )
+
+
+def _too_few_records(rule: str, logs: Sequence[StepLog], needed: int) -> RuleError:
+    """For ``needed`` records of PaddleClas: an epoch prints one after each 10th of its steps, none for its rest."""
+    interval, steps = _PADDLECLAS_PRINT_INTERVAL, logs[0].steps
+    if len({step.epoch for step in steps}) < 2:
+        return _too_short(rule, logs, interval * needed)
+    epoch_steps = max(step.step for step in steps)
+    if epoch_steps < interval:
+        return RuleError(
+            f"rule {rule}",
+            got=f"epochs of {epoch_steps} steps, which print no record",
+            expected=f"epochs of {interval} steps or more",
+            remedy="Train from more images with --data, or with fewer images a step",
+        )
+    epochs, left = divmod(needed - 1, epoch_steps // interval)
+    return _too_short(rule, logs, epochs * epoch_steps + (left + 1) * interval)
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(

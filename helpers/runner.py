@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from helpers.config import Config
 from helpers.dataset import DatasetFacts
@@ -60,7 +62,7 @@ class JobRunner:
             data_root=str(self.data.root) if self.data else None,
             settings=plan.settings,
             overrides=plan.overrides,
-            environment={str(name): str(value) for name, value in plan.settings.get("environment", {}).items()},
+            environment=_own_variables(plan.settings),
             cores=tuple(cpu),
             cards=tuple(str(card.index) for card in self.cards if isinstance(card, Gpu)),
         )
@@ -119,6 +121,7 @@ class JobRunner:
                 framework_version=header.framework_version if header else plan.build.get("version", ""),
                 framework_commit=header.framework_commit if header else plan.build.get("commit", ""),
                 data=plan.data,
+                variables=inherited_variables(plan.settings),
                 facts=header.facts if header else None,
             ).to_mapping(),
             facts=dict(header.facts) if header else {},
@@ -140,3 +143,13 @@ class JobRunner:
             refusal=outcome.reason if outcome.kind is OutcomeKind.REFUSED else None,
             log_tail=outcome.log_tail,
         )
+
+
+def inherited_variables(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The caller's variables that reach the trainer: the case's own settings replace theirs."""
+    own = _own_variables(settings)
+    return {name: value for name, value in os.environ.items() if name not in own}
+
+
+def _own_variables(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in settings.get("environment", {}).items()}

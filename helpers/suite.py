@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from helpers.baseline import PublishedSet, RecordedSet, load_published, load_recorded
-from helpers.baseline_update import Proposal, propose, write_recorded
+from helpers.baseline import PublishedSet, load_published
+from helpers.baseline_update import Proposal
 from helpers.case import DataSource
 from helpers.config import Config, MachineConfig, load_config
 from helpers.dataset import DatasetFacts, check_dataset, make_small_dataset
@@ -26,10 +26,10 @@ from helpers.launch.tail import Progress
 from helpers.leases import Leases, default_folder
 from helpers.plan import CPU, CasePlan, SuiteCase, matrix, published_references, with_overrides
 from helpers.recipe import settings_for
-from helpers.recording import candidate
+from helpers.recording import RecordedBaselines
 from helpers.report.rows import CaseRow
 from helpers.results import ResultStore, RunResult, read_result
-from helpers.runner import JobRunner
+from helpers.runner import JobRunner, inherited_variables
 from helpers.session import CaseResult, Runner, measure_case, not_run
 from helpers.verdict import Reason, Status, Verdict
 
@@ -122,12 +122,9 @@ class Suite:
             return check_dataset(Path(root).expanduser().resolve())
         return make_small_dataset(self.config.path.parent / SMALL_DATASET)
 
-    def recorded(self, device: str) -> RecordedSet:
-        """This machine's recorded baselines for a device. Raises BaselineError."""
-        return load_recorded(self.recorded_path(device), self.machine.machine_key(device))
-
-    def recorded_path(self, device: str) -> Path:
-        return self.options.baselines_folder / "recorded" / f"{self.machine.machine_key(device)}.json"
+    @cached_property
+    def baselines(self) -> RecordedBaselines:
+        return RecordedBaselines(self.options.baselines_folder / "recorded", self.machine)
 
     def prepare(self, chosen: Iterable[SuiteCase]) -> str | None:
         """Check before anything is measured what a chosen case will need: data, recorded baselines,
@@ -136,7 +133,7 @@ class Suite:
         runnable = [case for case in chosen if self._why_not(case) is None]
         self._refuse_two_targets(runnable)
         for device in sorted({case.device for case in runnable}):
-            self.recorded(device)
+            self.baselines.load(device)
         for case in runnable:
             if self.options.overrides:
                 with_overrides(settings_for(case.case, case.device), self.options.overrides, case.case.id)
@@ -189,31 +186,17 @@ class Suite:
         return self._row(result)
 
     def propose(self, rows: Iterable[CaseRow], accept_regression: str | None = None) -> tuple[Proposal, ...]:
-        """What ``--update-baselines`` would write, device by device, for the rows of this session."""
-        proposals: list[Proposal] = []
-        rows = [row for row in rows if row.status != Status.NOT_RUN.value]
-        for device in sorted({_device(row) for row in rows}):
-            mine = [row for row in rows if _device(row) == device]
-            proposals += propose(
-                self.recorded(device),
-                [candidate(row, self._results(row), self.machine.device_name(device)) for row in mine],
-                measured_case_ids={row.case_id for row in mine},
-                known_case_ids={case.case.id for case in self.cases},
-                tolerance=self.config.tolerances.recorded_for,
-                accept_regression=accept_regression,
-            )
-        return tuple(proposals)
+        """What ``--update-baselines`` would write for the rows of this session."""
+        return self.baselines.propose(
+            [(row, self._results(row)) for row in rows if row.status != Status.NOT_RUN.value],
+            known_case_ids={case.case.id for case in self.cases},
+            tolerance=self.config.tolerances.recorded_for,
+            accept_regression=accept_regression,
+        )
 
     def write_baselines(self, rows: Iterable[CaseRow], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
-        """Write the proposals of all devices, each file once; returns what was written. Raises BaselineError."""
-        device_of = {row.case_id: _device(row) for row in rows}
-        written: list[Proposal] = []
-        for device in sorted(set(device_of.values())):
-            mine = tuple(each for each in proposals if device_of.get(each.case_id, device) == device)
-            path = self.recorded_path(device)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            written += write_recorded(path, self.machine.machine_key(device), mine)
-        return tuple(written)
+        """Write the proposals, each file once; returns what was written. Raises BaselineError."""
+        return self.baselines.write(rows, proposals)
 
     def _plan(self, suite_case: SuiteCase) -> tuple[CasePlan, str | None]:
         case, device = suite_case.case, suite_case.device
@@ -224,22 +207,24 @@ class Suite:
         assert isinstance(build, FrameworkBuild)
         cards = self.machine.cards_of(suite_case.target)
         data = case.data.value if case.data is DataSource.SYNTHETIC else self.data.describe()
+        settings = with_overrides(settings_for(case, device), self.options.overrides, case.id)
         environment = environment_of(
             self.machine,
             cards[: case.cards_per_node],
             framework=case.framework.value,
             framework_version=build.version,
+            variables=inherited_variables(settings),
         ).to_mapping()
         return (
             CasePlan(
                 suite_case,
                 build=_build_record(build),
-                settings=with_overrides(settings_for(case, device), self.options.overrides, case.id),
+                settings=settings,
                 overrides=self.options.overrides,
                 published=published_references(
                     suite_case.figures, cards[0].name, self.config.tolerances.published_for(case.id)
                 ),
-                recorded=self.recorded(device).entries.get(case.id),
+                recorded=self.baselines.load(device).entries.get(case.id),
                 tolerance=self.config.tolerances.recorded_for(case.id),
                 data=data,
                 environment={name: environment[name] for name in _KNOWN_BEFORE},
@@ -253,8 +238,17 @@ class Suite:
         suite_case = plan.suite_case
         leases = Leases(default_folder(self.machine.host_id))
         candidates = self.machine.cards_of(suite_case.target)
+
+        def tell(obstacle: str) -> None:
+            if on_progress is not None:
+                on_progress(Progress(plan.case.id, 0, f"waiting: {obstacle}", 0, 0, None, None))
+
         with leases.lease(
-            candidates, plan.case.cards_per_node, plan.case.id, exclusive_machine=not self.options.share_machine
+            candidates,
+            plan.case.cards_per_node,
+            plan.case.id,
+            exclusive_machine=not self.options.share_machine,
+            on_wait=tell,
         ) as lease:
             runner = JobRunner(
                 machine=self.machine,
@@ -316,10 +310,6 @@ class Suite:
 
     def _results(self, row: CaseRow) -> tuple[RunResult, ...]:
         return tuple(read_result(Path(folder) / "result.json") for folder in row.run_folders)
-
-
-def _device(row: CaseRow) -> str:
-    return CPU if row.target == CPU else "gpu"
 
 
 def _build_record(build: FrameworkBuild) -> dict[str, str]:

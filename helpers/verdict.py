@@ -8,12 +8,26 @@ recorded one? A case's status is the worst of both answers.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from helpers.errors import SuiteError
+from helpers.evidence import Build, Evidence, PublishedReference, RecordedReference, RunEvidence
 from helpers.job import finite
 from helpers.stats import Summary, number, summarise
+
+__all__ = [
+    "Build",
+    "Evidence",
+    "NeedRuns",
+    "PublishedReference",
+    "Question",
+    "Reason",
+    "RecordedReference",
+    "RunEvidence",
+    "Status",
+    "SubVerdict",
+    "Verdict",
+    "judge",
+]
 
 # A figure exactly at the edge of a band is inside it, whatever the last bits of the division say.
 _ROUNDING = 1e-9
@@ -42,71 +56,6 @@ class Status(enum.Enum):
 class Question(enum.Enum):
     PUBLISHED = "published"
     RECORDED = "recorded"
-
-
-class Build(enum.Enum):
-    CANDIDATE = "candidate"
-    REFERENCE = "reference"
-
-
-@dataclass(frozen=True)
-class RunEvidence:
-    """One run as judge() sees it.
-
-    ``figures`` maps each rule to images/s, or to the reason why it does not apply. ``failure`` is
-    why there is no throughput (crash, hang, lost log), ``invalid`` why it must not be used
-    (contended, throttled), ``refusal`` why this device or build does not run the case.
-    """
-
-    figures: Mapping[str, float | str] = field(default_factory=dict)
-    build: Build = Build.CANDIDATE
-    failure: str | None = None
-    invalid: str | None = None
-    refusal: str | None = None
-
-
-@dataclass(frozen=True)
-class PublishedReference:
-    """A published figure that this device can be held against; ``gates`` only for rows marked so."""
-
-    images_per_s: float
-    rule: str
-    runs: int
-    label: str
-    gates: bool
-    tolerance: float
-
-    def __post_init__(self) -> None:
-        _check_reference(self)
-
-
-@dataclass(frozen=True)
-class RecordedReference:
-    """What this machine recorded; ``differences`` names in what tonight's segment differs from it."""
-
-    images_per_s: float
-    rule: str
-    label: str
-    tolerance: float
-    gates: bool = True
-    differences: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check_reference(self)
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Everything a verdict rests on. ``planned_runs`` is the protocol's number of replicates."""
-
-    case_id: str
-    rule: str
-    planned_runs: int
-    runs: tuple[RunEvidence, ...] = ()
-    published: tuple[PublishedReference, ...] = ()
-    recorded: RecordedReference | None = None
-    overrides: tuple[str, ...] = ()
-    record_command: str = "pytest perf_tests --update-baselines"
 
 
 @dataclass(frozen=True)
@@ -187,11 +136,6 @@ def judge(evidence: Evidence) -> Verdict | NeedRuns:
     return Verdict(worst.status, _told_together(worst, deciding), _measured(evidence), published, recorded)
 
 
-def worst_status(statuses: list[Status]) -> Status:
-    """The worst by the house plan's order; NOT_RUN when there is none."""
-    return min(statuses, key=lambda status: status.badness, default=Status.NOT_RUN)
-
-
 def _unusable(evidence: Evidence, status: Status, reason: Reason) -> Verdict:
     return Verdict(status, reason, _measured(evidence))
 
@@ -216,21 +160,6 @@ def _figure(run: RunEvidence, rule: str) -> float | str:
     if not finite(figure) or figure <= 0:
         return f"rule {rule} gave {figure!r}, which is no throughput"
     return figure
-
-
-def _check_reference(reference: PublishedReference | RecordedReference) -> None:
-    """NaN compares false with everything, so a reference that holds one would pass every case."""
-    if not finite(reference.images_per_s) or reference.images_per_s <= 0:
-        raise SuiteError(
-            f"reference {reference.label}",
-            field="images_per_s",
-            got=reference.images_per_s,
-            expected="images/s, finite and above 0",
-        )
-    if not finite(reference.tolerance) or not 0 <= reference.tolerance <= 1:
-        raise SuiteError(
-            f"reference {reference.label}", field="tolerance", got=reference.tolerance, expected="a share from 0 to 1"
-        )
 
 
 def _against_published(evidence: Evidence, reference: PublishedReference) -> SubVerdict:

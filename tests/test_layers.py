@@ -31,6 +31,7 @@ LAYERS = (
 LAYER_OF = {unit: number for number, layer in enumerate(LAYERS) for unit in layer}
 # Modules that belong to a unit of another name: a part of it that got a file of its own.
 PART_OF = {
+    "evidence": "verdict",
     "gate": "suite",
     "health": "devices",
     "image_folder": "dataset",
@@ -39,7 +40,7 @@ PART_OF = {
     "recording": "suite",
     "results": "history",
 }
-FAMILIES = ("baseline", "config")
+FAMILIES = ("baseline", "config", "steplog")
 
 FRAMEWORK_OF = {
     "paddle": "paddle",
@@ -253,6 +254,7 @@ def test_every_module_of_the_engine_has_its_layer(tree: dict[str, str]) -> None:
         ("helpers/launch/local.py", "from helpers.trainers import loop", "only tests import it"),
         ("fixtures/plugin.py", "import helpers.trainers.loop", "only tests import it"),
         ("helpers/trainers/loop.py", "from helpers.rules import wall_clock", "helpers.rules.wall_clock is not for tr"),
+        ("helpers/trainers/loop.py", "from helpers.steplog_reader import x", "helpers.steplog_reader.x is not for tra"),
         ("helpers/trainers/loop.py", "from helpers import config", "helpers.config is not for trainers"),
         ("helpers/trainers/loop.py", "import yaml", "yaml is not for trainers"),
         ("helpers/trainers/loop.py", "def f():\n    import tomllib", "loop.py:2: tomllib is not for trainers"),

@@ -72,8 +72,14 @@ def _ask(executable: str, name: str) -> dict[str, str] | str:
         done = subprocess.run(
             argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
         )
-        found: dict[str, str] = json.loads(done.stdout)
-        return found
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         detail = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         return f"{executable} does not answer which {name} it has: {detail[-1] if detail else error!r}"
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or (found and set(found) != {"distribution", "version", "commit"}):
+        remedy = f"name a Python in frameworks.{name}.interpreter of perf.yaml"
+        return f"{executable} printed no JSON when it was asked which {name} it has: {remedy}"
+    return {key: str(value) for key, value in found.items()}

@@ -13,7 +13,8 @@ from helpers.launch.contention import ContentionSample
 from helpers.launch.crash import crash_reason, is_consequence, last_words, tail_of
 from helpers.launch.launcher import LaunchCommand
 from helpers.launch.tail import RankWatch
-from helpers.steplog import COMPLETE, FAILED, REFUSED, StepLog, read_step_log
+from helpers.steplog import COMPLETE, FAILED, REFUSED, StepLog
+from helpers.steplog_reader import read_step_log
 
 
 class OutcomeKind(enum.Enum):
@@ -44,7 +45,7 @@ class JobOutcome:
 
     ``logs`` are the step logs in rank order, only of a COMPLETE job. ``log_tail`` is the end of the
     guilty rank's output. ``start_up_seconds`` run to the first step of the slowest rank (None: never).
-    ``unhealthy`` says why the cards were not fit. ``supervision_cpu_seconds`` is what watching cost.
+    ``unhealthy`` says why the cards were not fit.
     """
 
     kind: OutcomeKind
@@ -57,7 +58,6 @@ class JobOutcome:
     contention: ContentionSample
     unhealthy: tuple[str, ...] = ()
     guilty_rank: int | None = None
-    supervision_cpu_seconds: float = 0.0
 
 
 def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch], exit_code: int | None) -> Ending:

@@ -29,16 +29,16 @@ class JobLimits:
     - ``no_progress_seconds``: afterwards, without a sign of life from a rank that is not finished, or
       without an exit when all are.
     - ``run_seconds``: the whole job.
-    - ``rank_death_seconds``: the launcher's time to notice a dead rank itself and to say how it died.
     - ``grace_seconds``: between SIGTERM and SIGKILL.
+    - ``rank_death_seconds``: the launcher's time to notice a dead rank itself and to say how it died.
     - ``poll_seconds``: between two looks; ``survey_seconds``: between two looks at all processes.
     """
 
-    start_up_seconds: float = 300.0
-    no_progress_seconds: float = 120.0
-    run_seconds: float = 3600.0
+    start_up_seconds: float
+    no_progress_seconds: float
+    run_seconds: float
+    grace_seconds: float
     rank_death_seconds: float = 5.0
-    grace_seconds: float = 5.0
     poll_seconds: float = 0.25
     survey_seconds: float = 2.0
 
@@ -65,7 +65,6 @@ class Edges:
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    cpu_clock: Callable[[], float] = time.thread_time
     start: Starter = start_process
     processes: Processes = field(default_factory=Processes)
     inherited: Mapping[str, str] | None = None
@@ -115,7 +114,6 @@ class _Run:
         self._start_up_seconds: float | None = None
 
     def outcome(self) -> JobOutcome:
-        cpu_before = self._edges.cpu_clock()
         environment = self._prepare()
         self._started = self._edges.clock()
         self._look_at_cards(survey=True)
@@ -138,7 +136,6 @@ class _Run:
             contention=self._meter.contention(window),
             unhealthy=self._meter.unhealthy(window),
             guilty_rank=ending.rank,
-            supervision_cpu_seconds=self._edges.cpu_clock() - cpu_before,
         )
 
     def _prepare(self) -> dict[str, str]:

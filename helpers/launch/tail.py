@@ -17,7 +17,10 @@ _RECENT_STEPS = 10
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a job is; ``step`` counts from 1 over warm-up and window, ``images_per_s`` over all ranks."""
+    """Where a job is; ``step`` counts from 1 over warm-up and window, ``images_per_s`` over all ranks.
+
+    ``steps`` is 0 before there is a job, while its case waits for cards.
+    """
 
     case_id: str
     replicate: int

@@ -15,11 +15,26 @@ RESULTS_SCHEMA_VERSION = 1
 
 
 def document(
-    rows: Sequence[CaseRow], *, session: str, exit_code: int, machine: Mapping[str, str], command: Sequence[str]
+    rows: Sequence[CaseRow],
+    *,
+    session: str,
+    exit_code: int,
+    machine: Mapping[str, str],
+    command: Sequence[str],
+    not_reached: int,
 ) -> str:
     """The same table as the terminal's, with every number behind it, as JSON text.
 
-    ``cases`` holds a record a case (CaseRow), ``totals`` the number of cases by status.
+    An object with the keys
+
+    - ``schema_version``: RESULTS_SCHEMA_VERSION
+    - ``session``, ``exit_code``: the session's name and what pytest ended with
+    - ``machine``: ``host`` and what was ``found`` on it; ``command``: the command line, word by word
+    - ``cases``: a record a case (CaseRow); ``totals``: their number by status
+    - ``not_reached``: selected cases without a record, since the session ended before them or they were
+      skipped; with any, the document does not tell the whole session
+
+    Raises ResultError on a number that is not finite.
     """
     record: dict[str, Any] = {
         "schema_version": RESULTS_SCHEMA_VERSION,
@@ -28,28 +43,10 @@ def document(
         "machine": dict(machine),
         "command": list(command),
         "totals": dict(Counter(row.status for row in rows)),
+        "not_reached": not_reached,
         "cases": [row.to_record() for row in rows],
     }
     try:
         return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
     except ValueError as error:
         raise ResultError(f"results of session {session}", got=str(error), expected="finite numbers") from error
-
-
-def read_rows(text: str, about: str) -> tuple[CaseRow, ...]:
-    """The rows of a document; ResultError on another schema or damaged text."""
-    try:
-        record = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise ResultError(about, got=str(error), expected="results as JSON") from error
-    version = record.get("schema_version") if isinstance(record, dict) else None
-    if version != RESULTS_SCHEMA_VERSION:
-        raise ResultError(about, field="schema_version", got=version, expected=str(RESULTS_SCHEMA_VERSION))
-    cases = record.get("cases")
-    if not isinstance(cases, list) or not all(isinstance(item, dict) for item in cases):
-        raise ResultError(about, field="cases", got=cases, expected="a list of objects")
-    return tuple(CaseRow.from_record(item) for item in cases)
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")

@@ -102,7 +102,7 @@ class Edges:
 
 
 def train(plan: Plan, reader: Reader, stepper: Stepper, timer: StepTimer, edges: Edges) -> None:
-    """Train warm-up and window steps and record each; the window of all ranks starts together.
+    """Train warm-up and window steps and record each; the window begins behind ``edges.barrier``.
 
     Raises LossError at a loss that is not finite, after recording the steps before it, and DatasetError
     where an epoch holds no batch.

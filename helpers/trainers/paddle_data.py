@@ -89,7 +89,8 @@ class DaliReader:
 def _plugin_runner(pipeline: Any) -> Callable[[], Any]:
     from nvidia.dali.plugin.paddle import DALIGenericIterator
 
-    iterator = DALIGenericIterator([pipeline], ["images", "labels"])
+    # The first batch is read as all others are: so an image that is broken in it is named.
+    iterator = DALIGenericIterator([pipeline], ["images", "labels"], prepare_first_batch=False)
     return lambda: next(iterator)[0]
 
 

@@ -97,7 +97,7 @@ def force_tf32(precision: Precision) -> str:
     state = f"matmul {'on' if matmul else 'off'}, convolution {'on' if convolution else 'off'}"
     if wanted is False and (matmul or convolution):
         raise Refused(f"TF32 could not be switched off ({state}): this would not be fp32")
-    if wanted is True and not (matmul or convolution):
+    if wanted is True and not (matmul and convolution):
         raise Refused(f"TF32 could not be switched on ({state}): this would not be tf32")
     return state
 

@@ -55,6 +55,10 @@ def columns(figure: PublishedFigure) -> dict[str, str]:
     }
 
 
+def figures_of(published: PublishedSet, case_id: str) -> list[PublishedFigure]:
+    return [figure for figure in published.figures if figure.case.id == case_id]
+
+
 def test_every_value_of_every_column_of_the_110_figures_is_there(
     sets: dict[str, PublishedSet], rows: list[dict[str, str]]
 ) -> None:
@@ -99,18 +103,18 @@ def test_paddle_cases_run_static_and_the_peers_name_no_execution(sets: dict[str,
 
 
 def test_known_figures_are_found_by_their_case_id(sets: dict[str, PublishedSet]) -> None:
-    (resnet,) = sets["v100"].figures_for("paddle-resnet50v1.5-amp_o2-bs256-4x8-dali-static")
+    (resnet,) = figures_of(sets["v100"], "paddle-resnet50v1.5-amp_o2-bs256-4x8-dali-static")
     assert (resnet.images_per_s, resnet.status) == (39972.131, FigureStatus.GATE)
 
-    (disputed,) = sets["a100"].figures_for("paddle-resnet50v1.5-tf32-bs256-1x8-native-static")
+    (disputed,) = figures_of(sets["a100"], "paddle-resnet50v1.5-tf32-bs256-1x8-native-static")
     assert (disputed.images_per_s, disputed.status) == (5333.558, FigureStatus.DISPUTED)
 
-    (auto,) = sets["v100"].figures_for("paddle-vgg16-unstated-bs256-4x8-dali-static-auto")
+    (auto,) = figures_of(sets["v100"], "paddle-vgg16-unstated-bs256-4x8-dali-static-auto")
     assert (auto.images_per_s, auto.rule) == (12147.46, "fleetx-20-100-median7")
 
 
 def test_one_case_can_have_several_figures_of_different_tables(sets: dict[str, PublishedSet]) -> None:
-    figures = sets["v100"].figures_for("tensorflow-resnet50v1.5-amp-bs224-1x8-dali-xla")
+    figures = figures_of(sets["v100"], "tensorflow-resnet50v1.5-amp-bs224-1x8-dali-xla")
 
     assert {figure.table: figure.images_per_s for figure in figures} == {
         "FP16 bs224 with XLA": 8588.45,

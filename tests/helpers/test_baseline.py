@@ -23,6 +23,7 @@ from helpers.baseline import (
 )
 from helpers.case import Case
 from helpers.errors import BaselineError
+from helpers.rules import RULES
 
 CASE_ID = "paddle-resnet50v1.5-fp32-bs8-1x1-dali-static"
 MACHINE = "host_cpux2"
@@ -31,7 +32,7 @@ MACHINE = "host_cpux2"
 def entry_data() -> dict[str, Any]:
     return {
         "images_per_s": 10.5,
-        "rule": "honest",
+        "rule": "wall-clock",
         "replicates": [10.4, 10.5, 10.6],
         "interval": [10.3, 10.7],
         "tolerance": None,
@@ -118,7 +119,7 @@ def test_a_recorded_file_is_read_with_every_value(tmp_path: Path) -> None:
             CASE_ID: RecordedEntry(
                 case_id=CASE_ID,
                 images_per_s=10.5,
-                rule="honest",
+                rule="wall-clock",
                 replicates=(10.4, 10.5, 10.6),
                 interval=(10.3, 10.7),
                 tolerance=None,
@@ -256,6 +257,7 @@ Damage = Callable[[dict[str, Any]], object]
         ("images_per_s", lambda entry: entry.pop("images_per_s")),
         ("images_per_sec", lambda entry: entry.update(images_per_sec=1.0)),
         ("rule", lambda entry: entry.update(rule="")),
+        ("rule", lambda entry: entry.update(rule="wall-clok")),
         ("replicates", lambda entry: entry.update(replicates=[])),
         ("replicates[1]", lambda entry: entry["replicates"].__setitem__(1, -3)),
         ("interval", lambda entry: entry.update(interval=[10.7, 10.3])),
@@ -279,6 +281,16 @@ def test_an_entry_that_no_measurement_gives_is_an_error_with_its_field(
     damage(data["entries"][CASE_ID])
 
     assert refusal(saved(tmp_path, data)).field == f"entries.{CASE_ID}.{field}"
+
+
+def test_a_rule_that_nothing_is_measured_by_is_an_error_that_lists_the_known_ones(tmp_path: Path) -> None:
+    data = recorded_data()
+    data["entries"][CASE_ID]["rule"] = "wall-clok"
+
+    error = refusal(saved(tmp_path, data))
+    assert error.got == "wall-clok"
+    assert all(rule in str(error.expected) for rule in RULES)
+    assert "take this entry out" in str(error.remedy)
 
 
 def test_an_unknown_key_at_the_top_is_an_error_that_lists_the_known_ones(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from helpers.baseline_update import (
     write_recorded,
 )
 from helpers.errors import BaselineError
+from helpers.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = "host_cpux2"
@@ -36,7 +37,7 @@ def entry(images_per_s: float = 100.0, case_id: str = A) -> RecordedEntry:
     return RecordedEntry(
         case_id=case_id,
         images_per_s=images_per_s,
-        rule="honest",
+        rule="wall-clock",
         replicates=(images_per_s,),
         interval=None,
         tolerance=None,
@@ -169,7 +170,7 @@ def test_a_new_segment_replaces_the_entry_and_says_what_differs() -> None:
 def test_a_figure_by_another_rule_replaces_the_entry() -> None:
     (proposal,) = proposed(recorded(entry(100.0)), Candidate(replace(entry(50.0), rule="paddleclas-trimmed")))
 
-    assert (proposal.kind, proposal.reason) == (ProposalKind.UPDATED, "new rule: honest → paddleclas-trimmed")
+    assert (proposal.kind, proposal.reason) == (ProposalKind.UPDATED, "new rule: wall-clock → paddleclas-trimmed")
 
 
 @pytest.mark.parametrize("refusal", ["unhealthy", "contended", "inconclusive", ""])
@@ -301,7 +302,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for batch in range(1, 16):
     case_id = f"paddle-{model}-fp32-bs{batch}-1x1-dali-static"
-    entry = RecordedEntry(case_id, float(batch), "honest", (float(batch),), None, None, {}, {"driver": "1"},
+    entry = RecordedEntry(case_id, float(batch), "wall-clock", (float(batch),), None, None, {}, {"driver": "1"},
                           Provenance("abc", "2024-05-06", "h", "measured"))
     write_recorded(path, "host", propose(RecordedSet("host", {}), [Candidate(entry)], measured_case_ids=[case_id],
                    known_case_ids=[], tolerance=lambda case_id: 0.05, accept_regression=None))
@@ -500,7 +501,7 @@ entries = st.builds(
     RecordedEntry,
     case_id=st.from_regex(r"[a-z0-9_.]+(-[a-z0-9_.]+)+", fullmatch=True),
     images_per_s=figures,
-    rule=full_texts,
+    rule=st.sampled_from(sorted(RULES)),
     replicates=st.lists(figures, min_size=1, max_size=4).map(tuple),
     interval=st.none() | st.tuples(figures, figures).map(lambda pair: (min(pair), max(pair))),
     tolerance=st.none() | st.floats(min_value=0, max_value=0.99),

@@ -223,6 +223,7 @@ def test_two_machines_for_one_host_are_an_error(tmp_path: Path) -> None:
     ("text", "field", "words"),
     [
         (SMALL + "tolerance: {}\n", "tolerance", "Did you mean 'tolerances'?"),
+        (SMALL + "zzz: 1\n", "zzz", "field 'zzz': got 'zzz', expected one of the keys"),
         (SMALL + "zzz: 1\n", "zzz", "expected one of the keys protocols, matrix"),
         ("protocols: {}\n", "matrix", "expected a value"),
         ("matrix: {}\n", "protocols", "expected a value"),
@@ -276,7 +277,8 @@ def test_two_machines_for_one_host_are_an_error(tmp_path: Path) -> None:
         (SMALL + "machines: {a: {host: a, cpu_cards: 0}}\n", "machines.a.cpu_cards", "got 0"),
         (SMALL + "machines: {a: {host: a, gate: [{cases: x, needs: all}]}}\n", "machines.a.gate[0].needs", "got 'all'"),
         (SMALL + "machines: {a: {host: a, gate: [{needs: both}]}}\n", "machines.a.gate[0].cases", "expected a value"),
-        (SMALL + "machines: {no: {host: a}}\n", "machines", "Quote the key"),
+        (SMALL + "machines: {no: {host: a}}\n", "machines", "got False, expected keys of letters"),
+        (SMALL + "machines: {~: {host: a}}\n", "machines", "got 'an empty key'"),
         (SMALL + "machines: {7: {host: a}}\n", "machines", "Quote the key"),
     ],
 )
@@ -289,8 +291,8 @@ def test_a_wrong_value_is_refused_with_its_field(tmp_path: Path, text: str, fiel
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (SMALL + "protocols: {}\n", "line 14: got \"key 'protocols' stands twice\""),
-        (changed("runs: 2", "runs: 2, runs: 3"), "key 'runs' stands twice"),
+        (SMALL + "protocols: {}\n", "line 14: got 'key protocols stands twice'"),
+        (changed("runs: 2", "runs: 2, runs: 3"), "key runs stands twice"),
         (SMALL + "a: [1\n", "expected valid YAML"),
         (SMALL + "a: *missing\n", "undefined alias"),
         (SMALL + "a: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),

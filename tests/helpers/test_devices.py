@@ -150,6 +150,7 @@ def test_a_missing_card_is_told_with_what_was_looked_for_and_found() -> None:
         "CPU: AMD EPYC, 2 cores, 2 cards of 1 core"
     )
     assert "found 8 x NVIDIA A100-SXM4-40GB" in str(why_not_run(case("1x1"), "v100", GPU_MACHINE))
+    assert str(why_not_run(case("1x1"), "a100", CPU_MACHINE)).startswith("looked for an A100 (NVML name with 'A100')")
 
 
 def test_too_few_cards_and_more_nodes_are_told() -> None:
@@ -172,7 +173,12 @@ def test_a_cards_split_by_mig_is_named_as_such() -> None:
 def test_the_environment_of_a_gpu_result_holds_its_cards_and_of_a_cpu_result_its_threads() -> None:
     facts = {"threads": "1", "cuda": "11.8", "cudnn": "8.6"}
     gpu = environment_of(
-        GPU_MACHINE, A100[:2], framework="paddle", framework_version="2.5.0", facts=facts, variables={"OMP_X": "1"}
+        GPU_MACHINE,
+        A100[:2],
+        framework="paddle",
+        framework_version="2.5.0",
+        facts=facts,
+        variables={"OMP_X": "1", "MXNET_X": "1"},
     )
     assert (gpu.cards, gpu.card_ids, gpu.driver) == ("2 x NVIDIA A100-SXM4-40GB", "GPU-00 GPU-11", "525.60")
     assert (gpu.cuda, gpu.cudnn, gpu.power_limit_watts, gpu.flags) == ("11.8", "8.6", "400", "OMP_X=1")

@@ -3,8 +3,18 @@ from pathlib import Path
 
 import pytest
 
-from helpers.environment import Environment, differences, flags_of, probe_host, segment
+from helpers.case import Framework
+from helpers.environment import (
+    FRAMEWORK_FLAGS,
+    THREAD_VARIABLES,
+    Environment,
+    differences,
+    flags_of,
+    probe_host,
+    segment,
+)
 from helpers.errors import ConfigError
+from helpers.trainers import process
 
 GPU_ENVIRONMENT = Environment(
     host="dgx-1",
@@ -69,7 +79,7 @@ def test_a_commit_under_test_and_a_patch_release_stay_in_the_segment() -> None:
         ("cuda", "12.0", "CUDA: 11.8 → 12.0"),
         ("power_limit_watts", "300", "power cap (W): 400 → 300"),
         ("framework_version", "2.6.0", "framework line: paddle 2.5 → paddle 2.6"),
-        ("flags", "OMP_NUM_THREADS=1", "flags: none → OMP_NUM_THREADS=1"),
+        ("flags", "MALLOC_ARENA_MAX=1", "flags: none → MALLOC_ARENA_MAX=1"),
         ("cards", "4 x NVIDIA A100-SXM4-40GB", "cards: 8 x NVIDIA A100-SXM4-40GB → 4 x NVIDIA A100-SXM4-40GB"),
     ],
 )
@@ -92,14 +102,53 @@ def test_a_key_that_one_side_lacks_is_a_difference() -> None:
 
 def test_flags_are_the_callers_measuring_variables_only() -> None:
     variables = {
-        "OMP_NUM_THREADS": "1",
+        "OMP_PROC_BIND": "close",
         "FLAGS_max_inplace_grad_add": "8",
+        "FLAGS_selected_gpus": "0",
         "CUDA_VISIBLE_DEVICES": "0",
+        "CUDA_HOME": "/usr/local/cuda",
+        "DALI_EXTRA_PATH": "/data/dali",
         "NCCL_VERSION": "2.18",
         "SECRET_TOKEN": "x",
         "PATH": "/bin",
     }
-    assert flags_of(variables) == "FLAGS_max_inplace_grad_add=8 OMP_NUM_THREADS=1"
+    assert flags_of(variables, "paddle") == "FLAGS_max_inplace_grad_add=8 OMP_PROC_BIND=close"
+
+
+def test_another_frameworks_and_another_programs_variables_are_no_flags() -> None:
+    variables = {
+        "FLAGS_conv_workspace_size_limit": "4000",
+        "MXNET_CUDNN_AUTOTUNE_DEFAULT": "1",
+        "NCCL_P2P_DISABLE": "1",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "TF_CLI_CONFIG_FILE": "/home/me/.terraformrc",
+        "TF_XLA_FLAGS": "--tf_xla_auto_jit=2",
+    }
+    own = {name: flags_of(variables, name).replace("NCCL_P2P_DISABLE=1", "").strip() for name in FRAMEWORK_FLAGS}
+    assert own == {
+        "paddle": "FLAGS_conv_workspace_size_limit=4000",
+        "pytorch": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "tensorflow": "TF_XLA_FLAGS=--tf_xla_auto_jit=2",
+        "mxnet": "MXNET_CUDNN_AUTOTUNE_DEFAULT=1",
+    }
+    assert set(own) == {framework.value for framework in Framework}
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("/usr/lib/libtcmalloc.so.4", "libtcmalloc.so.4"),
+        ("/a/libjemalloc.so.2:/b/c/libx.so relative/liby.so", "libjemalloc.so.2:libx.so liby.so"),
+        ("libtcmalloc.so", "libtcmalloc.so"),
+    ],
+)
+def test_a_preloaded_allocator_is_told_without_its_folder(value: str, kept: str) -> None:
+    assert flags_of({"LD_PRELOAD": value}, "paddle") == f"LD_PRELOAD={kept}"
+
+
+def test_the_thread_counts_that_a_trainer_sets_itself_are_no_flags() -> None:
+    assert THREAD_VARIABLES == process.THREAD_VARIABLES
+    assert flags_of(dict.fromkeys(THREAD_VARIABLES, "1"), "paddle") == ""
 
 
 def test_the_host_is_read_from_proc_and_etc(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import subprocess
@@ -26,6 +27,17 @@ with Leases(Path(sys.argv[1])).lease(cards, int(sys.argv[2]), "held-case", exclu
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     print(child.pid, flush=True)
     sys.stdin.read()
+"""
+
+WAITER = """
+import sys
+from pathlib import Path
+from helpers.devices import CpuCard
+from helpers.leases import Leases
+told = lambda obstacle: print(obstacle, flush=True)
+with Leases(Path(sys.argv[1])).lease((CpuCard(0, (0,)),), 1, sys.argv[2], on_wait=told):
+    with Path(sys.argv[3]).open("a") as served:
+        served.write(sys.argv[2] + "\\n")
 """
 
 
@@ -62,6 +74,26 @@ def another_process(folder: Path, count: int, exclusive: bool) -> Generator[subp
         holder.stdin.close()
         holder.stdout.close()
         os.kill(child, signal.SIGKILL)
+
+
+@contextmanager
+def waiting_process(
+    folder: Path, case_id: str, served: Path
+) -> Generator[tuple[subprocess.Popen[str], str], None, None]:
+    """A real process in the queue, with the first obstacle it was told; served, it writes its case's id and ends."""
+    waiter = subprocess.Popen(
+        [sys.executable, "-c", WAITER, str(folder), case_id, str(served)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert waiter.stdout is not None
+    try:
+        yield waiter, waiter.stdout.readline()
+    finally:
+        waiter.kill()
+        waiter.wait()
+        waiter.stdout.close()
 
 
 def leases(folder: Path) -> Leases:
@@ -111,13 +143,13 @@ def test_all_or_nothing_a_waiter_holds_no_card(tmp_path: Path) -> None:
             assert third.cards == (CARDS[2],)
 
 
-def test_a_waiter_is_told_once_who_holds_and_gets_the_card_when_it_is_free(tmp_path: Path) -> None:
+def test_a_waiter_is_told_once_who_holds_and_gets_the_card_hours_later_when_it_is_free(tmp_path: Path) -> None:
     clock, told = Clock(), []
     with another_process(tmp_path, 1, True) as holder:
 
         def sleep(seconds: float) -> None:
-            clock.sleep(seconds)
-            if clock.now > 1.0:
+            clock.sleep(3600.0)
+            if clock.now > 10 * 3600.0:
                 holder.kill()
                 holder.wait()
 
@@ -136,6 +168,53 @@ def test_kill_9_of_the_holder_frees_its_cards_although_its_child_lives(tmp_path:
         holder.wait()
         with leases(tmp_path).lease(CARDS, 3, "next", timeout_seconds=1) as lease:
             assert lease.cards == CARDS
+
+
+def test_a_holder_that_asks_again_at_once_comes_after_who_waited(tmp_path: Path) -> None:
+    folder, served = tmp_path / "leases", tmp_path / "served"
+    night = leases(folder)
+    with contextlib.ExitStack() as started:
+        with night.lease(CARDS, 1, "night"):
+            waiter, told = started.enter_context(waiting_process(folder, "waiter", served))
+            assert f"the machine is held by process {os.getpid()} for night" in told
+        with Leases(folder).lease(CARDS, 1, "night"):
+            assert served.read_text() == "waiter\n"
+        assert waiter.wait(timeout=30) == 0
+
+
+def test_those_who_wait_are_served_in_the_order_they_came(tmp_path: Path) -> None:
+    folder, served = tmp_path / "leases", tmp_path / "served"
+    with contextlib.ExitStack() as started:
+        with leases(folder).lease(CARDS, 1, "night"):
+            first, _ = started.enter_context(waiting_process(folder, "first", served))
+            second, told_second = started.enter_context(waiting_process(folder, "second", served))
+            third, told_third = started.enter_context(waiting_process(folder, "third", served))
+            assert told_second.startswith(f"1 case waits before this one, first process {first.pid} for first since ")
+            assert told_third.startswith(f"2 cases wait before this one, first process {first.pid} for first since ")
+        assert [waiter.wait(timeout=30) for waiter in (first, second, third)] == [0, 0, 0]
+    assert served.read_text() == "first\nsecond\nthird\n"
+    assert list(folder.glob("ticket-*")) == []
+
+
+def test_kill_9_of_who_is_next_in_line_lets_the_others_on(tmp_path: Path) -> None:
+    folder, served = tmp_path / "leases", tmp_path / "served"
+    with leases(folder).lease(CARDS, 1, "night"), waiting_process(folder, "dies", served) as (next_in_line, _):
+        next_in_line.kill()
+        next_in_line.wait()
+        assert len(list(folder.glob("ticket-*"))) == 1
+    with leases(folder).lease(CARDS, 1, "later", timeout_seconds=0) as lease:
+        assert lease.exclusive
+    assert list(folder.glob("ticket-*")) == [] and not served.exists()
+
+
+def test_who_gives_up_waiting_leaves_the_line(tmp_path: Path) -> None:
+    both = leases(tmp_path)
+    with both.lease(CARDS, 1, "night", exclusive_machine=False):
+        impatient = both.lease(CARDS, 1, "impatient", timeout_seconds=1)
+        with pytest.raises(DeviceError), impatient:
+            pytest.fail("exclusive beside a shared lease")
+        with both.lease(CARDS, 1, "next", exclusive_machine=False, timeout_seconds=0) as lease:
+            assert lease.cards == (CARDS[1],)
 
 
 def test_a_dead_holders_name_is_not_told_for_a_lock_that_others_share(tmp_path: Path) -> None:

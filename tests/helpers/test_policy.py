@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.policy import Effect, Gated, Needs, Outcome, effect, exit_code, outside_gate
+from helpers.policy import Effect, Gated, Needs, Outcome, effect, exit_code, gate_reason, outside_gate
 from helpers.verdict import Status
 
 PASS, WARN, FAIL, ERROR, SKIP = Effect.PASS, Effect.WARN, Effect.FAIL, Effect.ERROR, Effect.SKIP
@@ -58,6 +58,29 @@ def test_nothing_is_green_where_the_published_figure_that_a_gate_needs_is_missin
 def test_the_gate_is_never_milder_than_a_normal_run(status: Status, needs: Needs, has_published: bool) -> None:
     order = [PASS, SKIP, WARN, FAIL, ERROR]
     assert order.index(effect(status, Gated(needs, has_published))) >= order.index(effect(status))
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("needs", Needs)
+@pytest.mark.parametrize("has_published", [True, False])
+def test_a_reason_is_given_exactly_where_the_gate_alone_fails_a_case(
+    status: Status, needs: Needs, has_published: bool
+) -> None:
+    gated = Gated(needs, has_published)
+    by_the_gate_alone = effect(status, gated) is FAIL and effect(status) is not FAIL
+    assert (gate_reason(status, gated) is not None) is by_the_gate_alone
+
+
+@pytest.mark.parametrize("needs", [Needs.PUBLISHED, Needs.BOTH])
+def test_a_missing_published_figure_is_told_as_the_reason(needs: Needs) -> None:
+    reason = gate_reason(Status.PASS, Gated(needs, has_published=False))
+    assert reason is not None
+    assert "needs a published figure" in reason
+
+
+def test_what_the_gate_does_not_let_pass_is_told_as_the_reason() -> None:
+    reason = gate_reason(Status.NO_BASELINE, Gated(Needs.RECORDED, has_published=False))
+    assert reason == "the gate does not let NO_BASELINE pass (needs: recorded)"
 
 
 @pytest.mark.parametrize(("normal", "outside"), [(PASS, PASS), (WARN, WARN), (SKIP, SKIP), (FAIL, WARN), (ERROR, WARN)])

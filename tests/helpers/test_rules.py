@@ -17,7 +17,6 @@ from helpers.rules import (
     figures,
     paddleclas_records,
     reader_share,
-    rule_named,
     samples_per_step,
     step_seconds,
     wall_clock,
@@ -72,12 +71,6 @@ def test_a_rule_that_does_not_apply_gives_its_reason_and_no_number() -> None:
     assert found.pop(WALL_CLOCK) == 512.0
     assert set(found) == set(RULES) - {WALL_CLOCK}
     assert all(isinstance(reason, str) and "20 steps" in reason for reason in found.values())
-
-
-def test_an_unknown_rule_is_named_with_the_known_ones() -> None:
-    with pytest.raises(RuleError, match=r"ngc-tf-mean.*wall-clock"):
-        rule_named("ngc-tf-mean")
-    assert rule_named(WALL_CLOCK).run is wall_clock
 
 
 def test_a_rate_beyond_all_numbers_is_a_reason() -> None:
@@ -224,6 +217,24 @@ def test_fleetx_skips_twenty_steps_and_takes_the_next_hundred() -> None:
     assert figures([log_of(AFTER_TWENTY, batch=10)])["fleetx-20-100-median7"] == 10 * 100 / 200
 
 
+@pytest.mark.parametrize("rule", ["paddleclas-trimmed", "paddleclas-mean"])
+def test_epochs_that_print_no_paddleclas_record_are_named(rule: str) -> None:
+    reason = str(figures([log_of([1.0] * 320, epoch_steps=4)])[rule])
+    assert "got 'epochs of 4 steps, which print no record', expected epochs of 10 steps or more" in reason
+    assert "320 steps" not in reason
+
+
+@pytest.mark.parametrize(
+    ("rule", "epoch_steps", "needed"),
+    [("paddleclas-trimmed", 15, 460), ("paddleclas-trimmed", 25, 385), ("paddleclas-trimmed", 10, 310),
+     ("paddleclas-mean", 15, 160), ("paddleclas-mean", 100, 110)],
+)  # fmt: skip
+def test_the_steps_that_paddleclas_needs_depend_on_the_epochs(rule: str, epoch_steps: int, needed: int) -> None:
+    one_less = figures([log_of([1.0] * (needed - 1), epoch_steps=epoch_steps)])[rule]
+    assert f"got '{needed - 1} steps', expected {needed} or more" in str(one_less)
+    assert isinstance(figures([log_of([1.0] * needed, epoch_steps=epoch_steps)])[rule], float)
+
+
 def test_fleetx_counts_from_the_first_step_whatever_is_called_warm_up() -> None:
     assert figures([log_of(AFTER_TWENTY, batch=10, warmup=100)])["fleetx-20-100-median7"] == 10 * 100 / 200
 
@@ -254,11 +265,8 @@ def test_119_steps_are_too_few(rule: str) -> None:
     ("rule", "runs"),
     [(WALL_CLOCK, 1), ("paddleclas-trimmed", 1), ("fleetx-20-100-median7", 7), ("dlperf-log", 5), ("dlperf-time", 5)],
 )
-def test_a_rule_over_runs_is_the_median_of_the_publishers_number_of_runs(rule: str, runs: int) -> None:
-    rates = [100.0, *(10.0 + number for number in range(runs - 1))]
-    assert RULES[rule].over_runs(rates) == statistics.median(rates)
-    with pytest.raises(RuleError, match=f"{runs - 1} runs', expected the median of {runs}"):
-        RULES[rule].over_runs(rates[1:])
+def test_a_rule_knows_its_publishers_number_of_runs(rule: str, runs: int) -> None:
+    assert RULES[rule].runs == runs
 
 
 # --- by hand

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -160,7 +161,7 @@ def test_a_run_says_what_it_was_measured_with(runner: JobRunner, plan: CasePlan,
 def test_the_job_is_the_plan_on_the_leased_cards(
     runner: JobRunner, plan: CasePlan, jobs: Jobs, config: Config, tmp_path: Path
 ) -> None:
-    data = DatasetFacts(**{**dict.fromkeys(DatasetFacts.__dataclass_fields__, 1), "root": tmp_path / "images"})
+    data = cast("DatasetFacts", SimpleNamespace(root=tmp_path / "images"))
     replace(runner, data=data).run(plan, 0)
     (spec,) = jobs.specs
     assert (spec.case, spec.device, spec.cores, spec.cards) == (plan.case, "cpu", ((0, 1), (2, 3)), ())
@@ -180,6 +181,17 @@ def test_every_run_has_its_own_folder_and_id(runner: JobRunner, plan: CasePlan, 
     assert [run.uuid for run in runs] == [spec.job_id for spec in jobs.specs]
     assert runs[0].uuid != runs[1].uuid
     assert runner.store.results(plan.case.id) == tuple(runs)
+
+
+def test_a_variable_that_the_case_sets_itself_is_not_the_callers(
+    runner: JobRunner, make_plan: MakePlan, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MALLOC_ARENA_MAX", "MALLOC_TOP_PAD_"):
+        monkeypatch.setenv(name, "7")
+    plan = make_plan(build={"interpreter": "/opt/python"}, settings={"environment": {"MALLOC_ARENA_MAX": 1}})
+    flags = runner.run(plan, 0).environment["flags"]
+    assert "MALLOC_TOP_PAD_=7" in flags
+    assert "MALLOC_ARENA_MAX" not in flags
 
 
 # --- a run that is no measurement

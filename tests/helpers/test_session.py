@@ -13,7 +13,7 @@ from helpers.baseline import Provenance, RecordedEntry
 from helpers.environment import Environment, segment
 from helpers.errors import SuiteError
 from helpers.plan import CasePlan
-from helpers.results import ResultStore, RunResult
+from helpers.results import CONTENDED, ResultStore, RunResult
 from helpers.session import evidence_of, measure_case, not_run, reusable_runs
 from helpers.verdict import Build, Evidence, NeedRuns, Reason, Status, Verdict
 
@@ -248,6 +248,50 @@ def test_a_run_that_is_not_exactly_this_plans_is_made_again(
     assert reusable_runs(plan, store, False) == ()
     assert measure_case(plan, runner, store, resume=True).resumed == 0
     assert runner.asked == [0]
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_contended_run_is_taken_up_only_where_contention_is_allowed(
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, allowed: bool
+) -> None:
+    plan = make_plan()
+    finish(store, make_run(plan, marks=(CONTENDED,)))
+    result = measure_case(plan, runner, store, resume=True, allow_contention=allowed)
+    assert (runner.asked, result.resumed) == (([], 1) if allowed else ([0], 0))
+
+
+@pytest.mark.parametrize("data", ["other images", ""])
+def test_a_run_on_other_data_is_made_again(
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, data: str
+) -> None:
+    plan = make_plan(data="photographs")
+    run = make_run(plan)
+    finish(store, replace(run, environment={**run.environment, "data": data}))
+    assert measure_case(plan, runner, store, resume=True).resumed == 0
+    assert runner.asked == [0]
+
+
+@pytest.mark.parametrize("fact", ["host_id", "cpu_model", "driver", "flags"])
+@pytest.mark.parametrize("was", ["another", None])
+def test_a_run_of_another_machine_or_segment_is_made_again(
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, fact: str, was: str | None
+) -> None:
+    plan = make_plan(environment={name: name for name in ("host_id", "cpu_model", "driver", "flags")})
+    run = make_run(plan)
+    facts = {name: value for name, value in run.environment.items() if name != fact}
+    finish(store, replace(run, environment=facts if was is None else {**facts, fact: was}))
+    assert reusable_runs(plan, store, True) == ()
+    assert measure_case(plan, runner, store, resume=True).resumed == 0
+    assert runner.asked == [0]
+
+
+def test_a_run_of_this_machine_is_taken_up_whatever_is_known_only_after_it(
+    make_plan: MakePlan, make_run: MakeRun, store: ResultStore
+) -> None:
+    plan = make_plan(environment={"host_id": "host_id"})
+    run = make_run(plan)
+    finish(store, replace(run, environment={**run.environment, "threads": "8"}))
+    assert len(reusable_runs(plan, store, False)) == 1
 
 
 @pytest.mark.parametrize(("present", "reused"), [((0, 1), 2), ((1, 2), 0), ((0, 2), 1), ((0, 2, 3), 1)])

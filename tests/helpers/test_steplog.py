@@ -22,8 +22,8 @@ from helpers.steplog import (
     Step,
     StepLog,
     StepLogWriter,
-    read_step_log,
 )
+from helpers.steplog_reader import read_step_log
 
 HEADER = Header(
     job_id="j1",

@@ -12,19 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.errors import SuiteError
-from helpers.verdict import (
-    Build,
-    Evidence,
-    NeedRuns,
-    PublishedReference,
-    Question,
-    RecordedReference,
-    RunEvidence,
-    Status,
-    Verdict,
-    judge,
-    worst_status,
-)
+from helpers.evidence import Build, Evidence, PublishedReference, RecordedReference, RunEvidence
+from helpers.verdict import NeedRuns, Question, Status, Verdict, judge
 
 RULE, OTHER_RULE = "wall-clock", "paddleclas-trimmed"
 GREEN = (Status.PASS, Status.IMPROVEMENT)
@@ -83,11 +72,6 @@ def test_the_order_of_badness_is_the_house_plans_table() -> None:
         "INFRA_ERROR", "INVALID", "REGRESSION", "BELOW_PUBLISHED", "INCOMPARABLE", "INCONCLUSIVE", "NO_BASELINE",
         "IMPROVEMENT", "PASS", "not run",
     ]  # fmt: skip
-
-
-def test_the_worst_status_is_the_first_of_the_table() -> None:
-    assert worst_status([Status.PASS, Status.REGRESSION, Status.NO_BASELINE]) is Status.REGRESSION
-    assert worst_status([]) is Status.NOT_RUN
 
 
 # --- runs

@@ -119,6 +119,16 @@ def test_a_missing_trainer_framework_or_interpreter_is_a_reason_and_not_an_error
     assert "/nowhere/python" in nowhere and "frameworks.pytorch.interpreter" in nowhere
 
 
+@pytest.mark.parametrize("answer", ["", "3", '{"python": "3.8"}', "null", "Python 3.8"])
+def test_an_interpreter_that_prints_something_else_is_a_reason_with_a_remedy(tmp_path: Path, answer: str) -> None:
+    other = tmp_path / "python"
+    other.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    other.chmod(0o755)
+    told = str(trainers(tmp_path, "paddle").find_build(Framework.PADDLE, str(other)))
+    assert told.startswith(f"{other} printed no JSON when it was asked which paddle it has: ")
+    assert "frameworks.paddle.interpreter" in told
+
+
 def test_an_interpreter_that_does_not_answer_is_a_reason_with_its_words(tmp_path: Path) -> None:
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho 'no such encoding' >&2\nexit 3\n")

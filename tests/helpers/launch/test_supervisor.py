@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -196,6 +196,15 @@ def test_files_that_repeat_the_environment_are_removed(tmp_path: Path) -> None:
     assert not dump.exists() and spec.step_log_path(0).exists()
 
 
+@pytest.fixture
+def sigint_interrupts() -> Generator[None, None, None]:
+    """Ctrl-C as in a terminal: a background job starts with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sigint_interrupts")
 def test_ctrl_c_ends_the_job_and_goes_on(tmp_path: Path) -> None:
     spec = job(tmp_path, 2)
 
@@ -261,13 +270,6 @@ def test_an_orphan_of_a_killed_suite_is_ended_before_the_next_job_starts(tmp_pat
     outcome = run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), edges=Edges(processes=processes))
     assert outcome.kind is OutcomeKind.COMPLETE
     assert orphan.wait() == -signal.SIGTERM
-
-
-def test_what_watching_cost_is_told(tmp_path: Path) -> None:
-    spec, cpu_seconds = job(tmp_path), iter([1.5, 1.75])
-    edges = Edges(cpu_clock=lambda: next(cpu_seconds))
-    outcome = run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), edges=edges)
-    assert outcome.supervision_cpu_seconds == 0.25
 
 
 def test_the_jobs_environment_has_the_checkout_and_no_stranger(tmp_path: Path) -> None:

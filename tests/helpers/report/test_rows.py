@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from helpers.errors import ResultError
+from helpers.evidence import PublishedReference
 from helpers.plan import CasePlan
 from helpers.policy import Effect
 from helpers.report.rows import CaseRow, Comparison, row_of
 from helpers.results import RunResult
 from helpers.session import CaseResult, evidence_of, not_run
-from helpers.verdict import PublishedReference, Verdict, judge
+from helpers.verdict import Verdict, judge
 
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from helpers.errors import DatasetError
-from helpers.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLogWriter, read_step_log
+from helpers.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLogWriter
+from helpers.steplog_reader import read_step_log
 from helpers.trainers.loop import Batch, Edges, HostTimer, LossError, Plan, train
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 paddle: Any = pytest.importorskip("paddle")
 
+from helpers.trainers.paddle_bf16 import bfloat16_convolutions  # noqa: E402
 from helpers.trainers.paddle_models import VGG16, Bottleneck, Layers, ResNet50  # noqa: E402
 
 
@@ -50,3 +52,25 @@ def test_a_striding_bottleneck_halves_its_image_in_the_3x3_convolution() -> None
     assert reduced.shape[2:] == [16, 16]
     assert block.spatial(reduced).shape[2:] == [8, 8]
     assert block(paddle.zeros([1, 8, 16, 16])).shape == [1, 16, 8, 8]
+
+
+def _program(*operators: Any, types: dict[str, str] | None = None) -> Any:
+    block = SimpleNamespace(ops=operators, var=lambda name: SimpleNamespace(dtype=(types or {})[name]))
+    return SimpleNamespace(global_block=lambda: block)
+
+
+def test_bfloat16_convolutions_are_counted_in_pir_programs() -> None:
+    def operator(name: str, dtype: str) -> Any:
+        return SimpleNamespace(name=lambda: name, operand_source=lambda _: SimpleNamespace(dtype=dtype))
+
+    convolutions = [operator("pd_op.conv2d", "paddle.bfloat16"), operator("pd_op.conv2d", "paddle.float32")]
+    assert bfloat16_convolutions(_program(*convolutions, operator("pd_op.relu", "paddle.bfloat16"))) == 1
+
+
+def test_bfloat16_convolutions_are_counted_in_program_descs() -> None:
+    def operator(kind: str, image: str) -> Any:
+        return SimpleNamespace(type=kind, input={"Input": [image]}.__getitem__)
+
+    types = {"cast": "paddle.bfloat16", "image": "paddle.float32"}
+    operators = [operator("conv2d", "cast"), operator("conv2d", "image"), operator("relu", "cast")]
+    assert bfloat16_convolutions(_program(*operators, types=types)) == 1

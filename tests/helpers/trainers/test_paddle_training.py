@@ -24,7 +24,8 @@ from helpers.launch.launcher import job_environment, launcher_for
 from helpers.launch.outcome import OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.recipe import settings_for
-from helpers.steplog import COMPLETE, FAILED, REFUSED, StepLog, read_step_log
+from helpers.steplog import COMPLETE, FAILED, REFUSED, StepLog
+from helpers.steplog_reader import read_step_log
 from helpers.trainers.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
 
 pytestmark = pytest.mark.training
@@ -193,10 +194,18 @@ def test_a_job_of_two_ranks_that_cannot_run_here_is_refused_with_its_reason(tmp_
     spec = _job(tmp_path, f"{RESNET50}-fp32-bs1-1x2-dali-static", images, (1, 2), {})
     spec.spec_path.unlink()
     command = launcher_for(spec.case).command(spec, sys.executable)
-    outcome = run_job(spec, command, JobLimits(), CpuMeter(()))
+    outcome = run_job(spec, command, JobLimits(300.0, 120.0, 600.0, grace_seconds=5.0), CpuMeter(()))
     assert outcome.kind is OutcomeKind.REFUSED
     assert "several GPUs" in outcome.reason
     assert outcome.logs == ()
+
+
+def test_mixed_precision_on_a_cpu_is_refused_where_static_programs_are_not_pir(tmp_path: Path) -> None:
+    # As in Paddle 2.6.
+    old = {"FLAGS_enable_pir_api": "0", "FLAGS_enable_pir_in_executor": "0"}
+    ran = _run(tmp_path, f"{RESNET50}-amp_o1-bs1-1x1-synthetic-static", None, environment=old)
+    assert ran.exit_status == EXIT_REFUSED
+    assert "PIR programs alone" in ran.logs[0].footer.reason
 
 
 @pytest.mark.parametrize("loader", ["dali", "native"])

@@ -9,7 +9,8 @@ import pytest
 
 from helpers.case import Case
 from helpers.job import JobSpec
-from helpers.steplog import COMPLETE, FAILED, REFUSED, WINDOW, Step, read_step_log
+from helpers.steplog import COMPLETE, FAILED, REFUSED, WINDOW, Step
+from helpers.steplog_reader import read_step_log
 from helpers.trainers import process
 from helpers.trainers.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, Ranks, Refused, Trainer, run
 

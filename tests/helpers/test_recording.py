@@ -1,0 +1,173 @@
+"""What may become a baseline: nothing crashed, marked, overridden, or put together from several environments."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from helpers.environment import Environment, segment
+from helpers.errors import ConfigError
+from helpers.plan import CasePlan
+from helpers.policy import Effect
+from helpers.recording import candidate
+from helpers.report.rows import CaseRow, row_of
+from helpers.results import CONTENDED, MACHINE_SHARED, RunResult
+from helpers.session import CaseResult, evidence_of
+from helpers.verdict import Reason, Status, Verdict, judge
+
+MakePlan = Callable[..., CasePlan]
+MakeRun = Callable[..., RunResult]
+
+NOW = datetime.datetime(2024, 5, 6, 7, 8, 9, tzinfo=datetime.timezone.utc)
+
+
+def row(plan: CasePlan, runs: tuple[RunResult, ...]) -> CaseRow:
+    verdict = judge(evidence_of(plan, runs))
+    assert isinstance(verdict, Verdict)
+    return row_of(CaseResult(plan, verdict, runs), Effect.PASS)
+
+
+@pytest.fixture
+def plan(make_plan: MakePlan) -> CasePlan:
+    return make_plan(runs=2, data="photographs")
+
+
+@pytest.fixture
+def two_runs(plan: CasePlan, make_run: MakeRun) -> Callable[..., tuple[RunResult, ...]]:
+    """Two runs of 100 and 104 images/s; ``first`` and ``second`` change one of them, ``environments`` its facts."""
+
+    def make(
+        first: dict[str, Any] | None = None,
+        second: dict[str, Any] | None = None,
+        environments: tuple[dict[str, str], dict[str, str]] = ({}, {}),
+    ) -> tuple[RunResult, ...]:
+        runs = (make_run(plan, 0, 100.0, **(first or {})), make_run(plan, 1, 104.0, **(second or {})))
+        return tuple(
+            replace(run, environment={**run.environment, **facts})
+            for run, facts in zip(runs, environments, strict=True)
+        )
+
+    return make
+
+
+TwoRuns = Callable[..., tuple[RunResult, ...]]
+
+
+def test_an_honest_result_is_recorded_whole(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs()
+    offered = candidate(row(plan, runs), runs, "AMD EPYC", NOW)
+    entry = offered.entry
+    assert offered.refusal is None
+    assert entry is not None
+    assert (entry.case_id, entry.images_per_s, entry.rule) == (plan.case.id, 102.0, plan.rule)
+    assert (entry.replicates, entry.tolerance) == ((100.0, 104.0), None)
+    assert entry.environment == runs[0].environment
+    assert entry.segment == segment(Environment.from_mapping(runs[0].environment))
+    assert (entry.provenance.date, entry.provenance.machine) == ("2024-05-06T07:08:09+00:00", "AMD EPYC")
+    assert entry.provenance.commit == "framework_commit"
+    assert "--update-baselines" in entry.provenance.reason
+
+
+def test_a_build_without_a_commit_is_named_by_its_version(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs(environments=({"framework_commit": ""}, {"framework_commit": ""}))
+    entry = candidate(row(plan, runs), runs, "AMD EPYC", NOW).entry
+    assert entry is not None
+    assert entry.provenance.commit == "framework framework_version"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "interval"),
+    [(98.0, 106.0, (98.0, 106.0)), (-3.0, 207.0, None), (0.0, 204.0, None), (None, None, None)],
+)
+def test_an_interval_that_no_throughput_has_is_left_out(
+    plan: CasePlan, two_runs: TwoRuns, low: float | None, high: float | None, interval: tuple[float, float] | None
+) -> None:
+    runs = two_runs()
+    entry = candidate(replace(row(plan, runs), low=low, high=high), runs, "m", NOW).entry
+    assert entry is not None
+    assert entry.interval == interval
+
+
+@pytest.mark.parametrize("mark", [CONTENDED, MACHINE_SHARED])
+@pytest.mark.parametrize("marked", ["first", "second"])
+def test_a_marked_run_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns, mark: str, marked: str) -> None:
+    runs = two_runs(**{marked: {"marks": (mark,)}})
+    offered = candidate(row(plan, runs), runs, "m", NOW)
+    assert offered.refusal is not None
+    assert f"{mark} in 1 of 2 runs" in offered.refusal
+
+
+@pytest.mark.parametrize("status", [Status.INFRA_ERROR, Status.INVALID, Status.INCONCLUSIVE])
+def test_what_was_not_judged_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns, status: Status) -> None:
+    runs = two_runs()
+    told = replace(row(plan, runs), status=status.value, reason="never steady")
+    assert candidate(told, runs, "m", NOW).refusal == f"{status.value}: never steady"
+
+
+@pytest.mark.parametrize(
+    "status", [Status.PASS, Status.IMPROVEMENT, Status.NO_BASELINE, Status.REGRESSION, Status.INCOMPARABLE]
+)
+def test_what_was_judged_is_left_to_the_proposal(plan: CasePlan, two_runs: TwoRuns, status: Status) -> None:
+    runs = two_runs()
+    assert candidate(replace(row(plan, runs), status=status.value), runs, "m", NOW).refusal is None
+
+
+def test_changed_settings_make_no_baseline(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs(first={"overrides": {"lr": 1, "dali.threads": 2}})
+    assert candidate(row(plan, runs), runs, "m", NOW).refusal == "settings changed: dali.threads, lr"
+
+
+@pytest.mark.parametrize("problem", ["failure", "invalid"])
+def test_a_case_that_broke_off_is_refused_without_an_entry(plan: CasePlan, make_run: MakeRun, problem: str) -> None:
+    runs = (make_run(plan, 0), make_run(plan, 1, figures={}, **{problem: "exit 137"}))
+    told = row(plan, runs)
+    offered = candidate(told, runs, "m", NOW)
+    assert offered.refusal == f"{told.status}: {told.reason}"
+    assert "exit 137" in offered.refusal
+    assert offered.case_id == plan.case.id
+
+
+@pytest.mark.parametrize("runs_kept", [True, False])
+def test_a_case_without_a_figure_or_a_run_has_no_entry(plan: CasePlan, two_runs: TwoRuns, runs_kept: bool) -> None:
+    verdict = Verdict(Status.INFRA_ERROR, Reason("LeaseError", "no card was free"))
+    runs = two_runs() if runs_kept else ()
+    offered = candidate(row_of(CaseResult(plan, verdict, runs), Effect.ERROR), runs, "m", NOW)
+    assert (offered.entry, offered.case_id) == (None, plan.case.id)
+    assert offered.refusal == "INFRA_ERROR: no card was free"
+
+
+# --- runs of several environments, which --resume can bring together
+
+
+@pytest.mark.parametrize("different", [0, 1])
+@pytest.mark.parametrize("fact", ["host_id", "cards", "framework_version", "flags", "data", "threads"])
+def test_runs_of_several_segments_make_no_baseline(
+    plan: CasePlan, two_runs: TwoRuns, fact: str, different: int
+) -> None:
+    facts: list[dict[str, str]] = [{}, {}]
+    facts[different] = {fact: "another"}
+    runs = two_runs(environments=(facts[0], facts[1]))
+    refusal = candidate(row(plan, runs), runs, "m", NOW).refusal
+    assert refusal is not None
+    assert "different environments" in refusal
+    assert "another" in refusal
+
+
+def test_the_environment_is_that_of_the_last_run_that_was_measured(plan: CasePlan, two_runs: TwoRuns) -> None:
+    first, second = two_runs(environments=({"kernel": "5.1"}, {"kernel": "6.2"}))
+    crashed = replace(second, failure="exit 1", environment={**second.environment, "kernel": "7.3"})
+    offered = candidate(row(plan, (first, second)), (first, second, crashed), "m", NOW)
+    assert offered.refusal is None
+    assert offered.entry is not None
+    assert offered.entry.environment["kernel"] == "6.2"
+
+
+def test_an_environment_with_a_hole_is_an_error_and_no_baseline(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs()
+    holed = {name: value for name, value in runs[0].environment.items() if name != "driver"}
+    with pytest.raises(ConfigError, match="driver"):
+        candidate(row(plan, runs), (replace(runs[0], environment=holed), runs[1]), "m", NOW)

@@ -1,0 +1,650 @@
+"""The suite as a whole, without a training: what it selects, refuses before measuring, gates and records."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import helpers.suite
+from helpers.baseline import BASELINES, PublishedSet, load_published, load_recorded
+from helpers.baseline_update import ProposalKind
+from helpers.case import Framework
+from helpers.config import load_config
+from helpers.dataset import DatasetFacts
+from helpers.devices import CpuCard, Machine
+from helpers.environment import Host
+from helpers.errors import BaselineError, ConfigError, DatasetError, LaunchError
+from helpers.launch.frameworks import FrameworkBuild
+from helpers.nvml import Gpu
+from helpers.plan import CasePlan, SuiteCase
+from helpers.report.rows import CaseRow
+from helpers.results import CONTENDED, MACHINE_SHARED, ResultStore, RunResult
+from helpers.suite import Suite, SuiteOptions
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = Host("h", "0123456789abcdef", "Linux", "6.1", "AMD EPYC", 4, 8 * 1024**3)
+CPU_MACHINE = Machine(HOST, (CpuCard(0, (0,)), CpuCard(1, (1,))), gpu_note="no libnvidia-ml.so.1")
+SXM2, PCIE, A100 = "Tesla V100-SXM2-32GB", "Tesla V100-PCIE-16GB", "NVIDIA A100-SXM4-40GB"
+H200 = "NVIDIA H200"
+PHOTOGRAPHS = DatasetFacts(Path("photographs"), 8, 2, 1e5, 500.0, 375.0, "0" * 64)
+
+# A case of perf.yaml that needs no images, its protocol asking for two runs; and its neighbour.
+SYNTHETIC = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
+DALI = "paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic"
+ONE_RUN = "paddle-resnet50v1.5-amp_o2-bs256-1x1-dali-static"
+DISPUTED = "paddle-resnet50v1.5-tf32-bs256-1x8-native-static"
+
+MakeRun = Callable[..., RunResult]
+
+
+def machine_with(*names: str) -> Machine:
+    gpus = tuple(Gpu(n, f"GPU-{n}", name, 32 * 1024**3, (7, 0), 300) for n, name in enumerate(names))
+    return replace(CPU_MACHINE, gpus=gpus, driver="535.1", cuda_driver="12.2", gpu_note="")
+
+
+@dataclass
+class Builds:
+    """Stands where BuildFinder stands: Paddle is installed as ``distribution``, nothing else is."""
+
+    distribution: str = "paddlepaddle-gpu"
+
+    def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
+        if framework is not Framework.PADDLE or not self.distribution:
+            return f"{framework.value} is not installed"
+        return FrameworkBuild("/opt/python", framework, self.distribution, "3.0.0")
+
+
+@dataclass
+class FakeRunner:
+    """Keeps each run on disk as a runner does; an answer that is an error is raised instead."""
+
+    make_run: MakeRun
+    store: ResultStore
+    answers: list[dict[str, Any] | Exception] = field(default_factory=list)
+    asked: list[tuple[str, int]] = field(default_factory=list)
+
+    def run(self, plan: CasePlan, replicate: int) -> RunResult:
+        answer = self.answers[len(self.asked)] if len(self.asked) < len(self.answers) else {}
+        self.asked.append((plan.case.id, replicate))
+        if isinstance(answer, Exception):
+            raise answer
+        self.store.new_run_folder(plan.case.id, replicate)
+        result = self.result(plan, replicate, **answer)
+        self.store.write(result)
+        return result
+
+    def result(self, plan: CasePlan, replicate: int = 0, **values: Any) -> RunResult:
+        made = self.make_run(plan, replicate, **values)
+        return replace(made, environment={**made.environment, **plan.environment})
+
+
+@dataclass
+class Bench:
+    """Builds suites in one folder: recorded baselines, perf.yaml and results are the test's own."""
+
+    folder: Path
+    runner: FakeRunner
+    published: Mapping[str, PublishedSet]
+
+    @property
+    def baselines(self) -> Path:
+        return self.folder / "baselines"
+
+    def options(self, gate: Sequence[dict[str, str]] = (), **changes: Any) -> SuiteOptions:
+        """Options with a perf.yaml of this folder; ``gate`` are the rules in it, which turn ``--gate`` on."""
+        text = (ROOT / "perf.yaml").read_text(encoding="utf-8")
+        assert "machines: {}" in text
+        rules = "".join(f"\n      - {rule}" for rule in gate)
+        if rules:
+            text = text.replace("machines: {}", f"machines:\n  here:\n    host: '*'\n    gate:{rules}")
+        config = self.folder / "perf.yaml"
+        config.write_text(text, encoding="utf-8")
+        options = SuiteOptions(config, self.baselines, self.runner.store.root, self.runner.store.session)
+        return replace(options, **{"gate": bool(rules), **changes})
+
+    def suite(
+        self,
+        machine: Machine = CPU_MACHINE,
+        *,
+        gate: Sequence[dict[str, str]] = (),
+        real_runner: bool = False,
+        **changes: Any,
+    ) -> Suite:
+        """A suite as Suite.load builds it, without reading 110 figures for each test."""
+        options = self.options(gate, **changes)
+        runner = None if real_runner else self.runner
+        suite = Suite(options, load_config(options.config_path), self.published, runner=runner, machine=machine)
+        if options.data_root is None:
+            suite.data = PHOTOGRAPHS
+        return suite
+
+    def ungated_host(self, *named: str) -> Suite:
+        """``--gate`` on a machine that perf.yaml has no gate for, with cases named on the command line."""
+        options = replace(self.options(), gate=True, named=frozenset(named))
+        suite = Suite(
+            options, load_config(options.config_path), self.published, runner=self.runner, machine=CPU_MACHINE
+        )
+        suite.data = PHOTOGRAPHS
+        return suite
+
+
+@pytest.fixture(scope="module")
+def published() -> Mapping[str, PublishedSet]:
+    return {target: load_published(BASELINES / "published" / f"{target}.json") for target in ("a100", "v100")}
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> Builds:
+    found = Builds()
+    monkeypatch.setattr(helpers.suite, "BuildFinder", lambda: found)
+    return found
+
+
+@pytest.fixture
+def bench(tmp_path: Path, make_run: MakeRun, builds: Builds, published: Mapping[str, PublishedSet]) -> Bench:
+    return Bench(tmp_path, FakeRunner(make_run, ResultStore(tmp_path / "runs", "s")), published)
+
+
+def case_of(suite: Suite, case_id: str, target: str = "cpu") -> SuiteCase:
+    (found,) = [case for case in suite.cases if case.key == (target, case_id)]
+    return found
+
+
+def rule(cases: str, needs: str = "recorded", **more: str) -> dict[str, str]:
+    return {"cases": cases, "needs": needs, **more}
+
+
+def record(bench: Bench, case_id: str) -> None:
+    """Measure a case on the CPU machine and write it as its baseline."""
+    suite = bench.suite()
+    row = suite.measure(case_of(suite, case_id))
+    suite.write_baselines([row], suite.propose([row]))
+    bench.runner.asked.clear()
+
+
+# --- loading
+
+
+def test_loading_reads_every_figure_and_case(bench: Bench) -> None:
+    shutil.copytree(BASELINES / "published", bench.baselines / "published")
+    suite = Suite.load(bench.options(), bench.runner, CPU_MACHINE)
+    assert [case.key for case in suite.cases] == [case.key for case in bench.suite().cases]
+    assert sum(len(case.figures) for case in suite.cases) == sum(len(each.figures) for each in bench.published.values())
+    assert suite.machine is CPU_MACHINE
+    assert suite.measure(case_of(suite, SYNTHETIC)).runs == len(bench.runner.asked) == 2
+
+
+@pytest.mark.parametrize("target", ["v100", "a100"])
+def test_a_published_file_that_is_missing_is_an_error(bench: Bench, target: str) -> None:
+    shutil.copytree(BASELINES / "published", bench.baselines / "published")
+    (bench.baselines / "published" / f"{target}.json").unlink()
+    with pytest.raises(BaselineError, match=rf"{target}\.json"):
+        Suite.load(bench.options(), bench.runner, CPU_MACHINE)
+
+
+def test_a_baselines_folder_without_figures_is_an_error(bench: Bench) -> None:
+    with pytest.raises(BaselineError, match="no files"):
+        Suite.load(bench.options(), bench.runner, CPU_MACHINE)
+
+
+# --- the selection without a marker
+
+
+def short_selection(suite: Suite) -> frozenset[tuple[str, str]]:
+    return frozenset(case.key for case in suite.cases if case.short)
+
+
+def test_without_a_gpu_the_short_cpu_list_runs(bench: Bench) -> None:
+    suite = bench.suite()
+    here, told = suite.selection_here()
+    assert here == short_selection(suite)
+    assert {target for target, _ in here} == {"cpu"}
+    assert "the short CPU selection, 4 cases" in told
+    assert f"{len(suite.cases) - 4} left out" in told
+    assert "no libnvidia-ml.so.1" in told
+
+
+@pytest.mark.parametrize(("gpus", "most_cards"), [(1, 1), (8, 8)])
+def test_a_v100_machine_runs_the_v100_cases_that_fit_it(bench: Bench, gpus: int, most_cards: int) -> None:
+    suite = bench.suite(machine_with(*[SXM2] * gpus))
+    here, told = suite.selection_here()
+    expected = {
+        case.key
+        for case in suite.cases
+        if case.target == "v100"
+        and case.case.framework is Framework.PADDLE
+        and case.case.nodes == 1
+        and case.case.cards <= most_cards
+    }
+    assert here == expected
+    assert expected
+    assert f"the {len(expected)} cases that {SXM2} runs" in told
+
+
+def test_a_gpu_that_no_case_knows_leaves_the_short_cpu_list_and_says_so(bench: Bench) -> None:
+    suite = bench.suite(machine_with(H200))
+    here, told = suite.selection_here()
+    assert here == short_selection(suite)
+    assert f"no case runs on {H200}" in told
+
+
+@pytest.mark.parametrize("distribution", ["paddlepaddle", ""])
+def test_a_gpu_without_a_gpu_build_leaves_the_short_cpu_list_and_says_so(
+    bench: Bench, builds: Builds, distribution: str
+) -> None:
+    builds.distribution = distribution
+    suite = bench.suite(machine_with(SXM2))
+    here, told = suite.selection_here()
+    assert here == short_selection(suite)
+    assert "with what is installed" in told
+
+
+@pytest.mark.parametrize("machine", [CPU_MACHINE, machine_with(SXM2), machine_with(H200)])
+def test_under_the_gate_its_cases_are_selected_on_whatever_target(bench: Bench, machine: Machine) -> None:
+    suite = bench.suite(machine, gate=[rule("paddle-resnet50v1.5-amp*"), rule("paddle-vgg16-*-1x2-*")])
+    here, told = suite.selection_here()
+    patterns = ("paddle-resnet50v1.5-amp*", "paddle-vgg16-*-1x2-*")
+    expected = {case.key for case in suite.cases if any(fnmatchcase(case.case.id, each) for each in patterns)}
+    assert here == expected
+    assert {target for target, _ in here} == {"cpu", "v100", "a100"}
+    assert f"the gate's {len(expected)} cases" in told
+
+
+def test_a_gate_rule_with_a_target_keeps_to_it(bench: Bench) -> None:
+    suite = bench.suite(gate=[rule("paddle-resnet50v1.5-fp32-*", target="v100")])
+    here, _ = suite.selection_here()
+    assert here
+    assert {target for target, _ in here} == {"v100"}
+
+
+# --- what is checked before anything is measured
+
+
+def test_a_sound_choice_prepares_without_measuring(bench: Bench) -> None:
+    suite = bench.suite()
+    assert suite.prepare([case_of(suite, SYNTHETIC)]) is None
+    assert bench.runner.asked == []
+
+
+@pytest.mark.parametrize("text", ["{", "", '{"schema_version": 99}', "<<<<<<< HEAD"])
+def test_a_damaged_recorded_file_is_refused_before_measuring(bench: Bench, text: str) -> None:
+    suite = bench.suite()
+    path = suite.baselines.path("cpu")
+    path.parent.mkdir(parents=True)
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(BaselineError, match=path.name):
+        suite.prepare([case_of(suite, SYNTHETIC)])
+
+
+def test_another_machines_recorded_file_is_refused_before_measuring(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    suite = bench.suite(replace(CPU_MACHINE, facts=replace(HOST, cpu_model="Xeon")))
+    bench.suite().baselines.path("cpu").rename(suite.baselines.path("cpu"))
+    with pytest.raises(BaselineError, match="machine_key"):
+        suite.prepare([case_of(suite, SYNTHETIC)])
+
+
+def test_missing_data_are_refused_before_measuring_where_a_case_reads_any(bench: Bench) -> None:
+    suite = bench.suite(data_root=str(bench.folder / "nowhere"))
+    with pytest.raises(DatasetError, match="nowhere"):
+        suite.prepare([case_of(suite, SYNTHETIC), case_of(suite, DALI)])
+    assert suite.prepare([case_of(suite, SYNTHETIC)]) is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wrong"), [({"no_such": 1}, "no_such"), ({"learning_rate": "x"}, "learning_rate")]
+)
+def test_a_setting_that_does_not_exist_is_refused_before_measuring(
+    bench: Bench, overrides: dict[str, Any], wrong: str
+) -> None:
+    suite = bench.suite(overrides=overrides)
+    with pytest.raises(ConfigError, match=wrong):
+        suite.prepare([case_of(suite, SYNTHETIC)])
+
+
+def test_what_this_machine_cannot_run_needs_no_data_and_no_settings(bench: Bench) -> None:
+    suite = bench.suite(data_root=str(bench.folder / "nowhere"), overrides={"no_such": 1})
+    on_gpu = [case for case in suite.cases if case.device == "gpu"]
+    assert on_gpu
+    assert suite.prepare(on_gpu) is None
+
+
+def test_one_case_on_two_kinds_of_card_is_refused(bench: Bench) -> None:
+    suite = bench.suite(machine_with(SXM2, A100))
+    targets: dict[str, list[SuiteCase]] = {}
+    for case in suite.cases:
+        if case.case.framework is Framework.PADDLE and case.case.cards == 1 and case.device == "gpu":
+            targets.setdefault(case.case.id, []).append(case)
+    both = next(cases for cases in targets.values() if len(cases) == 2)
+    with pytest.raises(ConfigError, match="two targets"):
+        suite.prepare(both)
+    assert suite.prepare(both[:1]) is None
+
+
+def test_a_gate_without_rules_and_without_a_named_case_is_refused(bench: Bench) -> None:
+    suite = bench.ungated_host()
+    with pytest.raises(ConfigError, match="no gate for host 'h'"):
+        suite.prepare([case_of(suite, SYNTHETIC)])
+
+
+def test_a_named_case_is_gate_enough(bench: Bench) -> None:
+    suite = bench.ungated_host(SYNTHETIC)
+    assert "gate: 1 of its 1 cases" in (suite.prepare([case_of(suite, SYNTHETIC)]) or "")
+
+
+@pytest.mark.parametrize(
+    "pattern", [SYNTHETIC.replace("bs4", "bs5"), SYNTHETIC.upper(), "paddle-resnet51*", "resnet50", "paddle-"]
+)
+def test_a_gate_pattern_that_means_no_case_is_refused_with_the_nearest_ids(bench: Bench, pattern: str) -> None:
+    suite = bench.suite(gate=[rule(SYNTHETIC), rule(pattern)])
+    with pytest.raises(ConfigError) as caught:
+        suite.prepare([case_of(suite, SYNTHETIC)])
+    assert caught.value.got == pattern
+
+
+def test_a_mistyped_gate_pattern_names_what_may_have_been_meant(bench: Bench) -> None:
+    suite = bench.suite(gate=[rule(SYNTHETIC.replace("bs4", "bs5"))])
+    with pytest.raises(ConfigError, match=f"Nearest: .*{SYNTHETIC}"):
+        suite.prepare([case_of(suite, SYNTHETIC)])
+
+
+def test_a_gate_rule_that_its_target_has_no_case_for_is_refused(bench: Bench) -> None:
+    suite = bench.suite(gate=[rule(SYNTHETIC, target="v100")])
+    with pytest.raises(ConfigError, match=SYNTHETIC):
+        suite.prepare([case_of(suite, SYNTHETIC)])
+
+
+# --- measuring
+
+
+def test_a_case_is_measured_by_its_protocol_and_told(bench: Bench) -> None:
+    suite = bench.suite()
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert bench.runner.asked == [(SYNTHETIC, 0), (SYNTHETIC, 1)]
+    assert (row.status, row.effect, row.judged, row.images_per_s) == ("NO_BASELINE", "warn", True, 100.0)
+    assert [Path(folder).name for folder in row.run_folders] == ["r0", "r1"]
+    assert row.framework["distribution"] == "paddlepaddle-gpu"
+
+
+@pytest.mark.parametrize(
+    ("machine", "case_id", "target", "told"),
+    [
+        (CPU_MACHINE, ONE_RUN, "v100", "found no NVIDIA GPU"),
+        (machine_with(H200), ONE_RUN, "v100", H200),
+        (machine_with(SXM2), ONE_RUN.replace("1x1", "1x8"), "v100", "needs 8 cards"),
+        (replace(CPU_MACHINE, cpu_cards=(CpuCard(0, (0,)),)), DALI.replace("1x1", "1x2"), "cpu", "needs 2 cards"),
+    ],
+)
+def test_a_case_that_this_machine_cannot_run_has_its_reason(
+    bench: Bench, machine: Machine, case_id: str, target: str, told: str
+) -> None:
+    suite = bench.suite(machine)
+    row = suite.measure(case_of(suite, case_id, target))
+    assert (row.status, row.effect, row.runs) == ("not run", "skip", 0)
+    assert told in row.reason
+    assert bench.runner.asked == []
+
+
+@pytest.mark.parametrize(
+    ("distribution", "told"), [("paddlepaddle", "has no GPU kernels"), ("", "paddle is not installed")]
+)
+def test_a_gpu_case_without_a_gpu_build_has_its_reason(
+    bench: Bench, builds: Builds, distribution: str, told: str
+) -> None:
+    builds.distribution = distribution
+    suite = bench.suite(machine_with(SXM2))
+    row = suite.measure(case_of(suite, ONE_RUN, "v100"))
+    assert row.status == "not run"
+    assert told in row.reason
+
+
+def test_the_cpu_build_runs_the_cpu_cases(bench: Bench, builds: Builds) -> None:
+    builds.distribution = "paddlepaddle"
+    suite = bench.suite(machine_with(SXM2))
+    assert suite.measure(case_of(suite, SYNTHETIC)).status == "NO_BASELINE"
+
+
+def test_an_error_while_measuring_is_a_row_with_the_runs_that_were_finished(bench: Bench) -> None:
+    bench.runner.answers = [{"wall_seconds": 12.0}, LaunchError("job", got="no port", expected="a free port")]
+    suite = bench.suite()
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert (row.status, row.effect, row.code) == ("INFRA_ERROR", "error", "LaunchError")
+    assert "a free port" in row.reason
+    assert (row.images_per_s, row.runs, row.wall_seconds) == (None, 1, 12.0)
+    assert [Path(folder).name for folder in row.run_folders] == ["r0"]
+
+
+def test_data_that_vanish_before_a_case_are_an_infra_error_of_it(bench: Bench) -> None:
+    suite = bench.suite(data_root=str(bench.folder / "nowhere"))
+    row = suite.measure(case_of(suite, DALI))
+    assert (row.status, row.code) == ("INFRA_ERROR", "DatasetError")
+    assert bench.runner.asked == []
+
+
+def test_a_recorded_file_that_is_damaged_meanwhile_is_an_infra_error(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    suite = bench.suite()
+    suite.baselines.path("cpu").write_text("{", encoding="utf-8")
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert (row.status, row.code) == ("INFRA_ERROR", "BaselineError")
+    assert bench.runner.asked == []
+
+
+def test_resuming_takes_up_what_is_on_disk(bench: Bench) -> None:
+    bench.suite().measure(case_of(bench.suite(), SYNTHETIC))
+    bench.runner.asked.clear()
+    suite = bench.suite(resume=True)
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert (bench.runner.asked, row.resumed, row.runs) == ([], 2, 2)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(CPU_MACHINE, facts=replace(HOST, host_id="f" * 16)),
+        replace(CPU_MACHINE, facts=replace(HOST, cpu_model="Xeon")),
+        replace(CPU_MACHINE, facts=replace(HOST, logical_cores=64)),
+    ],
+)
+def test_resuming_on_another_machine_measures_again(bench: Bench, other: Machine) -> None:
+    bench.suite().measure(case_of(bench.suite(), SYNTHETIC))
+    bench.runner.asked.clear()
+    suite = bench.suite(other, resume=True)
+    assert suite.measure(case_of(suite, SYNTHETIC)).resumed == 0
+    assert len(bench.runner.asked) == 2
+
+
+def test_resuming_with_other_variables_of_the_shell_measures_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.suite().measure(case_of(bench.suite(), SYNTHETIC))
+    bench.runner.asked.clear()
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    suite = bench.suite(resume=True)
+    assert suite.measure(case_of(suite, SYNTHETIC)).resumed == 0
+    assert len(bench.runner.asked) == 2
+
+
+# --- the gate
+
+
+def test_a_gated_case_that_equals_its_record_passes(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    suite = bench.suite(gate=[rule("paddle-*-synthetic-*")])
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert (row.status, row.effect, row.judged) == ("PASS", "pass", True)
+
+
+@pytest.mark.parametrize("pattern", [SYNTHETIC, "paddle-*-synthetic-*", "*", "paddle-resnet50v1.[5]-*-bs?-1x1-*"])
+def test_a_gate_pattern_is_a_shell_pattern(bench: Bench, pattern: str) -> None:
+    suite = bench.suite(gate=[rule(pattern)])
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert (row.status, row.effect, row.judged) == ("NO_BASELINE", "fail", True)
+    assert row.reason.startswith("the gate does not let NO_BASELINE pass (needs: recorded); ")
+
+
+@pytest.mark.parametrize("rules", [[rule(DALI)], [rule("paddle-resnet50*", target="v100")]])
+def test_a_case_outside_the_gate_is_told_and_cannot_fail_it(bench: Bench, rules: list[dict[str, str]]) -> None:
+    record(bench, SYNTHETIC)
+    bench.runner.answers = [{"images_per_s": 10.0}, {"images_per_s": 10.0}]
+    suite = bench.suite(gate=rules)
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert (row.status, row.effect, row.judged) == ("REGRESSION", "warn", False)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("needs", ["published", "both"])
+def test_a_gated_case_without_the_published_figure_it_needs_fails_and_says_so(
+    bench: Bench, needs: str, recorded: bool
+) -> None:
+    if recorded:
+        record(bench, SYNTHETIC)
+    suite = bench.suite(gate=[rule("paddle-*", needs)])
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert (row.status, row.effect) == ("PASS" if recorded else "NO_BASELINE", "fail")
+    assert "needs a published figure" in row.reason
+
+
+@pytest.mark.parametrize(("card", "effect"), [(SXM2, "warn"), (PCIE, "fail")])
+def test_a_published_figure_counts_only_on_its_own_card(bench: Bench, card: str, effect: str) -> None:
+    suite = bench.suite(machine_with(card), gate=[rule(ONE_RUN, "published", target="v100")])
+    case = case_of(suite, ONE_RUN, "v100")
+    bench.runner.answers = [
+        {"figures": {**dict.fromkeys((each.rule for each in case.figures), 1e6), "wall-clock": 1e6}}
+    ]
+    row = suite.measure(case)
+    assert (row.status, row.effect) == ("NO_BASELINE", effect)
+    assert ("needs a published figure" in row.reason) is (effect == "fail")
+
+
+def test_a_disputed_figure_is_not_the_one_that_a_gate_needs(bench: Bench) -> None:
+    suite = bench.suite(machine_with(*[A100] * 8), gate=[rule(DISPUTED, "published")])
+    case = case_of(suite, DISPUTED, "a100")
+    bench.runner.answers = [{"figures": {"paddleclas-trimmed": 1e6, "wall-clock": 1e6}}]
+    row = suite.measure(case)
+    assert (row.effect, [each.sets_status for each in row.published]) == ("fail", [False])
+    assert "needs a published figure" in row.reason
+
+
+def test_a_case_named_in_full_is_judged_and_others_are_not(bench: Bench) -> None:
+    suite = bench.ungated_host(SYNTHETIC)
+    named, other = (suite.measure(case_of(suite, case_id)) for case_id in (SYNTHETIC, DALI))
+    assert (named.effect, named.judged) == ("fail", True)
+    assert (other.effect, other.judged) == ("warn", False)
+
+
+def test_a_gated_case_that_did_not_run_fails(bench: Bench) -> None:
+    suite = bench.suite(gate=[rule(ONE_RUN)])
+    row = suite.measure(case_of(suite, ONE_RUN, "v100"))
+    assert (row.status, row.effect, row.judged) == ("not run", "fail", True)
+    assert "found no NVIDIA GPU" in row.reason
+
+
+@pytest.mark.parametrize(
+    ("rules", "allowed", "taken_up"),
+    [((), True, 2), ((), False, 0), ((rule("*"),), True, 0), ((rule(DALI),), True, 2), ((rule(DALI),), False, 0)],
+)
+def test_a_contended_run_never_enters_a_gate(
+    bench: Bench, rules: tuple[dict[str, str], ...], allowed: bool, taken_up: int
+) -> None:
+    bench.runner.answers = [{"marks": (CONTENDED,)}, {"marks": (CONTENDED,)}]
+    bench.suite(allow_contention=True).measure(case_of(bench.suite(), SYNTHETIC))
+    suite = bench.suite(gate=rules, resume=True, allow_contention=allowed)
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert row.resumed == taken_up
+    assert bool(row.marks) is bool(taken_up)
+
+
+@pytest.mark.parametrize("share_machine", [False, True])
+@pytest.mark.parametrize(("rules", "allows"), [((), True), ((rule("*"),), False), ((rule(DALI),), True)])
+def test_the_real_runner_gets_the_leased_cards_and_is_told_what_is_allowed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, rules: tuple[dict[str, str], ...], allows: bool, share_machine: bool
+) -> None:
+    leased: list[Any] = []
+    given: list[dict[str, Any]] = []
+
+    def lease(cards: Any, count: int, what: str, *, exclusive_machine: bool, **others: Any) -> Any:
+        leased.append((cards, count, what, exclusive_machine))
+        return nullcontext(SimpleNamespace(cards=cards[:count]))
+
+    def runner(**values: Any) -> FakeRunner:
+        given.append(values)
+        return bench.runner
+
+    monkeypatch.setattr(helpers.suite, "Leases", lambda folder: SimpleNamespace(lease=lease))
+    monkeypatch.setattr(helpers.suite, "default_folder", lambda host_id: bench.folder / host_id)
+    monkeypatch.setattr(helpers.suite, "JobRunner", runner)
+    suite = bench.suite(gate=rules, real_runner=True, allow_contention=True, share_machine=share_machine)
+    suite.measure(case_of(suite, SYNTHETIC))
+    assert leased == [(CPU_MACHINE.cpu_cards, 1, SYNTHETIC, not share_machine)]
+    (values,) = given
+    assert (values["allow_contention"], values["machine_shared"]) == (allows, share_machine)
+    assert (values["cards"], values["machine"], values["data"]) == (CPU_MACHINE.cpu_cards[:1], CPU_MACHINE, None)
+
+
+# --- recorded baselines
+
+
+def kinds(suite: Suite, rows: Sequence[CaseRow], reason: str | None = None) -> list[tuple[str, ProposalKind]]:
+    return [(each.case_id, each.kind) for each in suite.propose(rows, reason)]
+
+
+def test_a_first_result_is_proposed_written_and_then_compared_with(bench: Bench) -> None:
+    suite = bench.suite()
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    proposals = suite.propose([row])
+    assert [(each.case_id, each.kind) for each in proposals] == [(SYNTHETIC, ProposalKind.CREATED)]
+    path = suite.baselines.path("cpu")
+    assert not path.exists()
+    suite.write_baselines([row], proposals)
+    entry = load_recorded(path, CPU_MACHINE.machine_key("cpu")).entries[SYNTHETIC]
+    assert (entry.images_per_s, entry.replicates) == (100.0, (100.0, 100.0))
+    assert bench.suite().measure(case_of(suite, SYNTHETIC)).status == "PASS"
+
+
+@pytest.mark.parametrize("mark", [CONTENDED, MACHINE_SHARED])
+def test_a_marked_result_is_refused_and_never_written(bench: Bench, mark: str) -> None:
+    bench.runner.answers = [{}, {"marks": (mark,)}]
+    suite = bench.suite(allow_contention=True)
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    (proposal,) = suite.propose([row])
+    assert proposal.kind is ProposalKind.REFUSED
+    assert mark in proposal.reason
+    assert suite.write_baselines([row], [proposal]) == () or not suite.baselines.load("cpu").entries
+
+
+def test_a_case_that_broke_off_is_refused_and_one_that_did_not_run_is_left_alone(bench: Bench) -> None:
+    bench.runner.answers = [{"failure": "exit 137", "figures": {}}]
+    suite = bench.suite()
+    crashed = suite.measure(case_of(suite, SYNTHETIC))
+    skipped = suite.measure(case_of(suite, ONE_RUN, "v100"))
+    assert kinds(suite, [crashed, skipped]) == [(SYNTHETIC, ProposalKind.REFUSED)]
+
+
+def test_a_slower_result_is_refused_without_a_reason(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    bench.runner.answers = [{"images_per_s": 50.0}, {"images_per_s": 50.0}]
+    suite = bench.suite()
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert (row.status, row.effect) == ("REGRESSION", "fail")
+    assert kinds(suite, [row]) == [(SYNTHETIC, ProposalKind.REFUSED)]
+    assert kinds(suite, [row], "the data grew") == [(SYNTHETIC, ProposalKind.UPDATED)]
+
+
+def test_each_device_has_its_own_file(bench: Bench) -> None:
+    fast = {"wall-clock": 1e6, "paddleclas-trimmed": 1e6}
+    bench.runner.answers = [{}, {}, {"figures": fast}]
+    suite = bench.suite(machine_with(SXM2))
+    rows = [suite.measure(case_of(suite, SYNTHETIC)), suite.measure(case_of(suite, ONE_RUN, "v100"))]
+    suite.write_baselines(rows, suite.propose(rows))
+    assert set(suite.baselines.load("cpu").entries) == {SYNTHETIC}
+    assert set(suite.baselines.load("gpu").entries) == {ONE_RUN}
+    assert suite.baselines.path("cpu") != suite.baselines.path("gpu")
