@@ -72,7 +72,7 @@ def gate_reason(status: Status, gated: Gated) -> str | None:
     """Why the gate fails a case that would not fail outside it; None where it does not."""
     if effect(status, gated) is not Effect.FAIL or effect(status) is Effect.FAIL:
         return None
-    if gated.needs is not Needs.RECORDED and not gated.has_published:
+    if status is not Status.NOT_RUN and gated.needs is not Needs.RECORDED and not gated.has_published:
         return f"the gate needs a {Needs.PUBLISHED.value} figure of this case and none applies to this machine"
     return f"the gate does not let {status.value} pass (needs: {gated.needs.value})"
 

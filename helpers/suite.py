@@ -37,7 +37,7 @@ PUBLISHED_TARGETS = ("a100", "v100")
 # The distribution without GPU kernels: it would train a GPU case on the processor.
 _CPU_DISTRIBUTION = "paddlepaddle"
 # Of a run's environment, what is known before it; the rest comes from its own log.
-_KNOWN_BEFORE = ("host_id", "cpu_model", "logical_cores", "driver", "power_limit_watts", "framework_version", "flags")
+_KNOWN_BEFORE = ("host_id", "cpu_model", "logical_cores", "cards", "driver", "power_limit_watts", "flags")
 
 SMALL_DATASET = Path(".cache") / "imagenet-small"
 
@@ -180,9 +180,8 @@ class Suite:
         try:
             plan, reason = self._plan(suite_case)
             result = not_run(plan, reason) if reason else self._run(plan, on_progress)
-        except SuiteError as error:
-            result = CaseResult(plan, Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, str(error))))
-            result = CaseResult(plan, result.verdict, self._finished(plan))
+        except (SuiteError, OSError) as error:
+            result = self._broken_off(plan, error)
         return self._row(result)
 
     def propose(self, rows: Iterable[CaseRow], accept_regression: str | None = None) -> tuple[Proposal, ...]:
@@ -204,7 +203,8 @@ class Suite:
         if reason := self._why_not(suite_case):
             return plan, reason
         build = self._build(suite_case)
-        assert isinstance(build, FrameworkBuild)
+        if isinstance(build, str):
+            return plan, build
         cards = self.machine.cards_of(suite_case.target)
         data = case.data.value if case.data is DataSource.SYNTHETIC else self.data.describe()
         settings = with_overrides(settings_for(case, device), self.options.overrides, case.id)
@@ -304,9 +304,16 @@ class Suite:
         framework = suite_case.case.framework
         return self._builds.find_build(framework, self.config.frameworks[framework].interpreter)
 
-    def _finished(self, plan: CasePlan) -> tuple[RunResult, ...]:
-        """Runs that were on disk when a case broke off: told with it, so that nothing measured is lost."""
-        return self.store.results(plan.case.id)
+    def _broken_off(self, plan: CasePlan, error: Exception) -> CaseResult:
+        """A case that ended in an error, with the runs that were on disk by then: nothing measured is lost."""
+        told = str(error)
+        try:
+            runs = self.store.results(plan.case.id)
+        except SuiteError as unreadable:
+            runs = ()
+            if str(unreadable) != told:
+                told = f"{told}; and its finished runs cannot be read: {unreadable}"
+        return CaseResult(plan, Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, told)), runs)
 
     def _results(self, row: CaseRow) -> tuple[RunResult, ...]:
         return tuple(read_result(Path(folder) / "result.json") for folder in row.run_folders)

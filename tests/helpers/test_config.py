@@ -122,7 +122,7 @@ def test_the_shipped_file_still_loads_with_its_commented_examples_switched_on(tm
     config = load(tmp_path, text)
     machine = config.machine_for("v100-node-07")
     assert machine is not None
-    assert machine.gate == (GateRule("paddle-resnet50v1.5-*-1x[18]-*", "both"),)
+    assert machine.gate == (GateRule("paddle-resnet50v1.5-*-1x[18]-*", "both", "v100"),)
     assert config.tolerances.recorded_for("paddle-vgg16-fp32-bs1-1x1-dali-dynamic") == 0.08
     assert config.frameworks[Framework.PYTORCH].interpreter == str(
         Path("~/environments/pytorch/bin/python").expanduser()

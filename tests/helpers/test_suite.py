@@ -446,12 +446,23 @@ def test_resuming_takes_up_what_is_on_disk(bench: Bench) -> None:
     assert (bench.runner.asked, row.resumed, row.runs) == ([], 2, 2)
 
 
+def test_a_damaged_result_of_a_resumed_session_is_an_infra_error_that_names_it(bench: Bench) -> None:
+    bench.suite().measure(case_of(bench.suite(), SYNTHETIC))
+    (damaged, _) = sorted(bench.suite().store.folder.glob("*/r*/result.json"))
+    damaged.write_text("{", encoding="utf-8")
+    suite = bench.suite(resume=True)
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert row.status == "INFRA_ERROR"
+    assert str(damaged) in row.reason
+
+
 @pytest.mark.parametrize(
     "other",
     [
         replace(CPU_MACHINE, facts=replace(HOST, host_id="f" * 16)),
         replace(CPU_MACHINE, facts=replace(HOST, cpu_model="Xeon")),
         replace(CPU_MACHINE, facts=replace(HOST, logical_cores=64)),
+        replace(CPU_MACHINE, cpu_cards=(CpuCard(0, (0, 1)),)),
     ],
 )
 def test_resuming_on_another_machine_measures_again(bench: Bench, other: Machine) -> None:
