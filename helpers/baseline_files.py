@@ -18,6 +18,7 @@ from typing import Any
 import jsonschema
 
 from helpers.errors import BaselineError
+from helpers.files import write_whole
 
 UNIT = "images/s"
 BASELINES = Path(__file__).resolve().parents[1] / "baselines"
@@ -87,7 +88,7 @@ def write_document(path: Path, data: Mapping[str, Any], *, schema: Path) -> None
         # The lock is held, so a temporary file here was left by a process that died while writing.
         for left_over in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
             left_over.unlink(missing_ok=True)
-        _replace(path, content)
+        write_whole(path, content)
         _sync_folder(path.parent)
     except OSError as error:
         raise cannot_write(path, error) from error
@@ -104,20 +105,6 @@ def cannot_write(path: Path, error: OSError) -> BaselineError:
         remedy=("Free some disk space" if full else "Check the folder's permissions")
         + " and run --update-baselines again; an older file, if any, is unchanged",
     )
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _sync_folder(folder: Path) -> None:

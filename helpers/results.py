@@ -7,15 +7,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from helpers.errors import ResultError
+from helpers.files import write_whole
 from helpers.job import finite
 from helpers.verdict import RunEvidence, Verdict
 
@@ -136,7 +135,7 @@ class ResultStore:
         """Write ``result.json`` whole, or raise ResultError with the figures that could not be written."""
         path = self.run_folder(result.case_id, result.replicate) / "result.json"
         try:
-            write_whole(path, result.to_json())
+            write_whole(path, result.to_json().encode())
         except (OSError, ValueError, TypeError) as error:
             rates = {rule: value for rule, value in result.figures.items() if not isinstance(value, str)}
             full = isinstance(error, OSError)
@@ -263,20 +262,6 @@ def sessions(root: Path) -> tuple[str, ...]:
         return ()
     folders = [folder for folder in root.iterdir() if folder.is_dir() and _SESSION_NAME.fullmatch(folder.name)]
     return tuple(folder.name for folder in sorted(folders, key=lambda folder: (folder.stat().st_mtime, folder.name)))
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a reader or a crash sees the old or the new text, never a part."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _free_name(folder: Path) -> Path:

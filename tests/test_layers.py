@@ -18,7 +18,7 @@ AREAS = ("helpers", "fixtures", "perf_tests", "benchmarks", "tests")
 
 # From the ground up; a unit imports from its own layer and from those before it. A package is one unit.
 LAYERS = (
-    ("errors", "case", "stats"),
+    ("errors", "case", "stats", "files"),
     ("job", "steplog", "rules", "config", "dataset", "environment", "baseline", "recipe"),
     ("devices", "launch", "verdict", "policy"),
     ("history",),

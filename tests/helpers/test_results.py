@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from helpers.errors import ResultError
-from helpers.results import RESULT_SCHEMA_VERSION, ResultStore, RunResult, read_result, sessions, write_whole
+from helpers.files import write_whole
+from helpers.results import RESULT_SCHEMA_VERSION, ResultStore, RunResult, read_result, sessions
 from helpers.verdict import Reason, Status, Verdict
 
 CASE_ID = "paddle-vgg16-fp32-bs8-1x2-dali-static"
@@ -99,7 +100,7 @@ def test_an_interrupt_while_writing_leaves_no_temporary_file(tmp_path: Path, mon
 
     monkeypatch.setattr(os, "fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_whole(tmp_path / "a.json", "text")
+        write_whole(tmp_path / "a.json", b"text")
     assert list(tmp_path.iterdir()) == []
 
 
