@@ -138,13 +138,21 @@ class ResultStore:
             write_whole(path, result.to_json().encode())
         except (OSError, ValueError, TypeError) as error:
             rates = {rule: value for rule, value in result.figures.items() if not isinstance(value, str)}
+            # A run that broke off has no figures; its failure must not hide behind the disk's.
+            kept = (
+                f"Measured and not written: {result.case_id} run {result.replicate} {rates}"
+                if rates
+                else (
+                    f"Not written: {result.case_id} run {result.replicate}, which measured nothing"
+                    f" ({result.failure or result.refusal or result.invalid or 'no figure'})"
+                )
+            )
             full = isinstance(error, OSError)
             raise ResultError(
                 f"result {path}",
                 got=str(error),
                 expected="room for a few kilobytes" if full else "plain JSON values, none of them NaN or infinite",
-                remedy=f"Measured and not written: {result.case_id} run {result.replicate} {rates}. "
-                + ("Free the disk" if full else "Report this run; it is no measurement"),
+                remedy=f"{kept}. " + ("Free the disk" if full else "Report this run; it is no measurement"),
             ) from error
         return path
 

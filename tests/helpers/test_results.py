@@ -257,3 +257,14 @@ def test_any_one_lost_byte_is_refused_or_changes_no_figure(store: ResultStore) -
         path.write_bytes(whole[:cut])
         with pytest.raises(ResultError):
             reads()
+
+
+def test_a_full_disk_does_not_hide_why_a_run_measured_nothing(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ResultError, match=r"measured nothing \(rank 0 was killed\)"):
+        store.write(replace(RESULT, figures={}, failure="rank 0 was killed"))
