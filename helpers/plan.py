@@ -12,8 +12,8 @@ from helpers.case import Case, Model, Precision
 from helpers.config import Config, MeasuringProtocol
 from helpers.environment import Environment, differences, segment
 from helpers.errors import ConfigError
+from helpers.evidence import PublishedReference, RecordedReference
 from helpers.rules import RULES, WALL_CLOCK
-from helpers.verdict import PublishedReference, RecordedReference
 
 CPU = "cpu"
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from helpers.errors import ResultError
+from helpers.evidence import RunEvidence
 from helpers.files import write_whole
 from helpers.job import finite
-from helpers.verdict import RunEvidence, Verdict
+from helpers.verdict import Verdict
 
 # 1: first format.
 RESULT_SCHEMA_VERSION = 1

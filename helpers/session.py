@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from helpers.errors import SuiteError
+from helpers.evidence import Build, Evidence, RecordedReference
 from helpers.plan import CasePlan, recorded_reference
 from helpers.results import CONTENDED, ResultStore, RunResult
-from helpers.verdict import Build, Evidence, NeedRuns, Reason, RecordedReference, Status, Verdict, judge
+from helpers.verdict import NeedRuns, Reason, Status, Verdict, judge
 
 # Far above every protocol's runs plus 16 A/B pairs: a judge that never settles must not train all night.
 _MOST_RUNS = 100

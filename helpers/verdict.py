@@ -10,24 +10,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from helpers.evidence import Build, Evidence, PublishedReference, RecordedReference, RunEvidence
+from helpers.evidence import Build, Evidence, PublishedReference, RunEvidence
 from helpers.job import finite
 from helpers.stats import Summary, number, summarise
-
-__all__ = [
-    "Build",
-    "Evidence",
-    "NeedRuns",
-    "PublishedReference",
-    "Question",
-    "Reason",
-    "RecordedReference",
-    "RunEvidence",
-    "Status",
-    "SubVerdict",
-    "Verdict",
-    "judge",
-]
 
 # A figure exactly at the edge of a band is inside it, whatever the last bits of the division say.
 _ROUNDING = 1e-9

@@ -12,10 +12,11 @@ import pytest
 from helpers.baseline import Provenance, RecordedEntry
 from helpers.environment import Environment, segment
 from helpers.errors import SuiteError
+from helpers.evidence import Build, Evidence
 from helpers.plan import CasePlan
 from helpers.results import CONTENDED, ResultStore, RunResult
 from helpers.session import evidence_of, measure_case, not_run, reusable_runs
-from helpers.verdict import Build, Evidence, NeedRuns, Reason, Status, Verdict
+from helpers.verdict import NeedRuns, Reason, Status, Verdict
 
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
