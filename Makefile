@@ -13,23 +13,30 @@ NO_PYTHON = no Python 3.10 to 3.13 was found: install one (Debian, Ubuntu: apt-g
 	or name it: make PYTHON=/path/to/python3.12 perf
 
 BOOTSTRAP = @python="$(PYTHON)"; if [ -z "$$python" ]; then echo "make: error: $(NO_PYTHON)" >&2; exit 2; fi; \
-	"$$python" requirements/bootstrap.py --requirements $(REQUIREMENTS)
+	"$$python" requirements/bootstrap.py
 
-.PHONY: help perf test check bench env env-dev clean
+.PHONY: help perf test test-paddle26 check bench doctor env env-dev env-paddle26 clean
 .NOTPARALLEL:
 
 help:
 	@echo "make perf    train, measure and judge; PYTEST_ARGS=\"-m cpu\" and the like are passed on"
 	@echo "make test    all tests, real training among them"
+	@echo "make test-paddle26  training with Paddle 2.6.2 too, in .venv-paddle26 (a download of 1.3 GB, no GPU needed)"
 	@echo "make check   lint, types and unit tests, in under 3 minutes"
-	@echo "make bench   how fast the suite itself is"
-	@echo "make clean   delete .venv and caches; results in runs/ and baselines/ stay"
+	@echo "make bench   how fast the suite itself is, its training loop against a bare one; 8 minutes"
+	@echo "make doctor  what this machine is, and what would spoil a measurement here"
+	@echo "make clean   delete .venv, .venv-paddle26 and caches; results in runs/ and baselines/ stay"
 
 perf: env
 	$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION) $(PYTEST_ARGS)
 
 test: env-dev
 	$(VENV_PYTHON) -m pytest tests $(PYTEST_ARGS)
+
+# The environment first: its Pythons are fewer, and it says so before anything is downloaded.
+test-paddle26: env-paddle26 env-dev
+	$(VENV_PYTHON) -m pytest tests/helpers/trainers/test_paddle_lines.py \
+		--paddle-interpreter .venv-paddle26/bin/python $(PYTEST_ARGS)
 
 check: env-dev
 	$(VENV_PYTHON) -m ruff check .
@@ -39,13 +46,21 @@ check: env-dev
 
 bench: env-dev
 	$(VENV_PYTHON) -m benchmarks.suite_overhead
+	$(VENV_PYTHON) -m benchmarks.loader_cost
+	$(VENV_PYTHON) -m benchmarks.trainer_speed
+
+doctor: env
+	.venv/bin/perfgate doctor
 
 env:
-	$(BOOTSTRAP)
+	$(BOOTSTRAP) --requirements $(REQUIREMENTS)
 
 env-dev:
-	$(BOOTSTRAP) --with dev
+	$(BOOTSTRAP) --requirements $(REQUIREMENTS) --with dev
+
+env-paddle26:
+	$(BOOTSTRAP) --requirements gpu-wheel-on-cpu --venv .venv-paddle26
 
 clean:
-	rm -rf .venv .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-paddle26 .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

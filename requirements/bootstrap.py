@@ -7,7 +7,6 @@ sentence and not a SyntaxError.
 
 import argparse
 import contextlib
-import ctypes
 import errno
 import hashlib
 import json
@@ -16,150 +15,23 @@ import platform
 import shutil
 import subprocess
 import sys
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
-OLDEST, NEWEST = (3, 10), (3, 13)
-GPU_NEWEST = (3, 12)
-# The chips that the CUDA 11.8 build of Paddle holds machine code for.
-GPU_CAPABILITIES = ((6, 1), (8, 6))
-SETS = ("cpu", "gpu-cuda11")
+# Not left to the interpreter, which PYTHONSAFEPATH forbids it.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import console_script
+import machine
+from machine import SetUpError
+
+SETS = ("cpu", "gpu-cuda11", "gpu-wheel-on-cpu")
 EXTRAS = ("dev",)
 PIP = "pip==26.3"
-# Loaded by the packages, shipped by none: library -> (Debian's, Fedora's) package.
-LIBRARIES = {
-    "libstdc++.so.6": ("libstdc++6", "libstdc++"),
-    "libgcc_s.so.1": ("libgcc-s1", "libgcc"),
-    "libz.so.1": ("zlib1g", "zlib"),
-}
 # Loaded by Paddle and lacking on small systems, so it is made a part of the environment there.
 OPENMP, OPENMP_PART, OPENMP_SCRIPT = "libgomp.so.1", "libgomp", "provide_libgomp.py"
 # 1: {"stamp": 1, "python", "base", "parts": {requirement part: SHA-256}}
 STAMP_VERSION = 1
 STAMP, OWNED = ".perfgate-stamp.json", ".perfgate-venv"
-MEASURE_CPU = "To measure the CPU on purpose: make REQUIREMENTS=cpu perf"
-
-
-class SetUpError(Exception):
-    """What is missing, and what to install; the whole text is for the reader."""
-
-
-class Gpu(NamedTuple):
-    """One NVIDIA GPU as its driver describes it."""
-
-    name: str
-    capability: Tuple[int, int]
-
-
-def check_python(version: Sequence[int]) -> None:
-    """Raise SetUpError unless the pinned wheels exist for this interpreter version."""
-    found = tuple(version[:2])
-    if not OLDEST <= found <= NEWEST:
-        raise SetUpError(
-            "this is Python {}, expected {} to {}. Install one of these (Debian, Ubuntu: python3 and "
-            "python3-venv; or from python.org) and name it: make PYTHON=/path/to/python3.12 perf".format(
-                dotted(version[:3]), dotted(OLDEST), dotted(NEWEST)
-            )
-        )
-
-
-def check_platform(system: str, machine: str, libc: str) -> None:
-    """Raise SetUpError unless the pinned wheels exist for this kind of machine."""
-    if (system, machine, libc) != ("Linux", "x86_64", "glibc"):
-        raise SetUpError(
-            "this machine is {} on {} with {}; the pinned Paddle and DALI wheels exist for Linux on x86_64 with "
-            "glibc. Use such a machine or container (Debian 11, Ubuntu 20.04, RHEL 8 or newer)".format(
-                system, machine, libc or "another C library"
-            )
-        )
-
-
-def check_libraries(loads: Callable[[str], bool]) -> None:
-    """Raise SetUpError with the packages of the shared libraries that ``loads`` cannot load."""
-    missing = [name for name in LIBRARIES if not loads(name)]
-    if missing:
-        debian = " ".join(LIBRARIES[name][0] for name in missing)
-        fedora = " ".join(LIBRARIES[name][1] for name in missing)
-        raise SetUpError(
-            "Paddle, DALI and numpy load {}, which this machine lacks. Install it: Debian, Ubuntu: "
-            "apt-get install {}; Fedora, RHEL: dnf install {}".format(", ".join(missing), debian, fedora)
-        )
-
-
-def choose_set(gpus: Sequence[Gpu], version: Sequence[int]) -> str:
-    """The requirement set for these GPUs and this Python; SetUpError where none fits."""
-    if not gpus:
-        return "cpu"
-    low, high = GPU_CAPABILITIES
-    for gpu in gpus:
-        if not low <= gpu.capability <= high:
-            raise SetUpError(
-                "this machine has an NVIDIA {} of compute capability {}; requirements/gpu-cuda11.txt runs on {} to "
-                "{}. Install a Paddle build for that chip by its vendor's instructions, into an environment of its "
-                "own, and put that environment's Python under frameworks.paddle.interpreter in perf.yaml; then, or to "
-                "measure the CPU on purpose: make REQUIREMENTS=cpu perf".format(
-                    gpu.name, dotted(gpu.capability), dotted(low), dotted(high)
-                )
-            )
-    check_gpu_python(version, "this machine's NVIDIA {} needs requirements/gpu-cuda11.txt".format(gpus[0].name))
-    return "gpu-cuda11"
-
-
-def check_gpu_python(version: Sequence[int], why: str) -> None:
-    """Raise SetUpError unless the CUDA 11 wheels exist for this interpreter version."""
-    if not OLDEST <= tuple(version[:2]) <= GPU_NEWEST:
-        raise SetUpError(
-            "{}, whose wheels exist for Python {} to {}; this is Python {}. Install such a Python and name it: "
-            "make PYTHON=/path/to/python3.12 perf. {}".format(
-                why, dotted(OLDEST), dotted(GPU_NEWEST), dotted(version[:3]), MEASURE_CPU
-            )
-        )
-
-
-def find_gpus(load: Callable[[str], ctypes.CDLL] = ctypes.CDLL, driver: str = "/proc/driver/nvidia/gpus") -> List[Gpu]:
-    """The NVIDIA GPUs as NVML lists them; none without NVML's library and without a driver.
-
-    Raises SetUpError where the library or the driver is there and does not answer, because such a
-    machine has a GPU that a CPU measurement would silently leave out.
-    """
-    try:
-        nvml = load("libnvidia-ml.so.1")
-    except OSError as error:
-        if "No such file" not in str(error):
-            raise SetUpError("NVML is installed and cannot be loaded: {}. {}".format(error, MEASURE_CPU)) from None
-        if os.path.isdir(driver) and os.listdir(driver):
-            raise SetUpError(
-                "{} lists GPUs, but their library libnvidia-ml.so.1 cannot be found. Install it with the driver (in "
-                "a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility). {}".format(driver, MEASURE_CPU)
-            ) from None
-        return []
-
-    def call(name: str, *arguments: object) -> None:
-        code = getattr(nvml, name)(*arguments)
-        if code != 0:
-            describe = nvml.nvmlErrorString
-            describe.restype = ctypes.c_char_p
-            text = (describe(code) or b"no description").decode(errors="replace")
-            raise SetUpError(
-                "NVML is installed, but {} failed with error {} ({}). Check 'nvidia-smi' and the driver. {}".format(
-                    name, code, text, MEASURE_CPU
-                )
-            )
-
-    call("nvmlInit_v2")
-    try:
-        count = ctypes.c_uint()
-        call("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        gpus = []
-        for index in range(count.value):
-            handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(96)
-            major, minor = ctypes.c_int(), ctypes.c_int()
-            call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
-            call("nvmlDeviceGetName", handle, name, ctypes.c_uint(len(name)))
-            call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
-            gpus.append(Gpu(name.value.decode(errors="replace"), (major.value, minor.value)))
-        return gpus
-    finally:
-        nvml.nvmlShutdown()
 
 
 def wanted_parts(folder: str, chosen: str, extras: Sequence[str]) -> Dict[str, str]:
@@ -236,18 +108,24 @@ def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str
         wanted = wanted_parts(folder, chosen, extras)
         stamp = read_stamp(venv)
         plan = make_plan(stamp, python, base, wanted)
-        if plan.action == "nothing":
-            return
-        say("{} with {}: {}".format(os.path.relpath(venv), python, ", ".join(plan.parts)), plan.why)
-        if stamp is not None:
-            os.remove(os.path.join(venv, STAMP))
-        if plan.action == "make":
-            make_venv(venv, base)
-        for part in plan.parts:
-            install(venv, folder, part)
-        kept = stamp["parts"] if stamp and plan.action == "add" else {}
-        assert isinstance(kept, dict)
-        write_stamp(venv, python, base, {**kept, **wanted})
+        if plan.action != "nothing":
+            say("{} with {}: {}".format(os.path.relpath(venv), python, ", ".join(plan.parts)), plan.why)
+            if stamp is not None:
+                os.remove(os.path.join(venv, STAMP))
+            carry_out(plan, venv, folder, base)
+            kept = stamp["parts"] if stamp and plan.action == "add" else {}
+            assert isinstance(kept, dict)
+            write_stamp(venv, python, base, {**kept, **wanted})
+        # No part of the stamp: an environment that stands gets it, or its next version, without being made anew.
+        console_script.provide(venv, os.path.dirname(folder))
+
+
+def carry_out(plan: Plan, venv: str, folder: str, base: str) -> None:
+    """Make the environment, or add the plan's parts to it."""
+    if plan.action == "make":
+        make_venv(venv, base)
+    for part in plan.parts:
+        install(venv, folder, part)
 
 
 def make_venv(venv: str, base: str) -> None:
@@ -326,10 +204,6 @@ def python_of(venv: str) -> str:
     return os.path.join(venv, "bin", "python")
 
 
-def dotted(numbers: Sequence[int]) -> str:
-    return ".".join(str(number) for number in numbers)
-
-
 def say(what: str, why: str) -> None:
     print("bootstrap: " + what + (" (" + why + ")" if why else ""), flush=True)
 
@@ -354,21 +228,6 @@ def locked(folder: str) -> Iterator[None]:
         os.close(handle)
 
 
-def loads(name: str) -> bool:
-    try:
-        ctypes.CDLL(name)
-    except OSError:
-        return False
-    return True
-
-
-def libc_name() -> str:
-    try:
-        return "glibc" if os.confstr("CS_GNU_LIBC_VERSION") else ""
-    except (AttributeError, OSError, ValueError):
-        return ""
-
-
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bootstrap.py", description="Make the suite's virtual environment.")
     parser.add_argument("--venv", default=".venv", help="make it in this folder")
@@ -385,17 +244,19 @@ def main(arguments: Sequence[str]) -> int:
     # In an activated environment sys.executable is the one that may have to be deleted.
     base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     try:
-        check_python(version)
+        machine.check_python(version)
         options = parse(arguments)
         if options.probe:
             source_of_pip(base)
             return 0
-        check_platform(platform.system(), platform.machine(), libc_name())
-        check_libraries(loads)
-        chosen = choose_set(find_gpus(), version) if options.requirements == "auto" else options.requirements
-        if chosen == "gpu-cuda11":
-            check_gpu_python(version, "requirements/gpu-cuda11.txt was asked for")
-        extras = [] if loads(OPENMP) else [OPENMP_PART]
+        machine.check_platform(platform.system(), platform.machine(), machine.libc_name())
+        machine.check_libraries(machine.loads)
+        chosen = options.requirements
+        if chosen == "auto":
+            chosen = machine.choose_set(machine.find_gpus(), version)
+        elif chosen in machine.GPU_WHEEL_SETS:
+            machine.check_gpu_python(version, chosen, "requirements/{}.txt was asked for".format(chosen))
+        extras = [] if machine.loads(OPENMP) else [OPENMP_PART]
         extras += sorted(set(options.extras))
         set_up(os.path.dirname(os.path.abspath(__file__)), options.venv, chosen, extras, base)
     except (SetUpError, OSError) as error:

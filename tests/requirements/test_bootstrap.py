@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import ctypes
 import importlib.metadata
 import importlib.util
 import json
@@ -11,105 +10,21 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
-REQUIREMENTS = Path(__file__).parents[2] / "requirements"
-SCRIPT = REQUIREMENTS / "bootstrap.py"
+from tests.requirements.scripts import REQUIREMENTS, load
+
+SCRIPTS = ("bootstrap.py", "console_script.py", "machine.py")
+bootstrap: Any = load("bootstrap")
+machine: Any = bootstrap.machine
 
 
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bootstrap", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-bootstrap: Any = _load()
-V100 = bootstrap.Gpu("Tesla V100-SXM2-32GB", (7, 0))
-A100 = bootstrap.Gpu("A100-SXM4-80GB", (8, 0))
-H200 = bootstrap.Gpu("H200", (9, 0))
-P100 = bootstrap.Gpu("Tesla P100-PCIE-16GB", (6, 0))
-
-
-# ---- the choice
-
-
-@pytest.mark.parametrize("minor", [10, 11, 12, 13])
-def test_without_a_gpu_the_cpu_set_is_taken(minor: int) -> None:
-    assert bootstrap.choose_set([], (3, minor, 1)) == "cpu"
-
-
-@pytest.mark.parametrize("minor", [10, 11, 12])
-@pytest.mark.parametrize("capability", [(6, 1), (7, 0), (7, 5), (8, 0), (8, 6)])
-def test_gpus_of_the_supported_capabilities_take_the_cuda_11_set(capability: tuple[int, int], minor: int) -> None:
-    gpus = [V100, bootstrap.Gpu("a card", capability)]
-    assert bootstrap.choose_set(gpus, (3, minor, 1)) == "gpu-cuda11"
-
-
-@pytest.mark.parametrize("gpu", [H200, P100])
-def test_another_gpu_is_refused_by_name_with_what_to_do(gpu: Any) -> None:
-    with pytest.raises(bootstrap.SetUpError) as caught:
-        bootstrap.choose_set([V100, gpu], (3, 11, 7))
-    text = str(caught.value)
-    assert f"NVIDIA {gpu.name} of compute capability {gpu.capability[0]}.{gpu.capability[1]}" in text
-    assert "6.1 to 8.6" in text
-    assert "frameworks.paddle.interpreter in perf.yaml" in text
-    assert "make REQUIREMENTS=cpu perf" in text
-
-
-def test_a_gpu_with_python_3_13_is_refused_with_the_pythons_that_do() -> None:
-    with pytest.raises(bootstrap.SetUpError, match=r"V100.*Python 3\.10 to 3\.12; this is Python 3\.13\.0"):
-        bootstrap.choose_set([V100], (3, 13, 0))
-
-
-@given(st.tuples(st.integers(0, 20), st.integers(0, 20)), st.integers(0, 30))
-def test_every_gpu_and_python_get_a_set_that_exists_or_an_error(capability: tuple[int, int], minor: int) -> None:
-    fits = (6, 1) <= capability <= (8, 6) and 10 <= minor <= 12
-    try:
-        chosen = bootstrap.choose_set([bootstrap.Gpu("a card", capability)], (3, minor, 0))
-    except bootstrap.SetUpError:
-        assert not fits
-    else:
-        assert fits
-        assert (REQUIREMENTS / f"{chosen}.txt").is_file()
-
-
-@pytest.mark.parametrize("version", [(2, 7, 18), (3, 6, 15), (3, 9, 18), (3, 14, 0), (4, 0, 0)])
-def test_a_python_without_wheels_is_refused_with_those_that_have_them(version: tuple[int, int, int]) -> None:
-    with pytest.raises(bootstrap.SetUpError, match=r"expected 3\.10 to 3\.13.*make PYTHON="):
-        bootstrap.check_python(version)
-
-
-@pytest.mark.parametrize("minor", [10, 11, 12, 13])
-def test_a_python_with_wheels_is_accepted(minor: int) -> None:
-    assert bootstrap.check_python((3, minor, 0)) is None
-
-
-@pytest.mark.parametrize(
-    "machine",
-    [("Linux", "aarch64", "glibc"), ("Darwin", "arm64", ""), ("Linux", "x86_64", ""), ("Windows", "AMD64", "")],
-)
-def test_a_machine_without_wheels_is_refused(machine: tuple[str, str, str]) -> None:
-    with pytest.raises(bootstrap.SetUpError, match="Linux on x86_64 with glibc"):
-        bootstrap.check_platform(*machine)
-
-
-def test_missing_libraries_are_named_with_their_packages() -> None:
-    with pytest.raises(bootstrap.SetUpError) as caught:
-        bootstrap.check_libraries(lambda name: name == "libgcc_s.so.1")
-    assert "libstdc++.so.6, libz.so.1" in str(caught.value)
-    assert "apt-get install libstdc++6 zlib1g;" in str(caught.value)
-    assert "dnf install libstdc++ zlib" in str(caught.value)
+# ---- what is asked for
 
 
 @pytest.mark.parametrize(
@@ -121,7 +36,7 @@ def test_libgomp_is_a_part_of_the_environment_only_where_the_machine_has_none(
     monkeypatch: pytest.MonkeyPatch, absent: set[str], extras: list[str]
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(bootstrap, "loads", lambda name: name not in absent)
+    monkeypatch.setattr(machine, "loads", lambda name: name not in absent)
     monkeypatch.setattr(bootstrap, "set_up", lambda *arguments: asked.append(arguments[3]))
     assert bootstrap.main(["--requirements", "cpu", "--with", "dev"]) == 0
     assert asked == [extras]
@@ -130,101 +45,19 @@ def test_libgomp_is_a_part_of_the_environment_only_where_the_machine_has_none(
 def test_a_machine_without_the_c_plus_plus_library_is_refused_before_anything_is_made(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bootstrap, "loads", lambda name: name != "libstdc++.so.6")
+    monkeypatch.setattr(machine, "loads", lambda name: name != "libstdc++.so.6")
     monkeypatch.setattr(bootstrap, "set_up", lambda *arguments: pytest.fail("set-up was started"))
     assert bootstrap.main(["--requirements", "cpu"]) == 2
     assert "apt-get install libstdc++6;" in capsys.readouterr().err
 
 
-# ---- what NVML says
-
-
-class FakeNvml:
-    """The calls bootstrap makes, over a list of GPUs; ``failing`` maps a function to its error code."""
-
-    def __init__(self, gpus: Sequence[Any], failing: dict[str, int] | None = None) -> None:
-        self.gpus, self.failing, self.was_shut_down = gpus, failing or {}, False
-        self.nvmlErrorString: Callable[[int], bytes] = _Text(b"Driver Not Loaded")
-
-    def __getattr__(self, name: str) -> Callable[..., int]:
-        code = self.failing.get(name, 0)
-        return (lambda *_: code) if code else getattr(self, "_" + name)
-
-    def _nvmlInit_v2(self) -> int:
-        return 0
-
-    def _nvmlShutdown(self) -> int:
-        self.was_shut_down = True
-        return 0
-
-    def _nvmlDeviceGetCount_v2(self, count: Any) -> int:
-        count._obj.value = len(self.gpus)
-        return 0
-
-    def _nvmlDeviceGetHandleByIndex_v2(self, index: ctypes.c_uint, handle: Any) -> int:
-        handle._obj.value = index.value + 1
-        return 0
-
-    def _nvmlDeviceGetName(self, handle: ctypes.c_void_p, name: Any, size: ctypes.c_uint) -> int:
-        assert handle.value is not None
-        assert size.value >= 96
-        name.value = self.gpus[handle.value - 1].name.encode()
-        return 0
-
-    def _nvmlDeviceGetCudaComputeCapability(self, handle: ctypes.c_void_p, major: Any, minor: Any) -> int:
-        assert handle.value is not None
-        major._obj.value, minor._obj.value = self.gpus[handle.value - 1].capability
-        return 0
-
-
-class _Text:
-    restype: object = None
-
-    def __init__(self, text: bytes) -> None:
-        self.text = text
-
-    def __call__(self, code: int) -> bytes:
-        return self.text
-
-
-def _unloadable(message: str) -> Callable[[str], ctypes.CDLL]:
-    def load(name: str) -> ctypes.CDLL:
-        raise OSError(f"{name}: {message}")
-
-    return load
-
-
-def test_every_gpu_is_found_with_name_and_capability() -> None:
-    nvml = FakeNvml([V100, A100])
-    assert bootstrap.find_gpus(lambda _: nvml) == [V100, A100]
-    assert nvml.was_shut_down
-
-
-def test_a_machine_without_the_driver_library_has_no_gpus(tmp_path: Path) -> None:
-    load = _unloadable("cannot open shared object file: No such file or directory")
-    assert bootstrap.find_gpus(load, str(tmp_path / "absent")) == []
-
-
-def test_a_driver_without_its_library_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "0000:01:00.0").mkdir()
-    load = _unloadable("cannot open shared object file: No such file or directory")
-    with pytest.raises(bootstrap.SetUpError, match="lists GPUs, but their library"):
-        bootstrap.find_gpus(load, str(tmp_path))
-
-
-def test_a_library_that_cannot_be_loaded_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(bootstrap.SetUpError, match="file too short"):
-        bootstrap.find_gpus(_unloadable("file too short"), str(tmp_path / "absent"))
-
-
-@pytest.mark.parametrize(
-    "name", ["nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetName", "nvmlDeviceGetCudaComputeCapability"]
-)
-def test_a_driver_that_does_not_answer_is_an_error_and_never_the_cpu(name: str) -> None:
-    nvml = FakeNvml([V100], failing={name: 9})
-    with pytest.raises(bootstrap.SetUpError, match=rf"{name} failed with error 9 \(Driver Not Loaded\)"):
-        bootstrap.find_gpus(lambda _: nvml)
-    assert nvml.was_shut_down == (name != "nvmlInit_v2")
+def test_the_gpu_wheel_is_refused_where_it_has_no_build_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 13, 2, "final", 0))
+    monkeypatch.setattr(bootstrap, "set_up", lambda *arguments: pytest.fail("set-up was started"))
+    assert bootstrap.main(["--requirements", "gpu-wheel-on-cpu"]) == 2
+    assert "requirements/gpu-wheel-on-cpu.txt was asked for" in capsys.readouterr().err
 
 
 # ---- when the environment is made
@@ -343,6 +176,18 @@ def test_the_first_call_makes_everything_and_the_second_nothing(
     assert _set_up(monkeypatch, tmp_path) == []
 
 
+def test_an_environment_that_stands_gets_the_command_without_being_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _requirements(tmp_path / "requirements")
+    _set_up(monkeypatch, tmp_path)
+    command = tmp_path / ".venv" / "bin" / "perfgate"
+    assert os.access(command, os.X_OK)
+    command.unlink()
+    assert _set_up(monkeypatch, tmp_path) == []
+    assert os.access(command, os.X_OK)
+
+
 def test_libgomp_comes_after_the_set_it_serves_and_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _requirements(tmp_path / "requirements")
     assert _set_up(monkeypatch, tmp_path, ["libgomp"]) == [".venv", "cpu.txt", "dataset.txt", "libgomp.txt"]
@@ -447,14 +292,21 @@ def test_settings_that_send_pip_elsewhere_do_not_reach_it(monkeypatch: pytest.Mo
 # ---- the files
 
 
-def test_an_old_python_can_parse_the_script() -> None:
-    assert ast.parse(SCRIPT.read_text(encoding="utf-8"), feature_version=(3, 6)).body
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_an_old_python_can_parse_the_script(name: str) -> None:
+    assert ast.parse((REQUIREMENTS / name).read_text(encoding="utf-8"), feature_version=(3, 6)).body
 
 
 def test_the_probe_says_by_its_exit_status_that_this_python_will_do() -> None:
     environment = {"PATH": os.environ["PATH"]}
     base = getattr(sys, "_base_executable", sys.executable)
-    done = subprocess.run([base, str(SCRIPT), "--probe"], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [base, str(REQUIREMENTS / "bootstrap.py"), "--probe"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -480,6 +332,15 @@ def test_a_set_includes_the_suite_and_repeats_none_of_it(chosen: str) -> None:
     assert "-r suite.txt" in (REQUIREMENTS / f"{chosen}.txt").read_text(encoding="utf-8").splitlines()
     for other in ("suite.txt", "dev.txt", "dataset.txt"):
         assert not _pins(f"{chosen}.txt").keys() & _pins(other).keys()
+
+
+def test_the_set_for_a_cpu_has_the_gpu_wheel_of_cuda_11_and_else_what_the_cpu_set_has() -> None:
+    pins, cuda11, cpu = _pins("gpu-wheel-on-cpu.txt"), _pins("gpu-cuda11.txt"), _pins("cpu.txt")
+    paddle = {"paddlepaddle-gpu", "astor", "decorator", "numpy", "opt-einsum", "protobuf", "setuptools"}
+    assert {name: pins[name] for name in paddle} == {name: cuda11[name] for name in paddle}
+    others = pins.keys() - paddle
+    assert {name: pins[name] for name in others} == {name: cpu[name] for name in others}
+    assert "nvidia-dali-cuda120" in others
 
 
 def test_the_installed_versions_are_the_pinned_ones() -> None:

@@ -5,17 +5,16 @@ A library is a text file: the first line is what it needs, the second is where i
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 import sysconfig
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "requirements" / "provide_libgomp.py"
+from tests.requirements.scripts import load
+
 PATCHELF = f"""#!{sys.executable}
 import sys
 from pathlib import Path
@@ -34,16 +33,7 @@ else:
 GNU = b"\x7fELF\0GOMP_4.0.1\0GOMP_PLUGIN_1.2\0OMP_5.0\0GOMP_4.5\0GOMP_10.0\0GOMP_5.0\0"
 
 
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("provide_libgomp", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-provide_libgomp: Any = _load()
+provide_libgomp: Any = load("provide_libgomp")
 
 
 def _script(path: Path, text: str) -> Path:

@@ -1,0 +1,167 @@
+"""What this machine is, and which set of pinned wheels runs on it; nothing is installed here.
+
+Standard library only, and it must parse on Python 3.6, as bootstrap.py must.
+"""
+
+import ctypes
+import os
+from typing import Callable, List, NamedTuple, Sequence, Tuple
+
+OLDEST, NEWEST = (3, 10), (3, 13)
+GPU_NEWEST = (3, 12)
+# The chips that the CUDA 11.8 build of Paddle holds machine code for.
+GPU_CAPABILITIES = ((6, 1), (8, 6))
+# Loaded by the packages, shipped by none: library -> (Debian's, Fedora's) package.
+LIBRARIES = {
+    "libstdc++.so.6": ("libstdc++6", "libstdc++"),
+    "libgcc_s.so.1": ("libgcc-s1", "libgcc"),
+    "libz.so.1": ("zlib1g", "zlib"),
+}
+MEASURE_CPU = "To measure the CPU on purpose: make REQUIREMENTS=cpu perf"
+# Sets with Paddle's GPU wheel -> what such a set is for, as make calls it, and the way round it.
+GPU_WHEEL_SETS = {"gpu-cuda11": ("perf", ". " + MEASURE_CPU), "gpu-wheel-on-cpu": ("test-paddle26", "")}
+
+
+class SetUpError(Exception):
+    """What is missing, and what to install; the whole text is for the reader."""
+
+
+class Gpu(NamedTuple):
+    """One NVIDIA GPU as its driver describes it."""
+
+    name: str
+    capability: Tuple[int, int]
+
+
+def check_python(version: Sequence[int]) -> None:
+    """Raise SetUpError unless the pinned wheels exist for this interpreter version."""
+    found = tuple(version[:2])
+    if not OLDEST <= found <= NEWEST:
+        raise SetUpError(
+            "this is Python {}, expected {} to {}. Install one of these (Debian, Ubuntu: python3 and "
+            "python3-venv; or from python.org) and name it: make PYTHON=/path/to/python3.12 perf".format(
+                dotted(version[:3]), dotted(OLDEST), dotted(NEWEST)
+            )
+        )
+
+
+def check_platform(system: str, machine: str, libc: str) -> None:
+    """Raise SetUpError unless the pinned wheels exist for this kind of machine."""
+    if (system, machine, libc) != ("Linux", "x86_64", "glibc"):
+        raise SetUpError(
+            "this machine is {} on {} with {}; the pinned Paddle and DALI wheels exist for Linux on x86_64 with "
+            "glibc. Use such a machine or container (Debian 11, Ubuntu 20.04, RHEL 8 or newer)".format(
+                system, machine, libc or "another C library"
+            )
+        )
+
+
+def check_libraries(loads: Callable[[str], bool]) -> None:
+    """Raise SetUpError with the packages of the shared libraries that ``loads`` cannot load."""
+    missing = [name for name in LIBRARIES if not loads(name)]
+    if missing:
+        debian = " ".join(LIBRARIES[name][0] for name in missing)
+        fedora = " ".join(LIBRARIES[name][1] for name in missing)
+        raise SetUpError(
+            "Paddle, DALI and numpy load {}, which this machine lacks. Install it: Debian, Ubuntu: "
+            "apt-get install {}; Fedora, RHEL: dnf install {}".format(", ".join(missing), debian, fedora)
+        )
+
+
+def choose_set(gpus: Sequence[Gpu], version: Sequence[int]) -> str:
+    """The requirement set for these GPUs and this Python; SetUpError where none fits."""
+    if not gpus:
+        return "cpu"
+    low, high = GPU_CAPABILITIES
+    for gpu in gpus:
+        if not low <= gpu.capability <= high:
+            raise SetUpError(
+                "this machine has an NVIDIA {} of compute capability {}; requirements/gpu-cuda11.txt runs on {} to "
+                "{}. Install a Paddle build for that chip by its vendor's instructions, into an environment of its "
+                "own, and put that environment's Python under frameworks.paddle.interpreter in perf.yaml; then, or to "
+                "measure the CPU on purpose: make REQUIREMENTS=cpu perf".format(
+                    gpu.name, dotted(gpu.capability), dotted(low), dotted(high)
+                )
+            )
+    check_gpu_python(
+        version, "gpu-cuda11", "this machine's NVIDIA {} needs requirements/gpu-cuda11.txt".format(gpus[0].name)
+    )
+    return "gpu-cuda11"
+
+
+def check_gpu_python(version: Sequence[int], chosen: str, why: str) -> None:
+    """Raise SetUpError unless the wheels of ``chosen``, of GPU_WHEEL_SETS, exist for this interpreter version."""
+    if not OLDEST <= tuple(version[:2]) <= GPU_NEWEST:
+        goal, way_round = GPU_WHEEL_SETS[chosen]
+        raise SetUpError(
+            "{}, whose wheels exist for Python {} to {}; this is Python {}. Install such a Python and name it: "
+            "make PYTHON=/path/to/python3.12 {}{}".format(
+                why, dotted(OLDEST), dotted(GPU_NEWEST), dotted(version[:3]), goal, way_round
+            )
+        )
+
+
+def find_gpus(load: Callable[[str], ctypes.CDLL] = ctypes.CDLL, driver: str = "/proc/driver/nvidia/gpus") -> List[Gpu]:
+    """The NVIDIA GPUs as NVML lists them; none without NVML's library and without a driver.
+
+    Raises SetUpError where the library or the driver is there and does not answer, because such a
+    machine has a GPU that a CPU measurement would silently leave out.
+    """
+    try:
+        nvml = load("libnvidia-ml.so.1")
+    except OSError as error:
+        if "No such file" not in str(error):
+            raise SetUpError("NVML is installed and cannot be loaded: {}. {}".format(error, MEASURE_CPU)) from None
+        if os.path.isdir(driver) and os.listdir(driver):
+            raise SetUpError(
+                "{} lists GPUs, but their library libnvidia-ml.so.1 cannot be found. Install it with the driver (in "
+                "a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility). {}".format(driver, MEASURE_CPU)
+            ) from None
+        return []
+
+    def call(name: str, *arguments: object) -> None:
+        code = getattr(nvml, name)(*arguments)
+        if code != 0:
+            describe = nvml.nvmlErrorString
+            describe.restype = ctypes.c_char_p
+            text = (describe(code) or b"no description").decode(errors="replace")
+            raise SetUpError(
+                "NVML is installed, but {} failed with error {} ({}). Check 'nvidia-smi' and the driver. {}".format(
+                    name, code, text, MEASURE_CPU
+                )
+            )
+
+    call("nvmlInit_v2")
+    try:
+        count = ctypes.c_uint()
+        call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        gpus = []
+        for index in range(count.value):
+            handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+            major, minor = ctypes.c_int(), ctypes.c_int()
+            call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
+            call("nvmlDeviceGetName", handle, name, ctypes.c_uint(len(name)))
+            call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
+            gpus.append(Gpu(name.value.decode(errors="replace"), (major.value, minor.value)))
+        return gpus
+    finally:
+        nvml.nvmlShutdown()
+
+
+def loads(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def libc_name() -> str:
+    try:
+        return "glibc" if os.confstr("CS_GNU_LIBC_VERSION") else ""
+    except (AttributeError, OSError, ValueError):
+        return ""
+
+
+def dotted(numbers: Sequence[int]) -> str:
+    return ".".join(str(number) for number in numbers)

@@ -1,0 +1,28 @@
+"""Which interpreters the tests of Paddle's lines train in."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+OPTION = "--paddle-interpreter"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        OPTION,
+        action="append",
+        metavar="PYTHON",
+        help="Train in this Python instead of the one that runs the tests; repeat it for several "
+        "(tests/helpers/trainers/test_paddle_lines.py).",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes ``paddle_interpreter`` runs once for each, named by its environment's folder."""
+    if "paddle_interpreter" in metafunc.fixturenames:
+        # The name is not resolved: a virtual environment is found through it.
+        given = [str(Path(name).absolute()) for name in metafunc.config.getoption(OPTION) or [sys.executable]]
+        metafunc.parametrize("paddle_interpreter", given, ids=[Path(name).parts[-3] for name in given], scope="module")

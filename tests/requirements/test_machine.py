@@ -1,0 +1,199 @@
+"""What a machine gets: the set that its GPUs and Python can run, or what it lacks and how to get it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.requirements.scripts import REQUIREMENTS, load
+
+machine: Any = load("machine")
+V100 = machine.Gpu("Tesla V100-SXM2-32GB", (7, 0))
+A100 = machine.Gpu("A100-SXM4-80GB", (8, 0))
+H200 = machine.Gpu("H200", (9, 0))
+P100 = machine.Gpu("Tesla P100-PCIE-16GB", (6, 0))
+
+
+# ---- the choice
+
+
+@pytest.mark.parametrize("minor", [10, 11, 12, 13])
+def test_without_a_gpu_the_cpu_set_is_taken(minor: int) -> None:
+    assert machine.choose_set([], (3, minor, 1)) == "cpu"
+
+
+@pytest.mark.parametrize("minor", [10, 11, 12])
+@pytest.mark.parametrize("capability", [(6, 1), (7, 0), (7, 5), (8, 0), (8, 6)])
+def test_gpus_of_the_supported_capabilities_take_the_cuda_11_set(capability: tuple[int, int], minor: int) -> None:
+    gpus = [V100, machine.Gpu("a card", capability)]
+    assert machine.choose_set(gpus, (3, minor, 1)) == "gpu-cuda11"
+
+
+@pytest.mark.parametrize("gpu", [H200, P100])
+def test_another_gpu_is_refused_by_name_with_what_to_do(gpu: Any) -> None:
+    with pytest.raises(machine.SetUpError) as caught:
+        machine.choose_set([V100, gpu], (3, 11, 7))
+    text = str(caught.value)
+    assert f"NVIDIA {gpu.name} of compute capability {gpu.capability[0]}.{gpu.capability[1]}" in text
+    assert "6.1 to 8.6" in text
+    assert "frameworks.paddle.interpreter in perf.yaml" in text
+    assert "make REQUIREMENTS=cpu perf" in text
+
+
+def test_a_gpu_with_python_3_13_is_refused_with_the_pythons_that_do() -> None:
+    with pytest.raises(machine.SetUpError, match=r"V100.*Python 3\.10 to 3\.12; this is Python 3\.13\.0"):
+        machine.choose_set([V100], (3, 13, 0))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "remedy"),
+    [
+        ("gpu-cuda11", r"make PYTHON=/path/to/python3\.12 perf\. To measure the CPU"),
+        ("gpu-wheel-on-cpu", r"make PYTHON=/path/to/python3\.12 test-paddle26$"),
+    ],
+)
+@pytest.mark.parametrize("version", [(3, 9, 18), (3, 13, 1)])
+def test_a_set_with_the_gpu_wheel_names_the_pythons_it_exists_for(
+    chosen: str, remedy: str, version: tuple[int, int, int]
+) -> None:
+    with pytest.raises(
+        machine.SetUpError, match=rf"^asked for, whose wheels exist for Python 3\.10 to 3\.12.*{remedy}"
+    ):
+        machine.check_gpu_python(version, chosen, "asked for")
+
+
+@given(st.tuples(st.integers(0, 20), st.integers(0, 20)), st.integers(0, 30))
+def test_every_gpu_and_python_get_a_set_that_exists_or_an_error(capability: tuple[int, int], minor: int) -> None:
+    fits = (6, 1) <= capability <= (8, 6) and 10 <= minor <= 12
+    try:
+        chosen = machine.choose_set([machine.Gpu("a card", capability)], (3, minor, 0))
+    except machine.SetUpError:
+        assert not fits
+    else:
+        assert fits
+        assert (REQUIREMENTS / f"{chosen}.txt").is_file()
+
+
+@pytest.mark.parametrize("version", [(2, 7, 18), (3, 6, 15), (3, 9, 18), (3, 14, 0), (4, 0, 0)])
+def test_a_python_without_wheels_is_refused_with_those_that_have_them(version: tuple[int, int, int]) -> None:
+    with pytest.raises(machine.SetUpError, match=r"expected 3\.10 to 3\.13.*make PYTHON="):
+        machine.check_python(version)
+
+
+@pytest.mark.parametrize("minor", [10, 11, 12, 13])
+def test_a_python_with_wheels_is_accepted(minor: int) -> None:
+    assert machine.check_python((3, minor, 0)) is None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [("Linux", "aarch64", "glibc"), ("Darwin", "arm64", ""), ("Linux", "x86_64", ""), ("Windows", "AMD64", "")],
+)
+def test_a_machine_without_wheels_is_refused(kind: tuple[str, str, str]) -> None:
+    with pytest.raises(machine.SetUpError, match="Linux on x86_64 with glibc"):
+        machine.check_platform(*kind)
+
+
+def test_missing_libraries_are_named_with_their_packages() -> None:
+    with pytest.raises(machine.SetUpError) as caught:
+        machine.check_libraries(lambda name: name == "libgcc_s.so.1")
+    assert "libstdc++.so.6, libz.so.1" in str(caught.value)
+    assert "apt-get install libstdc++6 zlib1g;" in str(caught.value)
+    assert "dnf install libstdc++ zlib" in str(caught.value)
+
+
+# ---- what NVML says
+
+
+class FakeNvml:
+    """The calls bootstrap makes, over a list of GPUs; ``failing`` maps a function to its error code."""
+
+    def __init__(self, gpus: Sequence[Any], failing: dict[str, int] | None = None) -> None:
+        self.gpus, self.failing, self.was_shut_down = gpus, failing or {}, False
+        self.nvmlErrorString: Callable[[int], bytes] = _Text(b"Driver Not Loaded")
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        code = self.failing.get(name, 0)
+        return (lambda *_: code) if code else getattr(self, "_" + name)
+
+    def _nvmlInit_v2(self) -> int:
+        return 0
+
+    def _nvmlShutdown(self) -> int:
+        self.was_shut_down = True
+        return 0
+
+    def _nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = len(self.gpus)
+        return 0
+
+    def _nvmlDeviceGetHandleByIndex_v2(self, index: ctypes.c_uint, handle: Any) -> int:
+        handle._obj.value = index.value + 1
+        return 0
+
+    def _nvmlDeviceGetName(self, handle: ctypes.c_void_p, name: Any, size: ctypes.c_uint) -> int:
+        assert handle.value is not None
+        assert size.value >= 96
+        name.value = self.gpus[handle.value - 1].name.encode()
+        return 0
+
+    def _nvmlDeviceGetCudaComputeCapability(self, handle: ctypes.c_void_p, major: Any, minor: Any) -> int:
+        assert handle.value is not None
+        major._obj.value, minor._obj.value = self.gpus[handle.value - 1].capability
+        return 0
+
+
+class _Text:
+    restype: object = None
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+    def __call__(self, code: int) -> bytes:
+        return self.text
+
+
+def _unloadable(message: str) -> Callable[[str], ctypes.CDLL]:
+    def load(name: str) -> ctypes.CDLL:
+        raise OSError(f"{name}: {message}")
+
+    return load
+
+
+def test_every_gpu_is_found_with_name_and_capability() -> None:
+    nvml = FakeNvml([V100, A100])
+    assert machine.find_gpus(lambda _: nvml) == [V100, A100]
+    assert nvml.was_shut_down
+
+
+def test_a_machine_without_the_driver_library_has_no_gpus(tmp_path: Path) -> None:
+    load = _unloadable("cannot open shared object file: No such file or directory")
+    assert machine.find_gpus(load, str(tmp_path / "absent")) == []
+
+
+def test_a_driver_without_its_library_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "0000:01:00.0").mkdir()
+    load = _unloadable("cannot open shared object file: No such file or directory")
+    with pytest.raises(machine.SetUpError, match="lists GPUs, but their library"):
+        machine.find_gpus(load, str(tmp_path))
+
+
+def test_a_library_that_cannot_be_loaded_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(machine.SetUpError, match="file too short"):
+        machine.find_gpus(_unloadable("file too short"), str(tmp_path / "absent"))
+
+
+@pytest.mark.parametrize(
+    "name", ["nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetName", "nvmlDeviceGetCudaComputeCapability"]
+)
+def test_a_driver_that_does_not_answer_is_an_error_and_never_the_cpu(name: str) -> None:
+    nvml = FakeNvml([V100], failing={name: 9})
+    with pytest.raises(machine.SetUpError, match=rf"{name} failed with error 9 \(Driver Not Loaded\)"):
+        machine.find_gpus(lambda _: nvml)
+    assert nvml.was_shut_down == (name != "nvmlInit_v2")
