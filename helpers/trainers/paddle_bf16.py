@@ -1,9 +1,11 @@
-"""AMP O1 in bfloat16 on a CPU: Paddle's own ``auto_cast``, where it works.
+"""AMP O1 and O2 in bfloat16 on a CPU: Paddle's own ``auto_cast``, where it works.
 
 In dynamic execution on a CPU ``auto_cast`` has no effect (it warns and computes in float32), and Paddle's
 own CPU kernels know no bfloat16. A compiled program is cast, and takes oneDNN's bfloat16 kernels where
 Paddle has none; an operator that neither has is an error, not float32. So the operators beside
-convolution and matrix product, for which neither has one, stay in float32 by name.
+convolution and matrix product, for which neither has one, stay in float32 by name. Nor is there an
+optimizer kernel for bfloat16 weights: at O2 they stay in float32, are cast where they are used, and so
+are themselves what multi-precision training keeps as master copies.
 """
 
 from __future__ import annotations
@@ -32,24 +34,12 @@ LAYERS = Layers(norm=Float32BatchNorm)
 class AutoCast(nn.Layer):
     """A model under ``auto_cast``; within ``forward``, so that a compiler sees it."""
 
-    def __init__(self, model: nn.Layer) -> None:
+    def __init__(self, model: nn.Layer, level: str) -> None:
         super().__init__()
         self.model = model
+        self.level = level
 
     def forward(self, images: Any) -> Any:
-        with paddle.amp.auto_cast(level="O1", dtype="bfloat16", custom_black_list=FLOAT32_OPERATORS):
+        with paddle.amp.auto_cast(level=self.level, dtype="bfloat16", custom_black_list=FLOAT32_OPERATORS):
             logits = self.model(images)
         return logits.astype("float32")
-
-
-def bfloat16_convolutions(program: Any) -> int:
-    """How many convolutions of a program, PIR's or a ProgramDesc, work on bfloat16."""
-    block = program.global_block()
-    return sum("BFLOAT16" in str(_convolution_type(block, op)).upper() for op in block.ops)
-
-
-def _convolution_type(block: Any, op: Any) -> Any:
-    """What type of images a convolution works on; None for any other operator."""
-    if hasattr(op, "operand_source"):
-        return op.operand_source(0).dtype if op.name() == "pd_op.conv2d" else None
-    return block.var(op.input("Input")[0]).dtype if op.type == "conv2d" else None

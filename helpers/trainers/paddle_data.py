@@ -36,9 +36,8 @@ def open_reader(trainer: Trainer, settings: Settings, feed: Feed) -> Reader:
     """The reader of the job's data source; adds what it does to the header's facts. Raises DatasetError."""
     spec, ranks, facts = trainer.spec, trainer.ranks, trainer.device.facts
     share = Share(ranks.rank, ranks.world_size, spec.case.batch_size_per_card, spec.seed)
-    form = Form(settings.layout, settings.input_channels, settings.input_dtype)
+    form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
     facts["data"] = spec.case.data.value
-    facts["feed"] = f"{form.layout}, {form.channels} channels, {form.dtype}"
     if spec.case.data is DataSource.SYNTHETIC:
         return SyntheticReader(share, form, feed)
     images = read_train_list(spec.data_root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Dict, Optional, Tuple
 
 import paddle
@@ -14,44 +15,45 @@ from helpers.trainers.settings import Settings
 
 core = paddle.base.core
 
+# What TF32 must be for a precision; as the build has it for any other.
+TF32_WANTED = {Precision.FP32: False, Precision.TF32: True}
+
 
 def refuse_what_cannot_run(spec: JobSpec) -> None:
     """Raise Refused with the reason where this machine, build or trainer cannot run the case as it stands."""
-    case = spec.case
-    if case.auto:
-        raise Refused("the 2020 API strategy.auto is not in the Paddle of today; nothing equal to it exists")
+    refuse_what_is_no_case(spec.case)
+    if spec.device == "cpu":
+        _refuse_on_cpu(spec.case)
+    else:
+        _refuse_on_gpu(spec.case.precision)
+
+
+def refuse_what_is_no_case(case: Case) -> None:
+    """Raise Refused where the trainer has nothing for the case, whatever the machine."""
     for feature in ("compile", "graphs", "xla"):
         if getattr(case, feature):
             raise Refused(f"the feature {feature} is not Paddle's")
-    if case.precision in (Precision.UNSTATED, Precision.AMP):
+    # In automatic parallelism an unstated precision is the strategy's to choose (paddle_auto).
+    if case.precision is Precision.AMP or (case.precision is Precision.UNSTATED and not case.auto):
         raise Refused(f"precision {case.precision.value} does not say what Paddle is to compute in")
     if case.data is DataSource.UNSTATED:
         raise Refused("data source unstated: name dali, dali_cpu, native or synthetic")
-    if spec.device == "cpu":
-        _refuse_on_cpu(case)
-    else:
-        _refuse_on_gpu(case.precision)
 
 
 def _refuse_on_cpu(case: Case) -> None:
     precision = case.precision
     if precision is Precision.TF32:
         raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
-    if precision in (Precision.AMP_O2, Precision.BF16):
-        raise Refused(
-            f"{precision.value} keeps parameters in bfloat16, and Paddle has no optimizer kernel for them on a CPU; "
-            "amp_o1 runs"
-        )
-    if precision is Precision.AMP_O1:
+    if precision.is_amp or precision is Precision.BF16:
         if case.execution is Execution.DYNAMIC:
             raise Refused(
                 "paddle.amp.auto_cast has no effect on a CPU, and dynamic execution has no bfloat16 kernel there; "
-                "amp_o1 runs with to_static, and on one card with static"
+                f"{precision.value} runs with to_static, and on one card with static"
             )
         if not core.supports_bfloat16():
             raise Refused("oneDNN's bfloat16 needs a CPU with AVX-512, which this one lacks")
-    if case.execution is Execution.STATIC and case.cards > 1:
-        raise Refused("fleet's static mode trains on several GPUs; on CPU cards use dynamic or to_static")
+    if case.execution is Execution.STATIC and case.cards > 1 and not case.auto:
+        raise Refused("fleet's static mode trains on several GPUs (NCCL); on CPU cards use dynamic or to_static")
 
 
 def _refuse_on_gpu(precision: Precision) -> None:
@@ -83,23 +85,39 @@ def gpu_index() -> int:
     return int(paddle.distributed.ParallelEnv().device_id)
 
 
-def force_tf32(precision: Precision) -> str:
-    """On a GPU: off for fp32, on for tf32, else as the build has it. Returns the state that arithmetic shows.
+def force_tf32(precision: Precision) -> Dict[str, str]:
+    """On a GPU: off for fp32, on for tf32, else as the build has it. Returns facts: what arithmetic shows, and
+    the build's switches.
 
     Raises Refused where the state cannot be had, so that no figure stands under the wrong precision.
     """
-    wanted: Optional[bool] = {Precision.FP32: False, Precision.TF32: True}.get(precision)
-    if wanted is not None:
-        for switch in ("set_cublas_switch", "set_cudnn_switch"):
-            if hasattr(core, switch):
-                getattr(core, switch)(wanted)
+    wanted = TF32_WANTED.get(precision)
+    switches = set_tf32_switches(wanted)
     matmul, convolution = _rounds_like_tf32()
-    state = f"matmul {'on' if matmul else 'off'}, convolution {'on' if convolution else 'off'}"
+    state = f"matmul {_on(matmul)}, convolution {_on(convolution)}"
     if wanted is False and (matmul or convolution):
         raise Refused(f"TF32 could not be switched off ({state}): this would not be fp32")
     if wanted is True and not (matmul and convolution):
         raise Refused(f"TF32 could not be switched on ({state}): this would not be tf32")
-    return state
+    return {"tf32": state, "tf32_switches": switches}
+
+
+def set_tf32_switches(wanted: Optional[bool]) -> str:
+    """Set what the build has for cuBLAS and cuDNN, None leaves it; returns how they stand then. Needs no card.
+
+    Paddle 2.6 and 3.3 have both under these names. NVIDIA_TF32_OVERRIDE=0, which fp32 sets too, is above them.
+    """
+    states = []
+    for library in ("cublas", "cudnn"):
+        if wanted is not None and hasattr(core, f"set_{library}_switch"):
+            getattr(core, f"set_{library}_switch")(wanted)
+        read = getattr(core, f"get_{library}_switch", None)
+        states.append(f"{library} {'unknown to this build' if read is None else _on(bool(read()))}")
+    return ", ".join([*states, f"NVIDIA_TF32_OVERRIDE {os.environ.get('NVIDIA_TF32_OVERRIDE', 'not set')}"])
+
+
+def _on(state: bool) -> str:
+    return "on" if state else "off"
 
 
 def _rounds_like_tf32() -> Tuple[bool, bool]:

@@ -23,6 +23,13 @@ class Layers:
     norm: Type[nn.Layer] = nn.BatchNorm2D
 
 
+def as_layout(images: Any, feed_layout: str, layout: str) -> Any:
+    """Images as the model works on them: transposed where they arrive in another layout."""
+    if feed_layout == layout:
+        return images
+    return paddle.transpose(images, [0, 2, 3, 1] if layout == "NHWC" else [0, 3, 1, 2])
+
+
 class ConvolutionNorm(nn.Layer):
     """Convolution without bias, batch norm, and a ReLU where ``activate``."""
 
@@ -63,12 +70,13 @@ class Bottleneck(nn.Layer):
 
 
 class ResNet50(nn.Layer):
-    """ResNet50 v1.5; ``layout`` NCHW or NHWC, ``channels`` 3 or 4."""
+    """ResNet50 v1.5; ``layout`` NCHW or NHWC, ``channels`` 3 or 4; ``feed_layout`` if images arrive in another."""
 
     STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 
-    def __init__(self, layers: Layers, layout: str = "NCHW", channels: int = 3) -> None:
+    def __init__(self, layers: Layers, layout: str = "NCHW", channels: int = 3, feed_layout: str = "") -> None:
         super().__init__()
+        self.layouts = (feed_layout or layout, layout)
         self.stem = ConvolutionNorm(layers, channels, 64, 7, layout, stride=2)
         self.pool = nn.MaxPool2D(3, stride=2, padding=1, data_format=layout)
         blocks = []
@@ -83,17 +91,18 @@ class ResNet50(nn.Layer):
         self.classifier = nn.Linear(inputs, CLASSES)
 
     def forward(self, images: Any) -> Any:
-        pooled = self.average(self.blocks(self.pool(self.stem(images))))
+        pooled = self.average(self.blocks(self.pool(self.stem(as_layout(images, *self.layouts)))))
         return self.classifier(paddle.flatten(pooled, 1))
 
 
 class VGG16(nn.Layer):
-    """VGG16, configuration D; ``layout`` NCHW or NHWC, ``channels`` 3 or 4."""
+    """VGG16, configuration D; arguments as ResNet50's."""
 
     STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
-    def __init__(self, layers: Layers, layout: str = "NCHW", channels: int = 3) -> None:
+    def __init__(self, layers: Layers, layout: str = "NCHW", channels: int = 3, feed_layout: str = "") -> None:
         super().__init__()
+        self.layouts = (feed_layout or layout, layout)
         features = []
         inputs = channels
         for outputs, depth in self.STAGES:
@@ -111,4 +120,4 @@ class VGG16(nn.Layer):
         )  # fmt: skip
 
     def forward(self, images: Any) -> Any:
-        return self.classifier(paddle.flatten(self.features(images), 1))
+        return self.classifier(paddle.flatten(self.features(as_layout(images, *self.layouts)), 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Dict
 
 import paddle
@@ -14,6 +15,7 @@ from helpers.trainers import paddle_bf16
 from helpers.trainers.data import Form
 from helpers.trainers.loop import Batch
 from helpers.trainers.paddle_device import apply_options
+from helpers.trainers.paddle_facts import convolutions, program_facts
 from helpers.trainers.paddle_models import VGG16, Layers, ResNet50
 from helpers.trainers.process import Refused, Trainer
 from helpers.trainers.settings import Settings
@@ -24,18 +26,21 @@ def build_model(spec: JobSpec, settings: Settings) -> Any:
     kind = ResNet50 if spec.case.model is Model.RESNET50 else VGG16
     on_cpu = cpu_amp(spec, settings)
     layers = paddle_bf16.LAYERS if on_cpu else Layers()
-    model = kind(layers, layout=settings.layout, channels=settings.input_channels)
-    model = paddle_bf16.AutoCast(model) if on_cpu else model
+    model = kind(layers, layout=settings.layout, channels=settings.input_channels, feed_layout=settings.feed_layout)
+    model = paddle_bf16.AutoCast(model, str(settings.amp_level)) if on_cpu else model
     model.train()
     return model
 
 
-def check_bfloat16(program: Any, facts: Dict[str, str]) -> None:
-    """Refused unless the program's convolutions were cast: float32 is no substitute."""
-    convolutions = paddle_bf16.bfloat16_convolutions(program)
-    if convolutions == 0:
-        raise Refused("this build of Paddle did not cast the program's convolutions to bfloat16 on a CPU")
-    facts["bfloat16_convolutions"] = str(convolutions)
+def check_casts(program: Any, settings: Settings) -> None:
+    """Refused unless all of the program's convolutions are of the case's precision: float32 is no substitute."""
+    if settings.amp_dtype is None:
+        return
+    cast, of = convolutions(program, dtype=settings.amp_dtype), convolutions(program)
+    if cast == 0 or cast < of:
+        raise Refused(
+            f"this build of Paddle did not cast the program's convolutions to {settings.amp_dtype}: {cast} of {of} are"
+        )
 
 
 def cpu_amp(spec: JobSpec, settings: Settings) -> bool:
@@ -59,37 +64,59 @@ def build_optimizer(settings: Settings, schedule: Any, parameters: Any) -> Any:
     )
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a dynamic step is made of; ``amp_level`` where the step itself casts, ``scaler`` with loss scaling."""
+
+    model: Any
+    schedule: Any
+    optimizer: Any
+    amp_level: Any
+    scaler: Any
+
+
+def build_parts(spec: JobSpec, settings: Settings, facts: Dict[str, str]) -> Parts:
+    """Model and optimizer of one rank, not yet joined with the others'; ``facts`` say what they came to.
+
+    Raises Refused where this build does not compute in the case's precision.
+    """
+    schedule = build_schedule(settings)
+    model = build_model(spec, settings)
+    optimizer = build_optimizer(settings, schedule, model.parameters())
+    amp_level = None if cpu_amp(spec, settings) else settings.amp_level
+    if amp_level == "O2":
+        model, optimizer = paddle.amp.decorate(
+            models=model, optimizers=optimizer, level="O2", dtype=settings.amp_dtype, master_weight=True
+        )
+    scaler = None
+    if settings.loss_scaling is not None:
+        scaler = paddle.amp.GradScaler(init_loss_scaling=settings.loss_scaling, **settings.loss_scaling_rule)
+    strategy = None
+    if spec.case.execution is Execution.TO_STATIC:
+        strategy = paddle.static.BuildStrategy()
+    apply_options(strategy, settings.build_strategy, "build_strategy", facts)
+    apply_options(None, settings.execution_strategy, "execution_strategy", facts)
+    apply_options(None, settings.fleet, "fleet", facts)
+    if strategy is not None:
+        model = paddle.jit.to_static(model, build_strategy=strategy, full_graph=True, backend=None)
+        if cpu_amp(spec, settings):
+            form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
+            images = paddle.zeros(form.shape(spec.case.batch_size_per_card), form.dtype)
+            program = model.forward.get_concrete_program(images)[0].main_program
+            check_casts(program, settings)
+            facts.update(program_facts(program, settings))
+    return Parts(model, schedule, optimizer, amp_level, scaler)
+
+
 class DynamicStep:
     """Forward, backward and Momentum; several ranks average their gradients through DataParallel."""
 
     def __init__(self, trainer: Trainer, settings: Settings) -> None:
-        spec, facts = trainer.spec, trainer.device.facts
+        parts = build_parts(trainer.spec, settings, trainer.device.facts)
         self._settings = settings
-        self._schedule = build_schedule(settings)
-        model = build_model(spec, settings)
-        self._optimizer = build_optimizer(settings, self._schedule, model.parameters())
-        self._amp = None if cpu_amp(spec, settings) else settings.amp_level
-        if self._amp == "O2":
-            model, self._optimizer = paddle.amp.decorate(
-                models=model, optimizers=self._optimizer, level="O2", dtype=settings.amp_dtype, master_weight=True
-            )
-        self._scaler: Any = None
-        if settings.loss_scaling is not None:
-            self._scaler = paddle.amp.GradScaler(init_loss_scaling=settings.loss_scaling)
-        strategy = None
-        if spec.case.execution is Execution.TO_STATIC:
-            strategy = paddle.static.BuildStrategy()
-            model = paddle.jit.to_static(model, build_strategy=strategy, full_graph=True, backend=None)
-            if cpu_amp(spec, settings):
-                form = Form(settings.layout, settings.input_channels, settings.input_dtype)
-                images = paddle.zeros(form.shape(spec.case.batch_size_per_card), form.dtype)
-                check_bfloat16(model.forward.get_concrete_program(images)[0].main_program, facts)
-        apply_options(strategy, settings.build_strategy, "build_strategy", facts)
-        apply_options(None, settings.execution_strategy, "execution_strategy", facts)
-        apply_options(None, settings.fleet, "fleet", facts)
-        if trainer.ranks.world_size > 1:
-            model = paddle.DataParallel(model)
-        self._model = model
+        self._schedule, self._optimizer = parts.schedule, parts.optimizer
+        self._amp, self._scaler = parts.amp_level, parts.scaler
+        self._model = paddle.DataParallel(parts.model) if trainer.ranks.world_size > 1 else parts.model
 
     def begin_epoch(self, number: int) -> None:
         self._schedule.step(number)

@@ -32,16 +32,19 @@ def program(trainer: Trainer) -> None:
     settings = Settings.of(spec)
     trainer.beat("import paddle")
     paddle = _import_paddle(trainer, settings)
-    from helpers.trainers import paddle_data, paddle_device
+    from helpers.trainers import paddle_auto, paddle_data, paddle_device, paddle_facts
 
     paddle_device.refuse_what_cannot_run(spec)
+    automatic = paddle_auto.start(spec, device.facts) if spec.case.auto else None
     device.name = paddle_device.use_device(spec)
     device.facts.update(paddle_device.flag_facts(settings))
     on_gpu = spec.device == "gpu"
-    device.facts["tf32"] = paddle_device.force_tf32(spec.case.precision) if on_gpu else "not on a CPU"
+    device.facts.update(paddle_device.force_tf32(spec.case.precision) if on_gpu else {"tf32": "not on a CPU"})
     _seed(paddle, spec.seed)
-    _describe(trainer, settings)
-    static = spec.case.execution is Execution.STATIC
+    device.facts.update(paddle_facts.setting_facts(spec, settings))
+    # Today's automatic parallelism makes its programs of a dynamic model.
+    from_dynamic = automatic is not None and automatic.way is not paddle_auto.Way.SWITCH
+    static = spec.case.execution is Execution.STATIC and not from_dynamic
     several = trainer.ranks.world_size > 1
     if static:
         paddle.enable_static()
@@ -51,7 +54,7 @@ def program(trainer: Trainer) -> None:
     trainer.beat("data")
     reader = paddle_data.open_reader(trainer, settings, _host_array if static else paddle.to_tensor)
     trainer.beat("build model")
-    stepper = _stepper(trainer, settings)
+    stepper = _stepper(trainer, settings, automatic)
     timer: StepTimer = HostTimer(time.monotonic)
     if on_gpu:
         timer = paddle_device.event_timer()
@@ -89,19 +92,11 @@ def _seed(paddle: Any, seed: int) -> None:
     random.seed(seed)
 
 
-def _describe(trainer: Trainer, settings: Settings) -> None:
-    facts, case = trainer.device.facts, trainer.spec.case
-    facts["execution"] = case.execution.value if case.execution else "dynamic"
-    facts["learning_rate"] = str(settings.learning_rate)
-    facts["precision"] = "float32"
-    if settings.amp_level is not None:
-        facts["precision"] = f"AMP {settings.amp_level} in {settings.amp_dtype}"
-        if trainer.spec.device == "cpu":
-            facts["precision"] += ": convolution and matmul, on oneDNN"
-    facts["loss_scaling"] = str(settings.loss_scaling or "none")
+def _stepper(trainer: Trainer, settings: Settings, automatic: Any) -> Any:
+    if automatic is not None:
+        from helpers.trainers.paddle_auto_steps import automatic_step
 
-
-def _stepper(trainer: Trainer, settings: Settings) -> Any:
+        return automatic_step(automatic, trainer, settings)
     if trainer.spec.case.execution is Execution.STATIC:
         from helpers.trainers.paddle_static import StaticStep
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-from helpers.case import Case, Precision
+from helpers.case import Case, Execution, Precision
 from helpers.errors import ConfigError
 from helpers.job import JobSpec, finite
 
@@ -20,6 +20,8 @@ _AMP_LEVELS: Dict[Precision, Tuple[Optional[str], Optional[str]]] = {
     Precision.AMP_O2: ("O2", None),
     Precision.BF16: ("O2", "bfloat16"),
 }
+# Steps until the loss scale moves, and by what factor; the names are Paddle's.
+LOSS_SCALING_RULE = ("incr_every_n_steps", "decr_every_n_nan_or_inf", "incr_ratio", "decr_ratio")
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,10 @@ class Native:
 class Settings:
     """A training configuration; ``environment`` holds variables that are set before the framework's import.
 
-    ``amp_level`` is None, O1 or O2; ``loss_scaling`` the first dynamic loss scale, None without one.
+    Images arrive in ``feed_layout`` and the model works in ``layout``. ``amp_level`` is None, O1 or O2;
+    ``amp_through`` what casts: ``auto_cast``, and for static programs on a GPU ``decorate`` or ``fleet``;
+    ``loss_scaling`` the first dynamic loss scale, None without one, and ``loss_scaling_rule`` how it moves.
+    ``accuracy_top_k`` lists the accuracies that a static program computes at every step.
     The learning rate is multiplied by ``learning_rate_decay`` at each of ``learning_rate_boundaries``
     (epochs).
     """
@@ -67,11 +72,15 @@ class Settings:
     momentum: float
     weight_decay: float
     layout: str
+    feed_layout: str
     input_channels: int
     input_dtype: str
+    accuracy_top_k: Tuple[int, ...]
     amp_level: Optional[str]
     amp_dtype: Optional[str]
+    amp_through: Optional[str]
     loss_scaling: Optional[float]
+    loss_scaling_rule: Mapping[str, Any]
     build_strategy: Mapping[str, Any]
     execution_strategy: Mapping[str, Any]
     fleet: Mapping[str, Any]
@@ -85,7 +94,7 @@ class Settings:
         """The settings of a job; ConfigError names the key."""
         record = dict(spec.settings)
         settings = _build(Settings, record, "settings")
-        settings._check(spec.case)
+        settings._check(spec)
         return settings
 
     @property
@@ -96,9 +105,10 @@ class Settings:
             for passed in range(len(self.learning_rate_boundaries) + 1)
         )
 
-    def _check(self, case: Case) -> None:
+    def _check(self, spec: JobSpec) -> None:
         _one_of("optimizer", self.optimizer, ("momentum",))
-        _one_of("layout", self.layout, ("NCHW", "NHWC"))
+        for name in ("layout", "feed_layout"):
+            _one_of(name, getattr(self, name), ("NCHW", "NHWC"))
         _one_of("input_channels", self.input_channels, (3, 4))
         _one_of("input_dtype", self.input_dtype, ("float32", "float16"))
         _one_of("amp_dtype", self.amp_dtype, (None, "float16", "bfloat16"))
@@ -108,17 +118,42 @@ class Settings:
                 raise _error(name, value, "a finite number of at least 0")
         if self.loss_scaling is not None and (not finite(self.loss_scaling) or self.loss_scaling <= 0):
             raise _error("loss_scaling", self.loss_scaling, "a positive number or null")
+        self._check_loss_scaling_rule()
+        if not isinstance(self.accuracy_top_k, tuple):
+            raise _error("accuracy_top_k", self.accuracy_top_k, "a list of whole numbers")
+        for k in self.accuracy_top_k:
+            _at_least("accuracy_top_k", k, 1)
         for name, least in (("workers", 0), ("prefetch_factor", 1)):
             _at_least(f"native.{name}", getattr(self.native, name), least)
         _at_least("dali.prefetch_queue_depth", self.dali.prefetch_queue_depth, 1)
         if self.dali.threads is not None:
             _at_least("dali.threads", self.dali.threads, 1)
+        self._check_precision(spec.case)
+        self._check_amp_through(spec)
+
+    def _check_loss_scaling_rule(self) -> None:
+        wanted = LOSS_SCALING_RULE if self.loss_scaling is not None else ()
+        rule: Any = self.loss_scaling_rule
+        if not isinstance(rule, Mapping) or set(rule) != set(wanted):
+            raise _error("loss_scaling_rule", rule, ", ".join(wanted) or "nothing without loss_scaling")
+        for name, value in rule.items():
+            if not finite(value) or value <= 0:
+                raise _error(f"loss_scaling_rule.{name}", value, "a positive number")
+
+    def _check_precision(self, case: Case) -> None:
         if case.precision in _AMP_LEVELS:
             level, dtype = _AMP_LEVELS[case.precision]
             if self.amp_level != level:
                 raise _error("amp_level", self.amp_level, f"{level}, as {case.precision.value} of the case says")
             if (level is None) != (self.amp_dtype is None) or (dtype is not None and self.amp_dtype != dtype):
                 raise _error("amp_dtype", self.amp_dtype, f"what {case.precision.value} of the case says")
+
+    def _check_amp_through(self, spec: JobSpec) -> None:
+        known: Tuple[Optional[str], ...] = (None,)
+        if self.amp_level is not None:
+            on_gpu = spec.device == "gpu" and spec.case.execution is Execution.STATIC
+            known = ("decorate", "fleet") if on_gpu else ("auto_cast",)
+        _one_of("amp_through", self.amp_through, known)
 
 
 def _build(kind: Any, record: Any, about: str) -> Any:

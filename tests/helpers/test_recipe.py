@@ -11,6 +11,7 @@ from helpers.case import Case, Precision
 from helpers.errors import ConfigError
 from helpers.job import JobSpec
 from helpers.recipe import settings_for
+from helpers.recipe_cpu import cpu_environment, read_processor
 from helpers.trainers.settings import Settings
 
 PUBLISHED = Path(__file__).parents[2] / "baselines" / "published"
@@ -27,7 +28,7 @@ def test_resnet50_fp32_is_trained_as_published() -> None:
     assert settings["learning_rate_boundaries"] == [30, 60, 90]
     assert settings["build_strategy"] == {"fuse_elewise_add_act_ops": True, "enable_addto": True}
     assert settings["fleet"] == {"nccl_comm_num": 1, "fuse_all_reduce_ops": True, "fuse_grad_size_in_MB": 16}
-    assert settings["amp_level"] is None
+    assert (settings["amp_level"], settings["amp_through"], settings["accuracy_top_k"]) == (None, None, [1, 5])
     environment = settings["environment"]
     assert isinstance(environment, dict)
     assert environment["FLAGS_conv_workspace_size_limit"] == "4000"
@@ -39,6 +40,14 @@ def test_resnet50_pure_fp16_is_trained_as_published() -> None:
     settings = _settings("paddle-resnet50v1.5-amp_o2-bs256-1x1-dali-static")
     assert (settings["layout"], settings["input_channels"], settings["input_dtype"]) == ("NHWC", 4, "float16")
     assert (settings["amp_level"], settings["amp_dtype"], settings["loss_scaling"]) == ("O2", "float16", 128.0)
+    # PaddleClas's loader gives CHW; its model transposes.
+    assert (settings["feed_layout"], settings["amp_through"]) == ("NCHW", "decorate")
+    assert settings["loss_scaling_rule"] == {
+        "incr_every_n_steps": 1000,
+        "decr_every_n_nan_or_inf": 2,
+        "incr_ratio": 2.0,
+        "decr_ratio": 0.8,
+    }
     strategy = settings["build_strategy"]
     assert isinstance(strategy, dict)
     assert set(strategy) == {"fuse_bn_act_ops", "fuse_bn_add_act_ops", "fuse_elewise_add_act_ops", "enable_addto"}
@@ -60,12 +69,22 @@ def test_vgg16_is_trained_as_published() -> None:
     }
     assert settings["fleet"] == {"nccl_comm_num": 1}
     assert (settings["layout"], settings["amp_level"], settings["learning_rate"]) == ("NCHW", "O1", 0.01)
+    # strategy.amp = True, with the defaults of its amp_configs.
+    assert (settings["amp_through"], settings["loss_scaling"]) == ("fleet", 32768.0)
+    assert settings["accuracy_top_k"] == []
 
 
 def test_on_a_cpu_amp_means_bfloat16_without_loss_scaling() -> None:
     settings = _settings("paddle-resnet50v1.5-amp_o1-bs4-1x2-dali-to_static", "cpu")
     assert (settings["amp_level"], settings["amp_dtype"], settings["loss_scaling"]) == ("O1", "bfloat16", None)
-    assert settings["environment"] == {}
+    assert settings["environment"] == cpu_environment(read_processor())
+
+
+def test_on_a_cpu_pure_half_precision_is_bfloat16_in_the_published_layout() -> None:
+    settings = _settings("paddle-resnet50v1.5-amp_o2-bs4-1x1-dali-static", "cpu")
+    assert (settings["amp_level"], settings["amp_dtype"], settings["amp_through"]) == ("O2", "bfloat16", "auto_cast")
+    assert (settings["layout"], settings["feed_layout"], settings["input_channels"]) == ("NHWC", "NCHW", 4)
+    assert (settings["input_dtype"], settings["loss_scaling"], settings["loss_scaling_rule"]) == ("float32", None, {})
 
 
 def test_on_a_cpu_the_learning_rate_falls_with_the_global_batch() -> None:

@@ -11,14 +11,19 @@ import numpy
 import pytest
 from PIL import Image
 
+from helpers.case import Case
 from helpers.errors import DatasetError
+from helpers.recipe import settings_for
 from helpers.trainers.data import (
+    MEAN,
+    STD,
     DaliPlan,
     DaliSource,
     Form,
     ImageList,
     Share,
     crop_box,
+    dali_pipeline,
     decode,
     read_train_list,
     synthetic_batch,
@@ -40,9 +45,12 @@ def _folder(root: Path, images: int) -> ImageList:
     return read_train_list(str(root))
 
 
-def _dali(images: ImageList, rank: int, ranks: int, batch: int, form: Form = NCHW) -> DaliSource:
-    plan = DaliPlan(Share(rank, ranks, batch, 1), form, AUGMENTATION, Dali(None, 2, 42, 0, 0), 1, None)
-    return DaliSource(images, plan)
+def _plan(rank: int, ranks: int, batch: int, form: Form = NCHW, seed: int = 42) -> DaliPlan:
+    return DaliPlan(Share(rank, ranks, batch, 1), form, AUGMENTATION, Dali(None, 2, seed, 0, 0), 1, None)
+
+
+def _dali(images: ImageList, rank: int, ranks: int, batch: int, form: Form = NCHW, seed: int = 42) -> DaliSource:
+    return DaliSource(images, _plan(rank, ranks, batch, form, seed))
 
 
 def _labels(source: DaliSource) -> list[int]:
@@ -138,25 +146,89 @@ def test_a_synthetic_batch_is_fixed_by_seed_and_rank_and_has_labels() -> None:
     assert not numpy.array_equal(images, other)
 
 
-@pytest.mark.parametrize(("images", "ranks", "batch"), [(12, 1, 3), (12, 2, 3), (12, 3, 1)])
-def test_dali_reads_every_image_once_an_epoch_over_all_ranks(
+# --- DALI's epochs, by counting: every image is its own label
+
+
+def _copies(root: Path, images: int) -> ImageList:
+    """A list of many files that are cheap to decode; a label may exceed the model's classes here."""
+    root.mkdir()
+    Image.new("RGB", (8, 8)).save(root / "one.jpeg")
+    one = (root / "one.jpeg").read_bytes()
+    names = tuple(f"{number}.jpeg" for number in range(images))
+    for name in names:
+        (root / name).write_bytes(one)
+    return ImageList(root, names, tuple(range(images)))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize(("images", "batch"), [(12, 1), (12, 2), (14, 2), (17, 4), (12, 4)])
+def test_dali_reads_no_image_twice_an_epoch_over_all_ranks_and_drops_only_what_fills_no_batch(
     tmp_path: Path, images: int, ranks: int, batch: int
 ) -> None:
     listed = _folder(tmp_path, images)
     sources = [_dali(listed, rank, ranks, batch) for rank in range(ranks)]
+    each_rank = images // ranks // batch * batch
     for _ in range(3):
-        assert collections.Counter(label for source in sources for label in _labels(source)) == dict.fromkeys(
-            range(images), 1
-        )
+        epoch = [_labels(source) for source in sources]
+        assert [len(labels) for labels in epoch] == [each_rank] * ranks
+        seen = collections.Counter(label for labels in epoch for label in labels)
+        assert len(seen) == sum(seen.values()) == each_rank * ranks
+        assert set(seen) <= set(range(images))
 
 
-def test_dali_drops_what_does_not_fill_a_batch_and_repeats_no_image(tmp_path: Path) -> None:
-    listed = _folder(tmp_path, 11)
-    sources = [_dali(listed, rank, 2, 2) for rank in range(2)]
-    for _ in range(4):
-        epochs = [_labels(source) for source in sources]
-        assert [len(labels) for labels in epochs] == [4, 4]
-        assert len(set(epochs[0] + epochs[1])) == 8
+def test_dali_reads_every_image_once_where_all_batches_are_full(tmp_path: Path) -> None:
+    listed = _folder(tmp_path, 12)
+    sources = [_dali(listed, rank, 3, 2) for rank in range(3)]
+    for _ in range(3):
+        assert sorted(label for source in sources for label in _labels(source)) == list(range(12))
+
+
+def test_dali_repeats_no_image_where_its_shuffling_buffer_is_smaller_than_the_shard(tmp_path: Path) -> None:
+    # DALI shuffles within a buffer of 1024 images; a shard of ImageNet is far larger.
+    listed = _copies(tmp_path / "many", 2200)
+    sources = [_dali(listed, rank, 2, 50) for rank in range(2)]
+    for _ in range(2):
+        assert sorted(label for source in sources for label in _labels(source)) == list(range(2200))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_dali_shuffles_each_epoch_anew(tmp_path: Path, ranks: int) -> None:
+    listed = _folder(tmp_path, 24)
+    for source in [_dali(listed, rank, ranks, 4) for rank in range(ranks)]:
+        first, second, third = (_labels(source) for _ in range(3))
+        assert len({tuple(first), tuple(second), tuple(third)}) == 3
+        assert first != sorted(first)
+        assert second != sorted(second)
+
+
+def test_dali_s_order_is_that_of_its_seed(tmp_path: Path) -> None:
+    listed = _folder(tmp_path, 24)
+
+    def epochs(seed: int) -> list[list[int]]:
+        source = _dali(listed, 0, 1, 4, seed=seed)
+        return [_labels(source) for _ in range(3)]
+
+    assert epochs(42) == epochs(42)
+    assert epochs(42) != epochs(43)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_dali_s_seed_is_the_published_42_plus_the_rank(tmp_path: Path, rank: int) -> None:
+    published = settings_for(Case.parse("paddle-resnet50v1.5-fp32-bs256-1x1-dali-static"), "gpu")["dali"]["seed"]
+    plan = _plan(rank, 3, 1, seed=published)
+    assert dali_pipeline(_folder(tmp_path, 6), plan).seed == 42 + rank
+
+
+def test_dali_s_labels_stay_with_their_images(tmp_path: Path) -> None:
+    # Red is 10 x the label, and nothing but a flat colour can come out of any crop.
+    for number in range(12):
+        Image.new("RGB", (40, 30), (10 * number, 60, 60)).save(tmp_path / f"{number}.jpeg", quality=100)
+    listed = ImageList(tmp_path, tuple(f"{number}.jpeg" for number in range(12)), tuple(range(12)))
+    source = _dali(listed, 0, 1, 3)
+    for _ in range(2):
+        for images, labels in source.epoch():
+            red = numpy.asarray(images.as_tensor())[:, 0].mean(axis=(1, 2)) * STD[0] + MEAN[0]
+            assert (red / 10).round().astype(int).tolist() == numpy.asarray(labels.as_tensor()).tolist()
 
 
 @pytest.mark.parametrize("form", [NCHW, Form("NHWC", 4, "float16")])

@@ -1,7 +1,8 @@
-"""DALI's Paddle plugin, as on a GPU, but over a pipeline on the CPU."""
+"""DALI's Paddle plugin, as on a GPU, but over a pipeline on the CPU; and Paddle's own loader, by counting."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +17,11 @@ pytest.importorskip("nvidia.dali")
 
 from helpers.errors import DatasetError  # noqa: E402
 from helpers.trainers import paddle_data  # noqa: E402
-from helpers.trainers.data import DaliPlan, DaliSource, Form, ImageList, Share  # noqa: E402
+from helpers.trainers.data import MEAN, STD, DaliPlan, DaliSource, Form, ImageList, Share  # noqa: E402
 from helpers.trainers.settings import Augmentation, Dali  # noqa: E402
 
 LABELS = (7, 400, 999)
+AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
 
 
 @pytest.fixture
@@ -28,8 +30,7 @@ def reader_with_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     for label in LABELS:
         Image.new("RGB", (40, 30), (label % 256, 100, 50)).save(tmp_path / f"{label}.jpeg")
     images = ImageList(tmp_path, tuple(f"{label}.jpeg" for label in LABELS), LABELS)
-    augmentation = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
-    plan = DaliPlan(Share(0, 1, 3, 1), Form("NHWC", 4, "float16"), augmentation, Dali(1, 2, 42, 0, 0), 1, gpu=0)
+    plan = DaliPlan(Share(0, 1, 3, 1), Form("NHWC", 4, "float16"), AUGMENTATION, Dali(1, 2, 42, 0, 0), 1, gpu=0)
 
     def on_cpu(images: ImageList, plan: DaliPlan, runner: Any) -> DaliSource:
         return DaliSource(images, dataclasses.replace(plan, gpu=None), runner)
@@ -61,3 +62,72 @@ def test_an_image_broken_in_the_first_batch_is_named(reader_with_plugin: Any, tm
     image.write_bytes(image.read_bytes()[:200])
     with pytest.raises(DatasetError, match=r"400\.jpeg"):
         next(iter(reader_with_plugin(paddle.to_tensor).epoch(0)))
+
+
+# --- Paddle's own loader: every image is its own label, and its red is 10 x the label
+
+
+def _numbered(folder: Path, images: int) -> ImageList:
+    for number in range(images):
+        Image.new("RGB", (40, 30), (10 * number, 60, 60)).save(folder / f"{number}.jpeg", quality=100)
+    return ImageList(folder, tuple(f"{number}.jpeg" for number in range(images)), tuple(range(images)))
+
+
+def _native(images: ImageList, rank: int, ranks: int, batch: int, *, seed: int = 7, workers: int = 0) -> Any:
+    native = SimpleNamespace(workers=workers, prefetch_factor=2, shared_memory=False)
+    settings = SimpleNamespace(native=native, augmentation=AUGMENTATION)
+    share = Share(rank, ranks, batch, seed)
+    return paddle_data.NativeReader(images, share, Form("NCHW", 3, "float32"), settings, SimpleNamespace(seed=seed))
+
+
+def _epoch(reader: Any, number: int) -> list[int]:
+    return [int(label) for batch in reader.epoch(number) for label in batch.labels.numpy()]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize(("images", "batch"), [(12, 2), (14, 2), (17, 4)])
+def test_native_reads_no_image_twice_an_epoch_over_all_ranks_and_drops_only_what_fills_no_batch(
+    tmp_path: Path, images: int, ranks: int, batch: int
+) -> None:
+    listed = _numbered(tmp_path, images)
+    readers = [_native(listed, rank, ranks, batch) for rank in range(ranks)]
+    each_rank = images // ranks // batch * batch
+    for number in range(2):
+        epoch = [_epoch(reader, number) for reader in readers]
+        assert [len(labels) for labels in epoch] == [each_rank] * ranks
+        seen = collections.Counter(label for labels in epoch for label in labels)
+        assert len(seen) == sum(seen.values()) == each_rank * ranks
+        assert set(seen) <= set(range(images))
+
+
+def test_native_shuffles_each_epoch_anew_by_its_seed(tmp_path: Path) -> None:
+    listed = _numbered(tmp_path, 12)
+    one, same, other = (_native(listed, 0, 1, 4, seed=seed) for seed in (7, 7, 8))
+    first, second = _epoch(one, 0), _epoch(one, 1)
+    assert first != second
+    assert first != sorted(first)
+    assert second != sorted(second)
+    assert [_epoch(same, 0), _epoch(same, 1)] == [first, second]
+    assert _epoch(other, 0) != first
+
+
+def test_native_s_worker_processes_read_the_same_batches_as_none(tmp_path: Path) -> None:
+    listed = _numbered(tmp_path, 12)
+    alone, helped = _native(listed, 1, 2, 2), _native(listed, 1, 2, 2, workers=2)
+    for number in range(2):
+        for one, other in zip(alone.epoch(number), helped.epoch(number), strict=True):
+            assert one.labels.numpy().tolist() == other.labels.numpy().tolist()
+            assert numpy.array_equal(one.images.numpy(), other.images.numpy())
+
+
+def test_native_s_labels_stay_with_their_images(tmp_path: Path) -> None:
+    reader = _native(_numbered(tmp_path, 12), 0, 1, 3)
+    for batch in reader.epoch(0):
+        red = batch.images.numpy()[:, 0].mean(axis=(1, 2)) * STD[0] + MEAN[0]
+        assert (red / 10).round().astype(int).tolist() == batch.labels.numpy().tolist()
+
+
+def test_the_plugin_reads_every_image_once_an_epoch(reader_with_plugin: Any) -> None:
+    reader = reader_with_plugin(paddle.to_tensor)
+    for number in range(3):
+        assert sorted(_epoch(reader, number)) == list(LABELS)

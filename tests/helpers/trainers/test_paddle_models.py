@@ -9,8 +9,13 @@ import pytest
 
 paddle: Any = pytest.importorskip("paddle")
 
-from helpers.trainers.paddle_bf16 import bfloat16_convolutions  # noqa: E402
-from helpers.trainers.paddle_models import VGG16, Bottleneck, Layers, ResNet50  # noqa: E402
+from helpers.case import Case  # noqa: E402
+from helpers.job import JobSpec  # noqa: E402
+from helpers.recipe import settings_for  # noqa: E402
+from helpers.trainers.paddle_models import VGG16, Bottleneck, Layers, ResNet50, as_layout  # noqa: E402
+from helpers.trainers.paddle_steps import check_casts  # noqa: E402
+from helpers.trainers.process import Refused  # noqa: E402
+from helpers.trainers.settings import Settings  # noqa: E402
 
 
 def _parameters(model: Any) -> int:
@@ -54,23 +59,42 @@ def test_a_striding_bottleneck_halves_its_image_in_the_3x3_convolution() -> None
     assert block(paddle.zeros([1, 8, 16, 16])).shape == [1, 16, 8, 8]
 
 
-def _program(*operators: Any, types: dict[str, str] | None = None) -> Any:
-    block = SimpleNamespace(ops=operators, var=lambda name: SimpleNamespace(dtype=(types or {})[name]))
-    return SimpleNamespace(global_block=lambda: block)
+def test_images_that_arrive_in_another_layout_are_transposed_by_the_model() -> None:
+    images = paddle.rand([2, 3, 5, 7])
+    assert as_layout(images, "NCHW", "NCHW") is images
+    as_nhwc = as_layout(images, "NCHW", "NHWC")
+    assert list(as_nhwc.shape) == [2, 5, 7, 3]
+    assert bool((as_layout(as_nhwc, "NHWC", "NCHW") == images).all())
 
 
-def test_bfloat16_convolutions_are_counted_in_pir_programs() -> None:
-    def operator(name: str, dtype: str) -> Any:
-        return SimpleNamespace(name=lambda: name, operand_source=lambda _: SimpleNamespace(dtype=dtype))
+def test_a_model_gives_the_same_logits_in_either_layout_of_its_feed() -> None:
+    paddle.seed(1)
+    model = _built(ResNet50(Layers(), layout="NHWC", channels=4))
+    images = paddle.rand([1, 4, 32, 32])
+    direct = model(paddle.transpose(images, [0, 2, 3, 1]))
+    model.layouts = ("NCHW", "NHWC")
+    assert bool(paddle.allclose(model(images), direct))
 
-    convolutions = [operator("pd_op.conv2d", "paddle.bfloat16"), operator("pd_op.conv2d", "paddle.float32")]
-    assert bfloat16_convolutions(_program(*convolutions, operator("pd_op.relu", "paddle.bfloat16"))) == 1
+
+def _built(model: Any) -> Any:
+    model.eval()
+    return model
 
 
-def test_bfloat16_convolutions_are_counted_in_program_descs() -> None:
-    def operator(kind: str, image: str) -> Any:
-        return SimpleNamespace(type=kind, input={"Input": [image]}.__getitem__)
+def test_a_program_with_a_convolution_left_in_float32_is_refused() -> None:
+    case = Case.parse("paddle-vgg16-amp_o1-bs1-1x1-dali-to_static")
+    settings = Settings.of(JobSpec("j", case, 0, "r", "cpu", 0, 1, settings=settings_for(case, "cpu")))
+    cast, left = (_convolution(dtype) for dtype in ("paddle.bfloat16", "paddle.float32"))
+    check_casts(_program(cast, cast), settings)
+    with pytest.raises(Refused, match=r"did not cast .* 1 of 2 are"):
+        check_casts(_program(cast, left), settings)
+    with pytest.raises(Refused, match=r"did not cast .* 0 of 0 are"):
+        check_casts(_program(), settings)
 
-    types = {"cast": "paddle.bfloat16", "image": "paddle.float32"}
-    operators = [operator("conv2d", "cast"), operator("conv2d", "image"), operator("relu", "cast")]
-    assert bfloat16_convolutions(_program(*operators, types=types)) == 1
+
+def _convolution(dtype: str) -> Any:
+    return SimpleNamespace(name=lambda: "pd_op.conv2d", operand_source=lambda _: SimpleNamespace(dtype=dtype))
+
+
+def _program(*operators: Any) -> Any:
+    return SimpleNamespace(global_block=lambda: SimpleNamespace(ops=operators))

@@ -39,6 +39,12 @@ def test_learning_rates_fall_at_each_boundary() -> None:
         ({"layout": "NCWH"}, "layout"),
         ({"input_channels": 5}, "input_channels"),
         ({"input_dtype": "int8"}, "input_dtype"),
+        ({"feed_layout": "CHW"}, "feed_layout"),
+        ({"accuracy_top_k": [0]}, "accuracy_top_k"),
+        ({"accuracy_top_k": 5}, "accuracy_top_k"),
+        ({"amp_through": "auto_cast"}, "amp_through"),
+        ({"loss_scaling": 2.0}, "loss_scaling_rule"),
+        ({"loss_scaling_rule": {"incr_ratio": 2.0}}, "loss_scaling_rule"),
         ({"learning_rate": "0.1"}, "learning_rate"),
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"momentum": -1}, "momentum"),
@@ -62,3 +68,26 @@ def test_a_missing_setting_is_refused_by_name() -> None:
 def test_an_override_cannot_change_the_precision_of_the_case() -> None:
     with pytest.raises(ConfigError, match="amp_o1 of the case"):
         Settings.of(_spec("paddle-vgg16-amp_o1-bs4-1x1-dali-to_static", amp_level=None, amp_dtype=None))
+
+
+@pytest.mark.parametrize(
+    ("device", "execution", "through", "expected"),
+    [
+        ("gpu", "static", "auto_cast", "decorate, fleet"),
+        ("gpu", "dynamic", "decorate", "auto_cast"),
+        ("cpu", "static", "fleet", "auto_cast"),
+    ],
+)
+def test_what_casts_must_fit_device_and_execution(device: str, execution: str, through: str, expected: str) -> None:
+    case = Case.parse(f"paddle-resnet50v1.5-amp_o1-bs4-1x1-dali-{execution}")
+    settings = {**settings_for(case, device), "amp_through": through}
+    with pytest.raises(ConfigError, match=f"amp_through.*{expected}"):
+        Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=settings))
+
+
+def test_a_step_of_the_loss_scale_must_be_a_positive_number() -> None:
+    case = Case.parse("paddle-resnet50v1.5-amp_o2-bs4-1x1-dali-static")
+    settings = settings_for(case, "gpu")
+    settings["loss_scaling_rule"] = {**settings["loss_scaling_rule"], "decr_ratio": 0}
+    with pytest.raises(ConfigError, match=r"loss_scaling_rule\.decr_ratio"):
+        Settings.of(JobSpec("j", case, 0, "r", "gpu", 0, 1, settings=settings))

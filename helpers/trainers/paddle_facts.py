@@ -1,0 +1,86 @@
+"""What a step log's header says of a job's configuration and of the program that came of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Dict, Optional
+
+from helpers.job import JobSpec
+from helpers.trainers.settings import Settings
+
+
+def setting_facts(spec: JobSpec, settings: Settings) -> Dict[str, str]:
+    """The configuration in words; needs no framework."""
+    case, on_cpu = spec.case, spec.device == "cpu"
+    facts = {
+        "execution": case.execution.value if case.execution else "dynamic",
+        "feed": f"{settings.feed_layout}, {settings.input_channels} channels, {settings.input_dtype}",
+        "layout": settings.layout,
+        "learning_rate": str(settings.learning_rate),
+        "optimizer": f"{settings.optimizer} {settings.momentum}, L2 {settings.weight_decay}",
+        "precision": "float32",
+        "weights": "float32",
+        "loss_scaling": "none",
+    }
+    if settings.loss_scaling is not None:
+        rule = ", ".join(f"{name} {value}" for name, value in sorted(settings.loss_scaling_rule.items()))
+        facts["loss_scaling"] = f"dynamic from {settings.loss_scaling} ({rule})"
+    if settings.amp_level is not None:
+        facts["precision"] = f"AMP {settings.amp_level} in {settings.amp_dtype}"
+        if on_cpu:
+            facts["precision"] += ": convolution and matmul, on oneDNN"
+        elif settings.amp_level == "O2":
+            facts["weights"] = f"{settings.amp_dtype}, float32 master copies (multi_precision)"
+            return facts
+        facts["weights"] = "float32, cast where they are used"
+        if on_cpu and settings.amp_level == "O2":
+            facts["weights"] += ": they are the master copies"
+    return facts
+
+
+# Operators that a BuildStrategy's passes put in the place of several.
+FUSED = ("fused_batch_norm_act", "fused_bn_add_activation", "fused_elemwise_add_activation")
+
+
+def program_facts(program: Any, settings: Settings) -> Dict[str, str]:
+    """Counts of a program's operators, PIR's or a ProgramDesc's: convolutions by what they compute in, and
+    what passes have fused."""
+    block = program.global_block()
+    kinds = Counter(_name(op) for op in block.ops)
+    facts = {"operators": str(len(block.ops))}
+    fused = ", ".join(f"{name} {kinds[name]}" for name in FUSED if kinds[name])
+    if fused:
+        facts["fused_operators"] = fused
+    if kinds["c_allreduce_sum"]:
+        facts["all_reduces"] = str(kinds["c_allreduce_sum"])
+    if settings.amp_dtype is not None:
+        facts[f"{settings.amp_dtype}_convolutions"] = str(convolutions(program, dtype=settings.amp_dtype))
+    facts[f"{settings.layout}_convolutions"] = str(convolutions(program, layout=settings.layout))
+    return facts
+
+
+def convolutions(program: Any, dtype: Optional[str] = None, layout: Optional[str] = None) -> int:
+    """How many convolutions of a program work on images of ``dtype`` (a name) and in ``layout``."""
+    block = program.global_block()
+    found = [op for op in block.ops if _name(op) in ("conv2d", "pd_op.conv2d")]
+    if dtype is not None:
+        # A ProgramDesc names its types as VarType.FP16 does in old builds.
+        names = {"float16": ("FLOAT16", "FP16"), "bfloat16": ("BFLOAT16", "BF16")}[dtype]
+        found = [op for op in found if str(_images_type(block, op)).upper().rpartition(".")[2] in names]
+    if layout is not None:
+        found = [op for op in found if _attribute(op, "data_format") == layout]
+    return len(found)
+
+
+def _name(op: Any) -> str:
+    return str(op.name()) if hasattr(op, "operand_source") else str(op.type)
+
+
+def _images_type(block: Any, op: Any) -> Any:
+    if hasattr(op, "operand_source"):
+        return op.operand_source(0).dtype
+    return block.var(op.input("Input")[0]).dtype
+
+
+def _attribute(op: Any, name: str) -> Any:
+    return op.attrs()[name] if hasattr(op, "operand_source") else op.attr(name)

@@ -1,0 +1,232 @@
+"""METHODS.md point by point, over every published Paddle row: what it says of a configuration, the recipe has.
+
+Where the suite departs from a sentence, the test says so and asks for the reason beside the recipe.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from helpers.baseline import BASELINES, PublishedFigure, load_published
+from helpers.case import Case, DataSource, Execution, Framework, Model, Precision
+from helpers.config import MeasuringProtocol
+from helpers.job import JobSpec
+from helpers.launch.launcher import Place, launcher_for
+from helpers.plan import SuiteCase, draft_job
+from helpers.recipe import settings_for
+from helpers.recipe_sources import OWN, fixed_of, source_of
+from helpers.trainers import data
+
+FIGURES = [
+    figure
+    for card in ("v100", "a100")
+    for figure in load_published(BASELINES / "published" / f"{card}.json").figures
+    if figure.case.framework is Framework.PADDLE
+]
+RESNET50 = [figure for figure in FIGURES if figure.case.model is Model.RESNET50]
+VGG16 = [figure for figure in FIGURES if figure.case.model is Model.VGG16]
+SINGLE = [figure for figure in RESNET50 if figure.case.precision in (Precision.FP32, Precision.TF32)]
+PURE = [figure for figure in RESNET50 if figure.case.precision is Precision.AMP_O2]
+AUTO = [figure for figure in VGG16 if figure.case.auto]
+COLLECTIVE = [figure for figure in VGG16 if not figure.case.auto]
+VGG16_AMP = [figure for figure in COLLECTIVE if figure.case.precision is Precision.AMP_O1]
+
+
+def name_of(figure: PublishedFigure) -> str:
+    return f"{figure.target}-{figure.case.id}"
+
+
+def settings(figure: PublishedFigure) -> dict[str, Any]:
+    return settings_for(figure.case, "gpu")
+
+
+def fixed(figure: PublishedFigure) -> dict[str, str]:
+    return {each.name: each.value for each in fixed_of(figure.case, "gpu")}
+
+
+def test_the_rows_are_the_10_of_resnet50_and_the_44_of_vgg16() -> None:
+    assert (len(FIGURES), len(RESNET50), len(VGG16)) == (54, 10, 44)
+    assert (len(SINGLE), len(PURE), len(AUTO), len(VGG16_AMP)) == (5, 5, 16, 16)
+
+
+# --- Paddle ResNet50 v1.5 configuration behind the numbers
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=name_of)
+def test_launcher_python_for_one_card_and_paddle_s_for_more_with_all_nodes(figure: PublishedFigure) -> None:
+    case = figure.case
+    spec = draft_job(
+        SuiteCase(case, figure.target, MeasuringProtocol("p", 1, 1, 1)),
+        settings(figure),
+        device="gpu",
+        run_folder="RUN",
+    )
+    place = Place(1, case.nodes, "10.0.0.2", "10.0.0.1:1234") if case.nodes > 1 else None
+    words = " ".join(launcher_for(case).command(spec, "python", place).argv)
+    if case.cards == 1:
+        assert words == "python -u -m helpers.trainers.paddle_trainer RUN/spec.json"
+        return
+    assert words.startswith("python -u -m paddle.distributed.launch")
+    assert "--devices 0,1,2,3,4,5,6,7" in words
+    assert (f"--nnodes {case.nodes}" in words) is (case.nodes > 1)
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=name_of)
+def test_static_graph(figure: PublishedFigure) -> None:
+    assert figure.case.execution is Execution.STATIC
+
+
+@pytest.mark.parametrize("figure", RESNET50, ids=name_of)
+def test_resnet50_common(figure: PublishedFigure) -> None:
+    told = settings(figure)
+    assert (told["optimizer"], told["momentum"]) == ("momentum", 0.9)
+    assert (told["learning_rate"], told["learning_rate_boundaries"]) == (0.1, [30, 60, 90])
+    assert told["weight_decay"] == 1e-4
+    assert figure.case.batch_size_per_card == 256
+    assert fixed(figure)["loss"] == "mean cross-entropy, no label smoothing"
+    assert fixed(figure)["image size"].startswith("224 x 224")
+    assert data.IMAGE_SIZE == 224
+    assert fixed(figure)["seed"] == "1234"
+    assert inspect.signature(JobSpec).parameters["seed"].default == 1234
+
+
+@pytest.mark.parametrize("figure", SINGLE, ids=name_of)
+def test_resnet50_fp32(figure: PublishedFigure) -> None:
+    told = settings(figure)
+    assert (told["layout"], told["feed_layout"], told["input_channels"], told["input_dtype"]) == (
+        "NCHW", "NCHW", 3, "float32",
+    )  # fmt: skip
+    assert told["build_strategy"] == {"fuse_elewise_add_act_ops": True, "enable_addto": True}
+    assert (told["amp_level"], told["amp_dtype"], told["loss_scaling"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("figure", PURE, ids=name_of)
+def test_resnet50_fp16(figure: PublishedFigure) -> None:
+    told = settings(figure)
+    assert (told["amp_level"], told["amp_dtype"]) == ("O2", "float16")
+    assert (told["layout"], told["input_channels"], told["input_dtype"]) == ("NHWC", 4, "float16")
+    assert "multi_precision" in fixed(figure)["optimizer's weights"]
+    assert told["loss_scaling"] == 128.0
+    assert told["loss_scaling_rule"]
+    assert figure.case.data is DataSource.DALI
+    assert told["build_strategy"] == {
+        "fuse_bn_act_ops": True,
+        "fuse_bn_add_act_ops": True,
+        "fuse_elewise_add_act_ops": True,
+        "enable_addto": True,
+    }
+
+
+@pytest.mark.parametrize("figure", RESNET50, ids=name_of)
+def test_resnet50_environment(figure: PublishedFigure) -> None:
+    flags = settings(figure)["environment"]
+    published = {
+        "FLAGS_fraction_of_gpu_memory_to_use": "0.80",
+        "FLAGS_cudnn_batchnorm_spatial_persistent": "1",
+        "FLAGS_max_inplace_grad_add": "8",
+        "FLAGS_cudnn_exhaustive_search": "1",
+        "FLAGS_eager_delete_tensor_gb": "0.0",
+        "FLAGS_conv_workspace_size_limit": "1500" if figure in PURE else "4000",
+        "FLAGS_apply_pass_to_program": "true",
+    }
+    assert {name: flags.get(name) for name in published} == published
+    for name in set(flags) - set(published):
+        assert source_of(figure.case, "gpu", f"environment.{name}").where == OWN
+
+
+@pytest.mark.parametrize("figure", RESNET50, ids=name_of)
+def test_resnet50_fleet(figure: PublishedFigure) -> None:
+    assert settings(figure)["fleet"] == {"nccl_comm_num": 1, "fuse_all_reduce_ops": True, "fuse_grad_size_in_MB": 16}
+
+
+@pytest.mark.parametrize("figure", [*PURE, *AUTO], ids=name_of)
+def test_dali_pipeline_on_a_gpu(figure: PublishedFigure) -> None:
+    told = settings(figure)
+    assert told["dali"]["seed"] == 42
+    assert (told["dali"]["device_memory_padding"], told["dali"]["host_memory_padding"]) == (211025920, 140544512)
+    augmentation = told["augmentation"]
+    assert augmentation["crop_area"] == [0.08, 1.0]
+    assert augmentation["crop_aspect_ratio"] == [3 / 4, 4 / 3]
+    assert augmentation["flip_probability"] == 0.5
+    assert "mixed" in fixed(figure)["decoding"]
+    assert "linear" in fixed(figure)["decoding"]
+    assert "int64" in fixed(figure)["decoding"]
+
+
+def test_dali_pipeline_without_a_gpu_has_no_padding() -> None:
+    told = settings_for(Case.parse("paddle-resnet50v1.5-fp32-bs4-1x1-dali-static"), "cpu")["dali"]
+    assert (told["device_memory_padding"], told["host_memory_padding"]) == (0, 0)
+
+
+@pytest.mark.parametrize("figure", [*SINGLE, *COLLECTIVE], ids=name_of)
+def test_without_dali_the_framework_s_own_loader_decodes_in_its_workers(figure: PublishedFigure) -> None:
+    assert figure.case.data is DataSource.NATIVE
+    assert settings(figure)["native"]["workers"] > 0
+    assert "random resized crop, flip, normalise" in fixed(figure)["decoding"]
+
+
+@pytest.mark.parametrize("figure", RESNET50, ids=name_of)
+def test_resnet50_model_is_v1_5(figure: PublishedFigure) -> None:
+    assert fixed(figure)["model"] == "v1.5: stride 2 in the 3x3 convolution"
+
+
+# --- Paddle VGG16 (FleetX)
+
+
+@pytest.mark.parametrize("figure", VGG16, ids=name_of)
+def test_vgg16_momentum_l2_and_layout(figure: PublishedFigure) -> None:
+    told = settings(figure)
+    assert (told["optimizer"], told["momentum"], told["weight_decay"], told["layout"]) == (
+        "momentum",
+        0.9,
+        1e-4,
+        "NCHW",
+    )
+    assert fixed(figure)["model"] == "VGG16 with convolution bias, no batch norm"
+
+
+@pytest.mark.parametrize("figure", VGG16, ids=name_of)
+def test_vgg16_learning_rate_departs_from_the_published_one_and_says_why(figure: PublishedFigure) -> None:
+    source = source_of(figure.case, "gpu", "learning_rate")
+    assert settings(figure)["learning_rate"] == 0.01
+    assert source.where == OWN
+    assert "0.1" in source.reason
+
+
+@pytest.mark.parametrize("figure", COLLECTIVE, ids=name_of)
+def test_vgg16_strategies(figure: PublishedFigure) -> None:
+    told = settings(figure)
+    assert told["execution_strategy"] == {"num_threads": 2, "num_iteration_per_drop_scope": 100}
+    assert told["build_strategy"] == {
+        "enable_inplace": False,
+        "fuse_elewise_add_act_ops": True,
+        "fuse_bn_act_ops": True,
+    }
+    assert told["fleet"] == {"nccl_comm_num": 1}
+
+
+@pytest.mark.parametrize("figure", VGG16_AMP, ids=name_of)
+def test_vgg16_amp_is_the_strategy_s(figure: PublishedFigure) -> None:
+    told = settings(figure)
+    assert (told["amp_level"], told["amp_dtype"], told["amp_through"]) == ("O1", "float16", "fleet")
+
+
+@pytest.mark.parametrize("figure", AUTO, ids=name_of)
+def test_vgg16_auto_is_the_case_s_own_switch_and_leaves_the_strategies_to_it(figure: PublishedFigure) -> None:
+    assert figure.case.auto
+    told = settings(figure)
+    for group in ("build_strategy", "execution_strategy", "fleet"):
+        source = source_of(figure.case, "gpu", group)
+        assert told[group] == {}
+        assert source.where == OWN
+        assert "strategy.auto" in source.reason
+
+
+def test_vgg16_cards_are_1_8_2x8_and_4x8_for_every_batch() -> None:
+    shapes = {(figure.case.nodes, figure.case.cards_per_node) for figure in VGG16}
+    assert shapes == {(1, 1), (1, 8), (2, 8), (4, 8)}
+    by_table = {(figure.table, figure.case.batch_size_per_card) for figure in VGG16}
+    assert len(by_table) * 4 == len(VGG16)

@@ -1,0 +1,70 @@
+"""Every setting of every case has a source, and a choice of the suite has its reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.baseline import BASELINES, load_published
+from helpers.case import Case, Framework
+from helpers.config import load_config
+from helpers.launch.launcher import ROOT
+from helpers.recipe import settings_for
+from helpers.recipe_sources import FIXED, NOT_STATED, OWN, SOURCES, Source, fixed_of, leaves, source_of
+
+
+def every_case() -> list[tuple[Case, str]]:
+    """The published Paddle cases on a GPU, and perf.yaml's on a CPU."""
+    published = [
+        each for card in ("v100", "a100") for each in load_published(BASELINES / f"published/{card}.json").cases()
+    ]
+    found = [(case, "gpu") for case in published if case.framework is Framework.PADDLE]
+    return found + [(each.case, "cpu") for each in load_config(ROOT / "perf.yaml").matrix if each.target == "cpu"]
+
+
+def variants() -> list[tuple[Case, str]]:
+    """Cases of every model, precision, data source and execution, on both devices."""
+    return [
+        (Case.parse(f"paddle-{model}-{precision}-bs4-1x2-{data}-{execution}"), device)
+        for model in ("resnet50v1.5", "vgg16")
+        for precision in ("fp32", "tf32", "bf16", "amp_o1", "amp_o2", "unstated")
+        for data in ("dali", "dali_cpu", "native", "synthetic")
+        for execution in ("static", "dynamic", "to_static")
+        for device in ("cpu", "gpu")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("case", "device"), [*every_case(), *variants()], ids=lambda value: value if isinstance(value, str) else value.id
+)
+def test_every_setting_has_a_source(case: Case, device: str) -> None:
+    sources = {key: source_of(case, device, key) for key, _ in leaves(settings_for(case, device))}
+    assert [key for key, source in sources.items() if source.where == NOT_STATED] == []
+    assert [key for key, source in sources.items() if source.where == OWN and not source.reason] == []
+
+
+def test_every_source_is_one_of_some_setting() -> None:
+    # A row that another one hides would say something that nobody reads.
+    used = {
+        id(source)
+        for case, device in [*every_case(), *variants()]
+        for key, _ in leaves(settings_for(case, device))
+        for source in [source_of(case, device, key)]
+    }
+    assert [row for row in SOURCES if id(row[2]) not in used] == []
+    fixed = {id(each) for case, device in variants() for each in fixed_of(case, device)}
+    assert [each for _, each in FIXED if id(each) not in fixed] == []
+
+
+def test_what_is_not_listed_is_not_given_a_source() -> None:
+    case = Case.parse("paddle-vgg16-fp32-bs1-1x1-dali-static")
+    assert source_of(case, "gpu", "no_such").where == NOT_STATED
+
+
+def test_a_source_reads_as_its_section_and_its_remark() -> None:
+    assert str(Source("METHODS, x")) == "METHODS, x"
+    assert str(Source(OWN, "because")) == "suite's choice: because"
+
+
+def test_settings_are_listed_by_dotted_keys_and_an_empty_group_is_one() -> None:
+    listed = list(leaves({"a": 1, "b": {"c": [1, 2], "d": {}}, "e": {}}))
+    assert listed == [("a", 1), ("b.c", [1, 2]), ("b.d", {}), ("e", {})]
