@@ -1,4 +1,4 @@
-"""perf.yaml: frameworks' interpreters, data, protocols, tolerances, limits, the matrix, machines.
+"""perf.yaml: frameworks' interpreters, data, protocols, tolerances, limits, the matrix, machines, nodes.
 
 Loading is strict: an unknown key, a wrong type or a number out of its range is a ConfigError with
 file and field. Nothing outside the file is looked at: whether a path exists is its user's question.
@@ -7,7 +7,7 @@ file and field. Nothing outside the file is looked at: whether a path exists is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from helpers.case import Framework
 from helpers.config_matrix import TARGETS, MatrixCase, read_matrix
+from helpers.config_nodes import NodesConfig, read_nodes
 from helpers.config_schema import Field, read_yaml
 from helpers.errors import ConfigError
 
@@ -143,6 +144,7 @@ class Config:
     contention: ContentionConfig
     matrix: tuple[MatrixCase, ...]
     machines: Mapping[str, MachineConfig]
+    nodes: NodesConfig = field(default_factory=NodesConfig)
 
     def protocol_for_rule(self, rule: str) -> MeasuringProtocol:
         """The protocol that serves a published rule; ConfigError when none does."""
@@ -177,7 +179,7 @@ def load_config(path: Path | str) -> Config:
     file = Path(path).expanduser().absolute()
     top = read_yaml(file).mapping(
         required=("protocols", "matrix"),
-        optional=("frameworks", "data", "tolerances", "limits", "contention", "short", "machines"),
+        optional=("frameworks", "data", "tolerances", "limits", "contention", "short", "machines", "nodes"),
     )
     protocols = _protocols(top["protocols"])
     return Config(
@@ -190,6 +192,7 @@ def load_config(path: Path | str) -> Config:
         contention=_contention(top.get("contention")),
         matrix=read_matrix(top["matrix"], top.get("short"), list(protocols)),
         machines=MappingProxyType(_machines(top.get("machines"))),
+        nodes=read_nodes(top.get("nodes")),
     )
 
 

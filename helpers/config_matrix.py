@@ -44,7 +44,7 @@ def _block(block: Field, protocols: Sequence[str]) -> tuple[str, list[Case]]:
     """A block's protocol and the product of its dimensions, in the order of the id's fields."""
     keys = block.mapping(
         required=("framework", "model", "precision", "batch_size_per_card", "cards", "data", "protocol"),
-        optional=("nodes", "execution"),
+        optional=("nodes", "execution", "auto"),
     )
     dimensions = (
         [item.member(Framework) for item in keys["framework"].one_or_many()],
@@ -56,9 +56,10 @@ def _block(block: Field, protocols: Sequence[str]) -> tuple[str, list[Case]]:
         [item.member(DataSource) for item in keys["data"].one_or_many()],
         [item.member(Execution) for item in keys["execution"].one_or_many()] if "execution" in keys else [None],
     )
+    auto = keys["auto"].truth() if "auto" in keys else False
     protocol = keys["protocol"].one_of(protocols)
     try:
-        return protocol, [Case(*values) for values in itertools.product(*dimensions)]
+        return protocol, [Case(*values, auto=auto) for values in itertools.product(*dimensions)]
     except ConfigError as error:
         raise ConfigError(
             block.about,

@@ -109,6 +109,11 @@ class Field:
             raise self.refuse(f"a number above {above:g} and below {below:g}")
         return float(value)  # type: ignore[arg-type]
 
+    def truth(self) -> bool:
+        if not isinstance(self.value, bool):
+            raise self.refuse("true or false")
+        return self.value
+
     def member(self, kind: type[E]) -> E:
         """The member of ``kind`` with this value."""
         return kind(self.one_of([str(item.value) for item in kind]))

@@ -172,13 +172,18 @@ def split_cores(cores: Sequence[int], cards: int | None) -> tuple[CpuCard, ...]:
     return tuple(CpuCard(index, tuple(cores[index * each : (index + 1) * each])) for index in range(count))
 
 
-def why_not_run(case: Case, target: str, machine: Machine) -> str | None:
-    """Why this machine cannot run the case on the target, in one line; None when it can."""
+def why_not_run(case: Case, target: str, machine: Machine, hosts: int = 0) -> str | None:
+    """Why this machine cannot run the case on the target, in one line; None when it can.
+
+    ``hosts`` of multi-node cases are configured, this machine among them.
+    """
     cards = machine.cards_of(target)
     if not cards:
         return f"looked for {_wanted(target)}, found {machine.describe()}"
-    if case.nodes > 1:
-        return f"needs {case.nodes} nodes of {case.cards_per_node} cards, this is one machine: {machine.describe()}"
+    if case.nodes > max(1, hosts):
+        each = f"{case.cards_per_node} card{'s' if case.cards_per_node > 1 else ''}"
+        named = f"{hosts} host{'' if hosts == 1 else 's'}" if hosts else "none"
+        return f"needs {case.nodes} nodes of {each}, and perf.yaml names {named} (nodes.hosts; docs/multi-node.md)"
     if case.cards_per_node > len(cards):
         found = f"{len(cards)} ({cards[0].name} each)" if target == CPU else f"{len(cards)} x {cards[0].name}"
         return f"needs {case.cards_per_node} cards of {target}, this machine has {found}"

@@ -118,6 +118,11 @@ class Leases:
                     self._sleep(_POLL_SECONDS)
             yield Lease(tuple(chosen), exclusive_machine)
 
+    def held(self, candidates: Sequence[Leasable]) -> tuple[str, ...]:
+        """Who holds the machine, else who holds which card, one line each; takes nothing, makes no file."""
+        names = ["machine"] if self._is_locked("machine") else [card.id for card in candidates]
+        return tuple(self._holder(name) for name in names if self._is_locked(name))
+
     def _attempt(
         self, candidates: Sequence[C], count: int, case_id: str, exclusive: bool, held: contextlib.ExitStack
     ) -> tuple[list[C], str]:

@@ -35,12 +35,15 @@ _SIGNAL_MEANINGS = {
 }
 
 
-def crash_reason(exit_code: int | None, tail: str) -> str:
-    """One line: how the process ended and, where its last words tell, why."""
+def crash_reason(exit_code: int | None, tail: str, first_rank: int = 0) -> str:
+    """One line: how the process ended and, where its last words tell, why.
+
+    ``first_rank`` is that of the node: its launcher counts its own ranks only.
+    """
     container = _CONTAINER.search(tail)
     parts = []
     if container is not None:
-        parts.append(f"rank {container[1]} {exit_text(int(container[2]))}")
+        parts.append(f"rank {first_rank + int(container[1])} {exit_text(int(container[2]))}")
     elif exit_code is not None:
         parts.append(exit_text(exit_code))
     words = last_words(tail)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.case import Framework
-from helpers.launch.framework_probe import DISTRIBUTIONS, probe
+from helpers.launch.framework_probe import DISTRIBUTIONS, libraries, probe
 from helpers.launch.launcher import ROOT
 
 _PROBE_SECONDS = 60
@@ -34,6 +34,7 @@ class BuildFinder:
     def __init__(self, root: Path = ROOT) -> None:
         self._root = root
         self._known: dict[tuple[Framework, str], FrameworkBuild | str] = {}
+        self._libraries: dict[tuple[Framework, str], dict[str, str] | str] = {}
 
     def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
         """The build, or in one line why there is none and what to do. None is the suite's own interpreter.
@@ -45,6 +46,15 @@ class BuildFinder:
         if key not in self._known:
             self._known[key] = self._find(framework, path)
         return self._known[key]
+
+    def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
+        """What the build's interpreter has beside it (framework_probe.libraries), or why it does not say."""
+        key = (build.framework, build.interpreter)
+        if key not in self._libraries:
+            name, executable = build.framework.value, build.interpreter
+            own = executable == sys.executable
+            self._libraries[key] = libraries(name) if own else _ask(executable, name, "libraries")
+        return self._libraries[key]
 
     def _find(self, framework: Framework, interpreter: str) -> FrameworkBuild | str:
         name = framework.value
@@ -58,6 +68,8 @@ class BuildFinder:
         found = probe(name) if executable == sys.executable else _ask(executable, name)
         if isinstance(found, str):
             return found
+        if found and set(found) != {"distribution", "version", "commit"}:
+            return _no_json(executable, name)
         if not found:
             wanted = " or ".join(DISTRIBUTIONS[name])
             remedy = f"install {wanted} there, or name another interpreter in perf.yaml"
@@ -65,8 +77,8 @@ class BuildFinder:
         return FrameworkBuild(executable, framework, **found)
 
 
-def _ask(executable: str, name: str) -> dict[str, str] | str:
-    argv = [executable, "-m", "helpers.launch.framework_probe", name]
+def _ask(executable: str, name: str, *more: str) -> dict[str, str] | str:
+    argv = [executable, "-m", "helpers.launch.framework_probe", name, *more]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     try:
         done = subprocess.run(
@@ -79,7 +91,11 @@ def _ask(executable: str, name: str) -> dict[str, str] | str:
         found = json.loads(done.stdout)
     except ValueError:
         found = None
-    if not isinstance(found, dict) or (found and set(found) != {"distribution", "version", "commit"}):
-        remedy = f"name a Python in frameworks.{name}.interpreter of perf.yaml"
-        return f"{executable} printed no JSON when it was asked which {name} it has: {remedy}"
+    if not isinstance(found, dict):
+        return _no_json(executable, name)
     return {key: str(value) for key, value in found.items()}
+
+
+def _no_json(executable: str, name: str) -> str:
+    remedy = f"name a Python in frameworks.{name}.interpreter of perf.yaml"
+    return f"{executable} printed no JSON when it was asked which {name} it has: {remedy}"

@@ -20,22 +20,42 @@ _FOREIGN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTE
 
 
 @dataclass(frozen=True)
+class Place:
+    """A node's place in a job of several nodes.
+
+    ``address`` is its own IPv4 address, ``master`` the ``HOST:PORT`` of the rendezvous on node 0, ``interface``
+    the network interface of NCCL and gloo (None: they choose).
+    """
+
+    node: int
+    nodes: int
+    address: str
+    master: str
+    interface: str | None = None
+
+
+@dataclass(frozen=True)
 class LaunchCommand:
     """How a job is started.
 
     ``rank_logs`` are the files that take a rank's own output, in rank order (empty: the job's common
     output). ``discard`` are patterns in the run folder of files removed after the job, because they
-    repeat the whole environment, tokens included.
+    repeat the whole environment, tokens included. ``hosts`` name each node's host and ``outputs`` are the
+    files of its launcher's output, both in node order and empty where there is one node.
     """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     rank_logs: tuple[str, ...] = ()
     discard: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
 
 
 class Launcher(Protocol):
-    def command(self, spec: JobSpec, interpreter: str) -> LaunchCommand: ...
+    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
+        """What starts the job's ranks of one node; ``place`` is None where there is one node."""
+        ...
 
 
 def launcher_for(case: Case) -> Launcher:
@@ -43,11 +63,7 @@ def launcher_for(case: Case) -> Launcher:
     from helpers.launch.local import LocalLauncher
     from helpers.launch.paddle_launch import PaddleLauncher
 
-    if case.nodes > 1:
-        raise LaunchError(
-            f"case {case.id}", field="nodes", got=case.nodes, expected="1", remedy="Run it on one machine"
-        )
-    if case.cards_per_node == 1:
+    if case.cards == 1:
         return LocalLauncher()
     if case.framework is Framework.PADDLE:
         return PaddleLauncher()

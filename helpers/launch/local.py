@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from helpers.job import JobSpec
-from helpers.launch.launcher import LaunchCommand, card_variables, trainer_argv
+from helpers.launch.launcher import LaunchCommand, Place, card_variables, trainer_argv
 
 
 class LocalLauncher:
     """Starts the trainer directly; its output is the job's."""
 
-    def command(self, spec: JobSpec, interpreter: str) -> LaunchCommand:
+    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
         return LaunchCommand(trainer_argv(spec, interpreter), card_variables(spec))

@@ -69,9 +69,10 @@ def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch],
     if exit_code == 0 and guilty is None:
         return _read(spec)
     if exit_code == 0 and guilty is not None and guilty.footer_status is None:
-        lost = f"rank {guilty.rank} ended without its log's footer, although the job exited with 0"
+        lost = f"{guilty.name} ended without its log's footer, although the job exited with 0"
         return Ending(OutcomeKind.BAD_LOG, lost, guilty.rank)
-    reason = crash_reason(exit_code, tail_of([Path(spec.run_folder) / "output.log"]))
+    first_rank = 0 if guilty is None else guilty.rank - guilty.rank % spec.case.cards_per_node
+    reason = crash_reason(exit_code, tail_of([_launchers_output(spec, command, first_rank)]), first_rank)
     if guilty is not None:
         reason = _blame(command, spec, guilty, reason)
     started = any(rank.step > 0 for rank in ranks)
@@ -92,9 +93,15 @@ def guilty_rank(ranks: Sequence[RankWatch]) -> RankWatch | None:
 
 def output_tail(spec: JobSpec, command: LaunchCommand, rank: int | None) -> str:
     """The end of the rank's own output, or of the job's where ranks have none."""
-    common = Path(spec.run_folder) / "output.log"
+    common = _launchers_output(spec, command, rank or 0)
     own = [Path(command.rank_logs[rank])] if rank is not None and rank < len(command.rank_logs) else []
     return tail_of(own) or tail_of([common])
+
+
+def _launchers_output(spec: JobSpec, command: LaunchCommand, rank: int) -> Path:
+    """The output of whatever started this rank."""
+    node = rank // spec.case.cards_per_node
+    return Path(command.outputs[node]) if node < len(command.outputs) else Path(spec.run_folder) / "output.log"
 
 
 def _blame_order(rank: RankWatch) -> tuple[int, float, int]:
@@ -108,13 +115,13 @@ def _blame_order(rank: RankWatch) -> tuple[int, float, int]:
 
 def _blame(command: LaunchCommand, spec: JobSpec, guilty: RankWatch, how_it_ended: str) -> str:
     if guilty.footer_status == FAILED:
-        return f"rank {guilty.rank} failed: {guilty.footer_reason or how_it_ended}"
+        return f"{guilty.name} failed: {guilty.footer_reason or how_it_ended}"
     where = f"step {guilty.step}" if guilty.step else f"phase {guilty.phase!r}"
     told = how_it_ended.removeprefix(f"rank {guilty.rank} ")
     words = last_words(output_tail(spec, command, guilty.rank)) if command.rank_logs else ""
     if words and words not in told:
         told += f": {words}"
-    return f"rank {guilty.rank} ended without a footer at {where}: {told}"
+    return f"{guilty.name} ended without a footer at {where}: {told}"
 
 
 def _read(spec: JobSpec) -> Ending:

@@ -1,7 +1,8 @@
-"""Several cards of one machine with ``python -m paddle.distributed.launch``: NCCL on GPUs, gloo on CPU.
+"""Several cards with ``python -m paddle.distributed.launch``: NCCL on GPUs, gloo on CPU.
 
 Tried with Paddle 3.3.1. The launcher picks free ports itself, gives each rank a session of its own, and
-ends the others when one fails.
+ends the others of its node when one fails. With several nodes it runs on each; they meet at ``--master``,
+which node 0 serves when its ``--host`` is the same address.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from helpers.job import JobSpec
-from helpers.launch.launcher import LaunchCommand, card_variables, trainer_argv
+from helpers.launch.launcher import LaunchCommand, Place, card_variables, trainer_argv
 
 LOG_FOLDER = "launch_logs"
+# Where the rank's traffic goes; without them gloo takes the interface that the host's own name resolves to.
+INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 class PaddleLauncher:
-    def command(self, spec: JobSpec, interpreter: str) -> LaunchCommand:
+    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
         ranks = spec.case.cards_per_node
         folder = Path(spec.run_folder) / LOG_FOLDER
         on_cpu = spec.device == "cpu"
@@ -23,8 +26,7 @@ class PaddleLauncher:
             interpreter, "-u", "-m", "paddle.distributed.launch",
             "--nproc_per_node", str(ranks),
             "--devices", _cpu_devices(ranks) if on_cpu else ",".join(spec.cards),
-            # Names do not resolve on every machine, and one machine needs none.
-            "--host", "127.0.0.1",
+            *_where(place),
             "--job_id", spec.job_id,
             "--log_dir", str(folder),
             # Else nvidia-smi runs every 5 s beside what is measured.
@@ -33,13 +35,32 @@ class PaddleLauncher:
             # and its own folder is not first on sys.path.
             *trainer_argv(spec, interpreter),
         )  # fmt: skip
-        backend = {"PADDLE_DISTRI_BACKEND": "gloo"} if on_cpu else {}
+        variables = {"PADDLE_DISTRI_BACKEND": "gloo"} if on_cpu else {}
+        if place is not None:
+            variables.update(_node_variables(place))
         return LaunchCommand(
             argv=argv,
-            environment={**card_variables(spec), **backend},
+            environment={**card_variables(spec), **variables},
             rank_logs=tuple(str(folder / f"workerlog.{rank}") for rank in range(ranks)),
             discard=tuple(f"{LOG_FOLDER}/{name}" for name in ("envlog.*", "backup_env.*.json", f"{spec.job_id}.*.log")),
         )
+
+
+def _where(place: Place | None) -> tuple[str, ...]:
+    if place is None:
+        # Names do not resolve on every machine, and one machine needs none.
+        return ("--host", "127.0.0.1")
+    return (
+        "--nnodes", str(place.nodes), "--rank", str(place.node), "--master", place.master, "--host", place.address,
+    )  # fmt: skip
+
+
+def _node_variables(place: Place) -> dict[str, str]:
+    # The launchers meet over HTTP, which a caller's proxy would take away.
+    variables = dict.fromkeys(("NO_PROXY", "no_proxy"), place.master.partition(":")[0])
+    if place.interface is not None:
+        variables.update(dict.fromkeys(INTERFACE_VARIABLES, place.interface))
+    return variables
 
 
 def _cpu_devices(ranks: int) -> str:

@@ -13,8 +13,9 @@ from typing import IO, Protocol
 from helpers.errors import LaunchError
 from helpers.job import JobSpec
 from helpers.launch.contention import Meter
-from helpers.launch.launcher import ROOT, LaunchCommand, job_environment
+from helpers.launch.launcher import LaunchCommand, job_environment
 from helpers.launch.outcome import Ending, JobOutcome, OutcomeKind, ending_of, output_tail
+from helpers.launch.peers import NoPeers, Peers
 from helpers.launch.processes import JobProcesses, Processes, end_processes
 from helpers.launch.signals import sigterm_interrupts, uninterrupted
 from helpers.launch.tail import Progress, RankWatch
@@ -48,13 +49,18 @@ class StartedProcess(Protocol):
 
 
 class Starter(Protocol):
-    def __call__(self, argv: tuple[str, ...], environment: Mapping[str, str], output: IO[bytes]) -> StartedProcess: ...
+    def __call__(
+        self, argv: tuple[str, ...], environment: Mapping[str, str], output: IO[bytes], folder: Path
+    ) -> StartedProcess: ...
 
 
-def start_process(argv: tuple[str, ...], environment: Mapping[str, str], output: IO[bytes]) -> StartedProcess:
-    """In a session of its own, so that Ctrl-C reaches the suite alone, which then ends the job in order."""
+def start_process(
+    argv: tuple[str, ...], environment: Mapping[str, str], output: IO[bytes], folder: Path
+) -> StartedProcess:
+    """In a session of its own, so that Ctrl-C reaches the suite alone, which then ends the job in order; and in
+    ``folder``, the run's, because frameworks drop files where they are started (fleet: ``main_sharding_0``)."""
     return subprocess.Popen(
-        argv, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+        argv, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
         start_new_session=True,
     )  # fmt: skip
 
@@ -78,15 +84,17 @@ def run_job(
     *,
     on_progress: Callable[[Progress], None] | None = None,
     edges: Edges | None = None,
+    peers: Peers | None = None,
 ) -> JobOutcome:
     """Run a job to its end and leave none of its processes behind.
 
     Blocks; call it from the main thread, else SIGTERM is not handled. Writes ``spec.json`` and
     ``output.log`` into the run folder, which must be new. ``on_progress`` is called at every look.
+    ``peers`` are the other nodes, ``command`` starts the ranks of this one, the first.
     Raises LaunchError when the job cannot be started or ended; KeyboardInterrupt passes through
     after the job was ended, and SIGTERM becomes one.
     """
-    return _Run(spec, command, limits, meter, on_progress, edges or Edges()).outcome()
+    return _Run(spec, command, limits, meter, on_progress, edges or Edges(), peers or NoPeers()).outcome()
 
 
 class _Run:
@@ -98,6 +106,7 @@ class _Run:
         meter: Meter,
         on_progress: Callable[[Progress], None] | None,
         edges: Edges,
+        peers: Peers,
     ) -> None:
         self._spec = spec
         self._command = command
@@ -105,8 +114,10 @@ class _Run:
         self._meter = meter
         self._on_progress = on_progress
         self._edges = edges
+        self._peers = peers
         self._job = JobProcesses(edges.processes, spec.job_id)
-        self._ranks = [RankWatch(spec, rank) for rank in range(spec.case.cards)]
+        hosts = [host for host in command.hosts for _ in range(spec.case.cards_per_node)] or [""] * spec.case.cards
+        self._ranks = [RankWatch(spec, rank, host) for rank, host in enumerate(hosts)]
         self._own: tuple[int, ...] = ()
         self._surveyed: float | None = None
         self._trouble_since: float | None = None
@@ -122,19 +133,19 @@ class _Run:
                 ending, exit_code = self._watch(environment)
         finally:
             with uninterrupted():
-                self._end()
+                left = self._end()
         wall_seconds = self._edges.clock() - self._started
-        window = _window(ending)
+        window = self._window(ending)
         return JobOutcome(
             kind=ending.kind,
-            reason=ending.reason,
+            reason=f"{ending.reason}; {left}" if left else ending.reason,
             log_tail="" if ending.kind is OutcomeKind.COMPLETE else output_tail(self._spec, self._command, ending.rank),
             exit_code=exit_code,
             logs=ending.logs,
             wall_seconds=wall_seconds,
             start_up_seconds=self._start_up_seconds,
-            contention=self._meter.contention(window),
-            unhealthy=self._meter.unhealthy(window),
+            contention=self._peers.contention(self._meter.contention(window)),
+            unhealthy=(*self._meter.unhealthy(window), *self._peers.unhealthy()),
             guilty_rank=ending.rank,
         )
 
@@ -162,7 +173,7 @@ class _Run:
         argv = self._command.argv
         try:
             with (Path(self._spec.run_folder) / "output.log").open("xb") as output:
-                process = self._edges.start(argv, environment, output)
+                process = self._edges.start(argv, environment, output, Path(self._spec.run_folder))
         except OSError as error:
             raise LaunchError(
                 f"job {self._spec.job_id}",
@@ -171,19 +182,22 @@ class _Run:
                 expected="a program that starts",
                 remedy="Correct the interpreter in perf.yaml",
             ) from error
+        self._peers.start()
         while True:
             # Asked before the logs are read: whoever has exited writes no more.
             exit_code = process.poll()
             at = self._look(survey=exit_code is not None)
-            if exit_code is not None:
-                return ending_of(self._spec, self._command, self._ranks, exit_code), exit_code
-            ending = self._given_up(at)
+            code = exit_code or self._peers.exit_code
+            if exit_code is not None and self._peers.over:
+                return ending_of(self._spec, self._command, self._ranks, code), code
+            ending = self._given_up(at, code or None)
             if ending is not None:
                 return ending, process.poll()
             self._edges.sleep(self._limits.poll_seconds)
 
     def _look(self, survey: bool) -> float:
         at = self._edges.clock()
+        self._peers.look()
         for rank in self._ranks:
             rank.poll(at)
         if self._start_up_seconds is None and all(rank.step > 0 for rank in self._ranks):
@@ -203,16 +217,20 @@ class _Run:
         else:
             self._meter.sample(now, self._own, None)
 
-    def _given_up(self, at: float) -> Ending | None:
-        """Why the job is not to go on; None while it may."""
-        limits, ranks = self._limits, self._ranks
+    def _given_up(self, at: float, bad_exit: int | None) -> Ending | None:
+        """Why the job is not to go on; None while it may. ``bad_exit``: a node's launcher has failed so."""
+        limits, ranks, lost = self._limits, self._ranks, self._peers.lost
+        if lost is not None:
+            kind = OutcomeKind.CRASHED if any(rank.step > 0 for rank in ranks) else OutcomeKind.START_UP_FAILED
+            return Ending(kind, lost.reason, lost.rank)
         for rank in ranks:
             self._miss(rank, at)
-        if any(rank.gone_at is not None or rank.footer_status in (FAILED, REFUSED) for rank in ranks):
+        troubled = any(rank.gone_at is not None or rank.footer_status in (FAILED, REFUSED) for rank in ranks)
+        if troubled or bad_exit is not None:
             if self._trouble_since is None:
                 self._trouble_since = at
             if at - self._trouble_since >= limits.rank_death_seconds:
-                return ending_of(self._spec, self._command, ranks, None)
+                return ending_of(self._spec, self._command, ranks, bad_exit)
         running = at - self._started
         if running >= limits.run_seconds:
             return Ending(OutcomeKind.TIMED_OUT, f"not done after {limits.run_seconds:g} s: {self._where()}", None)
@@ -237,30 +255,48 @@ class _Run:
             return None
         # Ranks wait for each other in every step, so the one furthest behind is the one that hangs.
         guilty = min(silent, key=lambda rank: (rank.step, rank.last_growth or 0.0))
-        reason = f"rank {guilty.rank} gave no sign of life for {limit:g} s: {self._where()}"
+        reason = f"{guilty.name} gave no sign of life for {limit:g} s: {self._where()}"
         return Ending(OutcomeKind.HUNG, reason, guilty.rank)
 
     def _miss(self, rank: RankWatch, at: float) -> None:
         """Note when a rank's process is gone although its log has no footer."""
-        if rank.footer is None and rank.gone_at is None and rank.pid is not None:
+        if rank.footer is not None or rank.gone_at is not None or rank.pid is None:
+            return
+        if rank in self._own_ranks:
             process = self._edges.processes.look(rank.pid)
-            if process is None or not process.alive:
-                rank.gone_at = at
+            gone = process is None or not process.alive
+        else:
+            # A process id of another host means nothing here: its own agent looks.
+            gone = rank.rank in self._peers.gone
+        if gone:
+            rank.gone_at = at
 
     def _where(self) -> str:
         return ", ".join(
-            f"rank {rank.rank} at " + (f"step {rank.step} of {self._spec.steps}" if rank.step else repr(rank.phase))
+            f"{rank.name} at " + (f"step {rank.step} of {self._spec.steps}" if rank.step else repr(rank.phase))
             for rank in self._ranks
         )
 
-    def _end(self) -> None:
-        end_processes(self._job.find, self._limits.grace_seconds, about=f"job {self._spec.job_id}")
+    def _end(self) -> str:
+        """Leave nothing of the job behind; returns what may still run on another node."""
+        grace_seconds = self._limits.grace_seconds
+        self._peers.ask_to_end()
+        try:
+            end_processes(self._job.find, grace_seconds, about=f"job {self._spec.job_id}")
+        finally:
+            left = self._peers.wait_for_end(grace_seconds)
         folder = Path(self._spec.run_folder)
         for pattern in self._command.discard:
             for path in folder.glob(pattern):
                 path.unlink(missing_ok=True)
+        return left
 
+    @property
+    def _own_ranks(self) -> list[RankWatch]:
+        """Those of this node, the first."""
+        return self._ranks[: self._spec.case.cards_per_node]
 
-def _window(ending: Ending) -> tuple[float, float] | None:
-    steps = [step for log in ending.logs for step in log.window]
-    return (min(step.start for step in steps), max(step.end for step in steps)) if steps else None
+    def _window(self, ending: Ending) -> tuple[float, float] | None:
+        """Of this node's ranks: the clocks of other hosts have nothing to do with this one's."""
+        steps = [step for log in ending.logs[: len(self._own_ranks)] for step in log.window]
+        return (min(step.start for step in steps), max(step.end for step in steps)) if steps else None

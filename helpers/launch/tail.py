@@ -53,10 +53,15 @@ class LineTail:
 
 
 class RankWatch:
-    """One rank of a job, seen through its step log and heartbeat; ``gone_at`` is when its process was first missed."""
+    """One rank of a job, seen through its step log and heartbeat.
 
-    def __init__(self, spec: JobSpec, rank: int) -> None:
+    ``gone_at`` is when its process was first missed; ``name`` is what a reader calls it, with its host
+    where there are several.
+    """
+
+    def __init__(self, spec: JobSpec, rank: int, host: str = "") -> None:
         self.rank = rank
+        self.name = f"rank {rank} on {host}" if host else f"rank {rank}"
         self.pid: int | None = None
         self.footer: dict[str, Any] | None = None
         self.last_growth: float | None = None

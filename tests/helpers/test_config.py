@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.case import DataSource, Framework, Model, Precision
+from helpers.case import DataSource, Execution, Framework, Model, Precision
 from helpers.config import CaseTolerance, Config, GateRule, Limits, Tolerances, load_config
 from helpers.errors import ConfigError
 
@@ -74,12 +74,29 @@ def shipped() -> Config:
 
 def test_the_shipped_matrix_has_both_models_precisions_batch_sizes_and_card_counts(shipped: Config) -> None:
     cases = [item.case for item in shipped.matrix if item.case.data is DataSource.DALI]
+    cases = [case for case in cases if case.nodes == 1 and not case.auto]
+    cases = [case for case in cases if case.execution is not Execution.STATIC]
     for model in Model:
         own = [case for case in cases if case.model is model]
         assert {case.precision for case in own} == {Precision.FP32, Precision.AMP_O1}
         assert {case.cards for case in own} == {1, 2}
         assert len({case.batch_size_per_card for case in own}) == 2
         assert len(own) == 8
+
+
+def test_the_shipped_matrix_has_automatic_parallelism_on_one_and_two_cpu_cards(shipped: Config) -> None:
+    assert [item.case.id for item in shipped.matrix if item.case.auto] == [
+        "paddle-vgg16-fp32-bs1-1x1-dali-dynamic-auto",
+        "paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto",
+    ]
+
+
+def test_the_shipped_matrix_has_a_case_of_two_nodes_that_no_host_runs_yet(shipped: Config) -> None:
+    assert {item.case.data for item in shipped.matrix if item.case.nodes == 2} == {
+        DataSource.DALI,
+        DataSource.SYNTHETIC,
+    }
+    assert shipped.nodes.hosts == ()
 
 
 def test_the_shipped_matrix_has_every_data_source_that_runs_on_a_cpu(shipped: Config) -> None:
@@ -117,12 +134,15 @@ def test_the_shipped_file_matches_no_machine_by_accident(shipped: Config) -> Non
 
 def test_the_shipped_file_still_loads_with_its_commented_examples_switched_on(tmp_path: Path) -> None:
     text = SHIPPED.read_text(encoding="utf-8").replace("machines: {}\n#", "machines:\n ").replace("\n#  ", "\n  ")
+    text = text.replace("\n  hosts: []", "\n  hosts:")
     text = text.replace("\n  cases: []\n  # - ", "\n  cases:\n  - ").replace("\n  #   recorded", "\n    recorded")
     text = text.replace("\n  # pytorch:\n  #   interpreter", "\n  pytorch:\n    interpreter")
     config = load(tmp_path, text)
     machine = config.machine_for("v100-node-07")
     assert machine is not None
     assert machine.gate == (GateRule("paddle-resnet50v1.5-*-1x[18]-*", "both", "v100"),)
+    assert [host.name for host in config.nodes.hosts] == ["n0", "n1"]
+    assert (config.nodes.port, config.nodes.hosts[1].data) == (36000, "/data/imagenet")
     assert config.tolerances.recorded_for("paddle-vgg16-fp32-bs1-1x1-dali-dynamic") == 0.08
     assert config.frameworks[Framework.PYTORCH].interpreter == str(
         Path("~/environments/pytorch/bin/python").expanduser()
@@ -250,6 +270,7 @@ def test_two_machines_for_one_host_are_an_error(tmp_path: Path) -> None:
         (changed("data: dali", "data: [dali, no]"), "matrix.cpu[0].data[1]", "got False, expected one of dali"),
         (changed("execution: dynamic", "execution: eager"), "matrix.cpu[0].execution", "expected one of static"),
         (changed("      execution: dynamic\n", ""), "matrix.cpu[0].execution", "expected static, dynamic or to_static"),
+        (changed("execution: dynamic", "auto: sure"), "matrix.cpu[0].auto", "got 'sure', expected true or false"),
         (changed("protocol: cpu", "protocol: gpu"), "matrix.cpu[0].protocol", "expected one of cpu"),
         (changed("  cpu:\n", "  h100:\n"), "matrix.h100", "expected one of the keys cpu, v100, a100"),
         (changed("cards: [1, 2]", "card: 1"), "matrix.cpu[0].card", "Did you mean 'cards'?"),

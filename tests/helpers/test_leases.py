@@ -247,6 +247,18 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path) 
         pytest.fail("leased")
 
 
+def test_who_holds_what_is_told_without_taking_anything(tmp_path: Path) -> None:
+    assert leases(tmp_path / "new").held(CARDS) == ()
+    assert not (tmp_path / "new").exists()
+    with leases(tmp_path).lease(CARDS, 1, "some-case", exclusive_machine=False):
+        (holder,) = leases(tmp_path).held(CARDS)
+    assert holder.startswith(f"cpu0 is held by process {os.getpid()} for some-case since ")
+    with leases(tmp_path).lease(CARDS, 2, "other-case"):
+        (holder,) = leases(tmp_path).held(CARDS)
+    assert holder.startswith(f"the machine is held by process {os.getpid()} for other-case")
+    assert leases(tmp_path).held(CARDS) == ()
+
+
 def test_the_folder_is_the_users_and_the_machines_whatever_the_session() -> None:
     folder = default_folder("abc", {"XDG_CACHE_HOME": "/home/me/cache", "XDG_RUNTIME_DIR": "/run/user/1"})
     assert folder == Path("/home/me/cache/perfgate/leases/abc")

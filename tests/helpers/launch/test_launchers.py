@@ -7,9 +7,9 @@ import pytest
 from helpers.case import Case, Framework
 from helpers.errors import LaunchError
 from helpers.job import JobSpec
-from helpers.launch.framework_probe import probe
+from helpers.launch.framework_probe import libraries, probe
 from helpers.launch.frameworks import BuildFinder, FrameworkBuild
-from helpers.launch.launcher import ROOT, LaunchCommand, job_environment, launcher_for
+from helpers.launch.launcher import ROOT, LaunchCommand, Place, job_environment, launcher_for
 from helpers.launch.local import LocalLauncher
 from helpers.launch.paddle_launch import PaddleLauncher
 
@@ -50,12 +50,43 @@ def test_several_gpus_are_listed_and_nccl_is_left_to_paddle() -> None:
     assert "PADDLE_DISTRI_BACKEND" not in command.environment
 
 
+@pytest.mark.parametrize("node", [0, 1])
+def test_each_node_of_several_starts_its_own_cards_and_they_meet_at_the_first(node: int) -> None:
+    case = Case.parse("paddle-vgg16-fp32-bs8-2x8-dali-static")
+    spec = JobSpec("job1", case, 0, "runs/x", "gpu", 1, 1, cards=tuple(map(str, range(8))))
+    place = Place(node, 2, f"10.0.0.{node + 1}", "10.0.0.1:36000", "ib0")
+    command = PaddleLauncher().command(spec, "/opt/python", place)
+    assert command.argv == (
+        "/opt/python", "-u", "-m", "paddle.distributed.launch",
+        "--nproc_per_node", "8",
+        "--devices", "0,1,2,3,4,5,6,7",
+        "--nnodes", "2", "--rank", str(node), "--master", "10.0.0.1:36000", "--host", f"10.0.0.{node + 1}",
+        "--job_id", "job1",
+        "--log_dir", "runs/x/launch_logs",
+        "--enable_gpu_log", "0",
+        "/opt/python", "-u", "-m", "helpers.trainers.paddle_trainer", "runs/x/spec.json",
+    )  # fmt: skip
+    assert command.environment["NCCL_SOCKET_IFNAME"] == command.environment["GLOO_SOCKET_IFNAME"] == "ib0"
+    assert command.environment["NO_PROXY"] == command.environment["no_proxy"] == "10.0.0.1"
+    assert command.rank_logs == tuple(f"runs/x/launch_logs/workerlog.{rank}" for rank in range(8))
+
+
+def test_two_nodes_of_one_cpu_card_speak_gloo_and_choose_their_interface_themselves() -> None:
+    case = Case.parse("paddle-resnet50v1.5-fp32-bs8-2x1-synthetic-dynamic")
+    spec = JobSpec("job1", case, 0, "runs/x", "cpu", 1, 1)
+    command = PaddleLauncher().command(spec, "/opt/python", Place(1, 2, "127.0.0.3", "127.0.0.2:36000"))
+    assert options(command)["--nnodes"] == "2"
+    assert command.environment["PADDLE_DISTRI_BACKEND"] == "gloo"
+    assert "GLOO_SOCKET_IFNAME" not in command.environment
+
+
 def test_the_launcher_follows_from_the_case() -> None:
     assert isinstance(launcher_for(job(1).case), LocalLauncher)
     assert isinstance(launcher_for(job(4).case), PaddleLauncher)
+    assert isinstance(launcher_for(Case.parse("paddle-vgg16-fp32-bs8-2x1-dali-static")), PaddleLauncher)
 
 
-@pytest.mark.parametrize("case_id", ["paddle-vgg16-fp32-bs8-2x8-dali-static", "pytorch-resnet50v1.5-fp32-bs8-1x2-dali"])
+@pytest.mark.parametrize("case_id", ["pytorch-resnet50v1.5-fp32-bs8-1x2-dali", "pytorch-vgg16-fp32-bs8-2x8-dali"])
 def test_a_case_that_nothing_launches_is_an_error(case_id: str) -> None:
     with pytest.raises(LaunchError, match=case_id):
         launcher_for(Case.parse(case_id))
@@ -134,3 +165,72 @@ def test_an_interpreter_that_does_not_answer_is_a_reason_with_its_words(tmp_path
     broken.write_text("#!/bin/sh\necho 'no such encoding' >&2\nexit 3\n")
     broken.chmod(0o755)
     assert "no such encoding" in str(trainers(tmp_path, "mxnet").find_build(Framework.MXNET, str(broken)))
+
+
+VERSION_FILE = """
+nccl_version     = '0'
+cuda_version     = '11.8'
+cudnn_version    = {cudnn}
+commit           = 'abc'
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that stands where an interpreter's packages do, ahead of the real ones."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    return folder
+
+
+def install(folder: Path, name: str, version: str) -> None:
+    metadata = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+def test_what_lies_beside_a_build_is_read_from_its_files_alone(installed: Path) -> None:
+    install(installed, "paddlepaddle-gpu", "2.6.2")
+    install(installed, "nvidia-dali-cuda110", "1.50.0")
+    install(installed, "nvidia-cudnn-cu11", "8.9.4.19")
+    install(installed, "nvidia-dali-tf-plugin-cuda110", "9")
+    (installed / "paddle/version").mkdir(parents=True)
+    (installed / "paddle/version/__init__.py").write_text(VERSION_FILE.format(cudnn="'8.6.0'"))
+    found = libraries("paddle")
+    assert found.pop("python").count(".") == 2
+    assert found == {
+        "cuda": "11.8",
+        "cudnn": "8.6.0",
+        "cudnn_wheel": "nvidia-cudnn-cu11 8.9.4.19",
+        "dali_wheel": "nvidia-dali-cuda110 1.50.0",
+    }
+
+
+def test_a_cpu_builds_false_is_no_version(installed: Path) -> None:
+    install(installed, "paddlepaddle", "3.3.1")
+    (installed / "paddle/version").mkdir(parents=True)
+    text = VERSION_FILE.format(cudnn="'False'").replace("'11.8'", "'False'")
+    (installed / "paddle/version/__init__.py").write_text(text)
+    assert set(libraries("paddle")) == {"python"}
+
+
+def test_an_interpreter_without_the_framework_still_tells_its_python(installed: Path) -> None:
+    assert set(libraries("mxnet")) == {"python"}
+
+
+def test_another_interpreters_libraries_are_asked_once(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\necho x >> {calls}\necho \'{{"python": "3.8.1", "cuda": "10.2"}}\'\n')
+    wrapper.chmod(0o755)
+    finder = trainers(tmp_path, "paddle")
+    build = FrameworkBuild(str(wrapper), Framework.PADDLE, "paddlepaddle-gpu", "2.0")
+    assert finder.find_libraries(build) == {"python": "3.8.1", "cuda": "10.2"}
+    assert finder.find_libraries(build) == {"python": "3.8.1", "cuda": "10.2"}
+    assert calls.read_text() == "x\n"
+
+
+def test_this_interpreters_libraries_need_no_other_process() -> None:
+    build = FrameworkBuild(sys.executable, Framework.PADDLE, "paddlepaddle", "3")
+    assert BuildFinder().find_libraries(build) == libraries("paddle")

@@ -266,10 +266,15 @@ def test_an_orphan_of_a_killed_suite_is_ended_before_the_next_job_starts(tmp_pat
     processes = Processes(supervisor_variable=variable)
     where, _, started = processes.marks("x")[variable].rsplit("/", 2)
     marks = {JOB_VARIABLE: "lost-job", variable: f"{where}/{2**22 + 5}/{started}"}
-    orphan = subprocess.Popen(["sleep", "60"], env={**os.environ, **marks}, start_new_session=True)
+    lives = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
+    orphan = subprocess.Popen(lives, env={**os.environ, **marks}, start_new_session=True, stdout=subprocess.PIPE)
+    # Until its own program runs, a new process has no environment in /proc.
+    assert orphan.stdout is not None
+    assert orphan.stdout.readline() == b"up\n"
     outcome = run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), edges=Edges(processes=processes))
     assert outcome.kind is OutcomeKind.COMPLETE
-    assert orphan.wait() == -signal.SIGTERM
+    orphan.communicate()
+    assert orphan.returncode == -signal.SIGTERM
 
 
 def test_the_jobs_environment_has_the_checkout_and_no_stranger(tmp_path: Path) -> None:

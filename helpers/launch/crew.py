@@ -1,0 +1,218 @@
+"""The nodes of one case: connected before its first run, made ready once its cards are leased, let go at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from helpers.case import Case
+from helpers.config_nodes import HostConfig, NodesConfig
+from helpers.dataset import RECORD, DatasetFacts
+from helpers.devices import Card, Machine
+from helpers.environment import differences
+from helpers.errors import LaunchError
+from helpers.job import JobSpec
+from helpers.launch.launcher import LaunchCommand, Place, launcher_for
+from helpers.launch.node_job import OUTPUT, node_files
+from helpers.launch.node_link import NodeLink, agent_argv
+from helpers.launch.node_order import NodeOrder, flag_variables, node_facts
+from helpers.launch.node_peers import NodePeers
+from helpers.launch.peers import NoPeers, Peers
+from helpers.launch.wire import boot_id
+
+
+@dataclass(frozen=True)
+class CaseNeeds:
+    """What every node of a case must have: the build (distribution, version, commit), cards like these, the data.
+
+    ``wait_seconds``: until a node has checked its data and got its cards.
+    """
+
+    case: Case
+    target: str
+    build: Mapping[str, str]
+    machine: Machine
+    data: DatasetFacts | None = None
+    exclusive_machine: bool = True
+    wait_seconds: float = 600.0
+
+
+class Crew:
+    """This machine, the first node, and the links to the others (none where a case has one node)."""
+
+    def __init__(
+        self, hosts: Sequence[HostConfig] = (), links: Sequence[NodeLink] = (), port: int | None = None
+    ) -> None:
+        self._hosts = tuple(hosts)
+        self._links = tuple(links)
+        self._addresses = tuple(map(resolve, hosts))
+        self._port = port
+
+    @property
+    def nodes_here(self) -> int:
+        """Nodes on this machine, for which this process leases the cards."""
+        return 1 + len(self._here())
+
+    def prepare(self, needs: CaseNeeds, cards: Sequence[Card], tell: Callable[[str], None]) -> tuple[Card, ...]:
+        """Have every node check what it has and lease its cards; returns this node's own of the leased ``cards``.
+
+        LaunchError naming the node whose framework, cards, driver or data are not this one's.
+        """
+        each = needs.case.cards_per_node
+        shares = [tuple(cards[start : start + each]) for start in range(0, len(cards), each)]
+        given = dict(zip((link.node for link in self._here()), shares[1:], strict=True))
+        for link in self._links:
+            assigned = tuple(card.id for card in given.get(link.node, ()))
+            link.send("prepare", **self._order(needs, link, assigned).to_mapping())
+        told = needs.data.describe() if needs.data else "none"
+        here = node_facts(needs.build, needs.machine, shares[0], needs.target, told)
+        for link in self._links:
+            there = link.wait_for("ready", needs.wait_seconds, tell)["facts"]
+            if unlike := differences(here, there):
+                raise LaunchError(
+                    f"node {link.name}",
+                    got=f"another machine than this one, {'; '.join(unlike)}",
+                    expected="the same on every node",
+                    remedy="Make them alike, or correct the host in perf.yaml",
+                )
+        return shares[0]
+
+    def facts(self) -> dict[str, str]:
+        """What a result says of its hosts, in node order; nothing for one node."""
+        return {"nodes": ", ".join(self._names())} if self._hosts else {}
+
+    def start_of(self, spec: JobSpec, interpreter: str, grace_seconds: float) -> tuple[LaunchCommand, Peers]:
+        """What starts this node's share of a job, and the other nodes' shares."""
+        launcher = launcher_for(spec.case)
+        if not self._links:
+            return launcher.command(spec, interpreter), NoPeers()
+        places = self._places()
+        command = launcher.command(spec, interpreter, places[0])
+        folder = Path(spec.run_folder)
+        files = [self._files(spec, command, folder, place.node) for place in places[1:]]
+        logs = [path for each in files for name, path in each.items() if name.startswith("workerlog.")]
+        command = replace(
+            command,
+            environment={**command.environment, **self._hosts[0].environment},
+            rank_logs=(*command.rank_logs, *map(str, logs)),
+            hosts=self._names(),
+            outputs=(str(folder / OUTPUT), *(str(each[OUTPUT]) for each in files)),
+        )
+        return command, NodePeers(spec, self._links, places[1:], files, grace_seconds)
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(f"{host.name} ({host.address})" for host in self._hosts)
+
+    def _here(self) -> list[NodeLink]:
+        own = boot_id() if self._links else ""
+        return [link for link in self._links if link.hello["boot_id"] == own]
+
+    def _order(self, needs: CaseNeeds, link: NodeLink, assigned: tuple[str, ...]) -> NodeOrder:
+        framework, host = needs.case.framework.value, link.host
+        # Another machine makes the suite's small dataset for itself; on this one the same folder is there.
+        made_here = needs.data is not None and (needs.data.root / RECORD).exists()
+        small = made_here and host.data is None and link not in self._here()
+        root = None if needs.data is None or small else host.data or str(needs.data.root)
+        return NodeOrder(
+            case_id=needs.case.id,
+            framework=framework,
+            target=needs.target,
+            address=self._addresses[link.node],
+            cards=needs.case.cards_per_node,
+            lease_seconds=needs.wait_seconds / 2,
+            data_root=root,
+            small_data=small,
+            assigned=assigned,
+            exclusive_machine=needs.exclusive_machine,
+            environment={**flag_variables(os.environ, framework), **host.environment},
+            cpu_cards=host.cpu_cards,
+        )
+
+    def _places(self) -> tuple[Place, ...]:
+        master = f"{self._addresses[0]}:{open_port(self._hosts[0], self._addresses[0], self._port)}"
+        return tuple(
+            Place(node, len(self._hosts), self._addresses[node], master, host.interface)
+            for node, host in enumerate(self._hosts)
+        )
+
+    def _files(self, spec: JobSpec, command: LaunchCommand, folder: Path, node: int) -> dict[str, Path]:
+        """Where a node's files go: its ranks' logs beside the own ones, the rest into a folder of its own."""
+        ranks = set(node_files(spec, node, ())) - {OUTPUT}
+        names = node_files(spec, node, command.rank_logs)
+        return {name: folder / name if name in ranks else folder / f"node{node}" / name for name in names}
+
+
+@contextlib.contextmanager
+def open_crew(case: Case, nodes: NodesConfig, interpreter: str) -> Generator[Crew, None, None]:
+    """Connect to every node of the case; all are hung up at the end.
+
+    LaunchError naming the host that cannot be reached, is of another checkout, or is one machine with another.
+    """
+    if case.nodes == 1:
+        yield Crew()
+        return
+    hosts = nodes.hosts[: case.nodes]
+    with contextlib.ExitStack() as closing:
+        links = []
+        for node, host in list(enumerate(hosts))[1:]:
+            links.append(NodeLink(host, node, agent_argv(host, interpreter)))
+            closing.callback(links[-1].close)
+        crew = Crew(hosts, links, nodes.port)
+        open_port(hosts[0], resolve(hosts[0]), nodes.port)
+        deadline = time.monotonic() + nodes.connect_seconds
+        for link in links:
+            link.greet(max(0.1, deadline - time.monotonic()))
+        _refuse_one_machine_twice(links)
+        yield crew
+
+
+def _refuse_one_machine_twice(links: Sequence[NodeLink]) -> None:
+    """Each node leases its machine's cards, so the second of two would wait for the first one without end."""
+    seen: dict[str, NodeLink | None] = {boot_id(): None}
+    for link in links:
+        machine = link.hello["boot_id"]
+        other = seen.setdefault(machine, link)
+        if other is not None and other is not link:
+            raise LaunchError(
+                f"node {link.name}",
+                got=f"the machine of node {other.name}",
+                expected="a machine of its own",
+                remedy="Only the first host's machine can be several nodes",
+            )
+
+
+def resolve(host: HostConfig) -> str:
+    """The host's IPv4 address; Paddle's launcher knows no other."""
+    try:
+        found = socket.getaddrinfo(host.address, None, socket.AF_INET, socket.SOCK_STREAM)
+    except OSError as error:
+        raise LaunchError(
+            f"host {host.name}",
+            field="address",
+            got=f"{host.address} ({error})",
+            expected="an IPv4 address, or a name that resolves to one",
+            remedy="Correct the address in perf.yaml",
+        ) from error
+    return str(found[0][4][0])
+
+
+def open_port(host: HostConfig, address: str, port: int | None) -> int:
+    """The rendezvous port if it is free on this machine, or a free one; LaunchError where this is not the host."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port or 0))
+        except OSError as error:
+            raise LaunchError(
+                f"host {host.name}",
+                field="address",
+                got=f"{address}:{port or 'any port'} ({error})",
+                expected="an address of this machine, the first host, and a free port",
+                remedy="Run the suite on the first host of nodes.hosts, and set nodes.port to a free port",
+            ) from error
+        return int(probe.getsockname()[1])

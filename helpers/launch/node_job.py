@@ -1,0 +1,158 @@
+"""One node's share of a job, on that node: its launcher, its ranks' files sent on, its cards watched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from helpers.errors import LaunchError, StepLogError
+from helpers.job import JobSpec
+from helpers.launch.contention import ContentionSample, ForeignProcess, Meter
+from helpers.launch.launcher import LaunchCommand, job_environment
+from helpers.launch.processes import JobProcesses, end_processes
+from helpers.launch.supervisor import Edges, StartedProcess
+from helpers.launch.tail import RankWatch
+from helpers.launch.wire import text_of
+from helpers.steplog import Step
+from helpers.steplog_reader import read_step_log
+
+OUTPUT = "output.log"
+_SURVEY_SECONDS = 2.0
+_CHUNK_BYTES = 256 * 1024
+
+Tell = Callable[..., None]
+
+
+def node_mark(job_id: str, node: int) -> str:
+    """Marks a node's processes, so that two nodes on one machine do not end each other's."""
+    return f"{job_id}.node{node}"
+
+
+def node_files(spec: JobSpec, node: int, rank_logs: tuple[str, ...]) -> dict[str, Path]:
+    """The files of a node that the first node gets, by the name they are sent under."""
+    files = {OUTPUT: Path(spec.run_folder) / OUTPUT}
+    for rank in node_ranks(spec, node):
+        files[spec.step_log_path(rank).name] = spec.step_log_path(rank)
+        files[spec.heartbeat_path(rank).name] = spec.heartbeat_path(rank)
+    return {**files, **{Path(log).name: Path(log) for log in rank_logs}}
+
+
+def node_ranks(spec: JobSpec, node: int) -> range:
+    each = spec.case.cards_per_node
+    return range(node * each, (node + 1) * each)
+
+
+class NodeJob:
+    """Runs from its construction on until ``look`` says that it is over, or ``end``; tells in frames:
+
+    ``file`` (new bytes of a file), ``gone`` (a rank that ended without its log's footer), ``over`` (exit code of
+    the launcher, None when it was ended; contention and health over this node's own window).
+    """
+
+    def __init__(
+        self, spec: JobSpec, command: LaunchCommand, node: int, meter: Meter, tell: Tell, edges: Edges, grace: float
+    ) -> None:
+        self._spec = spec
+        self._command = command
+        self._meter = meter
+        self._tell = tell
+        self._edges = edges
+        self._grace_seconds = grace
+        self._mark = node_mark(spec.job_id, node)
+        self._job = JobProcesses(edges.processes, self._mark)
+        self._ranks = [RankWatch(spec, rank) for rank in node_ranks(spec, node)]
+        self._offsets = {name: (path, 0) for name, path in node_files(spec, node, command.rank_logs).items()}
+        self._own: tuple[int, ...] = ()
+        self._surveyed: float | None = None
+        self._over = False
+        self._process = self._start()
+
+    def look(self) -> bool:
+        """Send what is new; whether the job still runs here."""
+        # Asked before the files are read: whoever has exited writes no more.
+        code = self._process.poll()
+        self._look_at_cards(survey=code is not None)
+        self._send_files()
+        self._send_gone()
+        if code is not None:
+            self._finish(code)
+        return not self._over
+
+    def end(self) -> None:
+        """End all processes of the job here; nothing where it is over."""
+        if not self._over:
+            self._finish(None)
+
+    def _start(self) -> StartedProcess:
+        folder, processes = Path(self._spec.run_folder), self._edges.processes
+        folder.mkdir(parents=True)
+        self._spec.spec_path.write_text(self._spec.to_json(), encoding="utf-8")
+        if processes.orphans():
+            end_processes(processes.orphans, self._grace_seconds, about="an orphan of a killed suite")
+        self._look_at_cards(survey=True)
+        inherited = os.environ if self._edges.inherited is None else self._edges.inherited
+        environment = job_environment(inherited, self._spec, self._command, processes.marks(self._mark))
+        with (folder / OUTPUT).open("xb") as output:
+            return self._edges.start(self._command.argv, environment, output, folder)
+
+    def _finish(self, code: int | None) -> None:
+        self._over = True
+        left = ""
+        try:
+            end_processes(self._job.find, self._grace_seconds, about=f"job {self._spec.job_id}")
+        except LaunchError as error:
+            left = str(error)
+        self._send_files()
+        window = self._window()
+        contention, unhealthy = self._meter.contention(window), self._meter.unhealthy(window)
+        self._tell("over", code=code, left=left, contention=asdict(contention), unhealthy=list(unhealthy))
+
+    def _look_at_cards(self, survey: bool) -> None:
+        now = self._edges.clock()
+        others = None
+        if survey or self._surveyed is None or now - self._surveyed >= _SURVEY_SECONDS:
+            mine, others = self._job.survey()
+            self._own = tuple(process.pid for process in mine)
+            self._surveyed = now
+        self._meter.sample(self._edges.clock(), self._own, others)
+
+    def _send_files(self) -> None:
+        for name, (path, offset) in self._offsets.items():
+            try:
+                with path.open("rb") as file:
+                    file.seek(offset)
+                    while data := file.read(_CHUNK_BYTES):
+                        offset += len(data)
+                        self._tell("file", name=name, data=text_of(data))
+            except FileNotFoundError:
+                continue
+            self._offsets[name] = (path, offset)
+
+    def _send_gone(self) -> None:
+        at = self._edges.clock()
+        for rank in self._ranks:
+            rank.poll(at)
+            if rank.pid is not None and rank.footer is None and rank.gone_at is None:
+                process = self._edges.processes.look(rank.pid)
+                if process is None or not process.alive:
+                    rank.gone_at = at
+                    self._tell("gone", rank=rank.rank)
+
+    def _window(self) -> tuple[float, float] | None:
+        """Of this node's ranks, in this host's clock; None where a log is not whole, which the first node finds too."""
+        steps: list[Step] = []
+        for rank in self._ranks:
+            try:
+                log = read_step_log(self._spec.step_log_path(rank.rank), self._spec.job_id, rank.rank)
+            except StepLogError:
+                return None
+            steps += log.window
+        return (min(step.start for step in steps), max(step.end for step in steps)) if steps else None
+
+
+def contention_from(record: dict[str, Any]) -> ContentionSample:
+    """The contention of an ``over`` frame."""
+    return ContentionSample(**{**record, "top": tuple(ForeignProcess(*each) for each in record["top"])})

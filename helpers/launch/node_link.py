@@ -1,0 +1,193 @@
+"""The connection to the agent of one node: started through its ``connect`` command, spoken to in frames."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from helpers.config_nodes import HostConfig
+from helpers.errors import LaunchError
+from helpers.launch.crash import exit_text
+from helpers.launch.launcher import ROOT
+from helpers.launch.wire import (
+    AGENT_MODULE,
+    ALIVE_SECONDS,
+    PROTOCOL_VERSION,
+    SILENCE_SECONDS,
+    Frame,
+    FrameReader,
+    encode,
+    suite_digest,
+)
+
+_CLOSE_SECONDS = 5.0
+_SHOWN_LINES = 3
+
+
+def agent_argv(host: HostConfig, interpreter: str) -> tuple[str, ...]:
+    """``connect`` and what it runs. Every word means the same to a shell as without one; all else goes by the pipe."""
+    words = ("env", f"PYTHONPATH={host.root or ROOT}", host.interpreter or interpreter, "-u", "-m", AGENT_MODULE)
+    for word in words:
+        if shlex.quote(word) != word:
+            raise LaunchError(
+                f"node {host.name}",
+                got=word,
+                expected="paths of letters, digits and /._-+=@%:,",
+                remedy=f"Set root and interpreter of host {host.name} in perf.yaml",
+            )
+    return (*host.connect, *words)
+
+
+class NodeLink:
+    """One running agent. ``lost`` says why it no longer answers; a lost link stays lost.
+
+    Nothing blocks for longer than asked. ``hello`` is the agent's first frame.
+    """
+
+    def __init__(
+        self, host: HostConfig, node: int, argv: tuple[str, ...], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.host = host
+        self.node = node
+        self.name = f"{host.name} ({host.address})"
+        self.argv = argv
+        self.hello: Frame = {}
+        self.lost: str | None = None
+        self._clock = clock
+        self._reader = FrameReader(f"node {self.name}")
+        self._frames: list[Frame] = []
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the link
+        self._heard = self._told = clock()
+        try:
+            # A session of its own, so that Ctrl-C reaches the suite alone, which then ends the job in order.
+            self._process = subprocess.Popen(
+                argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+                start_new_session=True, bufsize=0,
+            )  # fmt: skip
+        except OSError as error:
+            self._errors.close()
+            raise LaunchError(
+                f"node {self.name}",
+                field="connect",
+                got=f"{argv[0]} ({error})",
+                expected="a program that starts",
+                remedy="Correct the host's connect command in perf.yaml",
+            ) from error
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        os.set_blocking(self._stdin.fileno(), False)
+
+    def send(self, kind: str, **values: Any) -> None:
+        """Hand a frame over; an agent that does not read is lost."""
+        if self.lost is not None:
+            return
+        self._told = self._clock()
+        data = encode(kind, **values)
+        try:
+            while data:
+                if not select.select([], [self._stdin], [], SILENCE_SECONDS)[1]:
+                    self.lost = f"its agent reads nothing for {SILENCE_SECONDS:g} s"
+                    return
+                data = data[os.write(self._stdin.fileno(), data) :]
+        except BrokenPipeError:
+            self.lost = self._how_it_ended()
+
+    def keep_in_touch(self) -> None:
+        """A sign of life where one is due, and a look at the other side's last one: for when a job runs."""
+        if self._clock() - self._told >= ALIVE_SECONDS:
+            self.send("alive")
+        if self.lost is None and self._clock() - self._heard > SILENCE_SECONDS:
+            self.lost = f"no word from its agent for {SILENCE_SECONDS:g} s"
+
+    def receive(self, timeout_seconds: float = 0.0) -> list[Frame]:
+        """The frames that are there, or that come within the time."""
+        frames, self._frames = self._frames, []
+        if frames or self.lost is not None:
+            return frames
+        while select.select([self._stdout], [], [], 0 if frames else timeout_seconds)[0]:
+            data = self._stdout.read(65536)
+            if not data:
+                self.lost = self._how_it_ended()
+                break
+            self._heard = self._clock()
+            frames += self._reader.feed(data)
+        return frames
+
+    def wait_for(self, kind: str, seconds: float, on_wait: Callable[[str], None] | None = None) -> Frame:
+        """The next frame of this kind. LaunchError when the node refuses, is lost, or does not answer in time."""
+        deadline = self._clock() + seconds
+        while True:
+            for number, frame in enumerate(frames := self.receive(ALIVE_SECONDS)):
+                if frame["kind"] == kind:
+                    self._frames = frames[number + 1 :]
+                    return frame
+                if frame["kind"] == "error":
+                    raise LaunchError(f"node {self.name}: {frame['text']}")
+                if frame["kind"] == "waiting" and on_wait is not None:
+                    on_wait(f"{self.host.name}: {frame['obstacle']}")
+            if self.lost is None and self._clock() >= deadline:
+                self.lost = f"no {kind} within {seconds:.3g} s{self._words()}"
+            if self.lost is not None:
+                raise self.refusal()
+            if self._clock() - self._told >= ALIVE_SECONDS:
+                self.send("alive")
+
+    def greet(self, seconds: float) -> None:
+        """Wait for the agent, and refuse one of another checkout."""
+        self.hello = self.wait_for("hello", seconds)
+        here = {"protocol": PROTOCOL_VERSION, "suite": suite_digest()}
+        there = {name: self.hello.get(name) for name in here}
+        if here != there:
+            raise LaunchError(
+                f"node {self.name}",
+                field="suite",
+                got=f"version {there['suite']}",
+                expected=f"{here['suite']}, as on this machine",
+                remedy=f"Bring {self.host.root or ROOT} there to the same commit",
+            )
+
+    def refusal(self) -> LaunchError:
+        """The error of a link that is lost."""
+        return LaunchError(
+            f"node {self.name}",
+            got=self.lost,
+            expected="its agent to answer",
+            remedy=f"Try it: {shlex.join(self.argv)} </dev/null",
+        )
+
+    def close(self) -> None:
+        """Hang up, on which the agent ends; then end what connected to it."""
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+        try:
+            # A lost agent has no order to give; its connection is cut, on which it ends if it lives.
+            self._process.wait(0 if self.lost is not None else _CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._stdout.close()
+        self._errors.close()
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return f"its agent closed the connection{self._words()}"
+        # ssh's own failure is 255, which is no shell's way to name a signal.
+        how = exit_text(code) if code < 0 else f"exited with {code}"
+        return f"its agent {how}{self._words()}"
+
+    def _words(self) -> str:
+        """The last that came instead of frames."""
+        self._errors.seek(0)
+        lines = [*self._reader.chatter, *self._errors.read().decode(errors="replace").splitlines()]
+        shown = [" ".join(line.split()) for line in lines if line.strip()][-_SHOWN_LINES:]
+        text = "".join(char if char.isprintable() else " " for char in " | ".join(shown))
+        return f": {text}" if text else ""

@@ -1,0 +1,170 @@
+"""The running share of a job on every other node: its files come here, its end and its loss are noticed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from helpers.errors import LaunchError
+from helpers.job import JobSpec
+from helpers.launch.contention import ContentionSample
+from helpers.launch.launcher import Place
+from helpers.launch.node_job import contention_from, node_ranks
+from helpers.launch.node_link import NodeLink
+from helpers.launch.peers import Lost
+from helpers.launch.wire import Frame, bytes_of
+
+# Beside the grace: to kill what stays, to look twice, and for the way there and back.
+_END_SECONDS = 15.0
+_MOST_NAMED = 3
+
+
+@dataclass
+class _Share:
+    """One node's part; ``files`` are the names that it may write here."""
+
+    link: NodeLink
+    place: Place
+    files: Mapping[str, Path]
+    started: bool = False
+    over: Frame | None = None
+    gone: set[int] = field(default_factory=set)
+
+    @property
+    def settled(self) -> bool:
+        return not self.started or self.over is not None or self.link.lost is not None
+
+
+class NodePeers:
+    """Implements Peers for one job over the links of a crew."""
+
+    def __init__(
+        self, spec: JobSpec, links: Sequence[NodeLink], places: Sequence[Place], files: Sequence[Mapping[str, Path]],
+        grace_seconds: float,
+    ) -> None:  # fmt: skip
+        self._spec = spec
+        self._grace_seconds = grace_seconds
+        self._shares = [_Share(*each) for each in zip(links, places, files, strict=True)]
+        self._codes: list[int] = []
+
+    def start(self) -> None:
+        for share in self._shares:
+            if share.link.lost is not None:
+                raise share.link.refusal()
+            for path in share.files.values():
+                path.parent.mkdir(parents=True, exist_ok=True)
+            share.started = True
+            share.link.send(
+                "job", spec=self._spec.to_json(), place=asdict(share.place), grace_seconds=self._grace_seconds
+            )
+
+    def look(self) -> None:
+        for share in self._shares:
+            for frame in share.link.receive():
+                self._take(share, frame)
+            if share.over is None:
+                share.link.keep_in_touch()
+
+    @property
+    def exit_code(self) -> int | None:
+        bad = [code for code in self._codes if code != 0]
+        if bad:
+            return bad[0]
+        return 0 if len(self._codes) == len(self._shares) else None
+
+    @property
+    def over(self) -> bool:
+        return all(share.over is not None for share in self._shares)
+
+    @property
+    def lost(self) -> Lost | None:
+        for share in self._shares:
+            if share.over is None and share.link.lost is not None:
+                first = node_ranks(self._spec, share.place.node)[0]
+                return Lost(f"node {share.link.name} was lost: {share.link.lost}", first)
+        return None
+
+    @property
+    def gone(self) -> Collection[int]:
+        return {rank for share in self._shares for rank in share.gone}
+
+    def ask_to_end(self) -> None:
+        for share in self._shares:
+            if not share.settled:
+                share.link.send("end")
+
+    def wait_for_end(self, grace_seconds: float) -> str:
+        deadline = time.monotonic() + grace_seconds + _END_SECONDS
+        while not all(share.settled for share in self._shares) and time.monotonic() < deadline:
+            for share in self._shares:
+                for frame in share.link.receive(0.05):
+                    self._take(share, frame)
+        return "; ".join(filter(None, (self._left(share, grace_seconds) for share in self._shares)))
+
+    def contention(self, own: ContentionSample) -> ContentionSample:
+        return merged(own, {name: contention_from(over["contention"]) for name, over in self._overs()})
+
+    def unhealthy(self) -> tuple[str, ...]:
+        return tuple(f"{name}: {reason}" for name, over in self._overs() for reason in over["unhealthy"])
+
+    def _overs(self) -> list[tuple[str, Frame]]:
+        return [(share.link.host.name, share.over) for share in self._shares if share.over is not None]
+
+    def _take(self, share: _Share, frame: Frame) -> None:
+        kind = frame["kind"]
+        if kind == "file" and frame["name"] in share.files:
+            with share.files[frame["name"]].open("ab") as file:
+                file.write(bytes_of(frame["data"]))
+        elif kind == "gone" and frame["rank"] in node_ranks(self._spec, share.place.node):
+            share.gone.add(frame["rank"])
+        elif kind == "over":
+            share.over = frame
+            if frame["code"] is not None:
+                self._codes.append(frame["code"])
+        elif kind == "error":
+            raise LaunchError(f"node {share.link.name}: {frame['text']}")
+        elif kind not in ("alive", "waiting"):
+            raise LaunchError(f"node {share.link.name}", got=frame, expected="a file of this job, or its end")
+
+    def _left(self, share: _Share, grace_seconds: float) -> str:
+        """Nothing of the job may stay on a node, also where its agent was killed: another one looks."""
+        about = f"node {share.link.name}"
+        if not share.started:
+            return ""
+        if share.over is not None:
+            return f"{about}: {share.over['left']}" if share.over["left"] else ""
+        try:
+            sweep(share.link, self._spec.job_id, grace_seconds)
+        except LaunchError as error:
+            return f"{about} may still run the job: {error.got or error}"
+        return ""
+
+
+def sweep(link: NodeLink, job_id: str, grace_seconds: float) -> None:
+    """End a job's processes on a node whose agent is gone; LaunchError where it cannot be reached."""
+    other = NodeLink(link.host, link.node, link.argv)
+    try:
+        other.greet(_END_SECONDS)
+        other.send("sweep", job_id=job_id, node=link.node, grace_seconds=grace_seconds)
+        other.wait_for("swept", grace_seconds + _END_SECONDS)
+    finally:
+        other.close()
+
+
+def merged(own: ContentionSample, theirs: Mapping[str, ContentionSample]) -> ContentionSample:
+    """The largest foreign share of all nodes; not measured anywhere is not measured."""
+    for name, each in theirs.items():
+        if each.foreign_share is None and own.foreign_share is not None:
+            own = replace(own, foreign_share=None, note=f"on {name}: {each.note}")
+    if own.foreign_share is None or not theirs:
+        return own
+    named = [(each, name) for name, sample in theirs.items() for each in sample.top]
+    top = [*own.top, *(each._replace(name=f"{each.name} on {name}") for each, name in named)]
+    return ContentionSample(
+        foreign_share=max(own.foreign_share, *(each.foreign_share or 0.0 for each in theirs.values())),
+        top=tuple(sorted(top, key=lambda each: -each.seconds)[:_MOST_NAMED]),
+        window_seconds=max(own.window_seconds, *(each.window_seconds for each in theirs.values())),
+        steal_seconds=own.steal_seconds + sum(each.steal_seconds for each in theirs.values()),
+    )

@@ -1,0 +1,92 @@
+"""What the first node and the agents of the others say to each other: JSON objects, one a line.
+
+The first node writes to an agent's standard input and reads its standard output. A marked line is a frame;
+any other line is chatter of a log-in shell and kept only for an error's text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import helpers
+from helpers.errors import LaunchError
+
+# 1: first protocol.
+PROTOCOL_VERSION = 1
+
+# The agent's program and what it is started as.
+AGENT_MODULE = "helpers.launch.node_agent"
+# Between two signs of life, in both directions.
+ALIVE_SECONDS = 1.0
+# Without one for so long the other side counts as lost, and the job with it.
+SILENCE_SECONDS = 30.0
+
+_MARK = b"perfgate-node "
+_LONGEST_LINE = 8 * 1024 * 1024
+_CHATTER_LINES = 10
+
+Frame = dict[str, Any]
+
+
+def encode(kind: str, **values: Any) -> bytes:
+    """One frame as a line; only plain, finite JSON values."""
+    return _MARK + json.dumps({"kind": kind, **values}, allow_nan=False).encode() + b"\n"
+
+
+class FrameReader:
+    """Takes bytes as they come and gives whole frames. ``chatter`` holds the last lines that are none."""
+
+    def __init__(self, about: str) -> None:
+        self._about = about
+        self._rest = b""
+        self.chatter: deque[str] = deque(maxlen=_CHATTER_LINES)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames completed by ``data``; LaunchError on a marked line that is no frame."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LONGEST_LINE:
+            raise LaunchError(self._about, got=f"a line of over {_LONGEST_LINE} bytes", expected="a frame")
+        return [frame for frame in map(self._frame, lines) if frame is not None]
+
+    def _frame(self, line: bytes) -> Frame | None:
+        # What the shell printed without a line's end stands before the first frame.
+        chatter, mark, body = line.partition(_MARK)
+        if chatter.strip():
+            self.chatter.append(chatter.decode(errors="replace").strip())
+        if not mark:
+            return None
+        try:
+            frame = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise LaunchError(self._about, got=body[:100], expected="a frame as JSON") from error
+        if not isinstance(frame, dict) or not isinstance(frame.get("kind"), str):
+            raise LaunchError(self._about, got=body[:100], expected="a JSON object with a kind")
+        return frame
+
+
+def text_of(data: bytes) -> str:
+    """Any bytes as text that ``bytes_of`` turns back into exactly them."""
+    return data.decode("latin-1")
+
+
+def bytes_of(text: str) -> bytes:
+    return text.encode("latin-1")
+
+
+def suite_digest(package: Path | None = None) -> str:
+    """Over every source file of ``helpers``: all nodes must run the same suite."""
+    root = Path(helpers.__file__).resolve().parent if package is None else package
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def boot_id(proc: Path = Path("/proc")) -> str:
+    """The same in all containers of a running machine, and in no other machine's."""
+    return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

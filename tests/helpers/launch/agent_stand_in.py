@@ -1,0 +1,67 @@
+"""A node's agent as it is, on a made-up machine and with a trainer's double in place of the framework.
+
+``agent_stand_in.py KEY=VALUE ... [what the suite would have run]``: ``behaviour`` of its rank (stand_in.py),
+``version`` of its framework, ``suite`` and ``boot_id`` instead of the real ones, ``silence`` in seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from helpers.case import Framework
+from helpers.devices import CpuCard, Machine
+from helpers.environment import Host
+from helpers.job import JobSpec
+from helpers.launch import node_agent
+from helpers.launch.frameworks import FrameworkBuild
+from helpers.launch.launcher import LaunchCommand, Place
+from helpers.launch.wire import SILENCE_SECONDS, boot_id, suite_digest
+
+STAND_IN = Path(__file__).resolve().with_name("stand_in.py")
+# Both on core 0, which every machine has; the stand-in pins nothing.
+CARDS = (CpuCard(0, (0,)), CpuCard(1, (0,)))
+MACHINE = Machine(Host("h", "0123456789abcdef", "Linux", "6.1", "AMD EPYC", 2, 8 * 1024**3), CARDS)
+VERSION = "3.3.1"
+
+
+class StandInLauncher:
+    """Starts the stand-in of one node; with several cards on it all behave alike."""
+
+    def __init__(self, behaviour: str) -> None:
+        self._behaviour = behaviour
+
+    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
+        node = 0 if place is None else place.node
+        each = spec.case.cards_per_node
+        words = [f"{rank}={self._behaviour}" for rank in range(node * each, (node + 1) * each)]
+        return LaunchCommand((sys.executable, str(STAND_IN), str(spec.spec_path), *words))
+
+
+def main(words: list[str]) -> int:
+    given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("PYTHONPATH"))
+
+    class Builds:
+        def find_build(self, framework: Framework) -> FrameworkBuild:
+            return FrameworkBuild(sys.executable, framework, "paddlepaddle", given.get("version", VERSION))
+
+    node_agent.BuildFinder = Builds  # type: ignore[assignment,misc]
+    node_agent.discover = lambda cpu_cards: MACHINE  # type: ignore[assignment]
+    node_agent.launcher_for = lambda case: StandInLauncher(given.get("behaviour", "trains"))  # type: ignore[assignment]
+    node_agent.suite_digest = lambda: given.get("suite", suite_digest())
+    node_agent.boot_id = lambda: given.get("boot_id", boot_id())
+    print("Welcome to node 1\n", end="", flush=True)
+    outgoing = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        node_agent.Agent(0, outgoing, float(given.get("silence", SILENCE_SECONDS))).serve()
+    except node_agent.Hangup as hangup:
+        print(hangup, file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,80 @@
+"""Real Paddle training on two nodes of one card, which are two loopback addresses of this machine."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.case import Case, Framework
+from helpers.config import MeasuringProtocol, load_config
+from helpers.config_nodes import HostConfig, NodesConfig
+from helpers.devices import Machine, discover
+from helpers.job import JobSpec
+from helpers.launch.crew import CaseNeeds, open_crew
+from helpers.launch.frameworks import BuildFinder, FrameworkBuild
+from helpers.launch.node_job import node_mark
+from helpers.launch.processes import Processes
+from helpers.plan import CasePlan, SuiteCase
+from helpers.recipe import settings_for
+from helpers.results import ResultStore, RunResult
+from helpers.runner import JobRunner
+from helpers.steplog_reader import read_step_log
+
+ROOT = Path(__file__).resolve().parents[3]
+CASE = Case.parse("paddle-resnet50v1.5-fp32-bs2-2x1-synthetic-dynamic")
+# "env" runs what follows it: a connection without a network.
+HOSTS = (HostConfig("n0", "127.0.0.2"), HostConfig("n1", "127.0.0.3", ("env",)))
+
+
+@pytest.fixture
+def machine() -> Machine:
+    found = discover()
+    if len(found.cpu_cards) < 2:
+        pytest.skip(f"two nodes of one card need 2 cores here: {found.describe()}")
+    return found
+
+
+@pytest.fixture
+def plan() -> CasePlan:
+    build = BuildFinder().find_build(Framework.PADDLE)
+    if not isinstance(build, FrameworkBuild):
+        pytest.skip(build)
+    protocol = MeasuringProtocol("cpu", warmup_steps=1, window_steps=2, runs=1)
+    about = {"interpreter": sys.executable, "distribution": build.distribution, "version": build.version}
+    return CasePlan(
+        SuiteCase(CASE, "cpu", protocol),
+        build={**about, "commit": build.commit, "framework": "paddle"},
+        settings=settings_for(CASE, "cpu"),
+        data="synthetic",
+    )
+
+
+def train(folder: Path, plan: CasePlan, machine: Machine) -> tuple[RunResult, Path]:
+    """One run, after which nothing of it lives."""
+    config = replace(load_config(ROOT / "perf.yaml"), nodes=NodesConfig(HOSTS))
+    store = ResultStore(folder, "s")
+    with open_crew(CASE, config.nodes, sys.executable) as crew:
+        needs = CaseNeeds(CASE, "cpu", plan.build, machine)
+        cards = crew.prepare(needs, machine.cpu_cards[: crew.nodes_here], print)
+        run = JobRunner(machine, cards, store, config, allow_contention=True, crew=crew).run(plan, 0)
+    run_folder = store.run_folder(CASE.id, 0)
+    job_id = JobSpec.from_json((run_folder / "spec.json").read_text()).job_id
+    assert Processes().of_job(job_id) == Processes().of_job(node_mark(job_id, 1)) == []
+    return run, run_folder
+
+
+@pytest.mark.training
+def test_two_nodes_train_together_and_the_slower_ones_own_clock_counts(
+    tmp_path: Path, plan: CasePlan, machine: Machine
+) -> None:
+    run, folder = train(tmp_path, plan, machine)
+    assert run.failure is None, run.log_tail
+    assert run.measured and run.facts["nodes"] == "n0 (127.0.0.2), n1 (127.0.0.3)"
+    logs = [read_step_log(folder / f"rank{rank}.jsonl", run.uuid, rank) for rank in range(2)]
+    seconds = [log.window[-1].end - log.window[0].start for log in logs]
+    assert run.figures["wall-clock"] == pytest.approx(2 * 2 * 2 / max(seconds))
+    # Each node pinned its rank to a core of its own.
+    assert len({log.header.facts["cores"] for log in logs}) == 2
+    assert all(step.loss is not None for log in logs for step in log.steps)
+    assert (folder / "node1" / "workerlog.0").exists()
