@@ -68,7 +68,7 @@ class Nvml(Protocol):
         ...
 
 
-def open_nvml() -> Nvml | str:
+def open_nvml() -> PyNvml | str:
     """NVML, or the reason why this machine has none; DeviceError when the library is there and fails."""
     try:
         import pynvml
@@ -77,7 +77,7 @@ def open_nvml() -> Nvml | str:
     return open_pynvml(pynvml)
 
 
-def open_pynvml(library: ModuleType | Any) -> Nvml | str:
+def open_pynvml(library: ModuleType | Any) -> PyNvml | str:
     """``open_nvml`` on a given module."""
     try:
         library.nvmlInit()
@@ -93,6 +93,11 @@ class PyNvml:
 
     def __init__(self, library: ModuleType | Any) -> None:
         self._library = library
+
+    @property
+    def library(self) -> Any:
+        """The module ``pynvml``, for what else is asked of it (helpers/nvml_details.py)."""
+        return self._library
 
     def driver(self) -> str:
         return _word(self._ask(self._library.nvmlSystemGetDriverVersion))

@@ -1,0 +1,165 @@
+"""One look at this machine for the doctor: about a second, most of it spent watching the cores."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from helpers.case import Framework
+from helpers.config import Config
+from helpers.devices import Machine, discover
+from helpers.doctor.finding import Context
+from helpers.errors import SuiteError
+from helpers.image_folder import TRAIN_LIST
+from helpers.launch.contention import ContentionSample, CpuMeter, Meter
+from helpers.launch.frameworks import BuildFinder
+from helpers.launch.processes import Processes
+from helpers.leases import Leases, default_folder
+from helpers.nvml_details import DetailedNvml, open_details
+from helpers.system_facts import gather
+from helpers.system_host import probe_host_state, space
+from helpers.system_io import nvidia_cards_on_bus
+from helpers.unknown import ask
+
+WATCH_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Edges:
+    """What reaches out of the process, replaced in tests."""
+
+    root: Path = Path("/")
+    variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    open_nvml: Callable[[], DetailedNvml | str] = open_details
+    builds: BuildFinder = field(default_factory=BuildFinder)
+    processes: Processes = field(default_factory=Processes)
+    meter: Callable[[frozenset[int]], Meter] = CpuMeter
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+def examine(
+    config: Config,
+    *,
+    data_root: Path | None,
+    runs_folder: Path,
+    largest_batch_on: Callable[[Machine], int] = lambda machine: 0,
+    edges: Edges | None = None,
+) -> Context:
+    """Look at the machine. What fails becomes a finding or an Unknown; only a wrong perf.yaml raises (ConfigError)."""
+    edges = edges or Edges()
+    machine, nvml, failure = _machine(config, edges)
+    interpreters = {each: config.frameworks[each].interpreter for each in Framework}
+    facts = gather(
+        machine,
+        nvml,
+        edges.builds,
+        interpreters=interpreters,
+        data=str(data_root) if data_root else "the small dataset: 256 images of 8 classes",
+        folders={"runs": runs_folder, "data": data_root or config.path.parent},
+        root=edges.root,
+        host=probe_host_state(edges.root, variables=edges.variables),
+        variables=edges.variables,
+    )
+    leases = ask(lambda: _leases(machine, edges))
+    orphans = ask(lambda: tuple(f"{p.name} (pid {p.pid})" for p in edges.processes.orphans()))
+    return Context(
+        facts=facts,
+        contention=_watch(machine, edges),
+        max_foreign_share=config.contention.max_foreign_share,
+        variables=edges.variables,
+        gpu_failure=failure,
+        gpus_on_bus=nvidia_cards_on_bus(edges.root),
+        runs=ask(lambda: space(_nearest(runs_folder))),
+        runs_problem=_runs_problem(runs_folder),
+        data_root=data_root,
+        data_problem=_data_problem(data_root) if data_root else "",
+        largest_batch=largest_batch_on(machine),
+        leases=leases if isinstance(leases, tuple) else (),
+        orphans=orphans if isinstance(orphans, tuple) else (),
+        framework_problems=_framework_problems(interpreters, edges.builds),
+        loopback_problem=_loopback_problem(),
+    )
+
+
+def _machine(config: Config, edges: Edges) -> tuple[Machine, DetailedNvml | str, str]:
+    """The machine, its NVML, and why its cards cannot be used where NVML is there and fails."""
+    configured = config.machine_for(platform.node())
+    cards = configured.cpu_cards if configured else None
+    try:
+        nvml = edges.open_nvml()
+        machine = discover(nvml, cards, variables=edges.variables, root=edges.root)
+    except SuiteError as error:
+        reason = str(error)
+        return discover("NVML fails", None, variables=edges.variables, root=edges.root), reason, reason
+    return machine, nvml, ""
+
+
+def _watch(machine: Machine, edges: Edges) -> ContentionSample:
+    """What others use of the cores that cases would be pinned to, for a second."""
+    cores = frozenset(core for card in machine.cpu_cards for core in card.cores)
+    try:
+        meter = edges.meter(cores)
+        start = edges.clock()
+        meter.sample(start, (), edges.processes.all())
+        edges.sleep(WATCH_SECONDS)
+        end = edges.clock()
+        meter.sample(end, (), edges.processes.all())
+        return meter.contention((start, end))
+    except (SuiteError, OSError, ValueError) as error:
+        return ContentionSample(None, note=str(error))
+
+
+def _leases(machine: Machine, edges: Edges) -> tuple[str, ...]:
+    leases = Leases(default_folder(machine.host_id, edges.variables))
+    return leases.held((*machine.cpu_cards, *machine.gpus))
+
+
+def _framework_problems(interpreters: Mapping[Framework, str | None], builds: BuildFinder) -> dict[str, str]:
+    """Why a framework cannot run: of Paddle, and of those that perf.yaml gives an interpreter."""
+    wanted = [each for each, interpreter in interpreters.items() if interpreter or each is Framework.PADDLE]
+    found = {each.value: builds.find_build(each, interpreters[each]) for each in wanted}
+    return {name: build for name, build in found.items() if isinstance(build, str)}
+
+
+def _runs_problem(folder: Path) -> str:
+    try:
+        nearest = _nearest(folder)
+        if not nearest.is_dir():
+            return f"{nearest} is no folder"
+    except OSError as error:
+        return f"{folder} cannot be reached: {error}"
+    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} cannot be written"
+
+
+def _data_problem(root: Path) -> str:
+    """What a glance shows; the whole folder is checked when a session starts."""
+    listing = root / TRAIN_LIST
+    try:
+        with listing.open(encoding="utf-8") as lines:
+            first = next(lines, "").strip()
+        image, _, label = first.rpartition(" ")
+        is_there = (root / image).is_file()
+    except (OSError, UnicodeDecodeError) as error:
+        return f"{listing} cannot be read: {error}"
+    if not image or not label.isdigit():
+        return f"{listing} begins with {first[:80]!r}, expected PATH LABEL"
+    return "" if is_there else f"{listing} names {image!r}, which is not in {root}"
+
+
+def _loopback_problem() -> str:
+    """Whether two processes of this machine can meet at a port, as ranks do."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), 1.0):
+            return ""
+    except OSError as error:
+        return f"127.0.0.1: {error}"
+
+
+def _nearest(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())

@@ -1,0 +1,219 @@
+"""One look at a machine through replaced edges: what fails becomes a finding, never a crash."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from helpers.case import Framework
+from helpers.config import Config, load_config
+from helpers.doctor.diagnosis import diagnose
+from helpers.doctor.examination import WATCH_SECONDS, Edges, examine
+from helpers.doctor.finding import Context
+from helpers.errors import DeviceError, LaunchError
+from helpers.launch.contention import ContentionSample
+from helpers.launch.frameworks import BuildFinder, FrameworkBuild
+from helpers.launch.processes import Process, Processes
+from helpers.unknown import Unknown
+from tests.helpers.doctor.context import BUILD, LIBRARIES
+from tests.helpers.machines import StandInNvml, mesh_details, v100s, write
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Builds(BuildFinder):
+    """Paddle for CUDA 11.8 is installed, nothing else."""
+
+    def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
+        return BUILD if framework is Framework.PADDLE else f"{framework.value} is not installed"
+
+    def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
+        return LIBRARIES
+
+
+class NoBuilds(Builds):
+    def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
+        return f"{framework.value} is not installed"
+
+
+@dataclass
+class StandInMeter:
+    """Sees nobody; ``looks`` are the times it was asked to look."""
+
+    answer: ContentionSample = field(default_factory=lambda: ContentionSample(0.0))
+    looks: list[float] = field(default_factory=list)
+    cores: frozenset[int] = frozenset()
+
+    def __call__(self, cores: frozenset[int]) -> StandInMeter:
+        self.cores = cores
+        return self
+
+    def sample(self, at: float, own: Collection[int], everyone: Collection[Process] | None) -> None:
+        self.looks.append(at)
+
+    def contention(self, window: tuple[float, float] | None) -> ContentionSample:
+        return replace(self.answer, window_seconds=window[1] - window[0] if window else 0.0)
+
+    def unhealthy(self, window: tuple[float, float] | None) -> tuple[str, ...]:
+        return ()
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return load_config(ROOT / "perf.yaml")
+
+
+@pytest.fixture
+def edges(tmp_path: Path) -> Edges:
+    clock = Clock()
+    namespace = tmp_path / "proc/self/ns"
+    namespace.mkdir(parents=True)
+    (namespace / "pid").symlink_to("pid:[1]")
+    return Edges(
+        root=tmp_path,
+        variables={"XDG_CACHE_HOME": str(tmp_path / "cache")},
+        open_nvml=lambda: "no libnvidia-ml.so.1",
+        builds=Builds(),
+        processes=Processes(tmp_path / "proc"),
+        meter=StandInMeter(),
+        clock=clock,
+        sleep=clock.sleep,
+    )
+
+
+def look(config: Config, edges: Edges, tmp_path: Path, **values: Any) -> Context:
+    given = {"data_root": None, "runs_folder": tmp_path / "runs", **values}
+    return examine(config, edges=edges, **given)
+
+
+def named(context: Context) -> dict[str, str]:
+    return {finding.name: finding.found for finding in diagnose(context).findings}
+
+
+def test_the_cores_that_cases_would_use_are_watched_for_a_second(config: Config, edges: Edges, tmp_path: Path) -> None:
+    context = look(config, edges, tmp_path)
+    meter = cast("StandInMeter", edges.meter)
+    assert meter.looks == [100.0, 100.0 + WATCH_SECONDS]
+    assert meter.cores == {core for card in context.facts.machine.cpu_cards for core in card.cores}
+    assert context.contention == ContentionSample(0.0, window_seconds=WATCH_SECONDS)
+
+
+def test_a_machine_with_cards_is_looked_at_card_by_card(config: Config, edges: Edges, tmp_path: Path) -> None:
+    nvml = StandInNvml(v100s(), mesh_details())
+    context = look(
+        config, replace(edges, open_nvml=lambda: nvml), tmp_path, largest_batch_on=lambda machine: len(machine.gpus)
+    )
+    assert nvml.asked == [f"GPU-{n}" for n in range(8)]
+    assert context.facts.topology.cells[0][1] == "NV2"
+    assert (context.largest_batch, context.facts.machine.driver) == (8, "525.60.11")
+
+
+def test_an_nvml_that_fails_blocks_and_the_rest_is_told(config: Config, edges: Edges, tmp_path: Path) -> None:
+    def broken() -> str:
+        raise DeviceError("NVML", got="Driver Not Loaded", expected="a working NVIDIA driver")
+
+    context = look(config, replace(edges, open_nvml=broken), tmp_path)
+    assert "Driver Not Loaded" in named(context)["NVIDIA driver"]
+    assert context.facts.frameworks
+
+
+def test_a_machine_that_shows_nothing_is_no_crash_and_says_what_it_hides(
+    config: Config, edges: Edges, tmp_path: Path
+) -> None:
+    findings = named(look(config, edges, tmp_path))
+    assert "governors" in findings["not looked at"] and "clock source" in findings["not looked at"]
+
+
+def test_a_meter_that_cannot_look_is_told(config: Config, edges: Edges, tmp_path: Path) -> None:
+    def broken(cores: frozenset[int]) -> StandInMeter:
+        raise LaunchError("/proc/stat", got="no core 1")
+
+    assert "no core 1" in named(look(config, replace(edges, meter=broken), tmp_path))["others on the cores"]
+
+
+def test_no_framework_at_all_blocks(config: Config, edges: Edges, tmp_path: Path) -> None:
+    context = look(config, replace(edges, builds=NoBuilds()), tmp_path)
+    assert not diagnose(context).fit
+    assert named(context)["paddle is missing"] == "paddle is not installed"
+
+
+def test_a_run_folder_below_a_file_blocks(config: Config, edges: Edges, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    context = look(config, edges, tmp_path, runs_folder=tmp_path / "taken" / "runs")
+    assert named(context)["run folder"] == f"{tmp_path / 'taken'} is no folder"
+
+
+def test_a_run_folder_that_cannot_be_written_blocks(
+    config: Config, edges: Edges, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # For root nothing but a read-only disk refuses.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert "cannot be written" in named(look(config, edges, tmp_path))["run folder"]
+
+
+@pytest.mark.parametrize(
+    ("listing", "problem"),
+    [
+        (None, "cannot be read"),
+        ("", "begins with ''"),
+        ("no label here\n", "begins with 'no label here'"),
+        ("train/a b.jpeg 0\n", "'train/a b.jpeg', which is not in"),
+    ],
+)
+def test_images_that_cannot_be_used_block(
+    config: Config, edges: Edges, tmp_path: Path, listing: str | None, problem: str
+) -> None:
+    if listing is not None:
+        (tmp_path / "train_list.txt").write_text(listing)
+    context = look(config, edges, tmp_path, data_root=tmp_path)
+    assert problem in named(context)["dataset"]
+
+
+def test_images_in_order_are_no_finding(config: Config, edges: Edges, tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/a b.jpeg").write_bytes(b"x")
+    (tmp_path / "train_list.txt").write_text("train/a b.jpeg 0\n")
+    assert "dataset" not in named(look(config, edges, tmp_path, data_root=tmp_path))
+
+
+def test_another_sessions_lease_is_told(config: Config, edges: Edges, tmp_path: Path) -> None:
+    from helpers.leases import Leases, default_folder
+
+    machine = look(config, edges, tmp_path).facts.machine
+    with Leases(default_folder(machine.host_id, edges.variables)).lease(machine.cpu_cards, 1, "some-case"):
+        findings = named(look(config, edges, tmp_path))
+    assert f"the machine is held by process {os.getpid()} for some-case" in findings["another session"]
+    assert "another session" not in named(look(config, edges, tmp_path))
+
+
+def test_the_disk_is_told_in_bytes_or_unknown(config: Config, edges: Edges, tmp_path: Path) -> None:
+    runs = look(config, edges, tmp_path).runs
+    assert not isinstance(runs, Unknown)
+    assert 0 <= runs.free_bytes <= runs.total_bytes
+
+
+def test_system_files_of_nonsense_are_no_crash(config: Config, edges: Edges, tmp_path: Path) -> None:
+    files = ("proc/loadavg", "proc/stat", "proc/cpuinfo", "proc/meminfo", "proc/self/mountinfo", "proc/self/cgroup",
+             "sys/fs/cgroup/cpu.stat", "sys/fs/cgroup/memory.max",
+             "sys/kernel/mm/transparent_hugepage/enabled", "sys/devices/system/node/node0/cpulist",
+             "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "sys/class/net/eth0/speed",
+             "sys/class/infiniband/mlx5_0/ports/1/rate", "sys/bus/pci/devices/a/vendor")  # fmt: skip
+    for text in ("", "\n", "\0\xff nonsense\n\n:::", "cpu \nMemAvailable:\nflags"):
+        write(tmp_path, dict.fromkeys(files, text))
+        assert "not looked at" in named(look(config, edges, tmp_path))

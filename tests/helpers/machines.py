@@ -1,0 +1,120 @@
+"""Machines for tests of the environment report: a DGX-1-like V100 node, an A100 node with NVSwitch, and none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from helpers.devices import CpuCard, Machine
+from helpers.environment import Host
+from helpers.nvml import Gpu, GpuState
+from helpers.nvml_details import TO_GPU, TO_SWITCH, GpuDetails, Link
+from helpers.system_host import HostState, Space
+from helpers.unknown import Unknown
+
+GIB = 1024**3
+HOST = Host(
+    "node7", "0123456789abcdef", "Ubuntu 16.04", "4.4", "Intel(R) Xeon(R) Gold 6271C CPU @ 2.60GHz", 48, 502 * GIB
+)
+CPU_MACHINE = Machine(HOST, (CpuCard(0, (0,)), CpuCard(1, (1,))), gpu_note="no libnvidia-ml.so.1")
+
+# NVLinks between the V100 cards of the source documents (`nvidia-smi topo -m`): the hybrid cube mesh.
+MESH = {
+    (0, 1): 2, (0, 2): 2, (0, 3): 1, (0, 4): 1, (1, 2): 1, (1, 3): 1, (1, 5): 2, (2, 3): 2,
+    (2, 6): 1, (3, 7): 2, (4, 5): 2, (4, 6): 2, (4, 7): 1, (5, 6): 1, (5, 7): 1, (6, 7): 2,
+}  # fmt: skip
+
+
+def bus_id(index: int) -> str:
+    return f"0000:{0x10 + index:02x}:00.0"
+
+
+def v100s() -> tuple[Gpu, ...]:
+    return tuple(Gpu(n, f"GPU-{n}", "Tesla V100-SXM2-32GB", 32 * GIB, (7, 0), 300) for n in range(8))
+
+
+def a100s() -> tuple[Gpu, ...]:
+    return tuple(Gpu(n, f"GPU-{n}", "NVIDIA A100-SXM4-40GB", 40 * GIB, (8, 0), 400) for n in range(8))
+
+
+HEALTHY = GpuDetails(
+    bus_id=bus_id(0), memory_used_bytes=3 * 1024**2, persistence=True, ecc=True, pending_ecc=True, uncorrected_ecc=0,
+    power_limit_watts=300, default_power_limit_watts=300, sm_clock_mhz=1290, max_sm_clock_mhz=1530,
+    applications_clock_mhz=1290, default_applications_clock_mhz=1290, throttle_reasons=0x1, temperature_c=35,
+    compute_prohibited=False, pcie_width=16, max_pcie_width=16, max_pcie_generation=3, cpus=frozenset(range(24)),
+    processes=(), links=(),
+)  # fmt: skip
+
+
+def mesh_details() -> dict[str, GpuDetails]:
+    links: dict[int, list[Link]] = {n: [] for n in range(8)}
+    for (one, other), count in MESH.items():
+        links[one] += [Link(TO_GPU, bus_id(other))] * count
+        links[other] += [Link(TO_GPU, bus_id(one))] * count
+    return {f"GPU-{n}": replace(HEALTHY, bus_id=bus_id(n), links=tuple(links[n])) for n in range(8)}
+
+
+def switch_details(links: int = 12) -> dict[str, GpuDetails]:
+    ends = tuple(Link(TO_SWITCH, f"0000:c{n % 6}:00.0") for n in range(links))
+    return {f"GPU-{n}": replace(HEALTHY, bus_id=bus_id(n), links=ends) for n in range(8)}
+
+
+@dataclass
+class StandInNvml:
+    """NVML of a machine whose GPUs meet at ``level`` (40 is NODE) where no NVLink joins them."""
+
+    all_gpus: tuple[Gpu, ...]
+    all_details: Mapping[str, GpuDetails]
+    level: int | Unknown = 40
+    asked: list[str] = field(default_factory=list)
+
+    def driver(self) -> str:
+        return "525.60.11"
+
+    def cuda_driver(self) -> str:
+        return "12.0"
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        return self.all_gpus
+
+    def state(self, gpu: Gpu) -> GpuState:
+        return GpuState(1290, 35, 60.0, 0, 0)
+
+    def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
+        return ()
+
+    def details(self, gpu: Gpu) -> GpuDetails:
+        self.asked.append(gpu.uuid)
+        return self.all_details[gpu.uuid]
+
+    def common_ancestor(self, one: Gpu, other: Gpu) -> int | Unknown:
+        return self.level
+
+
+def gpu_machine(gpus: tuple[Gpu, ...]) -> Machine:
+    return replace(CPU_MACHINE, gpus=gpus, driver="525.60.11", cuda_driver="12.0", gpu_note="")
+
+
+def host_state(**values: Any) -> HostState:
+    """A quiet bare machine with nothing wrong."""
+    usual: dict[str, Any] = {
+        "allowed_cpus": frozenset(range(48)), "siblings": {cpu: frozenset({cpu}) for cpu in range(48)},
+        "numa_nodes": {0: frozenset(range(48))}, "governors": frozenset({"performance"}), "boost": False,
+        "load_1m": 0.0, "steal_share": 0.0, "quota_cores": None, "throttled_periods": 0, "core_throttles": 0,
+        "clock_source": "tsc", "hypervisor": False, "container": "", "image": "no container",
+        "memory_available_bytes": 400 * GIB, "memory_limit_bytes": None, "swap_used_bytes": 0,
+        "huge_pages": "madvise", "huge_pages_defrag": "madvise", "numa_balancing": False,
+        "shared_memory": Space(64 * GIB, 64 * GIB), "open_files": 65536, "locked_bytes": -1,
+    }  # fmt: skip
+    return HostState(**{**usual, **values})
+
+
+def write(root: Path, files: Mapping[str, str]) -> Path:
+    """Files of a ``/proc`` and ``/sys`` under ``root``."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
