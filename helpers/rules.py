@@ -45,6 +45,21 @@ class Rule:
     runs: int = 1
 
 
+@dataclass(frozen=True)
+class CaseFigure:
+    """A case's images/s by one rule: ``images_per_s`` is the median over runs, ``average_images_per_s`` their mean.
+
+    Both are None where the rule does not apply, and ``reason`` says why. ``run_images_per_s`` holds the runs
+    that the rule could be computed for, also then.
+    """
+
+    rule: str
+    images_per_s: float | None
+    average_images_per_s: float | None
+    run_images_per_s: tuple[float, ...]
+    reason: str = ""
+
+
 def figures(logs: Sequence[StepLog]) -> dict[str, float | str]:
     """Every rule's images/s for one run; where a rule does not apply, the reason in words.
 
@@ -61,6 +76,29 @@ def figures(logs: Sequence[StepLog]) -> dict[str, float | str]:
         usable = finite(images_per_s) and images_per_s > 0
         out[rule.name] = images_per_s if usable else f"rule {rule.name}: got {images_per_s}, expected a finite rate"
     return out
+
+
+def over_runs(runs: Sequence[Mapping[str, float | str]]) -> tuple[CaseFigure, ...]:
+    """Every rule's figure of a case from what ``figures`` gave for each of its runs; nothing for no runs.
+
+    A publisher's rule over runs ("7 runs, the median") is not kept by fewer; by more it is (DLPerf's own logs
+    list 6 of 5).
+    """
+    return tuple(
+        _over_runs(rule, [figures_of_run.get(rule.name) for figures_of_run in runs]) for rule in RULES.values() if runs
+    )
+
+
+def _over_runs(rule: Rule, told: Sequence[float | str | None]) -> CaseFigure:
+    rates = tuple(float(each) for each in told if not isinstance(each, (str, type(None))) and finite(each) and each > 0)
+    reason = ""
+    if len(rates) < len(told):
+        reason = next((each for each in told if isinstance(each, str)), f"rule {rule.name} was not computed")
+    elif len(rates) < rule.runs:
+        reason = f"rule {rule.name} is the median of {rule.runs} runs, {len(rates)} were made"
+    if reason:
+        return CaseFigure(rule.name, None, None, rates, reason)
+    return CaseFigure(rule.name, statistics.median(rates), statistics.fmean(rates), rates)
 
 
 def step_seconds(logs: Sequence[StepLog]) -> tuple[float, ...]:

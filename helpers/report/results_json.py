@@ -8,10 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from helpers.errors import ResultError
+from helpers.report.reader import READER_BOUND, is_reader_bound
 from helpers.report.rows import CaseRow
+from helpers.report.scaling import Scaling
 
 # 1: first format.
-RESULTS_SCHEMA_VERSION = 1
+# 2: a case has "figures" by rule, "loader", "overrides", "segment" and "reader_bound"; its "reader_share" is the
+#    median over runs, before it was the largest. New: "scaling", "reader_bound_share".
+RESULTS_SCHEMA_VERSION = 2
 
 
 def document(
@@ -22,6 +26,7 @@ def document(
     machine: Mapping[str, str],
     command: Sequence[str],
     not_reached: int,
+    scaling: Sequence[Scaling] = (),
 ) -> str:
     """The same table as the terminal's, with every number behind it, as JSON text.
 
@@ -30,7 +35,9 @@ def document(
     - ``schema_version``: RESULTS_SCHEMA_VERSION
     - ``session``, ``exit_code``: the session's name and what pytest ended with
     - ``machine``: ``host`` and what was ``found`` on it; ``command``: the command line, word by word
-    - ``cases``: a record a case (CaseRow); ``totals``: their number by status
+    - ``cases``: a record a case (CaseRow, and whether it is ``reader_bound``: waited for data for
+      ``reader_bound_share`` of its window or more); ``totals``: their number by status
+    - ``scaling``: speed-up and efficiency, a record a configuration (Scaling)
     - ``not_reached``: selected cases without a record, since the session ended before them or they were
       skipped; with any, the document does not tell the whole session
 
@@ -44,7 +51,9 @@ def document(
         "command": list(command),
         "totals": dict(Counter(row.status for row in rows)),
         "not_reached": not_reached,
-        "cases": [row.to_record() for row in rows],
+        "reader_bound_share": READER_BOUND.share,
+        "cases": [{**row.to_record(), "reader_bound": is_reader_bound(row)} for row in rows],
+        "scaling": [each.to_record() for each in scaling],
     }
     try:
         return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"

@@ -6,12 +6,13 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
+from helpers.report.reader import reader_note, share_cell
 from helpers.report.rows import CaseRow, Comparison
 from helpers.stats import number
 from helpers.verdict import Status
 
-_HEADINGS = ("case", "images/s ± spread", "published", "ratio", "recorded", "ratio", "status", "reason")
-_NUMERIC = (1, 2, 3, 4, 5)
+_HEADINGS = ("case", "images/s ± spread", "data", "published", "ratio", "recorded", "ratio", "status", "reason")
+_NUMERIC = (1, 2, 3, 4, 5, 6)
 _GAP = "  "
 _REASON_INDENT = "    "
 _NARROWEST_REASON = 40
@@ -20,16 +21,17 @@ _RED, _YELLOW, _GREEN, _PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[0m"
 _COLOURS = {"fail": _RED, "error": _RED, "warn": _YELLOW, "pass": _GREEN, "skip": ""}
 
 
-def render(rows: Sequence[CaseRow], width: int, colour: bool = False) -> str:
+def render(rows: Sequence[CaseRow], width: int, colour: bool = False, by_rule: bool = False) -> str:
     """The table of a session, ``width`` columns wide; an empty string for no rows.
 
-    A reason stands in its own column where at least 40 columns are left for it, else below its case.
-    Cases that were not run for one and the same reason share a line.
+    ``data`` is the share of the window spent waiting for data. A reason stands in its own column where at
+    least 40 columns are left for it, else below its case. With ``by_rule`` each case's figures by every
+    measuring rule follow it. Cases that were not run for one and the same reason share a line.
     """
     shown = [row for row in rows if row.status != Status.NOT_RUN.value]
     parts: list[str] = []
     if shown:
-        parts.append(_table(shown, width, colour))
+        parts.append(_table(shown, width, colour, by_rule))
     parts.extend(_not_run(rows))
     if rows:
         parts.append(summary_line(rows))
@@ -43,23 +45,46 @@ def summary_line(rows: Sequence[CaseRow]) -> str:
     return f"{len(rows)} case{'s' if len(rows) != 1 else ''}: {', '.join(told)}"
 
 
-def _table(rows: Sequence[CaseRow], width: int, colour: bool) -> str:
+def rules_line(row: CaseRow) -> str:
+    """``by rule: wall-clock 102; dlperf-log 101.3; fleetx-20-100-median7: WHY NOT``; the average where it differs.
+
+    Of a reason only its first sentence: the results file has it whole. Empty where nothing was measured.
+    """
+    told, reasons = [], dict[str, list[str]]()
+    for each in row.figures:
+        if each.images_per_s is None or each.average_images_per_s is None:
+            reason = each.reason.split(". ")[0].removeprefix(f"rule {each.rule}").removeprefix(":").strip()
+            reasons.setdefault(reason, []).append(each.rule)
+            continue
+        median, average = number(each.images_per_s), number(each.average_images_per_s)
+        told.append(f"{each.rule} {median}" + ("" if average == median else f" (average {average})"))
+    told += [f"{', '.join(rules)}: {reason}" for reason, rules in reasons.items()]
+    return printable(f"by rule: {'; '.join(told)}") if told else ""
+
+
+def _table(rows: Sequence[CaseRow], width: int, colour: bool, by_rule: bool) -> str:
     cells = [_cells(row) for row in rows]
     columns = range(len(_HEADINGS) - 1)
     widths = [max(len(_HEADINGS[column]), *(len(line[column]) for line in cells)) for column in columns]
     used = sum(widths) + len(_GAP) * len(widths)
     beside = width - used >= _NARROWEST_REASON
     if used > width:
-        return _narrow_table(rows, cells, widths, width, colour)
+        return _narrow_table(rows, cells, widths, width, colour, by_rule)
     lines = [_line(_HEADINGS if beside else _HEADINGS[:-1], widths)]
     lines.append("-" * (width if beside else min(width, used)))
     for row, line in zip(rows, cells, strict=True):
         lines.extend(_case_lines(row, line, widths, width, beside, colour))
+        lines.extend(_rules_lines(row, width, by_rule))
     return "\n".join(lines)
 
 
 def _narrow_table(
-    rows: Sequence[CaseRow], cells: Sequence[tuple[str, ...]], widths: list[int], width: int, colour: bool
+    rows: Sequence[CaseRow],
+    cells: Sequence[tuple[str, ...]],
+    widths: list[int],
+    width: int,
+    colour: bool,
+    by_rule: bool,
 ) -> str:
     """The same columns with the case on a line of its own, as its id alone fills half a terminal."""
     widths = [len(_REASON_INDENT) - len(_GAP), *widths[1:]]
@@ -67,7 +92,13 @@ def _narrow_table(
     for row, line in zip(rows, cells, strict=True):
         lines.append(line[0])
         lines.extend(_case_lines(row, ("", *line[1:]), widths, width, False, colour))
+        lines.extend(_rules_lines(row, width, by_rule))
     return "\n".join(lines)
+
+
+def _rules_lines(row: CaseRow, width: int, by_rule: bool) -> list[str]:
+    text = rules_line(row) if by_rule else ""
+    return [_REASON_INDENT + part for part in _wrapped(text, width - len(_REASON_INDENT))]
 
 
 def _case_lines(
@@ -96,6 +127,7 @@ def _cells(row: CaseRow) -> tuple[str, ...]:
     return (
         printable(f"{row.case_id} [{row.target}]"),
         _measured(row),
+        share_cell(row),
         *_reference(_shown_published(row)),
         *_reference(row.recorded),
         row.status,
@@ -126,7 +158,7 @@ def _reference(comparison: Comparison | None) -> tuple[str, str]:
 
 
 def _notes(row: CaseRow) -> list[str]:
-    notes = list(row.warnings)
+    notes = [*row.warnings, *([note] if (note := reader_note(row)) else [])]
     for each in row.published:
         if not each.sets_status and each.reference_images_per_s is not None:
             ratio = "" if each.ratio is None else f", ratio {each.ratio:.3f}"

@@ -5,16 +5,19 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 from dataclasses import replace
+from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.rules import (
     RULES,
     WALL_CLOCK,
+    CaseFigure,
     RuleError,
     figures,
+    over_runs,
     paddleclas_records,
     reader_share,
     samples_per_step,
@@ -267,6 +270,178 @@ def test_119_steps_are_too_few(rule: str) -> None:
 )
 def test_a_rule_knows_its_publishers_number_of_runs(rule: str, runs: int) -> None:
     assert RULES[rule].runs == runs
+
+
+# --- how the rules relate, whatever the steps were
+
+# Long enough for every rule; steps of one log within a factor of 5, as no training varies more.
+STEPS = st.lists(st.floats(0.1, 0.5), min_size=310, max_size=330)
+FEW = settings(max_examples=25)
+AFTER_20 = ("fleetx-20-100-median7", "dlperf-log", "dlperf-time")
+FROM_RANK_0 = ("paddleclas-trimmed", "paddleclas-mean", "dlperf-log", "dlperf-time")
+
+
+def rates(logs: list[StepLog]) -> dict[str, float]:
+    found = figures(logs)
+    return {rule: figure for rule, figure in found.items() if not isinstance(figure, str)}
+
+
+@FEW
+@given(seconds=STEPS, factor=st.floats(0.01, 100))
+def test_a_machine_that_takes_k_times_as_long_has_a_kth_of_the_rate(seconds: list[float], factor: float) -> None:
+    slower = rates([log_of([each * factor for each in seconds])])
+    assert slower == {rule: pytest.approx(rate / factor) for rule, rate in rates([log_of(seconds)]).items()}
+    assert slower.keys() == RULES.keys()
+
+
+@FEW
+@given(seconds=STEPS, factor=st.integers(2, 64))
+def test_a_batch_k_times_as_large_in_the_same_time_is_k_times_the_rate(seconds: list[float], factor: int) -> None:
+    small, large = rates([log_of(seconds, batch=8)]), rates([log_of(seconds, batch=8 * factor)])
+    assert large == {rule: pytest.approx(rate * factor) for rule, rate in small.items()}
+
+
+@FEW
+@given(seconds=STEPS, cards=st.integers(2, 8))
+def test_k_cards_alike_are_k_times_one_card(seconds: list[float], cards: int) -> None:
+    one, several = rates([log_of(seconds)]), rates(logs_of(*[seconds] * cards))
+    assert several == {rule: pytest.approx(rate * cards) for rule, rate in one.items()}
+
+
+@FEW
+@given(seconds=STEPS, slower=st.floats(1.1, 3))
+def test_which_rank_is_slow_matters_only_to_rules_that_read_rank_0(seconds: list[float], slower: float) -> None:
+    slow = [each * slower for each in seconds]
+    second_slow, first_slow = rates(logs_of(seconds, slow)), rates(logs_of(slow, seconds))
+    for rule in RULES:
+        if rule in FROM_RANK_0:
+            assert first_slow[rule] == pytest.approx(second_slow[rule] / slower)
+        else:
+            assert first_slow[rule] == pytest.approx(second_slow[rule])
+
+
+@FEW
+@given(seconds=STEPS, random=st.randoms(use_true_random=False))
+def test_the_order_of_steps_is_nothing_to_a_total(seconds: list[float], random: Random) -> None:
+    shuffled = [*seconds[:20], *random.sample(seconds[20:120], 100), *random.sample(seconds[120:], len(seconds) - 120)]
+    one, other = rates([log_of(seconds)]), rates([log_of(shuffled)])
+    for rule in (WALL_CLOCK, "fleetx-20-100-median7", "dlperf-log"):
+        assert other[rule] == pytest.approx(one[rule])
+
+
+def test_the_order_of_steps_changes_a_mean_of_running_means() -> None:
+    slow_first = [1.0] * 160 + [0.5] * 160
+    one, other = rates([log_of(slow_first)]), rates([log_of(slow_first[::-1])])
+    assert one[WALL_CLOCK] == other[WALL_CLOCK]
+    assert one["paddleclas-mean"] < 0.9 * other["paddleclas-mean"]
+    assert one["paddleclas-trimmed"] < 0.9 * other["paddleclas-trimmed"]
+
+
+@FEW
+@given(records=st.lists(st.floats(50, 500), min_size=21, max_size=60), random=st.randoms(use_true_random=False))
+def test_the_order_of_independent_records_is_nothing_to_paddleclas(records: list[float], random: Random) -> None:
+    one = rates([log_of(first_hundred_then(records), epoch_steps=10)])
+    other = rates([log_of(first_hundred_then(random.sample(records, len(records))), epoch_steps=10)])
+    for rule in ("paddleclas-trimmed", "paddleclas-mean"):
+        assert other[rule] == pytest.approx(one[rule])
+
+
+@FEW
+@given(seconds=STEPS)
+def test_paddleclas_lies_between_the_lowest_and_the_highest_record_it_counts(seconds: list[float]) -> None:
+    log = log_of(seconds)
+    counted, found = sorted(paddleclas_records([log])[10:]), rates([log])
+    assert counted[0] * (1 - 1e-12) <= found["paddleclas-mean"] <= counted[-1] * (1 + 1e-12)
+    assert counted[5] * (1 - 1e-12) <= found["paddleclas-trimmed"] <= counted[-6] * (1 + 1e-12)
+
+
+@FEW
+@given(seconds=STEPS)
+def test_images_over_time_are_never_more_than_the_mean_of_the_steps_own_rates(seconds: list[float]) -> None:
+    found = rates([log_of(seconds)])
+    assert found[WALL_CLOCK] == pytest.approx(256 * statistics.harmonic_mean([1 / each for each in seconds]))
+    assert found[WALL_CLOCK] <= statistics.fmean(256 / each for each in seconds) * (1 + 1e-9)
+    assert found["fleetx-20-100-median7"] <= found["dlperf-log"] * (1 + 1e-9)
+
+
+@FEW
+@given(seconds=STEPS)
+def test_dlperf_s_time_is_fleetx_s_without_the_first_of_its_100_steps(seconds: list[float]) -> None:
+    found = rates([log_of(seconds)])
+    hundred = 256 * 100 / found["fleetx-20-100-median7"]
+    ninety_nine = 256 * 99 / found["dlperf-time"]
+    assert hundred - ninety_nine == pytest.approx(seconds[20])
+
+
+@FEW
+@given(
+    records=st.lists(st.floats(100, 110), min_size=21, max_size=60),
+    place=st.integers(0, 20),
+    outlier=st.one_of(st.floats(1, 50), st.floats(160, 1000)),
+)
+def test_one_outlier_moves_the_trimmed_mean_less_than_the_plain_one(
+    records: list[float], place: int, outlier: float
+) -> None:
+    clean = rates([log_of(first_hundred_then(records), epoch_steps=10)])
+    disturbed = [*records[:place], outlier, *records[place + 1 :]]
+    found = rates([log_of(first_hundred_then(disturbed), epoch_steps=10)])
+    trimmed, plain = (abs(found[rule] - clean[rule]) for rule in ("paddleclas-trimmed", "paddleclas-mean"))
+    assert trimmed < plain
+
+
+@FEW
+@given(seconds=STEPS, steps=st.integers(1, 309))
+def test_a_log_too_short_for_a_rule_has_the_reason_and_never_a_figure(seconds: list[float], steps: int) -> None:
+    found = figures([log_of(seconds[:steps])])
+    needed = {"paddleclas-trimmed": 310, "paddleclas-mean": 110, **dict.fromkeys(AFTER_20, 120), WALL_CLOCK: 1}
+    for rule, figure in found.items():
+        assert isinstance(figure, str) == (steps < needed[rule])
+
+
+# --- over runs
+
+# DLPerf's document: its runs of ResNet50 v1.5 FP32, batch size 128, with the average and the median it gives.
+DLPERF_RUNS = [
+    ([362.05, 362.43, 362.28, 362.78, 362.45, 362.45], 362.41, 362.44),
+    ([1391.53, 1393.31, 1392.25, 1390.17, 1391.03, 1389.73], 1391.34, 1391.28),
+    ([2737.81, 2696.33, 2718.0, 2715.18, 2725.96, 2727.71], 2720.16, 2721.98),
+    ([5097.79, 5018.54, 5063.02, 5107.27, 5125.81, 5101.06], 5085.58, 5099.42),
+    ([9403.78, 9477.39, 9574.57, 9551.9, 9631.24, 9342.6], 9496.91, 9514.64),
+]
+
+
+def over(rule: str, runs: list[dict[str, float | str]]) -> CaseFigure:
+    return next(each for each in over_runs(runs) if each.rule == rule)
+
+
+@pytest.mark.parametrize(("runs", "average", "median"), DLPERF_RUNS)
+def test_dlperf_s_average_and_median_come_out_of_its_runs(runs: list[float], average: float, median: float) -> None:
+    found = over("dlperf-log", [{"dlperf-log": rate} for rate in runs])
+    assert found.average_images_per_s == pytest.approx(average, abs=0.00501)
+    assert found.images_per_s == pytest.approx(median, abs=0.00501)
+    assert (found.run_images_per_s, found.reason) == (tuple(runs), "")
+
+
+@pytest.mark.parametrize(("rule", "runs"), [("fleetx-20-100-median7", 7), ("dlperf-log", 5), ("dlperf-time", 5)])
+def test_fewer_runs_than_the_publisher_s_give_no_figure(rule: str, runs: int) -> None:
+    told = [{rule: 100.0 + number} for number in range(runs)]
+    assert over(rule, told).images_per_s == 100.0 + (runs - 1) / 2
+    short = over(rule, told[1:])
+    assert (short.images_per_s, short.average_images_per_s, len(short.run_images_per_s)) == (None, None, runs - 1)
+    assert short.reason == f"rule {rule} is the median of {runs} runs, {runs - 1} were made"
+
+
+@pytest.mark.parametrize("bad", ["too short", None, 0.0, -1.0, float("nan"), float("inf")])
+def test_a_run_without_a_figure_leaves_the_case_without_one(bad: float | str | None) -> None:
+    runs = [{WALL_CLOCK: 5.0}, {} if bad is None else {WALL_CLOCK: bad}]
+    found = over(WALL_CLOCK, runs)
+    assert (found.images_per_s, found.run_images_per_s) == (None, (5.0,))
+    assert found.reason == ("too short" if isinstance(bad, str) else f"rule {WALL_CLOCK} was not computed")
+
+
+def test_every_rule_is_told_over_runs_and_none_for_no_runs() -> None:
+    assert [each.rule for each in over_runs([{}])] == list(RULES)
+    assert over_runs([]) == ()
 
 
 # --- by hand

@@ -10,6 +10,8 @@ import pytest
 from helpers.errors import ResultError
 from helpers.report.results_json import RESULTS_SCHEMA_VERSION, document
 from helpers.report.rows import CaseRow
+from helpers.report.scaling import scalings
+from helpers.rules import CaseFigure
 
 PASSED = CaseRow("a-case", "cpu", "PASS", "pass", "within-recorded", "fine", images_per_s=3.5, step_seconds=((0.5,),))
 SKIPPED = CaseRow("b-case", "a100", "not run", "skip", "not-run", "no A100")
@@ -32,9 +34,30 @@ def test_holds_the_session_and_every_case() -> None:
         "command": ["pytest", "-m", "cpu"],
         "totals": {"PASS": 1, "not run": 2},
         "not_reached": 2,
+        "reader_bound_share": 0.1,
+        "scaling": [],
     }
     assert [case["case_id"] for case in cases] == ["a-case", "b-case", "c-case"]
     assert cases[0]["images_per_s"] == 3.5
+
+
+def test_holds_every_rule_with_its_reason_and_whether_a_case_is_reader_bound() -> None:
+    figures = (CaseFigure("wall-clock", 3.5, 3.5, (3.5,)), CaseFigure("dlperf-log", None, None, (), "too short"))
+    cases = json.loads(text(replace(PASSED, figures=figures, reader_share=0.3), PASSED))["cases"]
+    assert [(each["rule"], each["images_per_s"], each["reason"]) for each in cases[0]["figures"]] == [
+        ("wall-clock", 3.5, ""),
+        ("dlperf-log", None, "too short"),
+    ]
+    assert [case["reader_bound"] for case in cases] == [True, False]
+
+
+def test_holds_the_speed_ups() -> None:
+    one = replace(PASSED, case_id="paddle-vgg16-fp32-bs8-1x1-dali-static", rule="wall-clock")
+    two = replace(one, case_id=one.case_id.replace("1x1", "1x2"), images_per_s=7.0)
+    found = scalings((one, two), lambda target, case_id: None)
+    written = document((one, two), session="s", exit_code=0, machine={}, command=(), not_reached=0, scaling=found)
+    (scaling,) = json.loads(written)["scaling"]
+    assert [each["speed_up"] for each in scaling["rows"]] == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -15,8 +15,9 @@ from helpers.plan import CasePlan
 from helpers.policy import Effect
 from helpers.report.rows import CaseRow, Comparison, row_of
 from helpers.results import RunResult
+from helpers.rules import RULES
 from helpers.session import CaseResult, evidence_of, not_run
-from helpers.verdict import Verdict, judge
+from helpers.verdict import Reason, Status, Verdict, judge
 
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
@@ -34,10 +35,15 @@ def judged(plan: CasePlan, *runs: RunResult, resumed: int = 0) -> CaseResult:
 @pytest.fixture
 def row(make_plan: MakePlan, make_run: MakeRun) -> CaseRow:
     plan = make_plan(runs=2, published=(FIGURE, SHOWN), build={"version": "3.0"})
-    more = {"wall_seconds": 4.0, "training_seconds": 3.0}
+    more = {
+        "wall_seconds": 4.0,
+        "training_seconds": 3.0,
+        "facts": {"loader": "DALI 2"},
+        "overrides": {"momentum": 0.8, "dali.threads": 3},
+    }
     runs = (
         make_run(plan, 0, 100.0, reader_share=0.1, foreign_share=0.0, marks=("shared", "contended"), **more),
-        make_run(plan, 1, 104.0, reader_share=0.2, foreign_share=None, marks=("shared",), **more),
+        make_run(plan, 1, 104.0, reader_share=0.3, foreign_share=None, marks=("shared",), **more),
     )
     return row_of(judged(plan, *runs, resumed=1), Effect.FAIL, judged=False, run_folders=("a", "b"))
 
@@ -62,6 +68,27 @@ def test_tells_what_the_runs_cost_and_where_they_are(row: CaseRow) -> None:
     )
     assert (row.step_seconds, row.samples_per_step) == (((0.5, 0.25), (0.5, 0.25)), 16)
     assert row.framework == {"version": "3.0"}
+    assert (row.loader, row.overrides) == ("DALI 2", ("dali.threads",))
+
+
+def test_tells_the_figures_of_every_rule_with_the_reasons(row: CaseRow) -> None:
+    by_rule = {each.rule: each for each in row.figures}
+    assert by_rule.keys() == RULES.keys()
+    ours = by_rule["wall-clock"]
+    assert (ours.images_per_s, ours.average_images_per_s, ours.run_images_per_s) == (102.0, 102.0, (100.0, 104.0))
+    assert (by_rule["dlperf-log"].images_per_s, by_rule["dlperf-log"].reason) == (None, "too short")
+    assert by_rule["dlperf-time"].reason == "rule dlperf-time was not computed"
+
+
+def test_tells_the_segment_that_its_runs_were_made_in(row: CaseRow) -> None:
+    assert (row.segment["host"], row.segment["cards"]) == ("host_id", "cards")
+
+
+def test_the_result_of_another_version_has_no_segment(make_plan: MakePlan, make_run: MakeRun) -> None:
+    result = CaseResult(
+        make_plan(), Verdict(Status.INFRA_ERROR, Reason("c", "m")), (make_run(make_plan(), environment={}),)
+    )
+    assert row_of(result, Effect.ERROR).segment == {}
 
 
 def test_tells_every_comparison(row: CaseRow) -> None:
@@ -107,7 +134,7 @@ def test_an_unknown_key_is_refused_by_name(row: CaseRow) -> None:
     assert caught.value.field == "surprise"
 
 
-@pytest.mark.parametrize("name", ["published", "recorded", "case_id", "marks"])
+@pytest.mark.parametrize("name", ["published", "recorded", "case_id", "marks", "figures", "segment"])
 def test_a_missing_key_is_refused_by_name(row: CaseRow, name: str) -> None:
     record = row.to_record()
     del record[name]
@@ -118,7 +145,16 @@ def test_a_missing_key_is_refused_by_name(row: CaseRow, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("published", None), ("published", [1]), ("recorded", {}), ("recorded", 1), ("marks", 1), ("step_seconds", [1])],
+    [
+        ("published", None),
+        ("published", [1]),
+        ("recorded", {}),
+        ("recorded", 1),
+        ("marks", 1),
+        ("step_seconds", [1]),
+        ("figures", [1]),
+        ("figures", [{"rule": "x"}]),
+    ],
 )
 def test_a_record_of_another_shape_is_refused(row: CaseRow, name: str, value: Any) -> None:
     with pytest.raises(ResultError, match="case row"):

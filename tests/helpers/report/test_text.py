@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.report.rows import CaseRow, Comparison
-from helpers.report.text import number, printable, render, summary_line
+from helpers.report.text import number, printable, render, rules_line, summary_line
+from helpers.rules import CaseFigure
 
 RESNET = "paddle-resnet50v1.5-fp32-bs8-1x1-dali-static"
 VGG = "paddle-vgg16-amp_o1-bs4-1x2-native-dynamic"
@@ -35,6 +36,14 @@ PASSED = CaseRow(
     spread=0.012,
     runs=2,
     recorded=comparison(3.4, 3.412),
+    reader_share=0.001,
+    figures=(
+        CaseFigure("wall-clock", 3.412, 3.4121, (3.4, 3.424)),
+        CaseFigure("dlperf-log", 3.5, 3.6, (3.4, 3.5, 3.9)),
+        CaseFigure("paddleclas-mean", None, None, (), "rule paddleclas-mean: got '8 steps', expected 110. Lengthen it"),
+        CaseFigure("fleetx-20-100-median7", None, None, (), "rule fleetx-20-100-median7 is the median of 7 runs"),
+        CaseFigure("dlperf-time", None, None, (), "rule dlperf-time: got '8 steps', expected 110. Lengthen it"),
+    ),
     warnings=("2 runs: the interval is wide, 3 or more narrow it",),
 )
 SLOWER = CaseRow(
@@ -49,6 +58,8 @@ SLOWER = CaseRow(
     recorded=comparison(1.303, 0.9123, status="REGRESSION"),
     marks=("contention allowed",),
     resumed=1,
+    reader_share=0.137,
+    loader="paddle.io.DataLoader, 1 worker processes",
 )
 BELOW = CaseRow(
     RESNET.replace("bs8", "bs256"),
@@ -75,6 +86,23 @@ ROWS = (PASSED, SLOWER, BELOW, CRASHED, NO_CARD, replace(NO_CARD, case_id="b-cas
 def test_the_table_is_the_golden_one(width: int) -> None:
     golden = (Path(__file__).parent / f"table_{width}.txt").read_text(encoding="utf-8")
     assert render(ROWS, width) + "\n" == golden
+
+
+def test_every_rule_s_figure_is_told_on_demand_and_the_reasons_of_the_others() -> None:
+    line = rules_line(PASSED)
+    assert line == (
+        "by rule: wall-clock 3.412; dlperf-log 3.5 (average 3.6);"
+        " paddleclas-mean, dlperf-time: got '8 steps', expected 110; fleetx-20-100-median7: is the median of 7 runs"
+    )
+    for width in (60, 100, 200):
+        assert "by rule" not in render((PASSED,), width)
+        assert line in " ".join(render((PASSED,), width, by_rule=True).split())
+    assert (rules_line(CRASHED), "by rule" in render((CRASHED,), 100, by_rule=True)) == ("", False)
+
+
+def test_with_a_short_status_the_table_fits_a_terminal_of_80_columns() -> None:
+    rows = [replace(row, status="REGRESSION") for row in (PASSED, SLOWER, BELOW)]
+    assert max(len(line) for line in render(rows, 80).splitlines()) <= 80
 
 
 def test_no_rows_are_no_text() -> None:

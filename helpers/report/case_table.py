@@ -1,0 +1,153 @@
+"""What ``perfgate cases`` tells: a line a case, and the footnotes that many lines share. Plain values and text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from helpers.report.text import printable
+
+WIDTH = 100
+NOT_TRIED = "not tried"
+COMPLETE = "complete"
+
+
+@dataclass(frozen=True)
+class CaseLine:
+    """One case on one target.
+
+    ``published`` are its figures as texts, ``configuration`` COMPLETE or what is missing. ``here`` is None
+    where this machine runs the case, else the reason. ``needs`` names its cards, ``twin`` the CPU case that
+    runs here in its place (empty: none) and ``twin_note`` in what it differs or why there is none.
+    ``build`` is how the program was built, ``build_note`` why not; ``not_applied`` are the flags and options
+    that the build which was tried does not know; ``operators`` and ``parameters`` count its program.
+    """
+
+    case_id: str
+    target: str
+    published: tuple[str, ...]
+    configuration: str
+    here: str | None
+    needs: str
+    twin: str = ""
+    twin_note: str = ""
+    build: str = NOT_TRIED
+    build_note: str = ""
+    not_applied: tuple[str, ...] = ()
+    operators: int | None = None
+    parameters: int | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Footnotes:
+    """Texts that several lines share, numbered in the order of their first use."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def mark(self, text: str) -> str:
+        """`` [1]`` for a text, nothing for an empty one."""
+        return f" [{self.numbers.setdefault(text, len(self.numbers) + 1)}]" if text else ""
+
+    def lines(self) -> list[str]:
+        return [f"[{number}] {printable(text)}" for text, number in self.numbers.items()]
+
+
+def summary(lines: Sequence[CaseLine]) -> str:
+    """One line that counts: how many are complete, run here, have a twin that does, are built."""
+    built = Counter(line.build for line in lines)
+    told = [
+        f"{len(lines)} cases",
+        f"{sum(line.configuration == COMPLETE for line in lines)} with a complete configuration",
+        f"{sum(line.here is None for line in lines)} run here",
+        f"{sum(bool(line.twin) for line in lines)} have a CPU twin that runs here",
+        *(f"{count} {build}" for build, count in sorted(built.items()) if build != NOT_TRIED),
+    ]
+    if built[NOT_TRIED]:
+        told.append(f"{built[NOT_TRIED]} builds not tried")
+    return ", ".join(told)
+
+
+def render(lines: Sequence[CaseLine], about: Mapping[str, str], width: int = WIDTH) -> str:
+    """The table for a terminal; ``about`` names machine and build. Two lines a case, footnotes at the end."""
+    notes = Footnotes()
+    rows = [("case", "published", "configuration", "runs here", "builds here")]
+    below = []
+    for line in lines:
+        rows.append((printable(f"{line.case_id} [{line.target}]"), *_cells(line, notes)))
+        below.append(_below(line, notes))
+    widths = [max(len(row[column]) for row in rows) for column in range(1, len(rows[0]))]
+    shown = [rows[0][0], _columns(rows[0][1:], widths), "-" * width]
+    for row, told in zip(rows[1:], below, strict=True):
+        shown += [row[0], _columns(row[1:], widths), *_wrapped(told, width, "      ", "      ")]
+    heading = [line for name, value in about.items() for line in _wrapped(f"{name}: {value}", width, "", "    ")]
+    parts = [*heading, "", *shown, "", *_wrapped(summary(lines), width, "", "    ")]
+    for note in notes.lines():
+        parts += _wrapped(note, width, "", "    ")
+    return "\n".join(parts)
+
+
+def render_markdown(lines: Sequence[CaseLine], about: Mapping[str, str]) -> str:
+    """The same as a Markdown table with its footnotes below."""
+    notes = Footnotes()
+    rows = [
+        "| case | target | published images/s | configuration | runs here | builds here | program | needs | CPU twin |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for line in lines:
+        published, configuration, here, build = _cells(line, notes)
+        twin = (f"`{line.twin}`" if line.twin else "none") + notes.mark(line.twin_note)
+        cells = (
+            f"`{line.case_id}`",
+            line.target,
+            published,
+            configuration,
+            here,
+            build,
+            _program(line),
+            line.needs,
+            twin,
+        )
+        rows.append("| " + " | ".join(printable(cell).replace("|", "\\|") for cell in cells) + " |")
+    facts = [f"- {name}: {printable(value)}" for name, value in about.items()]
+    return "\n".join([*facts, "", f"{summary(lines)}.", "", *rows, "", *(f"- {each}" for each in notes.lines())])
+
+
+def _cells(line: CaseLine, notes: Footnotes) -> tuple[str, str, str, str]:
+    complete = line.configuration == COMPLETE
+    configuration = COMPLETE if complete else "incomplete" + notes.mark(line.configuration)
+    here = "yes" if line.here is None else "no" + notes.mark(line.here)
+    unknown = f"this build does not know: {', '.join(line.not_applied)}" if line.not_applied else ""
+    build = line.build + notes.mark(line.build_note) + notes.mark(unknown)
+    return ", ".join(line.published) or "-", configuration, here, build
+
+
+def _program(line: CaseLine) -> str:
+    counts = ((line.operators, "operators"), (line.parameters, "parameters"))
+    return ", ".join(f"{count:,} {what}" for count, what in counts if count is not None) or "-"
+
+
+def _below(line: CaseLine, notes: Footnotes) -> str:
+    twin = f"twin here: {line.twin}" if line.twin else "no twin here"
+    program = "" if _program(line) == "-" else f"; {_program(line)}"
+    return f"needs {line.needs}; {twin}{notes.mark(line.twin_note)}{program}"
+
+
+def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return ("    " + "  ".join(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))).rstrip()
+
+
+def _wrapped(text: str, width: int, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(
+        printable(text),
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

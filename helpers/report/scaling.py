@@ -1,0 +1,188 @@
+"""Speed-up and efficiency over cards and nodes, against the 1-card median of the same configuration.
+
+Two forms, as the source documents print them: DLPerf's (nodes, cards, images/s, speed-up), one table a
+configuration, and FleetX's (batch size x nodes). Both sides are images/s by ``wall-clock``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from helpers.baseline import RecordedEntry
+from helpers.case import Case
+from helpers.environment import differences
+from helpers.errors import BaselineError, ConfigError
+from helpers.report.rows import CaseRow
+from helpers.results import CONTENDED
+from helpers.rules import WALL_CLOCK
+from helpers.verdict import Status
+
+THIS_SESSION = "this session"
+
+# Target and case id to what this machine has recorded for it. May raise BaselineError.
+FindRecorded = Callable[[str, str], "RecordedEntry | None"]
+
+_SUSPECT = (Status.INFRA_ERROR.value, Status.INVALID.value, Status.INCONCLUSIVE.value)
+# What a run on one card differs in from one on several by its nature.
+_CARDS, _CARD_IDS = "cards", "card ids"
+_COUNT = re.compile(r"(?:^|(?<= \+ ))\d+ x ")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The 1-card side: ``images_per_s`` is the median of its runs, or None and ``reason`` says why.
+
+    ``origin`` is THIS_SESSION or the recorded entry's date and commit. ``marks`` say why it is to be doubted.
+    """
+
+    case_id: str
+    images_per_s: float | None
+    origin: str = ""
+    marks: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ScalingRow:
+    """One case on ``nodes`` machines with ``cards`` cards in all. ``speed_up`` is images/s over the 1-card
+    median, ``efficiency`` speed-up over cards as a fraction; None where ``reason`` says why."""
+
+    case_id: str
+    nodes: int
+    cards: int
+    images_per_s: float | None
+    runs: int
+    status: str
+    speed_up: float | None = None
+    efficiency: float | None = None
+    marks: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """One configuration over cards and nodes; ``configuration`` is the case id without batch and cards."""
+
+    configuration: str
+    target: str
+    batch_size_per_card: int
+    reference: Reference
+    rows: tuple[ScalingRow, ...]
+    auto: bool = False
+    rule: str = WALL_CLOCK
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def scalings(rows: Sequence[CaseRow], find_recorded: FindRecorded) -> tuple[Scaling, ...]:
+    """One for each configuration of which this session measured a case with several cards, in the rows' order.
+
+    The reference is the 1-card case's median of this session; where it has none, this machine's recorded figure,
+    if that was recorded in the same segment, cards aside. Nothing is put in the place of a missing one.
+    """
+    groups: dict[tuple[str, str], list[tuple[Case, CaseRow]]] = {}
+    for row in rows:
+        try:
+            case = Case.parse(row.case_id)
+        except ConfigError:
+            # Not a case of the matrix, so no configuration of it either.
+            continue
+        groups.setdefault((row.target, replace(case, nodes=1, cards_per_node=1).id), []).append((case, row))
+    found = []
+    for (target, one_card_id), members in groups.items():
+        if any(case.cards > 1 and row.images_per_s is not None for case, row in members):
+            ordered = sorted(members, key=lambda member: (member[0].nodes, member[0].cards))
+            found.append(_scaling(one_card_id, target, ordered, find_recorded))
+    return tuple(found)
+
+
+def _scaling(
+    one_card_id: str, target: str, members: Sequence[tuple[Case, CaseRow]], find_recorded: FindRecorded
+) -> Scaling:
+    one_card = next((row for case, row in members if case.cards == 1), None)
+    measured = next(row for case, row in members if case.cards > 1 and row.images_per_s is not None)
+    if one_card is not None and one_card.images_per_s is not None and one_card.rule == WALL_CLOCK:
+        reference = Reference(one_card_id, one_card.images_per_s, THIS_SESSION, marks_of(one_card))
+    else:
+        reference = _recorded(one_card_id, target, one_card, measured, find_recorded)
+    case = members[0][0]
+    lines = [_row(case, row, reference, one_card) for case, row in members]
+    return Scaling(
+        one_card_id.replace(f"-bs{case.batch_size_per_card}-1x1-", "-", 1),
+        target,
+        case.batch_size_per_card,
+        reference,
+        tuple(lines),
+        case.auto,
+    )
+
+
+def _row(case: Case, row: CaseRow, reference: Reference, one_card: CaseRow | None) -> ScalingRow:
+    told = ScalingRow(row.case_id, case.nodes, case.cards, row.images_per_s, row.runs, row.status, marks=marks_of(row))
+    if row.images_per_s is None:
+        return replace(told, reason=f"{row.status}: {row.reason}")
+    if row.rule != WALL_CLOCK:
+        return replace(told, reason=f"measured by {row.rule}, the 1-card median by {WALL_CLOCK}")
+    if reference.images_per_s is None:
+        return replace(told, reason=reference.reason)
+    if reference.origin == THIS_SESSION and one_card is not None:
+        apart = apart_from_cards(one_card.segment, row.segment)
+        told = replace(told, marks=(*told.marks, *(f"other segment: {each}" for each in apart)))
+    speed_up = row.images_per_s / reference.images_per_s
+    return replace(told, speed_up=speed_up, efficiency=speed_up / case.cards)
+
+
+def _recorded(
+    one_card_id: str, target: str, one_card: CaseRow | None, measured: CaseRow, find_recorded: FindRecorded
+) -> Reference:
+    """The recorded figure of the 1-card case where it may serve, else why there is no reference."""
+    why = "not measured in this session" if one_card is None else f"{one_card.status} in this session"
+    about = f"the 1-card case {one_card_id} is {why}"
+    try:
+        entry = find_recorded(target, one_card_id)
+    except BaselineError as error:
+        return Reference(one_card_id, None, reason=f"{about}, and what is recorded cannot be read: {error}")
+    if entry is None:
+        return Reference(one_card_id, None, reason=f"{about} and not recorded on this machine; measure it too")
+    label = f"recorded {entry.provenance.date[:10]}, {entry.provenance.commit[:12]}"
+    if entry.rule != WALL_CLOCK:
+        return Reference(one_card_id, None, reason=f"{about}, and {label} by {entry.rule}, not by {WALL_CLOCK}")
+    if measured.overrides:
+        changed = ", ".join(measured.overrides)
+        return Reference(one_card_id, None, reason=f"{about}, and {label} without the changed settings ({changed})")
+    if apart := apart_from_cards(entry.segment, measured.segment):
+        reason = f"{about}, and {label} in another segment ({'; '.join(apart)})"
+        return Reference(one_card_id, None, reason=reason)
+    return Reference(one_card_id, entry.images_per_s, label)
+
+
+def apart_from_cards(one_card: Mapping[str, str], several: Mapping[str, str]) -> tuple[str, ...]:
+    """In what two segments differ beyond the number of cards: the one card must be among the several, or like them."""
+    models = [sorted(_COUNT.sub("", each.get(_CARDS, "")).split(" + ")) for each in (one_card, several)]
+    ids = [each.get(_CARD_IDS, "").split() for each in (one_card, several)]
+    apart = differences(_without_cards(one_card), _without_cards(several))
+    if not set(models[0]) <= set(models[1]):
+        apart = (*apart, f"{_CARDS}: {' + '.join(models[0])} → {' + '.join(models[1])}")
+    if not set(ids[0]) <= set(ids[1]):
+        apart = (*apart, f"{_CARD_IDS}: {' '.join(ids[0])} is not among {' '.join(ids[1]) or 'none'}")
+    return apart
+
+
+def _without_cards(segment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in segment.items() if name not in (_CARDS, _CARD_IDS)}
+
+
+def marks_of(row: CaseRow) -> tuple[str, ...]:
+    """Why a figure is to be doubted: a bad status, contention or another mark, settings that were changed.
+
+    Who it was that contended stands in the case's own row.
+    """
+    marks = [row.status] if row.status in _SUSPECT else []
+    marks += [each.partition(": ")[0].replace(CONTENDED, CONTENDED.upper(), 1) for each in row.marks]
+    if row.overrides:
+        marks.append(f"OVERRIDDEN: {', '.join(row.overrides)}")
+    return tuple(marks)
