@@ -23,7 +23,7 @@ GPU = "gpu"
 # that every framework uses, and of each framework alone.
 _LIBRARY_FLAGS = (
     "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "GLOO_", "NVIDIA_TF32_OVERRIDE", "DALI_", "DNNL_", "ONEDNN_",
-    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "MALLOC_", "TCMALLOC_", "LD_PRELOAD",
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "MALLOC_", "GLIBC_TUNABLES", "TCMALLOC_", "LD_PRELOAD",
 )  # fmt: skip
 FRAMEWORK_FLAGS = {
     "paddle": ("FLAGS_", "GLOG_v"),

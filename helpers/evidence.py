@@ -63,7 +63,11 @@ class RecordedReference:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything a verdict rests on. ``planned_runs`` is the protocol's number of replicates."""
+    """Everything a verdict rests on. ``planned_runs`` is the protocol's number of replicates.
+
+    ``overrides`` are the keys of changed settings; ``neutral`` those of them that are known to leave the
+    throughput alone, each with the reason.
+    """
 
     case_id: str
     rule: str
@@ -72,6 +76,7 @@ class Evidence:
     published: tuple[PublishedReference, ...] = ()
     recorded: RecordedReference | None = None
     overrides: tuple[str, ...] = ()
+    neutral: Mapping[str, str] = field(default_factory=dict)
     record_command: str = "pytest perf_tests --update-baselines"
 
 

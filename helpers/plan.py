@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from helpers.baseline import FigureStatus, PublishedFigure, RecordedEntry
-from helpers.case import Case, Model, Precision
+from helpers.case import Case, DataSource, Model, Precision
 from helpers.config import Config, MeasuringProtocol
 from helpers.environment import Environment, differences, segment
 from helpers.errors import ConfigError
 from helpers.evidence import PublishedReference, RecordedReference
+from helpers.job import JobSpec
 from helpers.rules import RULES, WALL_CLOCK
 
 CPU = "cpu"
@@ -136,31 +136,30 @@ def published_references(
     )
 
 
-def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], about: str) -> dict[str, Any]:
-    """``settings`` with the user's changes; ``dali.threads`` reaches into a group.
-
-    Raises ConfigError on a key that the settings do not have, and on a value of another kind.
-    """
-    changed = copy.deepcopy(dict(settings))
-    for key, value in overrides.items():
-        *groups, name = key.split(".")
-        place: Any = changed
-        for group in groups:
-            place = place.get(group) if isinstance(place, dict) else None
-        if not isinstance(place, dict) or name not in place:
-            known = sorted(place) if isinstance(place, dict) else sorted(changed)
-            raise ConfigError(f"--set for {about}", field=key, got=value, expected="one of " + ", ".join(known))
-        if not _same_kind(place[name], value):
-            raise ConfigError(f"--set for {about}", field=key, got=value, expected=f"a value like {place[name]!r}")
-        place[name] = value
-    return changed
-
-
-def _same_kind(old: object, new: object) -> bool:
-    numbers = (int, float)
-    if isinstance(old, bool) or isinstance(new, bool):
-        return isinstance(old, bool) and isinstance(new, bool)
-    return old is None or (isinstance(old, numbers) and isinstance(new, numbers)) or isinstance(new, type(old))
+def draft_job(
+    suite_case: SuiteCase,
+    settings: Mapping[str, Any],
+    *,
+    device: str,
+    run_folder: str,
+    data_root: str = "DATA",
+    job_id: str = "JOB",
+) -> JobSpec:
+    """The job of one run as it would be, on cards 0, 1, …: to show it, or to check its settings or its program."""
+    case, protocol = suite_case.case, suite_case.protocol
+    return JobSpec(
+        job_id=job_id,
+        case=case,
+        replicate=0,
+        run_folder=run_folder,
+        device=device,
+        warmup_steps=protocol.warmup_steps,
+        window_steps=protocol.window_steps,
+        data_root=None if case.data is DataSource.SYNTHETIC else data_root,
+        settings=settings,
+        environment={str(name): str(value) for name, value in settings.get("environment", {}).items()},
+        cards=tuple(str(card) for card in range(case.cards_per_node)) if device != CPU else (),
+    )
 
 
 def recorded_reference(plan: CasePlan, environment: Mapping[str, str]) -> RecordedReference | None:

@@ -20,7 +20,8 @@ from helpers.job import finite
 from helpers.verdict import Verdict
 
 # 1: first format.
-RESULT_SCHEMA_VERSION = 1
+# 2: the machine's environment tables (system).
+RESULT_SCHEMA_VERSION = 2
 
 ORIGINS = ("measured", "replayed", "imported")
 
@@ -35,6 +36,7 @@ _SESSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 class RunResult:
     """One run of one case, with everything its throughput depends on.
 
+    - ``system``: the environment tables of the machine (system_report), by section.
     - ``figures``: each rule's images/s, or the reason why it does not apply.
     - ``step_seconds``: the window's steps, the maximum over ranks; ``samples_per_step`` of all ranks.
     - ``wall_seconds``: the whole run, process start to end; ``training_seconds`` its steps, warm-up and
@@ -59,6 +61,7 @@ class RunResult:
     protocol: Mapping[str, int] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     figures: Mapping[str, float | str] = field(default_factory=dict)
     step_seconds: tuple[float, ...] = ()
     samples_per_step: tuple[int, ...] = ()
@@ -194,8 +197,13 @@ def read_result(path: Path) -> RunResult:
         raise ResultError(about, got=type(record).__name__, expected="a JSON object")
     version = record.pop("schema_version", None)
     if version != RESULT_SCHEMA_VERSION:
+        older = isinstance(version, int) and version < RESULT_SCHEMA_VERSION
         raise ResultError(
-            about, field="schema_version", got=version, expected=str(RESULT_SCHEMA_VERSION), remedy="Update the suite"
+            about,
+            field="schema_version",
+            got=version,
+            expected=str(RESULT_SCHEMA_VERSION),
+            remedy="An older suite wrote it: measure again" if older else "Update the suite",
         )
     known = {item.name for item in fields(RunResult)}
     if wrong := sorted(set(record) ^ known):
@@ -223,6 +231,7 @@ def _problem(name: str, value: Any) -> str | None:
         (("failure", "invalid", "refusal"), lambda got: got is None or _is_text(got), "text or null"),
         (("origin",), lambda got: got in ORIGINS, "one of " + ", ".join(ORIGINS)),
         (_TEXT_MAPS, _maps_to(_is_text), "an object of texts"),
+        (("system",), _maps_to(_maps_to(_is_text)), "an object of objects of texts"),
         (("verdict",), lambda got: got is None or _maps_to(_is_text)(got), "an object of texts or null"),
         (("settings", "overrides"), lambda got: isinstance(got, dict), "an object"),
         (("protocol",), _maps_to(_is_count), "an object of whole numbers"),

@@ -6,17 +6,16 @@ import datetime
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from helpers.config import Config
 from helpers.dataset import DatasetFacts
 from helpers.devices import Card, CpuCard, Machine, environment_of
-from helpers.errors import DeviceError
 from helpers.job import JobSpec
-from helpers.launch.contention import CpuMeter, Meter
-from helpers.launch.health import GpuMeter
-from helpers.launch.launcher import launcher_for
+from helpers.launch.contention import Meter
+from helpers.launch.crew import Crew
+from helpers.launch.meters import meter_for
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
@@ -29,7 +28,11 @@ from helpers.session import protocol_record
 
 @dataclass(frozen=True)
 class JobRunner:
-    """Runs a plan on leased ``cards``; implements session.Runner. Raises SuiteError when nothing could be kept."""
+    """Runs a plan on this node's leased ``cards``; implements session.Runner. ``crew`` has the other nodes, ready;
+    ``system`` are the session's environment tables.
+
+    Raises SuiteError when nothing could be kept.
+    """
 
     machine: Machine
     cards: Sequence[Card]
@@ -39,12 +42,15 @@ class JobRunner:
     allow_contention: bool = False
     machine_shared: bool = False
     on_progress: Callable[[Progress], None] | None = None
+    crew: Crew = field(default_factory=Crew)
+    system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def run(self, plan: CasePlan, replicate: int) -> RunResult:
         folder = self.store.new_run_folder(plan.case.id, replicate)
         spec = self._spec(plan, replicate, str(folder.resolve()))
-        command = launcher_for(plan.case).command(spec, plan.build["interpreter"])
-        outcome = run_job(spec, command, self._limits(), self._meter(), on_progress=self.on_progress)
+        limits = self._limits()
+        command, peers = self.crew.start_of(spec, plan.build["interpreter"], limits.grace_seconds)
+        outcome = run_job(spec, command, limits, self._meter(), on_progress=self.on_progress, peers=peers)
         result = self._result(plan, spec, outcome)
         self.store.write(result)
         return result
@@ -77,13 +83,7 @@ class JobRunner:
         )
 
     def _meter(self) -> Meter:
-        gpus = [card for card in self.cards if isinstance(card, Gpu)]
-        if not gpus:
-            return CpuMeter([core for card in self.cards if isinstance(card, CpuCard) for core in card.cores])
-        nvml = open_nvml()
-        if isinstance(nvml, str):
-            raise DeviceError("NVML", got=nvml, expected="the library that listed the cards", remedy="Check the driver")
-        return GpuMeter(nvml, gpus)
+        return meter_for(self.cards, open_nvml)
 
     def _disturbances(self, outcome: JobOutcome) -> tuple[tuple[str, ...], str | None]:
         """Marks for the reader, and why the run must not be used (house plan, "Contention")."""
@@ -124,7 +124,8 @@ class JobRunner:
                 variables=inherited_variables(plan.settings),
                 facts=header.facts if header else None,
             ).to_mapping(),
-            facts=dict(header.facts) if header else {},
+            facts={**(header.facts if header else {}), **self.crew.facts()},
+            system=self.system,
             figures=figures(logs) if complete else {},
             step_seconds=step_seconds(logs) if complete else (),
             samples_per_step=samples_per_step(logs) if complete else (),

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from helpers.errors import SuiteError
 from helpers.evidence import Build, Evidence, RecordedReference
+from helpers.overrides import neutral_reasons
 from helpers.plan import CasePlan, recorded_reference
 from helpers.results import CONTENDED, ResultStore, RunResult
 from helpers.verdict import NeedRuns, Reason, Status, Verdict, judge
@@ -72,6 +73,7 @@ def evidence_of(plan: CasePlan, runs: tuple[RunResult, ...]) -> Evidence:
         published=plan.published,
         recorded=_recorded(plan, runs),
         overrides=tuple(sorted(plan.overrides)),
+        neutral=neutral_reasons(plan.overrides),
     )
 
 

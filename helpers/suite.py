@@ -8,34 +8,35 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from helpers.baseline import PublishedSet, load_published
+from helpers.baseline import PublishedSet, RecordedEntry, load_published
 from helpers.baseline_update import Proposal
 from helpers.case import DataSource
 from helpers.config import Config, MachineConfig, load_config
 from helpers.dataset import DatasetFacts, check_dataset, make_small_dataset
-from helpers.devices import Machine, discover, environment_of, why_not_run
+from helpers.devices import Machine, discover, environment_of
 from helpers.errors import BaselineError, ConfigError, SuiteError
 from helpers.gate import Gate
-from helpers.launch.frameworks import BuildFinder, FrameworkBuild
+from helpers.installed import Installed, build_record
+from helpers.launch.frameworks import BuildFinder
 from helpers.launch.tail import Progress
-from helpers.leases import Leases, default_folder
-from helpers.plan import CPU, CasePlan, SuiteCase, matrix, published_references, with_overrides
+from helpers.leased import RunTerms, leased_runner
+from helpers.overrides import effective, with_overrides
+from helpers.plan import CPU, CasePlan, SuiteCase, matrix, published_references
 from helpers.recipe import settings_for
 from helpers.recording import RecordedBaselines
 from helpers.report.rows import CaseRow
 from helpers.results import ResultStore, RunResult, read_result
-from helpers.runner import JobRunner, inherited_variables
+from helpers.runner import inherited_variables
 from helpers.session import CaseResult, Runner, measure_case, not_run
+from helpers.system_report import session_tables
 from helpers.verdict import Reason, Status, Verdict
 
 PUBLISHED_TARGETS = ("a100", "v100")
-# The distribution without GPU kernels: it would train a GPU case on the processor.
-_CPU_DISTRIBUTION = "paddlepaddle"
 # Of a run's environment, what is known before it; the rest comes from its own log.
 _KNOWN_BEFORE = ("host_id", "cpu_model", "logical_cores", "cards", "driver", "power_limit_watts", "flags")
 
@@ -106,6 +107,10 @@ class Suite:
         return self.config.machine_for(platform.node())
 
     @cached_property
+    def _installed(self) -> Installed:
+        return Installed(self.config, self.machine, self._builds)
+
+    @cached_property
     def gate(self) -> Gate:
         rules = self.machine_config.gate if self.machine_config else ()
         return Gate(self.options.gate, rules, self.options.named)
@@ -123,6 +128,18 @@ class Suite:
         return make_small_dataset(self.config.path.parent / SMALL_DATASET)
 
     @cached_property
+    def system(self) -> dict[str, dict[str, str]]:
+        """The environment tables that every result of this session holds; the machine is asked once."""
+        root = self.options.data_root or self.config.data.root
+        return session_tables(
+            self.machine,
+            self._builds,
+            interpreters={each: entry.interpreter for each, entry in self.config.frameworks.items()},
+            data=root or "the small dataset",
+            folders={"runs": self.options.runs_folder, "data": Path(root or self.config.path.parent).expanduser()},
+        )
+
+    @cached_property
     def baselines(self) -> RecordedBaselines:
         return RecordedBaselines(self.options.baselines_folder / "recorded", self.machine)
 
@@ -130,13 +147,13 @@ class Suite:
         """Check before anything is measured what a chosen case will need: data, recorded baselines,
         gate rules, settings that exist. Returns one line on the gate, None without ``--gate``."""
         chosen = tuple(chosen)
-        runnable = [case for case in chosen if self._why_not(case) is None]
+        runnable = [case for case in chosen if self.why_not(case) is None]
         self._refuse_two_targets(runnable)
         for device in sorted({case.device for case in runnable}):
             self.baselines.load(device)
         for case in runnable:
             if self.options.overrides:
-                with_overrides(settings_for(case.case, case.device), self.options.overrides, case.case.id)
+                effective(settings_for(case.case, case.device), self.options.overrides, case.case.id)
         if any(case.case.data is not DataSource.SYNTHETIC for case in runnable):
             _ = self.data
         self.gate.check(self.cases, self.config.path, self.machine.host)
@@ -148,7 +165,7 @@ class Suite:
 
         Also returns one line that says so and what was left out.
         """
-        on_gpu = [case for case in self.cases if case.device != CPU and self._why_not(case) is None]
+        on_gpu = [case for case in self.cases if case.device != CPU and self.why_not(case) is None]
         if self.options.gate:
             here = [case for case in self.cases if self.gate.rule_for(case) is not None]
             what = f"the gate's {len(here)} cases"
@@ -184,6 +201,10 @@ class Suite:
             result = self._broken_off(plan, error)
         return self._row(result)
 
+    def recorded_entry(self, target: str, case_id: str) -> RecordedEntry | None:
+        """What this machine has recorded for a case, None without it. Raises BaselineError."""
+        return self.baselines.load(CPU if target == CPU else "gpu").entries.get(case_id)
+
     def propose(self, rows: Iterable[CaseRow], accept_regression: str | None = None) -> tuple[Proposal, ...]:
         """What ``--update-baselines`` would write for the rows of this session."""
         return self.baselines.propose(
@@ -200,14 +221,16 @@ class Suite:
     def _plan(self, suite_case: SuiteCase) -> tuple[CasePlan, str | None]:
         case, device = suite_case.case, suite_case.device
         plan = CasePlan(suite_case, overrides=self.options.overrides)
-        if reason := self._why_not(suite_case):
+        if reason := self.why_not(suite_case):
             return plan, reason
-        build = self._build(suite_case)
+        build = self._installed.build(suite_case)
         if isinstance(build, str):
             return plan, build
         cards = self.machine.cards_of(suite_case.target)
         data = case.data.value if case.data is DataSource.SYNTHETIC else self.data.describe()
-        settings = with_overrides(settings_for(case, device), self.options.overrides, case.id)
+        usual = settings_for(case, device)
+        overrides = effective(usual, self.options.overrides, case.id)
+        settings = with_overrides(usual, overrides, case.id)
         environment = environment_of(
             self.machine,
             cards[: case.cards_per_node],
@@ -218,9 +241,9 @@ class Suite:
         return (
             CasePlan(
                 suite_case,
-                build=_build_record(build),
+                build=build_record(build),
                 settings=settings,
-                overrides=self.options.overrides,
+                overrides=overrides,
                 published=published_references(
                     suite_case.figures, cards[0].name, self.config.tolerances.published_for(case.id)
                 ),
@@ -235,31 +258,13 @@ class Suite:
     def _run(self, plan: CasePlan, on_progress: OnProgress | None) -> CaseResult:
         if self._runner is not None:
             return self._measured(plan, self._runner)
-        suite_case = plan.suite_case
-        leases = Leases(default_folder(self.machine.host_id))
-        candidates = self.machine.cards_of(suite_case.target)
-
-        def tell(obstacle: str) -> None:
-            if on_progress is not None:
-                on_progress(Progress(plan.case.id, 0, f"waiting: {obstacle}", 0, 0, None, None))
-
-        with leases.lease(
-            candidates,
-            plan.case.cards_per_node,
-            plan.case.id,
-            exclusive_machine=not self.options.share_machine,
-            on_wait=tell,
-        ) as lease:
-            runner = JobRunner(
-                machine=self.machine,
-                cards=lease.cards,
-                store=self.store,
-                config=self.config,
-                data=None if plan.case.data is DataSource.SYNTHETIC else self.data,
-                allow_contention=self._allows_contention(plan),
-                machine_shared=self.options.share_machine,
-                on_progress=on_progress,
-            )
+        terms = RunTerms(
+            allow_contention=self._allows_contention(plan),
+            share_machine=self.options.share_machine,
+            data=None if plan.case.data is DataSource.SYNTHETIC else self.data,
+            system=self.system,
+        )
+        with leased_runner(plan, self.machine, self.store, self.config, terms, on_progress) as runner:
             return self._measured(plan, runner)
 
     def _measured(self, plan: CasePlan, runner: Runner) -> CaseResult:
@@ -287,22 +292,9 @@ class Suite:
                     remedy=f"Choose with -m {other} or -m {case.target}",
                 )
 
-    def _why_not(self, suite_case: SuiteCase) -> str | None:
+    def why_not(self, suite_case: SuiteCase) -> str | None:
         """Why this machine, with what is installed, cannot run the case, in one line."""
-        if reason := why_not_run(suite_case.case, suite_case.target, self.machine):
-            return reason
-        build = self._build(suite_case)
-        if isinstance(build, str):
-            return build
-        if suite_case.device != CPU and build.distribution == _CPU_DISTRIBUTION:
-            return (
-                f"{build.distribution} {build.version} in {build.interpreter} has no GPU kernels: install the GPU build"
-            )
-        return None
-
-    def _build(self, suite_case: SuiteCase) -> FrameworkBuild | str:
-        framework = suite_case.case.framework
-        return self._builds.find_build(framework, self.config.frameworks[framework].interpreter)
+        return self._installed.why_not(suite_case)
 
     def _broken_off(self, plan: CasePlan, error: Exception) -> CaseResult:
         """A case that ended in an error, with the runs that were on disk by then: nothing measured is lost."""
@@ -317,7 +309,3 @@ class Suite:
 
     def _results(self, row: CaseRow) -> tuple[RunResult, ...]:
         return tuple(read_result(Path(folder) / "result.json") for folder in row.run_folders)
-
-
-def _build_record(build: FrameworkBuild) -> dict[str, str]:
-    return {key: str(getattr(value, "value", value) or "") for key, value in asdict(build).items()}

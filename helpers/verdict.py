@@ -169,9 +169,10 @@ def _against_published(evidence: Evidence, reference: PublishedReference) -> Sub
         f"{number(measured)} images/s is {ratio - 1:+.1%} against the published {number(reference.images_per_s)} "
         f"({reference.label}; by {reference.rule}; band -{reference.tolerance:.1%})"
     )
-    if evidence.overrides:
-        changed = ", ".join(evidence.overrides)
-        return answer(Status.INCOMPARABLE, "overridden", f"settings changed ({changed}): {numbers}", measured)
+    if changed := [key for key in evidence.overrides if key not in evidence.neutral]:
+        told = f"settings changed ({', '.join(changed)}): {numbers}"
+        return answer(Status.INCOMPARABLE, "overridden", told, measured)
+    numbers += _neutral_note(evidence)
     if ratio < 1 - reference.tolerance - _ROUNDING:
         return answer(Status.BELOW_PUBLISHED, "below-published", numbers, measured)
     return answer(Status.PASS, "within-published", numbers, measured)
@@ -212,6 +213,12 @@ def _against_recorded(evidence: Evidence) -> SubVerdict:
     if change > recorded.tolerance + _ROUNDING:
         return answer(Status.IMPROVEMENT, "faster-than-recorded", numbers, measured)
     return answer(Status.PASS, "within-recorded", numbers, measured)
+
+
+def _neutral_note(evidence: Evidence) -> str:
+    """The changed settings that the throughput does not depend on, empty without any."""
+    told = [f"{key}: {evidence.neutral[key]}" for key in evidence.overrides]
+    return f"; changed, but not what a step does ({'; '.join(told)})" if told else ""
 
 
 def _no_baseline(what: str, evidence: Evidence) -> SubVerdict:

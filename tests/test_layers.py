@@ -18,11 +18,11 @@ AREAS = ("helpers", "fixtures", "perf_tests", "benchmarks", "tests")
 
 # From the ground up; a unit imports from its own layer and from those before it. A package is one unit.
 LAYERS = (
-    ("errors", "case", "stats", "files"),
+    ("errors", "case", "stats", "files", "unknown"),
     ("job", "steplog", "rules", "config", "dataset", "environment", "baseline", "recipe"),
-    ("devices", "launch", "verdict", "policy"),
+    ("devices", "launch", "verdict", "policy", "system"),
     ("history",),
-    ("plan", "runner", "session"),
+    ("plan", "runner", "session", "doctor"),
     ("report",),
     ("suite",),
     ("fixtures", "cli"),
@@ -35,12 +35,17 @@ PART_OF = {
     "gate": "suite",
     "health": "devices",
     "image_folder": "dataset",
+    "installed": "suite",
+    "leased": "suite",
     "leases": "devices",
     "nvml": "devices",
+    "nvml_details": "devices",
+    "overrides": "recipe",
     "recording": "suite",
     "results": "history",
+    "topology": "system",
 }
-FAMILIES = ("baseline", "config", "steplog")
+FAMILIES = ("baseline", "config", "recipe", "steplog", "system")
 
 FRAMEWORK_OF = {
     "paddle": "paddle",
@@ -50,6 +55,8 @@ FRAMEWORK_OF = {
     "mxnet": "mxnet",
     "gluoncv": "mxnet",
 }
+# Programs with a framework in a process of their own, which nothing imports.
+BENCHMARK_PROGRAMS = ("benchmarks.bare_paddle_loop", "benchmarks.product_error", "benchmarks.trainer_worker")
 PYTEST = ("pytest", "_pytest", "pluggy", "xdist", "pytest_benchmark")
 TRAINERS_MAY_IMPORT = ("helpers.errors", "helpers.case", "helpers.job", "helpers.steplog")
 TRAINERS_LIBRARIES = ("numpy", "nvidia.dali", "PIL")
@@ -132,6 +139,10 @@ def violations(sources: Sources) -> list[str]:
 
 
 def _refusal(module: str, name: str) -> str | None:
+    if within(name, BENCHMARK_PROGRAMS):
+        return f"{name} is a program with a framework; it runs in a process of its own"
+    if module in BENCHMARK_PROGRAMS and (framework_of(name) or within(name, ("helpers.trainers",))):
+        return None
     if framework_of(name):
         return f"{name} is a framework; only trainers import one"
     if within(name, ("helpers.trainers",)):
@@ -239,6 +250,8 @@ def test_every_module_of_the_engine_has_its_layer(tree: dict[str, str]) -> None:
         ("perf_tests/test_resnet50.py", "import paddle", "paddle is a framework"),
         ("conftest.py", "import paddle", "paddle is a framework"),
         ("helpers/session.py", "import pytest", "pytest is pytest's; only fixtures know pytest"),
+        ("benchmarks/arms.py", "import paddle", "benchmarks/arms.py:1: paddle is a framework"),
+        ("benchmarks/arms.py", "from benchmarks.trainer_worker import main", "is a program with a framework"),
         ("helpers/cli.py", "from _pytest.config import Config", "_pytest.config.Config is pytest's"),
         ("helpers/cli.py", "import fixtures.plugin\nimport tests.helpers", "helpers/cli.py:2: tests.helpers is a test"),
         ("helpers/stats.py", "from helpers.job import JobSpec", "stats imports job, which stands above it"),

@@ -30,7 +30,6 @@ from helpers.plan import (
     matrix,
     published_references,
     recorded_reference,
-    with_overrides,
 )
 from helpers.results import RunResult
 from helpers.rules import RULES
@@ -255,26 +254,3 @@ def test_a_disputed_recorded_entry_does_not_gate(plan: CasePlan, make_run: MakeR
     reference = recorded_reference(disputed, make_run(plan).environment)
     assert reference is not None
     assert reference.gates is False
-
-
-def test_overrides_change_what_they_name_and_nothing_else() -> None:
-    settings = {"learning_rate": 0.1, "dali": {"threads": 1, "decoder": "cpu"}, "amp_level": None}
-    changed = with_overrides(settings, {"learning_rate": 1, "dali.threads": 2, "amp_level": "O1"}, "a case")
-    assert changed == {"learning_rate": 1, "dali": {"threads": 2, "decoder": "cpu"}, "amp_level": "O1"}
-    assert settings["dali"] == {"threads": 1, "decoder": "cpu"}
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("learning_rat", 1, "one of dali, learning_rate"),
-        ("dali.thread", 1, "one of threads"),
-        ("learning_rate.x", 1, "one of dali, learning_rate"),
-        ("learning_rate", "fast", "a value like 0.1"),
-        ("dali", 3, "a value like"),
-        ("learning_rate", True, "a value like 0.1"),
-    ],
-)
-def test_an_override_of_nothing_or_of_another_kind_is_refused(key: str, value: object, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        with_overrides({"learning_rate": 0.1, "dali": {"threads": 1}}, {key: value}, "a case")

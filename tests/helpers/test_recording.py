@@ -121,6 +121,11 @@ def test_changed_settings_make_no_baseline(plan: CasePlan, two_runs: TwoRuns) ->
     assert candidate(row(plan, runs), runs, "m", NOW).refusal == "settings changed: dali.threads, lr"
 
 
+def test_settings_that_do_not_matter_make_no_baseline_either(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs(first={"overrides": {"learning_rate": 0.2}})
+    assert candidate(row(plan, runs), runs, "m", NOW).refusal == "settings changed: learning_rate"
+
+
 @pytest.mark.parametrize("problem", ["failure", "invalid"])
 def test_a_case_that_broke_off_is_refused_without_an_entry(plan: CasePlan, make_run: MakeRun, problem: str) -> None:
     runs = (make_run(plan, 0), make_run(plan, 1, figures={}, **{problem: "exit 137"}))

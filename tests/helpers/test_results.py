@@ -203,10 +203,15 @@ def test_bytes_that_are_no_text_are_refused(store: ResultStore) -> None:
         store.results(CASE_ID)
 
 
-@pytest.mark.parametrize("version", [RESULT_SCHEMA_VERSION + 1, 0, None, "1", ...])
+@pytest.mark.parametrize("version", [RESULT_SCHEMA_VERSION + 1, None, "1", ...])
 def test_another_version_is_refused(store: ResultStore, version: Any) -> None:
     error = refused(store, schema_version=version)
     assert (error.field, error.remedy) == ("schema_version", "Update the suite")
+
+
+def test_an_older_suites_result_is_to_be_measured_again(store: ResultStore) -> None:
+    error = refused(store, schema_version=RESULT_SCHEMA_VERSION - 1)
+    assert (error.field, error.remedy) == ("schema_version", "An older suite wrote it: measure again")
 
 
 def test_an_unknown_key_is_refused_by_name(store: ResultStore) -> None:
@@ -224,7 +229,8 @@ def test_a_missing_key_is_refused_by_name(store: ResultStore, name: str) -> None
         ("figures", []), ("figures", {"wall-clock": None}), ("figures", {"wall-clock": 0}),
         ("figures", {"wall-clock": -1.0}), ("figures", {"wall-clock": True}), ("figures", {"wall-clock": [1.0]}),
         ("failure", 1), ("failure", False), ("invalid", {}), ("refusal", []), ("origin", "guessed"), ("uuid", None),
-        ("build", {"version": 3}), ("environment", []), ("facts", {"a": None}), ("settings", []), ("overrides", None),
+        ("build", {"version": 3}), ("environment", []), ("facts", {"a": None}), ("settings", []),
+        ("system", {"CPU": "x"}), ("system", {"CPU": {"cores": 2}}), ("system", []), ("overrides", None),
         ("protocol", {"warmup_steps": 1.5}), ("protocol", {"warmup_steps": True}), ("peak_host_bytes", -1),
         ("wall_seconds", -0.5), ("wall_seconds", "3"), ("reader_share", -0.1), ("foreign_share", "5%"),
         ("step_seconds", [0.0]), ("step_seconds", 0.5), ("samples_per_step", [1.5]), ("marks", "contended"),

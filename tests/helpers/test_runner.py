@@ -158,6 +158,14 @@ def test_a_run_says_what_it_was_measured_with(runner: JobRunner, plan: CasePlan,
     assert (environment.framework_version, environment.framework_commit) == ("3.3.1", "abc")
 
 
+def test_the_sessions_environment_tables_are_stored_with_every_run(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    tables = {"CPU": {"CPU": "AMD EPYC * 4"}, "topology": {"GPU0": "X\tNV2"}}
+    run = replace(runner, system=tables).run(plan, 0)
+    assert read_result(runner.store.run_folder(plan.case.id, 0) / "result.json").system == run.system == tables
+
+
 def test_the_job_is_the_plan_on_the_leased_cards(
     runner: JobRunner, plan: CasePlan, jobs: Jobs, config: Config, tmp_path: Path
 ) -> None:

@@ -131,6 +131,14 @@ def test_evidence_is_the_plan_and_its_runs(make_plan: MakePlan, make_run: MakeRu
     assert (evidence.case_id, evidence.rule, evidence.planned_runs) == (plan.case.id, plan.rule, 4)
     assert evidence.runs == (run.evidence,)
     assert evidence.overrides == ("a", "b")
+    assert evidence.neutral == {}
+
+
+def test_evidence_tells_which_overrides_do_not_matter_and_why(make_plan: MakePlan) -> None:
+    evidence = evidence_of(make_plan(overrides={"momentum": 0, "learning_rate": 0.2, "layout": "NHWC"}), ())
+    assert evidence.overrides == ("layout", "learning_rate", "momentum")
+    assert list(evidence.neutral) == ["learning_rate"]
+    assert "factor" in evidence.neutral["learning_rate"]
 
 
 def test_a_case_that_cannot_run_here_has_its_reason(make_plan: MakePlan) -> None:

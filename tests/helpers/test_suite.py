@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import helpers.leased
 import helpers.suite
 from helpers.baseline import BASELINES, PublishedSet, load_published, load_recorded
 from helpers.baseline_update import ProposalKind
@@ -26,6 +27,7 @@ from helpers.launch.frameworks import FrameworkBuild
 from helpers.nvml import Gpu
 from helpers.plan import CasePlan, SuiteCase
 from helpers.report.rows import CaseRow
+from helpers.report.scaling import scalings
 from helpers.results import CONTENDED, MACHINE_SHARED, ResultStore, RunResult
 from helpers.suite import Suite, SuiteOptions
 
@@ -60,6 +62,9 @@ class Builds:
         if framework is not Framework.PADDLE or not self.distribution:
             return f"{framework.value} is not installed"
         return FrameworkBuild("/opt/python", framework, self.distribution, "3.0.0")
+
+    def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
+        return {"python": "3.11.7"}
 
 
 @dataclass
@@ -308,6 +313,29 @@ def test_a_setting_that_does_not_exist_is_refused_before_measuring(
     suite = bench.suite(overrides=overrides)
     with pytest.raises(ConfigError, match=wrong):
         suite.prepare([case_of(suite, SYNTHETIC)])
+
+
+def test_an_override_equal_to_the_case_s_own_value_is_none(bench: Bench) -> None:
+    suite = bench.suite(overrides={"momentum": 0.9, "weight_decay": 0.001})
+    suite.measure(case_of(suite, SYNTHETIC))
+    results = bench.runner.store.results(SYNTHETIC)
+    assert results
+    assert {tuple(result.overrides.items()) for result in results} == {(("weight_decay", 0.001),)}
+    assert {result.settings["weight_decay"] for result in results} == {0.001}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "status"),
+    [({"learning_rate": 0.05}, "PASS"), ({"momentum": 0}, "INCOMPARABLE"), ({"dali.threads": 3}, "INCOMPARABLE")],
+)
+def test_a_published_figure_is_for_settings_that_matter_as_published(
+    bench: Bench, overrides: dict[str, Any], status: str
+) -> None:
+    suite = bench.suite(machine_with(SXM2), overrides=overrides)
+    bench.runner.answers = [{"figures": {"wall-clock": 1438.0, "paddleclas-trimmed": 1438.0}}]
+    row = suite.measure(case_of(suite, ONE_RUN, "v100"))
+    assert [answer.status for answer in row.published] == [status]
+    assert next(iter(overrides)) in row.published[0].reason
 
 
 def test_what_this_machine_cannot_run_needs_no_data_and_no_settings(bench: Bench) -> None:
@@ -590,15 +618,30 @@ def test_the_real_runner_gets_the_leased_cards_and_is_told_what_is_allowed(
         given.append(values)
         return bench.runner
 
-    monkeypatch.setattr(helpers.suite, "Leases", lambda folder: SimpleNamespace(lease=lease))
-    monkeypatch.setattr(helpers.suite, "default_folder", lambda host_id: bench.folder / host_id)
-    monkeypatch.setattr(helpers.suite, "JobRunner", runner)
+    monkeypatch.setattr(helpers.leased, "Leases", lambda folder: SimpleNamespace(lease=lease))
+    monkeypatch.setattr(helpers.leased, "default_folder", lambda host_id: bench.folder / host_id)
+    monkeypatch.setattr(helpers.leased, "JobRunner", runner)
     suite = bench.suite(gate=rules, real_runner=True, allow_contention=True, share_machine=share_machine)
     suite.measure(case_of(suite, SYNTHETIC))
     assert leased == [(CPU_MACHINE.cpu_cards, 1, SYNTHETIC, not share_machine)]
     (values,) = given
     assert (values["allow_contention"], values["machine_shared"]) == (allows, share_machine)
     assert (values["cards"], values["machine"], values["data"]) == (CPU_MACHINE.cpu_cards[:1], CPU_MACHINE, None)
+    assert values["system"]["CPU"]["CPU"] == f"{CPU_MACHINE.facts.cpu_model} * {CPU_MACHINE.facts.logical_cores}"
+
+
+def test_the_environment_tables_are_made_once_a_session(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[dict[str, Any]] = []
+
+    def tables(*_: Any, **values: Any) -> dict[str, dict[str, str]]:
+        calls.append(values)
+        return {"CPU": {"CPU": "x"}}
+
+    monkeypatch.setattr(helpers.suite, "session_tables", tables)
+    suite = bench.suite()
+    assert suite.system is suite.system
+    (values,) = calls
+    assert values["folders"]["runs"] == suite.options.runs_folder
 
 
 # --- recorded baselines
@@ -659,3 +702,12 @@ def test_each_device_has_its_own_file(bench: Bench) -> None:
     assert set(suite.baselines.load("cpu").entries) == {SYNTHETIC}
     assert set(suite.baselines.load("gpu").entries) == {ONE_RUN}
     assert suite.baselines.path("cpu") != suite.baselines.path("gpu")
+
+
+def test_the_recorded_figure_of_one_card_is_what_several_are_held_against(bench: Bench) -> None:
+    one, two = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic", "paddle-vgg16-fp32-bs1-1x2-dali-dynamic"
+    record(bench, one)
+    suite = bench.suite()
+    (found,) = scalings([suite.measure(case_of(suite, two))], suite.recorded_entry)
+    assert (found.reference.case_id, found.reference.images_per_s) == (one, 100.0)
+    assert (found.rows[0].speed_up, found.rows[0].efficiency) == (1.0, 0.5)

@@ -226,6 +226,33 @@ def test_overridden_settings_make_both_answers_incomparable() -> None:
     assert "learning_rate" in answer.recorded.reason.message
 
 
+@pytest.mark.parametrize(("images_per_s", "status"), [(99.0, Status.PASS), (90.0, Status.BELOW_PUBLISHED)])
+def test_neutral_overrides_are_still_held_against_the_published_figure(images_per_s: float, status: Status) -> None:
+    neutral = {"learning_rate": "a factor of the update"}
+    answer = verdict(run(images_per_s), published=(published(),), overrides=("learning_rate",), neutral=neutral)
+    assert answer.published[0].status is status
+    assert "learning_rate: a factor of the update" in answer.published[0].reason.message
+
+
+def test_one_override_that_may_matter_is_enough_and_is_the_one_that_is_named() -> None:
+    answer = verdict(
+        run(), published=(published(),), overrides=("layout", "learning_rate"), neutral={"learning_rate": "a factor"}
+    )
+    assert answer.published[0].status is Status.INCOMPARABLE
+    assert "settings changed (layout):" in answer.published[0].reason.message
+
+
+def test_a_reason_without_its_override_makes_nothing_comparable() -> None:
+    answer = verdict(run(), published=(published(),), overrides=("layout",), neutral={"learning_rate": "a factor"})
+    assert answer.published[0].status is Status.INCOMPARABLE
+
+
+def test_neutral_overrides_leave_the_recorded_figure_incomparable() -> None:
+    answer = verdict(run(), overrides=("learning_rate",), neutral={"learning_rate": "a factor of the update"})
+    assert answer.recorded is not None
+    assert answer.recorded.status is Status.INCOMPARABLE
+
+
 @pytest.mark.parametrize("images_per_s", [1.0, 100.0, 1000.0])
 def test_another_segment_is_incomparable_and_says_in_what(images_per_s: float) -> None:
     answer = verdict(run(images_per_s), recorded=recorded(differences=("driver 535, not 550",)))

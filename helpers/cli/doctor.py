@@ -1,0 +1,64 @@
+"""``perfgate doctor``: the environment tables of this machine, and what will spoil a measurement on it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TextIO
+
+from helpers.cli.loading import load_suite
+from helpers.devices import Machine
+from helpers.doctor.diagnosis import diagnose
+from helpers.doctor.examination import Edges, examine
+from helpers.environment import CPU
+from helpers.launch.launcher import ROOT
+from helpers.report.system_text import doctor_markdown, doctor_record, doctor_text
+from helpers.suite import Suite
+
+NAME = "doctor"
+HELP = "Print this machine's environment tables and name what will spoil a measurement here, and what to do about it"
+
+EXIT_FIT = 0
+EXIT_BLOCKED = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="Print JSON")
+    parser.add_argument("--format", choices=("text", "markdown"), default="text", help="Print text or Markdown")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="Look at this ImageNet-layout FOLDER")
+    parser.add_argument(
+        "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Look at the disk of this run folder"
+    )
+
+
+def run(arguments: argparse.Namespace, out: TextIO, edges: Edges | None = None) -> int:
+    """Write tables, findings and verdict; 0 when nothing blocks a measurement, 1 when something makes it worthless."""
+    suite = load_suite(arguments)
+    named = arguments.data or (Path(suite.config.data.root) if suite.config.data.root else None)
+    context = examine(
+        suite.config,
+        data_root=named.expanduser().absolute() if named else None,
+        runs_folder=arguments.runs_dir.expanduser().absolute(),
+        largest_batch_on=lambda machine: largest_batch(suite, machine),
+        edges=edges,
+    )
+    diagnosis = diagnose(context)
+    if arguments.json:
+        out.write(json.dumps(doctor_record(diagnosis), indent=1, allow_nan=False) + "\n")
+    else:
+        out.write(doctor_markdown(diagnosis) if arguments.format == "markdown" else doctor_text(diagnosis))
+    return EXIT_FIT if diagnosis.fit else EXIT_BLOCKED
+
+
+def largest_batch(suite: Suite, machine: Machine) -> int:
+    """Images a step of all cards, over the published cases that this machine has the cards for; 0 without any."""
+    return max(
+        (
+            each.case.batch_size_per_card * each.case.cards
+            for each in suite.cases
+            if each.target != CPU and each.case.nodes == 1
+            and each.case.cards_per_node <= len(machine.cards_of(each.target))
+        ),
+        default=0,
+    )  # fmt: skip

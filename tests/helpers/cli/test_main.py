@@ -1,0 +1,110 @@
+"""The command line as a whole: commands, exit statuses, and where an answer cannot be written."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TextIO
+
+import pytest
+
+import helpers.cli.main
+from helpers.cli.main import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, commands, main
+from helpers.errors import ConfigError
+from helpers.launch.launcher import ROOT
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, behaviour: BaseException | str) -> tuple[int, str]:
+    """Status and output of a command that raises ``behaviour`` or prints it."""
+
+    def run(arguments: argparse.Namespace, out: TextIO) -> int:
+        if isinstance(behaviour, BaseException):
+            raise behaviour
+        out.write(behaviour)
+        return EXIT_OK
+
+    command = SimpleNamespace(NAME="ask", HELP="Ask", add_arguments=lambda parser: None, run=run)
+    monkeypatch.setattr(helpers.cli.main, "commands", lambda: (command,))
+    out = io.StringIO()
+    return main(["ask"], out), out.getvalue()
+
+
+def test_every_command_has_a_name_and_says_what_it_does() -> None:
+    assert {command.NAME for command in commands()} == {"show", "cases", "doctor"}
+    assert all(command.HELP for command in commands())
+
+
+def test_an_answer_goes_out_with_status_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_with(monkeypatch, "an answer\n") == (EXIT_OK, "an answer\n")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status", "told"),
+    [
+        (ConfigError("perf.yaml", got="x", expected="y"), EXIT_USAGE, "perfgate ask: error: perf.yaml: got 'x'"),
+        (ConfigError("a\x1b[31mred"), EXIT_USAGE, r"a\x1b[31mred"),
+        (OSError(28, "No space left on device"), EXIT_USAGE, "No space left on device"),
+        (KeyboardInterrupt(), EXIT_INTERRUPTED, "interrupted"),
+    ],
+)
+def test_an_error_is_one_printable_line_and_a_status(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    behaviour: BaseException,
+    status: int,
+    told: str,
+) -> None:
+    assert run_with(monkeypatch, behaviour) == (status, "")
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("argv", [[], ["no-such-command"], ["show"], ["cases", "--format", "pdf"], ["cases", "--no"]])
+def test_a_wrong_command_line_is_status_4_with_the_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == EXIT_USAGE
+    assert "usage: perfgate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["show", "cases"])
+def test_a_configuration_that_is_not_there_is_named(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = [command, *(["paddle-x"] if command == "show" else []), "--config", str(tmp_path / "none.yaml")]
+    assert main(argv) == EXIT_USAGE
+    assert "none.yaml" in capsys.readouterr().err
+
+
+def started(*argv: str, **more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "helpers.cli", *argv],
+        cwd=ROOT,
+        env={**os.environ, **more},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    process = started("show", "paddle-vgg16-fp32-bs1-1x1-dali-dynamic", PYTHONUNBUFFERED="1")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    told = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), told) == (EXIT_OK, "")
+
+
+def test_a_terminal_of_few_letters_still_gets_its_answer() -> None:
+    case = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic"
+    out, errors = started("show", case, "--set", "momentum=0.8", PYTHONIOENCODING="ascii").communicate()
+    assert r"momentum: 0.9 \u2192 0.8" in out
+    assert errors == ""
