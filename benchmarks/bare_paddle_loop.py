@@ -1,0 +1,93 @@
+"""A Paddle training loop as a user would write it, with nothing around it: the reference for ``trainer_speed``.
+
+``python -m benchmarks.bare_paddle_loop --core 0 --steps 10`` prints its images/s. It shares no code with
+the trainer. Model and optimizer are Paddle's own; its ``resnet50`` is v1.5 (the stride stands in the 3 x 3
+convolution).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.blocks import BARE, Block, Stopwatch, serve
+
+_FLOAT32 = {"add", "add_", "pool2d", "relu", "relu_"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batch-size", type=int, default=4, help="Train on N images a step")
+    parser.add_argument("--bf16", action="store_true", help="Compile with to_static under AMP O1 in bfloat16")
+    parser.add_argument("--learning-rate", type=float, default=0.1 * 4 / 256, help="Take RATE, as it stands")
+    parser.add_argument("--core", type=int, default=0, help="Pin the process to this core")
+    parser.add_argument("--steps", type=int, help="Train N steps, print images/s and end; else serve blocks")
+    arguments = parser.parse_args()
+    os.sched_setaffinity(0, [arguments.core])
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
+    train = training(arguments.batch_size, arguments.learning_rate, arguments.bf16)
+    if arguments.steps is None:
+        serve({BARE: train}, {})
+        return 0
+    train(2)
+    print(f"{arguments.batch_size / train(arguments.steps).step_seconds:.4g} images/s")
+    return 0
+
+
+def training(batch_size: int, learning_rate: float, bf16: bool) -> Callable[[int], Block]:
+    """A function that trains a number of steps, on one batch of noise."""
+    import numpy
+    import paddle
+    import paddle.nn.functional as F
+
+    paddle.set_device("cpu")
+    paddle.seed(1234)
+    model = _bfloat16_model(paddle) if bf16 else paddle.vision.models.resnet50()
+    model.train()
+    optimizer = paddle.optimizer.Momentum(learning_rate, 0.9, parameters=model.parameters(), weight_decay=1e-4)
+    if bf16:
+        model = paddle.jit.to_static(model, full_graph=True, backend=None)
+    random = numpy.random.RandomState(1234)
+    images = paddle.to_tensor(random.standard_normal((batch_size, 3, 224, 224)).astype("float32"))
+    labels = paddle.to_tensor(random.randint(0, 1000, size=(batch_size,)).astype("int64"))
+
+    def train(steps: int) -> Block:
+        stopwatch = Stopwatch()
+        for _ in range(steps):
+            loss = F.cross_entropy(model(images), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.clear_grad()
+        return Block(steps, *stopwatch.read())
+
+    return train
+
+
+def _bfloat16_model(paddle: Any) -> Any:
+    """AMP O1 as it can be had on a CPU: within the compiled forward, with float32 where no bfloat16 kernel is."""
+
+    class Float32BatchNorm(paddle.nn.BatchNorm2D):
+        def forward(self, images: Any) -> Any:
+            return paddle.nn.BatchNorm2D.forward(self, images.astype("float32"))
+
+    class Cast(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = paddle.vision.models.resnet50()
+            for layer in self.model.sublayers():
+                if type(layer) is paddle.nn.BatchNorm2D:
+                    layer.__class__ = Float32BatchNorm
+
+        def forward(self, images: Any) -> Any:
+            with paddle.amp.auto_cast(level="O1", dtype="bfloat16", custom_black_list=_FLOAT32):
+                logits = self.model(images)
+            return logits.astype("float32")
+
+    return Cast()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""The suite's Paddle trainer as a worker: ``python -m benchmarks.trainer_worker SPEC.json``.
+
+All of the trainer runs as it stands (job, environment, pinning, data, model, log), only that its loop is
+called once a block instead of once a run. Loops: ``train`` is the trainer's own, with everything
+recorded; ``for`` is nothing but the optimizer steps of the same process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.blocks import FOR, TRAIN, Block, Stopwatch, serve
+from helpers.job import JobSpec
+from helpers.steplog import Step
+from helpers.trainers import loop, paddle_trainer
+from helpers.trainers.process import Trainer, run
+
+
+def program(trainer: Trainer) -> None:
+    def blocks_instead(plan: loop.Plan, reader: loop.Reader, stepper: Any, timer: Any, edges: loop.Edges) -> None:
+        worker = _Worker(plan, reader, stepper, timer, edges)
+        serve({TRAIN: worker.train, FOR: worker.bare}, trainer.device.facts)
+
+    # The one seam: the program is the trainer's, and so stays what the suite runs.
+    paddle_trainer.train = blocks_instead
+    paddle_trainer.program(trainer)
+
+
+class _Worker:
+    def __init__(self, plan: loop.Plan, reader: loop.Reader, stepper: Any, timer: Any, edges: loop.Edges) -> None:
+        self._plan = plan
+        self._reader = _OnePass(reader)
+        self._stepper = stepper
+        self._timer = timer
+        self._edges = edges
+
+    def train(self, steps: int) -> Block:
+        watch = _Watch(self._edges)
+        plan = dataclasses.replace(self._plan, warmup_steps=0, window_steps=steps)
+        stopwatch = Stopwatch()
+        loop.train(plan, self._reader, self._stepper, self._timer, watch.edges)
+        seconds = stopwatch.read()
+        return Block(
+            steps,
+            *seconds,
+            watch.seconds,
+            sum(step.reader_seconds for step in watch.steps),
+            tuple(step.loss for step in watch.steps if step.loss is not None),
+        )
+
+    def bare(self, steps: int) -> Block:
+        batches = self._reader.epoch(0)
+        stopwatch = Stopwatch()
+        for _ in range(steps):
+            self._stepper.step(next(batches))
+        return Block(steps, *stopwatch.read())
+
+
+class _OnePass:
+    """Goes on where the block before stopped: a loader that began anew would have nothing ready."""
+
+    def __init__(self, reader: loop.Reader) -> None:
+        self._batches = self._all(reader)
+
+    def epoch(self, number: int) -> Iterator[loop.Batch]:
+        return self._batches
+
+    @staticmethod
+    def _all(reader: loop.Reader) -> Iterator[loop.Batch]:
+        number = 0
+        while True:
+            yield from reader.epoch(number)
+            number += 1
+
+
+class _Watch:
+    """The loop's edges, with the seconds that the log and the life signs take."""
+
+    def __init__(self, edges: loop.Edges) -> None:
+        self.seconds = 0.0
+        self.steps: list[Step] = []
+        self._real = edges
+        self.edges = dataclasses.replace(edges, record=self._record, beat=self._beat)
+
+    def _record(self, steps: Sequence[Step]) -> None:
+        started = time.perf_counter()
+        self._real.record(steps)
+        self.seconds += time.perf_counter() - started
+        self.steps.extend(steps)
+
+    def _beat(self, phase: str, step: int) -> None:
+        started = time.perf_counter()
+        self._real.beat(phase, step)
+        self.seconds += time.perf_counter() - started
+
+
+def main() -> int:
+    spec = JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"), about=sys.argv[1])
+    # A spec serves many workers, and each writes a log of its own.
+    with tempfile.TemporaryDirectory() as folder:
+        own = dataclasses.replace(spec, run_folder=folder)
+        own.spec_path.write_text(own.to_json(), encoding="utf-8")
+        return run([str(own.spec_path)], paddle_trainer.RANK_VARIABLES, program)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
