@@ -23,7 +23,7 @@ help:
 	@echo "make test    all tests, real training among them"
 	@echo "make test-paddle26  training with Paddle 2.6.2 too, in .venv-paddle26 (a download of 1.3 GB, no GPU needed)"
 	@echo "make check   lint, types and unit tests, in under 3 minutes"
-	@echo "make bench   how fast the suite itself is, its training loop against a bare one; 8 minutes"
+	@echo "make bench   how fast the suite itself is, its training loop against a bare one; 8 minutes on idle cores"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
 	@echo "make clean   delete .venv, .venv-paddle26 and caches; results in runs/ and baselines/ stay"
 
