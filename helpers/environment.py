@@ -67,7 +67,9 @@ class Environment:
     ``cards`` names models and count (``8 x NVIDIA A100-SXM4-40GB``, ``2 x 1 core``), ``card_ids`` the
     very cards (NVML UUIDs). ``flags`` are the caller's own variables (``NCCL_P2P_DISABLE=1``), not the
     settings of the case, which stand in the result. ``threads`` is per rank, as the trainer states it.
-    ``data`` names the images that were trained on.
+    ``data`` names the images that were trained on. Of a case of several nodes ``cards`` are one node's, which
+    all have alike, ``card_ids`` those of all, and ``nodes`` are the hosts in rank order: each one's id, its
+    network interface and the variables that hold there alone.
     """
 
     host: str
@@ -91,6 +93,7 @@ class Environment:
     threads: str = ""
     flags: str = ""
     data: str = ""
+    nodes: str = ""
 
     @property
     def framework_line(self) -> str:
@@ -121,7 +124,8 @@ def segment(environment: Environment) -> dict[str, str]:
     """The facts within which recorded results are compared; in another segment they are INCOMPARABLE.
 
     Source: DESIGN.md "Recorded", VERDICT.md "Environment changed". On a GPU the very cards belong to
-    it (the same model varies by 8% from card to card); CPU cards are cores of one package and do not.
+    it (the same model varies by 8% from card to card); CPU cards are cores of one package and do not. Of
+    several nodes each host belongs to it, with its interface and its own variables.
     """
     common = {
         "host": environment.host_id,
@@ -129,6 +133,8 @@ def segment(environment: Environment) -> dict[str, str]:
         "framework line": environment.framework_line,
         "flags": environment.flags,
         "data": environment.data,
+        # Only where there are several: what was recorded before there were any stays comparable.
+        **({"nodes": environment.nodes} if environment.nodes else {}),
     }
     if environment.device == GPU:
         return {
@@ -161,12 +167,18 @@ def flags_of(variables: Mapping[str, str], framework: str) -> str:
 
     Of a path only its last part is kept: the text goes into files that are committed.
     """
+    chosen = flag_variables(variables, framework)
+    return " ".join(f"{name}={_without_folders(value)}" for name, value in sorted(chosen.items()))
+
+
+def flag_variables(variables: Mapping[str, str], framework: str) -> dict[str, str]:
+    """The variables that ``flags_of`` tells, with their values as they are."""
     wanted = (*_LIBRARY_FLAGS, *FRAMEWORK_FLAGS[framework])
-    return " ".join(
-        f"{name}={_without_folders(value)}"
-        for name, value in sorted(variables.items())
+    return {
+        name: value
+        for name, value in variables.items()
         if name.startswith(wanted) and name not in _NOT_FLAGS and not name.endswith(_PLACES)
-    )
+    }
 
 
 def _without_folders(value: str) -> str:

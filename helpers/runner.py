@@ -114,15 +114,17 @@ class JobRunner:
             settings=plan.settings,
             overrides=plan.overrides,
             protocol=protocol_record(plan),
-            environment=environment_of(
-                self.machine,
-                self.cards,
-                framework=plan.case.framework.value,
-                framework_version=header.framework_version if header else plan.build.get("version", ""),
-                framework_commit=header.framework_commit if header else plan.build.get("commit", ""),
-                data=plan.data,
-                variables=inherited_variables(plan.settings),
-                facts=header.facts if header else None,
+            environment=self.crew.environment(
+                environment_of(
+                    self.machine,
+                    self.cards,
+                    framework=plan.case.framework.value,
+                    framework_version=header.framework_version if header else plan.build.get("version", ""),
+                    framework_commit=header.framework_commit if header else plan.build.get("commit", ""),
+                    data=plan.data,
+                    variables=inherited_variables(plan.settings),
+                    facts=header.facts if header else None,
+                )
             ).to_mapping(),
             facts={**(header.facts if header else {}), **self.crew.facts()},
             system=self.system,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -265,7 +265,9 @@ class Suite:
             system=self.system,
         )
         with leased_runner(plan, self.machine, self.store, self.config, terms, on_progress) as runner:
-            return self._measured(plan, runner)
+            # Which hosts the nodes are is known only now: runs of other hosts are not gone on with.
+            hosts = {**plan.environment, "nodes": runner.crew.nodes}
+            return self._measured(replace(plan, environment=hosts), runner)
 
     def _measured(self, plan: CasePlan, runner: Runner) -> CaseResult:
         allowed = self._allows_contention(plan)

@@ -14,16 +14,16 @@ from helpers.case import Case
 from helpers.config_nodes import HostConfig, NodesConfig
 from helpers.dataset import RECORD, DatasetFacts
 from helpers.devices import Card, Machine
-from helpers.environment import differences
+from helpers.environment import Environment, differences
 from helpers.errors import LaunchError
 from helpers.job import JobSpec
 from helpers.launch.launcher import LaunchCommand, Place, launcher_for
 from helpers.launch.node_job import OUTPUT, node_files
 from helpers.launch.node_link import NodeLink, agent_argv
-from helpers.launch.node_order import NodeOrder, flag_variables, node_facts
+from helpers.launch.node_order import NodeOrder, flag_texts, node_facts, node_record, variables_along
 from helpers.launch.node_peers import NodePeers
 from helpers.launch.peers import NoPeers, Peers
-from helpers.launch.wire import boot_id
+from helpers.launch.wire import Frame, boot_id
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class Crew:
         self._links = tuple(links)
         self._addresses = tuple(map(resolve, hosts))
         self._port = port
+        self._nodes: tuple[str, ...] = ()
+        self._card_ids: tuple[str, ...] = ()
 
     @property
     def nodes_here(self) -> int:
@@ -71,16 +73,30 @@ class Crew:
             link.send("prepare", **self._order(needs, link, assigned).to_mapping())
         told = needs.data.describe() if needs.data else "none"
         here = node_facts(needs.build, needs.machine, shares[0], needs.target, told)
+        records = [node_record(needs.machine, shares[0], self._own_variables(), needs.case.framework.value)]
         for link in self._links:
-            there = link.wait_for("ready", needs.wait_seconds, tell)["facts"]
-            if unlike := differences(here, there):
+            ready = link.wait_for("ready", needs.wait_seconds, tell, self._stay_in_touch)
+            if unlike := differences(here, ready["facts"]):
                 raise LaunchError(
                     f"node {link.name}",
                     got=f"another machine than this one, {'; '.join(unlike)}",
                     expected="the same on every node",
                     remedy="Make them alike, or correct the host in perf.yaml",
                 )
+            records.append(ready)
+        self._note(records, flag_texts(os.environ, needs.case.framework.value))
         return shares[0]
+
+    @property
+    def nodes(self) -> str:
+        """Environment.nodes of what this crew measures, known once it is prepared."""
+        return " + ".join(self._nodes)
+
+    def environment(self, of_this_node: Environment) -> Environment:
+        """The environment of a result of all nodes."""
+        return (
+            replace(of_this_node, nodes=self.nodes, card_ids=" ".join(self._card_ids)) if self.nodes else of_this_node
+        )
 
     def facts(self) -> dict[str, str]:
         """What a result says of its hosts, in node order; nothing for one node."""
@@ -104,6 +120,23 @@ class Crew:
             outputs=(str(folder / OUTPUT), *(str(each[OUTPUT]) for each in files)),
         )
         return command, NodePeers(spec, self._links, places[1:], files, grace_seconds)
+
+    def _note(self, records: Sequence[Frame], caller_flags: Sequence[str]) -> None:
+        """Keep which nodes these are, in rank order; what the caller's variables say of all is not repeated."""
+        told = []
+        for host, record in zip(self._hosts, records, strict=False):
+            interface = [f"interface={host.interface}"] if host.interface else []
+            own = [each for each in record["flags"] if each not in caller_flags]
+            told.append(" ".join([record["host_id"], *interface, *own]))
+        self._nodes = tuple(told)
+        self._card_ids = tuple(each for record in records for each in record["card_ids"])
+
+    def _own_variables(self) -> dict[str, str]:
+        return {**os.environ, **(self._hosts[0].environment if self._hosts else {})}
+
+    def _stay_in_touch(self) -> None:
+        for link in self._links:
+            link.show_life()
 
     def _names(self) -> tuple[str, ...]:
         return tuple(f"{host.name} ({host.address})" for host in self._hosts)
@@ -129,7 +162,7 @@ class Crew:
             small_data=small,
             assigned=assigned,
             exclusive_machine=needs.exclusive_machine,
-            environment={**flag_variables(os.environ, framework), **host.environment},
+            environment={**variables_along(os.environ, framework), **host.environment},
             cpu_cards=host.cpu_cards,
         )
 
@@ -163,7 +196,8 @@ def open_crew(case: Case, nodes: NodesConfig, interpreter: str) -> Generator[Cre
             links.append(NodeLink(host, node, agent_argv(host, interpreter)))
             closing.callback(links[-1].close)
         crew = Crew(hosts, links, nodes.port)
-        open_port(hosts[0], resolve(hosts[0]), nodes.port)
+        # The port itself is asked for once the cards are leased: until then another session may use it.
+        open_port(hosts[0], resolve(hosts[0]), None)
         deadline = time.monotonic() + nodes.connect_seconds
         for link in links:
             link.greet(max(0.1, deadline - time.monotonic()))

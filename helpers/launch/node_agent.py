@@ -29,7 +29,7 @@ from helpers.launch.frameworks import BuildFinder
 from helpers.launch.launcher import ROOT, Place, launcher_for
 from helpers.launch.meters import meter_for
 from helpers.launch.node_job import NodeJob, node_mark
-from helpers.launch.node_order import NodeOrder, node_facts
+from helpers.launch.node_order import NodeOrder, node_facts, node_record
 from helpers.launch.processes import JobProcesses, Processes, end_processes
 from helpers.launch.signals import sigterm_interrupts, uninterrupted
 from helpers.launch.supervisor import Edges
@@ -99,7 +99,10 @@ class Agent:
         data = encode(kind, **values)
         try:
             while data:
-                data = data[os.write(self._outgoing, data) :]
+                if not select.select([], [self._outgoing], [], self._silence_seconds)[1]:
+                    raise Hangup(f"nobody reads for {self._silence_seconds:g} s")
+                # No more than what a pipe with room takes without waiting (pipe(7)).
+                data = data[os.write(self._outgoing, data[: select.PIPE_BUF]) :]
         except BrokenPipeError as error:
             raise Hangup("nobody reads") from error
         self._told = time.monotonic()
@@ -155,7 +158,11 @@ class Agent:
         self._heard = time.monotonic()
         versions = {"distribution": build.distribution, "version": build.version, "commit": build.commit}
         told = data.describe() if data else "none"
-        self.tell("ready", facts=node_facts(versions, machine, cards, order.target, told))
+        self.tell(
+            "ready",
+            facts=node_facts(versions, machine, cards, order.target, told),
+            **node_record(machine, cards, os.environ, order.framework),
+        )
 
     def _run(self, frame: Frame) -> None:
         """One job to its end; it ends with the first node's word, or with its silence."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.errors import LaunchError, StepLogError
-from helpers.job import JobSpec
+from helpers.job import JobSpec, finite
 from helpers.launch.contention import ContentionSample, ForeignProcess, Meter
 from helpers.launch.launcher import LaunchCommand, job_environment
 from helpers.launch.processes import JobProcesses, end_processes
@@ -22,6 +22,8 @@ from helpers.steplog_reader import read_step_log
 OUTPUT = "output.log"
 _SURVEY_SECONDS = 2.0
 _CHUNK_BYTES = 256 * 1024
+# Of one file at one look: an end to the job must be heard, however much a rank prints.
+_MOST_BYTES = 2 * 1024 * 1024
 
 Tell = Callable[..., None]
 
@@ -99,13 +101,14 @@ class NodeJob:
             return self._edges.start(self._command.argv, environment, output, folder)
 
     def _finish(self, code: int | None) -> None:
-        self._over = True
         left = ""
         try:
             end_processes(self._job.find, self._grace_seconds, about=f"job {self._spec.job_id}")
         except LaunchError as error:
             left = str(error)
-        self._send_files()
+        self._over = True
+        while self._send_files():
+            continue
         window = self._window()
         contention, unhealthy = self._meter.contention(window), self._meter.unhealthy(window)
         self._tell("over", code=code, left=left, contention=asdict(contention), unhealthy=list(unhealthy))
@@ -119,17 +122,22 @@ class NodeJob:
             self._surveyed = now
         self._meter.sample(self._edges.clock(), self._own, others)
 
-    def _send_files(self) -> None:
-        for name, (path, offset) in self._offsets.items():
+    def _send_files(self) -> bool:
+        """Whether there was so much that some may be left."""
+        more = False
+        for name, (path, start) in self._offsets.items():
+            offset = start
             try:
                 with path.open("rb") as file:
                     file.seek(offset)
-                    while data := file.read(_CHUNK_BYTES):
+                    while offset - start < _MOST_BYTES and (data := file.read(_CHUNK_BYTES)):
                         offset += len(data)
                         self._tell("file", name=name, data=text_of(data))
             except FileNotFoundError:
                 continue
             self._offsets[name] = (path, offset)
+            more = more or offset - start >= _MOST_BYTES
+        return more
 
     def _send_gone(self) -> None:
         at = self._edges.clock()
@@ -154,5 +162,13 @@ class NodeJob:
 
 
 def contention_from(record: dict[str, Any]) -> ContentionSample:
-    """The contention of an ``over`` frame."""
-    return ContentionSample(**{**record, "top": tuple(ForeignProcess(*each) for each in record["top"])})
+    """The contention of an ``over`` frame; LaunchError on one that no meter gives."""
+    try:
+        sample = ContentionSample(**{**record, "top": tuple(ForeignProcess(*each) for each in record["top"])})
+    except (TypeError, KeyError) as error:
+        raise LaunchError("contention of a node", got=record, expected="a sample of a meter") from error
+    amounts = [sample.window_seconds, sample.steal_seconds, *(each.seconds for each in sample.top)]
+    share = sample.foreign_share
+    if not all(finite(each) and each >= 0 for each in [*amounts, *([] if share is None else [share])]):
+        raise LaunchError("contention of a node", got=record, expected="amounts that are finite and not negative")
+    return sample

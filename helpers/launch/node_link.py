@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import shlex
+import signal
 import subprocess
 import tempfile
 import time
@@ -28,6 +29,8 @@ from helpers.launch.wire import (
 )
 
 _CLOSE_SECONDS = 5.0
+# Taken at one look: who looks has other nodes and limits to look at, however fast an agent speaks.
+_MOST_BYTES = 4 * 1024 * 1024
 _SHOWN_LINES = 3
 
 
@@ -99,10 +102,18 @@ class NodeLink:
         except BrokenPipeError:
             self.lost = self._how_it_ended()
 
-    def keep_in_touch(self) -> None:
-        """A sign of life where one is due, and a look at the other side's last one: for when a job runs."""
+    def show_life(self) -> None:
+        """A sign of life where one is due."""
         if self._clock() - self._told >= ALIVE_SECONDS:
             self.send("alive")
+
+    def expect_words(self) -> None:
+        """From now on the agent speaks; before, it had nothing to say."""
+        self._heard = self._clock()
+
+    def keep_in_touch(self) -> None:
+        """A sign of life where one is due, and a look at the other side's last one: for when a job runs."""
+        self.show_life()
         if self.lost is None and self._clock() - self._heard > SILENCE_SECONDS:
             self.lost = f"no word from its agent for {SILENCE_SECONDS:g} s"
 
@@ -111,20 +122,36 @@ class NodeLink:
         frames, self._frames = self._frames, []
         if frames or self.lost is not None:
             return frames
-        while select.select([self._stdout], [], [], 0 if frames else timeout_seconds)[0]:
+        taken = 0
+        while taken < _MOST_BYTES and select.select([self._stdout], [], [], 0 if taken else timeout_seconds)[0]:
             data = self._stdout.read(65536)
             if not data:
                 self.lost = self._how_it_ended()
                 break
+            taken += len(data)
             self._heard = self._clock()
-            frames += self._reader.feed(data)
+            try:
+                frames += self._reader.feed(data)
+            except LaunchError as error:
+                self.lost = f"its agent's words make no sense: {error}"
+                break
         return frames
 
-    def wait_for(self, kind: str, seconds: float, on_wait: Callable[[str], None] | None = None) -> Frame:
-        """The next frame of this kind. LaunchError when the node refuses, is lost, or does not answer in time."""
+    def wait_for(
+        self,
+        kind: str,
+        seconds: float,
+        on_wait: Callable[[str], None] | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Frame:
+        """The next frame of this kind. LaunchError when the node refuses, is lost, or does not answer in time.
+
+        ``meanwhile`` is called again and again (default: ``show_life``).
+        """
         deadline = self._clock() + seconds
         while True:
-            for number, frame in enumerate(frames := self.receive(ALIVE_SECONDS)):
+            rest = min(ALIVE_SECONDS, max(0.0, deadline - self._clock()))
+            for number, frame in enumerate(frames := self.receive(rest)):
                 if frame["kind"] == kind:
                     self._frames = frames[number + 1 :]
                     return frame
@@ -136,8 +163,7 @@ class NodeLink:
                 self.lost = f"no {kind} within {seconds:.3g} s{self._words()}"
             if self.lost is not None:
                 raise self.refusal()
-            if self._clock() - self._told >= ALIVE_SECONDS:
-                self.send("alive")
+            (meanwhile or self.show_life)()
 
     def greet(self, seconds: float) -> None:
         """Wait for the agent, and refuse one of another checkout."""
@@ -170,7 +196,8 @@ class NodeLink:
             # A lost agent has no order to give; its connection is cut, on which it ends if it lives.
             self._process.wait(0 if self.lost is not None else _CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            # All of its session: a connection may be a script that waits for another program.
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._stdout.close()
         self._errors.close()

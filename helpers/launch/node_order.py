@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from helpers.devices import Card, Machine
-from helpers.environment import CPU, flags_of
+from helpers.environment import CPU, flag_variables, flags_of
+from helpers.nvml import Gpu
+
+# Beside the caller's flags: where the launcher and its ranks may listen, which a firewall limits everywhere alike.
+_PORTS = ("PORT_RANGE",)
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,11 @@ def node_facts(
     build: Mapping[str, str], machine: Machine, cards: Sequence[Card], target: str, data: str
 ) -> dict[str, str]:
     """What all nodes of a job must have alike, in words; a difference would be measured as if it were one machine."""
-    of_device = {"processor": machine.facts.cpu_model} if target == CPU else {"driver": machine.driver}
+    if target == CPU:
+        of_device = {"processor": machine.facts.cpu_model}
+    else:
+        caps = sorted({card.power_limit_watts for card in cards if isinstance(card, Gpu)})
+        of_device = {"driver": machine.driver, "power cap (W)": " ".join(map(str, caps))}
     return {
         "framework": " ".join(filter(None, (build.get(name, "") for name in ("distribution", "version", "commit")))),
         "card": " + ".join(sorted({card.name for card in cards})),
@@ -52,6 +60,23 @@ def node_facts(
     }
 
 
-def flag_variables(variables: Mapping[str, str], framework: str) -> dict[str, str]:
-    """Those of the caller's variables that change what is measured: they must reach every node."""
-    return {name: value for name, value in variables.items() if flags_of({name: value}, framework)}
+def node_record(
+    machine: Machine, cards: Sequence[Card], variables: Mapping[str, str], framework: str
+) -> dict[str, Any]:
+    """Which node this is: its host's id, its GPUs, and the variables that change what is measured, each as text."""
+    return {
+        "host_id": machine.host_id,
+        "card_ids": [card.uuid for card in cards if isinstance(card, Gpu)],
+        "flags": flag_texts(variables, framework),
+    }
+
+
+def flag_texts(variables: Mapping[str, str], framework: str) -> list[str]:
+    """``NAME=value`` of each variable that changes what is measured, sorted."""
+    chosen = sorted(flag_variables(variables, framework).items())
+    return [flags_of({name: value}, framework) for name, value in chosen]
+
+
+def variables_along(variables: Mapping[str, str], framework: str) -> dict[str, str]:
+    """Those of the caller's variables that must hold on every node."""
+    return {**flag_variables(variables, framework), **{name: variables[name] for name in _PORTS if name in variables}}

@@ -23,18 +23,21 @@ _MOST_NAMED = 3
 
 @dataclass
 class _Share:
-    """One node's part; ``files`` are the names that it may write here."""
+    """One node's part; ``files`` are the names that it may write here. ``refused`` is what its agent or this disk
+    says against going on."""
 
     link: NodeLink
     place: Place
     files: Mapping[str, Path]
     started: bool = False
+    refused: str = ""
     over: Frame | None = None
+    contention: ContentionSample | None = None
     gone: set[int] = field(default_factory=set)
 
     @property
     def settled(self) -> bool:
-        return not self.started or self.over is not None or self.link.lost is not None
+        return not self.started or bool(self.refused) or self.over is not None or self.link.lost is not None
 
 
 class NodePeers:
@@ -56,14 +59,14 @@ class NodePeers:
             for path in share.files.values():
                 path.parent.mkdir(parents=True, exist_ok=True)
             share.started = True
+            share.link.expect_words()
             share.link.send(
                 "job", spec=self._spec.to_json(), place=asdict(share.place), grace_seconds=self._grace_seconds
             )
 
     def look(self) -> None:
         for share in self._shares:
-            for frame in share.link.receive():
-                self._take(share, frame)
+            self._receive(share, 0.0)
             if share.over is None:
                 share.link.keep_in_touch()
 
@@ -76,14 +79,16 @@ class NodePeers:
 
     @property
     def over(self) -> bool:
-        return all(share.over is not None for share in self._shares)
+        return all(share.over is not None and not share.refused for share in self._shares)
 
     @property
     def lost(self) -> Lost | None:
         for share in self._shares:
+            first, name = node_ranks(self._spec, share.place.node)[0], share.link.name
+            if share.refused:
+                return Lost(f"node {name}: {share.refused}", first)
             if share.over is None and share.link.lost is not None:
-                first = node_ranks(self._spec, share.place.node)[0]
-                return Lost(f"node {share.link.name} was lost: {share.link.lost}", first)
+                return Lost(f"node {name} was lost: {share.link.lost}", first)
         return None
 
     @property
@@ -92,41 +97,48 @@ class NodePeers:
 
     def ask_to_end(self) -> None:
         for share in self._shares:
-            if not share.settled:
+            if share.started and share.over is None:
                 share.link.send("end")
 
     def wait_for_end(self, grace_seconds: float) -> str:
         deadline = time.monotonic() + grace_seconds + _END_SECONDS
         while not all(share.settled for share in self._shares) and time.monotonic() < deadline:
             for share in self._shares:
-                for frame in share.link.receive(0.05):
-                    self._take(share, frame)
+                self._receive(share, 0.05)
         return "; ".join(filter(None, (self._left(share, grace_seconds) for share in self._shares)))
 
     def contention(self, own: ContentionSample) -> ContentionSample:
-        return merged(own, {name: contention_from(over["contention"]) for name, over in self._overs()})
+        return merged(own, {share.link.host.name: share.contention for share in self._shares if share.contention})
 
     def unhealthy(self) -> tuple[str, ...]:
-        return tuple(f"{name}: {reason}" for name, over in self._overs() for reason in over["unhealthy"])
+        overs = [(share.link.host.name, share.over) for share in self._shares if share.over is not None]
+        return tuple(f"{name}: {reason}" for name, over in overs for reason in over["unhealthy"])
 
-    def _overs(self) -> list[tuple[str, Frame]]:
-        return [(share.link.host.name, share.over) for share in self._shares if share.over is not None]
+    def _receive(self, share: _Share, timeout_seconds: float) -> None:
+        for frame in share.link.receive(timeout_seconds):
+            try:
+                self._take(share, frame)
+            except (LaunchError, OSError) as error:
+                share.refused = share.refused or str(error)
 
     def _take(self, share: _Share, frame: Frame) -> None:
         kind = frame["kind"]
         if kind == "file" and frame["name"] in share.files:
+            data = bytes_of(frame["data"])
             with share.files[frame["name"]].open("ab") as file:
-                file.write(bytes_of(frame["data"]))
+                file.write(data)
         elif kind == "gone" and frame["rank"] in node_ranks(self._spec, share.place.node):
             share.gone.add(frame["rank"])
-        elif kind == "over":
+        elif kind == "over" and share.over is None:
+            share.contention = contention_from(frame["contention"])
             share.over = frame
             if frame["code"] is not None:
                 self._codes.append(frame["code"])
         elif kind == "error":
-            raise LaunchError(f"node {share.link.name}: {frame['text']}")
+            raise LaunchError(frame["text"])
         elif kind not in ("alive", "waiting"):
-            raise LaunchError(f"node {share.link.name}", got=frame, expected="a file of this job, or its end")
+            told = {name: str(value)[:60] for name, value in frame.items()}
+            raise LaunchError("its agent", got=told, expected="a file of this job and node, or its end")
 
     def _left(self, share: _Share, grace_seconds: float) -> str:
         """Nothing of the job may stay on a node, also where its agent was killed: another one looks."""

@@ -11,7 +11,7 @@ from helpers.launch.contention import ContentionSample
 
 @dataclass(frozen=True)
 class Lost:
-    """A node that no longer answers, why, and its first rank."""
+    """A node that no longer answers, or broke its share off: why, and its first rank."""
 
     reason: str
     rank: int
@@ -20,7 +20,7 @@ class Lost:
 class Peers(Protocol):
     """``look`` brings what the nodes wrote into the run folder; the other members tell what it found.
 
-    All raise LaunchError on what a node of the same suite does not say.
+    What a node says and no node of the same suite would, is the loss of that node.
     """
 
     def start(self) -> None:

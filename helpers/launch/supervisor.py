@@ -200,6 +200,7 @@ class _Run:
         self._peers.look()
         for rank in self._ranks:
             rank.poll(at)
+            self._miss(rank, at)
         if self._start_up_seconds is None and all(rank.step > 0 for rank in self._ranks):
             self._start_up_seconds = at - self._started
         self._look_at_cards(survey)
@@ -223,8 +224,6 @@ class _Run:
         if lost is not None:
             kind = OutcomeKind.CRASHED if any(rank.step > 0 for rank in ranks) else OutcomeKind.START_UP_FAILED
             return Ending(kind, lost.reason, lost.rank)
-        for rank in ranks:
-            self._miss(rank, at)
         troubled = any(rank.gone_at is not None or rank.footer_status in (FAILED, REFUSED) for rank in ranks)
         if troubled or bad_exit is not None:
             if self._trouble_since is None:

@@ -25,6 +25,30 @@ ALIVE_SECONDS = 1.0
 # Without one for so long the other side counts as lost, and the job with it.
 SILENCE_SECONDS = 30.0
 
+_NONE = type(None)
+# What each kind of frame holds, and of what type, in the order of a session.
+_KINDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "hello": {"protocol": (int,), "suite": (str,), "boot_id": (str,), "host": (str,), "pid": (int,)},
+    "prepare": {
+        "case_id": (str,), "framework": (str,), "target": (str,), "address": (str,), "cards": (int,),
+        "lease_seconds": (int, float), "data_root": (str, _NONE), "small_data": (bool,), "assigned": (list,),
+        "exclusive_machine": (bool,), "environment": (dict,), "cpu_cards": (int, _NONE),
+    },
+    "waiting": {"obstacle": (str,)},
+    "ready": {"facts": (dict,), "host_id": (str,), "card_ids": (list,), "flags": (list,)},
+    "job": {"spec": (str,), "place": (dict,), "grace_seconds": (int, float)},
+    "alive": {},
+    "file": {"name": (str,), "data": (str,)},
+    "gone": {"rank": (int,)},
+    "end": {},
+    "over": {"code": (int, _NONE), "left": (str,), "contention": (dict,), "unhealthy": (list,)},
+    "sweep": {"job_id": (str,), "node": (int,), "grace_seconds": (int, float)},
+    "swept": {},
+    "error": {"text": (str,)},
+}  # fmt: skip
+# Whose values, or items, are texts.
+_OF_TEXTS = ("facts", "card_ids", "flags", "unhealthy", "assigned", "environment")
+
 _MARK = b"perfgate-node "
 _LONGEST_LINE = 8 * 1024 * 1024
 _CHATTER_LINES = 10
@@ -60,12 +84,28 @@ class FrameReader:
         if not mark:
             return None
         try:
-            frame = json.loads(body)
+            frame = json.loads(body, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             raise LaunchError(self._about, got=body[:100], expected="a frame as JSON") from error
-        if not isinstance(frame, dict) or not isinstance(frame.get("kind"), str):
-            raise LaunchError(self._about, got=body[:100], expected="a JSON object with a kind")
+        if not isinstance(frame, dict) or not isinstance(kind := frame.get("kind"), str) or kind not in _KINDS:
+            raise LaunchError(self._about, got=body[:100], expected="a frame of a kind that is known")
+        self._check(frame)
         return frame
+
+    def _check(self, frame: Frame) -> None:
+        kind = frame["kind"]
+        wrong = {"kind", *_KINDS[kind]} ^ set(frame)
+        # Of another checkout's greeting nothing counts but which checkout it is.
+        for name in sorted(wrong - set(frame) if kind == "hello" else wrong):
+            raise LaunchError(
+                self._about, field=name, got=f"{kind} {sorted(frame)}", expected=f"the keys {sorted(_KINDS[kind])}"
+            )
+        for name, types in _KINDS[kind].items():
+            value = frame[name]
+            if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+                raise LaunchError(self._about, field=name, got=value, expected=" or ".join(t.__name__ for t in types))
+            if name in _OF_TEXTS and not _holds_texts(value):
+                raise LaunchError(self._about, field=name, got=value, expected="texts")
 
 
 def text_of(data: bytes) -> str:
@@ -74,7 +114,20 @@ def text_of(data: bytes) -> str:
 
 
 def bytes_of(text: str) -> bytes:
-    return text.encode("latin-1")
+    """LaunchError where ``text_of`` did not make the text."""
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise LaunchError("a file's bytes", got=str(error), expected="one character a byte") from error
+
+
+def _holds_texts(value: Any) -> bool:
+    items = value.values() if isinstance(value, dict) else value
+    return all(isinstance(item, str) for item in items)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
 
 
 def suite_digest(package: Path | None = None) -> str:

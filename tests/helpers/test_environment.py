@@ -87,6 +87,15 @@ def test_what_verdict_md_names_as_a_change_changes_the_segment(field: str, value
     assert differences(segment(GPU_ENVIRONMENT), segment(replace(GPU_ENVIRONMENT, **{field: value}))) == (said,)
 
 
+@pytest.mark.parametrize("environment", [GPU_ENVIRONMENT, CPU_ENVIRONMENT])
+def test_the_hosts_of_several_nodes_are_of_the_segment_and_one_node_says_nothing_of_them(
+    environment: Environment,
+) -> None:
+    two, others = (replace(environment, nodes=nodes) for nodes in ("aa + bb", "aa + cc"))
+    assert differences(segment(two), segment(others)) == ("nodes: aa + bb → aa + cc",)
+    assert "nodes" not in segment(environment)
+
+
 def test_a_cpu_segment_holds_model_cores_and_threads_but_no_driver() -> None:
     changed = replace(CPU_ENVIRONMENT, cpu_model="Xeon", logical_cores="64", threads="2", driver="1", cuda="2")
     assert [text.partition(":")[0] for text in differences(segment(CPU_ENVIRONMENT), segment(changed))] == [

@@ -23,6 +23,7 @@ from helpers.dataset import DatasetFacts
 from helpers.devices import CpuCard, Machine
 from helpers.environment import Host
 from helpers.errors import BaselineError, ConfigError, DatasetError, LaunchError
+from helpers.launch.crew import Crew
 from helpers.launch.frameworks import FrameworkBuild
 from helpers.nvml import Gpu
 from helpers.plan import CasePlan, SuiteCase
@@ -75,6 +76,7 @@ class FakeRunner:
     store: ResultStore
     answers: list[dict[str, Any] | Exception] = field(default_factory=list)
     asked: list[tuple[str, int]] = field(default_factory=list)
+    crew: Crew = field(default_factory=Crew)
 
     def run(self, plan: CasePlan, replicate: int) -> RunResult:
         answer = self.answers[len(self.asked)] if len(self.asked) < len(self.answers) else {}
@@ -510,6 +512,18 @@ def test_resuming_with_other_variables_of_the_shell_measures_again(
     suite = bench.suite(resume=True)
     assert suite.measure(case_of(suite, SYNTHETIC)).resumed == 0
     assert len(bench.runner.asked) == 2
+
+
+def test_resuming_on_other_hosts_measures_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = SimpleNamespace(nodes="a + b")
+    bench.runner.crew = hosts  # type: ignore[assignment]
+    monkeypatch.setattr(helpers.suite, "leased_runner", lambda *_: nullcontext(bench.runner))
+    resumed = []
+    for nodes in ("a + b", "a + b", "a + c"):
+        hosts.nodes = nodes
+        suite = bench.suite(real_runner=True, resume=True)
+        resumed.append(suite.measure(case_of(suite, SYNTHETIC)).resumed)
+    assert resumed == [0, 2, 0]
 
 
 # --- the gate

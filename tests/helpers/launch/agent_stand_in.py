@@ -53,6 +53,7 @@ def main(words: list[str]) -> int:
     node_agent.launcher_for = lambda case: StandInLauncher(given.get("behaviour", "trains"))  # type: ignore[assignment]
     node_agent.suite_digest = lambda: given.get("suite", suite_digest())
     node_agent.boot_id = lambda: given.get("boot_id", boot_id())
+    node_agent._POLL_SECONDS = 0.05
     print("Welcome to node 1\n", end="", flush=True)
     outgoing = os.dup(1)
     os.dup2(2, 1)

@@ -87,6 +87,9 @@ def misbehave(behaviour: str, log: StepLogWriter) -> None:
         print("ValueError: labels out of range", flush=True)
         log.footer(Footer(FAILED, "ValueError: labels out of range"))
         sys.exit(1)
+    elif behaviour == "floods":
+        sys.stdout.write("x" * (5 * 2**20))
+        sys.stdout.flush()
     elif behaviour == "loses-peer":
         time.sleep(0.1)
         log.footer(Footer(FAILED, "RuntimeError: Connection reset by peer"))

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -13,12 +14,14 @@ from pathlib import Path
 import pytest
 
 import helpers.launch.crew
+import helpers.launch.node_link
 from helpers.case import Case
 from helpers.config_nodes import HostConfig, NodesConfig
 from helpers.errors import LaunchError
 from helpers.job import JobSpec
 from helpers.launch.contention import ContentionSample
 from helpers.launch.crew import CaseNeeds, Crew, open_crew
+from helpers.launch.node_agent import Agent, Hangup
 from helpers.launch.node_job import node_mark
 from helpers.launch.node_link import NodeLink
 from helpers.launch.node_peers import merged
@@ -34,7 +37,7 @@ LIMITS = JobLimits(
     start_up_seconds=30.0,
     no_progress_seconds=10.0,
     run_seconds=60.0,
-    rank_death_seconds=2.0,
+    rank_death_seconds=0.6,
     grace_seconds=0.5,
     poll_seconds=0.02,
     survey_seconds=0.2,
@@ -130,14 +133,16 @@ def test_several_jobs_run_over_one_crew(tmp_path: Path, monkeypatch: pytest.Monk
         ("trains", "refuses", OutcomeKind.REFUSED, "bf16 needs AVX512_BF16"),
         ("waits-for-peer", "no-module", OutcomeKind.CRASHED, "rank 1 on n1 (127.0.0.1) ended without a footer at "
          "phase 'start': exited with 1: a module is not installed"),
-        ("trains", "hangs", OutcomeKind.HUNG, "rank 1 on n1 (127.0.0.1) gave no sign of life for 1 s"),
+        ("trains", "hangs", OutcomeKind.HUNG, "rank 1 on n1 (127.0.0.1) gave no sign of life for 0.6 s"),
         ("trains", "truncates", OutcomeKind.BAD_LOG, "rank 1 on n1 (127.0.0.1) ended without its log's footer"),
+        ("trains", "foreign", OutcomeKind.BAD_LOG, "field 'job_id': got 'another-job'"),
+        ("trains", "short", OutcomeKind.BAD_LOG, "field 'steps': got 6, expected 7"),
     ],
 )  # fmt: skip
 def test_a_rank_that_fails_on_either_node_is_named_and_both_nodes_end(
     job: JobSpec, monkeypatch: pytest.MonkeyPatch, first: str, second: str, kind: OutcomeKind, told: str
 ) -> None:
-    limits = replace(LIMITS, no_progress_seconds=1.0) if second == "hangs" else LIMITS
+    limits = replace(LIMITS, no_progress_seconds=0.6) if second == "hangs" else LIMITS
     outcome = run(job, monkeypatch, first, second, limits=limits)
     assert told in outcome.reason
     assert outcome.kind is kind
@@ -150,20 +155,48 @@ def test_what_a_rank_on_another_node_printed_is_here(job: JobSpec, monkeypatch: 
     assert (Path(job.run_folder) / "node1" / "output.log").read_text() == "ValueError: labels out of range\n"
 
 
-def test_a_killed_agent_ends_the_job_on_both_nodes_and_is_named(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("after", "behaviour", "kind"),
+    [(2, "waits-for-peer", OutcomeKind.CRASHED), (-1, "never-starts", OutcomeKind.START_UP_FAILED)],
+)
+def test_a_killed_agent_ends_the_job_on_both_nodes_and_is_named(
+    job: JobSpec, monkeypatch: pytest.MonkeyPatch, after: int, behaviour: str, kind: OutcomeKind
+) -> None:
     def kill_agent(progress: Progress) -> None:
         for process in Processes().of_job(node_mark(job.job_id, 1)):
-            if progress.step > 2:
+            if progress.step > after:
                 agent = Processes().look(process.parent)
                 assert agent is not None
                 # The launcher's parent; the rank's is the launcher.
                 if b"agent_stand_in" in Path(f"/proc/{agent.pid}/cmdline").read_bytes():
                     os.kill(agent.pid, signal.SIGKILL)
 
-    outcome = run(job, monkeypatch, "waits-for-peer", "waits-for-peer", kill_agent)
-    assert outcome.kind is OutcomeKind.CRASHED
+    outcome = run(job, monkeypatch, behaviour, behaviour, kill_agent)
+    assert outcome.kind is kind
     assert outcome.reason.startswith("node n1 (127.0.0.1) was lost: its agent ended by SIGKILL")
     assert outcome.guilty_rank == 1
+
+
+def test_what_a_node_cannot_start_is_its_reason(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What a killed agent left, were a job's name ever used again.
+    (Path(tempfile.gettempdir()) / f"perfgate-{node_mark(job.job_id, 1)}").mkdir()
+    outcome = run(job, monkeypatch, "never-starts")
+    assert outcome.kind is OutcomeKind.START_UP_FAILED
+    assert outcome.reason.startswith("node n1 (127.0.0.1): [Errno 17] File exists")
+
+
+def test_a_rank_that_prints_without_end_on_another_node_holds_nobody_up(
+    job: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = run(job, monkeypatch, "trains", "floods")
+    assert outcome.kind is OutcomeKind.COMPLETE
+    assert (Path(job.run_folder) / "node1" / "output.log").stat().st_size == 5 * 2**20
+
+
+def test_an_agent_whose_words_nobody_takes_gives_up() -> None:
+    (incoming, _), (_, outgoing) = os.pipe(), os.pipe()
+    with pytest.raises(Hangup, match=r"nobody reads for 0.05 s"):
+        Agent(incoming, outgoing, silence_seconds=0.05).tell("waiting", obstacle="x" * 2**20)
 
 
 def test_ctrl_c_ends_both_nodes(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +209,11 @@ def test_ctrl_c_ends_both_nodes(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("goes", ["its connection closes", "it falls silent"])
-def test_a_node_ends_its_job_when_the_first_node_is_gone(job: JobSpec, goes: str) -> None:
-    link = NodeLink(host(), 1, (*host(behaviour="hangs", silence="2").connect,))
+def test_a_node_ends_its_job_when_the_first_node_is_gone(
+    job: JobSpec, goes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helpers.launch.node_link, "ALIVE_SECONDS", 0.1)
+    link = NodeLink(host(), 1, (*host(behaviour="hangs", silence="0.8").connect,))
     link.greet(20.0)
     crew = Crew((FIRST, link.host), [link])
     crew.prepare(needs(), CARDS, print)
@@ -185,12 +221,13 @@ def test_a_node_ends_its_job_when_the_first_node_is_gone(job: JobSpec, goes: str
     peers.start()
     while not job.step_log_path(1).exists():
         peers.look()
+        assert peers.lost is None
         time.sleep(0.01)
     assert Processes().of_job(node_mark(job.job_id, 1))
     if goes == "it falls silent":
         while link.lost is None:
             link.receive(0.1)
-        assert "no word from the first node for 2 s" in link.lost
+        assert "no word from the first node for 0.8 s" in link.lost
     link.close()
 
 
@@ -225,6 +262,18 @@ def test_a_host_that_cannot_be_reached_is_named_with_the_words_of_its_connection
 def test_a_host_that_never_answers_is_given_up_in_time() -> None:
     silent = replace(host(), connect=(sys.executable, "-c", "import time; time.sleep(60)"))
     assert "no hello within 0.2 s" in refusal(silent, seconds=0.2)
+
+
+def test_a_connection_that_is_a_script_is_ended_with_what_it_waits_for() -> None:
+    link = NodeLink(host(), 1, ("sh", "-c", "sleep 60 & echo $! >&2; wait"))
+    link.lost = "given up"
+    while not (told := link._words()):
+        time.sleep(0.01)
+    link.close()
+    waited, deadline = int(told.removeprefix(": ")), time.monotonic() + 5.0
+    while (found := Processes().look(waited)) is not None and found.alive and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert found is None or not found.alive
 
 
 def test_a_connection_that_does_not_exist_is_an_error_of_its_host() -> None:
@@ -266,6 +315,17 @@ def test_the_first_host_must_be_this_machine() -> None:
         open_crew(CASE, config, sys.executable),
     ):
         pass
+
+
+def test_the_port_may_be_another_sessions_until_the_cards_are_leased(job: JobSpec) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        config = replace(nodes(host()), port=other.getsockname()[1])
+        with open_crew(CASE, config, sys.executable) as crew:
+            crew.prepare(needs(), CARDS, print)
+            with pytest.raises(LaunchError, match=r"host n0: .*a free port"):
+                crew.start_of(job, sys.executable, 0.5)
 
 
 def test_two_nodes_on_one_other_machine_are_refused() -> None:

@@ -71,6 +71,7 @@ def test_two_nodes_train_together_and_the_slower_ones_own_clock_counts(
     run, folder = train(tmp_path, plan, machine)
     assert run.failure is None, run.log_tail
     assert run.measured and run.facts["nodes"] == "n0 (127.0.0.2), n1 (127.0.0.3)"
+    assert run.environment["nodes"] == f"{machine.host_id} + {machine.host_id}"
     logs = [read_step_log(folder / f"rank{rank}.jsonl", run.uuid, rank) for rank in range(2)]
     seconds = [log.window[-1].end - log.window[0].start for log in logs]
     assert run.figures["wall-clock"] == pytest.approx(2 * 2 * 2 / max(seconds))

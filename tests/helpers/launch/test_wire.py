@@ -18,15 +18,34 @@ def test_any_bytes_arrive_as_they_were_however_they_are_cut(chunks: list[bytes],
 
 def test_what_a_log_in_shell_prints_is_no_frame_and_is_kept() -> None:
     reader = FrameReader("node n1")
-    frames = reader.feed(b"Welcome!\n$ " + encode("hello", pid=1) + b"\xff\n")
-    assert frames == [{"kind": "hello", "pid": 1}]
+    frames = reader.feed(b"Welcome!\n$ " + encode("gone", rank=1) + b"\xff\n")
+    assert frames == [{"kind": "gone", "rank": 1}]
     assert list(reader.chatter) == ["Welcome!", "$", "�"]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"3", b'{"kind": 3}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"3", b"[" * 100_000, b'{"kind": 3}', b'{"kind": ["file"]}', b'{"kind": "surprise"}',
+        b'{"kind": "alive", "more": 1}', b'{"kind": "gone"}', b'{"kind": "gone", "rank": true}',
+        b'{"kind": "gone", "rank": NaN}', b'{"kind": "file", "name": "rank1.jsonl", "data": null}',
+        b'{"kind": "ready", "facts": {"driver": 5}, "host_id": "0", "card_ids": [], "flags": []}',
+        b'{"kind": "ready", "facts": {}, "host_id": "0", "card_ids": [1], "flags": []}',
+    ],
+)  # fmt: skip
 def test_a_marked_line_that_is_no_frame_is_an_error(body: bytes) -> None:
-    with pytest.raises(LaunchError, match=r"node n1: got .*expected a"):
+    with pytest.raises(LaunchError, match=r"node n1: .*expected "):
         FrameReader("node n1").feed(b"perfgate-node " + body + b"\n")
+
+
+def test_the_greeting_of_another_checkout_may_hold_more() -> None:
+    hello = {"protocol": 99, "suite": "x", "boot_id": "y", "host": "h", "pid": 1, "news": []}
+    assert FrameReader("node n1").feed(encode("hello", **hello)) == [{"kind": "hello", **hello}]
+
+
+def test_a_text_that_is_no_bytes_is_an_error() -> None:
+    with pytest.raises(LaunchError, match="one character a byte"):
+        bytes_of("€")
 
 
 def test_a_line_without_end_is_an_error() -> None:
