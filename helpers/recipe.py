@@ -16,7 +16,8 @@ Where this and the trainers depart from the sources:
 - FLAGS_enable_pir_api=0 and FLAGS_enable_pir_in_executor=0 stand beside the published flags of static
   programs on a GPU: the programs of Paddle 3 are PIR ones else, which take no BuildStrategy.
 - The published loops fetch the loss (PaddleClas: and both accuracies) to the host after every step, which
-  empties the GPU's queue; here the loss comes every 10 steps, with the mean logit that tells a NaN.
+  empties the GPU's queue. Here a static program's loss and the mean logit that tells a NaN are fetched likewise,
+  by the Executor itself, and looked at every 10 steps; in dynamic execution they come every 10 steps.
 - The program's batch size is fixed, the published ones leave it open; no operator depends on it.
 - FleetX's VGG16 program is a binary download; here it is built from layers, and has no accuracy operators.
 - ExecutionStrategy was removed from Paddle with its ParallelExecutor: the installed build says so by name.

@@ -148,6 +148,8 @@ def synthetic_batch(share: Share, form: Form) -> Tuple[Any, Any]:
     """One batch of noise with real labels, the same for a seed and a rank: images, labels (int64)."""
     rng = numpy.random.RandomState(share.seed + share.rank)
     images = rng.standard_normal(form.shape(share.batch_size)).astype(form.dtype)
+    if form.channels == 4:
+        images[(Ellipsis, 3) if form.layout == "NHWC" else (slice(None), 3)] = 0
     labels = rng.randint(0, CLASSES, size=(share.batch_size,)).astype("int64")
     return images, labels
 

@@ -5,7 +5,8 @@ step log's header has them, with the options and flags that this build does not 
 static program, null where there is none; ``parameters`` that the optimizer trains. Exit status: 0 built,
 1 failed, 3 refused.
 
-The ranks of a case with several cards are simulated in this process's environment: this one is rank 0.
+The ranks of a case with several cards are simulated in this process's environment: this one is rank 0. What
+Paddle writes of its own accord stays in the job's run folder.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ def build(spec: JobSpec, answer: Answer, environment: MutableMapping[str, str]) 
     """Build ``spec``'s model and step into ``answer``. Raises Refused where this build of Paddle cannot."""
     settings = Settings.of(spec)
     answer.facts.update(setting_facts(spec, settings))
+    # Fleet's sharding drops files of its programs where it is started.
+    os.chdir(spec.run_folder)
     environment.update(spec.environment)
     environment.update(ranks_of(spec))
     from helpers.trainers import paddle_environment

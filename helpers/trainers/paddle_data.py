@@ -28,8 +28,25 @@ from helpers.trainers.paddle_device import gpu_index
 from helpers.trainers.process import Trainer
 from helpers.trainers.settings import Settings
 
-# From what a loader gives to what the step takes; in static mode the executor takes that itself.
+# From what a loader gives to what the step takes.
 Feed = Callable[[Any], Any]
+
+
+def program_feed(place: Any) -> Feed:
+    """The feed of programs on ``place``: arrays are copied there, what a loader has put into tensors is taken.
+
+    An array fed as it stands would be copied by the executor, at every step and in the step's time, which a
+    batch that never changes must not cost.
+    """
+
+    def feed(batch: Any) -> Any:
+        if not isinstance(batch, numpy.ndarray):
+            return batch
+        tensor = paddle.base.core.LoDTensor()
+        tensor.set(batch, place)
+        return tensor
+
+    return feed
 
 
 def open_reader(trainer: Trainer, settings: Settings, feed: Feed) -> Reader:

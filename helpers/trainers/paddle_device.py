@@ -85,6 +85,11 @@ def gpu_index() -> int:
     return int(paddle.distributed.ParallelEnv().device_id)
 
 
+def place_of(spec: JobSpec) -> Any:
+    """Where the rank's programs run and their tensors lie."""
+    return paddle.CPUPlace() if spec.device == "cpu" else paddle.CUDAPlace(gpu_index())
+
+
 def force_tf32(precision: Precision) -> Dict[str, str]:
     """On a GPU: off for fp32, on for tf32, else as the build has it. Returns facts: what arithmetic shows, and
     the build's switches.
@@ -121,12 +126,13 @@ def _on(state: bool) -> str:
 
 
 def _rounds_like_tf32() -> Tuple[bool, bool]:
-    # 1 + 2**-12 has more digits than TF32's 10: times one it comes back as 1 where TF32 computed.
+    # 1 + 2**-12 has more digits than TF32's 10: times one it comes back as 1 where TF32 computed. Large enough
+    # that TF32 is by far the fastest, since a search for the fastest algorithm may take one of float32 else.
     value = 1.0 + 2.0**-12
-    left = paddle.full([512, 512], value, dtype="float32")
-    product = paddle.matmul(left, paddle.eye(512, dtype="float32"))
-    images = paddle.full([8, 128, 32, 32], value, dtype="float32")
-    convolved = paddle.nn.functional.conv2d(images, paddle.eye(128, dtype="float32").reshape([128, 128, 1, 1]))
+    left = paddle.full([1024, 1024], value, dtype="float32")
+    product = paddle.matmul(left, paddle.eye(1024, dtype="float32"))
+    images = paddle.full([16, 256, 56, 56], value, dtype="float32")
+    convolved = paddle.nn.functional.conv2d(images, paddle.eye(256, dtype="float32").reshape([256, 256, 1, 1]))
     return float(product[0, 0]) != value, float(convolved[0, 0, 0, 0]) != value
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from helpers.job import JobSpec
 from helpers.trainers.settings import Settings
@@ -64,12 +65,45 @@ def convolutions(program: Any, dtype: Optional[str] = None, layout: Optional[str
     block = program.global_block()
     found = [op for op in block.ops if _name(op) in ("conv2d", "pd_op.conv2d")]
     if dtype is not None:
-        # A ProgramDesc names its types as VarType.FP16 does in old builds.
-        names = {"float16": ("FLOAT16", "FP16"), "bfloat16": ("BFLOAT16", "BF16")}[dtype]
-        found = [op for op in found if str(_images_type(block, op)).upper().rpartition(".")[2] in names]
+        found = [op for op in found if _is_type(_images_type(block, op), dtype)]
     if layout is not None:
         found = [op for op in found if _attribute(op, "data_format") == layout]
     return len(found)
+
+
+def amp_faults(main: Any, startup: Any, settings: Settings, facts: Dict[str, str]) -> List[str]:
+    """Where the AMP of a ProgramDesc is not that of the settings; ``facts`` count its weights' master copies.
+
+    Looks at the optimizer's master copies of 16-bit weights, at the first loss scale and at how it moves.
+    """
+    faults = []
+    ops = main.global_block().ops
+    if settings.amp_level is not None:
+        weights = sum(_is_type(each.dtype, str(settings.amp_dtype)) for each in main.all_parameters() if each.trainable)
+        copies = sum("MasterParam" in op.input_names and bool(op.input("MasterParam")) for op in ops)
+        pure = settings.amp_level == "O2"
+        if copies != weights or bool(weights) is not pure:
+            faults.append(f"{copies} float32 master copies of {weights} weights in {settings.amp_dtype}")
+        if pure:
+            facts["master_copies"] = str(copies)
+    scaled = [op for op in ops if op.type == "update_loss_scaling"]
+    wanted = {"first scale": settings.loss_scaling, **settings.loss_scaling_rule}
+    if not scaled and settings.loss_scaling is not None:
+        faults.append("no dynamic loss scaling")
+    for op in scaled:
+        (scale,) = op.input("PrevLossScaling")
+        (first,) = (each for each in startup.global_block().ops if scale in each.output_arg_names)
+        got = {"first scale": first.attr("value"), **{name: op.attr(name) for name in settings.loss_scaling_rule}}
+        # A ProgramDesc keeps its numbers in float32.
+        if not all(wanted[name] and math.isclose(got[name], wanted[name], rel_tol=1e-6) for name in got):
+            faults.append(f"loss scaling {got}, not {wanted}")
+    return faults
+
+
+def _is_type(told: Any, dtype: str) -> bool:
+    # A ProgramDesc names its types as VarType.FP16 does in old builds.
+    names = {"float16": ("FLOAT16", "FP16"), "bfloat16": ("BFLOAT16", "BF16")}[dtype]
+    return str(told).upper().rpartition(".")[2] in names
 
 
 def _name(op: Any) -> str:

@@ -19,7 +19,7 @@ from helpers.job import JobSpec
 from helpers.trainers.data import Form
 from helpers.trainers.paddle_auto import switch_facts, through_switch
 from helpers.trainers.paddle_device import apply_options
-from helpers.trainers.paddle_facts import program_facts
+from helpers.trainers.paddle_facts import amp_faults, program_facts
 from helpers.trainers.paddle_steps import build_model, build_optimizer, build_schedule, check_casts, cpu_amp
 from helpers.trainers.process import Refused
 from helpers.trainers.settings import LOSS_SCALING_RULE, Settings
@@ -85,7 +85,15 @@ def build_program(spec: JobSpec, settings: Settings, facts: Dict[str, str]) -> S
     facts.update(program_facts(main, settings))
     facts["loss_dtype"] = str(loss.dtype)
     check_casts(main, settings)
+    if on_gpu and not spec.case.auto:
+        _check_amp(main, startup, settings, facts)
     return StaticProgram(main, startup, schedule, optimizer, loss, mean_logit, build_strategy)
+
+
+def _check_amp(main: Any, startup: Any, settings: Settings, facts: Dict[str, str]) -> None:
+    faults = amp_faults(main, startup, settings, facts)
+    if faults:
+        raise Refused(f"this build of Paddle made another mixed precision of the program: {'; '.join(faults)}")
 
 
 def parameters_of(main: Any) -> int:

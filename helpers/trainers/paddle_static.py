@@ -8,7 +8,7 @@ import numpy
 import paddle
 
 from helpers.trainers.loop import Batch
-from helpers.trainers.paddle_device import gpu_index
+from helpers.trainers.paddle_device import place_of
 from helpers.trainers.paddle_program import build_program
 from helpers.trainers.paddle_steps import loss_of
 from helpers.trainers.process import Trainer
@@ -22,7 +22,7 @@ class StaticStep:
         spec = trainer.spec
         built = build_program(spec, settings, trainer.device.facts)
         on_cpu = spec.device == "cpu"
-        place = paddle.CPUPlace() if on_cpu else paddle.CUDAPlace(gpu_index())
+        place = place_of(spec)
         self._built = built
         self._executor = paddle.static.Executor(place)
         self._executor.run(built.startup)

@@ -52,7 +52,8 @@ def program(trainer: Trainer) -> None:
         trainer.beat("connect ranks")
         paddle.distributed.init_parallel_env()
     trainer.beat("data")
-    reader = paddle_data.open_reader(trainer, settings, _host_array if static else paddle.to_tensor)
+    feed = paddle_data.program_feed(paddle_device.place_of(spec)) if static else paddle.to_tensor
+    reader = paddle_data.open_reader(trainer, settings, feed)
     trainer.beat("build model")
     stepper = _stepper(trainer, settings, automatic)
     timer: StepTimer = HostTimer(time.monotonic)
@@ -104,11 +105,6 @@ def _stepper(trainer: Trainer, settings: Settings, automatic: Any) -> Any:
     from helpers.trainers.paddle_steps import DynamicStep
 
     return DynamicStep(trainer, settings)
-
-
-def _host_array(array: Any) -> Any:
-    # The executor copies it, so a buffer that the loader uses again may be handed over as it is.
-    return array
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import random
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from PIL import Image
 
 from helpers.case import Case
 from helpers.errors import DatasetError
+from helpers.job import JobSpec
 from helpers.recipe import settings_for
 from helpers.trainers.data import (
     MEAN,
@@ -28,7 +30,7 @@ from helpers.trainers.data import (
     read_train_list,
     synthetic_batch,
 )
-from helpers.trainers.settings import Augmentation, Dali
+from helpers.trainers.settings import Augmentation, Dali, Settings
 
 AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
 NCHW = Form("NCHW", 3, "float32")
@@ -146,6 +148,13 @@ def test_a_synthetic_batch_is_fixed_by_seed_and_rank_and_has_labels() -> None:
     assert not numpy.array_equal(images, other)
 
 
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_a_synthetic_batch_s_padded_channel_is_zero_and_no_other(layout: str) -> None:
+    images, _ = synthetic_batch(Share(0, 1, 2, 9), Form(layout, 4, "float16"))
+    by_channel = images if layout == "NCHW" else images.transpose(0, 3, 1, 2)
+    assert [bool(channel.any()) for channel in by_channel.swapaxes(0, 1)] == [True, True, True, False]
+
+
 # --- DALI's epochs, by counting: every image is its own label
 
 
@@ -219,6 +228,54 @@ def test_dali_s_seed_is_the_published_42_plus_the_rank(tmp_path: Path, rank: int
     assert dali_pipeline(_folder(tmp_path, 6), plan).seed == 42 + rank
 
 
+@pytest.mark.parametrize("device", ["gpu", "cpu"])
+def test_dali_s_operators_get_the_arguments_of_the_case_s_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    from nvidia.dali import fn, types
+    from nvidia.dali.pipeline import Pipeline
+
+    told: dict[str, dict[str, Any]] = {}
+
+    def told_of(module: Any, name: str) -> None:
+        operator = getattr(module, name)
+
+        def call(*inputs: Any, **arguments: Any) -> Any:
+            told[name] = arguments
+            return operator(*inputs, **arguments)
+
+        monkeypatch.setattr(module, name, call)
+
+    told_of(fn.decoders, "image_random_crop")
+    told_of(fn, "resize")
+    told_of(fn, "crop_mirror_normalize")
+    told_of(fn.random, "coin_flip")
+    # There is no card here to build for.
+    monkeypatch.setattr(Pipeline, "build", lambda pipeline: None)
+    case = Case.parse("paddle-resnet50v1.5-amp_o2-bs256-1x8-dali-static")
+    settings = Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=settings_for(case, device)))
+    form = Form("NHWC", 4, "float16")
+    on_gpu = device == "gpu"
+    options = dataclasses.replace(settings.dali, prefetch_queue_depth=5)
+    plan = DaliPlan(Share(3, 8, 1, 1), form, settings.augmentation, options, 4, 3 if on_gpu else None)
+    pipeline = dali_pipeline(_folder(tmp_path, 8), plan)
+    paddings = {"device_memory_padding": 211025920, "host_memory_padding": 140544512}
+    assert told["image_random_crop"] == {
+        "device": "mixed" if on_gpu else "cpu",
+        "output_type": types.RGB,
+        "random_area": [0.08, 1.0],
+        "random_aspect_ratio": [3 / 4, 4 / 3],
+        **(paddings if on_gpu else {}),
+    }
+    assert told["resize"] == {"resize_x": 224, "resize_y": 224, "interp_type": types.INTERP_LINEAR}
+    assert told["coin_flip"] == {"probability": 0.5}
+    assert "mirror" in told["crop_mirror_normalize"]
+    assert told["crop_mirror_normalize"]["dtype"] == types.FLOAT16
+    assert told["crop_mirror_normalize"]["pad_output"]
+    assert (pipeline.device_id, pipeline.num_threads) == (3 if on_gpu else None, 4)
+    assert pipeline.prefetch_queue_depth == 5
+
+
 def test_dali_s_labels_stay_with_their_images(tmp_path: Path) -> None:
     # Red is 10 x the label, and nothing but a flat colour can come out of any crop.
     for number in range(12):
@@ -237,6 +294,9 @@ def test_dali_gives_the_form_asked_for_with_int64_labels(tmp_path: Path, form: F
     array: Any = numpy.asarray(images.as_tensor())
     assert array.shape == form.shape(2)
     assert array.dtype == form.dtype
+    if form.channels == 4:
+        assert array[..., :3].any()
+        assert not array[..., 3].any()
     assert numpy.asarray(labels.as_tensor()).dtype == "int64"
 
 

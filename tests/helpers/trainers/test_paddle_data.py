@@ -15,10 +15,14 @@ from PIL import Image
 paddle: Any = pytest.importorskip("paddle")
 pytest.importorskip("nvidia.dali")
 
+from helpers.case import Case  # noqa: E402
 from helpers.errors import DatasetError  # noqa: E402
+from helpers.job import JobSpec  # noqa: E402
+from helpers.recipe import settings_for  # noqa: E402
 from helpers.trainers import paddle_data  # noqa: E402
 from helpers.trainers.data import MEAN, STD, DaliPlan, DaliSource, Form, ImageList, Share  # noqa: E402
-from helpers.trainers.settings import Augmentation, Dali  # noqa: E402
+from helpers.trainers.process import Device, Ranks  # noqa: E402
+from helpers.trainers.settings import Augmentation, Dali, Settings  # noqa: E402
 
 LABELS = (7, 400, 999)
 AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
@@ -62,6 +66,57 @@ def test_an_image_broken_in_the_first_batch_is_named(reader_with_plugin: Any, tm
     image.write_bytes(image.read_bytes()[:200])
     with pytest.raises(DatasetError, match=r"400\.jpeg"):
         next(iter(reader_with_plugin(paddle.to_tensor).epoch(0)))
+
+
+@pytest.mark.parametrize(
+    ("data", "device", "decoding", "card"),
+    [("dali", "gpu", "GPU (mixed)", 3), ("dali_cpu", "gpu", "CPU", None), ("dali", "cpu", "CPU", None)],
+)
+def test_dali_decodes_on_the_rank_s_card_or_where_the_case_says_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str, device: str, decoding: str, card: int | None
+) -> None:
+    listed = _numbered(tmp_path, 4)
+    lines = (f"{name} {label}\n" for name, label in zip(listed.paths, listed.labels, strict=True))
+    (tmp_path / "train_list.txt").write_text("".join(lines), encoding="utf-8")
+    plans: list[Any] = []
+    monkeypatch.setattr(paddle_data, "DaliReader", lambda images, plan, feed: plans.append(plan))
+    monkeypatch.setattr(paddle_data, "gpu_index", lambda: 3)
+    case = Case.parse(f"paddle-resnet50v1.5-amp_o2-bs2-1x2-{data}-to_static")
+    spec = JobSpec("j", case, 0, "r", device, 0, 1, data_root=str(tmp_path), settings=settings_for(case, device))
+    trainer = SimpleNamespace(spec=spec, ranks=Ranks(1, 1, 2), device=Device(facts={"threads": "5"}))
+    paddle_data.open_reader(trainer, Settings.of(spec), paddle.to_tensor)  # type: ignore[arg-type]
+    assert [(plan.gpu, plan.share.rank, plan.threads) for plan in plans] == [(card, 1, 4 if device == "gpu" else 5)]
+    assert trainer.device.facts["loader"].endswith(f"decoding on {decoding}")
+
+
+def test_dali_on_the_cpu_gives_a_gpu_s_rank_tensors_in_the_form_of_its_case(tmp_path: Path) -> None:
+    listed, form = _numbered(tmp_path, 4), Form("NCHW", 4, "float16")
+    plan = DaliPlan(Share(0, 1, 2, 1), form, AUGMENTATION, Dali(1, 2, 42, 0, 0), 1, gpu=None)
+    batches = list(paddle_data.DaliReader(listed, plan, paddle.to_tensor).epoch(0))
+    assert [(list(batch.images.shape), batch.images.dtype) for batch in batches] == [
+        ([2, 4, 224, 224], paddle.float16)
+    ] * 2
+    assert sorted(label for batch in batches for label in batch.labels.numpy().tolist()) == [0, 1, 2, 3]
+
+
+def test_a_program_is_fed_a_copy_of_an_array_and_a_loader_s_tensor_itself() -> None:
+    feed = paddle_data.program_feed(paddle.CPUPlace())
+    array = numpy.arange(6, dtype="float16").reshape(2, 3)
+    fed = feed(array)
+    assert isinstance(fed, paddle.base.core.LoDTensor)
+    array[:] = 0
+    assert numpy.asarray(fed).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert feed(fed) is fed
+
+
+def test_synthetic_data_is_copied_to_its_device_once() -> None:
+    given: list[Any] = []
+    reader = paddle_data.SyntheticReader(
+        Share(0, 1, 2, 1), Form("NCHW", 3, "float32"), lambda array: given.append(array)
+    )
+    batches = [batch for batch, _ in zip(reader.epoch(0), range(3), strict=False)]
+    assert len(given) == 2
+    assert batches[0] is batches[2]
 
 
 # --- Paddle's own loader: every image is its own label, and its red is 10 x the label

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 
 pytest.importorskip("paddle")
@@ -78,6 +79,28 @@ def test_a_state_that_arithmetic_does_not_show_is_refused(
     _arithmetic(monkeypatch, matmul, convolution)
     with pytest.raises(Refused, match=words):
         paddle_device.force_tf32(precision)
+
+
+def test_arithmetic_in_float32_does_not_round_like_tf32() -> None:
+    assert paddle_device._rounds_like_tf32() == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "shown"),
+    [(paddle_device.paddle, "matmul", (True, False)), (paddle_device.paddle.nn.functional, "conv2d", (False, True))],
+)
+def test_arithmetic_in_tf32_is_found_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, where: Any, name: str, shown: tuple[bool, bool]
+) -> None:
+    exact = getattr(where, name)
+
+    def rounded(left: Any, right: Any) -> Any:
+        # TF32 keeps 10 of float32's 23 digits.
+        digits = numpy.ascontiguousarray(left.numpy()).view(numpy.int32) & ~((1 << 13) - 1)
+        return exact(paddle_device.paddle.to_tensor(digits.view(numpy.float32)), right)
+
+    monkeypatch.setattr(where, name, rounded)
+    assert paddle_device._rounds_like_tf32() == shown
 
 
 def test_mixed_precision_leaves_the_switches_as_the_build_has_them(

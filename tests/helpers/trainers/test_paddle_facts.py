@@ -10,7 +10,7 @@ import pytest
 from helpers.case import Case
 from helpers.job import JobSpec
 from helpers.recipe import settings_for
-from helpers.trainers.paddle_facts import convolutions, program_facts, setting_facts
+from helpers.trainers.paddle_facts import amp_faults, convolutions, program_facts, setting_facts
 from helpers.trainers.settings import Settings
 
 
@@ -92,3 +92,69 @@ def test_a_program_s_facts_count_what_was_fused_and_what_the_ranks_exchange() ->
         "float16_convolutions": "1",
         "NHWC_convolutions": "1",
     }
+
+
+RULE = {"incr_every_n_steps": 1000, "decr_every_n_nan_or_inf": 2, "incr_ratio": 2.0, "decr_ratio": 0.800000011920929}
+
+
+def _amp(*, halves: int = 2, copies: int = 2, first: float = 128.0, scaled: bool = True, **rule: Any) -> Any:
+    """A program with ``halves`` float16 weights and one in float32, and its start-up program."""
+    kept = [_operator("momentum", {"MasterParam": ["m"]})] * copies
+    kept += [_operator("momentum", {"MasterParam": []}), _operator("relu", {"X": ["x"]})]
+    scaling = [_operator("update_loss_scaling", {"PrevLossScaling": ["scale"]}, {**RULE, **rule})] if scaled else []
+    weights = [SimpleNamespace(dtype=f"paddle.float{bits}", trainable=True) for bits in [16] * halves + [32]]
+    main = SimpleNamespace(
+        global_block=lambda: SimpleNamespace(ops=[*kept, *scaling]),
+        all_parameters=lambda: [*weights, SimpleNamespace(dtype="paddle.float16", trainable=False)],
+    )
+    fills = [
+        _operator("fill_constant", {}, {"value": value}, (name,)) for name, value in {"w": 1.0, "scale": first}.items()
+    ]
+    return main, SimpleNamespace(global_block=lambda: SimpleNamespace(ops=fills))
+
+
+def _operator(kind: str, inputs: Any, attributes: Any = None, outputs: Any = ()) -> Any:
+    return SimpleNamespace(
+        type=kind, input=inputs.__getitem__, input_names=list(inputs), attr=(attributes or {}).get,
+        output_arg_names=list(outputs),
+    )  # fmt: skip
+
+
+def _amp_faults(
+    program: Any, case: str = "resnet50v1.5-amp_o2-bs256-1x1-dali-static"
+) -> tuple[list[str], dict[str, str]]:
+    facts: dict[str, str] = {}
+    return amp_faults(*program, Settings.of(_spec(f"paddle-{case}", "gpu")), facts), facts
+
+
+def test_a_program_with_master_copies_and_the_settings_loss_scaling_has_no_fault() -> None:
+    assert _amp_faults(_amp()) == ([], {"master_copies": "2"})
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        (_amp(copies=1), "1 float32 master copies of 2 weights"),
+        (_amp(copies=0), "0 float32 master copies of 2 weights"),
+        (_amp(halves=0, copies=0), "0 float32 master copies of 0 weights"),
+        (_amp(first=32768.0), "'first scale': 32768.0"),
+        (_amp(scaled=False), "no dynamic loss scaling"),
+        (_amp(incr_every_n_steps=2000), "'incr_every_n_steps': 2000"),
+    ],
+)  # fmt: skip
+def test_a_program_with_another_amp_than_the_settings_is_told(program: Any, told: str) -> None:
+    (fault,) = _amp_faults(program)[0]
+    assert told in fault
+
+
+def test_at_o1_weights_that_are_not_float32_are_told() -> None:
+    case = "resnet50v1.5-amp_o1-bs256-1x1-dali-static"
+    assert _amp_faults(_amp(halves=0, copies=0), case) == ([], {})
+    assert _amp_faults(_amp(), case)[0] == ["2 float32 master copies of 2 weights in float16"]
+
+
+def test_a_program_that_scales_its_loss_against_the_settings_is_told() -> None:
+    case = "resnet50v1.5-fp32-bs256-1x1-native-static"
+    assert _amp_faults(_amp(scaled=False), case) == ([], {})
+    (fault,) = _amp_faults(_amp(), case)[0]
+    assert "not {'first scale': None}" in fault

@@ -176,23 +176,48 @@ def _refused(ran: Ran, reason: str) -> None:
         (f"{RESNET50}-amp_o2-bs256-1x8-dali-static", PADDED_RESNET50_PARAMETERS),
         (f"{VGG16}-fp32-bs32-1x1-native-static", PARAMETERS[VGG16]),
         (f"{VGG16}-amp_o1-bs32-1x8-native-static", PARAMETERS[VGG16]),
+        # Of which the switch's sharding leaves a rank its part.
+        (f"{VGG16}-unstated-bs32-1x8-dali-static-auto", 117_475_136),
     ],
 )
 def test_the_published_gpu_program_is_built_as_far_as_the_wheel_can(
     build: FrameworkBuild, tmp_path: Path, case_id: str, parameters: int
 ) -> None:
-    spec = _job(tmp_path, case_id, "gpu")
+    run, started = tmp_path / "run", tmp_path / "started"
+    run.mkdir()
+    started.mkdir()
+    spec = _job(run, case_id, "gpu")
     argv = [build.interpreter, "-m", "helpers.trainers.paddle_build", str(spec.spec_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    done = subprocess.run(
+        argv, cwd=started, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+    )
     assert done.returncode in (EXIT_COMPLETE, EXIT_REFUSED), done.stdout[-1000:] + done.stderr[-2000:]
     answer = json.loads(done.stdout.splitlines()[-1])
+    # Fleet's sharding drops files; none where the check was started.
+    assert list(started.iterdir()) == []
     if build.distribution == "paddlepaddle-gpu" or (spec.case.precision is Precision.FP32 and spec.case.cards == 1):
         assert (answer["built"], answer["parameters"]) == (True, parameters), answer["reason"]
         assert answer["operators"] > 0
+        # Every convolution's weight, and the classifier's weight and bias; batch norm stays in float32.
+        copies = "55" if spec.case.precision is Precision.AMP_O2 else None
+        assert answer["facts"].get("master_copies") == copies
     else:
         assert not answer["built"]
-        assert "this build of Paddle is for CPUs" in answer["reason"]
+        assert any(words in answer["reason"] for words in ("which is for CPUs", "did not cast"))
+
+
+def test_the_published_gpu_program_of_one_card_trains_without_a_launcher(build: FrameworkBuild, tmp_path: Path) -> None:
+    case_id = f"{RESNET50}-fp32-bs2-1x1-synthetic-static"
+    spec = _job(tmp_path, case_id, "gpu", overrides={"learning_rate": 0.002})
+    worker = Path(__file__).with_name("gpu_program_worker.py")
+    done = subprocess.run(
+        [build.interpreter, str(worker), str(spec.spec_path)], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    losses = json.loads(done.stdout.splitlines()[-1])
+    assert losses[-1] < 0.3 * losses[0]
 
 
 def test_the_suite_measures_with_the_interpreter_that_perf_yaml_names(

@@ -93,6 +93,7 @@ def _complete(ran: Ran, ranks: int = 1) -> None:
     [
         (f"{RESNET50}-fp32-bs1-1x1-dali-dynamic", {"precision": "float32", "data": "dali"}),
         (f"{RESNET50}-fp32-bs1-1x1-native-dynamic", {"data": "native"}),
+        (f"{RESNET50}-fp32-bs1-1x1-dali_cpu-static", {"data": "dali_cpu"}),
         (f"{RESNET50}-fp32-bs1-1x1-synthetic-static", {"program": "PIR", "data": "synthetic"}),
         (f"{RESNET50}-amp_o1-bs1-1x1-dali-to_static", {"bfloat16_convolutions": "53"}),
         (f"{RESNET50}-amp_o1-bs1-1x1-native-static", {"bfloat16_convolutions": "53", "loss_dtype": "paddle.float32"}),
@@ -163,6 +164,23 @@ def test_a_training_that_diverges_fails_although_paddle_s_loss_looks_finite(tmp_
     ran = _run(tmp_path, case_id, None, steps=(0, 3), learning_rate=1e38)
     assert ran.exit_status == EXIT_FAILED
     assert "field 'loss'" in ran.logs[0].footer.reason
+
+
+@pytest.mark.parametrize("execution", ["dynamic", "static", "static-auto"])
+def test_the_learning_rate_changes_at_its_epoch_and_not_before(tmp_path: Path, images: Path, execution: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "train").symlink_to(images / "train")
+    first = (images / "train_list.txt").read_text(encoding="utf-8").splitlines(keepends=True)[0]
+    (data / "train_list.txt").write_text(first, encoding="utf-8")
+    # One step an epoch; the update of the third is the first one that destroys the weights.
+    ran = _run(
+        tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali-{execution}", data, steps=(0, 6),
+        learning_rate=1e-30, learning_rate_boundaries=[2], learning_rate_decay=1e60,
+    )  # fmt: skip
+    assert ran.exit_status == EXIT_FAILED
+    assert ran.logs[0].footer.reason.startswith("step 4 (window)")
+    assert [step.epoch for step in ran.logs[0].steps] == [0, 1, 2]
 
 
 def test_too_few_images_for_one_batch_fail_the_run(tmp_path: Path, images: Path) -> None:
