@@ -37,7 +37,6 @@ class PublishedReference:
 
     images_per_s: float
     rule: str
-    runs: int
     label: str
     gates: bool
     tolerance: float

@@ -84,21 +84,28 @@ def over_runs(runs: Sequence[Mapping[str, float | str]]) -> tuple[CaseFigure, ..
     A publisher's rule over runs ("7 runs, the median") is not kept by fewer; by more it is (DLPerf's own logs
     list 6 of 5).
     """
-    return tuple(
-        _over_runs(rule, [figures_of_run.get(rule.name) for figures_of_run in runs]) for rule in RULES.values() if runs
-    )
+    return tuple(case_figure(rule, runs) for rule in RULES if runs)
 
 
-def _over_runs(rule: Rule, told: Sequence[float | str | None]) -> CaseFigure:
-    rates = tuple(float(each) for each in told if not isinstance(each, (str, type(None))) and finite(each) and each > 0)
-    reason = ""
-    if len(rates) < len(told):
-        reason = next((each for each in told if isinstance(each, str)), f"rule {rule.name} was not computed")
-    elif len(rates) < rule.runs:
-        reason = f"rule {rule.name} is the median of {rule.runs} runs, {len(rates)} were made"
+def case_figure(rule: str, runs: Sequence[Mapping[str, float | str]]) -> CaseFigure:
+    """One rule's figure as in ``over_runs``; a rule that is not in RULES was not computed, so it has none."""
+    told = [run_figure(rule, figures_of_run) for figures_of_run in runs]
+    rates = tuple(float(each) for each in told if not isinstance(each, str))
+    needed = RULES[rule].runs if rule in RULES else 1
+    reason = next((each for each in told if isinstance(each, str)), "")
+    if not reason and len(rates) < needed:
+        reason = f"rule {rule} is the median of {needed} runs, {len(rates)} were made"
     if reason:
-        return CaseFigure(rule.name, None, None, rates, reason)
-    return CaseFigure(rule.name, statistics.median(rates), statistics.fmean(rates), rates)
+        return CaseFigure(rule, None, None, rates, reason)
+    return CaseFigure(rule, statistics.median(rates), statistics.fmean(rates), rates)
+
+
+def run_figure(rule: str, figures_of_run: Mapping[str, float | str]) -> float | str:
+    """A run's images/s by ``rule``, or why there is none; what is no positive number is none."""
+    figure = figures_of_run.get(rule, f"rule {rule} was not computed")
+    if isinstance(figure, str) or (finite(figure) and figure > 0):
+        return figure
+    return f"rule {rule} gave {figure!r}, which is no throughput"
 
 
 def step_seconds(logs: Sequence[StepLog]) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from helpers.case import Framework
 from helpers.devices import Machine
 from helpers.launch.frameworks import BuildFinder, FrameworkBuild
+from helpers.launch.launcher import ROOT
 from helpers.nvml_details import DetailedNvml, GpuDetails
 from helpers.system_host import HostState, probe_host_state
 from helpers.system_io import (
@@ -20,6 +21,7 @@ from helpers.system_io import (
     library_versions,
     storage_of,
 )
+from helpers.system_suite import suite_commit
 from helpers.topology import Topology, topology_of
 from helpers.unknown import Unknown, ask
 
@@ -52,6 +54,7 @@ class SystemFacts:
     frameworks: tuple[FrameworkFacts, ...] = ()
     machine_libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     data: str = ""
+    suite: str | Unknown = ""
 
     @property
     def has_infiniband(self) -> bool:
@@ -92,6 +95,7 @@ def gather(
             name: library_versions(name, _library_folders(root, variables)) for name in ("cudnn", "nccl")
         },
         data=data,
+        suite=ask(lambda: suite_commit(ROOT)),
     )
 
 

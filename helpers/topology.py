@@ -52,7 +52,7 @@ class Topology:
 
     def legend(self) -> dict[str, str]:
         """What the symbols mean, those that nvidia-smi always explains and what else occurs."""
-        used = {cell for row in self.cells for cell in row}
+        used = {cell for row in (*self.cells, *self.affinity.values()) for cell in row}
         return {symbol: text for symbol, text in LEGEND.items() if symbol not in _ONLY_WHERE_USED or symbol in used}
 
 

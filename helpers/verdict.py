@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass
 
 from helpers.evidence import Build, Evidence, PublishedReference, RunEvidence
-from helpers.job import finite
+from helpers.rules import case_figure, run_figure
 from helpers.stats import Summary, number, summarise
 
 # A figure exactly at the edge of a band is inside it, whatever the last bits of the division say.
@@ -106,7 +106,7 @@ def judge(evidence: Evidence) -> Verdict | NeedRuns:
             return _unusable(evidence, Status.INVALID, Reason("run-invalid", run.invalid))
     candidates = _candidates(evidence)
     for run in candidates:
-        if isinstance(problem := _figure(run, evidence.rule), str):
+        if isinstance(problem := run_figure(evidence.rule, run.figures), str):
             return _unusable(evidence, Status.INFRA_ERROR, Reason("no-figure", problem))
     missing = max(evidence.planned_runs, 1) - len(candidates)
     if missing > 0:
@@ -132,19 +132,9 @@ def _candidates(evidence: Evidence) -> tuple[RunEvidence, ...]:
 def _measured(evidence: Evidence) -> Summary | None:
     """Summary of the candidate's usable runs by the case's own rule, None when there is none."""
     usable = [run for run in _candidates(evidence) if run.failure is run.invalid is run.refusal is None]
-    figures = [_figure(run, evidence.rule) for run in usable]
+    figures = [run_figure(evidence.rule, run.figures) for run in usable]
     values = tuple(figure for figure in figures if not isinstance(figure, str))
     return summarise(values) if values else None
-
-
-def _figure(run: RunEvidence, rule: str) -> float | str:
-    """The run's images/s by ``rule``, or why there is none; what is no positive number is none."""
-    figure = run.figures.get(rule, f"rule {rule} was not computed")
-    if isinstance(figure, str):
-        return figure
-    if not finite(figure) or figure <= 0:
-        return f"rule {rule} gave {figure!r}, which is no throughput"
-    return figure
 
 
 def _against_published(evidence: Evidence, reference: PublishedReference) -> SubVerdict:
@@ -161,7 +151,7 @@ def _against_published(evidence: Evidence, reference: PublishedReference) -> Sub
             reference.gates,
         )
 
-    measured = _by_rule(evidence, reference.rule, reference.runs)
+    measured = _by_rule(evidence, reference.rule)
     if isinstance(measured, str):
         return answer(Status.INCONCLUSIVE, "rule-not-computable", f"published: {measured}")
     ratio = measured / reference.images_per_s
@@ -196,7 +186,7 @@ def _against_recorded(evidence: Evidence) -> SubVerdict:
             recorded.gates,
         )
 
-    measured = _by_rule(evidence, recorded.rule, 1)
+    measured = _by_rule(evidence, recorded.rule)
     if isinstance(measured, str):
         return answer(Status.INCONCLUSIVE, "rule-not-computable", f"recorded: {measured}")
     change = measured / recorded.images_per_s - 1
@@ -204,10 +194,13 @@ def _against_recorded(evidence: Evidence) -> SubVerdict:
         f"{number(measured)} images/s is {change:+.1%} against the recorded {number(recorded.images_per_s)} "
         f"({recorded.label}; by {recorded.rule}; n={len(_candidates(evidence))}; band ±{recorded.tolerance:.1%})"
     )
-    differences = recorded.differences + tuple(f"override {key}" for key in evidence.overrides)
-    if differences:
-        message = f"recorded in another segment ({'; '.join(differences)}): {numbers}"
-        return answer(Status.INCOMPARABLE, "other-segment", message, measured)
+    apart = [f"recorded in another segment ({'; '.join(recorded.differences)})"] if recorded.differences else []
+    if evidence.overrides:
+        changed = f"settings changed ({', '.join(evidence.overrides)})"
+        told = [changed, "a recorded figure is only for the case as it stands", *apart]
+        return answer(Status.INCOMPARABLE, "overridden", f"{'; '.join(told)}: {numbers}", measured)
+    if apart:
+        return answer(Status.INCOMPARABLE, "other-segment", f"{apart[0]}: {numbers}", measured)
     if change < -recorded.tolerance - _ROUNDING:
         return answer(Status.REGRESSION, "slower-than-recorded", numbers, measured)
     if change > recorded.tolerance + _ROUNDING:
@@ -222,21 +215,17 @@ def _neutral_note(evidence: Evidence) -> str:
 
 
 def _no_baseline(what: str, evidence: Evidence) -> SubVerdict:
-    message = f"{what}; record it: {evidence.record_command}"
+    remedy = f"record it: {evidence.record_command}"
+    if evidence.overrides:
+        remedy = f"settings changed ({', '.join(evidence.overrides)}), so this is not recorded; without --set, {remedy}"
+    message = f"{what}; {remedy}"
     return SubVerdict(Question.RECORDED, Status.NO_BASELINE, Reason("no-baseline", message))
 
 
-def _by_rule(evidence: Evidence, rule: str, runs: int) -> float | str:
+def _by_rule(evidence: Evidence, rule: str) -> float | str:
     """The case's median by a rule, or why there is none."""
-    values: list[float] = []
-    for run in _candidates(evidence):
-        figure = _figure(run, rule)
-        if isinstance(figure, str):
-            return figure
-        values.append(figure)
-    if len(values) < runs:
-        return f"rule {rule} is the median of {runs} runs, {len(values)} were made"
-    return summarise(tuple(values)).centre
+    found = case_figure(rule, [run.figures for run in _candidates(evidence)])
+    return found.reason if found.images_per_s is None else found.images_per_s
 
 
 def _told_together(worst: SubVerdict, deciding: list[SubVerdict]) -> Reason:

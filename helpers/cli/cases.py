@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TextIO
 
 from helpers.case import Execution, Framework
-from helpers.cli.loading import load_suite
+from helpers.cli.loading import add_format, load_suite, width_of
 from helpers.cli.twins import cpu_twin, differences
 from helpers.config import Config
 from helpers.config_matrix import TARGETS
 from helpers.errors import ConfigError
-from helpers.job import JobSpec
+from helpers.job import JobSpec, finite
 from helpers.launch.build_check import TIMEOUT_SECONDS, BuildReport, check_builds, why_no_build_check
 from helpers.launch.frameworks import BuildFinder, FrameworkBuild
 from helpers.launch.settings_check import check_settings
@@ -43,9 +43,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interpreter", metavar="PYTHON", help="Build with this Python. Default: the framework's own in perf.yaml"
     )
     parser.add_argument(
-        "--build-seconds", type=float, default=TIMEOUT_SECONDS, metavar="S", help="Give a build S seconds. Default: 300"
+        "--build-seconds",
+        type=_seconds,
+        default=TIMEOUT_SECONDS,
+        metavar="S",
+        help="Give a build S seconds. Default: 300",
     )
-    parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="Default: text")
+    add_format(parser)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not finite(value) or value <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: expected seconds above 0")
+    return value
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -62,7 +73,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         builds = Builds(suite.config, arguments.interpreter, arguments.build_seconds)
         lines = builds.tried(chosen, lines)
         about["builds by"] = builds.describe()
-    print(_table(lines, about, arguments.format), file=out)
+    print(_table(lines, about, "json" if arguments.json else arguments.format, width_of(out)), file=out)
     return 0
 
 
@@ -74,11 +85,11 @@ def _is_chosen(suite_case: SuiteCase, arguments: argparse.Namespace) -> bool:
     )
 
 
-def _table(lines: Sequence[CaseLine], about: dict[str, str], form: str) -> str:
+def _table(lines: Sequence[CaseLine], about: dict[str, str], form: str, width: int) -> str:
     if form == "markdown":
         return render_markdown(lines, about)
     if form == "text":
-        return render(lines, about)
+        return render(lines, about, width)
     record = {
         "schema_version": CASES_SCHEMA_VERSION,
         "about": about,
@@ -218,7 +229,7 @@ def _twin(suite: Suite, suite_case: SuiteCase) -> tuple[str, str]:
         return "", "a CPU case has none"
     twin = cpu_twin(suite_case.case, suite.cases)
     if twin is None:
-        return "", "perf.yaml's CPU matrix has no case of this model, execution and precision"
+        return "", "perf.yaml's CPU matrix has no case of this framework, model, execution and precision"
     if reason := suite.why_not(twin):
         return "", f"{twin.case.id} does not run here either: {reason}"
     told = differences(twin.case, suite_case.case)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TextIO
 
-from helpers.cli.loading import load_suite
+from helpers.cli.loading import add_format, load_suite, width_of
 from helpers.devices import Machine
 from helpers.doctor.diagnosis import diagnose
 from helpers.doctor.examination import Edges, examine
@@ -24,8 +24,7 @@ EXIT_BLOCKED = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="Print JSON")
-    parser.add_argument("--format", choices=("text", "markdown"), default="text", help="Print text or Markdown")
+    add_format(parser)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="Look at this ImageNet-layout FOLDER")
     parser.add_argument(
         "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Look at the disk of this run folder"
@@ -47,7 +46,9 @@ def run(arguments: argparse.Namespace, out: TextIO, edges: Edges | None = None) 
     if arguments.json:
         out.write(json.dumps(doctor_record(diagnosis), indent=1, allow_nan=False) + "\n")
     else:
-        out.write(doctor_markdown(diagnosis) if arguments.format == "markdown" else doctor_text(diagnosis))
+        out.write(
+            doctor_markdown(diagnosis) if arguments.format == "markdown" else doctor_text(diagnosis, width_of(out))
+        )
     return EXIT_FIT if diagnosis.fit else EXIT_BLOCKED
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import shutil
+import sys
 from collections.abc import Iterable
+from typing import TextIO
 
 from helpers.case import Case
 from helpers.errors import ConfigError
@@ -13,6 +16,22 @@ from helpers.plan import SuiteCase
 from helpers.suite import Suite, SuiteOptions
 
 _NEAREST = 3
+_WIDEST, _NARROWEST = 100, 60
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """``--json``, or ``--format`` for text and Markdown; both at once are refused."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--json", action="store_true", help="Print JSON")
+    group.add_argument(
+        "--format", choices=("text", "markdown"), default="text", help="Print text (default) or Markdown"
+    )
+
+
+def width_of(out: TextIO) -> int:
+    """Columns to write in: the terminal's (or COLUMNS) where that is narrower than 100, but not below 60."""
+    columns = shutil.get_terminal_size((_WIDEST, 0)).columns if out is sys.stdout else _WIDEST
+    return max(_NARROWEST, min(_WIDEST, columns))
 
 
 def load_suite(arguments: argparse.Namespace) -> Suite:

@@ -11,10 +11,10 @@ from helpers.errors import ConfigError, LaunchError
 from helpers.job import JobSpec
 from helpers.launch.launcher import LaunchCommand, Place, launcher_for
 from helpers.launch.settings_check import check_settings
-from helpers.overrides import effective, neutral_reason, setting, with_overrides
+from helpers.overrides import effective, leaves, neutral_reason, setting, with_overrides
 from helpers.plan import SuiteCase, draft_job
 from helpers.recipe import settings_for
-from helpers.recipe_sources import fixed_of, leaves, source_of
+from helpers.recipe_sources import fixed_of, source_of
 from helpers.report.case_sheet import CaseSheet, FigureLine, FixedLine, RecordedLine, SettingLine
 from helpers.suite import Suite
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TextIO
 
-from helpers.cli.loading import find_cases, load_suite
+from helpers.cli.loading import find_cases, load_suite, width_of
 from helpers.cli.sheet import sheet_of
 from helpers.config_matrix import TARGETS
 from helpers.overrides import parse_overrides
@@ -44,5 +44,5 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         record = {"schema_version": SHOW_SCHEMA_VERSION, "cases": [sheet.to_record() for sheet in sheets]}
         print(json.dumps(record, indent=1, sort_keys=True, allow_nan=False, default=dict), file=out)
     else:
-        print("\n\n\n".join(render(sheet) for sheet in sheets), file=out)
+        print("\n\n\n".join(render(sheet, width_of(out)) for sheet in sheets), file=out)
     return 0

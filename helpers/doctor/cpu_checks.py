@@ -114,7 +114,7 @@ def quota(context: Context) -> Iterator[Finding]:
             "Less than one core: every step is stopped several times a second",
             "Give the container whole cores: docker run --cpuset-cpus=0-3 instead of --cpus",
         )
-    elif cores < len(state.allowed_cpus) or cores != int(cores):
+    elif cores < len(state.allowed_cpus):
         yield warning(
             "CPU quota",
             f"{cores:g} cores for {len(state.allowed_cpus)} CPUs{cut}",

@@ -164,13 +164,15 @@ def _changes(sheet: CaseSheet, width: int) -> list[str]:
         lines.append(f"{each.key}: {value_text(each.usual)} → {value_text(each.value)}")
         told = f"does not matter: {each.neutral}" if each.neutral else "may matter to the throughput"
         lines += _wrapped(_INDENT + told, width, _INDENT)
-    if lines:
+    if lines and sheet.figures:
         lines.append(
             "a result is still held against the published figure"
             if sheet.comparable
             else "a result is INCOMPARABLE with the published figure"
         )
-        lines.append("a result is INCOMPARABLE with the recorded figure and enters no baseline")
+    if lines:
+        told = "a recorded figure is only for the case as it stands: a result enters no baseline"
+        lines += _wrapped(told + (" and is INCOMPARABLE with the recorded one" if sheet.recorded else ""), width)
     return lines
 
 

@@ -12,6 +12,10 @@ from helpers.report.text import printable
 
 WIDTH = 100
 NOT_TRIED = "not tried"
+TWINS = (
+    "A CPU twin has a batch and a learning rate of its own, bfloat16 where the case has float16, and none of the "
+    "GPU's flags and strategies; its footnote says what else differs."
+)
 COMPLETE = "complete"
 
 
@@ -87,6 +91,8 @@ def render(lines: Sequence[CaseLine], about: Mapping[str, str], width: int = WID
         shown += [row[0], _columns(row[1:], widths), *_wrapped(told, width, "      ", "      ")]
     heading = [line for name, value in about.items() for line in _wrapped(f"{name}: {value}", width, "", "    ")]
     parts = [*heading, "", *shown, "", *_wrapped(summary(lines), width, "", "    ")]
+    if any(line.twin for line in lines):
+        parts += _wrapped(TWINS, width, "", "    ")
     for note in notes.lines():
         parts += _wrapped(note, width, "", "    ")
     return "\n".join(parts)
@@ -115,7 +121,8 @@ def render_markdown(lines: Sequence[CaseLine], about: Mapping[str, str]) -> str:
         )
         rows.append("| " + " | ".join(printable(cell).replace("|", "\\|") for cell in cells) + " |")
     facts = [f"- {name}: {printable(value)}" for name, value in about.items()]
-    return "\n".join([*facts, "", f"{summary(lines)}.", "", *rows, "", *(f"- {each}" for each in notes.lines())])
+    told = " ".join([f"{summary(lines)}.", *([TWINS] if any(line.twin for line in lines) else [])])
+    return "\n".join([*facts, "", told, "", *rows, "", *(f"- {each}" for each in notes.lines())])
 
 
 def _cells(line: CaseLine, notes: Footnotes) -> tuple[str, str, str, str]:

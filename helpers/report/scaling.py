@@ -27,7 +27,7 @@ FindRecorded = Callable[[str, str], "RecordedEntry | None"]
 
 _SUSPECT = (Status.INFRA_ERROR.value, Status.INVALID.value, Status.INCONCLUSIVE.value)
 # What a run on one card differs in from one on several by its nature.
-_CARDS, _CARD_IDS = "cards", "card ids"
+_CARDS, _CARD_IDS, _NODES = "cards", "card ids", "nodes"
 _COUNT = re.compile(r"(?:^|(?<= \+ ))\d+ x ")
 
 
@@ -173,7 +173,7 @@ def apart_from_cards(one_card: Mapping[str, str], several: Mapping[str, str]) ->
 
 
 def _without_cards(segment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in segment.items() if name not in (_CARDS, _CARD_IDS)}
+    return {name: value for name, value in segment.items() if name not in (_CARDS, _CARD_IDS, _NODES)}
 
 
 def marks_of(row: CaseRow) -> tuple[str, ...]:

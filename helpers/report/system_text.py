@@ -18,7 +18,8 @@ DOCTOR_SCHEMA_VERSION = 1
 
 def doctor_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     """Tables, findings, and the verdict as the last line."""
-    parts = [report_text(diagnosis.report, width), "", *_findings_text(diagnosis.findings, width), diagnosis.verdict]
+    parts = [report_text(diagnosis.report, width), "", *_findings_text(diagnosis.findings, width)]
+    parts.extend(_wrapped(diagnosis.verdict, "    ", width))
     return "\n".join(parts) + "\n"
 
 

@@ -32,7 +32,6 @@ from helpers.plan import (
     recorded_reference,
 )
 from helpers.results import RunResult
-from helpers.rules import RULES
 
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
@@ -176,13 +175,6 @@ def test_a_reference_carries_the_figure_its_rule_and_where_it_stands() -> None:
 def test_only_gate_rows_gate(status: FigureStatus, gates: bool) -> None:
     (reference,) = published_references((replace(FIGURE, status=status),), "Tesla V100-SXM2-32GB", 0.05)
     assert reference.gates is gates
-
-
-@pytest.mark.parametrize(("rule", "runs"), [("fleetx-20-100-median7", 7), ("dlperf-log", 5), ("ngc-tf-mean", 1)])
-def test_a_reference_asks_for_its_publishers_runs(rule: str, runs: int) -> None:
-    (reference,) = published_references((replace(FIGURE, rule=rule),), "Tesla V100-SXM2-32GB", 0.05)
-    assert reference.runs == runs
-    assert rule not in RULES or RULES[rule].runs == runs
 
 
 # --- recorded references

@@ -16,6 +16,7 @@ from helpers.rules import (
     WALL_CLOCK,
     CaseFigure,
     RuleError,
+    case_figure,
     figures,
     over_runs,
     paddleclas_records,
@@ -436,7 +437,13 @@ def test_a_run_without_a_figure_leaves_the_case_without_one(bad: float | str | N
     runs = [{WALL_CLOCK: 5.0}, {} if bad is None else {WALL_CLOCK: bad}]
     found = over(WALL_CLOCK, runs)
     assert (found.images_per_s, found.run_images_per_s) == (None, (5.0,))
-    assert found.reason == ("too short" if isinstance(bad, str) else f"rule {WALL_CLOCK} was not computed")
+    told = "was not computed" if bad is None else f"gave {bad}, which is no throughput"
+    assert found.reason == (bad if isinstance(bad, str) else f"rule {WALL_CLOCK} {told}")
+
+
+def test_a_rule_that_nobody_computes_has_no_figure_of_a_case() -> None:
+    found = case_figure("ngc-tf-mean", [{WALL_CLOCK: 5.0}])
+    assert (found.images_per_s, found.reason) == (None, "rule ngc-tf-mean was not computed")
 
 
 def test_every_rule_is_told_over_runs_and_none_for_no_runs() -> None:

@@ -64,6 +64,8 @@ def test_memory_is_read_in_bytes(tmp_path: Path) -> None:
         # The quota stands on a group above this process's own.
         ({"proc/self/cgroup": "0::/job/step\n", "sys/fs/cgroup/job/cpu.max": "400000 100000",
           "sys/fs/cgroup/job/step/cpu.max": "max 100000"}, 4.0),
+        ({"proc/self/cgroup": "0::/job/step\n", "sys/fs/cgroup/job/cpu.max": "400000 100000",
+          "sys/fs/cgroup/job/step/cpu.max": "150000 100000"}, 1.5),
     ],
 )  # fmt: skip
 def test_the_tightest_cpu_quota_above_the_process_counts(tmp_path: Path, files: dict[str, str], cores: float) -> None:

@@ -45,6 +45,10 @@ def test_the_legend_is_nvidia_smis_and_explains_every_symbol() -> None:
     legend = published_machine().legend()
     assert list(legend) == ["X", "SYS", "NODE", "PHB", "PXB", "PIX", "NV#"]
     assert legend["NV#"] == "Connection traversing a bonded set of # NVLinks"
+    # Without the cards' places in the device tree their NUMA nodes are not known.
+    bare = topology_of(v100s(), mesh_details(), StandInNvml(v100s(), mesh_details()).common_ancestor)
+    assert bare.affinity["GPU0"] == ("0-23", UNKNOWN)
+    assert UNKNOWN in bare.legend()
 
 
 def test_sys_is_what_two_sockets_put_between_cards_without_a_link() -> None:
@@ -102,6 +106,7 @@ def test_cards_that_hide_their_links_are_unknown() -> None:
     [
         (bridge(1, "r1", "up", "down1"), bridge(1, "r1", "up", "down2"), "PIX"),
         (bridge(1, "r1", "up", "d1", "up2", "d3"), bridge(1, "r1", "up", "d2"), "PXB"),
+        (bridge(1, "r1", "up", "d1", "b"), bridge(1, "r1", "up", "d2"), "PXB"),
         (bridge(1, "r1"), bridge(1, "r2"), "PHB"),
         (bridge(1, "r1"), bridge(2, "r1"), "NODE"),
         (bridge(1, "r1"), bridge(2, "r1", node=1), "SYS"),

@@ -24,7 +24,7 @@ def run(images_per_s: Any = 100.0, **values: Any) -> RunEvidence:
 
 
 def published(images_per_s: float = 100.0, **values: Any) -> PublishedReference:
-    given = {"rule": OTHER_RULE, "runs": 1, "label": "table 1, V100", "gates": True, "tolerance": 0.05}
+    given = {"rule": OTHER_RULE, "label": "table 1, V100", "gates": True, "tolerance": 0.05}
     return PublishedReference(images_per_s, **{**given, **values})
 
 
@@ -250,7 +250,24 @@ def test_a_reason_without_its_override_makes_nothing_comparable() -> None:
 def test_neutral_overrides_leave_the_recorded_figure_incomparable() -> None:
     answer = verdict(run(), overrides=("learning_rate",), neutral={"learning_rate": "a factor of the update"})
     assert answer.recorded is not None
-    assert answer.recorded.status is Status.INCOMPARABLE
+    assert (answer.recorded.status, answer.recorded.reason.code) == (Status.INCOMPARABLE, "overridden")
+    told = "settings changed (learning_rate); a recorded figure is only for the case as it stands"
+    assert answer.recorded.reason.message.startswith(f"{told}: 100 images/s is +0.0% against the recorded 100")
+
+
+def test_changed_settings_and_another_segment_are_both_told() -> None:
+    answer = verdict(run(), recorded=recorded(differences=("driver 535, not 550",)), overrides=("layout",))
+    assert answer.recorded is not None
+    assert answer.recorded.reason.code == "overridden"
+    assert "(layout)" in answer.recorded.reason.message
+    assert "another segment (driver 535, not 550)" in answer.recorded.reason.message
+
+
+def test_nobody_is_told_to_record_a_case_with_changed_settings() -> None:
+    answer = verdict(run(), recorded=None, overrides=("layout",), record_command="pytest --update-baselines -k x")
+    assert answer.status is Status.NO_BASELINE
+    told = "settings changed (layout), so this is not recorded; without --set, record it: pytest --update-baselines"
+    assert told in answer.reason.message
 
 
 @pytest.mark.parametrize("images_per_s", [1.0, 100.0, 1000.0])
@@ -277,10 +294,11 @@ def test_a_recorded_rule_without_a_figure_is_inconclusive() -> None:
 
 
 def test_a_publishers_median_needs_the_publishers_runs() -> None:
-    table = (published(runs=7),)
-    answer = verdict(*[run()] * 6, published=table)
+    table = (published(rule="fleetx-20-100-median7"),)
+    made = RunEvidence({RULE: 100.0, "fleetx-20-100-median7": 100.0})
+    answer = verdict(*[made] * 6, published=table)
     assert (answer.status, "median of 7 runs, 6 were made" in answer.reason.message) == (Status.INCONCLUSIVE, True)
-    assert verdict(*[run()] * 7, published=table).status is Status.PASS
+    assert verdict(*[made] * 7, published=table).status is Status.PASS
 
 
 @pytest.mark.parametrize("figure", ["window missing", float("nan"), float("-inf"), 0.0, -1.0, None, True])
@@ -325,7 +343,6 @@ EVIDENCES = st.builds(
             PublishedReference,
             st.floats(1, 200),
             rule=st.sampled_from([RULE, OTHER_RULE]),
-            runs=st.integers(1, 4),
             **REFERENCES,
         ),
         max_size=3,

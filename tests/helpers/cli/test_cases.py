@@ -53,7 +53,7 @@ def told(*argv: str) -> str:
 
 
 def record(*argv: str) -> dict[str, Any]:
-    return dict(json.loads(told(*argv, "--format", "json")))
+    return dict(json.loads(told(*argv, "--json")))
 
 
 def test_the_54_published_paddle_rows_are_listed_with_complete_configurations() -> None:

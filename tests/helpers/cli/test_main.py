@@ -65,7 +65,14 @@ def test_an_error_is_one_printable_line_and_a_status(
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("argv", [[], ["no-such-command"], ["show"], ["cases", "--format", "pdf"], ["cases", "--no"]])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [], ["no-such-command"], ["show"], ["cases", "--format", "pdf"], ["cases", "--no"],
+        ["cases", "--json", "--format", "markdown"], ["doctor", "--json", "--format", "markdown"],
+        *(["cases", "--build", "--build-seconds", seconds] for seconds in ("nan", "inf", "0", "-1", "soon")),
+    ],
+)  # fmt: skip
 def test_a_wrong_command_line_is_status_4_with_the_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(argv)
@@ -101,6 +108,13 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     told = process.stderr.read()
     process.stderr.close()
     assert (process.wait(), told) == (EXIT_OK, "")
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("80", range(70, 81)), ("200", range(90, 101)), ("20", range(50, 61))])
+def test_the_answer_fits_the_terminal_between_60_and_100_columns(columns: str, widest: range) -> None:
+    out, errors = started("cases", "--target", "cpu", COLUMNS=columns).communicate()
+    assert max(map(len, out.splitlines())) in widest
+    assert errors == ""
 
 
 def test_a_terminal_of_few_letters_still_gets_its_answer() -> None:

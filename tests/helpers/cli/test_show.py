@@ -126,15 +126,20 @@ def test_a_framework_without_a_recipe_shows_what_there_is() -> None:
     assert "images/s on" in text
 
 
-def test_a_recorded_figure_is_told(empty_baselines: Path, machine: Machine) -> None:
-    assert "recorded: nothing" in shown(CPU_CASE, "--baselines", str(empty_baselines))
+def record_figure(machine: Machine, baselines: Path) -> None:
+    """Writes 0.3039 images/s of CPU_CASE as what the machine has recorded."""
     entry = RecordedEntry(
         CPU_CASE, 0.3039, "wall-clock", (0.3, 0.31), None, None, {}, {"host": "h"},
         Provenance("7688495538f4aaaa", "2026-11-21T10:00:00+00:00", "AMD EPYC", "r"),
     )  # fmt: skip
     key = machine.machine_key("cpu")
     proposals = [Proposal(CPU_CASE, ProposalKind.CREATED, None, entry, "new")]
-    write_recorded(empty_baselines / "recorded" / f"{key}.json", key, proposals)
+    write_recorded(baselines / "recorded" / f"{key}.json", key, proposals)
+
+
+def test_a_recorded_figure_is_told(empty_baselines: Path, machine: Machine) -> None:
+    assert "recorded: nothing" in shown(CPU_CASE, "--baselines", str(empty_baselines))
+    record_figure(machine, empty_baselines)
     text = shown(CPU_CASE, "--baselines", str(empty_baselines))
     assert "recorded: 0.3039 images/s by wall-clock, 2 runs, 2026-11-21, 7688495538f4" in text
 
@@ -146,7 +151,14 @@ def test_a_neutral_override_is_shown_old_and_new_and_leaves_the_result_comparabl
     text = shown(PURE, "--target", "v100", "--set", "learning_rate=0.2")
     assert "learning_rate: 0.1 → 0.2\n    does not matter: " in text
     assert "a result is still held against the published figure" in text
-    assert "enters no baseline" in text
+    assert "a recorded figure is only for the case as it stands: a result enters no baseline\n" in text
+
+
+def test_only_the_figures_that_there_are_are_spoken_of(machine: Machine, empty_baselines: Path) -> None:
+    record_figure(machine, empty_baselines)
+    text = shown(CPU_CASE, "--set", "learning_rate=0.2", "--baselines", str(empty_baselines))
+    assert "the published figure" not in text
+    assert "enters no baseline and is INCOMPARABLE with the recorded one" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,11 @@ def test_what_a_cpu_lacks_has_its_stand_in(case_id: str, stands_in: str) -> None
     assert twin_of(case_id, stands_in) == stands_in
 
 
+def test_mixed_precision_stands_for_an_unstated_one_before_single() -> None:
+    single, mixed = "paddle-vgg16-fp32-bs1-1x1-dali-static-auto", "paddle-vgg16-amp_o1-bs2-1x1-dali-static-auto"
+    assert twin_of("paddle-vgg16-unstated-bs32-1x1-dali-static-auto", single, mixed) == mixed
+
+
 def test_of_several_the_nearest_in_nodes_cards_and_data_counts_then_the_smaller_batch() -> None:
     one, two = "paddle-resnet50v1.5-fp32-bs4-1x1-native-static", "paddle-resnet50v1.5-fp32-bs8-1x2-dali-static"
     nodes = "paddle-resnet50v1.5-fp32-bs8-2x1-dali-static"

@@ -78,7 +78,7 @@ def test_a_machine_in_order_has_no_finding() -> None:
         (with_card(memory_used_bytes=9 * GIB), WARNING, "memory in use on a card", "GPU3: 9.0 GiB"),
         (with_card(throttle_reasons=0x40, temperature_c=70), BLOCKER, "throttled card", "GPU3: hardware thermal"),
         (with_card(throttle_reasons=0x10), WARNING, "clock held back", "GPU3: sync boost"),
-        (with_card(uncorrected_ecc=2), BLOCKER, "ECC errors", "GPU3"),
+        (with_card(uncorrected_ecc=1), BLOCKER, "ECC errors", "GPU3"),
         (with_card(ecc=False, pending_ecc=False), WARNING, "ECC off", "GPU3"),
         (with_card(pending_ecc=False), WARNING, "ECC will change", "GPU3"),
         (with_card(persistence=False), WARNING, "persistence mode off", "GPU3"),
@@ -95,6 +95,11 @@ def test_one_fault_is_one_finding_with_its_numbers(broken: Context, severity: Se
     assert (finding.severity, finding.name) == (severity, name)
     assert re.search(words, finding.found), finding.found
     assert finding.why and finding.remedy
+
+
+@pytest.mark.parametrize("cores", [2.0, 2.5, None])
+def test_a_quota_that_two_cpus_cannot_use_up_is_no_finding(cores: float | None) -> None:
+    assert diagnose(with_host(allowed_cpus=frozenset({0, 1}), quota_cores=cores)).count(WARNING) == 0
 
 
 def test_work_on_the_cores_while_a_session_holds_them_is_no_blocker() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from helpers.report.case_table import COMPLETE, CaseLine, Footnotes, render, render_markdown, summary
+from helpers.report.case_table import COMPLETE, TWINS, CaseLine, Footnotes, render, render_markdown, summary
 
 HERE = CaseLine(
     "paddle-vgg16-fp32-bs1-1x1-dali-static", "cpu", (), COMPLETE, None, "1 CPU card", "", "a CPU case has none"
@@ -49,6 +51,12 @@ def test_the_text_is_two_lines_a_case_and_its_footnotes() -> None:
     assert "1,234 operators, 25,560,168 parameters" in text
     assert "[3] this build does not know: FLAGS_a, execution_strategy.num_threads" in lines
     assert "389.44 (reference), 400.0 (disputed)  incomplete [" in text
+
+
+@pytest.mark.parametrize("form", [render, render_markdown])
+def test_in_what_every_twin_differs_is_told_where_there_is_one(form: Callable[..., str]) -> None:
+    assert TWINS in " ".join(form([HERE, BUILT], {}).split())
+    assert "twin has" not in form([HERE, PEER], {})
 
 
 def test_a_text_that_lines_share_is_one_footnote() -> None:

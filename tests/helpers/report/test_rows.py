@@ -22,7 +22,7 @@ from helpers.verdict import Reason, Status, Verdict, judge
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
 
-FIGURE = PublishedReference(200.0, "wall-clock", 1, "table 1, V100", gates=True, tolerance=0.05)
+FIGURE = PublishedReference(200.0, "wall-clock", "table 1, V100", gates=True, tolerance=0.05)
 SHOWN = replace(FIGURE, images_per_s=50.0, gates=False, label="draft")
 
 

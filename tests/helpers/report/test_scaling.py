@@ -106,6 +106,12 @@ def test_another_precision_s_one_card_figure_is_no_reference() -> None:
     assert found.rows[0].speed_up is None
 
 
+def test_two_nodes_of_one_card_are_two_cards_and_no_reference() -> None:
+    found = only([row("2x1", 9.0)])
+    assert found.reference.images_per_s is None
+    assert [(each.nodes, each.cards, each.speed_up) for each in found.rows] == [(2, 2, None)]
+
+
 def test_without_a_case_of_several_cards_there_is_no_table() -> None:
     assert scalings([row("1x1", 5.0), row("1x2", None, status="INFRA_ERROR")], nothing_recorded) == ()
     assert scalings([], nothing_recorded) == ()
@@ -197,6 +203,7 @@ def test_a_recorded_file_that_cannot_be_read_is_told_and_not_guessed() -> None:
         ({"cards": "1 x V100", "card ids": "a"}, {"cards": "8 x V100", "card ids": "a b"}, 0),
         ({"cards": "1 x V100", "card ids": "c"}, {"cards": "8 x V100", "card ids": "a b"}, 1),
         ({"cards": "1 x V100"}, {"cards": "4 x A100 + 4 x V100"}, 0),
+        ({"cards": "1 x V100"}, {"cards": "8 x V100", "nodes": "a + b"}, 0),
         ({"cards": "1 x T4"}, {"cards": "4 x A100 + 4 x V100"}, 1),
         ({"cards": "1 x 1 core", "threads": "1"}, {"cards": "2 x 1 core", "threads": "2"}, 1),
     ],
