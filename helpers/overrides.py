@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ from helpers.job import finite
 
 # Their values are texts, so 4000 and 0.80 are taken as they are written.
 _TEXT_GROUP = "environment."
+# The trainers compute in float32 or less: what is smaller than its smallest normal number is zero to them.
+_FLOAT32_SMALLEST = 2.0**-126
 # A number to everyone but YAML 1.1, which wants a point in it.
 _EXPONENT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+", re.ASCII)
 
@@ -37,7 +39,7 @@ class Neutral:
 
 
 def _above_zero(value: Any) -> bool:
-    return finite(value) and value > 0
+    return finite(value) and value >= _FLOAT32_SMALLEST
 
 
 def _rising_epochs(value: Any) -> bool:
@@ -102,7 +104,8 @@ def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], ab
     for key, value in overrides.items():
         place, name = _place(changed, key, value, about)
         if not _same_kind(place[name], value):
-            raise ConfigError(f"--set for {about}", field=key, got=value, expected=f"a value like {place[name]!r}")
+            got = "null" if value is None else value
+            raise ConfigError(f"--set for {about}", field=key, got=got, expected=f"a value like {place[name]!r}")
         if not _is_plain(value):
             raise ConfigError(f"--set for {about}", field=key, got=value, expected="finite numbers, texts, lists")
         if place[name] != value:
@@ -132,6 +135,28 @@ def neutral_reasons(overrides: Mapping[str, Any]) -> dict[str, str]:
     """The overrides that leave the throughput alone, each with the reason."""
     found = {key: neutral_reason(key, value) for key, value in overrides.items()}
     return {key: reason for key, reason in found.items() if reason is not None}
+
+
+def leaves(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each setting by its dotted key, in the settings' order; an empty group is one setting, ``{}``."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            for below, inner in leaves(value):
+                yield f"{name}.{below}", inner
+        else:
+            yield name, value
+
+
+def settings_segment(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The settings as facts within which recorded results are compared: all that a throughput may depend on.
+
+    One ``setting layout: "NCHW"`` a leaf, so that a recipe that changed says where.
+    """
+    return {
+        f"setting {key}": json.dumps(value, sort_keys=True)
+        for key, value in leaves(settings)
+        if neutral_reason(key, value) is None
+    }
 
 
 def _place(settings: Mapping[str, Any], key: str, value: object, about: str) -> tuple[Any, str]:

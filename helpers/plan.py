@@ -9,11 +9,12 @@ from typing import Any
 from helpers.baseline import FigureStatus, PublishedFigure, RecordedEntry
 from helpers.case import Case, DataSource, Model, Precision
 from helpers.config import Config, MeasuringProtocol
-from helpers.environment import Environment, differences, segment
+from helpers.environment import differences
 from helpers.errors import ConfigError
 from helpers.evidence import PublishedReference, RecordedReference
 from helpers.job import JobSpec
-from helpers.rules import RULES, WALL_CLOCK
+from helpers.results import segment_of
+from helpers.rules import WALL_CLOCK
 
 CPU = "cpu"
 
@@ -126,7 +127,6 @@ def published_references(
         PublishedReference(
             images_per_s=figure.images_per_s,
             rule=figure.rule,
-            runs=RULES[figure.rule].runs if figure.rule in RULES else 1,
             label=f"{figure.table}, {figure.gpu}, {figure.case.framework.value} {figure.framework_version}",
             gates=figure.status is FigureStatus.GATE,
             tolerance=tolerance,
@@ -167,12 +167,15 @@ def recorded_reference(plan: CasePlan, environment: Mapping[str, str]) -> Record
     entry = plan.recorded
     if entry is None:
         return None
-    tonight = segment(Environment.from_mapping(environment, f"environment of {plan.case.id}")) if environment else {}
+    tonight = segment_of(environment, plan.settings, plan.case.id) if environment else {}
+    # The verdict names the user's changes itself.
+    changed = {f"setting {key}" for key in plan.overrides}
+    before, after = ({key: each[key] for key in each if key not in changed} for each in (entry.segment, tonight))
     return RecordedReference(
         images_per_s=entry.images_per_s,
         rule=entry.rule,
         label=f"recorded {entry.provenance.date[:10]}, {entry.provenance.commit[:12]}",
         tolerance=plan.tolerance if entry.tolerance is None else entry.tolerance,
         gates=entry.status is FigureStatus.GATE,
-        differences=differences(entry.segment, tonight),
+        differences=differences(before, after),
     )

@@ -10,10 +10,10 @@ from pathlib import Path
 from helpers.baseline import Provenance, RecordedEntry, RecordedSet, load_recorded
 from helpers.baseline_update import Candidate, Proposal, propose, write_recorded
 from helpers.devices import Machine
-from helpers.environment import Environment, differences, segment
+from helpers.environment import Environment, differences
 from helpers.plan import CPU
 from helpers.report.rows import CaseRow
-from helpers.results import RunResult
+from helpers.results import RunResult, segment_of
 from helpers.verdict import Status
 
 _NOT_RECORDED = (Status.INFRA_ERROR, Status.INVALID, Status.INCONCLUSIVE)
@@ -77,8 +77,8 @@ def candidate(row: CaseRow, runs: Sequence[RunResult], machine: str, now: dateti
     measured = [run for run in runs if run.measured]
     if not measured or row.images_per_s is None:
         return Candidate(None, f"{row.status}: {row.reason}", row.case_id)
-    environments = [Environment.from_mapping(run.environment, f"environment of {row.case_id}") for run in measured]
-    environment = environments[-1]
+    segments = [segment_of(run.environment, run.settings, row.case_id) for run in measured]
+    environment = Environment.from_mapping(measured[-1].environment, f"environment of {row.case_id}")
     when = now or datetime.datetime.now(datetime.timezone.utc)
     entry = RecordedEntry(
         case_id=row.case_id,
@@ -89,7 +89,7 @@ def candidate(row: CaseRow, runs: Sequence[RunResult], machine: str, now: dateti
         interval=(row.low, row.high) if row.low is not None and row.high is not None and row.low > 0 else None,
         tolerance=None,
         environment=environment.to_mapping(),
-        segment=segment(environment),
+        segment=segments[-1],
         provenance=Provenance(
             commit=environment.framework_commit or f"{environment.framework} {environment.framework_version}",
             date=when.isoformat(timespec="seconds"),
@@ -97,10 +97,10 @@ def candidate(row: CaseRow, runs: Sequence[RunResult], machine: str, now: dateti
             reason="recorded with --update-baselines",
         ),
     )
-    return Candidate(entry, _refusal(row, measured, environments))
+    return Candidate(entry, _refusal(row, measured, segments))
 
 
-def _refusal(row: CaseRow, runs: Sequence[RunResult], environments: Sequence[Environment]) -> str | None:
+def _refusal(row: CaseRow, runs: Sequence[RunResult], segments: Sequence[dict[str, str]]) -> str | None:
     if Status(row.status) in _NOT_RECORDED:
         return f"{row.status}: {row.reason}"
     if row.marks:
@@ -108,9 +108,7 @@ def _refusal(row: CaseRow, runs: Sequence[RunResult], environments: Sequence[Env
     changed = sorted({key for run in runs for key in run.overrides})
     if changed:
         return f"settings changed: {', '.join(changed)}"
-    different = sorted(
-        {each for other in environments for each in differences(segment(environments[0]), segment(other))}
-    )
+    different = sorted({each for other in segments for each in differences(segments[0], other)})
     if different:
         return f"its runs were made in different environments ({'; '.join(different)})"
     return None

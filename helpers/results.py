@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from helpers.environment import Environment, segment
 from helpers.errors import ResultError
 from helpers.evidence import RunEvidence
 from helpers.files import write_whole
 from helpers.job import finite
+from helpers.overrides import settings_segment
 from helpers.verdict import Verdict
 
 # 1: first format.
@@ -184,6 +186,14 @@ class ResultStore:
                     f"result {path}", field=name, got=got, expected=expected, remedy="It was moved: put it back"
                 )
         return result
+
+
+def segment_of(environment: Mapping[str, str], settings: Mapping[str, Any], about: str) -> dict[str, str]:
+    """What has to be equal for two results of a case to be compared: their environments' segments and settings.
+
+    Raises ConfigError on an environment of another version of the suite.
+    """
+    return {**segment(Environment.from_mapping(environment, f"environment of {about}")), **settings_segment(settings)}
 
 
 def read_result(path: Path) -> RunResult:

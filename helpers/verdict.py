@@ -8,6 +8,7 @@ recorded one? A case's status is the worst of both answers.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from helpers.evidence import Build, Evidence, PublishedReference, RunEvidence
@@ -194,7 +195,7 @@ def _against_recorded(evidence: Evidence) -> SubVerdict:
         f"{number(measured)} images/s is {change:+.1%} against the recorded {number(recorded.images_per_s)} "
         f"({recorded.label}; by {recorded.rule}; n={len(_candidates(evidence))}; band ±{recorded.tolerance:.1%})"
     )
-    apart = [f"recorded in another segment ({'; '.join(recorded.differences)})"] if recorded.differences else []
+    apart = [f"recorded in another segment ({_first_few(recorded.differences)})"] if recorded.differences else []
     if evidence.overrides:
         changed = f"settings changed ({', '.join(evidence.overrides)})"
         told = [changed, "a recorded figure is only for the case as it stands", *apart]
@@ -206,6 +207,11 @@ def _against_recorded(evidence: Evidence) -> SubVerdict:
     if change > recorded.tolerance + _ROUNDING:
         return answer(Status.IMPROVEMENT, "faster-than-recorded", numbers, measured)
     return answer(Status.PASS, "within-recorded", numbers, measured)
+
+
+def _first_few(told: Sequence[str], shown: int = 5) -> str:
+    left = len(told) - shown
+    return "; ".join(told[:shown]) + (f"; and {left} more" if left > 0 else "")
 
 
 def _neutral_note(evidence: Evidence) -> str:

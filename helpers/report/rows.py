@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from helpers.environment import Environment, segment
 from helpers.errors import ConfigError, ResultError
 from helpers.overrides import neutral_reason
 from helpers.policy import Effect
-from helpers.results import CONTENDED, RunResult
+from helpers.results import CONTENDED, RunResult, segment_of
 from helpers.rules import CaseFigure, over_runs
 from helpers.session import CaseResult
 from helpers.verdict import SubVerdict
@@ -169,7 +168,7 @@ def _telling_overrides(runs: tuple[RunResult, ...]) -> tuple[str, ...]:
 
 def _segment(run: RunResult) -> dict[str, str]:
     try:
-        return segment(Environment.from_mapping(run.environment, f"environment of {run.case_id}"))
+        return segment_of(run.environment, run.settings, run.case_id)
     except ConfigError:
         # The result of another version of the suite: told without a segment, and so compared with nothing.
         return {}

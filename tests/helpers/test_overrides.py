@@ -16,6 +16,7 @@ from helpers.overrides import (
     neutral_reasons,
     parse_overrides,
     setting,
+    settings_segment,
     with_overrides,
 )
 from helpers.recipe import settings_for
@@ -79,6 +80,7 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
         ("dali.thread", 1, "one of seed, threads"),
         ("learning_rate.x", 1, "one of amp_level, dali"),
         ("learning_rate", "fast", "a value like 0.1"),
+        ("learning_rate", None, "got 'null', expected a value like 0.1"),
         ("dali", 3, "a value like"),
         ("learning_rate", True, "a value like 0.1"),
         ("learning_rate", float("nan"), "finite numbers"),
@@ -134,7 +136,8 @@ def test_numbers_that_no_step_s_work_depends_on_are_neutral_with_a_reason(key: s
     ("key", "value"),
     [
         ("learning_rate", 0), ("learning_rate", 0.0), ("learning_rate", float("nan")), ("learning_rate", None),
-        ("learning_rate", True), ("learning_rate_decay", 0), ("momentum", 0), ("momentum", -0.9), ("weight_decay", 0.0),
+        ("learning_rate", True), ("learning_rate", 1e-300),
+        ("learning_rate_decay", 0), ("momentum", 0), ("momentum", -0.9), ("weight_decay", 0.0),
         ("learning_rate_boundaries", [60, 30]), ("learning_rate_boundaries", [0]), ("learning_rate_boundaries", [1.5]),
         ("learning_rate_boundaries", 3), ("dali.seed", -1), ("dali.seed", 1.5), ("dali.seed", False),
     ],
@@ -167,3 +170,18 @@ def test_every_neutral_key_is_a_setting_whose_usual_value_is_of_the_neutral_kind
     for key, neutral in NEUTRAL.items():
         assert neutral.holds(setting(settings, key)), key
         assert neutral.where
+
+
+# --- what has to be equal for two results to be compared
+
+
+def test_the_settings_that_matter_are_facts_of_a_segment() -> None:
+    assert settings_segment(SETTINGS) == {
+        "setting dali.threads": "1",
+        "setting amp_level": "null",
+        "setting environment.A": '"0.80"',
+    }
+
+
+def test_a_neutral_key_with_a_value_that_is_not_is_a_fact_too() -> None:
+    assert settings_segment({"momentum": 0, "weight_decay": 1e-4}) == {"setting momentum": "0"}

@@ -21,7 +21,7 @@ from helpers.config import (
     MeasuringProtocol,
     Tolerances,
 )
-from helpers.environment import Environment, segment
+from helpers.environment import Environment
 from helpers.errors import ConfigError
 from helpers.plan import (
     CasePlan,
@@ -31,7 +31,7 @@ from helpers.plan import (
     published_references,
     recorded_reference,
 )
-from helpers.results import RunResult
+from helpers.results import RunResult, segment_of
 
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
@@ -192,7 +192,7 @@ def plan(make_plan: MakePlan, make_run: MakeRun) -> CasePlan:
         interval=None,
         tolerance=None,
         environment=environment.to_mapping(),
-        segment=segment(environment),
+        segment=segment_of(environment.to_mapping(), plan.settings, plan.case.id),
         provenance=Provenance("0123456789abcdef", "2024-05-06T07:08:09+00:00", "h", "first"),
     )
     return replace(plan, recorded=entry)
@@ -214,6 +214,30 @@ def test_a_recorded_entry_says_in_what_tonight_differs(plan: CasePlan, make_run:
     assert reference is not None
     assert len(reference.differences) == 1
     assert "threads" in reference.differences[0]
+
+
+def _with_settings(plan: CasePlan, **settings: object) -> CasePlan:
+    return replace(plan, settings={**plan.settings, **settings})
+
+
+def test_a_recipe_that_changed_is_another_segment_and_says_where(plan: CasePlan, make_run: MakeRun) -> None:
+    changed = _with_settings(plan, environment={"MKL_DEBUG_CPU_TYPE": "7"})
+    reference = recorded_reference(changed, make_run(changed).environment)
+    assert reference is not None
+    assert 'setting environment.MKL_DEBUG_CPU_TYPE: not recorded → "7"' in reference.differences
+
+
+def test_a_setting_that_no_throughput_depends_on_is_no_other_segment(plan: CasePlan, make_run: MakeRun) -> None:
+    reference = recorded_reference(_with_settings(plan, learning_rate=0.02), make_run(plan).environment)
+    assert reference is not None
+    assert reference.differences == ()
+
+
+def test_the_users_own_change_is_not_told_as_another_segment_too(plan: CasePlan, make_run: MakeRun) -> None:
+    changed = replace(_with_settings(plan, layout="NHWC"), overrides={"layout": "NHWC"})
+    reference = recorded_reference(changed, make_run(plan).environment)
+    assert reference is not None
+    assert reference.differences == ()
 
 
 def test_an_unknown_environment_is_another_segment(plan: CasePlan) -> None:

@@ -8,8 +8,9 @@ from helpers.baseline import BASELINES, load_published
 from helpers.case import Case, Framework
 from helpers.config import load_config
 from helpers.launch.launcher import ROOT
+from helpers.overrides import leaves
 from helpers.recipe import settings_for
-from helpers.recipe_sources import FIXED, NOT_STATED, OWN, SOURCES, Source, fixed_of, leaves, source_of
+from helpers.recipe_sources import FIXED, NOT_STATED, OWN, SOURCES, Source, fixed_of, source_of
 
 
 def every_case() -> list[tuple[Case, str]]:
@@ -53,6 +54,13 @@ def test_every_source_is_one_of_some_setting() -> None:
     assert [row for row in SOURCES if id(row[2]) not in used] == []
     fixed = {id(each) for case, device in variants() for each in fixed_of(case, device)}
     assert [each for _, each in FIXED if id(each) not in fixed] == []
+
+
+@pytest.mark.parametrize(("model", "rate"), [("resnet50v1.5", 0.1), ("vgg16", 0.01)])
+def test_a_cpu_s_learning_rate_is_told_from_the_rate_it_is_in_proportion_to(model: str, rate: float) -> None:
+    case = Case.parse(f"paddle-{model}-fp32-bs1-1x1-dali-dynamic")
+    assert f"{rate:g} " in source_of(case, "cpu", "learning_rate").reason
+    assert settings_for(case, "cpu")["learning_rate"] == rate / 256
 
 
 def test_what_is_not_listed_is_not_given_a_source() -> None:

@@ -277,6 +277,11 @@ def test_another_segment_is_incomparable_and_says_in_what(images_per_s: float) -
     assert "driver 535, not 550" in answer.reason.message
 
 
+def test_of_many_differences_the_first_are_told_and_the_rest_counted() -> None:
+    answer = verdict(run(), recorded=recorded(differences=tuple(f"setting {number}" for number in range(9))))
+    assert "(setting 0; setting 1; setting 2; setting 3; setting 4; and 4 more)" in answer.reason.message
+
+
 def test_another_segment_does_not_touch_the_published_answer() -> None:
     answer = verdict(run(90.0), published=(published(),), recorded=recorded(differences=("driver",)))
     assert answer.status is Status.BELOW_PUBLISHED
