@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from helpers.errors import ResultError
 from helpers.results import read_result, sessions
 from helpers.steplog import COMPLETE, WINDOW, Footer, Header, Heartbeat, Step, StepLogWriter
 
@@ -90,14 +91,19 @@ def _tell(what: str, ratios: list[float]) -> None:
 
 def _tell_session(runs_folder: Path) -> None:
     newest = sessions(runs_folder)[-1:]
-    for session in newest:
-        results = [read_result(path) for path in sorted((runs_folder / session).glob("*/r*/result.json"))]
-        for result in results:
-            if result.measured:
-                share = 1 - result.training_seconds / result.wall_seconds
-                print(f"not training, {result.case_id} run {result.replicate}: {share:.1%} of its wall time")
     if not newest:
         print(f"no session in {runs_folder}: 'make perf' makes one")
+    try:
+        results = [
+            read_result(path) for each in newest for path in sorted((runs_folder / each).glob("*/r*/result.json"))
+        ]
+    except ResultError as error:
+        print(f"not training: not known, as the newest session cannot be read: {error}")
+        return
+    for result in results:
+        if result.measured:
+            share = 1 - result.training_seconds / result.wall_seconds
+            print(f"not training, {result.case_id} run {result.replicate}: {share:.1%} of its wall time")
 
 
 if __name__ == "__main__":
