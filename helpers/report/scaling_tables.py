@@ -24,8 +24,11 @@ def to_text(found: Sequence[Scaling], width: int) -> str:
         return ""
     lines = ["speed-up and efficiency against the 1-card median of the same configuration, by wall-clock"]
     for each in found:
-        lines += ["", _title(each), *dlperf_table(each), *_wrapped(_notes(each), width)]
-    for group in _by_configuration(found):
+        if _tells(each):
+            lines += ["", _title(each), *dlperf_table(each), *_wrapped(_notes(each), width)]
+        else:
+            lines += ["", *_wrapped([_untold(each)], width)]
+    for group in _by_configuration(filter(_tells, found)):
         lines += ["", f"{_place(group[0])}: images/s", *fleetx_table(group)]
     return "\n".join(lines)
 
@@ -36,9 +39,12 @@ def to_markdown(found: Sequence[Scaling]) -> str:
         return ""
     parts = ["## Speed-up and efficiency", "Against the 1-card median of the same configuration, by wall-clock."]
     for each in found:
+        if not _tells(each):
+            parts.append(_escaped(_untold(each)))
+            continue
         parts += [f"### {_title(each)}", "\n".join(dlperf_table(each))]
         parts += ["\n".join(f"- {_escaped(note)}" for note in _notes(each))] if _notes(each) else []
-    for group in _by_configuration(found):
+    for group in _by_configuration(filter(_tells, found)):
         parts += [f"### {_place(group[0])}, images/s", "\n".join(fleetx_table(group))]
     return "\n\n".join(parts) + "\n"
 
@@ -76,6 +82,15 @@ def fleetx_table(group: Sequence[Scaling]) -> list[str]:
         cells = [by_shape.get(shape, "not measured") for shape in shapes]
         lines.append(f"| {each.batch_size_per_card} | " + " | ".join(cells) + " |")
     return lines
+
+
+def _tells(scaling: Scaling) -> bool:
+    """Whether a table says more than a sentence: not with one case alone and nothing to hold it against."""
+    return len(scaling.rows) > 1 or any(row.speed_up is not None for row in scaling.rows)
+
+
+def _untold(scaling: Scaling) -> str:
+    return f"{_title(scaling)}: " + "; ".join(note.removeprefix("* ") for note in _notes(scaling))
 
 
 def _dlperf_cells(row: ScalingRow) -> tuple[str, ...]:

@@ -97,6 +97,17 @@ def test_an_empty_cell_says_why_below_the_table() -> None:
     assert "| 32 | not measured | 1888.20 | not run |" in text
 
 
+def test_one_case_with_nothing_to_hold_it_against_is_told_in_a_sentence() -> None:
+    alone = scaled(row(32, "1x8", 1888.2))
+    text = to_text(alone, 400)
+    told = (
+        "batch size = 32: 1 x 8: no speed-up: the 1-card case paddle-vgg16-fp32-bs32-1x1-native-static is not measured"
+    )
+    assert told in text
+    assert told in to_markdown(alone)
+    assert "|" not in text
+
+
 def test_a_recorded_reference_is_a_line_of_its_own_and_labelled() -> None:
     several = row(32, "1x8", 1888.2, segment={"cards": "8 x V"})
     for found in (
