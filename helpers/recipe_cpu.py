@@ -16,10 +16,9 @@ CPUINFO = Path("/proc/cpuinfo")
 _MKL_KERNELS = "MKL_DEBUG_CPU_TYPE"
 # A training step frees and takes again some 800 MB at batch 4. By glibc's defaults most of that goes back to
 # the kernel and is faulted in and cleared page by page at every step; so: no mapping of its own for a large
-# block, nothing given back, growth in steps of 256 MiB, huge pages where the kernel gives them. An unknown
-# name is ignored by an older glibc.
+# block, nothing given back, growth in steps of 256 MiB. Huge pages are left out: while the kernel gathers them,
+# single steps of VGG16 take half as long again. An unknown name is ignored by an older glibc.
 _HEAP = {
-    "glibc.malloc.hugetlb": 1,
     "glibc.malloc.mmap_max": 0,
     "glibc.malloc.top_pad": 2**28,
     "glibc.malloc.trim_threshold": 2**40,

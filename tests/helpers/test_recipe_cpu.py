@@ -36,7 +36,6 @@ def test_mkl_is_told_the_kernels_of_an_amd_processor_alone(
 def test_the_heap_keeps_its_memory_on_every_processor(vendor: str) -> None:
     told = cpu_environment(Processor(vendor, AVX512))["GLIBC_TUNABLES"]
     assert dict(each.split("=") for each in told.split(":")) == {
-        "glibc.malloc.hugetlb": "1",
         "glibc.malloc.mmap_max": "0",
         "glibc.malloc.top_pad": str(256 * 1024 * 1024),
         "glibc.malloc.trim_threshold": str(2**40),
