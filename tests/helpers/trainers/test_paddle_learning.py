@@ -71,7 +71,7 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def learn(folder: Path, case_id: str, data: Path, **overrides: Any) -> Learnt:
     """Train until the loss has fallen, at most MOST_STEPS steps; then end what still runs."""
     case = Case.parse(case_id)
-    overrides = {"learning_rate": LEARNING_RATES[case_id.partition("-fp32")[0].partition("-amp")[0]], **overrides}
+    overrides = {"learning_rate": LEARNING_RATES[f"paddle-{case.model.value}"], **overrides}
     spec = JobSpec(
         job_id=uuid.uuid4().hex,
         case=case,
@@ -128,6 +128,8 @@ def _read(spec: JobSpec) -> tuple[list[float], dict[str, str]]:
             f"{RESNET50}-amp_o2-bs2-1x1-dali-static",
             {"bfloat16_convolutions": "53", "NHWC_convolutions": "53", "feed": "NCHW, 4 channels, float32"},
         ),
+        (f"{RESNET50}-bf16-bs2-1x1-dali-to_static", {"bfloat16_convolutions": "53"}),
+        (f"{RESNET50}-bf16-bs2-1x1-dali-static", {"bfloat16_convolutions": "53"}),
         (f"{RESNET50}-fp32-bs2-1x2-dali-dynamic", {"precision": "float32"}),
         (f"{RESNET50}-fp32-bs2-1x2-native-to_static", {"execution": "to_static"}),
         (f"{RESNET50}-amp_o1-bs2-1x2-dali-to_static", {"bfloat16_convolutions": "53"}),
@@ -138,7 +140,12 @@ def _read(spec: JobSpec) -> tuple[list[float], dict[str, str]]:
         (f"{VGG16}-amp_o1-bs2-1x1-dali-to_static", {"bfloat16_convolutions": "13"}),
         (f"{VGG16}-amp_o1-bs2-1x1-dali-static", {"bfloat16_convolutions": "13"}),
         (f"{VGG16}-amp_o2-bs2-1x1-dali-to_static", {"bfloat16_convolutions": "13", "layout": "NCHW"}),
+        (f"{VGG16}-amp_o2-bs2-1x1-dali-static", {"bfloat16_convolutions": "13"}),
+        (f"{VGG16}-bf16-bs2-1x1-dali-to_static", {"bfloat16_convolutions": "13"}),
         (f"{VGG16}-amp_o1-bs1-1x2-dali-to_static", {"bfloat16_convolutions": "13"}),
+        (f"{VGG16}-amp_o2-bs1-1x2-dali-to_static", {"bfloat16_convolutions": "13"}),
+        (f"{VGG16}-fp32-bs1-1x2-dali-dynamic", {"precision": "float32"}),
+        (f"{VGG16}-fp32-bs1-1x2-dali-dynamic-auto", {"precision": "float32"}),
     ],
 )  # fmt: skip
 def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[str, str]) -> None:
