@@ -12,6 +12,7 @@ from helpers.errors import LaunchError, StepLogError
 from helpers.job import JobSpec, finite
 from helpers.launch.contention import ContentionSample, ForeignProcess, Meter
 from helpers.launch.launcher import LaunchCommand, job_environment
+from helpers.launch.meters import CardWatch
 from helpers.launch.processes import JobProcesses, end_processes
 from helpers.launch.supervisor import Edges, StartedProcess
 from helpers.launch.tail import RankWatch
@@ -67,8 +68,7 @@ class NodeJob:
         self._job = JobProcesses(edges.processes, self._mark)
         self._ranks = [RankWatch(spec, rank) for rank in node_ranks(spec, node)]
         self._offsets = {name: (path, 0) for name, path in node_files(spec, node, command.rank_logs).items()}
-        self._own: tuple[int, ...] = ()
-        self._surveyed: float | None = None
+        self._cards = CardWatch(meter, self._job, edges.clock, _SURVEY_SECONDS)
         self._over = False
         self._process = self._start()
 
@@ -76,7 +76,7 @@ class NodeJob:
         """Send what is new; whether the job still runs here."""
         # Asked before the files are read: whoever has exited writes no more.
         code = self._process.poll()
-        self._look_at_cards(survey=code is not None)
+        self._cards.look(survey=code is not None)
         self._send_files()
         self._send_gone()
         if code is not None:
@@ -94,7 +94,7 @@ class NodeJob:
         self._spec.spec_path.write_text(self._spec.to_json(), encoding="utf-8")
         if processes.orphans():
             end_processes(processes.orphans, self._grace_seconds, about="an orphan of a killed suite")
-        self._look_at_cards(survey=True)
+        self._cards.look(survey=True)
         inherited = os.environ if self._edges.inherited is None else self._edges.inherited
         environment = job_environment(inherited, self._spec, self._command, processes.marks(self._mark))
         with (folder / OUTPUT).open("xb") as output:
@@ -112,15 +112,6 @@ class NodeJob:
         window = self._window()
         contention, unhealthy = self._meter.contention(window), self._meter.unhealthy(window)
         self._tell("over", code=code, left=left, contention=asdict(contention), unhealthy=list(unhealthy))
-
-    def _look_at_cards(self, survey: bool) -> None:
-        now = self._edges.clock()
-        others = None
-        if survey or self._surveyed is None or now - self._surveyed >= _SURVEY_SECONDS:
-            mine, others = self._job.survey()
-            self._own = tuple(process.pid for process in mine)
-            self._surveyed = now
-        self._meter.sample(self._edges.clock(), self._own, others)
 
     def _send_files(self) -> bool:
         """Whether there was so much that some may be left."""

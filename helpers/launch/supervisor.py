@@ -14,6 +14,7 @@ from helpers.errors import LaunchError
 from helpers.job import JobSpec
 from helpers.launch.contention import Meter
 from helpers.launch.launcher import LaunchCommand, job_environment
+from helpers.launch.meters import CardWatch
 from helpers.launch.outcome import Ending, JobOutcome, OutcomeKind, ending_of, output_tail
 from helpers.launch.peers import NoPeers, Peers
 from helpers.launch.processes import JobProcesses, Processes, end_processes
@@ -118,8 +119,7 @@ class _Run:
         self._job = JobProcesses(edges.processes, spec.job_id)
         hosts = [host for host in command.hosts for _ in range(spec.case.cards_per_node)] or [""] * spec.case.cards
         self._ranks = [RankWatch(spec, rank, host) for rank, host in enumerate(hosts)]
-        self._own: tuple[int, ...] = ()
-        self._surveyed: float | None = None
+        self._cards = CardWatch(meter, self._job, self._edges.clock, limits.survey_seconds)
         self._trouble_since: float | None = None
         self._started = 0.0
         self._start_up_seconds: float | None = None
@@ -127,7 +127,7 @@ class _Run:
     def outcome(self) -> JobOutcome:
         environment = self._prepare()
         self._started = self._edges.clock()
-        self._look_at_cards(survey=True)
+        self._cards.look(survey=True)
         try:
             with sigterm_interrupts():
                 ending, exit_code = self._watch(environment)
@@ -203,20 +203,10 @@ class _Run:
             self._miss(rank, at)
         if self._start_up_seconds is None and all(rank.step > 0 for rank in self._ranks):
             self._start_up_seconds = at - self._started
-        self._look_at_cards(survey)
+        self._cards.look(survey)
         if self._on_progress is not None:
             self._on_progress(self._ranks[0].progress())
         return at
-
-    def _look_at_cards(self, survey: bool) -> None:
-        now = self._edges.clock()
-        if survey or self._surveyed is None or now - self._surveyed >= self._limits.survey_seconds:
-            mine, others = self._job.survey()
-            self._own = tuple(process.pid for process in mine)
-            self._surveyed = now
-            self._meter.sample(self._edges.clock(), self._own, others)
-        else:
-            self._meter.sample(now, self._own, None)
 
     def _given_up(self, at: float, bad_exit: int | None) -> Ending | None:
         """Why the job is not to go on; None while it may. ``bad_exit``: a node's launcher has failed so."""
