@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 from helpers.errors import LaunchError, StepLogError
 from helpers.job import JobSpec, finite
 from helpers.launch.contention import ContentionSample, ForeignProcess, Meter
-from helpers.launch.launcher import LaunchCommand, job_environment
+from helpers.launch.launcher import LaunchCommand
 from helpers.launch.meters import CardWatch
 from helpers.launch.processes import JobProcesses, end_processes
-from helpers.launch.supervisor import Edges, StartedProcess
+from helpers.launch.supervisor import Edges, StartedProcess, clear_for
 from helpers.launch.tail import RankWatch
 from helpers.launch.wire import text_of
 from helpers.steplog import Step
@@ -89,14 +88,11 @@ class NodeJob:
             self._finish(None)
 
     def _start(self) -> StartedProcess:
-        folder, processes = Path(self._spec.run_folder), self._edges.processes
+        folder = Path(self._spec.run_folder)
         folder.mkdir(parents=True)
         self._spec.spec_path.write_text(self._spec.to_json(), encoding="utf-8")
-        if processes.orphans():
-            end_processes(processes.orphans, self._grace_seconds, about="an orphan of a killed suite")
+        environment = clear_for(self._spec, self._command, self._mark, self._edges, self._grace_seconds)
         self._cards.look(survey=True)
-        inherited = os.environ if self._edges.inherited is None else self._edges.inherited
-        environment = job_environment(inherited, self._spec, self._command, processes.marks(self._mark))
         with (folder / OUTPUT).open("xb") as output:
             return self._edges.start(self._command.argv, environment, output, folder)
 

@@ -77,6 +77,18 @@ class Edges:
     inherited: Mapping[str, str] | None = None
 
 
+def clear_for(spec: JobSpec, command: LaunchCommand, mark: str, edges: Edges, grace_seconds: float) -> dict[str, str]:
+    """End what a killed suite left on this machine; then the variables of a job whose processes bear ``mark``.
+
+    Raises LaunchError when an orphan cannot be ended.
+    """
+    processes = edges.processes
+    if processes.orphans():
+        end_processes(processes.orphans, grace_seconds, about="an orphan of a killed suite")
+    inherited = os.environ if edges.inherited is None else edges.inherited
+    return job_environment(inherited, spec, command, processes.marks(mark))
+
+
 def run_job(
     spec: JobSpec,
     command: LaunchCommand,
@@ -151,7 +163,7 @@ class _Run:
 
     def _prepare(self) -> dict[str, str]:
         """The run folder with its spec, and no orphan of a killed suite on the cards."""
-        spec, processes = self._spec, self._edges.processes
+        spec = self._spec
         try:
             Path(spec.run_folder).mkdir(parents=True, exist_ok=True)
             with spec.spec_path.open("x", encoding="utf-8") as file:
@@ -163,11 +175,7 @@ class _Run:
                 expected="a new, writable folder",
                 remedy="Free the disk, or name another folder for the runs",
             ) from error
-        if processes.orphans():
-            end_processes(processes.orphans, self._limits.grace_seconds, about="an orphan of a killed suite")
-        marks = processes.marks(spec.job_id)
-        inherited = os.environ if self._edges.inherited is None else self._edges.inherited
-        return job_environment(inherited, spec, self._command, marks)
+        return clear_for(spec, self._command, spec.job_id, self._edges, self._limits.grace_seconds)
 
     def _watch(self, environment: Mapping[str, str]) -> tuple[Ending, int | None]:
         argv = self._command.argv
