@@ -28,13 +28,9 @@ _EXPONENT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+", re.ASCII)
 
 @dataclass(frozen=True)
 class Neutral:
-    """Why a key leaves the throughput alone, and for which values: ``holds`` is asked for the new value.
-
-    ``where`` says the same in words, empty where every value that the trainer takes will do.
-    """
+    """Why a key leaves the throughput alone, and for which values: ``holds`` is asked for the new value."""
 
     reason: str
-    where: str
     holds: Callable[[Any], bool]
 
 
@@ -56,16 +52,15 @@ def _whole(value: Any) -> bool:
 NEUTRAL: Mapping[str, Neutral] = {
     "learning_rate": Neutral(
         "a factor of the update, whose size no step's work depends on; a rate too large ends the run as failed",
-        "above 0",
         _above_zero,
     ),
-    "learning_rate_decay": Neutral("a factor of the learning rate after whole epochs", "above 0", _above_zero),
+    "learning_rate_decay": Neutral("a factor of the learning rate after whole epochs", _above_zero),
     "learning_rate_boundaries": Neutral(
-        "epochs at whose start the learning rate is set to another number", "rising epochs above 0", _rising_epochs
+        "epochs at whose start the learning rate is set to another number", _rising_epochs
     ),
-    "momentum": Neutral("a factor in the optimizer's update", "above 0", _above_zero),
-    "weight_decay": Neutral("a factor in the optimizer's update", "above 0", _above_zero),
-    "dali.seed": Neutral("draws other crops and another order of the same images", "a whole number", _whole),
+    "momentum": Neutral("a factor in the optimizer's update", _above_zero),
+    "weight_decay": Neutral("a factor in the optimizer's update", _above_zero),
+    "dali.seed": Neutral("draws other crops and another order of the same images", _whole),
 }
 
 

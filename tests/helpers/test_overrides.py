@@ -169,7 +169,6 @@ def test_every_neutral_key_is_a_setting_whose_usual_value_is_of_the_neutral_kind
     assert NEUTRAL
     for key, neutral in NEUTRAL.items():
         assert neutral.holds(setting(settings, key)), key
-        assert neutral.where
 
 
 # --- what has to be equal for two results to be compared
