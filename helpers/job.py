@@ -19,7 +19,16 @@ from helpers.case import Case
 from helpers.errors import ConfigError
 
 # 1: first format.
-JOB_SCHEMA_VERSION = 1
+# 2: warm-up until the steps are steady (steady_window_steps, most_warmup_steps).
+JOB_SCHEMA_VERSION = 2
+
+# So many windows of steps at its end must agree before warm-up is over (VERDICT.md, Measure).
+STEADY_WINDOWS = 3
+
+# The tests' own slowdown of every step, a share of its time, and what the step log then says of it: a regression
+# of a known size. Set by tests and benchmarks alone; such a result is marked and never recorded.
+SLOWDOWN_VARIABLE = "PERFGATE_TEST_SLOWDOWN"
+SLOWDOWN_FACT = "test_slowdown"
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,8 @@ class JobSpec:
       to be used, ``overrides`` the keys of it that the user changed.
     - ``warmup_steps`` and ``window_steps`` are steps of every rank; ``record_every_steps`` is the
       publisher's print interval, at which the loss is fetched.
+    - ``steady_window_steps``: the last windows of so many steps must agree before warm-up ends
+      (``steplog.steadiness``), which goes on for that up to ``most_warmup_steps``; both 0: ``warmup_steps`` it is.
     - ``device`` is ``cpu`` or ``gpu``; ``cores`` lists for each rank of this node the CPU cores it is
       pinned to (empty: not pinned); ``cards`` lists the GPU indices or UUIDs of this node.
     - ``data_root`` is the ImageNet-layout folder, None for synthetic data.
@@ -46,6 +57,8 @@ class JobSpec:
     warmup_steps: int
     window_steps: int
     record_every_steps: int = 10
+    steady_window_steps: int = 0
+    most_warmup_steps: int = 0
     seed: int = 1234
     data_root: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -56,16 +69,35 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         for name, least in (("warmup_steps", 0), ("window_steps", 1), ("record_every_steps", 1), ("replicate", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError("job", field=name, got=value, expected=f"a whole number of at least {least}")
+            self._at_least(name, least)
+        for name in ("steady_window_steps", "most_warmup_steps"):
+            self._at_least(name, 0)
+        steady = self.steady_window_steps
+        if steady:
+            # A window of one step has no deviation, and the least warm-up is what is judged first.
+            self._at_least("steady_window_steps", 2)
+            self._at_least("warmup_steps", STEADY_WINDOWS * steady)
+            self._at_least("most_warmup_steps", self.warmup_steps)
+        if not steady and self.most_warmup_steps:
+            raise ConfigError(
+                "job", field="most_warmup_steps", got=self.most_warmup_steps, expected="0 without steady_window_steps"
+            )
         if self.device not in ("cpu", "gpu"):
             raise ConfigError("job", field="device", got=self.device, expected="'cpu' or 'gpu'")
 
+    def _at_least(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigError("job", field=name, got=value, expected=f"a whole number of at least {least}")
+
     @property
     def steps(self) -> int:
-        """Steps of each rank in all, warm-up and window."""
+        """Steps of each rank in all, warm-up and window, where warm-up need not go on."""
         return self.warmup_steps + self.window_steps
+
+    @property
+    def longest_warmup_steps(self) -> int:
+        return max(self.warmup_steps, self.most_warmup_steps)
 
     @property
     def spec_path(self) -> Path:

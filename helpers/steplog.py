@@ -8,17 +8,27 @@ nothing but measurements stands in the log.
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Tuple
+
+from helpers.errors import StepLogError
+from helpers.job import STEADY_WINDOWS
 
 # 1: first format.
 STEP_LOG_SCHEMA_VERSION = 1
 
 WARMUP = "warm-up"
 WINDOW = "window"
+
+# The windows at the end of warm-up must agree within the larger of the two (VERDICT.md, Measure): a share of a
+# step's time, and so many standard errors of one window's mean.
+STEADY_SHARE = 0.003
+STEADY_STANDARD_ERRORS = 3.0
 
 COMPLETE = "complete"
 REFUSED = "refused"
@@ -89,8 +99,50 @@ class StepLog:
     footer: Footer
 
     @property
+    def warmup(self) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.phase == WARMUP)
+
+    @property
     def window(self) -> tuple[Step, ...]:
         return tuple(step for step in self.steps if step.phase == WINDOW)
+
+
+@dataclass(frozen=True)
+class Steadiness:
+    """How far the last windows of a warm-up are apart: ``means`` are seconds a step, oldest first.
+
+    ``spread`` is the distance of the farthest two as a share of the mean of all, ``limit`` the largest that counts as
+    steady. Fewer than STEADY_WINDOWS windows are never steady.
+    """
+
+    means: Tuple[float, ...]
+    spread: float
+    limit: float
+
+    @property
+    def steady(self) -> bool:
+        return len(self.means) == STEADY_WINDOWS and self.spread <= self.limit
+
+
+def steadiness(step_seconds: Sequence[float], window_steps: int) -> Steadiness:
+    """Whether a warm-up is over, from the seconds of one rank's steps in it; ``window_steps`` make one window.
+
+    The trainer and the suite that judges its log ask the same of the same recorded numbers. The standard error is that
+    of the window in the middle by its steps' deviation: one stall, or a first step ten times as long, would make
+    room for any difference. Raises StepLogError where a window has no deviation.
+    """
+    if window_steps < 2:
+        raise StepLogError("steadiness", field="window_steps", got=window_steps, expected="2 or more steps a window")
+    most = min(STEADY_WINDOWS, len(step_seconds) // window_steps)
+    first = len(step_seconds) - most * window_steps
+    windows = [step_seconds[at : at + window_steps] for at in range(first, len(step_seconds), window_steps)]
+    means = tuple(statistics.fmean(window) for window in windows)
+    if not means:
+        return Steadiness((), 0.0, 0.0)
+    variance = statistics.median([statistics.variance(window) for window in windows])
+    centre = statistics.fmean(means)
+    limit = max(STEADY_SHARE, STEADY_STANDARD_ERRORS * math.sqrt(variance / window_steps) / centre)
+    return Steadiness(means, (max(means) - min(means)) / centre, limit)
 
 
 class StepLogWriter:

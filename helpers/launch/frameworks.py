@@ -29,10 +29,12 @@ class FrameworkBuild:
 
 
 class BuildFinder:
-    """Finds builds, and asks each interpreter once. ``root`` holds ``helpers/trainers``."""
+    """Finds builds, and asks each interpreter once. ``root`` holds ``helpers/trainers``; ``named_in`` is where the
+    interpreters are named, perf.yaml unless told."""
 
-    def __init__(self, root: Path = ROOT) -> None:
+    def __init__(self, root: Path = ROOT, named_in: str = "") -> None:
         self._root = root
+        self._named_in = named_in
         self._known: dict[tuple[Framework, str], FrameworkBuild | str] = {}
         self._libraries: dict[tuple[Framework, str], dict[str, str] | str] = {}
 
@@ -63,21 +65,21 @@ class BuildFinder:
             return f"there is no trainer for {name} yet ({trainer})"
         executable = shutil.which(interpreter)
         if executable is None:
-            remedy = f"correct frameworks.{name}.interpreter in perf.yaml"
+            remedy = f"correct {self._named_in or f'frameworks.{name}.interpreter in perf.yaml'}"
             return f"the interpreter of {name} does not exist: {interpreter}; {remedy}"
-        found = probe(name) if executable == sys.executable else _ask(executable, name)
+        found = probe(name) if executable == sys.executable else _ask(executable, name, named_in=self._named_in)
         if isinstance(found, str):
             return found
         if found and set(found) != {"distribution", "version", "commit"}:
-            return _no_json(executable, name)
+            return _no_json(executable, name, self._named_in)
         if not found:
             wanted = " or ".join(DISTRIBUTIONS[name])
-            remedy = f"install {wanted} there, or name another interpreter in perf.yaml"
+            remedy = f"install {wanted} there, or name another interpreter in {self._named_in or 'perf.yaml'}"
             return f"{name} is not installed in {executable}: {remedy}"
         return FrameworkBuild(executable, framework, **found)
 
 
-def _ask(executable: str, name: str, *more: str) -> dict[str, str] | str:
+def _ask(executable: str, name: str, *more: str, named_in: str = "") -> dict[str, str] | str:
     argv = [executable, "-m", "helpers.launch.framework_probe", name, *more]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     try:
@@ -92,10 +94,10 @@ def _ask(executable: str, name: str, *more: str) -> dict[str, str] | str:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        return _no_json(executable, name)
+        return _no_json(executable, name, named_in)
     return {key: str(value) for key, value in found.items()}
 
 
-def _no_json(executable: str, name: str) -> str:
-    remedy = f"name a Python in frameworks.{name}.interpreter of perf.yaml"
+def _no_json(executable: str, name: str, named_in: str) -> str:
+    remedy = f"name a Python in {named_in or f'frameworks.{name}.interpreter of perf.yaml'}"
     return f"{executable} printed no JSON when it was asked which {name} it has: {remedy}"

@@ -125,27 +125,33 @@ def _blame(command: LaunchCommand, spec: JobSpec, guilty: RankWatch, how_it_ende
 
 
 def _read(spec: JobSpec) -> Ending:
-    logs = []
+    logs: list[StepLog] = []
     for rank in range(spec.case.cards):
         try:
             log = read_step_log(spec.step_log_path(rank), spec.job_id, rank)
-            _check(spec, log)
+            _check(spec, log, first=logs[0] if logs else log)
         except StepLogError as error:
             return Ending(OutcomeKind.BAD_LOG, str(error), rank)
         logs.append(log)
     return Ending(OutcomeKind.COMPLETE, "", logs=tuple(logs))
 
 
-def _check(spec: JobSpec, log: StepLog) -> None:
-    """The log is of this job and whole: a shorter run is another measurement."""
+def _check(spec: JobSpec, log: StepLog, first: StepLog) -> None:
+    """The log is of this job and whole: a shorter run is another measurement. ``first`` is rank 0's."""
     facts = (
         ("case_id", log.header.case_id, spec.case.id),
         ("replicate", log.header.replicate, spec.replicate),
         ("world_size", log.header.world_size, spec.case.cards),
         ("device", log.header.device, spec.device),
-        ("steps", len(log.steps), spec.steps),
         ("window steps", len(log.window), spec.window_steps),
     )
     for name, got, expected in facts:
         if got != expected:
             raise StepLogError(f"step log {log.path}", field=name, got=got, expected=f"{expected!r}, as the job says")
+    about, made = f"step log {log.path}", len(log.warmup)
+    least, most = spec.warmup_steps, spec.longest_warmup_steps
+    if not least <= made <= most:
+        expected = f"{least}" if least == most else f"{least} to {most}"
+        raise StepLogError(about, field="warm-up steps", got=made, expected=f"{expected}, as the job says")
+    if made != len(first.warmup):
+        raise StepLogError(about, field="warm-up steps", got=made, expected=f"{len(first.warmup)}, as in rank 0")

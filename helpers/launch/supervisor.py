@@ -270,7 +270,7 @@ class _Run:
 
     def _where(self) -> str:
         return ", ".join(
-            f"{rank.name} at " + (f"step {rank.step} of {self._spec.steps}" if rank.step else repr(rank.phase))
+            f"{rank.name} at " + (f"step {rank.step} of {rank.steps}" if rank.step else repr(rank.phase))
             for rank in self._ranks
         )
 

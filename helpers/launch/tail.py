@@ -11,6 +11,8 @@ from typing import Any
 from helpers.job import JobSpec
 from helpers.steplog import WARMUP, WINDOW
 
+# The phase of warm-up beyond the least that the job wants.
+EXTENDED = "warm-up extended"
 # Steps that the shown rate is averaged over: steady enough to read, quick enough to follow.
 _RECENT_STEPS = 10
 
@@ -19,7 +21,7 @@ _RECENT_STEPS = 10
 class Progress:
     """Where a job is; ``step`` counts from 1 over warm-up and window, ``images_per_s`` over all ranks.
 
-    ``steps`` is 0 before there is a job, while its case waits for cards.
+    ``steps`` is 0 before there is a job, while its case waits for cards; it grows where warm-up is extended.
     """
 
     case_id: str
@@ -71,6 +73,7 @@ class RankWatch:
         self._heartbeat = LineTail(spec.heartbeat_path(rank))
         self._spec = spec
         self._steps_logged = 0
+        self._warmup_logged = 0
         self._beat_phase = "start"
         self._beat_step = 0
         self._recent: deque[tuple[float, float, int]] = deque(maxlen=_RECENT_STEPS)
@@ -92,10 +95,31 @@ class RankWatch:
         return max(self._steps_logged, self._beat_step)
 
     @property
+    def steps(self) -> int:
+        """Steps in all as far as is known: extended warm-up is counted up to its next look at the steps."""
+        return self._warmup_steps + self._spec.window_steps
+
+    @property
     def phase(self) -> str:
         if self.step == 0 or self.footer is not None:
             return self._beat_phase
-        return WARMUP if self.step <= self._spec.warmup_steps else WINDOW
+        if self._in_window:
+            return WINDOW
+        return WARMUP if self.step <= self._spec.warmup_steps else EXTENDED
+
+    @property
+    def _in_window(self) -> bool:
+        return self._beat_phase == WINDOW or self._steps_logged > self._warmup_logged
+
+    @property
+    def _warmup_steps(self) -> int:
+        spec = self._spec
+        if self._in_window:
+            # All of warm-up is in the log before the window begins; a node's log may arrive behind its life signs.
+            return max(spec.warmup_steps, self._warmup_logged)
+        over = max(0, self.step - spec.warmup_steps)
+        windows = -(-over // spec.steady_window_steps) if spec.steady_window_steps else 0
+        return min(spec.longest_warmup_steps, spec.warmup_steps + windows * spec.steady_window_steps)
 
     @property
     def footer_status(self) -> str | None:
@@ -111,8 +135,8 @@ class RankWatch:
             seconds = self._recent[-1][1] - self._recent[0][0]
             if seconds > 0:
                 rate = spec.case.cards * sum(samples for _, _, samples in self._recent) / seconds
-                left = max(0, spec.steps - self.step) * seconds / len(self._recent)
-        return Progress(spec.case.id, spec.replicate, self.phase, self.step, spec.steps, rate, left)
+                left = max(0, self.steps - self.step) * seconds / len(self._recent)
+        return Progress(spec.case.id, spec.replicate, self.phase, self.step, self.steps, rate, left)
 
     def _take(self, record: dict[str, Any]) -> None:
         kind = record.get("kind")
@@ -122,6 +146,7 @@ class RankWatch:
             self.footer = record
         elif kind == "step":
             self._steps_logged += 1
+            self._warmup_logged += record.get("phase") == WARMUP
             start, end, samples = record.get("start"), record.get("end"), record.get("samples")
             if isinstance(start, (int, float)) and isinstance(end, (int, float)) and isinstance(samples, int):
                 self._recent.append((start, end, samples))

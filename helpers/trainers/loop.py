@@ -2,6 +2,7 @@
 
 A step runs from the end of the step before to its own end, so a phase's steps are contiguous and
 whatever happens between two steps (data, the loss's way to the host, the log) counts in one of them.
+Warm-up goes on, window by window, until its end is steady or its budget is used.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 from helpers.errors import DatasetError, SuiteError
-from helpers.steplog import WARMUP, WINDOW, Step
+from helpers.steplog import WARMUP, WINDOW, Step, steadiness
 
 Clock = Callable[[], float]
 
@@ -84,21 +85,33 @@ class HostTimer:
 @dataclass(frozen=True)
 class Plan:
     """Steps of one rank. Every ``fetch_every_steps`` and at a phase's end the loss comes to the host and
-    the steps since go into the log; 1 on a CPU, where nothing waits for it."""
+    the steps since go into the log; 1 on a CPU, where nothing waits for it.
+
+    ``steady_window_steps`` and ``most_warmup_steps`` as in JobSpec. ``slowdown`` (tests) makes every step longer by
+    that share of its own time, and fetches every loss, without which the host's time is not the step's.
+    """
 
     warmup_steps: int
     window_steps: int
     fetch_every_steps: int
+    steady_window_steps: int = 0
+    most_warmup_steps: int = 0
+    slowdown: float = 0.0
 
 
 @dataclass(frozen=True)
 class Edges:
-    """What the loop touches: the log, the heartbeat (phase, step), the other ranks, the clock."""
+    """What the loop touches: the log, the heartbeat (phase, step), the other ranks, the clock.
+
+    ``agree`` tells whether all ranks are steady, and must be asked by all of them; None where ranks cannot ask each
+    other: they then warm up for the whole budget, so that all stop at the same step.
+    """
 
     record: Callable[[Sequence[Step]], None]
     beat: Callable[[str, int], None]
     barrier: Callable[[], None]
     clock: Clock
+    agree: Optional[Callable[[bool], bool]] = bool
 
 
 def train(plan: Plan, reader: Reader, stepper: Stepper, timer: StepTimer, edges: Edges) -> None:
@@ -108,7 +121,7 @@ def train(plan: Plan, reader: Reader, stepper: Stepper, timer: StepTimer, edges:
     where an epoch holds no batch.
     """
     run = _Run(plan, reader, stepper, timer, edges)
-    run.phase(WARMUP, plan.warmup_steps)
+    run.warm_up()
     edges.barrier()
     run.phase(WINDOW, plan.window_steps)
 
@@ -136,12 +149,28 @@ class _Run:
         self._edges = edges
         self._source = _Source(reader, stepper, edges.clock)
         self._number = 0
+        self._began = 0.0
         self._pending: List[_Pending] = []
+        self._step_seconds: List[float] = []
+
+    def warm_up(self) -> None:
+        """The plan's warm-up, and more of it while it is not steady."""
+        plan = self._plan
+        self.phase(WARMUP, plan.warmup_steps)
+        while plan.steady_window_steps and self._number < plan.most_warmup_steps and not self._steady():
+            self.phase(WARMUP, min(plan.steady_window_steps, plan.most_warmup_steps - self._number))
+
+    def _steady(self) -> bool:
+        agree = self._edges.agree
+        if agree is None:
+            return False
+        return agree(steadiness(self._step_seconds, self._plan.steady_window_steps).steady)
 
     def phase(self, phase: str, steps: int) -> None:
         if steps == 0:
             return
         self._timer.begin()
+        self._began = self._edges.clock()
         for number in range(1, steps + 1):
             self._step(phase, last=number == steps)
 
@@ -149,7 +178,7 @@ class _Run:
         batch, reader_seconds = self._source.next()
         self._number += 1
         handle = self._stepper.step(batch)
-        fetch = last or self._number % self._plan.fetch_every_steps == 0
+        fetch = last or self._plan.slowdown > 0 or self._number % self._plan.fetch_every_steps == 0
         loss = self._stepper.loss(handle) if fetch else None
         if loss is not None and not math.isfinite(loss):
             self._flush()
@@ -160,18 +189,30 @@ class _Run:
                 expected="a finite number",
                 remedy="The training diverged: lower learning_rate, or look for a bug in the build under test",
             )
+        if self._plan.slowdown > 0:
+            self._linger()
         self._timer.mark()
+        self._began = self._edges.clock()
         source = self._source
         self._pending.append(_Pending(source.epoch, source.step, phase, batch.samples, reader_seconds, loss))
         if fetch:
             self._flush()
         self._edges.beat(phase, self._number)
 
+    def _linger(self) -> None:
+        """Keep the host busy, as slower code would, for the slowdown's share of what the step took so far."""
+        now = self._edges.clock()
+        end = now + (now - self._began) * self._plan.slowdown
+        while self._edges.clock() < end:
+            pass
+
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
         if pending:
             times = self._timer.resolve()
-            self._edges.record([step.at(start, end) for step, (start, end) in zip(pending, times)])
+            steps = [step.at(start, end) for step, (start, end) in zip(pending, times)]
+            self._step_seconds += [step.step_seconds for step in steps]
+            self._edges.record(steps)
 
 
 class _Source:

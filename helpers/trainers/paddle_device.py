@@ -160,6 +160,13 @@ def apply_options(target: Any, options: Any, kind: str, facts: Dict[str, str]) -
             facts[f"{kind}.{name}"] = f"not applied: this build has no such {kind} option here"
 
 
+def all_agree(own: bool) -> bool:
+    """Whether every rank says so; all of them must ask. On the rank's own device: NCCL sums on cards, gloo on CPUs."""
+    against = paddle.to_tensor([0.0 if own else 1.0], dtype="float32")
+    paddle.distributed.all_reduce(against)
+    return float(against) == 0.0
+
+
 def event_timer() -> EventTimer:
     """Times steps on the rank's card by events on the stream that Paddle computes on."""
     index = gpu_index()

@@ -63,9 +63,20 @@ def program(trainer: Trainer) -> None:
     # A step of fleet's program ends with an all-reduce over all ranks, which is as good as a barrier.
     barrier = paddle.distributed.barrier if several and not static else lambda: None
     # On a CPU the loss is at hand after every step; on a GPU fetching it would empty the queue.
-    plan = Plan(spec.warmup_steps, spec.window_steps, spec.record_every_steps if on_gpu else 1)
+    plan = Plan(
+        spec.warmup_steps,
+        spec.window_steps,
+        spec.record_every_steps if on_gpu else 1,
+        spec.steady_window_steps,
+        spec.most_warmup_steps,
+        trainer.slowdown,
+    )
+    # Between the runs of a static program there is nothing that ranks could ask each other through.
+    agree: Any = bool
+    if several:
+        agree = None if static else paddle_device.all_agree
     trainer.beat("first step")
-    train(plan, reader, stepper, timer, Edges(trainer.record, trainer.beat, barrier, time.monotonic))
+    train(plan, reader, stepper, timer, Edges(trainer.record, trainer.beat, barrier, time.monotonic, agree))
 
 
 def _import_paddle(trainer: Trainer, settings: Settings) -> Any:

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Callable, Dict, List, Mapping, MutableMapping, Optional, Sequence
 
 from helpers.errors import ConfigError, DeviceError, SuiteError
-from helpers.job import JobSpec
+from helpers.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
 from helpers.steplog import COMPLETE, FAILED, REFUSED, Footer, Header, Heartbeat, Step, StepLogWriter
 
 EXIT_COMPLETE = 0
 EXIT_FAILED = 1
 # This device or build cannot run the case; the footer says why. Nothing was measured and nothing is broken.
 EXIT_REFUSED = 3
+
+_MOST_SLOWDOWN = 10.0
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _REASON_LENGTH = 1000
@@ -70,6 +72,7 @@ class Trainer:
         self.spec = spec
         self.ranks = ranks
         self.device = Device()
+        self.slowdown = 0.0
         self.peak_device_bytes: Callable[[], int] = lambda: 0
         self._heartbeat = Heartbeat(spec.heartbeat_path(ranks.rank))
         self._log: Optional[StepLogWriter] = None
@@ -144,6 +147,28 @@ def prepare(trainer: Trainer, environment: MutableMapping[str, str]) -> None:
     facts["cores"] = ",".join(map(str, cores))
     facts["pinned"] = "yes" if spec.cores else "no"
     facts["threads"] = str(len(cores))
+    trainer.slowdown = slowdown_of(environment)
+    if trainer.slowdown:
+        facts[SLOWDOWN_FACT] = f"{trainer.slowdown:g}"
+
+
+def slowdown_of(environment: Mapping[str, str]) -> float:
+    """The share by which a test wants every step longer, 0 without one; ConfigError on anything else."""
+    text = environment.get(SLOWDOWN_VARIABLE, "")
+    try:
+        share = float(text or 0)
+    except ValueError:
+        share = -1.0
+    # Written so that NaN fails.
+    if not 0 <= share <= _MOST_SLOWDOWN:
+        raise ConfigError(
+            "trainer",
+            field=SLOWDOWN_VARIABLE,
+            got=text,
+            expected=f"a share of a step's time from 0 to {_MOST_SLOWDOWN:g}, such as 0.05",
+            remedy="It is for the suite's own tests: unset it",
+        )
+    return share
 
 
 def _read(argv: List[str], rank_variables: Sequence[Sequence[str]]) -> "tuple[JobSpec, Ranks]":

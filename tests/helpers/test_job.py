@@ -98,6 +98,8 @@ def test_refuses_another_schema(schema: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
+        ("steady_window_steps", -1), ("steady_window_steps", True), ("steady_window_steps", "3"),
+        ("most_warmup_steps", -1), ("most_warmup_steps", 1.5), ("most_warmup_steps", None),
         ("warmup_steps", -1), ("warmup_steps", 1.5), ("warmup_steps", True), ("warmup_steps", "3"),
         ("window_steps", 0), ("window_steps", None), ("record_every_steps", 0), ("replicate", -1),
         ("seed", -1), ("seed", 1.0), ("seed", "1234"),
@@ -110,6 +112,27 @@ def test_refuses_a_value_of_the_wrong_kind_by_name(key: str, value: Any) -> None
     with pytest.raises(ConfigError) as caught:
         JobSpec.from_json(changed(**{key: value}))
     assert caught.value.field == key
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "expected"),
+    [
+        ({"steady_window_steps": 1, "most_warmup_steps": 9}, "steady_window_steps", "at least 2"),
+        ({"steady_window_steps": 2, "most_warmup_steps": 9}, "warmup_steps", "at least 6"),
+        ({"steady_window_steps": 2, "warmup_steps": 7, "most_warmup_steps": 6}, "most_warmup_steps", "at least 7"),
+        ({"steady_window_steps": 2, "warmup_steps": 6}, "most_warmup_steps", "at least 6"),
+        ({"most_warmup_steps": 9}, "most_warmup_steps", "0 without steady_window_steps"),
+    ],
+)
+def test_refuses_a_warm_up_that_could_not_be_judged(values: dict[str, int], field: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected) as caught:
+        replace(SPEC, **values)
+    assert caught.value.field == field
+
+
+def test_the_longest_warm_up_is_the_budget_or_without_one_the_warm_up_itself() -> None:
+    assert SPEC.longest_warmup_steps == 3
+    assert replace(SPEC, warmup_steps=6, steady_window_steps=2, most_warmup_steps=16).longest_warmup_steps == 16
 
 
 def test_refuses_a_case_that_does_not_exist() -> None:

@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.rules import (
+    MEDIAN_STEP,
     RULES,
     WALL_CLOCK,
     CaseFigure,
     RuleError,
     case_figure,
     figures,
+    median_step,
     over_runs,
     paddleclas_records,
     reader_share,
@@ -72,8 +74,8 @@ def test_at_a_constant_rate_all_rules_agree(seconds: float, batch: int, cards: i
 
 def test_a_rule_that_does_not_apply_gives_its_reason_and_no_number() -> None:
     found = figures([log_of([0.5] * 20)])
-    assert found.pop(WALL_CLOCK) == 512.0
-    assert set(found) == set(RULES) - {WALL_CLOCK}
+    assert found.pop(WALL_CLOCK) == found.pop(MEDIAN_STEP) == 512.0
+    assert set(found) == set(RULES) - {WALL_CLOCK, MEDIAN_STEP}
     assert all(isinstance(reason, str) and "20 steps" in reason for reason in found.values())
 
 
@@ -394,9 +396,39 @@ def test_one_outlier_moves_the_trimmed_mean_less_than_the_plain_one(
 @given(seconds=STEPS, steps=st.integers(1, 309))
 def test_a_log_too_short_for_a_rule_has_the_reason_and_never_a_figure(seconds: list[float], steps: int) -> None:
     found = figures([log_of(seconds[:steps])])
-    needed = {"paddleclas-trimmed": 310, "paddleclas-mean": 110, **dict.fromkeys(AFTER_20, 120), WALL_CLOCK: 1}
+    needed = {"paddleclas-trimmed": 310, "paddleclas-mean": 110, **dict.fromkeys(AFTER_20, 120)}
     for rule, figure in found.items():
-        assert isinstance(figure, str) == (steps < needed[rule])
+        assert isinstance(figure, str) == (steps < needed.get(rule, 1))
+
+
+@pytest.mark.parametrize("rule", AFTER_20)
+def test_a_rule_that_counts_from_the_first_step_takes_the_same_steps_however_long_warm_up_was(rule: str) -> None:
+    seconds = [1.0 + number / 100 for number in range(320)]
+    least = figures([log_of(seconds[:120], warmup=20)])[rule]
+    assert isinstance(least, float)
+    for warmup in (20, 60, 220):
+        assert figures([log_of(seconds[: warmup + 100], warmup=warmup)])[rule] == least
+
+
+# --- median-step: images of all ranks / the median step of the slowest rank
+
+
+def test_half_of_the_steps_may_stall_without_the_median_knowing() -> None:
+    assert median_step([log_of([9.0, 2.0, 50.0, 2.0, 2.0, 90.0], batch=8, warmup=1)]) == 4.0
+    assert median_step([log_of([1.0, 3.0], batch=8)]) == 4.0
+
+
+def test_the_median_is_of_each_steps_slowest_rank() -> None:
+    assert median_step(logs_of([1.0, 1.0, 4.0], [1.0, 2.0, 1.0], batch=8)) == 2 * 8 / 2.0
+
+
+@FEW
+@given(seconds=st.lists(st.floats(0.5, 2), min_size=1, max_size=40), warmup=st.integers(0, 20))
+def test_the_median_step_ignores_warm_up_and_lies_between_the_slowest_and_the_fastest(
+    seconds: list[float], warmup: int
+) -> None:
+    figure = median_step([log_of([9.0] * warmup + seconds, batch=8, warmup=warmup)])
+    assert 8 / max(seconds) <= figure * (1 + 1e-9) and figure <= 8 / min(seconds) * (1 + 1e-9)
 
 
 # --- over runs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from helpers.steplog import (
     Step,
     StepLog,
     StepLogWriter,
+    steadiness,
 )
 from helpers.steplog_reader import read_step_log
 
@@ -364,3 +366,67 @@ def test_life_signs_go_to_their_own_file(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "rank0.heartbeat").read_text().splitlines()]
     assert lines[1] == {"phase": "window", "step": 3, "monotonic_seconds": 1.5}
     assert len(lines) == 2
+
+
+# ---- whether warm-up is over
+
+
+def test_three_windows_that_agree_within_a_third_of_a_percent_are_steady() -> None:
+    found = steadiness([9.0, 9.0, 1.0, 1.0, 1.002, 1.002, 1.0, 1.0], 2)
+    assert found.means == (1.0, 1.002, 1.0)
+    assert (found.limit, found.steady) == (0.003, True)
+    assert found.spread == pytest.approx(0.002, rel=1e-2)
+
+
+def test_a_fall_beyond_the_limit_is_not_steady_and_noise_widens_the_limit() -> None:
+    assert not steadiness([1.004, 1.004, 1.0, 1.0, 1.0, 1.0], 2).steady
+    noisy = steadiness([1.014, 0.994, 1.01, 0.99, 1.01, 0.99], 2)
+    # The deviation of 1 ± 0.01 is 0.01414, of a mean of two 0.01; three times that.
+    assert noisy.limit == pytest.approx(0.03, rel=1e-2)
+    assert noisy.steady
+
+
+@pytest.mark.parametrize("first", [[30.0, 1.3], [1.3, 30.0]])
+def test_one_wild_step_makes_no_room_for_a_difference(first: list[float]) -> None:
+    assert not steadiness([*first, 1.2, 1.21, 1.0, 1.01], 2).steady
+
+
+def test_each_of_the_three_windows_counts_and_none_before_them() -> None:
+    for odd in range(3):
+        windows = [[1.0, 1.0]] * 3
+        windows[odd] = [1.1, 1.1]
+        assert not steadiness([step for window in windows for step in window], 2).steady
+    assert steadiness([9.0, *[1.0] * 6], 2).steady
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+def test_fewer_than_three_windows_are_never_steady(steps: int) -> None:
+    assert not steadiness([1.0] * steps, 2).steady
+
+
+def test_a_window_of_one_step_has_no_deviation_and_is_refused() -> None:
+    with pytest.raises(StepLogError, match="2 or more steps a window"):
+        steadiness([1.0] * 9, 1)
+
+
+@given(seconds=st.lists(st.floats(0.01, 100), min_size=6, max_size=30), factor=st.floats(0.01, 100))
+def test_the_answer_does_not_hang_on_the_clocks_unit(seconds: list[float], factor: float) -> None:
+    one, other = steadiness(seconds, 2), steadiness([each * factor for each in seconds], 2)
+    assert other.spread == pytest.approx(one.spread, rel=1e-6, abs=1e-9)
+    assert other.limit == pytest.approx(one.limit, rel=1e-6, abs=1e-9)
+
+
+def test_white_noise_is_called_unsteady_about_once_in_ten_looks_and_a_slow_decline_nearly_always() -> None:
+    random = Random(1)
+    looks = [steadiness([random.gauss(1.0, 0.01) for _ in range(60)], 20).steady for _ in range(400)]
+    assert 0.04 < looks.count(False) / len(looks) < 0.16
+    declines = [
+        steadiness([random.gauss(1.0, 0.01) * 0.9995**step for step in range(60)], 20).steady for _ in range(100)
+    ]
+    assert declines.count(True) <= 5
+
+
+def test_a_log_knows_its_warm_up_from_its_window(log: Path) -> None:
+    read = read_step_log(log)
+    assert (len(read.warmup), len(read.window)) == (1, 3)
+    assert read.warmup + read.window == read.steps

@@ -6,7 +6,7 @@ import pytest
 
 from helpers.case import Case, Framework
 from helpers.errors import LaunchError
-from helpers.job import JobSpec
+from helpers.job import SLOWDOWN_VARIABLE, JobSpec
 from helpers.launch.framework_probe import libraries, probe
 from helpers.launch.frameworks import BuildFinder, FrameworkBuild
 from helpers.launch.launcher import ROOT, LaunchCommand, Place, job_environment, launcher_for
@@ -102,6 +102,11 @@ def test_a_jobs_variables_come_over_the_callers_and_no_other_launchers_get_in() 
         "PADDLE_DISTRI_BACKEND": "gloo",
         "MARK": "1",
     }
+
+
+def test_the_tests_own_slowdown_reaches_the_trainer() -> None:
+    given = job_environment({SLOWDOWN_VARIABLE: "0.05"}, job(1), LaunchCommand(("x",)), {})
+    assert given[SLOWDOWN_VARIABLE] == "0.05"
 
 
 def trainers(root: Path, *names: str) -> BuildFinder:

@@ -136,7 +136,7 @@ def test_several_jobs_run_over_one_crew(tmp_path: Path, monkeypatch: pytest.Monk
         ("trains", "hangs", OutcomeKind.HUNG, "rank 1 on n1 (127.0.0.1) gave no sign of life for 0.6 s"),
         ("trains", "truncates", OutcomeKind.BAD_LOG, "rank 1 on n1 (127.0.0.1) ended without its log's footer"),
         ("trains", "foreign", OutcomeKind.BAD_LOG, "field 'job_id': got 'another-job'"),
-        ("trains", "short", OutcomeKind.BAD_LOG, "field 'steps': got 6, expected 7"),
+        ("trains", "short", OutcomeKind.BAD_LOG, "field 'window steps': got 4, expected 5"),
     ],
 )  # fmt: skip
 def test_a_rank_that_fails_on_either_node_is_named_and_both_nodes_end(

@@ -18,12 +18,14 @@ def job(folder: Path) -> JobSpec:
     return JobSpec("job", CASE, 3, str(folder), "cpu", warmup_steps=1, window_steps=2)
 
 
-def log(spec: JobSpec, rank: int, footer: Footer | None = None, steps: int = 3, **header: object) -> RankWatch:
+def log(
+    spec: JobSpec, rank: int, footer: Footer | None = None, steps: int = 3, warmup: int = 1, **header: object
+) -> RankWatch:
     """A rank that wrote its log and is gone."""
     facts = Header("job", CASE.id, 3, rank, 2, "host", 1, "paddle", "3", "", "cpu")
     writer = StepLogWriter(spec.step_log_path(rank), replace(facts, **header))
     for number in range(1, steps + 1):
-        writer.step(Step(0, number, WARMUP if number == 1 else WINDOW, number, number + 1.0, 8, 0.0))
+        writer.step(Step(0, number, WARMUP if number <= warmup else WINDOW, number, number + 1.0, 8, 0.0))
     if footer is not None:
         writer.footer(footer)
     watch = RankWatch(spec, rank)
@@ -71,7 +73,43 @@ def test_a_log_of_something_else_is_no_measurement(tmp_path: Path, header: dict[
 def test_a_run_with_too_few_steps_is_no_measurement(tmp_path: Path) -> None:
     spec = job(tmp_path)
     ranks = [log(spec, 0, Footer(COMPLETE)), log(spec, 1, Footer(COMPLETE), steps=2)]
-    assert "field 'steps': got 2, expected 3" in ending_of(spec, command(spec), ranks, 0).reason
+    assert "field 'window steps': got 1, expected 2" in ending_of(spec, command(spec), ranks, 0).reason
+
+
+def extended(folder: Path) -> JobSpec:
+    return replace(job(folder), warmup_steps=6, steady_window_steps=2, most_warmup_steps=10)
+
+
+@pytest.mark.parametrize("warmup", [6, 8, 10])
+def test_an_extended_warm_up_within_its_budget_is_a_measurement(tmp_path: Path, warmup: int) -> None:
+    spec = extended(tmp_path)
+    ranks = [log(spec, rank, Footer(COMPLETE), steps=warmup + 2, warmup=warmup) for rank in (0, 1)]
+    ending = ending_of(spec, command(spec), ranks, 0)
+    assert ending.kind is OutcomeKind.COMPLETE
+    assert [len(each.warmup) for each in ending.logs] == [warmup, warmup]
+
+
+@pytest.mark.parametrize(("warmup", "told"), [(5, "got 5, expected 6 to 10"), (11, "got 11, expected 6 to 10")])
+def test_a_warm_up_outside_its_budget_is_no_measurement(tmp_path: Path, warmup: int, told: str) -> None:
+    spec = extended(tmp_path)
+    ranks = [log(spec, rank, Footer(COMPLETE), steps=warmup + 2, warmup=warmup) for rank in (0, 1)]
+    ending = ending_of(spec, command(spec), ranks, 0)
+    assert (ending.kind, ending.rank) == (OutcomeKind.BAD_LOG, 0)
+    assert f"field 'warm-up steps': {told}" in ending.reason
+
+
+def test_a_warm_up_that_may_not_be_extended_has_exactly_its_steps(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    ranks = [log(spec, rank, Footer(COMPLETE), steps=4, warmup=2) for rank in (0, 1)]
+    assert "field 'warm-up steps': got 2, expected 1," in ending_of(spec, command(spec), ranks, 0).reason
+
+
+def test_ranks_that_began_their_windows_at_different_steps_are_no_measurement(tmp_path: Path) -> None:
+    spec = extended(tmp_path)
+    ranks = [log(spec, rank, Footer(COMPLETE), steps=8 + 2 * rank, warmup=6 + 2 * rank) for rank in (0, 1)]
+    ending = ending_of(spec, command(spec), ranks, 0)
+    assert (ending.kind, ending.rank) == (OutcomeKind.BAD_LOG, 1)
+    assert "field 'warm-up steps': got 8, expected 6, as in rank 0" in ending.reason
 
 
 def test_a_missing_log_is_no_measurement_even_with_exit_0(tmp_path: Path) -> None:

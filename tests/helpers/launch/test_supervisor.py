@@ -123,7 +123,7 @@ def test_a_refusal_is_no_crash(tmp_path: Path) -> None:
         ("no-footer", OutcomeKind.BAD_LOG, "without its log's footer"),
         ("truncates", OutcomeKind.BAD_LOG, "without its log's footer"),
         ("foreign", OutcomeKind.BAD_LOG, "'another-job'"),
-        ("short", OutcomeKind.BAD_LOG, "field 'steps': got 6, expected 7"),
+        ("short", OutcomeKind.BAD_LOG, "field 'window steps': got 4, expected 5"),
         ("hangs", OutcomeKind.HUNG, "rank 0 gave no sign of life for 0.6 s: rank 0 at step 3 of 7"),
         ("stubborn", OutcomeKind.HUNG, "rank 0 gave no sign of life"),
         ("hangs-at-exit", OutcomeKind.HUNG, "all ranks finished, but the job did not exit"),

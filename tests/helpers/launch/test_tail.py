@@ -1,11 +1,13 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from helpers.case import Case
 from helpers.job import JobSpec
-from helpers.launch.tail import LineTail, RankWatch
+from helpers.launch.tail import EXTENDED, LineTail, RankWatch
+from helpers.steplog import WARMUP, WINDOW
 
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x2-synthetic-dynamic")
 
@@ -19,8 +21,9 @@ def write(path: Path, *records: dict[str, object]) -> None:
         file.writelines(json.dumps(record) + "\n" for record in records)
 
 
-def step(number: int) -> dict[str, object]:
-    return {"kind": "step", "step": number, "start": number * 2.0, "end": number * 2.0 + 2.0, "samples": 8}
+def step(number: int, phase: str = WARMUP) -> dict[str, object]:
+    times = {"start": number * 2.0, "end": number * 2.0 + 2.0}
+    return {"kind": "step", "step": number, "phase": phase, "samples": 8, **times}
 
 
 def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
@@ -55,7 +58,7 @@ def test_steps_give_phase_rate_of_all_ranks_and_time_left(tmp_path: Path) -> Non
     write(spec.step_log_path(0), {"kind": "header", "pid": 77}, step(1), step(2))
     watch.poll(1.0)
     assert (watch.pid, watch.phase) == (77, "warm-up")
-    write(spec.step_log_path(0), step(3))
+    write(spec.step_log_path(0), step(3, WINDOW))
     watch.poll(2.0)
     progress = watch.progress()
     assert (progress.phase, progress.step, progress.replicate) == ("window", 3, 1)
@@ -68,6 +71,36 @@ def test_the_heartbeat_leads_where_steps_are_logged_in_blocks(tmp_path: Path) ->
     write(tmp_path / "rank1.heartbeat", {"phase": "window", "step": 4})
     watch.poll(1.0)
     assert (watch.step, watch.phase) == (4, "window")
+
+
+def test_an_extended_warm_up_is_called_so_and_the_steps_grow_with_it(tmp_path: Path) -> None:
+    spec = replace(job(tmp_path), warmup_steps=6, steady_window_steps=2, most_warmup_steps=9)
+    watch = RankWatch(spec, 0)
+    seen = []
+    for number in range(1, 13):
+        phase = WARMUP if number <= 9 else WINDOW
+        write(spec.step_log_path(0), step(number, phase))
+        write(spec.heartbeat_path(0), {"phase": phase, "step": number})
+        watch.poll(float(number))
+        seen.append((watch.progress().phase, watch.progress().steps))
+    assert seen[:6] == [(WARMUP, 10)] * 6
+    # In windows of two steps, the last one cut by the budget.
+    assert seen[6:9] == [(EXTENDED, 12), (EXTENDED, 12), (EXTENDED, 13)]
+    assert seen[9:] == [(WINDOW, 13)] * 3
+    assert watch.progress().seconds_left == pytest.approx(2.0)
+
+
+def test_the_life_signs_tell_of_an_extension_where_steps_are_logged_in_blocks(tmp_path: Path) -> None:
+    spec = replace(job(tmp_path), warmup_steps=6, steady_window_steps=2, most_warmup_steps=16)
+    watch = RankWatch(spec, 0)
+    write(spec.step_log_path(0), *map(step, range(1, 7)))
+    write(spec.heartbeat_path(0), {"phase": WARMUP, "step": 7})
+    watch.poll(1.0)
+    assert (watch.phase, watch.step, watch.steps) == (EXTENDED, 7, 12)
+    write(spec.step_log_path(0), *map(step, (7, 8)))
+    write(spec.heartbeat_path(0), {"phase": WINDOW, "step": 9})
+    watch.poll(2.0)
+    assert (watch.phase, watch.step, watch.steps) == (WINDOW, 9, 12)
 
 
 def test_nonsense_in_the_files_never_breaks_the_watch(tmp_path: Path) -> None:

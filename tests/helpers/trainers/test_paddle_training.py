@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ import pytest
 
 from helpers.case import Case
 from helpers.dataset import make_small_dataset
-from helpers.job import JobSpec
+from helpers.job import SLOWDOWN_VARIABLE, JobSpec
 from helpers.launch.contention import CpuMeter
 from helpers.launch.launcher import job_environment, launcher_for
 from helpers.launch.outcome import OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.recipe import settings_for
-from helpers.steplog import COMPLETE, FAILED, REFUSED, StepLog
+from helpers.steplog import COMPLETE, FAILED, REFUSED, StepLog, steadiness
 from helpers.steplog_reader import read_step_log
 from helpers.trainers.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
 
@@ -46,7 +46,18 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_small_dataset(tmp_path_factory.mktemp("data") / "small", images_per_class=4).root
 
 
-def _job(folder: Path, case_id: str, data: Path | None, steps: tuple[int, int], overrides: dict[str, Any]) -> JobSpec:
+# Least and most warm-up in windows of two steps.
+ADAPTIVE = {"warmup_steps": 6, "steady_window_steps": 2, "most_warmup_steps": 10}
+
+
+def _job(
+    folder: Path,
+    case_id: str,
+    data: Path | None,
+    steps: tuple[int, int],
+    overrides: dict[str, Any],
+    adaptive: bool = False,
+) -> JobSpec:
     case = Case.parse(case_id)
     spec = JobSpec(
         job_id=uuid.uuid4().hex,
@@ -61,6 +72,8 @@ def _job(folder: Path, case_id: str, data: Path | None, steps: tuple[int, int], 
         overrides=overrides,
         cores=tuple((CORES[card % len(CORES)],) for card in range(case.cards)),
     )
+    if adaptive:
+        spec = replace(spec, **ADAPTIVE)
     spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
     return spec
 
@@ -71,11 +84,13 @@ def _run(
     data: Path | None,
     *,
     steps: tuple[int, int] = (1, 2),
+    adaptive: bool = False,
+    slowdown: str = "",
     **overrides: Any,
 ) -> Ran:
-    spec = _job(folder, case_id, data, steps, overrides)
+    spec = _job(folder, case_id, data, steps, overrides, adaptive)
     command = launcher_for(spec.case).command(spec, sys.executable)
-    environment = job_environment(os.environ, spec, command, {})
+    environment = {**job_environment(os.environ, spec, command, {}), SLOWDOWN_VARIABLE: slowdown}
     done = subprocess.run(command.argv, env=environment, capture_output=True, text=True, timeout=280, check=False)
     logs = tuple(read_step_log(spec.step_log_path(rank), spec.job_id, rank) for rank in range(spec.case.cards))
     return Ran(done.returncode, logs, done.stderr)
@@ -130,6 +145,47 @@ def test_two_cards_train_together_each_on_its_own_core(tmp_path: Path, images: P
     first, second = ran.logs
     assert [step.loss for step in first.steps] != [step.loss for step in second.steps]
     assert abs(first.window[0].start - second.window[0].start) < min(step.step_seconds for step in first.window)
+
+
+@pytest.mark.parametrize(
+    "case_id",
+    [
+        f"{RESNET50}-fp32-bs1-1x1-dali-dynamic",
+        f"{RESNET50}-fp32-bs1-1x1-native-static",
+        f"{RESNET50}-fp32-bs1-1x2-dali-dynamic",
+        f"{RESNET50}-amp_o1-bs1-1x2-dali-to_static",
+        "paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto",
+    ],
+)
+def test_all_ranks_warm_up_until_all_are_steady_or_the_budget_is_used(
+    tmp_path: Path, images: Path, case_id: str
+) -> None:
+    if "1x2" in case_id and len(CORES) < 2:
+        pytest.skip("two cards need two cores")
+    ran = _run(tmp_path, case_id, images, steps=(6, 2), adaptive=True)
+    assert ran.exit_status == EXIT_COMPLETE, ran.errors[-2000:]
+    (made,) = {len(log.warmup) for log in ran.logs}
+    assert made in (6, 8, 10)
+    assert all(len(log.window) == 2 for log in ran.logs)
+    seconds = [[step.step_seconds for step in log.warmup] for log in ran.logs]
+    # The trainer's answer at each of its looks, from what it recorded.
+    looks = [all(steadiness(each[:steps], 2).steady for each in seconds) for steps in range(6, made + 1, 2)]
+    assert not any(looks[:-1])
+    assert looks[-1] or made == ADAPTIVE["most_warmup_steps"]
+
+
+def test_a_slowdown_for_tests_is_part_of_every_step_and_stands_in_the_header(tmp_path: Path, images: Path) -> None:
+    case_id = f"{RESNET50}-fp32-bs1-1x1-dali-dynamic"
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "slowed").mkdir()
+    plain = _run(tmp_path / "plain", case_id, images, steps=(2, 3))
+    slowed = _run(tmp_path / "slowed", case_id, images, steps=(2, 3), slowdown="2")
+    assert (plain.exit_status, slowed.exit_status) == (EXIT_COMPLETE, EXIT_COMPLETE), slowed.errors[-2000:]
+    assert "test_slowdown" not in plain.logs[0].header.facts
+    assert slowed.logs[0].header.facts["test_slowdown"] == "2"
+    # Three times as long; whoever else is busy here may take as much again.
+    fastest = [min(step.step_seconds for step in ran.logs[0].window) for ran in (plain, slowed)]
+    assert fastest[1] > 1.8 * fastest[0]
 
 
 def test_steps_are_counted_anew_in_each_epoch(tmp_path: Path, images: Path) -> None:

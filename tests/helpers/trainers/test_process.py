@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from helpers.case import Case
-from helpers.job import JobSpec
-from helpers.steplog import COMPLETE, FAILED, REFUSED, WINDOW, Step
+from helpers.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
+from helpers.steplog import COMPLETE, FAILED, REFUSED, WINDOW, Step, StepLog
 from helpers.steplog_reader import read_step_log
 from helpers.trainers import process
 from helpers.trainers.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, Ranks, Refused, Trainer, run
@@ -146,3 +146,49 @@ def test_a_log_of_an_earlier_run_is_never_written_over(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         run([str(spec.spec_path)], NAMES, _step)
     assert spec.step_log_path(0).read_bytes() == before
+
+
+# ---- the tests' slowdown
+
+
+def _ran_with(folder: Path, slowdown: str | None, monkeypatch: pytest.MonkeyPatch) -> tuple[int, StepLog, list[float]]:
+    monkeypatch.delenv(SLOWDOWN_VARIABLE, raising=False)
+    if slowdown is not None:
+        monkeypatch.setenv(SLOWDOWN_VARIABLE, slowdown)
+    seen = []
+
+    def program(trainer: Trainer) -> None:
+        seen.append(trainer.slowdown)
+        _step(trainer)
+
+    spec = _spec(folder)
+    status = run([str(spec.spec_path)], NAMES, program)
+    return status, read_step_log(spec.step_log_path(0)), seen
+
+
+@pytest.mark.parametrize(("text", "share", "fact"), [("0.05", 0.05, "0.05"), ("1", 1.0, "1"), ("5e-2", 0.05, "0.05")])
+def test_a_slowdown_reaches_the_program_and_stands_in_the_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, share: float, fact: str
+) -> None:
+    status, log, seen = _ran_with(tmp_path, text, monkeypatch)
+    assert (status, seen) == (EXIT_COMPLETE, [share])
+    assert log.header.facts[SLOWDOWN_FACT] == fact
+
+
+@pytest.mark.parametrize("text", [None, "", "0"])
+def test_without_a_slowdown_the_header_says_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    status, log, seen = _ran_with(tmp_path, text, monkeypatch)
+    assert (status, seen) == (EXIT_COMPLETE, [0.0])
+    assert SLOWDOWN_FACT not in log.header.facts
+
+
+@pytest.mark.parametrize("text", ["5%", "-0.05", "nan", "inf", "11", "yes"])
+def test_a_slowdown_that_is_none_fails_the_job_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    status, log, seen = _ran_with(tmp_path, text, monkeypatch)
+    assert (status, seen, log.footer.status) == (EXIT_FAILED, [], FAILED)
+    assert f"field '{SLOWDOWN_VARIABLE}': got {text!r}" in log.footer.reason
+    assert "unset it" in log.footer.reason

@@ -1,0 +1,188 @@
+"""Whether a run was warm when its window began, judged again from every rank's log, and the plot that shows why not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from helpers.errors import LaunchError
+from helpers.files import write_whole
+from helpers.job import STEADY_WINDOWS, JobSpec
+from helpers.steplog import STEADY_SHARE, STEADY_STANDARD_ERRORS, Steadiness, StepLog, steadiness
+
+# 1: first format.
+PLOT_SCHEMA_VERSION = 1
+PLOT_DATA, PLOT = "steadiness.json", "steadiness.svg"
+
+_WIDTH, _HEIGHT, _LEFT, _TOP = 900, 380, 80, 50
+_INNER, _TALL = _WIDTH - _LEFT - 20, _HEIGHT - _TOP - 56
+# Colour-blind safe (Okabe and Ito), one a rank; of more ranks the worst alone stands out.
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
+_OTHERS = "#bbb"
+
+
+def steadiness_of(spec: JobSpec, log: StepLog) -> Steadiness:
+    """Of one rank, when its window began; by the same rule over the same numbers as the trainer's own."""
+    return steadiness([step.step_seconds for step in log.warmup], spec.steady_window_steps)
+
+
+def why_unsteady(spec: JobSpec, logs: Sequence[StepLog]) -> str | None:
+    """Why the run is no measurement, with the numbers of its worst rank; None where it was steady or is not to be."""
+    if not spec.steady_window_steps:
+        return None
+    found = [(log, steadiness_of(spec, log)) for log in logs]
+    if all(each.steady for _, each in found):
+        return None
+    log, worst = found[_worst([each for _, each in found])]
+    seconds = ", ".join(f"{mean:.4g}" for mean in worst.means)
+    return (
+        f"never steady: rank {log.header.rank}'s last {STEADY_WINDOWS} windows of {spec.steady_window_steps} warm-up "
+        f"steps took {seconds} s a step, {worst.spread:.2%} apart; at most {worst.limit:.2%} is steady (the larger of "
+        f"{STEADY_SHARE:.1%} and {STEADY_STANDARD_ERRORS:g} standard errors of a window); {len(log.warmup)} warm-up "
+        f"steps were made, at most {spec.longest_warmup_steps} are (most_warmup_steps in perf.yaml); "
+        f"see {Path(spec.run_folder) / PLOT} and {PLOT_DATA}"
+    )
+
+
+def _worst(found: Sequence[Steadiness]) -> int:
+    """The place of the one to tell of: not steady, if one is, and then the farthest apart."""
+    return max(range(len(found)), key=lambda at: (not found[at].steady, found[at].spread))
+
+
+def write_plot(spec: JobSpec, logs: Sequence[StepLog]) -> None:
+    """Write the plot and its data into the run folder. Raises LaunchError when the disk refuses."""
+    for name, text in ((PLOT_DATA, plot_data(spec, logs)), (PLOT, plot(spec, logs))):
+        path = Path(spec.run_folder) / name
+        try:
+            write_whole(path, text.encode())
+        except OSError as error:
+            raise LaunchError(
+                f"plot {path}", got=str(error), expected="room for a few kilobytes", remedy="Free the disk"
+            ) from error
+
+
+def plot_data(spec: JobSpec, logs: Sequence[StepLog]) -> str:
+    """JSON: every step's seconds by rank, where the window begins, the last warm-up windows' means and the limit."""
+    ranks = []
+    for log in logs:
+        found = steadiness_of(spec, log)
+        ranks.append(
+            {
+                "rank": log.header.rank,
+                "steady": found.steady,
+                "window_mean_seconds": list(found.means),
+                "spread": found.spread,
+                "limit": found.limit,
+                "step_seconds": [step.step_seconds for step in log.steps],
+            }
+        )
+    record = {
+        "schema_version": PLOT_SCHEMA_VERSION,
+        "case_id": spec.case.id,
+        "replicate": spec.replicate,
+        "steady_window_steps": spec.steady_window_steps,
+        "warmup_steps": len(logs[0].warmup),
+        "most_warmup_steps": spec.longest_warmup_steps,
+        "ranks": ranks,
+    }
+    return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def plot(spec: JobSpec, logs: Sequence[StepLog]) -> str:
+    """SVG of every step's seconds by rank; bars are the judged windows' means, the broken line the window's begin.
+
+    Drawn by hand: pygal, once imported, replaces the metadata finder of the process, which here is pytest's.
+    """
+    axes = _axes_of(spec, logs)
+    found = [steadiness_of(spec, log) for log in logs]
+    worst = _worst(found)
+    colours = [_colour(rank, worst, len(logs)) for rank in range(len(logs))]
+    told = range(len(logs)) if len(logs) <= len(_COLOURS) else [worst]
+    titles = [
+        f'<tspan fill="{colours[rank]}">rank {logs[rank].header.rank}</tspan>: '
+        f"{found[rank].spread:.2%} apart, limit {found[rank].limit:.2%}"
+        for rank in told
+    ]
+    if len(told) < len(logs):
+        titles.append(f"{sum(not each.steady for each in found)} of {len(logs)} ranks are not steady; the others: grey")
+    parts = [
+        f'<text x="{_LEFT}" y="18" font-size="14">{escape(spec.case.id)}, run {spec.replicate + 1}</text>',
+        f'<text x="{_LEFT}" y="38">{"; ".join(titles)}</text>',
+        *axes.frame(),
+    ]
+    # The worst over the others, and the bars over all of them.
+    for rank in sorted(range(len(logs)), key=lambda rank: rank == worst):
+        seconds = [step.step_seconds for step in logs[rank].steps]
+        points = " ".join(f"{axes.x(number + 0.5)},{axes.y(value)}" for number, value in enumerate(seconds))
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colours[rank]}"/>')
+    size = spec.steady_window_steps
+    for rank in told:
+        for number, mean in enumerate(reversed(found[rank].means)):
+            end, height = axes.warmup - number * size, axes.y(mean)
+            parts.append(
+                f'<line x1="{axes.x(end - size)}" x2="{axes.x(end)}" y1="{height}" y2="{height}" '
+                f'stroke="{colours[rank]}" stroke-width="4"/>'
+            )
+    body = "\n".join([*parts, *axes.phases()])
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '
+        f'font-size="12">\n<rect width="100%" height="100%" fill="#fff"/>\n{body}\n</svg>\n'
+    )
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """``warmup`` of ``steps`` steps to the right, seconds a step from ``low`` to ``high`` upward."""
+
+    warmup: int
+    steps: int
+    low: float
+    high: float
+
+    def x(self, step: float) -> float:
+        return round(_LEFT + _INNER * step / self.steps, 1)
+
+    def y(self, seconds: float) -> float:
+        # The first steps may take a hundred times as long: they end at the frame.
+        return round(_TOP + _TALL * (1 - (min(seconds, self.high) - self.low) / (self.high - self.low)), 1)
+
+    def frame(self) -> list[str]:
+        middle = 'text-anchor="middle"'
+        return [
+            f'<rect x="{_LEFT}" y="{_TOP}" width="{_INNER}" height="{_TALL}" fill="none" stroke="#999"/>',
+            f'<text x="{_LEFT + _INNER / 2}" y="{_HEIGHT - 12}" {middle}>step</text>',
+            f'<text transform="translate(18 {_TOP + _TALL / 2}) rotate(-90)" {middle}>seconds a step</text>',
+            *(
+                f'<text x="{_LEFT - 6}" y="{self.y(value) + 4}" text-anchor="end">{value:.4g}</text>'
+                for value in (self.low, (self.low + self.high) / 2, self.high)
+            ),
+            *(
+                f'<text x="{self.x(step)}" y="{_TOP + _TALL + 16}" {middle}>{step}</text>'
+                for step in sorted({0, self.warmup, self.steps})
+            ),
+        ]
+
+    def phases(self) -> list[str]:
+        at = self.x(self.warmup)
+        return [
+            f'<line x1="{at}" x2="{at}" y1="{_TOP}" y2="{_TOP + _TALL}" stroke="#000" stroke-dasharray="4 3"/>',
+            f'<text x="{at - 4}" y="{_TOP + 14}" text-anchor="end">warm-up; bars: means of its last windows</text>',
+            f'<text x="{at + 4}" y="{_TOP + 14}">measured</text>',
+        ]
+
+
+def _axes_of(spec: JobSpec, logs: Sequence[StepLog]) -> _Axes:
+    """Upward for what was judged and what was measured: the start of warm-up would flatten both."""
+    warmup = len(logs[0].warmup)
+    first = max(0, warmup - STEADY_WINDOWS * spec.steady_window_steps)
+    shown = [step.step_seconds for log in logs for step in log.steps[first:]]
+    return _Axes(warmup, max(len(log.steps) for log in logs), 0.98 * min(shown), 1.02 * max(shown))
+
+
+def _colour(rank: int, worst: int, ranks: int) -> str:
+    if ranks <= len(_COLOURS):
+        return _COLOURS[rank]
+    return _COLOURS[0] if rank == worst else _OTHERS

@@ -1,0 +1,137 @@
+"""Whether a run was warm when it was measured: the judgement, its words, the plot and its data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from helpers.case import Case
+from helpers.errors import LaunchError
+from helpers.job import JobSpec
+from helpers.launch.steadiness import plot, plot_data, why_unsteady, write_plot
+from helpers.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog
+
+CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x2-synthetic-dynamic")
+STEADY = (9.0, 3.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+FALLING = (9.0, 3.0, 1.4, 1.4, 1.2, 1.2, 1.0, 1.0)
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def job(folder: Path, window_steps: int = 2) -> JobSpec:
+    most = 8 if window_steps else 0
+    return JobSpec("job", CASE, 1, str(folder), "cpu", 6, 3, steady_window_steps=window_steps, most_warmup_steps=most)
+
+
+def log(rank: int, *warmup: float) -> StepLog:
+    steps, now = [], 100.0
+    for number, seconds in enumerate([*warmup, 1.0, 1.0, 1.0]):
+        phase = WARMUP if number < len(warmup) else WINDOW
+        steps.append(Step(0, number + 1, phase, now, now + seconds, 8, 0.0))
+        now += seconds
+    header = Header("job", CASE.id, 1, rank, 2, "h", 1, "paddle", "3", "", "cpu")
+    return StepLog(f"rank{rank}", header, tuple(steps), Footer(COMPLETE))
+
+
+def test_a_run_whose_ranks_are_all_steady_may_be_used(tmp_path: Path) -> None:
+    assert why_unsteady(job(tmp_path), [log(0, *STEADY), log(1, *STEADY)]) is None
+
+
+@pytest.mark.parametrize("guilty", [0, 1])
+def test_one_rank_that_is_not_steady_spoils_the_run_and_is_named_with_its_numbers(tmp_path: Path, guilty: int) -> None:
+    logs = [log(rank, *(FALLING if rank == guilty else STEADY)) for rank in (0, 1)]
+    why = why_unsteady(job(tmp_path), logs)
+    assert why == (
+        f"never steady: rank {guilty}'s last 3 windows of 2 warm-up steps took 1.4, 1.2, 1 s a step, 33.33% apart; "
+        "at most 0.30% is steady (the larger of 0.3% and 3 standard errors of a window); 8 warm-up steps were made, "
+        f"at most 8 are (most_warmup_steps in perf.yaml); see {tmp_path / 'steadiness.svg'} and steadiness.json"
+    )
+
+
+def test_the_worst_rank_is_the_one_that_is_told(tmp_path: Path) -> None:
+    worse = (*FALLING[:2], 1.8, *FALLING[3:])
+    assert "rank 1's" in str(why_unsteady(job(tmp_path), [log(0, *FALLING), log(1, *worse)]))
+
+
+def test_a_noisier_rank_that_is_steady_is_not_blamed(tmp_path: Path) -> None:
+    noisy = log(0, 9.0, 3.0, 3.0, 1.0, 1.0, 2.2, 1.0, 2.0)
+    assert why_unsteady(job(tmp_path), [noisy, log(1, *STEADY)]) is None
+    assert "rank 1's" in str(why_unsteady(job(tmp_path), [noisy, log(1, *STEADY[:-2], 1.05, 1.05)]))
+
+
+def test_a_trainer_that_stopped_too_early_is_not_believed(tmp_path: Path) -> None:
+    why = why_unsteady(job(tmp_path), [log(0, *FALLING[:6]), log(1, *FALLING[:6])])
+    assert why is not None
+    assert "6 warm-up steps were made, at most 8 are" in why
+
+
+def test_a_log_that_is_too_short_to_be_judged_is_not_steady(tmp_path: Path) -> None:
+    assert why_unsteady(job(tmp_path), [log(0, 1.0, 1.0, 1.0), log(1, 1.0, 1.0, 1.0)]) is not None
+
+
+def test_where_steadiness_is_not_asked_for_nothing_is_judged(tmp_path: Path) -> None:
+    assert why_unsteady(job(tmp_path, window_steps=0), [log(0, *FALLING), log(1, *FALLING)]) is None
+
+
+def test_the_plots_data_hold_every_step_and_what_was_judged(tmp_path: Path) -> None:
+    record = json.loads(plot_data(job(tmp_path), [log(0, *STEADY), log(1, *FALLING)]))
+    assert (record["schema_version"], record["case_id"], record["replicate"]) == (1, CASE.id, 1)
+    assert (record["steady_window_steps"], record["warmup_steps"], record["most_warmup_steps"]) == (2, 8, 8)
+    first, second = record["ranks"]
+    assert second["step_seconds"] == pytest.approx([*FALLING, 1.0, 1.0, 1.0])
+    assert second["window_mean_seconds"] == pytest.approx([1.4, 1.2, 1.0])
+    assert (first["steady"], second["steady"], second["limit"]) == (True, False, 0.003)
+    assert second["spread"] == pytest.approx(1 / 3)
+
+
+def test_the_plot_has_a_line_a_rank_a_bar_a_window_and_clips_the_first_steps(tmp_path: Path) -> None:
+    root = ElementTree.fromstring(plot(job(tmp_path), [log(0, *STEADY), log(1, *FALLING)]))
+    lines = [each.attrib["points"].split() for each in root.iter(f"{SVG}polyline")]
+    assert [len(points) for points in lines] == [11, 11]
+    heights = [float(point.partition(",")[2]) for point in lines[1]]
+    # The first two, of 9 and 3 s, end at the frame's upper edge, above the highest that is judged.
+    assert heights[0] == heights[1] < heights[2] < heights[4] < heights[6]
+    bars = [each for each in root.iter(f"{SVG}line") if each.attrib.get("stroke-width") == "4"]
+    assert len(bars) == 6
+    text = _texts(root)
+    assert CASE.id in text and "rank 1: 33.33% apart, limit 0.30%" in text
+    # The axes: what they show, in what unit, and where warm-up and the run end.
+    assert all(each in text.split("\n") for each in ("step", "seconds a step", "0", "8", "11", "measured"))
+
+
+def test_of_many_ranks_the_plot_names_and_colours_the_worst_alone_and_draws_it_last(tmp_path: Path) -> None:
+    case = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x8-synthetic-dynamic")
+    worse = (*FALLING[:2], 1.8, *FALLING[3:])
+    logs = [log(rank, *({2: FALLING, 5: worse}.get(rank, STEADY))) for rank in range(8)]
+    root = ElementTree.fromstring(plot(replace(job(tmp_path), case=case), logs))
+    text = _texts(root)
+    assert "rank 5: " in text and "rank 2" not in text
+    assert "2 of 8 ranks are not steady" in text
+    colours = [each.attrib["stroke"] for each in root.iter(f"{SVG}polyline")]
+    assert len(colours) == 8
+    assert len(set(colours[:-1])) == 1 and colours[-1] not in colours[:-1]
+    bars = [each for each in root.iter(f"{SVG}line") if each.attrib.get("stroke-width") == "4"]
+    assert [each.attrib["stroke"] for each in bars] == [colours[-1]] * 3
+
+
+def _texts(root: ElementTree.Element) -> str:
+    return "\n".join("".join(each.itertext()) for each in root.iter(f"{SVG}text"))
+
+
+def test_a_plot_of_equal_steps_is_one_too(tmp_path: Path) -> None:
+    ElementTree.fromstring(plot(job(tmp_path), [log(0, *[1.0] * 8), log(1, *[1.0] * 8)]))
+
+
+def test_both_files_lie_in_the_run_folder(tmp_path: Path) -> None:
+    spec, logs = job(tmp_path), [log(0, *FALLING), log(1, *FALLING)]
+    write_plot(spec, logs)
+    assert (tmp_path / "steadiness.json").read_text() == plot_data(spec, logs)
+    assert (tmp_path / "steadiness.svg").read_text() == plot(spec, logs)
+
+
+def test_a_plot_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match=r"gone.steadiness\.json.*Free the disk"):
+        write_plot(job(tmp_path / "gone"), [log(0, *FALLING), log(1, *FALLING)])
