@@ -77,3 +77,7 @@ def _quoted(value: object) -> str:
         # A value nested too deeply, or an int of more digits than Python prints.
         text = f"an unprintable {type(value).__name__}"
     return text if len(text) <= 200 else text[:197] + "..."
+
+
+class HistoryError(SuiteError):
+    """The history database cannot be reached, read or written."""

@@ -6,29 +6,50 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from helpers.config_budgets import Budget
 from helpers.errors import SuiteError
 from helpers.job import finite
 
 
 class Build(enum.Enum):
+    """CANDIDATE is the build under test, REFERENCE the pinned good one (``--reference-env``)."""
+
     CANDIDATE = "candidate"
     REFERENCE = "reference"
+
+
+class Stage(enum.Enum):
+    """SCREEN: runs of the build under test alone. CONFIRM: both builds in turn, on the same cards."""
+
+    SCREEN = "screen"
+    CONFIRM = "confirm"
 
 
 @dataclass(frozen=True)
 class RunEvidence:
     """One run as judge() sees it.
 
-    ``figures`` maps each rule to images/s, or to the reason why it does not apply. ``failure`` is
+    ``figures`` maps each rule to images/s, or to the reason why it does not apply. ``log_rate`` is the natural
+    logarithm of the images/s by the median step (VERDICT.md's x), ``stall_share`` mean over median step seconds
+    minus 1, ``loss`` the median of the window's losses where they were fetched. ``failure`` is
     why there is no throughput (crash, hang, lost log), ``invalid`` why it must not be used
     (contended, throttled), ``refusal`` why this device or build does not run the case.
     """
 
     figures: Mapping[str, float | str] = field(default_factory=dict)
     build: Build = Build.CANDIDATE
+    stage: Stage = Stage.SCREEN
+    log_rate: float | None = None
+    stall_share: float | None = None
+    loss: float | None = None
     failure: str | None = None
     invalid: str | None = None
     refusal: str | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether its throughput may be used."""
+        return self.failure is self.invalid is self.refusal is None
 
 
 @dataclass(frozen=True)
@@ -47,7 +68,11 @@ class PublishedReference:
 
 @dataclass(frozen=True)
 class RecordedReference:
-    """What this machine recorded; ``differences`` names in what tonight's segment differs from it."""
+    """What this machine recorded; ``differences`` names in what tonight's segment differs from it.
+
+    ``tolerance`` is the smallest change that counts, as a fraction. ``replicates`` are the recorded runs' images/s
+    by ``rule``.
+    """
 
     images_per_s: float
     rule: str
@@ -55,14 +80,68 @@ class RecordedReference:
     tolerance: float
     gates: bool = True
     differences: tuple[str, ...] = ()
+    replicates: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         _check_reference(self)
+        for rate in self.replicates:
+            if not finite(rate) or rate <= 0:
+                raise SuiteError(
+                    f"reference {self.label}", field="replicates", got=rate, expected="images/s, finite and above 0"
+                )
+
+
+@dataclass(frozen=True)
+class Night:
+    """One earlier night of a case in its present segment: the ``log_rates`` of its screening runs, first run first.
+
+    ``accepted``: whether the first run belongs to what later nights are held against. ``confirmed_regression``:
+    whether that night's verdict was REGRESSION. ``evidence`` is what it carried on.
+    """
+
+    log_rates: tuple[float, ...]
+    accepted: bool = True
+    evidence: float = 1.0
+    confirmed_regression: bool = False
+    stall_share: float | None = None
+    created: str = ""
+    session: str = ""
+
+    def __post_init__(self) -> None:
+        numbers = (*self.log_rates, self.evidence, self.stall_share or 0.0)
+        if not all(map(finite, numbers)) or self.evidence <= 0:
+            raise SuiteError(
+                f"night {self.session or self.created}",
+                got=numbers,
+                expected="finite log rates, evidence above 0, a finite stall share",
+            )
+
+
+@dataclass(frozen=True)
+class Past:
+    """What history knows of a case in tonight's segment.
+
+    ``nights``, oldest first, hold the newest 40 accepted ones and what lies between and after them.
+    ``siblings`` are the accepted nights' first log rates of the other cases of this machine with as many cards,
+    one series a case, oldest first: what noise is shrunk towards. ``unexplained``: as the newest night left it
+    (Standing).
+    """
+
+    nights: tuple[Night, ...] = ()
+    siblings: tuple[tuple[float, ...], ...] = ()
+    unexplained: bool = False
 
 
 @dataclass(frozen=True)
 class Evidence:
     """Everything a verdict rests on. ``planned_runs`` is the protocol's number of replicates.
+
+    - ``past``: the nights before this one; ``budget``: how many runs the case may take.
+    - ``reference_build``: what the reference build at hand is called, None without one; ``why_no_reference`` then
+      says why this case has none (empty: none was given).
+    - ``suspicion``: why the case is to be confirmed whatever its own runs say (a group of cases that fell together).
+    - ``cases_tonight``: the selected cases, over which the error rates hold together.
+    - ``seed``: decides which build is first in the first pair; the same when a session is resumed.
 
     ``overrides`` are the keys of changed settings; ``neutral`` those of them that are known to leave the
     throughput alone, each with the reason.
@@ -77,6 +156,13 @@ class Evidence:
     overrides: tuple[str, ...] = ()
     neutral: Mapping[str, str] = field(default_factory=dict)
     record_command: str = "pytest perf_tests --update-baselines"
+    past: Past = field(default_factory=Past)
+    budget: Budget = field(default_factory=Budget)
+    reference_build: str | None = None
+    why_no_reference: str = ""
+    suspicion: str = ""
+    cases_tonight: int = 1
+    seed: str = ""
 
 
 def _check_reference(reference: PublishedReference | RecordedReference) -> None:

@@ -1,0 +1,23 @@
+"""The recorded question's answer, and the one where nothing is recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helpers.evidence import Evidence
+from helpers.verdict import Question, Reason, Standing, Status, SubVerdict
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The recorded question's answer, and what it leaves to later nights; None where it was not asked."""
+
+    told: SubVerdict
+    standing: Standing | None = None
+
+
+def no_baseline(what: str, evidence: Evidence) -> SubVerdict:
+    remedy = f"record it: {evidence.record_command}"
+    if evidence.overrides:
+        remedy = f"settings changed ({', '.join(evidence.overrides)}), so this is not recorded; without --set, {remedy}"
+    return SubVerdict(Question.RECORDED, Status.NO_BASELINE, Reason("no-baseline", f"{what}; {remedy}"))

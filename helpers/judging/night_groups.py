@@ -1,0 +1,314 @@
+"""Over the cases of one night: groups that fell together, and most cases moving alike. Pure.
+
+A group's e-value is the mean of two, which is an e-value however they depend on each other:
+
+- the product of its members' own e-values (VERDICT.md, "Group alarm"), which needs members that each say a little;
+- evalue() of the members' shifts as one sample, in units of their noise, with an offset that all share: many noisy
+  members of which none says anything. What a machine drifts over weeks is an offset that it expects.
+
+Both leave the strongest member out: so they are e-values for "at most one fell", and one slow case makes no group.
+Where no two fell and members' noise is independent, the chance that any of G groups reaches G / error_rate is at
+most error_rate (Markov). What moves the whole machine is no noise to this: it is found, and then confirmed or told.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from helpers.case import Case
+from helpers.errors import SuiteError
+from helpers.job import finite
+from helpers.verdict import Standing, Status
+
+ALL_CASES = "all cases"
+
+Key = tuple[str, str]
+
+# Of e-values: their sums and means stay finite.
+_LARGEST_LOG = 690.0
+# What evalue() multiplies without an underflow.
+_LARGEST_SAMPLE = 100
+# Less noise than this is not measured, it is missing.
+_LEAST_NOISE = 1e-6
+
+
+@dataclass(frozen=True)
+class NightRules:
+    """The thresholds of the verdict on a night.
+
+    - ``error_rate``: of group alarms, over all groups of a night together. Ten times rarer than VERDICT.md's single
+      drops become suspects, since without a reference build an alarm is all that a night can say.
+    - ``machine_drift``: standard deviation of what all cases of a machine drift together over weeks (VERDICT.md,
+      the simulated world), as a fraction.
+    - ``least_members``: two can fall together by chance, and with the largest left out they would be one.
+    - ``rest_sum``, ``rest_share``: a large group is named instead of a smaller one inside it only where its rest fell
+      too: by this many standard deviations of its sum (1 in 700 by chance), and by this share of what the smaller
+      one fell.
+    - ``confirmations``: interleaved comparisons that one night may ask for; a pair of runs is dear.
+    - ``common_cases``, ``common_share``: how many cases, and which share of them, have to move in one direction by
+      ``common_sigmas`` of their own noise. One case of six does so by chance: of 60 cases 40 never, of 6 cases 4 in
+      1 night of 70.
+    - ``common_sum``: what all of them together have to reach in one direction, in standard deviations of their
+      sum (3e-5 by chance), each counted with ``common_cap`` at most, as one bad run must not be the sum.
+    """
+
+    error_rate: float = 0.02
+    machine_drift: float = 0.002
+    least_members: int = 3
+    rest_sum: float = 3.0
+    rest_share: float = 0.5
+    confirmations: int = 3
+    common_cases: int = 5
+    common_share: float = 2 / 3
+    common_sigmas: float = 1.0
+    common_sum: float = 4.0
+    common_cap: float = 3.0
+
+
+RULES = NightRules()
+
+
+@dataclass(frozen=True)
+class NightCase:
+    """One judged case of a night; only cases that have a Standing take part.
+
+    ``status`` is its answer to the recorded question, ``labels`` the groups it belongs to (labels_of), ``tolerance``
+    the smallest change that counts, as a fraction. ``can_confirm``: whether a reference build of it is at hand,
+    ``why_not`` says why there is none.
+    """
+
+    case_id: str
+    target: str
+    labels: tuple[str, ...]
+    status: Status
+    standing: Standing
+    tolerance: float = 0.005
+    can_confirm: bool = False
+    why_not: str = ""
+
+    def __post_init__(self) -> None:
+        """NaN compares false with everything, so a case that holds one would silence its groups."""
+        numbers = {"e_drop": self.standing.e_drop, "sigma": self.standing.sigma, "tau": self.standing.tau}
+        if self.standing.e_confirm is not None:
+            numbers["e_confirm"] = self.standing.e_confirm
+        for name, value in numbers.items():
+            if not finite(value) or value < 0:
+                raise SuiteError(f"night of {self.case_id}", field=name, got=value, expected="finite, not negative")
+
+    @property
+    def key(self) -> Key:
+        return self.target, self.case_id
+
+    @property
+    def shift(self) -> float | None:
+        """Tonight's runs against the accepted nights as a fraction; None without nights."""
+        if self.standing.shift is not None or self.standing.pairs:
+            return self.standing.shift
+        return self.standing.effect
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of ``shift`` where nothing changed: between runs and between nights."""
+        known = math.hypot(self.standing.sigma / math.sqrt(max(self.standing.runs, 1)), self.standing.tau)
+        return max(known, _LEAST_NOISE)
+
+    @property
+    def log_e(self) -> float:
+        """Natural logarithm of tonight's own e-value for a drop of the build.
+
+        Tonight's own: the carried evidence repeats nights that were judged before. A case that was compared with
+        the reference build counts with that comparison, whose noise is its own; that is an e-value too, as it was
+        asked for by a larger one. A comparison may have found the new build faster, which is no evidence for a drop.
+        """
+        e_value = self.standing.e_drop if self.standing.e_confirm is None else self.standing.e_confirm
+        if self.standing.pairs and (self.standing.effect or 0.0) >= 0:
+            e_value = min(e_value, 1.0)
+        # As far down as the carried evidence is clipped upwards: one member never outweighs all others.
+        return math.log(max(e_value, 1e-6))
+
+    @property
+    def is_same(self) -> bool:
+        """Whether interleaved runs were made and did not confirm that the build is slower."""
+        return self.standing.pairs > 0 and self.status is not Status.REGRESSION
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A group that fell together: its ``members``, their median ``shift`` and the group's ``e_value``.
+
+    ``members`` are all cases of the group, ``tested`` those that the e-value is of: of the group, or of a smaller one
+    inside it, what no comparison had found slower before. ``needed`` is the e-value from which on a group is reported.
+    """
+
+    label: str
+    members: tuple[Key, ...]
+    tested: tuple[Key, ...]
+    shift: float
+    e_value: float
+    needed: float
+
+
+@dataclass(frozen=True)
+class CommonMove:
+    """``moved`` of ``cases`` moved in one direction beyond their own noise; ``shift`` is the median of all."""
+
+    cases: int
+    moved: tuple[Key, ...]
+    shift: float
+
+    @property
+    def slower(self) -> bool:
+        return self.shift < 0
+
+
+def labels_of(case: Case, target: str) -> tuple[str, ...]:
+    """The groups that a case belongs to, in the words of a report."""
+    labels = [
+        ALL_CASES,
+        f"all {target} cases",
+        f"all {case.framework.value} cases",
+        f"all {case.model.value} cases",
+        f"all {case.precision.value} cases",
+        f"all {case.cards}-card cases",
+        f"all {case.data.value} cases",
+    ]
+    labels += [f"all {case.execution.value} cases"] if case.execution else []
+    labels += ["all amp cases (O1 and O2)"] if case.precision.is_amp else []
+    labels += ["all multi-card cases"] if case.cards > 1 else []
+    labels += ["all multi-node cases"] if case.nodes > 1 else []
+    return tuple(labels)
+
+
+def find_alarms(cases: Sequence[NightCase], rules: NightRules = RULES) -> tuple[Alarm, ...]:
+    """The groups that fell together, strongest first; no case is in two of them.
+
+    The strongest is found first, then named: by the smallest group that is all that fell, by the largest all of
+    which fell.
+    """
+    needed = len(_groups(cases, rules)) / rules.error_rate
+    found: list[Alarm] = []
+    left = list(cases)
+    while alarms := _alarms(left, needed, rules):
+        best = max(alarms, key=_strength)
+        while narrower := [each for each in alarms if set(each.members) < set(best.members)]:
+            explaining = [each for each in narrower if not _rest_fell(each, best.members, left, rules)]
+            if not explaining:
+                break
+            best = max(explaining, key=_strength)
+        found.append(_widened(best, left, rules))
+        left = [case for case in left if case.key not in found[-1].members]
+    return tuple(found)
+
+
+def group_e_value(members: Sequence[NightCase], rules: NightRules = RULES) -> float:
+    """The group's e-value for a drop of two members or more; 0 for none."""
+    return (_product(members) + _as_one_sample(members, rules)) / 2
+
+
+def _product(members: Iterable[NightCase]) -> float:
+    """Of the members' e-values without the largest, at most 1e299."""
+    logs = sorted(case.log_e for case in members)
+    return math.exp(min(sum(logs[:-1]), _LARGEST_LOG)) if logs else 0.0
+
+
+def _as_one_sample(members: Iterable[NightCase], rules: NightRules) -> float:
+    """The shifts' common e-value without the lowest. A case whose builds were compared tonight has its answer."""
+    # numpy takes longer to import than a listing of the tests, which judges nothing.
+    from helpers.judging.evalue import evalue
+
+    known = [case for case in members if case.shift is not None and not case.standing.pairs]
+    known = sorted(known, key=lambda case: case.noise)[:_LARGEST_SAMPLE]
+    if len(known) < rules.least_members:
+        return 0.0
+    usual = statistics.median(case.noise for case in known)
+    # Scaled to the same noise; a drift that all share is then largest for the quietest.
+    scaled = sorted(math.log1p(case.shift or 0.0) * usual / case.noise for case in known)[1:]
+    return min(evalue(scaled, usual, rules.machine_drift * usual / known[0].noise), math.exp(_LARGEST_LOG))
+
+
+def common_move(cases: Sequence[NightCase], rules: NightRules = RULES) -> CommonMove | None:
+    """Whether most cases moved alike, further than their own noise explains and further than what counts."""
+    known = [(case, case.shift) for case in cases if case.shift is not None]
+    if len(known) < rules.common_cases:
+        return None
+    middle = statistics.median(shift for _, shift in known)
+    direction = math.copysign(1.0, middle)
+    moved = tuple(case.key for case, shift in known if direction * shift >= rules.common_sigmas * case.noise)
+    total = direction * _sum_of_scores((case for case, _ in known), rules)
+    counts = abs(middle) >= statistics.median(case.tolerance for case, _ in known)
+    if len(moved) < rules.common_share * len(known) or total < rules.common_sum or not counts:
+        return None
+    return CommonMove(len(known), moved, middle)
+
+
+def _groups(cases: Sequence[NightCase], rules: NightRules) -> dict[str, tuple[NightCase, ...]]:
+    """Members by label, each set of members once, with enough of them that no comparison has answered yet."""
+    by_label: dict[str, list[NightCase]] = {}
+    for case in cases:
+        for label in case.labels:
+            by_label.setdefault(label, []).append(case)
+    distinct: dict[frozenset[Key], str] = {}
+    for label, members in by_label.items():
+        if len(_open(members)) >= rules.least_members:
+            distinct.setdefault(frozenset(case.key for case in members), label)
+    return {label: tuple(by_label[label]) for label in distinct.values()}
+
+
+def _open(members: Iterable[NightCase]) -> list[NightCase]:
+    """Members that no comparison has found slower: those are told by their own rows."""
+    return [case for case in members if case.status is not Status.REGRESSION]
+
+
+def _alarms(cases: Sequence[NightCase], needed: float, rules: NightRules) -> list[Alarm]:
+    alarms = []
+    for label, members in _groups(cases, rules).items():
+        tested = _open(members)
+        shift = _median_shift(tested)
+        if shift is None or shift > -statistics.median(case.tolerance for case in tested):
+            continue
+        if (e_value := group_e_value(tested, rules)) >= needed:
+            keys = tuple(case.key for case in members)
+            alarms.append(Alarm(label, keys, tuple(case.key for case in tested), shift, e_value, needed))
+    return alarms
+
+
+def _median_shift(cases: Iterable[NightCase]) -> float | None:
+    return statistics.median(known) if (known := [case.shift for case in cases if case.shift is not None]) else None
+
+
+def _strength(alarm: Alarm) -> tuple[float, int]:
+    return alarm.e_value, -len(alarm.members)
+
+
+def _widened(alarm: Alarm, cases: Sequence[NightCase], rules: NightRules) -> Alarm:
+    """The alarm under the name of the largest group around it whose other members fell too."""
+    wider = [
+        (label, tuple(case.key for case in members))
+        for label, members in _groups(cases, rules).items()
+        if set(alarm.members) < {case.key for case in members}
+    ]
+    fell = [(label, keys) for label, keys in wider if _rest_fell(alarm, keys, cases, rules)]
+    if not fell:
+        return alarm
+    label, keys = max(fell, key=lambda each: len(each[1]))
+    shift = _median_shift(_open(case for case in cases if case.key in keys))
+    return replace(alarm, label=label, members=keys, shift=alarm.shift if shift is None else shift)
+
+
+def _rest_fell(narrow: Alarm, wide: Collection[Key], cases: Sequence[NightCase], rules: NightRules) -> bool:
+    """Whether the group ``wide`` fell outside ``narrow`` too: the quietest third of the rest, which knows best."""
+    rest = [case for case in _open(cases) if case.key in wide and case.key not in narrow.members]
+    rest = sorted(rest, key=lambda case: case.noise)[: max(rules.least_members, len(rest) // 3)]
+    shift = _median_shift(rest)
+    fell = shift is not None and shift <= rules.rest_share * narrow.shift
+    return fell and _sum_of_scores(rest, rules) <= -rules.rest_sum
+
+
+def _sum_of_scores(cases: Iterable[NightCase], rules: NightRules) -> float:
+    """Shifts in units of their noise, summed, in standard deviations of the sum; 0 for none."""
+    scores = [case.shift / case.noise for case in cases if case.shift is not None]
+    capped = [max(-rules.common_cap, min(score, rules.common_cap)) for score in scores]
+    return sum(capped) / math.sqrt(max(len(capped), 1))

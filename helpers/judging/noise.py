@@ -1,0 +1,126 @@
+"""What earlier nights say of a case: where it stands and how much it varies. VERDICT.md, "learn"."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+# A history from here on; with fewer nights there are other rules (VERDICT.md, "No history").
+KNOWN_NIGHTS = 15
+NEWEST_NIGHTS = 40
+# Standard deviation of a normal distribution over its median absolute deviation.
+_SIGMA_PER_MAD = 1.4826
+# Variance of a median over that of a mean, for a normal distribution.
+_MEDIAN_COST = math.pi / 2
+# A scale from the median absolute deviation is worth 0.37 of its sample.
+_MAD_WORTH = 0.37
+_PSEUDO_DEGREES = 8.0
+# Of a case nobody knows and with no siblings: the upper quartile of DLPerf's 34 configurations. A guess, so once
+# there is a history it gives way to the case's own nights sooner than siblings do.
+_UNKNOWN_SIGMA, _GUESS_DEGREES = 0.0094, 2.0
+# A sibling tells its scale from this many nights on.
+_SIBLING_NIGHTS = 8
+# Night effect 0.4 of the spread between runs (VERDICT.md, simulated world): what is expected of the split.
+_WITHIN_SHARE = 1 / (1 + 0.4**2)
+_LEAST_NIGHT_SHARE = 0.10
+_LEAST_TAU = 0.0007
+# No training run repeats to 0.01%; below it, equal figures would make every next one a sensation.
+_LEAST_SIGMA = 1e-4
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Log rates of one case: ``centre`` m, ``sigma`` between runs of one night, ``tau`` of a night's offset from m.
+
+    ``tau`` holds the night effect and how well m is known. ``degrees`` of freedom of ``sigma``, pseudo ones
+    included; ``nights`` is how many accepted nights it all rests on.
+    """
+
+    centre: float
+    sigma: float
+    tau: float
+    degrees: float
+    nights: int
+
+
+def learn(
+    nights: Sequence[Sequence[float]],
+    siblings: Sequence[Sequence[float]] = (),
+    recorded: Sequence[float] = (),
+) -> Noise:
+    """Noise from the accepted nights' log rates, each first run first, oldest night first.
+
+    ``siblings`` are the first log rates of cases with as many cards, ``recorded`` the log rates of the recorded
+    entry, which count as one night before the others. There must be at least one night or one recorded run.
+    """
+    return _learn(
+        tuple(tuple(night) for night in nights[-NEWEST_NIGHTS:]),
+        tuple(tuple(series[-NEWEST_NIGHTS:]) for series in siblings),
+        tuple(recorded),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _learn(
+    nights: tuple[tuple[float, ...], ...], siblings: tuple[tuple[float, ...], ...], recorded: tuple[float, ...]
+) -> Noise:
+    firsts = tuple(night[0] for night in nights)
+    if recorded:
+        firsts = (statistics.median(recorded), *firsts)
+    # The first run of a night is why there were others, so it says too much about the spread between them.
+    repeats = [night[1:] for night in nights if len(night) > 2] + ([recorded] if len(recorded) > 1 else [])
+    within_degrees = float(sum(len(runs) - 1 for runs in repeats))
+    within = sum(_squares(runs) for runs in repeats) / within_degrees if within_degrees else 0.0
+    expected, pseudo = _expected_variance(siblings, known=len(nights) >= KNOWN_NIGHTS)
+    expected = _blend(expected, pseudo, within / _WITHIN_SHARE, within_degrees)
+    own_degrees = _MAD_WORTH * (len(firsts) - 1)
+    total = _blend(expected, pseudo, _step_scale(firsts) ** 2, own_degrees)
+    # Machines drift, so a night lies further from the centre than from the night before it.
+    about = _blend(total, pseudo, _scale(firsts) ** 2, own_degrees)
+    run_part = _blend(_WITHIN_SHARE * total, _PSEUDO_DEGREES, within, within_degrees)
+    rest = max(max(total, about) - run_part, _LEAST_NIGHT_SHARE * total)
+    error = _MEDIAN_COST * total / len(firsts)
+    return Noise(
+        centre=statistics.median(firsts),
+        sigma=math.sqrt(min(run_part, total)),
+        tau=math.sqrt(rest + error + _LEAST_TAU**2),
+        degrees=pseudo + own_degrees + within_degrees,
+        nights=len(firsts),
+    )
+
+
+def _expected_variance(siblings: tuple[tuple[float, ...], ...], known: bool) -> tuple[float, float]:
+    """What a case with as many cards is expected to vary by, and how many degrees of freedom that is worth."""
+    told = [_step_scale(series) for series in siblings if len(series) >= _SIBLING_NIGHTS]
+    if told:
+        return statistics.median(told) ** 2, _PSEUDO_DEGREES
+    return _UNKNOWN_SIGMA**2, _GUESS_DEGREES if known else _PSEUDO_DEGREES
+
+
+@lru_cache(maxsize=8192)
+def _step_scale(firsts: tuple[float, ...]) -> float:
+    """Standard deviation of a series from its first differences: slow drift leaves it alone, and so do outliers."""
+    steps = [after - before for before, after in itertools.pairwise(firsts)]
+    # About 0, where the differences of a series without drift lie; two nights have only one.
+    return _SIGMA_PER_MAD * statistics.median(map(abs, steps)) / math.sqrt(2) if steps else 0.0
+
+
+def _scale(firsts: tuple[float, ...]) -> float:
+    """Standard deviation of a series about its median."""
+    middle = statistics.median(firsts)
+    return _SIGMA_PER_MAD * statistics.median(abs(rate - middle) for rate in firsts)
+
+
+def _squares(values: Sequence[float]) -> float:
+    mean = statistics.fmean(values)
+    return sum((value - mean) ** 2 for value in values)
+
+
+def _blend(prior: float, prior_degrees: float, own: float, own_degrees: float) -> float:
+    """A variance between two, by their degrees of freedom; of their logarithms, in which scales err evenly."""
+    logs = [math.log(max(each, _LEAST_SIGMA**2)) for each in (prior, own)]
+    return math.exp((prior_degrees * logs[0] + own_degrees * logs[1]) / (prior_degrees + own_degrees))

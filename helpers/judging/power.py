@@ -1,0 +1,124 @@
+"""The smallest drop that a night finds with 80% power: printed beside every PASS. VERDICT.md, Calibrate.
+
+An approximation, deterministic and cheap. Runs are taken as normal with the learned spread. A mean of n runs is
+called suspect, or confirmed, where the e-value of n runs about that mean (lying as n normal runs are expected to)
+reaches the bar. Screening is followed through its first and its last look; confirmation is looked at after its
+last pair and, for the early "same", after its third.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
+
+from helpers.judging.confirm import FIRST_SAME, PAIR_TAU, SAME_BELOW
+from helpers.judging.evalue import LARGEST_DROP, evalue
+from helpers.judging.screen import AMBIGUOUS_FROM, SUSPECT_DROP
+
+POWER = 0.80
+LARGEST_TOLD = 0.5
+_NORMAL = NormalDist()
+# Standard deviations beyond which a first run is not looked for.
+_FAR = 6.0
+# sigma and tau are rounded up to a ninth of an octave, so that a night of like cases is worked out once.
+_PER_OCTAVE = 9
+_HALVINGS = 14
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How a drop is to be found: ``runs`` screening runs, ``most_runs`` when open; then, unless ``pairs`` is 0,
+    confirmation by at most ``pairs`` pairs at ``threshold``. Without ``screened`` confirmation needs no suspicion."""
+
+    sigma: float
+    tau: float
+    runs: int
+    most_runs: int
+    pairs: int
+    threshold: float
+    tolerance: float
+    screened: bool = True
+
+
+def smallest_drop(how: Detection) -> float:
+    """The smallest drop found with 80% power, as a fraction; LARGEST_TOLD where not even that one is."""
+    rounded = replace(how, sigma=_rounded_up(how.sigma), tau=_rounded_up(how.tau))
+    return _smallest_drop(rounded)
+
+
+@lru_cache(maxsize=4096)
+def _smallest_drop(how: Detection) -> float:
+    finds = _power_of(how)
+    low, high = 0.0, -math.log1p(-LARGEST_TOLD)
+    if finds(high) < POWER:
+        return LARGEST_TOLD
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if finds(middle) >= POWER else (middle, high)
+    return -math.expm1(-high)
+
+
+def _power_of(how: Detection) -> Callable[[float], float]:
+    """Probability that a drop of so many log units is found."""
+    suspected = _screening(how) if how.screened else lambda drop: 1.0
+    confirmed = _confirmation(how) if how.pairs else lambda drop: 1.0
+    return lambda drop: suspected(drop) * confirmed(drop)
+
+
+def _screening(how: Detection) -> Callable[[float], float]:
+    first, last = how.runs, max(how.runs, how.most_runs)
+    at_once = _mean_where(SUSPECT_DROP, first, how.sigma, how.tau)
+    still_open = _mean_where(AMBIGUOUS_FROM, first, how.sigma, how.tau)
+    at_last = _mean_where(SUSPECT_DROP, last, how.sigma, how.tau)
+    deviation = math.hypot(how.tau, how.sigma / math.sqrt(first))
+    shared = how.tau**2 + how.sigma**2 / last
+    slope = shared / deviation**2
+    left = math.sqrt(max(shared - slope * shared, 1e-18))
+    cells = 32
+
+    def power(drop: float) -> float:
+        found = _NORMAL.cdf((at_once + drop) / deviation)
+        if last > first:
+            start = max(at_once, -drop - _FAR * deviation)
+            width = max(still_open - start, 0.0) / cells
+            for cell in range(cells):
+                seen = start + (cell + 0.5) * width
+                share = _NORMAL.pdf((seen + drop) / deviation) / deviation * width
+                found += share * _NORMAL.cdf((at_last - (slope * (seen + drop) - drop)) / left)
+        return found
+
+    return power
+
+
+def _confirmation(how: Detection) -> Callable[[float], float]:
+    sigma = math.sqrt(2) * how.sigma
+    bar = min(_mean_where(how.threshold, how.pairs, sigma, PAIR_TAU), math.log1p(-how.tolerance))
+    dismissed = _mean_where(SAME_BELOW, FIRST_SAME, sigma, PAIR_TAU)
+
+    def power(drop: float) -> float:
+        found = _NORMAL.cdf((bar + drop) / math.hypot(PAIR_TAU, sigma / math.sqrt(how.pairs)))
+        kept = _NORMAL.cdf((dismissed + drop) / math.hypot(PAIR_TAU, sigma / math.sqrt(FIRST_SAME)))
+        return found * kept
+
+    return power
+
+
+@lru_cache(maxsize=16384)
+def _mean_where(bar: float, n: int, sigma: float, tau: float) -> float:
+    """The mean of n runs at which the e-value of a drop is ``bar``; minus infinity where it never is."""
+    scores = [sigma * _NORMAL.inv_cdf((at + 0.625) / (n + 0.25)) for at in range(n)]
+    low, high = -LARGEST_DROP, LARGEST_DROP
+    if evalue([low + score for score in scores], sigma, tau) < bar:
+        return -math.inf
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        above = evalue([middle + score for score in scores], sigma, tau) >= bar
+        low, high = (middle, high) if above else (low, middle)
+    return low
+
+
+def _rounded_up(width: float) -> float:
+    return float(2 ** (math.ceil(_PER_OCTAVE * math.log2(width)) / _PER_OCTAVE))

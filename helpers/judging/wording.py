@@ -1,0 +1,75 @@
+"""A verdict's numbers in words: effect, 95% interval, n, rule, evidence, bar, and what it was compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from helpers.evidence import Evidence, RecordedReference
+from helpers.judging.confirm import Confirmation
+from helpers.judging.estimate import Effect
+from helpers.judging.noise import KNOWN_NIGHTS
+from helpers.judging.power import LARGEST_TOLD
+from helpers.judging.screen import SUSPECT_DROP, Screening
+from helpers.rules import MEDIAN_STEP
+
+
+def screened(evidence: Evidence, screening: Screening) -> str:
+    """Tonight's runs alone against the nights before."""
+    told = f"evidence {strength(screening.evidence)} of a drop (suspect from {SUSPECT_DROP:g}"
+    if screening.carry > 1:
+        told += f"; {strength(screening.e_drop)} tonight x {strength(screening.carry)} carried"
+    n = len(screening.differences)
+    return f"{effect(screening.effect)}, n={n} by {MEDIAN_STEP}, {told}), against {nights(evidence, screening)}"
+
+
+def suspected(evidence: Evidence, screening: Screening) -> str:
+    """Why there were pairs, in short."""
+    against = f"against {nights(evidence, screening)}"
+    if screening.drop_suspected:
+        return f"suspected at evidence {strength(screening.evidence)} {against}"
+    if screening.gain_suspected:
+        return f"suspected at evidence {strength(screening.e_gain)} of a gain {against}"
+    alone = f"{screening.effect.point:+.2%} before the pairs {against}"
+    return f"{evidence.suspicion}; {alone}" if evidence.suspicion else alone
+
+
+def paired(evidence: Evidence, recorded: RecordedReference, confirmation: Confirmation) -> str:
+    """The pairs of both builds."""
+    return (
+        f"{effect(confirmation.effect)} against {evidence.reference_build}, n={confirmation.pairs} interleaved pairs "
+        f"by {MEDIAN_STEP}, evidence {strength(confirmation.evidence)} "
+        f"(threshold {confirmation.threshold:.0f}, tolerance {recorded.tolerance:.1%})"
+    )
+
+
+def nights(evidence: Evidence, screening: Screening) -> str:
+    dates = f" ({' to '.join(screening.dates)})" if screening.dates else ""
+    count = f"{screening.known} night{'' if screening.known == 1 else 's'}{dates}"
+    if screening.mature or evidence.recorded is None:
+        return count
+    if not screening.after_entry:
+        return f"{count} since the new segment began; {KNOWN_NIGHTS} make a history"
+    label = evidence.recorded.label
+    return f"{label} and {count}; {KNOWN_NIGHTS} make a history" if screening.known else f"{label} alone"
+
+
+def effect(found: Effect) -> str:
+    return f"{found.point:+.2%} (95% {found.low:+.2%} to {found.high:+.2%})"
+
+
+def strength(evalue: float) -> str:
+    """An e-value with two digits, and no more zeros than a reader can count."""
+    return f"{evalue:.2g}" if evalue < 100 or evalue >= 1e5 else f"{evalue:.0f}"
+
+
+def would_have_found(smallest: float, *, confirmed: bool) -> str:
+    """The smallest drop that this answer rules out, in the sense of 80% power, where there is one."""
+    how = "found" if confirmed else "seen"
+    if smallest >= LARGEST_TOLD:
+        return f"not even a drop of {LARGEST_TOLD:.0%} would have been {how} (80% power)"
+    return f"a drop of {smallest:.1%} would have been {how} (80% power)"
+
+
+def first_few(told: Sequence[str], shown: int = 5) -> str:
+    left = len(told) - shown
+    return "; ".join(told[:shown]) + (f"; and {left} more" if left > 0 else "")

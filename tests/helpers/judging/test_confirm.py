@@ -1,0 +1,372 @@
+"""Confirmation by interleaved pairs: order, stopping, every outcome, and what each leaves to later nights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.config_budgets import Budget
+from helpers.evidence import Build, Night, RunEvidence, Stage
+from helpers.judging.evalue import Direction, evalue
+from helpers.judging.judge import judge
+from helpers.judging.noise import learn
+from helpers.verdict import NeedRuns, Standing, Status, Verdict
+from tests.helpers.judging.evidences import (
+    CENTRE,
+    GOOD,
+    asked,
+    evidence,
+    gap_of,
+    good,
+    new,
+    nights,
+    pairs,
+    rate_of,
+    recorded,
+    run,
+    solve,
+    verdict,
+)
+
+SLOW, FAST = run(CENTRE - 0.03), run(CENTRE + 0.04)
+A, B = Build.REFERENCE, Build.CANDIDATE
+
+
+def confirmed(*runs: RunEvidence, **values: Any) -> Verdict:
+    return verdict(*runs, **{"reference_build": GOOD, **values})
+
+
+def more(*runs: RunEvidence, **values: Any) -> NeedRuns:
+    return asked(*runs, **{"reference_build": GOOD, **values})
+
+
+def standing(answer: Verdict) -> Standing:
+    assert answer.standing is not None
+    return answer.standing
+
+
+# --- what is asked for
+
+
+def test_a_suspect_is_run_beside_the_reference_build_a_pair_at_a_time() -> None:
+    request = more(SLOW)
+    assert (request.stage, request.count, request.build) == (Stage.CONFIRM, 2, request.order[0])
+    assert set(request.order) == {A, B}
+    assert "a drop is suspected (evidence 12, from 2)" in request.why
+    assert "pair 1 of at most 16" in request.why
+
+
+@pytest.mark.parametrize("seed", ["one", "two", "three"])
+def test_the_order_alternates_from_pair_to_pair(seed: str) -> None:
+    orders = [more(SLOW, *pairs(*[-0.004] * made), seed=seed).order for made in range(2)]
+    orders += [more(SLOW, *pairs(*[-0.01, 0.01, -0.01][:made]), seed=seed).order for made in (2, 3)]
+    assert orders[0] != orders[1]
+    assert orders[2:] == orders[:2]
+
+
+def test_the_seed_throws_the_coin_for_the_first_pair() -> None:
+    first = [more(SLOW, seed=str(seed)).order[0] for seed in range(40)]
+    assert 8 <= first.count(A) <= 32
+    assert first == [more(SLOW, seed=str(seed)).order[0] for seed in range(40)]
+
+
+def test_only_the_missing_side_of_a_pair_is_run_again() -> None:
+    broken = replace(new(), invalid="throttled")
+    assert more(SLOW, good(), broken).order == (B,)
+    assert more(SLOW, replace(good(), invalid="contended"), new()).order == (A,)
+    assert more(SLOW, *pairs(-0.01), good(), broken).order == (B,)
+
+
+def test_pairs_are_made_of_the_usable_runs_in_order() -> None:
+    broken = replace(new(CENTRE - 0.5), invalid="throttled")
+    runs = (good(), broken, new(CENTRE - 0.06), new(CENTRE - 0.06), good())
+    answer = confirmed(SLOW, *runs)
+    assert (answer.status, standing(answer).pairs) == (Status.REGRESSION, 2)
+    assert "discarded and made again: 1 (throttled)" in answer.reason.message
+
+
+def test_screening_runs_are_no_pairs() -> None:
+    assert more(SLOW, SLOW, SLOW, good()).order == (B,)
+
+
+def test_a_gain_and_a_group_that_fell_are_confirmed_too() -> None:
+    assert "a gain is suspected" in more(FAST).why
+    assert more(run(), suspicion="all amp cases fell together").why.startswith("all amp cases fell together; pair 1")
+
+
+def test_a_group_that_fell_is_confirmed_at_once_however_open_the_case_itself_is() -> None:
+    assert more(run(rate_of(1.5))).stage is Stage.SCREEN
+    assert more(run(rate_of(1.5)), suspicion="all amp cases fell together").stage is Stage.CONFIRM
+
+
+def test_nothing_is_confirmed_without_suspicion() -> None:
+    assert confirmed(run()).reason.code == "no-drop"
+
+
+# --- outcomes
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize(("e_value", "found"), [(198.0, False), (202.0, True)])
+def test_a_change_is_found_from_two_hundred_to_one(
+    count: int, direction: Direction, e_value: float, found: bool
+) -> None:
+    gap = gap_of(e_value, count, direction=direction)
+    answer = judge(evidence(SLOW, *pairs(*[gap] * count), reference_build=GOOD))
+    status = Status.REGRESSION if direction is Direction.DROP else Status.IMPROVEMENT
+    assert (isinstance(answer, Verdict) and answer.status is status) is found
+    assert isinstance(answer, NeedRuns) is not found
+
+
+@pytest.mark.parametrize(("e_value", "found"), [(1190.0, False), (1210.0, True)])
+def test_with_few_nights_the_bar_is_twelve_hundred(e_value: float, found: bool) -> None:
+    past = nights(15)
+    few = tuple(replace(night, accepted=at > 0) for at, night in enumerate(past))
+    # As learned from fourteen nights and the recorded ones.
+    gap = gap_with_few(e_value, few)
+    answer = judge(evidence(SLOW, *pairs(gap, gap), reference_build=GOOD, past=few))
+    assert (isinstance(answer, Verdict) and answer.status is Status.REGRESSION) is found
+
+
+def gap_with_few(e_value: float, past: tuple[Night, ...]) -> float:
+    """``gap_of`` where the recorded runs count as a night."""
+    known = [night.log_rates for night in past if night.accepted]
+    noise = learn(known, (), [math.log(rate) for rate in recorded().replicates])
+    return -solve(lambda gap: evalue([-gap] * 2, math.sqrt(2) * noise.sigma, 3e-4), e_value)
+
+
+@pytest.mark.parametrize(("cases", "threshold"), [(1, "200"), (60, "200"), (61, "203"), (120, "400")])
+def test_more_cases_than_sixty_raise_the_bar(cases: int, threshold: str) -> None:
+    gap = gap_of(1000.0, 2)
+    assert f"(threshold {threshold}," in confirmed(SLOW, *pairs(gap, gap), cases_tonight=cases).reason.message
+
+
+def test_one_pair_decides_nothing() -> None:
+    assert more(SLOW, *pairs(-0.1)).stage is Stage.CONFIRM
+
+
+@pytest.mark.parametrize(("e_value", "same"), [(0.199, True), (0.201, False)])
+def test_three_pairs_that_speak_for_no_change_end_it(e_value: float, same: bool) -> None:
+    gap = gap_of(e_value, 3)
+    assert isinstance(judge(evidence(SLOW, *pairs(gap, gap), reference_build=GOOD)), NeedRuns)
+    answer = judge(evidence(SLOW, *pairs(gap, gap, gap), reference_build=GOOD))
+    assert isinstance(answer, Verdict) is same
+    if isinstance(answer, Verdict):
+        assert answer.status is Status.PASS
+
+
+def test_a_regression_prints_all_it_rests_on_and_is_not_accepted() -> None:
+    answer = confirmed(SLOW, *pairs(-0.03, -0.031, -0.029))
+    found = standing(answer)
+    assert (answer.status, answer.reason.code) == (Status.REGRESSION, "confirmed-regression")
+    for told in (
+        "-2.96% (95% -3.",
+        f"against {GOOD}, n=3 interleaved pairs by median-step",
+        "(threshold 200, tolerance 0.5%)",
+    ):
+        assert told in answer.reason.message
+    assert "suspected at evidence" in answer.reason.message
+    assert "against 20 nights (2024-05-01 to 2024-05-20)" in answer.reason.message
+    assert (found.accepted, found.pairs, found.new_segment, found.machine_slow) == (False, 3, False, False)
+    assert found.e_confirm is not None
+    assert found.e_confirm >= 200
+    assert found.effect == pytest.approx(math.expm1(-0.03))
+    assert found.low is not None and found.high is not None
+    assert found.low < found.effect < found.high < 0
+
+
+def test_a_regression_found_without_suspicion_is_looked_at_again_the_next_night() -> None:
+    turn = Budget(rotation=1)
+    tonight = confirmed(run(), *pairs(-0.12, -0.12, -0.12), past=nights(3), budget=turn)
+    assert tonight.status is Status.REGRESSION
+    assert not standing(tonight).accepted
+    assert standing(tonight).evidence >= 1200
+
+
+def test_a_confirmed_regression_never_starts_a_segment() -> None:
+    refused = tuple(replace(night, accepted=False) for night in nights(9))
+    assert not standing(confirmed(SLOW, *pairs(-0.06, -0.06), past=nights() + refused)).new_segment
+
+
+def test_the_same_builds_settle_a_small_suspicion() -> None:
+    suspect = run(rate_of(2.5))
+    answer = confirmed(suspect, *pairs(0.0, 0.0005, -0.0005))
+    found = standing(answer)
+    assert (answer.status, answer.reason.code) == (Status.PASS, "same-as-reference")
+    assert (found.evidence, found.accepted, found.machine_slow) == (1.0, True, False)
+    assert "would have been found (80% power)" in answer.reason.message
+
+
+@pytest.mark.parametrize(("e_value", "slow"), [(2.97, False), (3.03, True)])
+def test_the_same_builds_on_a_slow_night_name_the_machine(e_value: float, slow: bool) -> None:
+    answer = confirmed(run(rate_of(e_value)), *pairs(0.0, 0.0005, -0.0005))
+    found = standing(answer)
+    assert answer.status is Status.PASS
+    assert (answer.reason.code == "machine-slow", found.machine_slow, not found.accepted) == (slow,) * 3
+    assert found.evidence == 1.0
+    assert ("the machine is slow tonight, both builds alike" in answer.reason.message) is slow
+
+
+def test_the_fifth_slow_night_of_the_machine_starts_a_new_segment() -> None:
+    refused = tuple(replace(night, accepted=False) for night in nights(4))
+    answer = confirmed(SLOW, *pairs(0.0, 0.0005, -0.0005), past=nights() + refused)
+    assert (answer.status, standing(answer).new_segment) == (Status.PASS, True)
+    assert not standing(answer).unexplained
+
+
+def test_pairs_used_up_are_inconclusive() -> None:
+    gaps = [0.012, -0.016, 0.009, -0.02]
+    budget = Budget(pairs=4)
+    assert more(SLOW, *pairs(*gaps[:3]), budget=budget).count == 2
+    answer = confirmed(SLOW, *pairs(*gaps), budget=budget)
+    assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "pairs-used-up")
+    assert "open after all 4 pairs" in answer.reason.message
+
+
+@pytest.mark.parametrize(("e_value", "carried"), [(0.21, 0.21), (40.0, 40.0)])
+def test_after_pairs_used_up_the_next_night_goes_on_from_them(e_value: float, carried: float) -> None:
+    answer = confirmed(SLOW, *pairs(*[gap_of(e_value, 3)] * 3), budget=Budget(pairs=3))
+    assert answer.status is Status.INCONCLUSIVE
+    assert standing(answer).evidence == pytest.approx(carried, rel=0.01)
+    assert standing(answer).e_drop > 10
+
+
+@pytest.mark.parametrize(("tolerance", "status"), [(0.0299, Status.REGRESSION), (0.0301, Status.PASS)])
+def test_a_drop_counts_beyond_the_tolerance_only(tolerance: float, status: Status) -> None:
+    gap = math.log1p(-0.03)
+    answer = confirmed(SLOW, *pairs(gap, gap, gap), recorded=recorded(tolerance=tolerance))
+    assert answer.status is status
+    if status is Status.PASS:
+        assert answer.reason.code == "below-tolerance"
+        assert "slower, but by less than the tolerance of 3.0%" in answer.reason.message
+        assert standing(answer).evidence == 1.0
+
+
+@pytest.mark.parametrize(("tolerance", "status"), [(0.0299, Status.IMPROVEMENT), (0.0301, Status.PASS)])
+def test_a_gain_counts_beyond_the_tolerance_only(tolerance: float, status: Status) -> None:
+    gap = math.log1p(0.03)
+    assert confirmed(FAST, *pairs(gap, gap, gap), recorded=recorded(tolerance=tolerance)).status is status
+
+
+def test_an_improvement_starts_a_new_segment() -> None:
+    answer = confirmed(FAST, *pairs(0.04, 0.041))
+    found = standing(answer)
+    assert (answer.status, answer.reason.code) == (Status.IMPROVEMENT, "confirmed-improvement")
+    assert (found.new_segment, found.accepted, found.evidence) == (True, True, 1.0)
+    assert "a new segment begins: a confirmed improvement" in answer.reason.message
+    assert "make it the reference: pytest perf_tests --update-baselines" in answer.reason.message
+
+
+# --- is it the same work?
+
+
+@pytest.mark.parametrize(
+    ("loss", "gain", "status", "code"),
+    [
+        (6.9 * 1.24, 0.15, Status.IMPROVEMENT, "confirmed-improvement"),
+        (6.9 * 1.26, 0.15, Status.INCONCLUSIVE, "work-changed"),
+        (6.9 * 0.74, 0.15, Status.INCONCLUSIVE, "work-changed"),
+        (0.0, 0.15, Status.INCONCLUSIVE, "work-changed"),
+        (None, 0.15, Status.INCONCLUSIVE, "work-unchecked"),
+        (math.nan, 0.15, Status.INCONCLUSIVE, "work-unchecked"),
+        (None, math.log(1.099), Status.IMPROVEMENT, "confirmed-improvement"),
+        (None, math.log(1.101), Status.INCONCLUSIVE, "work-unchecked"),
+    ],
+)
+def test_a_gain_beyond_a_tenth_needs_the_same_losses(
+    loss: float | None, gain: float, status: Status, code: str
+) -> None:
+    answer = confirmed(FAST, *pairs(gain, gain, loss=loss))
+    assert (answer.status, answer.reason.code) == (status, code)
+
+
+def test_one_run_without_a_loss_leaves_the_work_unchecked() -> None:
+    runs = (*pairs(0.15), *pairs(0.15, loss=None))
+    assert confirmed(FAST, *runs).reason.code == "work-unchecked"
+
+
+# --- stalls
+
+
+STALLED = run(stall_share=0.2)
+
+
+def test_stalls_that_the_reference_build_has_too_are_the_machines() -> None:
+    assert "stalls take 20.0%" in more(STALLED, STALLED).why
+    alike = [replace(each, stall_share=0.2) for each in pairs(0.0, 0.0005, -0.0005)]
+    answer = confirmed(STALLED, STALLED, *alike)
+    assert (answer.status, answer.reason.code) == (Status.PASS, "same-as-reference")
+    assert "the reference build stalls alike" in answer.reason.message
+    assert not standing(answer).accepted
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.0299, Status.PASS), (0.0301, Status.INCONCLUSIVE)])
+def test_stalls_of_the_new_build_alone_are_inconclusive(share: float, status: Status) -> None:
+    answer = confirmed(STALLED, STALLED, *pairs(0.0, 0.0005, -0.0005, stall_share=share))
+    assert answer.status is status
+    assert (answer.reason.code == "stalls") is (status is Status.INCONCLUSIVE)
+
+
+def test_stalls_unmeasured_beside_the_reference_stay_open() -> None:
+    answer = confirmed(STALLED, STALLED, *pairs(0.0, 0.0005, -0.0005, stall_share=None))
+    assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "stalls")
+
+
+def test_stalls_that_vary_in_the_reference_must_stand_out_from_it() -> None:
+    shares = (0.02, 0.12, 0.22)
+    varied = [
+        replace(each, stall_share=shares[at // 2] if each.build is A else 0.3)
+        for at, each in enumerate(pairs(0.0, 0.0005, -0.0005))
+    ]
+    assert confirmed(SLOW, *varied).status is Status.PASS
+    far = [replace(each, stall_share=0.7) if each.build is B else each for each in varied]
+    assert confirmed(SLOW, *far).reason.code == "stalls"
+
+
+def test_a_regression_outranks_its_stalls_and_stalls_an_improvement() -> None:
+    assert confirmed(SLOW, *pairs(-0.06, -0.06, stall_share=0.5)).status is Status.REGRESSION
+    assert confirmed(FAST, *pairs(0.04, 0.04, stall_share=0.5)).reason.code == "stalls"
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.lists(st.floats(-0.15, 0.15), min_size=2, max_size=16),
+    st.floats(0.0, 0.1),
+    st.integers(0, 20),
+    st.sampled_from([0.97, 1.0, 1.05]),
+)
+def test_no_regression_without_evidence_and_effect(
+    gaps: list[float], tolerance: float, known: int, screened: float
+) -> None:
+    answer = judge(
+        evidence(
+            run(CENTRE + math.log(screened)),
+            *pairs(*gaps),
+            past=nights(known),
+            recorded=recorded(tolerance=tolerance),
+            reference_build=GOOD,
+            suspicion="asked for",
+        )
+    )
+    if isinstance(answer, NeedRuns):
+        assert answer.stage is Stage.CONFIRM
+        assert len(gaps) < 16
+        return
+    found = standing(answer)
+    assert found.pairs == len(gaps)
+    assert found.e_confirm is not None and found.effect is not None
+    bar = 200 if known >= 15 else 1200
+    if answer.status is Status.REGRESSION:
+        assert found.e_confirm >= bar
+        assert found.effect < -tolerance
+    elif answer.status is Status.IMPROVEMENT:
+        assert found.e_confirm >= bar
+        assert tolerance < found.effect
+    elif answer.status is Status.PASS:
+        assert found.e_confirm < 0.2 or abs(found.effect) <= tolerance

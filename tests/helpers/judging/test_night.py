@@ -1,0 +1,486 @@
+"""The verdict on a night: groups that fell together, most cases moving alike, and what confirms or clears them."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from helpers.case import Case
+from helpers.errors import SuiteError
+from helpers.judging.night import Answer, NeedConfirmation, NightVerdict, judge_night
+from helpers.judging.night_groups import (
+    RULES,
+    Key,
+    NightCase,
+    NightRules,
+    common_move,
+    find_alarms,
+    group_e_value,
+    labels_of,
+)
+from helpers.verdict import Standing, Status
+from tests.helpers.judging.night_world import Effect, night
+
+QUIET_SIGMA = 0.001
+
+
+def case(
+    number: int,
+    shift: float = 0.0,
+    e_drop: float = 1.0,
+    group: str = "all amp cases",
+    status: Status = Status.PASS,
+    can_confirm: bool = False,
+    **standing: Any,
+) -> NightCase:
+    """Member ``number`` of ``group`` and of all cases; noisier the larger its number."""
+    values: dict[str, Any] = {"sigma": QUIET_SIGMA * (1 + number / 100), "tau": 0.0007, "nights": 40, "runs": 1}
+    values |= {"effect": shift, "evidence": e_drop, "accepted": True, **standing}
+    labels = ("all cases", group)
+    known = Standing(log_rate=5.0, e_drop=e_drop, **values)
+    return NightCase(f"case{number}", "v100", labels, status, known, can_confirm=can_confirm)
+
+
+def fallen(count: int = 4, e_drop: float = 60.0, shift: float = -0.02, **also: Any) -> list[NightCase]:
+    """A night of ten cases, ``count`` of which fell: all amp."""
+    others = [case(number, group="all fp32 cases", e_drop=0.7) for number in range(count, 10)]
+    return [*(case(number, shift, e_drop, **also) for number in range(count)), *others]
+
+
+def verdict(cases: list[NightCase], confirmed: dict[Key, NightCase] | None = None, **also: Any) -> NightVerdict:
+    answer = judge_night(cases, confirmed or {}, **also)
+    assert isinstance(answer, NightVerdict)
+    return answer
+
+
+def asked(cases: list[NightCase], confirmed: dict[Key, NightCase] | None = None) -> NeedConfirmation:
+    answer = judge_night(cases, confirmed or {})
+    assert isinstance(answer, NeedConfirmation)
+    return answer
+
+
+def alike(before: NightCase, machine_slow: bool = False, e_confirm: float = 0.1) -> NightCase:
+    """The case after its interleaved runs found no slower build."""
+    known = replace(
+        before.standing, pairs=4, e_confirm=e_confirm, shift=before.shift, effect=-0.0003, machine_slow=machine_slow
+    )
+    return replace(before, standing=known)
+
+
+def slower(before: NightCase) -> NightCase:
+    known = replace(before.standing, pairs=4, e_confirm=1e4, shift=before.shift)
+    return replace(before, standing=known, status=Status.REGRESSION)
+
+
+# ---- groups
+
+
+def test_nothing_that_moved_is_a_quiet_night() -> None:
+    found = verdict([case(number) for number in range(10)])
+    assert (found.status, found.reason.code, found.groups, found.common) == (Status.PASS, "quiet", (), None)
+    assert found.reason.message == (
+        "no group of the 10 cases fell together, their median is +0.0% against the nights before"
+    )
+
+
+def test_a_group_falls_together_where_no_case_does_alone() -> None:
+    found = verdict(fallen(e_drop=15.0, shift=-0.007))
+    (group,) = found.groups
+    assert (group.alarm.label, group.alarm.shift, len(group.alarm.members)) == ("all amp cases", -0.007, 4)
+    assert (found.status, found.reason.code) == (Status.INCONCLUSIVE, "unconfirmed-group-drop")
+    assert "all amp cases fell together: median -0.7% over 4 cases" in found.reason.message
+
+
+def product_alone(needed: float) -> NightRules:
+    """Rules for which three groups need ``needed``; a drift far above all shifts leaves the product alone."""
+    return replace(RULES, error_rate=3 / needed, machine_drift=1.0)
+
+
+@pytest.mark.parametrize(("needed", "alarms"), [(999.0, 1), (1100.0, 0)])
+def test_a_group_is_reported_from_the_e_value_that_is_needed(needed: float, alarms: int) -> None:
+    # (10 x 10 x 20 + about 0) / 2: the fourth and largest member is left out.
+    cases = fallen(e_drop=10.0)
+    cases[1] = case(1, -0.02, 20.0)
+    cases[2] = case(2, -0.02, 1e6)
+    found = find_alarms(cases, product_alone(needed))
+    assert len(found) == alarms
+    assert all(alarm.e_value == pytest.approx(1000.0, rel=0.01) and alarm.needed == needed for alarm in found)
+
+
+def test_the_e_value_needed_grows_with_the_groups_of_the_night() -> None:
+    (alarm,) = find_alarms(fallen())
+    assert alarm.needed == 3 / RULES.error_rate
+    more = [replace(each, labels=(*each.labels, "all vgg16 cases")) for each in fallen()[:3]]
+    (alarm,) = find_alarms([*more, *fallen()[3:]])
+    assert alarm.needed == 4 / RULES.error_rate
+
+
+def test_one_slow_case_makes_no_group() -> None:
+    assert verdict([case(0, -0.1, 1e6), *fallen(0)[1:]]).groups == ()
+
+
+def test_two_cases_make_no_group() -> None:
+    assert find_alarms(fallen(2, e_drop=1e5)) == ()
+    assert len(find_alarms(fallen(3, e_drop=1e5))) == 1
+
+
+def test_a_drop_below_the_tolerance_is_none_however_certain() -> None:
+    assert find_alarms(fallen(e_drop=1e5, shift=-0.0049)) == ()
+    assert len(find_alarms(fallen(e_drop=1e5, shift=-0.0051))) == 1
+    coarse = [replace(each, tolerance=0.03) for each in fallen(e_drop=1e5)]
+    assert find_alarms(coarse) == ()
+
+
+def test_many_noisy_members_are_found_of_which_none_says_anything() -> None:
+    noisy = [case(number, -0.02, 1.0, sigma=0.008) for number in range(20)]
+    (alarm,) = find_alarms([*noisy, *(case(number, group="all fp32 cases") for number in range(20, 30))])
+    assert alarm.label == "all amp cases"
+
+
+def test_what_a_machine_drifts_is_expected_of_all_its_cases() -> None:
+    cases = [case(number, -0.006, 1.0) for number in range(20)]
+    assert find_alarms(cases) == ()
+    assert len(find_alarms(cases, replace(RULES, machine_drift=0.0002))) == 1
+
+
+def test_the_lowest_member_adds_nothing_to_its_group_s_e_value() -> None:
+    members = [case(number, -0.02, 30.0) for number in range(3)]
+    low, lower = (group_e_value([*members, case(3, shift, 1e5)]) for shift in (-0.03, -0.15))
+    assert low == lower > group_e_value(members)
+
+
+def test_repeated_runs_lessen_the_noise_between_runs_but_not_between_nights() -> None:
+    known = case(0, sigma=0.01, tau=0.003, runs=4)
+    assert known.noise == pytest.approx(math.hypot(0.005, 0.003))
+
+
+def test_the_evidence_of_earlier_nights_is_not_counted_again() -> None:
+    assert find_alarms(fallen(e_drop=1.0, shift=-0.001, evidence=1e6)) == ()
+
+
+def test_a_case_that_was_compared_counts_with_its_comparison() -> None:
+    found = [alike(each) for each in fallen()[:4]]
+    assert find_alarms([*found, *fallen()[4:]]) == ()
+
+
+@pytest.mark.parametrize(("effect", "counts"), [(0.02, False), (-0.004, True)])
+def test_a_comparison_that_found_the_build_faster_is_no_evidence_for_a_drop(effect: float, counts: bool) -> None:
+    also = {"pairs": 4, "e_confirm": 1e4, "effect": effect, "shift": -0.02}
+    cases = [replace(each, standing=replace(each.standing, **also)) for each in fallen()[:4]]
+    assert bool(find_alarms([*cases, *fallen()[4:]], product_alone(100.0))) is counts
+
+
+def test_a_case_that_was_found_slower_is_told_by_its_own_row_and_not_by_a_group() -> None:
+    cases = fallen()
+    cases[:2] = [slower(each) for each in cases[:2]]
+    found = verdict(cases)
+    assert (found.groups, found.reason.code) == ((), "quiet")
+
+
+def test_everything_that_fell_is_told_once_and_by_its_largest_name() -> None:
+    (alarm,) = find_alarms([case(n, -0.02, 60.0, group=f"all {n % 3}-card cases") for n in range(12)])
+    assert (alarm.label, len(alarm.members)) == ("all cases", 12)
+
+
+def test_a_group_inside_all_cases_is_told_by_its_own_name() -> None:
+    # The others lean a little towards a drop, so that all cases together have the larger e-value.
+    others = [case(number, -0.0002, 1.2, group="all fp32 cases") for number in range(4, 10)]
+    (alarm,) = find_alarms([*fallen()[:4], *others])
+    assert alarm.label == "all amp cases"
+
+
+def test_noisy_others_that_may_have_fallen_are_not_named_with_the_group() -> None:
+    others = [case(number, -0.011, 1.0, group="all fp32 cases", sigma=0.01) for number in range(4, 10)]
+    (alarm,) = find_alarms([*fallen()[:4], *others])
+    assert alarm.label == "all amp cases"
+
+
+def test_two_groups_apart_are_both_told() -> None:
+    more = [case(number, -0.03, 60.0, group="all vgg16 cases") for number in range(20, 23)]
+    labels = {alarm.label for alarm in find_alarms([*fallen(5), *more])}
+    assert labels == {"all amp cases", "all vgg16 cases"}
+
+
+# ---- confirmation
+
+
+def test_the_quietest_member_is_confirmed_first_and_told_why() -> None:
+    request = asked(fallen(can_confirm=True))
+    assert (request.case_id, request.target) == ("case0", "v100")
+    assert request.why.startswith("all amp cases fell together: median -2.0% over 4 cases")
+
+
+def test_the_quietest_is_who_varies_least_between_runs() -> None:
+    cases = fallen(can_confirm=True)
+    cases[2] = replace(cases[2], standing=replace(cases[2].standing, sigma=0.0005))
+    assert asked(cases).case_id == "case2"
+
+
+def test_a_member_that_was_compared_tonight_is_not_asked_again() -> None:
+    cases = fallen(6, can_confirm=True, e_drop=1e4)
+    cases[0] = alike(cases[0], e_confirm=3.0)
+    assert asked(cases).case_id == "case1"
+
+
+def test_a_member_without_a_reference_build_is_passed_over() -> None:
+    cases = fallen(can_confirm=True)
+    cases[0] = replace(cases[0], can_confirm=False)
+    assert asked(cases).case_id == "case1"
+
+
+def test_a_confirmed_member_makes_it_a_regression_of_the_group() -> None:
+    cases = fallen(can_confirm=True)
+    found = verdict(cases, {cases[0].key: slower(cases[0])})
+    assert (found.status, found.reason.code, found.suspect) == (Status.REGRESSION, "group-regression", "build")
+    assert found.groups[0].answer is Answer.BUILD
+    assert found.groups[0].asked == ("case0",)
+    assert "new build slower in case0" in found.reason.message
+
+
+def test_a_member_that_its_own_suspicion_confirmed_needs_no_other() -> None:
+    cases = fallen(6, can_confirm=True)
+    cases[0] = slower(cases[0])
+    found = verdict(cases)
+    assert (found.status, found.groups[0].asked) == (Status.REGRESSION, ())
+
+
+def test_a_reference_build_that_is_as_slow_names_the_machine_and_ends_the_questions() -> None:
+    cases = fallen(can_confirm=True)
+    found = verdict(cases, {cases[0].key: alike(cases[0], machine_slow=True)}, changed=("driver 1 → 2",))
+    assert (found.status, found.reason.code, found.suspect) == (Status.PASS, "machine-suspect", "machine")
+    assert "the reference build is as slow tonight in case0" in found.reason.message
+    assert "look at: driver 1 → 2; perfgate doctor" in found.reason.message
+
+
+def test_builds_that_are_alike_in_one_member_are_asked_about_in_the_next_up_to_three() -> None:
+    cases = fallen(6, can_confirm=True, e_drop=1e4)
+    confirmed: dict[Key, NightCase] = {}
+    for number in range(RULES.confirmations):
+        request = asked(cases, confirmed)
+        assert request.case_id == f"case{number}"
+        confirmed[request.key] = alike(cases[number])
+    found = verdict(cases, confirmed)
+    assert (found.status, found.reason.code, found.suspect) == (Status.PASS, "machine-suspect", "machine")
+    assert found.groups[0].asked == ("case0", "case1", "case2")
+    assert "both builds alike in case0, case1 and 1 more" in found.reason.message
+
+
+def test_a_suspicion_that_rested_on_the_confirmed_member_is_dropped() -> None:
+    cases = fallen(3, can_confirm=True, e_drop=100.0)
+    found = verdict(cases, {cases[0].key: alike(cases[0])})
+    assert (found.status, found.reason.code, found.suspect) == (Status.PASS, "group-not-confirmed", "")
+    assert found.groups[0].answer is Answer.CHANCE
+
+
+@pytest.mark.parametrize("broken_off", [0, 1])
+def test_a_confirmation_that_settled_nothing_is_inconclusive(broken_off: int) -> None:
+    cases = fallen(3, can_confirm=True, e_drop=1e4)
+    # Pairs used up, or broken off before there were any.
+    open_ones = {each.key: alike(each, e_confirm=3.0) for each in cases[:3]}
+    confirmed = {**open_ones, **{each.key: each for each in cases[:broken_off]}}
+    found = verdict(cases, confirmed)
+    assert (found.status, found.reason.code) == (Status.INCONCLUSIVE, "unconfirmed-group-drop")
+    assert "did not settle it" in found.reason.message
+
+
+def test_without_a_reference_build_the_drop_is_unconfirmed_and_says_how_to_confirm_it() -> None:
+    found = verdict(fallen())
+    assert (found.status, found.reason.code) == (Status.INCONCLUSIVE, "unconfirmed-group-drop")
+    assert "--reference-env PATH" in found.reason.message
+    cases = [replace(each, why_not="its framework is not there") for each in fallen()]
+    assert "its framework is not there" in verdict(cases).reason.message
+
+
+def test_a_confirmation_is_never_asked_for_twice() -> None:
+    cases = fallen(12, can_confirm=True, e_drop=1e4)[:12]
+    confirmed: dict[Key, NightCase] = {}
+    for _ in range(RULES.confirmations):
+        request = asked(cases, confirmed)
+        assert request.key not in confirmed
+        confirmed[request.key] = next(each for each in cases if each.key == request.key)
+    assert verdict(cases, confirmed).status is Status.INCONCLUSIVE
+
+
+# ---- most cases alike
+
+
+def moved(count: int, shift: float, of: int = 10, **also: Any) -> list[NightCase]:
+    return [case(number, shift if number < count else 0.0, 1.0, f"all {number} cases", **also) for number in range(of)]
+
+
+@pytest.mark.parametrize(("count", "found"), [(6, False), (7, True), (10, True)])
+def test_two_thirds_of_the_cases_have_to_move(count: int, found: bool) -> None:
+    assert (common_move(moved(count, -0.02)) is not None) is found
+    assert (common_move(moved(count, 0.02)) is not None) is found
+
+
+def test_five_cases_are_needed() -> None:
+    assert common_move(moved(4, -0.02, of=4)) is None
+    assert common_move(moved(5, -0.02, of=5)) is not None
+
+
+def test_what_the_noise_of_each_case_explains_is_no_move() -> None:
+    assert common_move(moved(10, -0.008, sigma=0.01)) is None
+    # Beyond the noise of each, but not by enough for all: a sum of 1.1 x sqrt(10) = 3.5.
+    assert common_move(moved(10, -0.011, sigma=0.01, tau=0.0)) is None
+    assert common_move(moved(10, -0.014, sigma=0.01, tau=0.0)) is not None
+
+
+def test_one_outlier_is_not_the_sum() -> None:
+    cases = moved(10, -0.0105, sigma=0.01, tau=0.0)
+    cases[0] = case(0, -0.9, sigma=0.01, tau=0.0)
+    assert common_move(cases) is None
+
+
+def test_a_move_below_the_tolerance_is_none() -> None:
+    assert common_move(moved(10, 0.0049)) is None
+    assert common_move(moved(10, 0.0051)) is not None
+
+
+def test_most_cases_faster_name_the_machine_by_how_much_and_what_to_look_at() -> None:
+    found = verdict(moved(8, 0.02), changed=("GPU: SM clock: 1 → 2",))
+    assert (found.status, found.reason.code, found.suspect) == (Status.PASS, "machine-suspect", "machine")
+    assert found.reason.message == (
+        "8 of 10 cases are faster than on the nights before, median +2.0%: suspect the machine or the environment; "
+        "look at: GPU: SM clock: 1 → 2; perfgate doctor says what is wrong with it now"
+    )
+
+
+def test_most_cases_faster_with_builds_confirmed_faster_name_the_build() -> None:
+    cases = moved(8, 0.02)
+    for number in (0, 1):
+        cases[number] = replace(alike(cases[number]), status=Status.IMPROVEMENT)
+    assert (verdict(cases).reason.code, verdict(cases).suspect) == ("builds-faster", "build")
+    cases[2:5] = [alike(each) for each in cases[2:5]]
+    assert (verdict(cases).reason.code, verdict(cases).suspect) == ("machine-suspect", "machine")
+
+
+def test_most_cases_slower_that_no_group_tells_are_asked_about_too() -> None:
+    cases = moved(8, -0.02, can_confirm=True)
+    assert find_alarms(cases, replace(RULES, error_rate=1e-290)) == ()
+    rules = replace(RULES, error_rate=1e-290)
+    answer = judge_night(cases, {}, rules=rules)
+    assert isinstance(answer, NeedConfirmation)
+    assert (answer.case_id, answer.why[:10]) == ("case0", "most cases")
+    unconfirmed = verdict(moved(8, -0.02), rules=rules)
+    assert (unconfirmed.status, unconfirmed.suspect) == (Status.INCONCLUSIVE, "machine")
+    assert "8 of 10 cases are slower than on the nights before, median -2.0%" in unconfirmed.reason.message
+
+
+def test_most_cases_slower_by_the_build_do_not_name_the_machine() -> None:
+    found = verdict([slower(each) for each in moved(10, -0.02)])
+    assert (found.status, found.suspect, found.reason.code) == (Status.REGRESSION, "build", "group-regression")
+    assert "interleaved runs say that it is the build" in found.reason.message
+
+
+def test_one_slower_build_on_a_slow_machine_does_not_clear_the_machine() -> None:
+    cases = [alike(each, machine_slow=True) for each in moved(10, -0.02)]
+    cases[0] = slower(cases[0])
+    found = verdict(cases)
+    assert (found.status, found.suspect) == (Status.PASS, "machine")
+
+
+# ---- values
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_fewer_cases_than_a_group_have_no_verdict(count: int) -> None:
+    assert judge_night(moved(count, -0.5, of=count), {}) is None
+
+
+@pytest.mark.parametrize("name", ["e_drop", "e_confirm", "sigma", "tau"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
+def test_a_number_that_is_none_is_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(SuiteError) as caught:
+        case(0, **{name: value})
+    assert caught.value.field == name
+
+
+def test_cases_that_were_never_measured_before_move_nothing() -> None:
+    cases = [replace(each, standing=replace(each.standing, effect=None)) for each in fallen()]
+    found = verdict(cases)
+    assert (found.reason.code, found.reason.message) == ("quiet", "no group of the 10 cases fell together")
+
+
+def test_the_effect_of_a_comparison_is_not_taken_for_tonight_against_the_nights_before() -> None:
+    compared = case(0, -0.02, pairs=4)
+    assert compared.shift is None
+    assert alike(case(0, -0.02)).shift == -0.02
+
+
+def test_a_verdict_is_plain_values() -> None:
+    cases = fallen(8, can_confirm=True, e_drop=1e4)
+    found = verdict(cases, {cases[0].key: slower(cases[0])})
+    record = json.loads(json.dumps(found.to_record(), allow_nan=False))
+    assert (record["status"], record["reason"]["code"], record["suspect"]) == (
+        "REGRESSION",
+        "group-regression",
+        "build",
+    )
+    (group,) = record["groups"]
+    assert (group["answer"], group["asked"], group["alarm"]["label"]) == ("build", ["case0"], "all amp cases")
+    assert (record["common"]["cases"], len(record["common"]["moved"])) == (10, 8)
+
+
+def test_a_case_belongs_to_the_groups_of_its_properties() -> None:
+    many = Case.parse("paddle-vgg16-amp_o2-bs8-2x4-dali-static")
+    assert labels_of(many, "v100") == (
+        "all cases", "all v100 cases", "all paddle cases", "all vgg16 cases", "all amp_o2 cases", "all 8-card cases",
+        "all dali cases", "all static cases", "all amp cases (O1 and O2)", "all multi-card cases",
+        "all multi-node cases",
+    )  # fmt: skip
+    one = labels_of(Case.parse("pytorch-resnet50v1.5-fp32-bs8-1x1-dali"), "a100")
+    assert not {"all multi-card cases", "all multi-node cases", "all amp cases (O1 and O2)"} & set(one)
+
+
+# ---- how good it is: nights of 60 cases, no reference build
+
+
+def nights(count: int, effect: Effect = lambda each: 0.0, drift: float = 0.0, machine: float = 0.0) -> Counter[str]:
+    """How often which group was told (``quiet`` for none), over ``count`` nights from one seed."""
+    rng = random.Random(20240506)
+    told: Counter[str] = Counter()
+    for _ in range(count):
+        found = judge_night(night(rng, effect, machine + rng.gauss(0.0, drift)), {})
+        assert isinstance(found, NightVerdict)
+        told[found.groups[0].alarm.label if found.groups else found.reason.code] += 1
+    return told
+
+
+def test_nights_on_which_nothing_moved_are_quiet() -> None:
+    assert nights(200) == {"quiet": 200}
+
+
+def test_the_drift_of_a_machine_is_rarely_told() -> None:
+    assert nights(150, drift=0.002)["quiet"] >= 0.98 * 150
+
+
+# A larger drop is easier to find and harder to name, and it takes longer to.
+@pytest.mark.parametrize(("drop", "share", "count"), [(0.007, 0.85, 40), (0.01, 0.99, 30), (0.02, 0.99, 15)])
+def test_all_amp_cases_slower_are_found_under_their_name(drop: float, share: float, count: int) -> None:
+    told = nights(count, lambda each: -drop * each.precision.is_amp)
+    assert told["all amp_o1 cases"] >= share * count
+
+
+@pytest.mark.parametrize(("drop", "count"), [(0.01, 30), (0.02, 15)])
+def test_all_multi_card_cases_slower_are_found_under_their_name(drop: float, count: int) -> None:
+    assert nights(count, lambda each: -drop * (each.cards > 1))["all multi-card cases"] >= count - 1
+
+
+def test_one_model_slower_is_found_under_its_name() -> None:
+    assert nights(30, lambda each: -0.01 * (each.model.value == "vgg16"))["all vgg16 cases"] >= 29
+
+
+@pytest.mark.parametrize("machine", [-0.01, -0.02])
+def test_a_slow_machine_is_all_cases(machine: float) -> None:
+    assert nights(20, machine=machine) == {"all cases": 20}
+
+
+def test_a_fast_machine_is_told_too() -> None:
+    assert nights(30, machine=0.02) == {"machine-suspect": 30}

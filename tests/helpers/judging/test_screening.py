@@ -1,0 +1,423 @@
+"""Screening: when a night repeats, suspects, accepts and carries on; and what is said without a reference build."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.config_budgets import Budget
+from helpers.errors import SuiteError
+from helpers.evidence import Build, Evidence, Night, Past, Stage
+from helpers.judging.evalue import Direction, evalue
+from helpers.judging.judge import judge
+from helpers.verdict import NeedRuns, Standing, Status, Verdict
+from tests.helpers.judging.evidences import (
+    CENTRE,
+    GOOD,
+    asked,
+    evidence,
+    new,
+    nights,
+    noise,
+    pairs,
+    rate_of,
+    recorded,
+    run,
+    verdict,
+)
+
+TURNS = Budget(rotation=1)
+
+
+def standing(answer: Verdict) -> Standing:
+    assert answer.standing is not None
+    return answer.standing
+
+
+def refused(count: int, **values: Any) -> tuple[Night, ...]:
+    """Nights that were not accepted."""
+    return tuple(replace(night, **{"accepted": False, **values}) for night in nights(count))
+
+
+# --- one run, unless the answer is open
+
+
+def test_an_ordinary_night_takes_one_run() -> None:
+    first = asked()
+    assert (first.order, first.stage) == ((Build.CANDIDATE,), Stage.SCREEN)
+    answer = verdict(run())
+    assert (answer.status, answer.reason.code) == (Status.PASS, "no-drop")
+
+
+@pytest.mark.parametrize(("e_value", "again"), [(0.69, False), (0.71, True), (1.98, True), (2.02, False)])
+def test_repeats_only_while_the_answer_is_open(e_value: float, again: bool) -> None:
+    answer = judge(evidence(run(rate_of(e_value))))
+    assert isinstance(answer, NeedRuns) is again
+    if isinstance(answer, NeedRuns):
+        assert (answer.order, answer.stage) == ((Build.CANDIDATE,), Stage.SCREEN)
+        assert "open after 1 of at most 3 runs" in answer.why
+
+
+def test_repeats_no_more_than_its_budget() -> None:
+    open_rate = rate_of(1.9)
+    one = run(open_rate)
+    known = noise()
+    for made, more in ((1, True), (2, False)):
+        answer = judge(evidence(*[one] * made, budget=Budget(screen_runs=2)))
+        assert isinstance(answer, NeedRuns) is more
+    assert evalue([open_rate - known.centre] * 2, known.sigma, known.tau) >= 0.7
+
+
+@pytest.mark.parametrize(("e_value", "again"), [(0.29, False), (0.31, True)])
+def test_what_is_clearly_no_drop_ends_a_carried_suspicion(e_value: float, again: bool) -> None:
+    carried = nights(20)[:-1] + nights(1, evidence=4.0)
+    assert isinstance(judge(evidence(run(rate_of(e_value, carried)), past=carried)), NeedRuns) is again
+
+
+def test_planned_runs_are_asked_first_and_all_of_them_count() -> None:
+    first = asked(run(), planned_runs=7)
+    assert (first.order, first.stage) == ((Build.CANDIDATE,) * 6, Stage.SCREEN)
+    answer = verdict(*[run()] * 7, planned_runs=7)
+    assert standing(answer).runs == 7
+    assert "n=7 by median-step" in answer.reason.message
+
+
+# --- suspicion
+
+
+@pytest.mark.parametrize(("e_value", "status"), [(1.98, Status.PASS), (2.02, Status.INCONCLUSIVE)])
+def test_a_drop_is_suspected_from_two_to_one(e_value: float, status: Status) -> None:
+    assert verdict(run(rate_of(e_value)), budget=Budget(screen_runs=1)).status is status
+
+
+@pytest.mark.parametrize(("e_value", "code"), [(19.8, "no-drop"), (20.2, "faster-unconfirmed")])
+def test_a_gain_is_suspected_from_twenty_to_one(e_value: float, code: str) -> None:
+    answer = verdict(run(rate_of(e_value, direction=Direction.GAIN)))
+    assert (answer.status, answer.reason.code) == (Status.PASS, code)
+
+
+def test_an_unconfirmed_drop_says_its_size_its_evidence_and_the_remedy() -> None:
+    answer = verdict(run(CENTRE + math.log(0.97)))
+    assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "unconfirmed-drop")
+    for told in (
+        "-3.",
+        "95% -",
+        "n=1 by median-step",
+        "suspect from 2",
+        "against 20 nights (2024-05-01 to 2024-05-20)",
+    ):
+        assert told in answer.reason.message
+    assert "no reference build was given): run it again with --reference-env PATH" in answer.reason.message
+
+
+def test_says_why_this_case_has_no_reference_build() -> None:
+    message = verdict(run(CENTRE - 0.03), why_no_reference="only for Paddle cases").reason.message
+    assert "not confirmed (only for Paddle cases)" in message
+
+
+def test_an_unconfirmed_drop_within_the_tolerance_passes_and_says_so() -> None:
+    answer = verdict(run(CENTRE - 0.03), recorded=recorded(tolerance=0.10))
+    assert (answer.status, answer.reason.code) == (Status.PASS, "below-tolerance")
+    assert "smaller than the tolerance of 10.0%" in answer.reason.message
+    assert verdict(run(CENTRE - 0.03), recorded=recorded(tolerance=0.02)).status is Status.INCONCLUSIVE
+
+
+def test_a_large_unconfirmed_gain_is_not_green_since_the_work_may_have_changed() -> None:
+    small, large = (verdict(run(CENTRE + math.log(rate))) for rate in (1.08, 1.12))
+    assert (small.status, small.reason.code) == (Status.PASS, "faster-unconfirmed")
+    assert (large.status, large.reason.code) == (Status.INCONCLUSIVE, "work-unchecked")
+
+
+def test_a_group_that_fell_together_is_told_where_nothing_can_confirm_it() -> None:
+    answer = verdict(run(), suspicion="all amp cases fell together")
+    assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "unconfirmed-drop")
+    assert "all amp cases fell together" in answer.reason.message
+    assert "confirms" not in answer.reason.message
+
+
+def test_pass_prints_the_smallest_drop_it_would_have_seen() -> None:
+    answer = verdict(run())
+    smallest = standing(answer).smallest_drop
+    assert smallest is not None
+    assert 0.004 < smallest < 0.02
+    assert f"a drop of {smallest:.1%} would have been seen (80% power)" in answer.reason.message
+    assert "would have been found" in verdict(run(), reference_build=GOOD).reason.message
+
+
+def test_noise_that_hides_half_the_rate_is_no_pass() -> None:
+    answer = verdict(*[run()] * 3, past=nights(20, scale=0.5))
+    assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "too-noisy")
+    assert "not even a drop of 50%" in answer.reason.message
+
+
+# --- what is carried on, accepted, left behind
+
+
+@pytest.mark.parametrize(
+    ("carried", "at", "left"),
+    [
+        (1.0, CENTRE + 0.001, 0.2),
+        (0.2, CENTRE - 0.03, None),
+        (0.01, CENTRE - 0.03, None),
+        (1e6, CENTRE - 0.03, 1e6),
+        (1e9, CENTRE + 0.002, 1e6),
+    ],
+)
+def test_evidence_is_carried_on_within_bounds(carried: float, at: float, left: float | None) -> None:
+    past = nights(19) + nights(1, evidence=carried)
+    found = standing(verdict(run(at), past=past))
+    assert found.evidence == pytest.approx(left if left is not None else found.e_drop)
+
+
+def test_last_nights_evidence_counts_whether_or_not_it_was_accepted() -> None:
+    last = refused(1, evidence=30.0)
+    message = verdict(run(rate_of(0.5)), past=nights(19) + last, budget=Budget(screen_runs=1)).reason.message
+    assert "tonight x 30 carried" in message
+    assert message.startswith("unconfirmed drop")
+    before = (*nights(18), *last, *nights(1))
+    assert verdict(run(rate_of(0.5)), past=before).reason.code == "no-drop"
+
+
+@pytest.mark.parametrize(("e_value", "accepted"), [(2.97, True), (3.03, False)])
+def test_a_night_is_accepted_up_to_three_to_one(e_value: float, accepted: bool) -> None:
+    assert standing(verdict(run(rate_of(e_value)))).accepted is accepted
+
+
+def test_only_accepted_nights_are_compared_with() -> None:
+    slow = tuple(replace(night, log_rates=(CENTRE - 0.5,)) for night in refused(10))
+    assert standing(verdict(run(), past=slow + nights())).nights == 20
+    assert standing(verdict(run(), past=slow + nights())).effect == standing(verdict(run())).effect
+
+
+@pytest.mark.parametrize(("row", "starts"), [(3, False), (4, True), (5, True)])
+def test_the_fifth_unexplained_night_in_a_row_starts_a_new_segment(row: int, starts: bool) -> None:
+    answer = verdict(run(CENTRE - 0.03), past=nights() + refused(row))
+    found = standing(answer)
+    assert (found.new_segment, found.accepted) == (starts, starts)
+    assert ("a new segment begins" in answer.reason.message) is starts
+    assert answer.status is Status.INCONCLUSIVE
+    assert found.unexplained is starts
+    if starts:
+        assert found.evidence == 1.0
+        assert found.segment_reason
+
+
+def test_a_confirmed_regression_or_an_accepted_night_ends_the_row() -> None:
+    confirmed = refused(1, confirmed_regression=True)
+    for between in (confirmed, nights(1)):
+        past = (*nights(), *refused(3), *between, *refused(3))
+        assert not standing(verdict(run(CENTRE - 0.03), past=past)).new_segment
+
+
+def test_an_accepted_night_starts_no_segment() -> None:
+    assert not standing(verdict(run(), past=nights() + refused(9))).new_segment
+
+
+def judged(*runs: Any, **values: Any) -> Verdict | NeedRuns:
+    """A night after a segment began that nobody explained."""
+    return judge(replace(evidence(*runs, **values), past=Past(nights(), unexplained=True)))
+
+
+@pytest.mark.parametrize("reference", [None, GOOD])
+def test_a_level_that_nobody_explained_never_passes(reference: str | None) -> None:
+    answer = judged(
+        run(), recorded=recorded(replicates=(110.0,)), reference_build=reference, budget=Budget(rotation=1000)
+    )
+    assert isinstance(answer, Verdict)
+    assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "unexplained")
+    assert "+0.0% against the recorded 100 (recorded 2024-05-01, abc)" in answer.reason.message
+    assert standing(answer).unexplained
+
+
+def test_pairs_explain_a_level_or_leave_it() -> None:
+    asked_for = judged(run(), reference_build=GOOD, budget=TURNS)
+    assert isinstance(asked_for, NeedRuns)
+    assert asked_for.stage is Stage.CONFIRM
+    assert "nothing explains why the segment began" in asked_for.why
+    for gap, status, left in ((0.0, Status.PASS, False), (-0.06, Status.REGRESSION, True)):
+        answer = judged(run(), *pairs(gap, gap, gap), reference_build=GOOD, budget=TURNS)
+        assert isinstance(answer, Verdict)
+        assert (answer.status, standing(answer).unexplained) == (status, left)
+
+
+# --- too few nights
+
+
+def test_without_a_reference_build_few_nights_take_restarts() -> None:
+    answer = asked(run(), past=nights(14))
+    assert (answer.order, answer.stage) == ((Build.CANDIDATE,) * 4, Stage.SCREEN)
+    assert "14 of 15 nights known: run 2 of 5" in answer.why
+    assert verdict(run(), past=nights(15)).status is Status.PASS
+
+
+def test_few_nights_pass_or_are_inconclusive() -> None:
+    passed = verdict(*[run()] * 5, past=nights(3))
+    assert (passed.status, passed.reason.code) == (Status.PASS, "no-drop")
+    assert "against recorded 2024-05-01, abc and 3 nights" in passed.reason.message
+    dropped = verdict(*[run(CENTRE - 0.05)] * 5, past=nights(3))
+    assert (dropped.status, dropped.reason.code) == (Status.INCONCLUSIVE, "unconfirmed-drop")
+
+
+def test_the_first_night_is_held_against_the_recorded_runs_alone() -> None:
+    fast = recorded(replicates=(120.0, 120.1, 120.2))
+    answer = verdict(*[run()] * 5, past=(), recorded=fast)
+    assert (answer.status, standing(answer).nights) == (Status.INCONCLUSIVE, 0)
+    assert "against recorded 2024-05-01, abc alone" in answer.reason.message
+    assert verdict(*[run()] * 5, past=(), recorded=replace(fast, replicates=())).status is Status.PASS
+
+
+def test_the_recorded_runs_are_forgotten_once_there_is_a_history() -> None:
+    far = recorded(replicates=(500.0,))
+    assert verdict(run(), past=nights(15), recorded=far) == verdict(run(), past=nights(15))
+
+
+def test_a_segment_that_began_elsewhere_leaves_the_recorded_runs_behind() -> None:
+    there = CENTRE + math.log(1.3)
+    began = tuple(replace(night, log_rates=(there + 0.001 * (at % 2),)) for at, night in enumerate(nights(3)))
+    answer = verdict(*[run(there)] * 5, past=began)
+    assert (answer.status, answer.reason.code) == (Status.PASS, "no-drop")
+    assert "recorded 2024-05-01" not in answer.reason.message
+    assert verdict(*[run()] * 5, past=began).status is Status.INCONCLUSIVE
+
+
+def test_not_its_turn_says_how_much_would_have_been_found() -> None:
+    for known in range(15):
+        answer = judge(evidence(run(), past=nights(known), reference_build=GOOD))
+        if isinstance(answer, Verdict):
+            assert (answer.status, answer.reason.code) == (Status.PASS, "no-drop")
+            assert "not its turn for the reference build" in answer.reason.message
+            assert f"and {known} night" in answer.reason.message or known == 0
+            assert "would have been found" in answer.reason.message
+
+
+def test_every_third_night_is_a_cases_turn_until_there_is_a_history() -> None:
+    turns = [
+        isinstance(judge(evidence(run(), past=nights(known), reference_build=GOOD)), NeedRuns) for known in range(18)
+    ]
+    assert [sum(turns[at : at + 3]) for at in (0, 3, 6, 9, 12, 15)] == [1, 1, 1, 1, 1, 0]
+    request = asked(run(), past=nights(14), reference_build=GOOD, budget=TURNS)
+    assert (request.stage, "14 of 15 nights known" in request.why) == (Stage.CONFIRM, True)
+
+
+def test_cases_take_their_turns_on_different_nights() -> None:
+    due = [
+        isinstance(judge(replace(evidence(run(), past=(), reference_build=GOOD), case_id=f"case {at}")), NeedRuns)
+        for at in range(60)
+    ]
+    assert 10 <= sum(due) <= 30
+
+
+# --- stalls
+
+
+def test_stalls_beyond_all_earlier_nights_are_looked_at_twice() -> None:
+    assert "once more" in asked(run(stall_share=0.2)).why
+    assert verdict(run(stall_share=0.2), run(stall_share=0.01)).status is Status.PASS
+    answer = verdict(run(stall_share=0.2), run(stall_share=0.3))
+    assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "stalls")
+    assert "20.0%" in answer.reason.message
+    assert not standing(answer).accepted
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.0299, Status.PASS), (0.0301, Status.INCONCLUSIVE)])
+def test_stalls_of_two_points_more_are_too_many(share: float, status: Status) -> None:
+    assert verdict(*[run(stall_share=share)] * 2).status is status
+
+
+@pytest.mark.parametrize(("beyond", "status"), [(-0.001, Status.PASS), (0.001, Status.INCONCLUSIVE)])
+def test_where_stalls_vary_they_must_stand_out_by_three_spreads(beyond: float, status: Status) -> None:
+    past = tuple(replace(night, stall_share=0.1 + 0.1 * (at % 2)) for at, night in enumerate(nights()))
+    # Half of them 0.05 above their median and half below: a spread of 0.074 above the largest, 0.2.
+    allowed = 0.2 + 3 * 1.4826 * 0.05
+    assert verdict(*[run(stall_share=allowed + beyond)] * 2, past=past).status is status
+
+
+def test_stalls_of_nights_that_were_not_accepted_excuse_nothing() -> None:
+    past = nights() + refused(1, stall_share=0.5)
+    assert verdict(*[run(stall_share=0.2)] * 2, past=past).reason.code == "stalls"
+
+
+def test_without_earlier_stall_shares_none_is_too_many() -> None:
+    past = tuple(replace(night, stall_share=None) for night in nights())
+    assert verdict(run(stall_share=0.5), past=past).status is Status.PASS
+
+
+# --- what is no evidence
+
+
+@pytest.mark.parametrize("log_rate", [None, math.nan, math.inf])
+def test_a_run_without_a_median_step_is_inconclusive(log_rate: float | None) -> None:
+    for runs in ((replace(run(), log_rate=log_rate),), (run(CENTRE - 0.03), replace(new(), log_rate=log_rate))):
+        answer = verdict(*runs, reference_build=GOOD)
+        assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "rule-not-computable")
+
+
+@pytest.mark.parametrize(
+    "values", [{"log_rates": (math.nan,)}, {"evidence": 0.0}, {"evidence": math.inf}, {"stall_share": math.nan}]
+)
+def test_a_night_that_holds_no_number_cannot_be_made(values: dict[str, Any]) -> None:
+    with pytest.raises(SuiteError, match="night s1"):
+        Night(**{"log_rates": (1.0,), "session": "s1", **values})
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.floats(-0.3, 0.3), min_size=1, max_size=5),
+    st.integers(0, 20),
+    st.floats(0.2, 1e6),
+    st.sampled_from([None, GOOD]),
+    st.sampled_from(["", "a group fell"]),
+)
+def test_screening_alone_never_fails_a_case(
+    gaps: list[float], known: int, carried: float, good_build: str | None, suspicion: str
+) -> None:
+    past = nights(known)[:-1] + nights(1, evidence=carried) if known else ()
+    given_evidence: Evidence = evidence(
+        *[run(CENTRE + gap) for gap in gaps], past=past, reference_build=good_build, suspicion=suspicion
+    )
+    answer = judge(given_evidence)
+    if isinstance(answer, NeedRuns):
+        assert answer.count == len(answer.order) > 0
+        assert Build.REFERENCE not in answer.order or good_build is not None
+        return
+    assert answer.status in (Status.PASS, Status.INCONCLUSIVE)
+    if answer.status is Status.PASS:
+        found = standing(answer)
+        assert found.low is not None
+        assert found.evidence < 2 or found.low >= -0.005
+        assert not suspicion
+
+
+def test_siblings_are_what_noise_is_shrunk_towards() -> None:
+    loud = Past(nights(), tuple(tuple(night.log_rates[0] for night in nights(20, scale=0.02)) for _ in range(3)))
+    assert standing(verdict(run(), past=nights())).sigma < 0.5 * standing(judge_with(loud)).sigma
+
+
+def judge_with(past: Past) -> Verdict:
+    answer = judge(replace(evidence(run()), past=past))
+    assert isinstance(answer, Verdict)
+    return answer
+
+
+# --- a segment that began elsewhere
+
+
+@pytest.mark.parametrize("level", [math.log(0.9), math.log(1.1)])
+def test_a_new_segment_is_not_held_against_the_entry_that_it_left_behind(level: float) -> None:
+    began = tuple(replace(night, log_rates=(night.log_rates[0] + level,)) for night in nights(1))
+    answer = verdict(*[run(CENTRE + level)] * 5, past=began)
+    assert (answer.status, answer.reason.code) == (Status.PASS, "no-drop")
+    assert standing(answer).accepted
+    assert standing(answer).effect == pytest.approx(0, abs=0.002)
+    assert "1 night (2024-05-01) since the new segment began; 15 make a history" in answer.reason.message
+    assert recorded().label not in answer.reason.message
+
+
+def test_the_entry_counts_while_the_first_night_fits_it() -> None:
+    answer = verdict(*[run()] * 5, past=nights(1))
+    assert f"{recorded().label} and 1 night" in answer.reason.message
