@@ -7,29 +7,33 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from helpers.environment import Environment, segment
 from helpers.errors import ResultError
-from helpers.evidence import RunEvidence
+from helpers.evidence import Build, RunEvidence, Stage
 from helpers.files import write_whole
 from helpers.job import finite
 from helpers.overrides import settings_segment
+from helpers.results_check import check_record
+from helpers.rules import MEDIAN_STEP
 from helpers.verdict import Verdict
 
 # 1: first format.
 # 2: the machine's environment tables (system).
-RESULT_SCHEMA_VERSION = 2
-
-ORIGINS = ("measured", "replayed", "imported")
+# 3: which build of an interleaved comparison (role, stage), the window's losses.
+RESULT_SCHEMA_VERSION = 3
 
 # Marks of a run.
 CONTENDED = "contended"
 MACHINE_SHARED = "machine shared"
+SLOWED = "slowed down for a test"
 
 _SESSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
@@ -39,13 +43,15 @@ class RunResult:
     """One run of one case, with everything its throughput depends on.
 
     - ``system``: the environment tables of the machine (system_report), by section.
+    - ``role``: ``candidate`` or ``reference``; ``stage``: ``screen`` or ``confirm`` (evidence.Build, evidence.Stage).
+    - ``losses``: rank 0's losses in the window, where they were fetched.
     - ``figures``: each rule's images/s, or the reason why it does not apply.
     - ``step_seconds``: the window's steps, the maximum over ranks; ``samples_per_step`` of all ranks.
     - ``wall_seconds``: the whole run, process start to end; ``training_seconds`` its steps, warm-up and
       window; ``window_seconds`` the measured part.
     - ``foreign_share``: part of the leased cores' time that others used in the window, None if unknown.
     - ``contention``: that share in words, with who it was.
-    - ``marks``: why the run is no reference for others (``contended``, ``machine shared``).
+    - ``marks``: why the run is no reference for others (``contended``, ``machine shared``, slowed for a test).
     - ``failure``, ``invalid``, ``refusal``: see RunEvidence.
     - ``verdict``: the case's status and reason, filled in once there is one.
     """
@@ -57,6 +63,8 @@ class RunResult:
     replicate: int
     created: str
     origin: str = "measured"
+    role: str = Build.CANDIDATE.value
+    stage: str = Stage.SCREEN.value
     build: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -67,6 +75,7 @@ class RunResult:
     figures: Mapping[str, float | str] = field(default_factory=dict)
     step_seconds: tuple[float, ...] = ()
     samples_per_step: tuple[int, ...] = ()
+    losses: tuple[float, ...] = ()
     wall_seconds: float = 0.0
     start_up_seconds: float = 0.0
     training_seconds: float = 0.0
@@ -90,12 +99,40 @@ class RunResult:
 
     @property
     def evidence(self) -> RunEvidence:
-        return RunEvidence(self.figures, failure=self.failure, invalid=self.invalid, refusal=self.refusal)
+        return RunEvidence(
+            self.figures,
+            build=Build(self.role),
+            stage=Stage(self.stage),
+            log_rate=self.log_rate,
+            stall_share=self.stall_share,
+            loss=statistics.median(self.losses) if self.losses else None,
+            failure=self.failure,
+            invalid=self.invalid,
+            refusal=self.refusal,
+        )
+
+    @property
+    def log_rate(self) -> float | None:
+        """Natural logarithm of the images/s by the median step (VERDICT.md's x); None without such a figure."""
+        figure = self.figures.get(MEDIAN_STEP)
+        return math.log(figure) if isinstance(figure, float) and finite(figure) and figure > 0 else None
+
+    @property
+    def stall_share(self) -> float | None:
+        """Mean over median step seconds, minus 1: what the median hides; None without steps."""
+        if not self.step_seconds:
+            return None
+        return statistics.fmean(self.step_seconds) / statistics.median(self.step_seconds) - 1
+
+    def to_record(self) -> dict[str, Any]:
+        """Every field by its name, and the version of this format."""
+        return {
+            **{item.name: getattr(self, item.name) for item in fields(self)},
+            "schema_version": RESULT_SCHEMA_VERSION,
+        }
 
     def to_json(self) -> str:
-        record = {item.name: getattr(self, item.name) for item in fields(self)}
-        record["schema_version"] = RESULT_SCHEMA_VERSION
-        return json.dumps(record, indent=1, sort_keys=True, allow_nan=False, default=dict) + "\n"
+        return json.dumps(self.to_record(), indent=1, sort_keys=True, allow_nan=False, default=dict) + "\n"
 
 
 @dataclass(frozen=True)
@@ -203,9 +240,14 @@ def read_result(path: Path) -> RunResult:
         record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
     except (OSError, ValueError, RecursionError) as error:
         raise ResultError(about, got=str(error), expected="a result as JSON") from error
+    return result_of_record(record, about)
+
+
+def result_of_record(record: Any, about: str) -> RunResult:
+    """A result from what a file or the history keeps of it; ResultError names ``about`` and the key."""
     if not isinstance(record, dict):
         raise ResultError(about, got=type(record).__name__, expected="a JSON object")
-    version = record.pop("schema_version", None)
+    version = record.get("schema_version")
     if version != RESULT_SCHEMA_VERSION:
         older = isinstance(version, int) and version < RESULT_SCHEMA_VERSION
         raise ResultError(
@@ -215,69 +257,11 @@ def read_result(path: Path) -> RunResult:
             expected=str(RESULT_SCHEMA_VERSION),
             remedy="An older suite wrote it: measure again" if older else "Update the suite",
         )
-    known = {item.name for item in fields(RunResult)}
-    if wrong := sorted(set(record) ^ known):
-        problem = "a key this suite knows" if wrong[0] in record else "a value"
-        raise ResultError(about, field=wrong[0], expected=problem)
-    for name, value in record.items():
-        if (expected := _problem(name, value)) is not None:
-            raise ResultError(about, field=name, got=value, expected=expected)
-    for name in ("step_seconds", "samples_per_step", "marks"):
-        record[name] = tuple(record[name])
-    return RunResult(**record)
-
-
-_TEXTS = ("uuid", "session", "case_id", "target", "created", "contention", "log_tail")
-_TEXT_MAPS = ("build", "environment", "facts")
-_COUNTS = ("replicate", "peak_host_bytes", "peak_device_bytes")
-_SECONDS = ("wall_seconds", "start_up_seconds", "training_seconds", "window_seconds")
-_SHARES = ("reader_share", "foreign_share")
-
-
-def _problem(name: str, value: Any) -> str | None:
-    """What a field of a result should have been, None where it is: a verdict rests on these values."""
-    checks: list[tuple[tuple[str, ...], Callable[[Any], bool], str]] = [
-        (_TEXTS, _is_text, "text"),
-        (("failure", "invalid", "refusal"), lambda got: got is None or _is_text(got), "text or null"),
-        (("origin",), lambda got: got in ORIGINS, "one of " + ", ".join(ORIGINS)),
-        (_TEXT_MAPS, _maps_to(_is_text), "an object of texts"),
-        (("system",), _maps_to(_maps_to(_is_text)), "an object of objects of texts"),
-        (("verdict",), lambda got: got is None or _maps_to(_is_text)(got), "an object of texts or null"),
-        (("settings", "overrides"), lambda got: isinstance(got, dict), "an object"),
-        (("protocol",), _maps_to(_is_count), "an object of whole numbers"),
-        (("figures",), _maps_to(lambda got: _is_text(got) or _is_rate(got)), "images/s above 0 or a reason, by rule"),
-        (_COUNTS, _is_count, "a whole number, not negative"),
-        (_SECONDS, _is_amount, "seconds, finite and not negative"),
-        (_SHARES, lambda got: got is None or _is_amount(got), "a share, not negative, or null"),
-        (("step_seconds",), _lists(_is_rate), "a list of seconds above 0"),
-        (("samples_per_step",), _lists(_is_count), "a list of whole numbers"),
-        (("marks",), _lists(_is_text), "a list of texts"),
-    ]
-    return next((expected for names, right, expected in checks if name in names and not right(value)), None)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and _is_amount(value)
-
-
-def _is_amount(value: Any) -> bool:
-    return finite(value) and value >= 0
-
-
-def _is_rate(value: Any) -> bool:
-    return finite(value) and value > 0
-
-
-def _lists(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(right, value))
-
-
-def _maps_to(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and all(map(right, value.values()))
+    values = {name: value for name, value in record.items() if name != "schema_version"}
+    check_record(values, [item.name for item in fields(RunResult)], about)
+    for name in ("step_seconds", "samples_per_step", "losses", "marks"):
+        values[name] = tuple(values[name])
+    return RunResult(**values)
 
 
 def _no_constant(name: str) -> None:

@@ -1,0 +1,260 @@
+"""The database behind the history: where it is, how it is opened, made and migrated, and its errors in words."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+
+from helpers.errors import HistoryError
+from helpers.history.schema import HEAD
+
+# How long a call waits for other writers before it is an error.
+WAIT_SECONDS = 60
+_CONNECT_SECONDS = 10
+# SQLite calls it locked or busy; PostgreSQL cancels the waiting statement.
+_WAITED = ("database is locked", "database table is locked", "lock timeout", "LockNotAvailable")
+# PostgreSQL's codes: deadlock detected, could not serialise.
+_DEADLOCKS = ("40P01", "40001")
+# Any number: PostgreSQL's advisory lock of whoever makes or migrates the tables.
+_MIGRATION_LOCK = 4_816_023_001
+# What a value that no result may hold raises on its way in, and a damaged one on its way out.
+_WRONG_VALUES = (ValueError, TypeError, OverflowError, RecursionError, struct.error, zlib.error)
+_SQLITE = "sqlite"
+_POSTGRESQL = "postgresql"
+_KNOWN = "sqlite:///FOLDER/history.sqlite or postgresql://USER@HOST/DATABASE"
+
+
+@dataclass(frozen=True)
+class Database:
+    """One history's database, ready: its tables exist in this suite's version.
+
+    ``shown`` is the URL without its password.
+    """
+
+    engine: sa.Engine
+    shown: str
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A connection for queries; HistoryError on whatever the database refuses."""
+        with self._told("a reading"), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction: durable when the block ends, undone when it raises. Waits for other writers."""
+        with self._told("a writing"), self.engine.execution_options(writes=True).begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        with told(self.shown, _password(self.engine.url), what):
+            yield
+
+
+def open_database(url: str, wait_seconds: float = WAIT_SECONDS) -> Database:
+    """Open, and where need be make or migrate, the database at ``url``. Raises HistoryError."""
+    parsed = _parsed(url)
+    shown = _without_password(parsed.render_as_string(hide_password=True))
+    with told(shown, _password(parsed), "opening it"):
+        engine = _sqlite(parsed, shown, wait_seconds) if _is_sqlite(parsed) else _postgresql(parsed, wait_seconds)
+        try:
+            if _version(engine, shown) != HEAD:
+                with _alone(engine, parsed), engine.execution_options(writes=True).begin() as connection:
+                    _migrate(connection, shown)
+        except BaseException:
+            engine.dispose()
+            raise
+    return Database(engine, shown)
+
+
+@contextmanager
+def told(shown: str, password: str | None, what: str) -> Iterator[None]:
+    """Turn the libraries' errors into HistoryError, without the password."""
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error, OSError, *_WRONG_VALUES) as error:
+        raise _refusal(shown, password, what, error) from error
+
+
+def came_between(error: BaseException) -> bool:
+    """Whether a transaction failed because another writer made the same row, or waited for ours: to be made again."""
+    cause = error.__cause__
+    again = getattr(getattr(cause, "orig", None), "sqlstate", None) in _DEADLOCKS
+    return isinstance(error, HistoryError) and (again or isinstance(cause, IntegrityError))
+
+
+def _refusal(shown: str, password: str | None, what: str, error: Exception) -> HistoryError:
+    original = str(getattr(error, "orig", None) or error).strip()
+    got = " ".join((original or type(error).__name__).split())
+    if password:
+        got = got.replace(password, "***")
+    if any(sign in got or sign in type(getattr(error, "orig", error)).__name__ for sign in _WAITED):
+        return HistoryError(
+            f"history {shown}",
+            got=got,
+            expected=f"{what} within {WAIT_SECONDS} s",
+            remedy="Another process holds the database: end it, or use PostgreSQL for many runners (--history URL)",
+        )
+    if not isinstance(error, (SQLAlchemyError, sqlite3.Error, OSError)):
+        return HistoryError(f"history {shown}", got=got, expected=f"{what} of plain values")
+    if shown.startswith(_SQLITE):
+        remedy = (
+            "Free the disk or the rights on that folder; if the file is damaged, move it away and rebuild it "
+            "from the run folders: perfgate reindex"
+        )
+    else:
+        remedy = "Check that the server runs, and the URL's host, user, password and database (--history URL)"
+    return HistoryError(f"history {shown}", got=got, expected=f"{what} that succeeds", remedy=remedy)
+
+
+# ---- where it is
+
+
+def _parsed(url: str) -> sa.URL:
+    try:
+        parsed = sa.make_url(url)
+    except (ArgumentError, ValueError):
+        raise HistoryError(
+            "history URL", got=_without_password(url), expected=_KNOWN, remedy="Set --history or perf.yaml's history"
+        ) from None
+    # Both spellings are common, and neither names the driver that is installed here.
+    if parsed.drivername in ("postgres", _POSTGRESQL):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in (_SQLITE, "postgresql+psycopg"):
+        raise HistoryError(
+            "history URL", field="database", got=parsed.drivername, expected=_KNOWN, remedy="Set another --history"
+        )
+    if parsed.drivername == _SQLITE and parsed.database in (None, "", ":memory:"):
+        raise HistoryError(
+            "history URL", field="file", got=url, expected=_KNOWN, remedy="A history in memory would be lost"
+        )
+    return parsed
+
+
+def _is_sqlite(url: sa.URL) -> bool:
+    return url.get_backend_name() == _SQLITE
+
+
+def _password(url: sa.URL) -> str | None:
+    within = url.query.get("password")
+    return url.password or (within if isinstance(within, str) else None)
+
+
+def _without_password(text: str) -> str:
+    text = re.sub(r"(?<=://)([^/@]*):[^@]*@", r"\1:***@", text)
+    return re.sub(r"(password=)[^&]*", r"\1***", text)
+
+
+def _sqlite(url: sa.URL, shown: str, wait_seconds: float) -> sa.Engine:
+    path = _file(url)
+    if not path.parent.is_dir():
+        path.parent.mkdir(parents=True)
+    engine = sa.create_engine(url, connect_args={"timeout": wait_seconds})
+
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, _: object) -> None:
+        # Transactions are begun below: sqlite3 itself would begin them too late, and never for DDL.
+        connection.isolation_level = None
+        connection.execute("PRAGMA foreign_keys = ON")
+        # In WAL mode the default does not wait for the disk at each commit.
+        connection.execute("PRAGMA synchronous = FULL")
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        # A transaction that turns from reading to writing is refused, not made to wait, when another wrote between.
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgresql(url: sa.URL, wait_seconds: float) -> sa.Engine:
+    # A night is longer than many a server's patience with an idle connection.
+    engine = sa.create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": _CONNECT_SECONDS})
+
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: sa.engine.interfaces.DBAPIConnection, _: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"SET lock_timeout = {round(1000 * wait_seconds)}")
+        cursor.close()
+        connection.commit()
+
+    return engine
+
+
+def _file(url: sa.URL) -> Path:
+    return Path(url.database or "")
+
+
+# ---- its version
+
+
+def _version(engine: sa.Engine, shown: str) -> str | None:
+    """The tables' version, None where there are none; HistoryError where a newer suite made them."""
+    with engine.connect() as connection:
+        return _version_in(connection, shown)
+
+
+def _version_in(connection: sa.Connection, shown: str) -> str | None:
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    # Versions are numbered in their order.
+    if found is not None and str(found) > HEAD:
+        raise HistoryError(
+            f"history {shown}",
+            field="version",
+            got=str(found),
+            expected=f"{HEAD} or older",
+            remedy="A newer suite made it: update this one, or give this one a history of its own (--history URL)",
+        )
+    return None if found is None else str(found)
+
+
+@contextmanager
+def _alone(engine: sa.Engine, url: sa.URL) -> Iterator[None]:
+    """Until the block ends, nobody else sets this database up; a killed holder frees it."""
+    if not _is_sqlite(url):
+        # Its lock is taken within the migration's own transaction.
+        yield
+        return
+    path = _file(url)
+    with path.with_name(f".{path.name}.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            # Not within a transaction, and SQLite refuses it, without waiting, to two at once. On a disk without
+            # shared memory the old journal stays: slower with many writers, and as safe.
+            if isinstance(driver, sqlite3.Connection):
+                connection.exec_driver_sql("COMMIT")
+                driver.execute("PRAGMA journal_mode = WAL")
+                driver.execute("BEGIN")
+        yield
+
+
+def _migrate(connection: sa.Connection, shown: str) -> None:
+    """Bring the tables to HEAD, in the caller's transaction."""
+    # Only who migrates pays for it.
+    from alembic import command
+    from alembic.config import Config
+
+    if connection.dialect.name == _POSTGRESQL:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
+    if _version_in(connection, shown) == HEAD:
+        return
+    config = Config()
+    # As a package's folder: in a path, a percent sign would be read as the start of a name.
+    config.set_main_option("script_location", "helpers.history:migrations")
+    config.attributes["connection"] = connection
+    command.upgrade(config, HEAD)

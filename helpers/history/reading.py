@@ -1,0 +1,234 @@
+"""Questions to the history: a case's nights, the nights of a build or a date, runs, pairs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, timedelta
+from fnmatch import fnmatchcase
+from typing import Any
+
+import sqlalchemy as sa
+
+from helpers.errors import HistoryError
+from helpers.history.codec import night_of, run_of
+from helpers.history.past import Bound, segment_row, start_of
+from helpers.history.remarks import exclusions_of
+from helpers.history.schema import documents, nights, results, series, steps
+from helpers.history.stored import CaseLine, StoredNight, StoredResult
+from helpers.history.writing import NIGHT, RESULT, learned_rates
+
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-fA-F]{4,40}", re.ASCII)
+_SELECTOR = "a session, a day (2024-05-06), days (2024-05-01..2024-05-06), a commit (4 or more digits) or a version"
+_KINDS = ("session", "date", "commit", "build")
+# Both databases take far more values in one statement.
+_AT_ONCE = 500
+
+
+def cases(connection: sa.Connection, pattern: str, target: str | None) -> tuple[CaseLine, ...]:
+    rows = connection.execute(
+        sa.select(
+            series.c.case_id,
+            series.c.target,
+            series.c.host,
+            sa.func.count(nights.c.id).label("nights"),
+            sa.func.min(nights.c.created).label("first"),
+            sa.func.max(nights.c.created).label("last"),
+        )
+        .join_from(series, nights)
+        .group_by(series.c.case_id, series.c.target, series.c.host)
+    )
+    found = (CaseLine(*row) for row in rows)
+    chosen = [each for each in found if fnmatchcase(each.case_id, pattern) and target in (None, each.target)]
+    return tuple(sorted(chosen, key=lambda each: (each.case_id, each.target, each.host)))
+
+
+def case_nights(
+    connection: sa.Connection, case_id: str, target: str | None, segment: Mapping[str, str] | None, last: int | None
+) -> tuple[StoredNight, ...]:
+    """A case's nights, oldest first; the ``last`` newest of them where that is given."""
+    chosen = [series.c.case_id == case_id]
+    if target is not None:
+        chosen.append(series.c.target == target)
+    if segment is not None:
+        chosen.append(series.c.segment_id == segment_row(connection, segment))
+    return _nights(connection, chosen, last)
+
+
+def nights_of(connection: sa.Connection, selector: str, pattern: str, target: str | None) -> tuple[StoredNight, ...]:
+    """The nights that ``selector`` means, oldest first; HistoryError where it means none, or two commits."""
+    if not selector:
+        raise HistoryError("selection of nights", field="selector", got=selector, expected=_SELECTOR)
+    for chosen in _meanings(selector):
+        found = tuple(
+            night
+            for night in _nights(connection, [chosen], None)
+            if fnmatchcase(night.record.case_id, pattern) and target in (None, night.record.target)
+        )
+        if found:
+            _check_one_commit(selector, found)
+            return found
+    raise HistoryError(
+        "selection of nights",
+        field="selector",
+        got=selector,
+        expected=f"{_SELECTOR} that history holds nights of",
+        remedy="List what there is: perfgate history",
+    )
+
+
+def _meanings(selector: str) -> Iterable[sa.ColumnElement[bool]]:
+    """What the selector may mean, the first that holds nights counts; ``commit:`` and the like say which alone."""
+    kind, colon, value = selector.partition(":")
+    if not colon or kind not in _KINDS:
+        kind, value = "", selector
+    if kind in ("", "session"):
+        yield nights.c.session == value
+    if kind in ("", "date") and (days := _days(value)) is not None:
+        yield days
+        return
+    if kind in ("", "commit") and _COMMIT.fullmatch(value):
+        yield nights.c.build_commit.startswith(value.lower(), autoescape=True)
+    if kind in ("", "build"):
+        yield nights.c.build_version == value
+
+
+def _days(selector: str) -> sa.ColumnElement[bool] | None:
+    """A day, or a range of days with both ends in it; None where the selector is neither."""
+    first, dots, last = selector.partition("..")
+    last = last if dots else first
+    if not all(_DAY.fullmatch(day) for day in (first, last) if day) or not first + last:
+        return None
+    conditions = []
+    try:
+        if first:
+            conditions.append(nights.c.created >= _midnight(date.fromisoformat(first)))
+        if last:
+            conditions.append(nights.c.created < _midnight(date.fromisoformat(last) + timedelta(days=1)))
+    except (ValueError, OverflowError) as error:
+        raise HistoryError("selection of nights", field="selector", got=selector, expected="days of a month") from error
+    return sa.and_(*conditions)
+
+
+def _midnight(day: date) -> str:
+    return f"{day.isoformat()}T00:00:00.000000+00:00"
+
+
+def _check_one_commit(selector: str, found: Sequence[StoredNight]) -> None:
+    commits = sorted({night.record.build.get("commit", "").lower() for night in found})
+    matching = [commit for commit in commits if commit.startswith(selector.removeprefix("commit:").lower())]
+    if len(matching) > 1:
+        raise HistoryError(
+            "selection of nights",
+            field="commit",
+            got=selector,
+            expected="the start of one commit",
+            remedy="Give more of it: " + ", ".join(matching[:5]),
+        )
+
+
+def _nights(
+    connection: sa.Connection, chosen: Sequence[sa.ColumnElement[bool]], last: int | None
+) -> tuple[StoredNight, ...]:
+    rows = connection.execute(
+        sa.select(
+            nights.c.id,
+            nights.c.uuid,
+            nights.c.created,
+            nights.c.learned,
+            nights.c.unlearned,
+            nights.c.body,
+            nights.c.series_id,
+            documents.c.digest,
+        )
+        .join_from(nights, series)
+        .join(documents, documents.c.id == series.c.segment_id)
+        .where(*chosen)
+        .order_by(nights.c.created.desc(), nights.c.id.desc())
+        .limit(last)
+    ).all()
+    said = exclusions_of(connection, NIGHT, [row.uuid for row in rows])
+    starts = _newest_starts(connection)
+    return tuple(
+        StoredNight(
+            uuid=row.uuid,
+            record=night_of(row.body, f"history: night {row.uuid}"),
+            rates=learned_rates(row.learned),
+            segment_digest=row.digest[:12],
+            current=_in(starts(row.series_id), row.created, row.id),
+            unlearned=row.unlearned,
+            exclusion=said.get(row.uuid),
+        )
+        for row in reversed(rows)
+    )
+
+
+def _newest_starts(connection: sa.Connection) -> Callable[[int], Bound | None]:
+    """Of a series: where its newest segment starts, None where its case has gone on to other facts."""
+    known: dict[int, Bound | None] = {}
+
+    def start(series_id: int) -> Bound | None:
+        if series_id not in known:
+            this, other = series.alias(), series.alias()
+            newest = (
+                sa.select(other.c.id)
+                .join_from(
+                    this,
+                    other,
+                    sa.and_(
+                        this.c.case_id == other.c.case_id,
+                        this.c.target == other.c.target,
+                        this.c.host == other.c.host,
+                    ),
+                )
+                .where(this.c.id == series_id)
+                .order_by(other.c.last_created.desc(), other.c.id.desc())
+                .limit(1)
+            )
+            is_newest = connection.execute(newest).scalar_one() == series_id
+            known[series_id] = start_of(connection, series_id) if is_newest else None
+        return known[series_id]
+
+    return start
+
+
+def _in(start: Bound | None, created: str, night_id: int) -> bool:
+    return start is not None and (created, night_id) >= (start.created, start.night_id)
+
+
+# ---- runs
+
+
+def results_of(
+    connection: sa.Connection,
+    session: str | None,
+    case_id: str | None,
+    target: str | None,
+    uuids: Sequence[str],
+) -> tuple[StoredResult, ...]:
+    """Runs that meet every filter given, by the time they were made. HistoryError without any filter."""
+    given = ((results.c.session, session), (results.c.case_id, case_id), (results.c.target, target))
+    chosen = [column == value for column, value in given if value is not None]
+    if not chosen and not uuids:
+        raise HistoryError("selection of results", expected="a session, a case, a target or uuids: all are too many")
+    if not uuids:
+        rows = list(_rows(connection, chosen))
+    else:
+        groups = [uuids[at : at + _AT_ONCE] for at in range(0, len(uuids), _AT_ONCE)]
+        rows = [row for group in groups for row in _rows(connection, [*chosen, results.c.uuid.in_(group)])]
+    rows.sort(key=lambda row: (row["created"], row["replicate"], row["uuid"]))
+    said = exclusions_of(connection, RESULT, [row["uuid"] for row in rows])
+    return tuple(StoredResult(run_of(row), row["unlearned"], said.get(row["uuid"])) for row in rows)
+
+
+def _rows(connection: sa.Connection, chosen: Sequence[sa.ColumnElement[bool]]) -> Iterable[dict[str, Any]]:
+    names = ("build", "environment", "system", "setup")
+    tables = {name: documents.alias(name) for name in names}
+    columns = [column for column in (*results.c, *steps.c) if column.name not in ("id", "result_id")]
+    query = sa.select(*columns, *(tables[name].c.body.label(name) for name in names)).join_from(results, steps)
+    for name, table in tables.items():
+        query = query.join(table, table.c.id == results.c[f"{name}_id"])
+    return [
+        {str(name): value for name, value in row.items()} for row in connection.execute(query.where(*chosen)).mappings()
+    ]

@@ -1,0 +1,208 @@
+"""The tables of the history, the same on SQLite and on PostgreSQL.
+
+Texts are JSON with ASCII only where the outside world may have put anything into them: a log's tail may hold NUL,
+which PostgreSQL takes in no text. ``created`` and its like are UTC with microseconds and ``+00:00``, 32 characters,
+so that their order as text is their order in time whatever the database's collation.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+# The newest migration of helpers/history/migrations, which makes exactly these tables.
+HEAD = "0001"
+
+# 64 bits on PostgreSQL; SQLite numbers its rows only in a column called INTEGER.
+_BigId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _id() -> sa.Column[int]:
+    return sa.Column("id", _BigId, primary_key=True, autoincrement=True)
+
+
+def _reference(name: str, table: str, nullable: bool = False) -> sa.Column[int]:
+    return sa.Column(name, _BigId, sa.ForeignKey(f"{table}.id"), nullable=nullable)
+
+
+def _text(name: str) -> sa.Column[str]:
+    return sa.Column(name, sa.Text, nullable=False)
+
+
+# Environments, system tables, settings, builds, segments: each distinct one once, by the SHA-256 of its JSON.
+documents = sa.Table(
+    "documents",
+    metadata,
+    _id(),
+    _text("digest"),
+    _text("body"),
+    sa.UniqueConstraint("digest"),
+)
+
+# One row a run; what no query asks for stands in body.
+results = sa.Table(
+    "results",
+    metadata,
+    _id(),
+    _text("uuid"),
+    _text("session"),
+    _text("host"),
+    _text("case_id"),
+    _text("target"),
+    _text("role"),
+    _text("stage"),
+    sa.Column("replicate", sa.Integer, nullable=False),
+    _text("created"),
+    _reference("build_id", "documents"),
+    _reference("environment_id", "documents"),
+    _reference("system_id", "documents"),
+    _reference("setup_id", "documents"),
+    # None where the environment is no complete one (an imported result): such a run has no segment.
+    _reference("segment_id", "documents", nullable=True),
+    # None where the run holds no throughput that may be used.
+    sa.Column("log_rate", sa.Double),
+    # Why nothing is learned from it, empty where it is.
+    _text("unlearned"),
+    _text("body"),
+    sa.UniqueConstraint("uuid"),
+    sa.Index(None, "session", "case_id"),
+    sa.Index(None, "case_id", "created"),
+)
+
+# The raw steps of a run, each column a zlib stream of little-endian 8-byte numbers.
+steps = sa.Table(
+    "steps",
+    metadata,
+    sa.Column("result_id", _BigId, sa.ForeignKey("results.id"), primary_key=True, autoincrement=False),
+    sa.Column("step_seconds", sa.LargeBinary, nullable=False),
+    sa.Column("samples_per_step", sa.LargeBinary, nullable=False),
+    sa.Column("losses", sa.LargeBinary, nullable=False),
+)
+
+# A case of a target in one segment: what nights are compared within.
+series = sa.Table(
+    "series",
+    metadata,
+    _id(),
+    _text("case_id"),
+    _text("target"),
+    _reference("segment_id", "documents"),
+    _text("host"),
+    sa.Column("cards", sa.Integer, nullable=False),
+    # Of its newest night.
+    _text("last_created"),
+    sa.UniqueConstraint("case_id", "target", "segment_id"),
+    sa.Index(None, "host", "target", "cards"),
+)
+
+# One row a judged case of a session. learned, first_rate, evidence and starts are what is left of the verdict's
+# own numbers once excluded runs, and runs that nothing is learned from, are taken out; the record itself is in body.
+nights = sa.Table(
+    "nights",
+    metadata,
+    _id(),
+    _text("uuid"),
+    _text("session"),
+    _reference("series_id", "series"),
+    _text("created"),
+    _text("status"),
+    _text("build_version"),
+    _text("build_commit"),
+    sa.Column("accepted", sa.Boolean, nullable=False),
+    sa.Column("starts", sa.Boolean, nullable=False),
+    sa.Column("first_rate", sa.Double),
+    sa.Column("evidence", sa.Double, nullable=False),
+    sa.Column("stall_share", sa.Double),
+    _text("learned"),
+    _text("unlearned"),
+    _text("body"),
+    sa.UniqueConstraint("uuid"),
+    sa.Index(None, "series_id", "created"),
+    sa.Index(None, "series_id", "starts", "created"),
+    sa.Index(None, "session"),
+    sa.Index(None, "created"),
+    sa.Index(None, "build_commit"),
+    sa.Index(None, "build_version"),
+)
+
+# The runs that a night rests on, by uuid: a night may be stored before its runs are (reindex).
+night_runs = sa.Table(
+    "night_runs",
+    metadata,
+    sa.Column("night_id", _BigId, sa.ForeignKey("nights.id"), primary_key=True, autoincrement=False),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    _text("run_uuid"),
+    sa.Index(None, "run_uuid"),
+)
+
+exclusions = sa.Table(
+    "exclusions",
+    metadata,
+    _id(),
+    _text("subject"),
+    _text("uuid"),
+    _text("who"),
+    _text("created"),
+    _text("reason"),
+    # Empty while the exclusion holds.
+    _text("restored"),
+    _text("restored_by"),
+    _text("restored_reason"),
+    sa.Index(None, "uuid"),
+)
+
+acknowledgements = sa.Table(
+    "acknowledgements",
+    metadata,
+    _id(),
+    _text("pattern"),
+    _text("first"),
+    _text("last"),
+    _text("commit"),
+    _text("reason"),
+    _text("who"),
+    _text("created"),
+)
+
+segment_starts = sa.Table(
+    "segment_starts",
+    metadata,
+    _id(),
+    _text("case_id"),
+    _text("target"),
+    _reference("segment_id", "documents"),
+    _text("created"),
+    _text("reason"),
+    _text("commit"),
+    sa.Index(None, "case_id", "target", "segment_id", "created"),
+)
+
+calibrations = sa.Table(
+    "calibrations",
+    metadata,
+    _id(),
+    _text("case_id"),
+    _text("target"),
+    _reference("segment_id", "documents"),
+    _text("session"),
+    _text("created"),
+    sa.Column("runs", sa.Integer, nullable=False),
+    sa.Column("sigma_run", sa.Double, nullable=False),
+    sa.Column("sigma_run_low", sa.Double, nullable=False),
+    sa.Column("sigma_run_high", sa.Double, nullable=False),
+    sa.Column("degrees_of_freedom", sa.Double, nullable=False),
+    sa.Column("sigma_night", sa.Double),
+    sa.Column("sigma_night_low", sa.Double),
+    sa.Column("sigma_night_high", sa.Double),
+    sa.Column("smallest_drop", sa.Double, nullable=False),
+    sa.Column("tolerance", sa.Double),
+    sa.Index(None, "case_id", "target", "segment_id", "created"),
+)

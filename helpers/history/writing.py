@@ -1,0 +1,193 @@
+"""Rows go in: documents, runs, nights, and what is left of a night to learn from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from helpers.history.codec import (
+    RunRow,
+    digest,
+    is_screening,
+    night_of,
+    night_text,
+    night_uuid,
+    plain,
+    to_text,
+    utc,
+    without,
+)
+from helpers.history.records import NightRecord
+from helpers.history.schema import documents, exclusions, night_runs, nights, results, series, steps
+
+NIGHT = "night"
+RESULT = "result"
+_MOST_REMEMBERED = 10_000
+
+
+class Documents:
+    """Texts that are stored once; remembers which row holds what."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+
+    def forget(self) -> None:
+        """After a transaction that was undone: what it wrote is not there."""
+        self._rows.clear()
+
+    def keep(self, connection: sa.Connection, texts: Iterable[str]) -> dict[str, int]:
+        """Text -> its row, written where it is new."""
+        digests = {text: digest(text) for text in texts}
+        if len(self._rows) > _MOST_REMEMBERED:
+            self._rows.clear()
+        # In one order, or two writers that wait for each other's rows would wait for ever.
+        for text, key in sorted(digests.items(), key=lambda each: each[1]):
+            if key not in self._rows:
+                self._rows[key], _ = put(connection, documents, {"digest": key, "body": text}, ["digest"])
+        return {text: self._rows[key] for text, key in digests.items()}
+
+
+def put(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any], key: Sequence[str]) -> tuple[int, bool]:
+    """Insert ``values``, or set them in the row that has the key already: that row's id, and whether it is new.
+
+    Another writer may insert the key in between; the database then refuses, and the whole transaction is to be
+    made again. (Insert with ON CONFLICT is compiled anew each time, which takes longer than all the rest.)
+    """
+    same = sa.and_(*(table.c[name] == values[name] for name in key))
+    found = connection.execute(sa.select(table.c.id).where(same)).scalar_one_or_none()
+    if found is None:
+        made = connection.execute(sa.insert(table), dict(values)).inserted_primary_key
+        assert made is not None
+        return int(made[0]), True
+    if changed := {name: value for name, value in values.items() if name not in key}:
+        connection.execute(sa.update(table).where(table.c.id == found), changed)
+    return int(found), False
+
+
+def write_runs(connection: sa.Connection, known: Documents, rows: Sequence[RunRow]) -> None:
+    """Write runs, and learn anew the nights that rest on them."""
+    texts = {text for row in rows for text in row.documents.values() if text is not None}
+    places = known.keep(connection, texts)
+    for row in sorted(rows, key=lambda each: str(each.columns["uuid"])):
+        named = {name: None if text is None else places[text] for name, text in row.documents.items()}
+        result_id, new = put(connection, results, {**row.columns, **named}, ["uuid"])
+        if new:
+            connection.execute(sa.insert(steps), {"result_id": result_id, **row.steps})
+        else:
+            connection.execute(sa.update(steps).where(steps.c.result_id == result_id), dict(row.steps))
+        relearn_nights_of(connection, row.columns["uuid"])
+
+
+def write_night(connection: sa.Connection, known: Documents, night: NightRecord) -> None:
+    """Write a night in place of an earlier one of the same session, target, case and host."""
+    created = utc(night.created, f"night of {night.case_id}")
+    standing = night.standing
+    values = {
+        "uuid": night_uuid(night),
+        "session": plain(night.session),
+        "series_id": _series_of(connection, known, night, created),
+        "created": created,
+        "status": plain(night.status),
+        "build_version": plain(night.build.get("version", "")),
+        "build_commit": plain(night.build.get("commit", "")).lower(),
+        "accepted": standing is not None and standing.accepted,
+        "starts": standing is not None and standing.new_segment,
+        "first_rate": None,
+        "evidence": 1.0,
+        "stall_share": night.stall_share,
+        "learned": "[]",
+        "unlearned": "",
+        "body": night_text(night),
+    }
+    night_id, new = put(connection, nights, values, ["uuid"])
+    if not new:
+        connection.execute(sa.delete(night_runs).where(night_runs.c.night_id == night_id))
+    if night.run_uuids:
+        runs = [{"night_id": night_id, "position": at, "run_uuid": uuid} for at, uuid in enumerate(night.run_uuids)]
+        connection.execute(sa.insert(night_runs), runs)
+    relearn(connection, night_id)
+
+
+def _series_of(connection: sa.Connection, known: Documents, night: NightRecord, created: str) -> int:
+    text = to_text(night.segment)
+    key = {
+        "case_id": plain(night.case_id),
+        "target": plain(night.target),
+        "segment_id": known.keep(connection, [text])[text],
+    }
+    found = connection.execute(
+        sa.select(series.c.id, series.c.last_created).where(*(series.c[name] == value for name, value in key.items()))
+    ).one_or_none()
+    if found is None:
+        own = {"host": plain(night.segment.get("host", "")), "cards": night.cards, "last_created": created}
+        return put(connection, series, {**key, **own}, list(key))[0]
+    if found.last_created < created:
+        this = sa.and_(series.c.id == found.id, series.c.last_created < created)
+        connection.execute(sa.update(series).where(this), {"last_created": created})
+    return int(found.id)
+
+
+def relearn_nights_of(connection: sa.Connection, run_uuid: str) -> None:
+    found = connection.execute(sa.select(night_runs.c.night_id).where(night_runs.c.run_uuid == run_uuid))
+    for night_id in found.scalars().all():
+        relearn(connection, night_id)
+
+
+def relearn(connection: sa.Connection, night_id: int) -> None:
+    """Set what later nights learn from a night: its numbers without the runs that do not count."""
+    row = connection.execute(sa.select(nights.c.uuid, nights.c.body).where(nights.c.id == night_id)).one()
+    night = night_of(row.body, f"history: night {row.uuid}")
+    standing = night.standing
+    out = _taken_out(connection, night_id)
+    reasons = [f"run {uuid[:12]}: {why}" for uuid, _, why in out]
+    if standing is None:
+        reasons.insert(0, "no answer against earlier nights")
+    if excluded := _exclusion_reason(connection, NIGHT, row.uuid):
+        reasons.insert(0, excluded)
+    counts = standing is not None and not excluded
+    rates = without(night.log_rates, [rate for _, rate, _ in out]) if counts else ()
+    connection.execute(
+        sa.update(nights)
+        .where(nights.c.id == night_id)
+        .values(
+            learned=to_text(rates),
+            first_rate=rates[0] if rates else None,
+            # Evidence that rests on a run that does not count is not carried on.
+            evidence=standing.evidence if standing is not None and not reasons else 1.0,
+            starts=standing is not None and standing.new_segment and not excluded,
+            unlearned="; ".join(reasons),
+        )
+    )
+
+
+def _taken_out(connection: sa.Connection, night_id: int) -> list[tuple[str, float, str]]:
+    """The night's screening runs that do not count: uuid, log rate, why."""
+    found = connection.execute(
+        sa.select(results.c.uuid, results.c.log_rate, results.c.unlearned, results.c.role, results.c.stage)
+        .join_from(night_runs, results, results.c.uuid == night_runs.c.run_uuid)
+        .where(night_runs.c.night_id == night_id, results.c.log_rate.is_not(None))
+        .order_by(night_runs.c.position)
+    )
+    out = []
+    for uuid, rate, unlearned, role, stage in found.all():
+        why = unlearned or _exclusion_reason(connection, RESULT, uuid)
+        if why and is_screening(role, stage):
+            out.append((uuid, rate, why))
+    return out
+
+
+def _exclusion_reason(connection: sa.Connection, subject: str, uuid: str) -> str:
+    """``excluded by WHO: REASON``, empty where no exclusion holds."""
+    found = connection.execute(
+        sa.select(exclusions.c.who, exclusions.c.reason)
+        .where(exclusions.c.uuid == uuid, exclusions.c.subject == subject, exclusions.c.restored == "")
+        .limit(1)
+    ).one_or_none()
+    return "" if found is None else f"excluded by {found.who}: {found.reason}"
+
+
+def learned_rates(text: str) -> tuple[float, ...]:
+    return tuple(json.loads(text))

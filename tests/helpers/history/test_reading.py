@@ -1,0 +1,141 @@
+"""Questions for people and reports: a case's series, and the nights that a selector means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from helpers.errors import HistoryError
+from helpers.history.codec import night_of, night_text, night_uuid
+from helpers.history.history import History
+from helpers.history.stored import CaseLine, SegmentStart
+from tests.helpers.history.made import BUILD, CASE, OTHER, SEGMENT, moment, night, segment
+
+FULL = night(
+    1, 1.5, 2.5, status="REGRESSION", code="confirmed", reason="slow \x00 \ud800 ü", stall_share=0.1, pairs=4,
+    e_confirm=250.0, low=-0.03, high=-0.01, smallest_drop=0.01, machine_slow=True, segment_reason="r",
+    run_uuids=("a", "b"),
+)  # fmt: skip
+
+
+def sessions(history: History, selector: str, pattern: str = "*", target: str | None = None) -> list[str]:
+    return [each.record.session for each in history.nights_of(selector, pattern, target)]
+
+
+@pytest.fixture
+def nights(history: History) -> History:
+    for day, commit, version in ((1, "abcdef12", "3.0.0"), (2, "abcdef12", "3.0.0"), (3, "ABC0ffee", "3.1.0")):
+        history.add_night(night(day, build={**BUILD, "commit": commit, "version": version}))
+    history.add_night(night(4, created="2024-01-05T23:59:59.999999+00:00", case_id=OTHER, target="v100", build={}))
+    return history
+
+
+# --- a case's series
+
+
+def test_a_night_reads_back_equal(history: History) -> None:
+    history.add_night(FULL)
+    (found,) = history.series(CASE)
+    assert found.record == FULL
+    assert (found.rates, found.uuid, found.current) == (FULL.log_rates, night_uuid(FULL), True)
+    assert len(found.segment_digest) == 12
+
+
+def test_a_night_without_standing_reads_back_equal(history: History) -> None:
+    bare = replace(night(1), standing=None, log_rates=(), build={}, properties={})
+    history.add_night(bare)
+    assert history.series(CASE)[0].record == bare
+
+
+def test_the_series_is_of_all_segments_and_says_which_is_current(history: History) -> None:
+    old = segment(driver="old")
+    for each in (night(1, segment=old), night(2), night(3, new_segment=True), night(4), night(5, case_id=OTHER)):
+        history.add_night(each)
+    found = history.series(CASE)
+    assert [each.record.session for each in found] == ["s1", "s2", "s3", "s4"]
+    assert [each.current for each in found] == [False, False, True, True]
+    assert found[0].segment_digest != found[1].segment_digest == found[3].segment_digest
+    history.start_segment(SegmentStart(CASE, "cpu", SEGMENT, moment(3, 1), "r"))
+    assert [each.current for each in history.series(CASE)] == [False, False, False, True]
+
+
+def test_the_series_is_narrowed(history: History) -> None:
+    for each in (night(1, target="v100"), night(2, segment=segment(driver="x")), night(3), night(4)):
+        history.add_night(each)
+
+    def told(*asked: object) -> list[str]:
+        return [each.record.session for each in history.series(CASE, *asked)]  # type: ignore[arg-type]
+
+    assert told("v100") == ["s1"]
+    assert told(None, SEGMENT) == ["s1", "s3", "s4"]
+    assert told("cpu", SEGMENT) == ["s3", "s4"]
+    assert told("cpu", SEGMENT, 1) == ["s4"]
+    assert told(None, None, 2) == ["s3", "s4"]
+    assert told("cpu", segment(driver="nobody's")) == []
+
+
+def test_cases_are_told_with_their_nights(nights: History) -> None:
+    assert nights.cases() == (
+        CaseLine(OTHER, "v100", "h0", 1, "2024-01-05T23:59:59.999999+00:00", "2024-01-05T23:59:59.999999+00:00"),
+        CaseLine(CASE, "cpu", "h0", 3, "2024-01-02T00:00:00.000000+00:00", "2024-01-04T00:00:00.000000+00:00"),
+    )
+    assert [each.case_id for each in nights.cases("*vgg16*")] == [CASE]
+    assert [each.case_id for each in nights.cases(target="v100")] == [OTHER]
+    assert nights.cases("nobody") == ()
+
+
+def test_a_damaged_night_is_an_error_with_its_name(history: History) -> None:
+    for text in ("", "{}", "[]", night_text(FULL).replace('"code"', '"novelty"')):
+        with pytest.raises(HistoryError, match="night x"):
+            night_of(text, "night x")
+
+
+# --- selectors
+
+
+@pytest.mark.parametrize(
+    ("selector", "meant"),
+    [
+        ("s2", ["s2"]),
+        ("2024-01-02", ["s1"]),
+        ("2024-01-05", ["s4"]),
+        ("2024-01-02..2024-01-03", ["s1", "s2"]),
+        ("2024-01-04..", ["s3", "s4"]),
+        ("..2024-01-03", ["s1", "s2"]),
+        ("abcd", ["s1", "s2"]),
+        ("ABCDEF12", ["s1", "s2"]),
+        ("abc0", ["s3"]),
+        ("3.1.0", ["s3"]),
+    ],
+)
+def test_a_selector_means_a_session_a_day_days_a_commit_or_a_version(
+    nights: History, selector: str, meant: list[str]
+) -> None:
+    assert sessions(nights, selector) == meant
+
+
+def test_a_session_called_like_a_day_comes_first(nights: History) -> None:
+    nights.add_night(night(9, session="2024-01-02"))
+    assert sessions(nights, "2024-01-02") == ["2024-01-02"]
+
+
+def test_a_selector_is_narrowed_to_cases_and_a_target(nights: History) -> None:
+    assert sessions(nights, "2024-01-01..2024-02-01", "*vgg16*") == ["s1", "s2", "s3"]
+    assert sessions(nights, "2024-01-01..2024-02-01", target="v100") == ["s4"]
+
+
+@pytest.mark.parametrize(
+    "selector",
+    ["", "..", "abc", "dddd", "9.9.9", "2024-13-01", "2024-02-30", "9999-12-31", "1999-01-01", "%", "2024-01-02..x"],
+)
+def test_a_selector_that_means_nothing_is_refused(nights: History, selector: str) -> None:
+    with pytest.raises(HistoryError, match="selector"):
+        nights.nights_of(selector)
+
+
+def test_the_start_of_two_commits_is_refused_with_both(history: History) -> None:
+    for day, commit in ((1, "abcdef12"), (2, "abcd0000")):
+        history.add_night(night(day, build={**BUILD, "commit": commit}))
+    with pytest.raises(HistoryError, match="abcd0000, abcdef12"):
+        history.nights_of("abcd")

@@ -1,0 +1,97 @@
+"""The run folders are the source: a history is rebuilt from them, as often as one likes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.errors import HistoryError
+from helpers.history.history import History
+from helpers.history.night_files import read_night, write_night
+from helpers.history.stored import Reindexed
+from helpers.results import ResultStore
+from tests.helpers.history.made import CASE, OTHER, SEGMENT, moment, night, run
+
+RUNS = [
+    run("a", session="s1", replicate=0),
+    run("b", session="s1", replicate=1, failure="killed"),
+    run("c", session="s1", case_id=OTHER),
+    run("d", session="s2"),
+]
+NIGHT = night(1, run("a").log_rate or 0, run_uuids=("a", "b"), created=moment(1))
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    root = tmp_path / "runs"
+    for each in RUNS:
+        store = ResultStore(root, each.session)
+        store.new_run_folder(each.case_id, each.replicate)
+        store.write(each)
+    # Neither a result moved aside nor a half-made run is one.
+    store.new_run_folder(CASE, 0)
+    store.write(replace(RUNS[3]))
+    (root / "s2" / CASE / "r1").mkdir()
+    (root / ".locks").mkdir()
+    write_night(root, NIGHT)
+    return root
+
+
+def test_an_empty_history_is_rebuilt(history: History, folders: Path) -> None:
+    assert history.reindex(folders) == Reindexed(sessions=2, results=4, nights=1)
+    found = [each.result for session in ("s1", "s2") for each in history.results_of(session)]
+    assert sorted(found, key=lambda each: each.uuid) == RUNS
+    assert [each.record for each in history.series(CASE)] == [NIGHT]
+    assert len(history.past(CASE, "cpu", SEGMENT, 2, "x").nights) == 1
+
+
+def test_a_second_time_changes_nothing(history: History, folders: Path) -> None:
+    history.reindex(folders)
+    history.exclude("a", "me", moment(2), "coffee")
+    before = history.series(CASE), history.results_of("s1"), history.exclusions()
+    assert history.reindex(folders) == Reindexed(sessions=2, results=4, nights=1)
+    assert (history.series(CASE), history.results_of("s1"), history.exclusions()) == before
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_goes_on(history: History, folders: Path) -> None:
+    damaged = folders / "s1" / CASE / "r0" / "result.json"
+    damaged.write_text("{")
+    older = folders / "s2" / CASE / "r0" / "result.json"
+    older.write_text(json.dumps({**json.loads(older.read_text()), "schema_version": 1}))
+    (folders / "s1" / CASE / "night.json").write_bytes(b"\xff")
+    done = history.reindex(folders)
+    assert (done.results, done.nights) == (2, 0)
+    assert [str(damaged) in done.refused[0], "night.json" in done.refused[1], str(older) in done.refused[2]] == [
+        True,
+        True,
+        True,
+    ]
+
+
+def test_a_night_whose_run_is_excluded_is_rebuilt_without_it(history: History, folders: Path) -> None:
+    history.add_result(RUNS[0])
+    history.exclude("a", "me", moment(2), "coffee")
+    history.reindex(folders)
+    assert history.past(CASE, "cpu", SEGMENT, 2, "x").nights == ()
+
+
+def test_no_run_folder_is_no_error(history: History, tmp_path: Path) -> None:
+    assert history.reindex(tmp_path / "none") == Reindexed(0, 0, 0)
+
+
+def test_a_night_on_disk_is_replaced_whole(tmp_path: Path) -> None:
+    path = write_night(tmp_path, NIGHT)
+    assert path == tmp_path / "s1" / CASE / "night.json"
+    later = replace(NIGHT, standing=None, status="INVALID")
+    assert write_night(tmp_path, later) == path
+    assert read_night(path) == later
+    assert [each.name for each in path.parent.iterdir()] == ["night.json"]
+
+
+def test_a_night_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "s1").touch()
+    with pytest.raises(HistoryError, match=r"night\.json"):
+        write_night(tmp_path, NIGHT)
