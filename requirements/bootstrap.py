@@ -25,6 +25,8 @@ import machine
 from machine import SetUpError
 
 SETS = ("cpu", "gpu-cuda11", "gpu-wheel-on-cpu")
+# Environments of one tool without the suite, whose program is started in them.
+TOOLS = ("trend",)
 EXTRAS = ("dev",)
 PIP = "pip==26.3"
 # Loaded by Paddle and lacking on small systems, so it is made a part of the environment there.
@@ -36,6 +38,8 @@ STAMP, OWNED = ".perfgate-stamp.json", ".perfgate-venv"
 
 def wanted_parts(folder: str, chosen: str, extras: Sequence[str]) -> Dict[str, str]:
     """Each part of the environment, in the order of installation -> SHA-256 of all that decides its content."""
+    if chosen in TOOLS:
+        return {chosen: digest(folder, [chosen + ".txt"])}
     parts = {chosen: digest(folder, ["suite.txt", chosen + ".txt"]), "dataset": digest(folder, ["dataset.txt"])}
     for extra in extras:
         parts[extra] = digest(folder, [extra + ".txt"] + ([OPENMP_SCRIPT] if extra == OPENMP_PART else []))
@@ -116,8 +120,9 @@ def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str
             kept = stamp["parts"] if stamp and plan.action == "add" else {}
             assert isinstance(kept, dict)
             write_stamp(venv, python, base, {**kept, **wanted})
-        # No part of the stamp: an environment that stands gets it, or its next version, without being made anew.
-        console_script.provide(venv, os.path.dirname(folder))
+        if chosen not in TOOLS:
+            # No part of the stamp: an environment that stands gets it, or its next version, without being made anew.
+            console_script.provide(venv, os.path.dirname(folder))
 
 
 def carry_out(plan: Plan, venv: str, folder: str, base: str) -> None:
@@ -174,13 +179,13 @@ def answers(python: str, code: str) -> bool:
 
 
 def install(venv: str, folder: str, part: str) -> None:
-    """One part, with every version pinned; photographs come without the package's own dependencies."""
+    """One part, with every version pinned; photographs and tools come without the packages' own dependencies."""
     requirements = os.path.join(folder, part + ".txt")
     if part == OPENMP_PART:
         run([python_of(venv), os.path.join(folder, OPENMP_SCRIPT), requirements])
         return
     pip = [python_of(venv), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-    alone = ["--no-deps"] if part == "dataset" else []
+    alone = ["--no-deps"] if part in ("dataset", *TOOLS) else []
     run(pip + alone + ["-r", requirements])
 
 
@@ -230,10 +235,10 @@ def locked(folder: str) -> Iterator[None]:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bootstrap.py", description="Make the suite's virtual environment.")
-    parser.add_argument("--venv", default=".venv", help="make it in this folder")
+    parser.add_argument("--venv", help="make it in this folder, .venv unless told; a tool's is .venv-TOOL")
     parser.add_argument("--with", dest="extras", action="append", default=[], choices=EXTRAS, help="add these tools")
     parser.add_argument(
-        "--requirements", default="auto", choices=("auto", *SETS), help="take this set, whatever the hardware"
+        "--requirements", default="auto", choices=("auto", *SETS, *TOOLS), help="take this set, whatever the hardware"
     )
     parser.add_argument("--probe", action="store_true", help="only say by the exit status if this Python will do")
     return parser.parse_args(arguments)
@@ -256,9 +261,14 @@ def main(arguments: Sequence[str]) -> int:
             chosen = machine.choose_set(machine.find_gpus(), version)
         elif chosen in machine.GPU_WHEEL_SETS:
             machine.check_gpu_python(version, chosen, "requirements/{}.txt was asked for".format(chosen))
-        extras = [] if machine.loads(OPENMP) else [OPENMP_PART]
-        extras += sorted(set(options.extras))
-        set_up(os.path.dirname(os.path.abspath(__file__)), options.venv, chosen, extras, base)
+        venv, extras = options.venv or ".venv", sorted(set(options.extras))
+        if chosen in TOOLS:
+            venv = options.venv or ".venv-" + chosen
+            if extras:
+                raise SetUpError("--with adds to the suite's environment; {} is one of its own".format(chosen))
+        elif not machine.loads(OPENMP):
+            extras.insert(0, OPENMP_PART)
+        set_up(os.path.dirname(os.path.abspath(__file__)), venv, chosen, extras, base)
     except (SetUpError, OSError) as error:
         print("bootstrap: error: {}".format(error), file=sys.stderr)
         return 2

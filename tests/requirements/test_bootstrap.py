@@ -60,6 +60,25 @@ def test_the_gpu_wheel_is_refused_where_it_has_no_build_before_anything_is_made(
     assert "requirements/gpu-wheel-on-cpu.txt was asked for" in capsys.readouterr().err
 
 
+def test_a_tool_has_an_environment_of_its_own_without_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(machine, "loads", lambda name: name != "libgomp.so.1")
+    monkeypatch.setattr(bootstrap, "set_up", lambda *arguments: asked.append(arguments[1:4]))
+    assert bootstrap.main(["--requirements", "trend"]) == 0
+    assert bootstrap.main(["--requirements", "trend", "--venv", "elsewhere"]) == 0
+    assert bootstrap.main(["--requirements", "cpu"]) == 0
+    assert asked == [(".venv-trend", "trend", []), ("elsewhere", "trend", []), (".venv", "cpu", ["libgomp"])]
+
+
+def test_nothing_is_added_to_a_tools_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "loads", lambda name: True)
+    monkeypatch.setattr(bootstrap, "set_up", lambda *arguments: pytest.fail("set-up was started"))
+    assert bootstrap.main(["--requirements", "trend", "--with", "dev"]) == 2
+    assert "trend is one of its own" in capsys.readouterr().err
+
+
 # ---- when the environment is made
 
 
@@ -157,6 +176,31 @@ class Steps:
         self.done.append(words[-1])
         if words[-1] == self.fail_at:
             raise self.error("stopped")
+
+
+def test_a_tools_environment_holds_its_set_alone_and_no_command_of_the_suite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, runner = _requirements(tmp_path / "requirements"), Steps()
+    (folder / "trend.txt").write_text("otava")
+    monkeypatch.setattr(bootstrap, "run", runner)
+    for _ in range(2):
+        bootstrap.set_up(str(folder), str(tmp_path / ".venv-trend"), "trend", [], sys.executable)
+    assert runner.done == [".venv-trend", "trend.txt"]
+    assert not (tmp_path / ".venv-trend" / "bin" / "perfgate").exists()
+    (folder / "trend.txt").write_text("another otava")
+    bootstrap.set_up(str(folder), str(tmp_path / ".venv-trend"), "trend", [], sys.executable)
+    assert runner.done[2:] == [".venv-trend", "trend.txt"]
+
+
+@pytest.mark.parametrize(("part", "alone"), [("trend", True), ("dataset", True), ("cpu", False), ("dev", False)])
+def test_a_tool_comes_without_what_its_package_wants_beside_it(
+    monkeypatch: pytest.MonkeyPatch, part: str, alone: bool
+) -> None:
+    commands: list[Sequence[str]] = []
+    monkeypatch.setattr(bootstrap, "run", commands.append)
+    bootstrap.install("venv", "requirements", part)
+    assert ("--no-deps" in commands[0]) == alone
 
 
 def _set_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, extras: Sequence[str] = (), **steps: Any) -> list[str]:
@@ -341,6 +385,18 @@ def test_the_set_for_a_cpu_has_the_gpu_wheel_of_cuda_11_and_else_what_the_cpu_se
     others = pins.keys() - paddle
     assert {name: pins[name] for name in others} == {name: cpu[name] for name in others}
     assert "nvidia-dali-cuda120" in others
+
+
+@pytest.mark.parametrize("minor", [10, 11, 12, 13])
+def test_otavas_own_bounds_hold_for_every_python(minor: int) -> None:
+    """apache-otava 0.8.0 pins numpy to 2.2.0 and bounds scipy by the interpreter's version."""
+    lines = (REQUIREMENTS / "trend.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    environment = {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.1"}
+    chosen = {each.name: str(each.specifier) for each in pins if not each.marker or each.marker.evaluate(environment)}
+    assert set(chosen) == {"apache-otava", "numpy", "scipy"}
+    assert (chosen["apache-otava"], chosen["numpy"]) == ("==0.8.0", "==2.2.0")
+    assert chosen["scipy"].startswith("==1.15." if minor == 10 else "==1.16.")
 
 
 def test_the_installed_versions_are_the_pinned_ones() -> None:
