@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,17 +24,31 @@ class ProposalKind(enum.Enum):
     UNUSED = "unused"
 
 
+class Answer(enum.Enum):
+    """What the verdict said of a case against its recorded entry (VERDICT.md, "Judge")."""
+
+    NOTHING_RECORDED = "nothing recorded"
+    NO_WORSE = "no worse"
+    FASTER = "confirmed faster"
+    SLOWER = "confirmed slower"
+    UNSETTLED = "not settled"
+    INCOMPARABLE = "not comparable"
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A measured case that may become a baseline.
 
-    ``refusal`` says why it cannot (unhealthy, contended, inconclusive, crashed); a case without any
-    figure has ``entry`` None, a refusal and its ``case_id``. Raises BaselineError on one that has neither.
+    ``answer`` is the verdict's on the recorded question and ``why`` its reason. ``refusal`` says why the case
+    cannot be recorded whatever the answer (crashed, contended, changed settings); a case without any figure has
+    ``entry`` None, a refusal and its ``case_id``. Raises BaselineError on one that has neither.
     """
 
     entry: RecordedEntry | None
     refusal: str | None = None
     case_id: str = ""
+    answer: Answer = Answer.NOTHING_RECORDED
+    why: str = ""
 
     def __post_init__(self) -> None:
         if self.entry is not None and self.case_id in ("", self.entry.case_id):
@@ -73,21 +87,20 @@ def propose(
     *,
     measured_case_ids: Collection[str],
     known_case_ids: Collection[str],
-    tolerance: Callable[[str], float],
     accept_regression: str | None,
 ) -> tuple[Proposal, ...]:
     """One proposal for each measured case and for each entry that no case uses any more, in id order.
 
-    ``known_case_ids`` are the cases of the whole matrix, ``tolerance`` gives the configuration's
-    fraction for a case (an entry's own comes first), ``accept_regression`` the reason given on the
+    ``known_case_ids`` are the cases of the whole matrix, ``accept_regression`` the reason given on the
     command line.
 
-    A figure within the tolerance leaves the file as it is: if each run moved the baseline to its own
-    figure, a slow drift of small steps would be adopted step by step and never be seen. A slower
-    figure is refused without a reason; one from another segment or by another rule is not comparable
-    with the old, so it replaces it and says what differs. A measured case without a candidate and a
-    candidate that was not measured are refused. Raises BaselineError on a case proposed twice, an
-    empty reason and a tolerance outside [0, 1).
+    The verdict decides. A case that is no worse leaves the file as it is: if each run moved the baseline
+    to its own figure, a slow drift of small steps would be adopted step by step and never be seen. A
+    confirmed improvement replaces the entry. A confirmed regression and an open answer (a drop that no
+    reference build confirmed) are refused without a reason, and with one recorded as the level that is
+    accepted. A figure from another segment or by another rule is not comparable with the old, so it
+    replaces it and says what differs. A measured case without a candidate and a candidate that was not
+    measured are refused. Raises BaselineError on a case proposed twice and on an empty reason.
     """
     if accept_regression is not None and not accept_regression.strip():
         raise BaselineError(
@@ -100,7 +113,7 @@ def propose(
                 f"case {candidate.case_id!r}", field="candidates", got="two candidates", expected="one of each case"
             )
         by_id[candidate.case_id] = candidate
-    proposals = [_judge(old, by_id[case_id], measured_case_ids, tolerance, accept_regression) for case_id in by_id]
+    proposals = [_decide(old, by_id[case_id], measured_case_ids, accept_regression) for case_id in by_id]
     for case_id in set(measured_case_ids) - set(by_id):
         entry = old.entries.get(case_id)
         proposals.append(Proposal(case_id, ProposalKind.REFUSED, entry, None, "measured, but it gave no figure"))
@@ -185,54 +198,41 @@ def _merge(path: Path, machine_key: str, proposals: tuple[Proposal, ...]) -> tup
     return tuple(outcome)
 
 
-def _judge(
-    old: RecordedSet,
-    candidate: Candidate,
-    measured: Collection[str],
-    tolerance: Callable[[str], float],
-    accept_regression: str | None,
+def _decide(
+    old: RecordedSet, candidate: Candidate, measured: Collection[str], accept_regression: str | None
 ) -> Proposal:
     case_id, new, before = candidate.case_id, candidate.entry, old.entries.get(candidate.case_id)
+
+    def outcome(kind: ProposalKind, reason: str, entry: RecordedEntry | None = new) -> Proposal:
+        return Proposal(case_id, kind, before, entry, reason)
+
     if candidate.refusal is not None or new is None:
-        reason = candidate.refusal or "no reason given"
-        return Proposal(case_id, ProposalKind.REFUSED, before, new, reason)
+        return outcome(ProposalKind.REFUSED, candidate.refusal or "no reason given")
     if case_id not in measured:
-        return Proposal(case_id, ProposalKind.REFUSED, before, new, "not measured in this session")
+        return outcome(ProposalKind.REFUSED, "not measured in this session")
+    if (before is None) != (candidate.answer is Answer.NOTHING_RECORDED):
+        return outcome(ProposalKind.REFUSED, _overtaken(before))
     if before is None:
-        return Proposal(case_id, ProposalKind.CREATED, None, new, "none recorded before")
+        return outcome(ProposalKind.CREATED, "none recorded before")
     if new.tolerance is None:
         # A tolerance that someone set for this case outlives the figure.
         new = replace(new, tolerance=before.tolerance)
-    incomparable = _incomparable(before, new)
-    if incomparable:
-        return Proposal(case_id, ProposalKind.UPDATED, before, new, incomparable)
-    return _compare(before, new, _fraction(case_id, before, tolerance), accept_regression)
+    if incomparable := _incomparable(before, new):
+        return outcome(ProposalKind.UPDATED, incomparable, new)
+    if candidate.answer is Answer.NO_WORSE:
+        return outcome(ProposalKind.UNCHANGED, f"{candidate.answer.value}; the file keeps the old figure", new)
+    if candidate.answer is Answer.FASTER:
+        return outcome(ProposalKind.UPDATED, _told(candidate), new)
+    if candidate.answer is Answer.INCOMPARABLE:
+        return outcome(ProposalKind.REFUSED, _told(candidate), new)
+    if accept_regression is None:
+        return outcome(ProposalKind.REFUSED, f"{_told(candidate)}; --accept-regression REASON records this level", new)
+    reason = f"accepted regression: {accept_regression.strip()}"
+    return outcome(ProposalKind.UPDATED, reason, replace(new, provenance=replace(new.provenance, reason=reason)))
 
 
-def _compare(before: RecordedEntry, new: RecordedEntry, fraction: float, accept_regression: str | None) -> Proposal:
-    # 1e-12: a figure exactly on the edge is inside, whatever the last bit of the product is.
-    slower = new.images_per_s < before.images_per_s * (1 - fraction) * (1 - 1e-12)
-    faster = new.images_per_s > before.images_per_s * (1 + fraction) * (1 + 1e-12)
-    band = f"{fraction * 100:g}%"
-    if slower and accept_regression is None:
-        reason = f"slower by more than {band}; --accept-regression REASON records it"
-        return Proposal(new.case_id, ProposalKind.REFUSED, before, new, reason)
-    if slower and accept_regression is not None:
-        reason = f"accepted regression: {accept_regression.strip()}"
-        new = replace(new, provenance=replace(new.provenance, reason=reason))
-        return Proposal(new.case_id, ProposalKind.UPDATED, before, new, reason)
-    if faster:
-        return Proposal(new.case_id, ProposalKind.UPDATED, before, new, f"faster by more than {band}")
-    return Proposal(new.case_id, ProposalKind.UNCHANGED, before, new, f"within ±{band}; the file keeps the old figure")
-
-
-def _fraction(case_id: str, before: RecordedEntry, tolerance: Callable[[str], float]) -> float:
-    fraction = tolerance(case_id) if before.tolerance is None else before.tolerance
-    if not 0 <= fraction < 1:
-        raise BaselineError(
-            f"case {case_id!r}", field="tolerance", got=fraction, expected="a fraction from 0 to below 1"
-        )
-    return fraction
+def _told(candidate: Candidate) -> str:
+    return f"{candidate.answer.value}: {candidate.why}" if candidate.why else candidate.answer.value
 
 
 def _incomparable(before: RecordedEntry, new: RecordedEntry) -> str:

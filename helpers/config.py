@@ -14,13 +14,18 @@ from pathlib import Path
 from types import MappingProxyType
 
 from helpers.case import Framework
+from helpers.config_budgets import Budgets, read_budgets
 from helpers.config_matrix import TARGETS, MatrixCase, read_matrix
 from helpers.config_nodes import NodesConfig, read_nodes
+from helpers.config_protocols import MeasuringProtocol as MeasuringProtocol
+from helpers.config_protocols import read_protocols
 from helpers.config_schema import Field, read_yaml
 from helpers.errors import ConfigError
 
 NEEDS = ("published", "recorded", "both")
-_MOST_STEPS = 1_000_000
+_OPTIONAL = (
+    "frameworks", "data", "tolerances", "limits", "contention", "short", "machines", "nodes", "budgets", "history",
+)  # fmt: skip
 _MOST_SECONDS = 7 * 24 * 3600.0
 
 
@@ -39,20 +44,6 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class MeasuringProtocol:
-    """Steps of every rank in one run, and runs (fresh processes) of a case.
-
-    ``rules`` are the published measuring rules (METHODS) whose figures this protocol can be held against.
-    """
-
-    name: str
-    warmup_steps: int
-    window_steps: int
-    runs: int
-    rules: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class CaseTolerance:
     """A tolerance of its own for the cases whose id matches ``pattern``; None leaves that reference's alone."""
 
@@ -63,13 +54,15 @@ class CaseTolerance:
 
 @dataclass(frozen=True)
 class Tolerances:
-    """The largest drop below a reference that still passes, as a share of it: 0.05 is 5%.
+    """As a share: the drop below a published figure that still passes, and the change against what this machine
+    recorded that counts at all.
 
-    5% is what two machines of one card model, or two nights of one machine, are apart without a cause.
+    5% is what two machines of one card model are apart without a cause; 0.5% is VERDICT.md's effect threshold,
+    beside which the evidence has its own.
     """
 
     published: float = 0.05
-    recorded: float = 0.05
+    recorded: float = 0.005
     cases: tuple[CaseTolerance, ...] = ()
 
     def published_for(self, case_id: str) -> float:
@@ -104,6 +97,13 @@ class ContentionConfig:
     """``max_foreign_share``: share of the leased cores' time that others may use before a run is INVALID."""
 
     max_foreign_share: float = 0.05
+
+
+@dataclass(frozen=True)
+class HistoryConfig:
+    """``url``: the database that every result is kept in; None: ``history.sqlite`` in the runs folder."""
+
+    url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,8 @@ class Config:
     matrix: tuple[MatrixCase, ...]
     machines: Mapping[str, MachineConfig]
     nodes: NodesConfig = field(default_factory=NodesConfig)
+    budgets: Budgets = field(default_factory=Budgets)
+    history: HistoryConfig = field(default_factory=HistoryConfig)
 
     def protocol_for_rule(self, rule: str) -> MeasuringProtocol:
         """The protocol that serves a published rule; ConfigError when none does."""
@@ -179,9 +181,9 @@ def load_config(path: Path | str) -> Config:
     file = Path(path).expanduser().absolute()
     top = read_yaml(file).mapping(
         required=("protocols", "matrix"),
-        optional=("frameworks", "data", "tolerances", "limits", "contention", "short", "machines", "nodes"),
+        optional=_OPTIONAL,
     )
-    protocols = _protocols(top["protocols"])
+    protocols = read_protocols(top["protocols"])
     return Config(
         path=file,
         frameworks=_frameworks(top.get("frameworks"), file.parent),
@@ -193,6 +195,8 @@ def load_config(path: Path | str) -> Config:
         matrix=read_matrix(top["matrix"], top.get("short"), list(protocols)),
         machines=MappingProxyType(_machines(top.get("machines"))),
         nodes=read_nodes(top.get("nodes")),
+        budgets=read_budgets(top.get("budgets")),
+        history=_history(top.get("history")),
     )
 
 
@@ -212,26 +216,6 @@ def _data(field: Field | None, folder: Path) -> DataConfig:
 
 def _path(field: Field | None, folder: Path) -> str | None:
     return None if field is None or field.value is None else field.path(folder)
-
-
-def _protocols(field: Field) -> dict[str, MeasuringProtocol]:
-    found: dict[str, MeasuringProtocol] = {}
-    served: dict[str, str] = {}
-    for name, entry in field.named().items():
-        keys = entry.mapping(required=("warmup_steps", "window_steps", "runs"), optional=("rules",))
-        rules = keys["rules"].sequence() if "rules" in keys else []
-        for rule in rules:
-            other = served.setdefault(rule.text(), rule.place)
-            if other != rule.place:
-                raise rule.refuse("each rule under one protocol", f"It stands at {other} already")
-        found[name] = MeasuringProtocol(
-            name=name,
-            warmup_steps=keys["warmup_steps"].whole(0, _MOST_STEPS),
-            window_steps=keys["window_steps"].whole(1, _MOST_STEPS),
-            runs=keys["runs"].whole(1, 100),
-            rules=tuple(rule.text() for rule in rules),
-        )
-    return found
 
 
 def _tolerances(field: Field | None) -> Tolerances:
@@ -255,6 +239,11 @@ def _limits(field: Field | None) -> Limits:
 def _contention(field: Field | None) -> ContentionConfig:
     keys = field.mapping(optional=("max_foreign_share",)) if field else {}
     return ContentionConfig(**{name: value.number(0, 1) for name, value in keys.items()})
+
+
+def _history(field: Field | None) -> HistoryConfig:
+    url = field.mapping(optional=("url",)).get("url") if field else None
+    return HistoryConfig(None if url is None or url.value is None else url.text())
 
 
 def _machines(field: Field | None) -> dict[str, MachineConfig]:

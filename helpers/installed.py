@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
+from helpers.case import Framework
 from helpers.config import Config
 from helpers.devices import Machine, why_not_run
+from helpers.errors import ConfigError
 from helpers.launch.frameworks import BuildFinder, FrameworkBuild
-from helpers.plan import CPU, SuiteCase
+from helpers.plan import CPU, SuiteCase, build_label
+
+REFERENCE_OPTION = "--reference-env"
 
 # The distribution without GPU kernels: it would train a GPU case on the processor.
 _CPU_DISTRIBUTION = "paddlepaddle"
@@ -15,16 +22,52 @@ _CPU_DISTRIBUTION = "paddlepaddle"
 
 @dataclass(frozen=True)
 class Installed:
-    """The machine's cards, perf.yaml's hosts and the frameworks' builds."""
+    """The machine's cards, perf.yaml's hosts and the frameworks' builds; ``reference_env`` is where the good build is,
+    a Python interpreter or the folder of a virtual environment."""
 
     config: Config
     machine: Machine
     builds: BuildFinder
+    reference_env: str | None = None
+    references: BuildFinder = field(default_factory=lambda: BuildFinder(named_in=REFERENCE_OPTION))
 
     def build(self, suite_case: SuiteCase) -> FrameworkBuild | str:
         """The framework's build that would run the case, or why there is none."""
         framework = suite_case.case.framework
         return self.builds.find_build(framework, self.config.frameworks[framework].interpreter)
+
+    def reference(self, suite_case: SuiteCase) -> FrameworkBuild | str:
+        """The good build to confirm a suspect against, or why this case has none (empty: none was given)."""
+        if self.reference_env is None:
+            return ""
+        if suite_case.case.nodes > 1:
+            return (
+                f"{REFERENCE_OPTION} is a path of this machine, and the other hosts of a case run the Python that "
+                "perf.yaml names for them"
+            )
+        interpreter = str(_interpreter(Path(self.reference_env)))
+        if shutil.which(interpreter) is None:
+            return f"{interpreter} is no program that can be started"
+        build = self.references.find_build(suite_case.case.framework, interpreter)
+        return _without_gpu_kernels(suite_case, build) or build
+
+    def reference_labels(self) -> list[str]:
+        """What the reference environment has of each framework, in words."""
+        interpreter = str(_interpreter(Path(self.reference_env or "")))
+        found = [self.references.find_build(framework, interpreter) for framework in Framework]
+        return [build_label(build_record(build)) for build in found if not isinstance(build, str)]
+
+    def check_reference(self, cases: Iterable[SuiteCase]) -> None:
+        """Raises ConfigError where a reference build was given and cannot run one of ``cases``."""
+        for case in cases:
+            found = self.reference(case)
+            if isinstance(found, str) and found and case.case.nodes == 1:
+                raise ConfigError(
+                    f"{REFERENCE_OPTION} {self.reference_env}",
+                    got=found,
+                    expected=f"a Python interpreter or a virtual environment, with {case.case.framework.value}",
+                    remedy="Correct the path, or leave the option out: suspects then stay INCONCLUSIVE",
+                )
 
     def why_not(self, suite_case: SuiteCase) -> str | None:
         """Why the case cannot run here, in one line; None where it can."""
@@ -32,13 +75,20 @@ class Installed:
         if reason := why_not_run(suite_case.case, suite_case.target, self.machine, hosts):
             return reason
         build = self.build(suite_case)
-        if isinstance(build, str):
-            return build
-        if suite_case.device != CPU and build.distribution == _CPU_DISTRIBUTION:
-            return (
-                f"{build.distribution} {build.version} in {build.interpreter} has no GPU kernels: install the GPU build"
-            )
-        return None
+        return build if isinstance(build, str) else _without_gpu_kernels(suite_case, build) or None
+
+
+def _interpreter(path: Path) -> Path:
+    """The Python of a virtual environment's folder; any other path is the interpreter itself. Links are kept: a
+    virtual environment's Python is one."""
+    path = path.expanduser().absolute()
+    return path / "bin" / "python" if path.is_dir() else path
+
+
+def _without_gpu_kernels(suite_case: SuiteCase, build: FrameworkBuild | str) -> str:
+    if isinstance(build, str) or suite_case.device == CPU or build.distribution != _CPU_DISTRIBUTION:
+        return ""
+    return f"{build.distribution} {build.version} in {build.interpreter} has no GPU kernels: install the GPU build"
 
 
 def build_record(build: FrameworkBuild) -> dict[str, str]:

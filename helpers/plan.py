@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import Any
 
 from helpers.baseline import FigureStatus, PublishedFigure, RecordedEntry
 from helpers.case import Case, DataSource, Model, Precision
 from helpers.config import Config, MeasuringProtocol
+from helpers.config_budgets import Budget
 from helpers.environment import differences
 from helpers.errors import ConfigError
 from helpers.evidence import PublishedReference, RecordedReference
 from helpers.job import JobSpec
 from helpers.results import segment_of
-from helpers.rules import WALL_CLOCK
+from helpers.rules import MEDIAN_STEP, WALL_CLOCK
 
 CPU = "cpu"
 
@@ -61,9 +63,11 @@ class SuiteCase:
 class CasePlan:
     """A case ready to run on this machine: settings, and what it will be held against.
 
-    ``build`` names the framework under test. ``recorded`` is this machine's entry, ``tolerance`` the
-    recorded comparison's where the entry has none of its own, ``data`` names the images,
+    ``build`` names the framework under test. ``recorded`` is this machine's entry, ``tolerance`` the smallest
+    change against it that counts where the entry has none of its own, ``data`` names the images,
     ``environment`` is what of a run's environment is known before it.
+    ``reference`` is the good build's record (empty without one, ``why_no_reference`` then says why this case has
+    none), ``budget`` how many runs the case may take, ``to_record`` whether its figure may become the recorded one.
     """
 
     suite_case: SuiteCase
@@ -72,14 +76,41 @@ class CasePlan:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     published: tuple[PublishedReference, ...] = ()
     recorded: RecordedEntry | None = None
-    tolerance: float = 0.05
+    tolerance: float = 0.005
     data: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     rule: str = WALL_CLOCK
+    reference: Mapping[str, str] = field(default_factory=dict)
+    why_no_reference: str = ""
+    budget: Budget = field(default_factory=Budget)
+    to_record: bool = False
 
     @property
     def case(self) -> Case:
         return self.suite_case.case
+
+    @property
+    def planned_runs(self) -> int:
+        """The runs that are made whatever they say: one screens a case that has a recorded entry (VERDICT.md), all
+        that its protocol plans where something else rests on them: published figures, a first or a new entry,
+        settings that were changed."""
+        one_will_do = self.recorded is not None and not (self.published or self.to_record or self.overrides)
+        return 1 if one_will_do else self.protocol.runs
+
+    @property
+    def reference_label(self) -> str | None:
+        """What the reference build is called: ``paddle 3.3.1 @abcdef in envs/good``, with how it differs from what
+        the recorded entry was measured with; None without one."""
+        if not self.reference:
+            return None
+        label = build_label(self.reference)
+        if self.recorded is None:
+            return label
+        then = {name: self.recorded.environment.get(f"framework_{name}", "") for name in ("version", "commit")}
+        if all(then[name] in ("", self.reference.get(name, "")) for name in then):
+            return label
+        told = _version(self.recorded.environment.get("framework", ""), then["version"], then["commit"])
+        return f"{label}, not the recorded entry's {told}"
 
     @property
     def protocol(self) -> MeasuringProtocol:
@@ -110,6 +141,20 @@ def matrix(config: Config, published: Mapping[str, Iterable[PublishedFigure]]) -
                 remedy="Take it out: the published case runs by its own protocol",
             )
     return tuple(own)
+
+
+def refuse_two_targets(chosen: Iterable[SuiteCase]) -> None:
+    """Results and recorded entries are kept by case id, and one id on two kinds of card is two results: ConfigError."""
+    seen: dict[str, str] = {}
+    for case in chosen:
+        other = seen.setdefault(case.case.id, case.target)
+        if other != case.target:
+            raise ConfigError(
+                f"case {case.case.id}",
+                got=f"two targets of this machine, {other} and {case.target}",
+                expected="one target in a session",
+                remedy=f"Choose with -m {other} or -m {case.target}",
+            )
 
 
 def longest_protocol(config: Config, figures: Iterable[PublishedFigure]) -> MeasuringProtocol:
@@ -155,6 +200,8 @@ def draft_job(
         device=device,
         warmup_steps=protocol.warmup_steps,
         window_steps=protocol.window_steps,
+        steady_window_steps=protocol.steady_window_steps,
+        most_warmup_steps=protocol.most_warmup_steps,
         data_root=None if case.data is DataSource.SYNTHETIC else data_root,
         settings=settings,
         environment={str(name): str(value) for name, value in settings.get("environment", {}).items()},
@@ -171,11 +218,25 @@ def recorded_reference(plan: CasePlan, environment: Mapping[str, str]) -> Record
     # The verdict names the user's changes itself.
     changed = {f"setting {key}" for key in plan.overrides}
     before, after = ({key: each[key] for key in each if key not in changed} for each in (entry.segment, tonight))
+    other_rule = () if entry.rule == MEDIAN_STEP else (f"rule: {entry.rule} → {MEDIAN_STEP}, so record it again",)
     return RecordedReference(
         images_per_s=entry.images_per_s,
         rule=entry.rule,
         label=f"recorded {entry.provenance.date[:10]}, {entry.provenance.commit[:12]}",
         tolerance=plan.tolerance if entry.tolerance is None else entry.tolerance,
         gates=entry.status is FigureStatus.GATE,
-        differences=differences(before, after),
+        differences=(*other_rule, *differences(before, after)),
+        replicates=entry.replicates,
     )
+
+
+def build_label(build: Mapping[str, str]) -> str:
+    """A build record in words, ``paddle 3.3.1 @abcdef in envs/good``: of its path the environment's last two parts."""
+    path = PurePath(build.get("interpreter", ""))
+    folder = path.parent.parent if path.parent.name == "bin" and path.name.startswith("python") else path
+    known = _version(build.get("framework", ""), build.get("version", ""), build.get("commit", ""))
+    return f"{known} in {'/'.join(folder.parts[-2:])}"
+
+
+def _version(framework: str, version: str, commit: str) -> str:
+    return " ".join([framework, version, *([f"@{commit[:12]}"] if commit else [])])

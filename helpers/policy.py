@@ -86,6 +86,11 @@ class Outcome:
     judged: bool = True
 
 
+def night_outcome(status: Status, gate: bool) -> Outcome:
+    """What the verdict on the night does: as a case of its status does, under ``--gate`` one that has to be clear."""
+    return Outcome(status, effect(status, Gated(Needs.RECORDED, False) if gate else None))
+
+
 _SLOWER = (Status.REGRESSION, Status.BELOW_PUBLISHED)
 _NOT_MEASURED = (Status.INFRA_ERROR, Status.INVALID, Status.NOT_RUN)
 
@@ -96,7 +101,7 @@ def outside_gate(normal: Effect) -> Effect:
 
 
 def exit_code(outcomes: Iterable[Outcome], pytest_exit: int, other_failures: bool = False) -> int:
-    """The session's exit code (house plan, "Exit codes").
+    """The session's exit code (house plan, "Exit codes") from its cases' outcomes, and the night's where it has one.
 
     ``pytest_exit`` is pytest's own: 2 to 5 stand (interrupted, internal, usage, nothing collected).
     1 outranks 6. ``other_failures``: a test that is no case failed, which keeps pytest's 1. A session

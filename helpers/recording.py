@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.baseline import Provenance, RecordedEntry, RecordedSet, load_recorded
-from helpers.baseline_update import Candidate, Proposal, propose, write_recorded
+from helpers.baseline_update import Answer, Candidate, Proposal, propose, write_recorded
 from helpers.devices import Machine
 from helpers.environment import Environment, differences
+from helpers.evidence import Build, Stage
 from helpers.plan import CPU
 from helpers.report.rows import CaseRow
 from helpers.results import RunResult, segment_of
+from helpers.rules import MEDIAN_STEP, case_figure
+from helpers.stats import summarise
 from helpers.verdict import Status
 
-_NOT_RECORDED = (Status.INFRA_ERROR, Status.INVALID, Status.INCONCLUSIVE)
+# What a recorded sub-verdict says of the entry. A status that is not here was not judged.
+_ANSWERS = {
+    Status.NO_BASELINE: Answer.NOTHING_RECORDED,
+    Status.PASS: Answer.NO_WORSE,
+    Status.IMPROVEMENT: Answer.FASTER,
+    Status.REGRESSION: Answer.SLOWER,
+    Status.INCONCLUSIVE: Answer.UNSETTLED,
+    Status.INCOMPARABLE: Answer.INCOMPARABLE,
+}
+_SCREENED = (Build.CANDIDATE.value, Stage.SCREEN.value)
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,6 @@ class RecordedBaselines:
         measured: Iterable[tuple[CaseRow, Sequence[RunResult]]],
         *,
         known_case_ids: Collection[str],
-        tolerance: Callable[[str], float],
         accept_regression: str | None,
     ) -> tuple[Proposal, ...]:
         """What would be written for the measured cases and their runs, device by device."""
@@ -50,7 +61,6 @@ class RecordedBaselines:
                 [candidate(row, runs, self.machine.device_name(device)) for row, runs in mine],
                 measured_case_ids={row.case_id for row, _ in mine},
                 known_case_ids=known_case_ids,
-                tolerance=tolerance,
                 accept_regression=accept_regression,
             )
         return tuple(proposals)
@@ -71,22 +81,27 @@ class RecordedBaselines:
 def candidate(row: CaseRow, runs: Sequence[RunResult], machine: str, now: datetime.datetime | None = None) -> Candidate:
     """The case as an entry for ``baselines/recorded``, refused where it is no honest reference.
 
-    Refused: what crashed, was invalid or inconclusive, ran with marks (contended, shared machine) or
-    with changed settings (house plan, "--update-baselines").
+    It rests on the screening runs of the build under test alone, each run one replicate, by the rule ``median-step``;
+    runs that were made to confirm a suspicion were chosen for it and are no fair sample. Refused: what
+    crashed or was invalid, ran with marks (contended, shared machine) or with changed settings (house
+    plan, "--update-baselines"). All else is the verdict's to say.
     """
     measured = [run for run in runs if run.measured]
-    if not measured or row.images_per_s is None:
+    counted = [run for run in measured if (run.role, run.stage) == _SCREENED]
+    figure = case_figure(MEDIAN_STEP, [run.figures for run in counted])
+    if not counted or row.recorded is None or Status(row.recorded.status) not in _ANSWERS:
         return Candidate(None, f"{row.status}: {row.reason}", row.case_id)
-    segments = [segment_of(run.environment, run.settings, row.case_id) for run in measured]
-    environment = Environment.from_mapping(measured[-1].environment, f"environment of {row.case_id}")
+    if figure.images_per_s is None:
+        return Candidate(None, figure.reason, row.case_id)
+    segments = [segment_of(run.environment, run.settings, row.case_id) for run in counted]
+    environment = Environment.from_mapping(counted[-1].environment, f"environment of {row.case_id}")
     when = now or datetime.datetime.now(datetime.timezone.utc)
     entry = RecordedEntry(
         case_id=row.case_id,
-        images_per_s=row.images_per_s,
-        rule=row.rule,
-        replicates=row.run_images_per_s,
-        # A handful of runs can have an interval that reaches below zero, which no throughput does.
-        interval=(row.low, row.high) if row.low is not None and row.high is not None and row.low > 0 else None,
+        images_per_s=figure.images_per_s,
+        rule=MEDIAN_STEP,
+        replicates=figure.run_images_per_s,
+        interval=_interval(figure.run_images_per_s),
         tolerance=None,
         environment=environment.to_mapping(),
         segment=segments[-1],
@@ -97,13 +112,23 @@ def candidate(row: CaseRow, runs: Sequence[RunResult], machine: str, now: dateti
             reason="recorded with --update-baselines",
         ),
     )
-    return Candidate(entry, _refusal(row, measured, segments))
+    answer = _ANSWERS[Status(row.recorded.status)]
+    return Candidate(entry, _refusal(row, measured, segments), row.case_id, answer, row.recorded.reason)
+
+
+def _interval(replicates: tuple[float, ...]) -> tuple[float, float] | None:
+    """The 95% interval of the mean, None where a handful of runs has one that no throughput has."""
+    summary = summarise(replicates)
+    if summary.low is None or summary.high is None or summary.low <= 0:
+        return None
+    return summary.low, summary.high
 
 
 def _refusal(row: CaseRow, runs: Sequence[RunResult], segments: Sequence[dict[str, str]]) -> str | None:
-    if Status(row.status) in _NOT_RECORDED:
+    """Why the case is no honest reference; ``runs`` is all that its verdict rests on, ``segments`` what is counted."""
+    if Status(row.status) in (Status.INFRA_ERROR, Status.INVALID):
         return f"{row.status}: {row.reason}"
-    if row.marks:
+    if any(run.marks for run in runs):
         return "; ".join(row.marks)
     changed = sorted({key for run in runs for key in run.overrides})
     if changed:

@@ -6,22 +6,24 @@ import datetime
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from helpers.config import Config
 from helpers.dataset import DatasetFacts
 from helpers.devices import Card, CpuCard, Machine, environment_of
-from helpers.job import JobSpec
+from helpers.evidence import Build, Stage
+from helpers.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
 from helpers.launch.contention import Meter
 from helpers.launch.crew import Crew
 from helpers.launch.meters import meter_for
 from helpers.launch.outcome import JobOutcome, OutcomeKind
+from helpers.launch.steadiness import why_unsteady, write_plot
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
 from helpers.nvml import Gpu, open_nvml
 from helpers.plan import CasePlan
-from helpers.results import CONTENDED, MACHINE_SHARED, ResultStore, RunResult
+from helpers.results import CONTENDED, MACHINE_SHARED, SLOWED, ResultStore, RunResult
 from helpers.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
 from helpers.session import protocol_record
 
@@ -45,13 +47,16 @@ class JobRunner:
     crew: Crew = field(default_factory=Crew)
     system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def run(self, plan: CasePlan, replicate: int) -> RunResult:
+    def run(
+        self, plan: CasePlan, replicate: int, build: Build = Build.CANDIDATE, stage: Stage = Stage.SCREEN
+    ) -> RunResult:
         folder = self.store.new_run_folder(plan.case.id, replicate)
         spec = self._spec(plan, replicate, str(folder.resolve()))
         limits = self._limits()
-        command, peers = self.crew.start_of(spec, plan.build["interpreter"], limits.grace_seconds)
+        record = plan.build if build is Build.CANDIDATE else plan.reference
+        command, peers = self.crew.start_of(spec, record["interpreter"], limits.grace_seconds)
         outcome = run_job(spec, command, limits, self._meter(), on_progress=self.on_progress, peers=peers)
-        result = self._result(plan, spec, outcome)
+        result = replace(self._result(plan, spec, outcome, record), role=build.value, stage=stage.value)
         self.store.write(result)
         return result
 
@@ -65,6 +70,8 @@ class JobRunner:
             device=plan.suite_case.device,
             warmup_steps=plan.protocol.warmup_steps,
             window_steps=plan.protocol.window_steps,
+            steady_window_steps=plan.protocol.steady_window_steps,
+            most_warmup_steps=plan.protocol.most_warmup_steps,
             data_root=str(self.data.root) if self.data else None,
             settings=plan.settings,
             overrides=plan.overrides,
@@ -98,11 +105,21 @@ class JobRunner:
         told = f"{CONTENDED}: {outcome.contention.describe()}"
         return tuple(marks), f"{told}; at most {limit:.0%} is accepted (--allow-contention measures anyway)"
 
-    def _result(self, plan: CasePlan, spec: JobSpec, outcome: JobOutcome) -> RunResult:
+    def _result(self, plan: CasePlan, spec: JobSpec, outcome: JobOutcome, build: Mapping[str, str]) -> RunResult:
         logs = outcome.logs
         header = logs[0].header if logs else None
         complete = outcome.kind is OutcomeKind.COMPLETE
         marks, invalid = self._disturbances(outcome) if complete else ((), None)
+        slowed = None
+        if any(SLOWDOWN_FACT in log.header.facts for log in logs):
+            marks = (*marks, SLOWED)
+            # As a contended run: never in a gate, which allows neither.
+            if not self.allow_contention:
+                slowed = f"{SLOWED}: unset {SLOWDOWN_VARIABLE} (--allow-contention measures anyway)"
+        unsteady = why_unsteady(spec, logs) if complete else None
+        if unsteady is not None:
+            write_plot(spec, logs)
+        invalid = "; ".join(filter(None, (invalid, slowed, unsteady))) or None
         return RunResult(
             uuid=spec.job_id,
             session=self.store.session,
@@ -110,7 +127,7 @@ class JobRunner:
             target=plan.suite_case.target,
             replicate=spec.replicate,
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            build=plan.build,
+            build=build,
             settings=plan.settings,
             overrides=plan.overrides,
             protocol=protocol_record(plan),
@@ -119,18 +136,23 @@ class JobRunner:
                     self.machine,
                     self.cards,
                     framework=plan.case.framework.value,
-                    framework_version=header.framework_version if header else plan.build.get("version", ""),
-                    framework_commit=header.framework_commit if header else plan.build.get("commit", ""),
+                    framework_version=header.framework_version if header else build.get("version", ""),
+                    framework_commit=header.framework_commit if header else build.get("commit", ""),
                     data=plan.data,
                     variables=inherited_variables(plan.settings),
                     facts=header.facts if header else None,
                 )
             ).to_mapping(),
-            facts={**(header.facts if header else {}), **self.crew.facts()},
+            facts={
+                **(header.facts if header else {}),
+                **self.crew.facts(),
+                **({"warmup_steps": str(len(logs[0].warmup))} if complete else {}),
+            },
             system=self.system,
             figures=figures(logs) if complete else {},
             step_seconds=step_seconds(logs) if complete else (),
             samples_per_step=samples_per_step(logs) if complete else (),
+            losses=tuple(step.loss for step in logs[0].window if step.loss is not None) if complete else (),
             wall_seconds=outcome.wall_seconds,
             start_up_seconds=outcome.start_up_seconds or 0.0,
             training_seconds=max(log.steps[-1].end - log.steps[0].start for log in logs) if complete else 0.0,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from helpers.case import DataSource, Execution, Framework, Model, Precision
 from helpers.config import CaseTolerance, Config, GateRule, Limits, Tolerances, load_config
+from helpers.config_budgets import Budget, Budgets
 from helpers.errors import ConfigError
 
 SHIPPED = Path(__file__).parents[2] / "perf.yaml"
@@ -62,6 +63,11 @@ def refusal(folder: Path, text: str) -> ConfigError:
 def changed(old: str, new: str) -> str:
     assert old in SMALL
     return SMALL.replace(old, new)
+
+
+def steady(warmup: int, window: int, most: int) -> str:
+    text = f"warmup_steps: {warmup}, steady_window_steps: {window}, most_warmup_steps: {most}"
+    return changed("warmup_steps: 2", text)
 
 
 # ---- the shipped file
@@ -125,7 +131,20 @@ def test_the_shipped_paddleclas_protocol_leaves_the_steps_its_rule_needs(shipped
 
 def test_the_shipped_vgg16_protocol_is_the_published_one(shipped: Config) -> None:
     protocol = shipped.protocol_for_rule("fleetx-20-100-median7")
-    assert (protocol.warmup_steps, protocol.window_steps, protocol.runs) == (20, 100, 7)
+    # The rule itself skips 20 steps and takes the next 100, wherever the window begins.
+    assert (protocol.window_steps, protocol.runs) == (100, 7)
+    assert protocol.warmup_steps >= 20
+
+
+def test_the_shipped_numbers_are_those_of_the_decision_procedure(shipped: Config) -> None:
+    assert (shipped.tolerances, shipped.budgets) == (Tolerances(published=0.05, recorded=0.005), Budgets())
+    assert shipped.budgets.general == Budget(screen_runs=3, first_runs=5, pairs=16, rotation=3, repeats=2)
+
+
+def test_every_shipped_protocol_has_its_warm_up_judged_and_may_extend_it(shipped: Config) -> None:
+    for protocol in shipped.protocols.values():
+        assert protocol.steady_window_steps >= 2
+        assert protocol.most_warmup_steps >= protocol.warmup_steps + 3 * protocol.steady_window_steps
 
 
 def test_the_shipped_file_matches_no_machine_by_accident(shipped: Config) -> None:
@@ -136,6 +155,7 @@ def test_the_shipped_file_still_loads_with_its_commented_examples_switched_on(tm
     text = SHIPPED.read_text(encoding="utf-8").replace("machines: {}\n#", "machines:\n ").replace("\n#  ", "\n  ")
     text = text.replace("\n  hosts: []", "\n  hosts:")
     text = text.replace("\n  cases: []\n  # - ", "\n  cases:\n  - ").replace("\n  #   recorded", "\n    recorded")
+    text = text.replace("\n  #   pairs", "\n    pairs")
     text = text.replace("\n  # pytorch:\n  #   interpreter", "\n  pytorch:\n    interpreter")
     config = load(tmp_path, text)
     machine = config.machine_for("v100-node-07")
@@ -143,10 +163,57 @@ def test_the_shipped_file_still_loads_with_its_commented_examples_switched_on(tm
     assert machine.gate == (GateRule("paddle-resnet50v1.5-*-1x[18]-*", "both", "v100"),)
     assert [host.name for host in config.nodes.hosts] == ["n0", "n1"]
     assert (config.nodes.port, config.nodes.hosts[1].data) == (36000, "/data/imagenet")
-    assert config.tolerances.recorded_for("paddle-vgg16-fp32-bs1-1x1-dali-dynamic") == 0.08
+    assert config.tolerances.recorded_for("paddle-vgg16-fp32-bs1-1x1-dali-dynamic") == 0.01
+    assert config.budgets.budget_for("paddle-vgg16-fp32-bs32-4x8-dali-static") == Budget(pairs=8)
     assert config.frameworks[Framework.PYTORCH].interpreter == str(
         Path("~/environments/pytorch/bin/python").expanduser()
     )
+
+
+# ---- budgets and history
+
+
+def test_a_budget_is_the_general_one_with_what_the_last_matching_pattern_changes(tmp_path: Path) -> None:
+    told = {
+        "pairs": 8,
+        "cases": [{"pattern": "a*", "pairs": 4, "repeats": 0}, {"pattern": "*-b", "screen_runs": 1, "pairs": 5}],
+    }
+    budgets = load(tmp_path, SMALL + yaml.safe_dump({"budgets": told})).budgets
+    assert budgets.budget_for("c") == Budget(pairs=8)
+    assert budgets.budget_for("a-c") == Budget(pairs=4, repeats=0)
+    assert budgets.budget_for("a-b") == Budget(pairs=5, repeats=0, screen_runs=1)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "field", "told"),
+    [
+        ({"pair": 3}, "budgets.pair", "Did you mean 'pairs'"),
+        ({"pairs": 2}, "budgets.pairs", "from 3 to 100"),
+        ({"screen_runs": 0}, "budgets.screen_runs", "from 1 to 100"),
+        ({"first_runs": 1}, "budgets.first_runs", "from 2 to 100"),
+        ({"repeats": -1}, "budgets.repeats", "from 0 to 100"),
+        ({"rotation": 1.5}, "budgets.rotation", "whole number"),
+        ({"cases": [{"pattern": "a*"}]}, "budgets.cases[0]", "a number of runs beside the pattern"),
+        ({"cases": [{"pairs": 5}]}, "budgets.cases[0].pattern", "a value"),
+    ],
+)
+def test_a_budget_that_cannot_be_kept_is_refused(
+    tmp_path: Path, budgets: dict[str, object], field: str, told: str
+) -> None:
+    error = refusal(tmp_path, SMALL + yaml.safe_dump({"budgets": budgets}))
+    assert error.field == field
+    assert told in str(error)
+
+
+def test_a_history_is_a_url_or_the_file_in_the_runs_folder(tmp_path: Path) -> None:
+    assert load(tmp_path, SMALL).history.url is None
+    assert load(tmp_path, SMALL + "history: {url: null}\n").history.url is None
+    assert load(tmp_path, SMALL + "history: {url: 'postgresql://u@h/d'}\n").history.url == "postgresql://u@h/d"
+
+
+@pytest.mark.parametrize(("text", "field"), [("{url: 5}", "history.url"), ("{file: x}", "history.file")])
+def test_a_history_that_is_no_url_is_refused(tmp_path: Path, text: str, field: str) -> None:
+    assert refusal(tmp_path, SMALL + f"history: {text}\n").field == field
 
 
 # ---- reading
@@ -260,6 +327,11 @@ def test_two_machines_for_one_host_are_an_error(tmp_path: Path) -> None:
         (changed("window_steps", "windows_steps"), "protocols.cpu.windows_steps", "Did you mean 'window_steps'?"),
         (changed("rules: [dlperf-log]", "rules: dlperf-log"), "protocols.cpu.rules", "expected a list"),
         (changed("[dlperf-log]", "[a, a]"), "protocols.cpu.rules[1]", "stands at protocols.cpu.rules[0] already"),
+        (changed("runs: 2", "runs: 2, steady_window_steps: 2"), "protocols.cpu", "both steady_window_steps and most_w"),
+        (changed("runs: 2", "runs: 2, most_warmup_steps: 9"), "protocols.cpu", "got 'most_warmup_steps alone'"),
+        (steady(2, 1, 9), "protocols.cpu.steady_window_steps", "got 1, expected a whole number from 2"),
+        (steady(5, 2, 9), "protocols.cpu.warmup_steps", "got 5, expected 6 or more: 3 windows of steady_window_steps"),
+        (steady(6, 2, 5), "protocols.cpu.most_warmup_steps", "got 5, expected a whole number from 6"),
         (changed("[4]", "[4, 0]"), "matrix.cpu[0].batch_size_per_card[1]", "got 0, expected a whole number from 1"),
         (changed("[4]", "[4, 4]"), "matrix.cpu[0]", "expected every case once. It stands in matrix.cpu[0] already"),
         (changed("[4]", "[]"), "matrix.cpu[0].batch_size_per_card", "got 'an empty list'"),

@@ -23,15 +23,18 @@ from helpers.config import (
 )
 from helpers.environment import Environment
 from helpers.errors import ConfigError
+from helpers.evidence import PublishedReference
 from helpers.plan import (
     CasePlan,
     SuiteCase,
+    build_label,
     longest_protocol,
     matrix,
     published_references,
     recorded_reference,
 )
 from helpers.results import RunResult, segment_of
+from helpers.rules import MEDIAN_STEP
 
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
@@ -187,7 +190,7 @@ def plan(make_plan: MakePlan, make_run: MakeRun) -> CasePlan:
     entry = RecordedEntry(
         case_id=plan.case.id,
         images_per_s=3.5,
-        rule="wall-clock",
+        rule=MEDIAN_STEP,
         replicates=(3.5,),
         interval=None,
         tolerance=None,
@@ -205,8 +208,16 @@ def test_nothing_recorded_is_no_reference(make_plan: MakePlan, make_run: MakeRun
 def test_a_recorded_entry_in_the_same_segment_has_no_differences(plan: CasePlan, make_run: MakeRun) -> None:
     reference = recorded_reference(plan, make_run(plan).environment)
     assert reference is not None
-    assert (reference.images_per_s, reference.rule, reference.gates) == (3.5, "wall-clock", True)
+    assert (reference.images_per_s, reference.rule, reference.gates) == (3.5, MEDIAN_STEP, True)
     assert (reference.differences, reference.label) == ((), "recorded 2024-05-06, 0123456789ab")
+
+
+def test_an_entry_by_another_rule_is_another_segment_and_says_what_to_do(plan: CasePlan, make_run: MakeRun) -> None:
+    assert plan.recorded is not None
+    old = replace(plan, recorded=replace(plan.recorded, rule="wall-clock"))
+    reference = recorded_reference(old, make_run(plan).environment)
+    assert reference is not None
+    assert reference.differences == ("rule: wall-clock → median-step, so record it again",)
 
 
 def test_a_recorded_entry_says_in_what_tonight_differs(plan: CasePlan, make_run: MakeRun) -> None:
@@ -270,3 +281,47 @@ def test_a_disputed_recorded_entry_does_not_gate(plan: CasePlan, make_run: MakeR
     reference = recorded_reference(disputed, make_run(plan).environment)
     assert reference is not None
     assert reference.gates is False
+
+
+# --- how many runs are made whatever they say
+
+
+FIGURES = (PublishedReference(100.0, "paddleclas-trimmed", "table 1", gates=True, tolerance=0.05),)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "changes", "runs"),
+    [
+        (False, {}, 3),
+        (True, {}, 1),
+        (True, {"published": FIGURES}, 3),
+        (True, {"to_record": True}, 3),
+        (True, {"overrides": {"layout": "NHWC"}}, 3),
+    ],
+)
+def test_one_run_screens_a_case_that_was_recorded_unless_more_rests_on_it(
+    make_plan: MakePlan, plan: CasePlan, recorded: bool, changes: dict[str, Any], runs: int
+) -> None:
+    case = make_plan(runs=3, recorded=plan.recorded if recorded else None, **changes)
+    assert case.planned_runs == runs
+
+
+# --- what a reference build is called
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "commit", "told"),
+    [
+        ("/home/me/envs/good/bin/python", "abcdef0123456789", "paddle 3.3.1 @abcdef012345 in envs/good"),
+        ("/home/me/envs/good/bin/python3.11", "", "paddle 3.3.1 in envs/good"),
+        ("/opt/good/run-python", "", "paddle 3.3.1 in good/run-python"),
+        ("/bin/wrapper", "", "paddle 3.3.1 in bin/wrapper"),
+    ],
+)
+def test_a_build_is_called_by_its_version_and_its_folder(interpreter: str, commit: str, told: str) -> None:
+    build = {"interpreter": interpreter, "framework": "paddle", "version": "3.3.1", "commit": commit}
+    assert build_label(build) == told
+
+
+def test_without_a_reference_build_there_is_no_label(make_plan: MakePlan) -> None:
+    assert make_plan().reference_label is None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.policy import Effect, Gated, Needs, Outcome, effect, exit_code, gate_reason, outside_gate
+from helpers.policy import Effect, Gated, Needs, Outcome, effect, exit_code, gate_reason, night_outcome, outside_gate
 from helpers.verdict import Status
 
 PASS, WARN, FAIL, ERROR, SKIP = Effect.PASS, Effect.WARN, Effect.FAIL, Effect.ERROR, Effect.SKIP
@@ -154,6 +154,14 @@ def test_the_failure_of_another_test_keeps_pytests_1(status: Status) -> None:
 
 def test_a_1_that_no_case_explains_is_never_turned_into_0() -> None:
     assert exit_code([PASSED], 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "normal", "gate"), [(Status.PASS, 0, 0), (Status.INCONCLUSIVE, 0, 6), (Status.REGRESSION, 1, 1)]
+)
+def test_the_night_s_verdict_counts_as_a_case_s(status: Status, normal: int, gate: int) -> None:
+    assert exit_code([PASSED, night_outcome(status, gate=False)], 0) == normal
+    assert exit_code([PASSED, night_outcome(status, gate=True)], 0) == gate
 
 
 @given(st.lists(st.builds(outcome, st.sampled_from(Status), st.sampled_from([None, GATED]))))

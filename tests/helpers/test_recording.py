@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from helpers.baseline_update import Answer
 from helpers.environment import Environment, segment
 from helpers.errors import ConfigError
 from helpers.plan import CasePlan
@@ -16,8 +17,10 @@ from helpers.policy import Effect
 from helpers.recording import candidate
 from helpers.report.rows import CaseRow, row_of
 from helpers.results import CONTENDED, MACHINE_SHARED, RunResult
-from helpers.session import CaseResult, evidence_of
-from helpers.verdict import Reason, Status, Verdict, judge
+from helpers.rules import MEDIAN_STEP, WALL_CLOCK
+from helpers.session import CaseResult
+from helpers.stats import summarise
+from helpers.verdict import Question, Reason, Status, SubVerdict, Verdict
 
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
@@ -25,9 +28,13 @@ MakeRun = Callable[..., RunResult]
 NOW = datetime.datetime(2024, 5, 6, 7, 8, 9, tzinfo=datetime.timezone.utc)
 
 
-def row(plan: CasePlan, runs: tuple[RunResult, ...]) -> CaseRow:
-    verdict = judge(evidence_of(plan, runs))
-    assert isinstance(verdict, Verdict)
+def row(
+    plan: CasePlan, runs: tuple[RunResult, ...], recorded: Status = Status.PASS, status: Status | None = None
+) -> CaseRow:
+    """The row of a case whose recorded question was answered with ``recorded``; ``status`` is the case's own."""
+    answer = SubVerdict(Question.RECORDED, recorded, Reason("c", f"told by the {recorded.value} answer"))
+    measured = summarise(tuple(float(run.figures[WALL_CLOCK]) for run in runs if run.measured))
+    verdict = Verdict(status or recorded, Reason("c", "the case's reason"), measured, recorded=answer)
     return row_of(CaseResult(plan, verdict, runs), Effect.PASS)
 
 
@@ -63,7 +70,7 @@ def test_an_honest_result_is_recorded_whole(plan: CasePlan, two_runs: TwoRuns) -
     entry = offered.entry
     assert offered.refusal is None
     assert entry is not None
-    assert (entry.case_id, entry.images_per_s, entry.rule) == (plan.case.id, 102.0, plan.rule)
+    assert (entry.case_id, entry.images_per_s, entry.rule) == (plan.case.id, 102.0, MEDIAN_STEP)
     assert (entry.replicates, entry.tolerance) == ((100.0, 104.0), None)
     assert entry.environment == runs[0].environment
     assert entry.segment == segment(Environment.from_mapping(runs[0].environment))
@@ -79,17 +86,42 @@ def test_a_build_without_a_commit_is_named_by_its_version(plan: CasePlan, two_ru
     assert entry.provenance.commit == "framework framework_version"
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "interval"),
-    [(98.0, 106.0, (98.0, 106.0)), (-3.0, 207.0, None), (0.0, 204.0, None), (None, None, None)],
-)
-def test_an_interval_that_no_throughput_has_is_left_out(
-    plan: CasePlan, two_runs: TwoRuns, low: float | None, high: float | None, interval: tuple[float, float] | None
-) -> None:
-    runs = two_runs()
-    entry = candidate(replace(row(plan, runs), low=low, high=high), runs, "m", NOW).entry
+def test_the_figure_is_the_median_steps_and_not_the_wall_clocks(plan: CasePlan, make_run: MakeRun) -> None:
+    runs = tuple(
+        make_run(plan, number, figures={WALL_CLOCK: 50.0 + number, MEDIAN_STEP: rate})
+        for number, rate in enumerate((100.0, 108.0, 101.0))
+    )
+    told = row(plan, runs)
+    entry = candidate(told, runs, "m", NOW).entry
+    assert told.images_per_s == 51.0
     assert entry is not None
-    assert entry.interval == interval
+    assert (entry.images_per_s, entry.replicates) == (101.0, (100.0, 108.0, 101.0))
+    assert entry.interval == pytest.approx((92.171, 113.829), abs=1e-3)
+
+
+def test_only_screening_runs_of_the_build_under_test_count(plan: CasePlan, two_runs: TwoRuns) -> None:
+    first, second = two_runs()
+    for other in ({"role": "reference", "stage": "confirm"}, {"stage": "confirm"}, {"role": "reference"}):
+        runs = (first, replace(second, **other))
+        entry = candidate(row(plan, runs), runs, "m", NOW).entry
+        assert entry is not None
+        assert (entry.images_per_s, entry.replicates) == (100.0, (100.0,))
+
+
+def test_a_run_without_a_figure_by_the_rule_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs(second={"figures": {WALL_CLOCK: 104.0, MEDIAN_STEP: "steps of several sizes"}})
+    offered = candidate(row(plan, runs), runs, "m", NOW)
+    assert (offered.entry, offered.refusal) == (None, "steps of several sizes")
+
+
+@pytest.mark.parametrize(("second", "has_one"), [(104.0, True), (9000.0, False)])
+def test_an_interval_that_no_throughput_has_is_left_out(
+    plan: CasePlan, make_run: MakeRun, second: float, has_one: bool
+) -> None:
+    runs = (make_run(plan, 0, 100.0), make_run(plan, 1, second))
+    entry = candidate(row(plan, runs), runs, "m", NOW).entry
+    assert entry is not None
+    assert (entry.interval is not None) == has_one
 
 
 @pytest.mark.parametrize("mark", [CONTENDED, MACHINE_SHARED])
@@ -101,7 +133,21 @@ def test_a_marked_run_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns, mark:
     assert f"{mark} in 1 of 2 runs" in offered.refusal
 
 
-@pytest.mark.parametrize("status", [Status.INFRA_ERROR, Status.INVALID, Status.INCONCLUSIVE])
+def test_a_marked_run_of_the_confirmation_makes_no_baseline_either(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs(second={"role": "reference", "stage": "confirm", "marks": (CONTENDED,)})
+    assert "contended" in (candidate(row(plan, runs), runs, "m", NOW).refusal or "")
+
+
+def test_an_invalid_run_that_was_made_again_is_left_out(plan: CasePlan, make_run: MakeRun) -> None:
+    spoilt = make_run(plan, 0, 50.0, invalid="throttled", marks=(CONTENDED,))
+    runs = (spoilt, make_run(plan, 1, 100.0))
+    offered = candidate(row(plan, runs), runs, "m", NOW)
+    assert offered.refusal is None
+    assert offered.entry is not None
+    assert offered.entry.replicates == (100.0,)
+
+
+@pytest.mark.parametrize("status", [Status.INFRA_ERROR, Status.INVALID])
 def test_what_was_not_judged_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns, status: Status) -> None:
     runs = two_runs()
     told = replace(row(plan, runs), status=status.value, reason="never steady")
@@ -109,11 +155,30 @@ def test_what_was_not_judged_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns
 
 
 @pytest.mark.parametrize(
-    "status", [Status.PASS, Status.IMPROVEMENT, Status.NO_BASELINE, Status.REGRESSION, Status.INCOMPARABLE]
+    ("recorded", "answer"),
+    [
+        (Status.PASS, Answer.NO_WORSE),
+        (Status.IMPROVEMENT, Answer.FASTER),
+        (Status.NO_BASELINE, Answer.NOTHING_RECORDED),
+        (Status.REGRESSION, Answer.SLOWER),
+        (Status.INCONCLUSIVE, Answer.UNSETTLED),
+        (Status.INCOMPARABLE, Answer.INCOMPARABLE),
+    ],
 )
-def test_what_was_judged_is_left_to_the_proposal(plan: CasePlan, two_runs: TwoRuns, status: Status) -> None:
+@pytest.mark.parametrize("status", [None, Status.BELOW_PUBLISHED, Status.INCONCLUSIVE])
+def test_the_recorded_answer_is_passed_on_whatever_the_published_one(
+    plan: CasePlan, two_runs: TwoRuns, recorded: Status, answer: Answer, status: Status | None
+) -> None:
     runs = two_runs()
-    assert candidate(replace(row(plan, runs), status=status.value), runs, "m", NOW).refusal is None
+    offered = candidate(row(plan, runs, recorded, status), runs, "m", NOW)
+    assert offered.refusal is None
+    assert (offered.answer, offered.why) == (answer, f"told by the {recorded.value} answer")
+
+
+def test_a_case_whose_recorded_question_was_not_asked_is_refused(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs()
+    offered = candidate(replace(row(plan, runs), recorded=None), runs, "m", NOW)
+    assert (offered.entry, offered.refusal) == (None, "PASS: the case's reason")
 
 
 def test_changed_settings_make_no_baseline(plan: CasePlan, two_runs: TwoRuns) -> None:
@@ -126,13 +191,12 @@ def test_settings_that_do_not_matter_make_no_baseline_either(plan: CasePlan, two
     assert candidate(row(plan, runs), runs, "m", NOW).refusal == "settings changed: learning_rate"
 
 
-@pytest.mark.parametrize("problem", ["failure", "invalid"])
-def test_a_case_that_broke_off_is_refused_without_an_entry(plan: CasePlan, make_run: MakeRun, problem: str) -> None:
-    runs = (make_run(plan, 0), make_run(plan, 1, figures={}, **{problem: "exit 137"}))
-    told = row(plan, runs)
-    offered = candidate(told, runs, "m", NOW)
-    assert offered.refusal == f"{told.status}: {told.reason}"
-    assert "exit 137" in offered.refusal
+@pytest.mark.parametrize("status", [Status.INFRA_ERROR, Status.INVALID])
+def test_a_case_that_broke_off_is_refused_without_an_entry(plan: CasePlan, make_run: MakeRun, status: Status) -> None:
+    runs = (make_run(plan, 0), make_run(plan, 1, figures={}, failure="exit 137"))
+    verdict = Verdict(status, Reason("c", "exit 137"))
+    offered = candidate(row_of(CaseResult(plan, verdict, runs), Effect.ERROR), runs, "m", NOW)
+    assert (offered.entry, offered.refusal) == (None, f"{status.value}: exit 137")
     assert offered.case_id == plan.case.id
 
 

@@ -16,6 +16,7 @@ from helpers.dataset import DatasetFacts
 from helpers.devices import Card, CpuCard, Machine
 from helpers.environment import Environment, Host
 from helpers.errors import DeviceError, LaunchError, SuiteError
+from helpers.evidence import Build, Stage
 from helpers.job import JobSpec
 from helpers.launch.contention import ContentionSample, CpuMeter, Meter
 from helpers.launch.health import GpuMeter
@@ -24,11 +25,12 @@ from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits
 from helpers.nvml import Gpu
 from helpers.plan import CasePlan
-from helpers.results import CONTENDED, MACHINE_SHARED, ResultStore, RunResult, read_result
+from helpers.results import CONTENDED, MACHINE_SHARED, SLOWED, ResultStore, RunResult, read_result
 from helpers.runner import JobRunner
-from helpers.session import measure_case, reusable_runs
+from helpers.session import measure_case, protocol_record, reusable_runs
 from helpers.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog
 from helpers.verdict import Status
+from tests.helpers.memory_double import MemoryDouble
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = Host("h", "0123456789abcdef", "Linux", "6.1", "AMD EPYC", 4, 8 * 1024**3)
@@ -150,7 +152,7 @@ def test_a_run_says_what_it_was_measured_with(runner: JobRunner, plan: CasePlan,
     assert (run.build, run.settings, run.protocol) == (
         plan.build,
         plan.settings,
-        {"warmup_steps": 2, "window_steps": 5},
+        protocol_record(plan),
     )
     assert (environment.host_id, environment.cards, environment.data) == (HOST.host_id, "2 x 2 cores", "photographs")
     assert (environment.device, environment.driver, environment.threads) == ("cpu", "", "2")
@@ -202,6 +204,109 @@ def test_a_variable_that_the_case_sets_itself_is_not_the_callers(
     assert "MALLOC_ARENA_MAX" not in flags
 
 
+def test_a_run_of_the_reference_build_is_the_same_job_in_the_other_interpreter(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    good = {"interpreter": "/envs/good/bin/python", "framework": "paddle", "version": "3.3.1", "commit": "abc"}
+    plan = replace(plan, reference=good)
+    first, second = runner.run(plan, 0), runner.run(plan, 1, Build.REFERENCE, Stage.CONFIRM)
+    assert (first.role, first.stage, first.build) == ("candidate", "screen", plan.build)
+    assert (second.role, second.stage, second.build) == ("reference", "confirm", good)
+    assert ["/opt/python" in jobs.commands[0].argv, good["interpreter"] in jobs.commands[1].argv] == [True, True]
+    assert replace(jobs.specs[1], job_id="", replicate=0, run_folder="") == replace(
+        jobs.specs[0], job_id="", run_folder=""
+    )
+    assert read_result(runner.store.run_folder(plan.case.id, 1) / "result.json") == second
+
+
+def test_a_reference_run_that_wrote_no_log_says_its_own_version(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    jobs.outcome = outcome(OutcomeKind.CRASHED)
+    good = {"interpreter": "/envs/good/bin/python", "version": "2.6.2", "commit": "fed"}
+    run = runner.run(replace(plan, reference=good), 0, Build.REFERENCE, Stage.CONFIRM)
+    assert (run.environment["framework_version"], run.environment["framework_commit"]) == ("2.6.2", "fed")
+
+
+def test_the_losses_of_rank_0s_window_are_kept_where_they_were_fetched(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    losses = [9.0, None, 6.0, None, 5.5, None, 5.0]
+    first = replace(
+        LOGS[0], steps=tuple(replace(step, loss=loss) for step, loss in zip(LOGS[0].steps, losses, strict=True))
+    )
+    run = run_with(runner, plan, jobs, outcome(logs=(first, LOGS[1])))
+    assert run.losses == (6.0, 5.5, 5.0)
+    assert run.evidence.loss == 5.5
+
+
+def test_the_warm_up_steps_that_were_made_are_kept_beside_the_protocols_own(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    run = run_with(runner, plan, jobs, outcome(logs=(warm_for(4), warm_for(4, rank=1))))
+    assert run.facts["warmup_steps"] == "4"
+    assert run.protocol == protocol_record(plan)
+
+
+@pytest.mark.parametrize("allow", [True, False])
+def test_a_run_that_a_test_slowed_down_is_marked_and_only_where_disturbance_is_allowed_used(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, allow: bool
+) -> None:
+    slowed = replace(LOGS[1], header=replace(LOGS[1].header, facts={"test_slowdown": "0.05"}))
+    run = run_with(replace(runner, allow_contention=allow), plan, jobs, outcome(logs=(LOGS[0], slowed)))
+    assert (run.measured, run.marks) == (allow, (SLOWED,))
+    assert allow or str(run.invalid).startswith("slowed down for a test: unset PERFGATE_TEST_SLOWDOWN")
+
+
+# --- a run that was never steady
+
+
+def steady_plan(plan: CasePlan) -> CasePlan:
+    protocol = replace(plan.protocol, warmup_steps=6, steady_window_steps=2, most_warmup_steps=8)
+    return replace(plan, suite_case=replace(plan.suite_case, protocol=protocol))
+
+
+def warm_for(warmup: int, rank: int = 0, fall: float = 0.0) -> StepLog:
+    """A warm-up whose steps get shorter by ``fall`` seconds each, and a window of five steps of 1 s."""
+    steps, now = [], 100.0
+    for n in range(warmup + 5):
+        seconds = 1.0 + fall * max(0, warmup - n)
+        steps.append(Step(0, n + 1, WARMUP if n < warmup else WINDOW, now, now + seconds, 8, 0.25))
+        now += seconds
+    return replace(LOGS[rank], steps=tuple(steps))
+
+
+def test_the_job_is_told_when_its_warm_up_is_over(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run_with(runner, steady_plan(plan), jobs, outcome(logs=(warm_for(6), warm_for(6, rank=1))))
+    spec = jobs.specs[0]
+    assert (spec.warmup_steps, spec.steady_window_steps, spec.most_warmup_steps) == (6, 2, 8)
+
+
+def test_a_steady_run_is_a_measurement_and_has_no_plot(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, steady_plan(plan), jobs, outcome(logs=(warm_for(8), warm_for(8, rank=1))))
+    assert (run.measured, run.facts["warmup_steps"]) == (True, "8")
+    assert not list(runner.store.run_folder(plan.case.id, 0).glob("steadiness.*"))
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_a_run_that_was_never_steady_is_invalid_and_leaves_the_plot_that_shows_it(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, allow: bool
+) -> None:
+    logs = (warm_for(8), warm_for(8, rank=1, fall=0.1))
+    run = run_with(replace(runner, allow_contention=allow), steady_plan(plan), jobs, outcome(logs=logs))
+    folder = runner.store.run_folder(plan.case.id, 0)
+    assert not run.measured and run.failure is None
+    assert str(run.invalid).startswith("never steady: rank 1's last 3 windows of 2 warm-up steps took")
+    assert f"see {folder.resolve() / 'steadiness.svg'} and steadiness.json" in str(run.invalid)
+    assert (folder / "steadiness.svg").exists() and (folder / "steadiness.json").exists()
+    assert run.figures["wall-clock"] == pytest.approx(16.0)
+
+
+def test_a_contended_run_that_was_not_steady_either_says_both(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    logs = (warm_for(8), warm_for(8, rank=1, fall=0.1))
+    run = run_with(runner, steady_plan(plan), jobs, outcome(logs=logs, contention=LOUD))
+    assert str(run.invalid).startswith("contended: 50.0%")
+    assert "; never steady: rank 1" in str(run.invalid)
+
+
 # --- a run that is no measurement
 
 
@@ -224,7 +329,7 @@ def test_a_job_that_broke_off_makes_its_case_an_infra_error(
     runner: JobRunner, plan: CasePlan, jobs: Jobs, kind: OutcomeKind
 ) -> None:
     jobs.outcome = outcome(kind, logs=LOGS, contention=QUIET)
-    result = measure_case(plan, runner, runner.store)
+    result = measure_case(plan, runner, runner.store, MemoryDouble())
     assert result.verdict.status is Status.INFRA_ERROR
     assert kind.value in result.verdict.reason.message
     assert reusable_runs(plan, runner.store, True) == ()

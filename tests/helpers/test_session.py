@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helpers.baseline import Provenance, RecordedEntry
-from helpers.environment import Environment, segment
+from helpers.environment import Environment
 from helpers.errors import SuiteError
 from helpers.evidence import Build, Evidence
 from helpers.plan import CasePlan
-from helpers.results import CONTENDED, ResultStore, RunResult
-from helpers.session import evidence_of, measure_case, not_run, reusable_runs
+from helpers.results import CONTENDED, SLOWED, ResultStore, RunResult, segment_of
+from helpers.rules import MEDIAN_STEP
+from helpers.session import CaseResult, evidence_of, measure_case, not_run, reusable_runs
 from helpers.verdict import NeedRuns, Reason, Status, Verdict
+from tests.helpers.memory_double import MemoryDouble
+from tests.helpers.session_double import FakeRunner, finish
 
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
-
-
-@dataclass
-class FakeRunner:
-    """Answers each request with the next of ``answers`` and keeps the result, as a runner does."""
-
-    store: ResultStore
-    make_run: MakeRun
-    answers: list[dict[str, Any]] = field(default_factory=list)
-    asked: list[int] = field(default_factory=list)
-
-    def run(self, plan: CasePlan, replicate: int) -> RunResult:
-        values = self.answers[len(self.asked)] if len(self.asked) < len(self.answers) else {}
-        self.asked.append(replicate)
-        result = self.make_run(plan, replicate, **values)
-        self.store.new_run_folder(plan.case.id, replicate)
-        self.store.write(result)
-        return result
+Measure = Callable[..., CaseResult]
 
 
 @pytest.fixture
@@ -50,77 +36,81 @@ def runner(store: ResultStore, make_run: MakeRun) -> FakeRunner:
     return FakeRunner(store, make_run)
 
 
+@pytest.fixture
+def measure(runner: FakeRunner, store: ResultStore) -> Measure:
+    """measure_case with the test's runner, store and memory; each keyword is measure_case's own."""
+    return lambda plan, **options: measure_case(plan, runner, store, MemoryDouble(), **options)
+
+
 def entry(run: RunResult, images_per_s: float) -> RecordedEntry:
     """What the run's machine recorded earlier."""
     environment = Environment.from_mapping(run.environment)
     provenance = Provenance("abcdef", "2024-05-06", "h", "first")
-    facts = environment.to_mapping(), segment(environment)
-    return RecordedEntry(run.case_id, images_per_s, "wall-clock", (images_per_s,), None, None, *facts, provenance)
+    facts = environment.to_mapping(), segment_of(run.environment, run.settings, run.case_id)
+    return RecordedEntry(run.case_id, images_per_s, MEDIAN_STEP, (images_per_s,), None, None, *facts, provenance)
 
 
 # --- the loop
 
 
-def test_runs_until_the_judge_has_its_verdict(make_plan: MakePlan, runner: FakeRunner, store: ResultStore) -> None:
+def test_runs_until_the_judge_has_its_verdict(make_plan: MakePlan, runner: FakeRunner, measure: Measure) -> None:
     runner.answers = [{"images_per_s": rate} for rate in (100.0, 104.0, 102.0)]
-    result = measure_case(make_plan(runs=3), runner, store)
+    result = measure(make_plan(runs=3))
     assert runner.asked == [0, 1, 2]
     assert (result.verdict.status, result.resumed, len(result.runs)) == (Status.NO_BASELINE, 0, 3)
     assert result.verdict.measured is not None
     assert (result.verdict.measured.centre, result.verdict.measured.n) == (102.0, 3)
 
 
-@pytest.mark.parametrize(
-    ("problem", "status"),
-    [("failure", Status.INFRA_ERROR), ("invalid", Status.INVALID), ("refusal", Status.NOT_RUN)],
-)
-def test_stops_after_a_run_that_cannot_be_used(
-    make_plan: MakePlan, runner: FakeRunner, store: ResultStore, problem: str, status: Status
+@pytest.mark.parametrize("problem", ["failure", "invalid", "refusal"])
+def test_a_run_that_cannot_be_used_is_shown_to_the_judge_before_the_next_one(
+    make_plan: MakePlan, runner: FakeRunner, measure: Measure, problem: str
 ) -> None:
+    def judge(evidence: Evidence) -> Verdict | NeedRuns:
+        broken = [run for run in evidence.runs if getattr(run, problem) is not None]
+        return Verdict(Status.INVALID, Reason("x", "y")) if broken else need(*[Build.CANDIDATE] * 7)
+
     runner.answers = [{}, {problem: "why", "figures": {}}]
-    result = measure_case(make_plan(runs=7), runner, store)
-    assert (runner.asked, result.verdict.status) == ([0, 1], status)
+    assert measure(make_plan(), judge=judge).verdict.status is Status.INVALID
+    assert runner.asked == [0, 1]
 
 
-def test_the_verdict_is_written_into_every_run_of_it(
-    make_plan: MakePlan, runner: FakeRunner, store: ResultStore
-) -> None:
+def test_the_verdict_is_written_into_every_run_of_it(make_plan: MakePlan, store: ResultStore, measure: Measure) -> None:
     plan = make_plan(runs=2)
-    result = measure_case(plan, runner, store)
+    result = measure(plan)
     found = [run.verdict for run in store.results(plan.case.id)]
     told = {"status": "NO_BASELINE", "code": "no-baseline", "reason": result.verdict.reason.message}
     assert found == [told, told]
 
 
-def test_the_recorded_figure_is_held_against_the_runs(
-    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore
-) -> None:
+def test_the_recorded_figure_is_what_the_runs_are_held_against(make_plan: MakePlan, make_run: MakeRun) -> None:
     plan = make_plan()
-    equal = replace(plan, recorded=entry(make_run(plan), 100.0))
-    assert measure_case(equal, runner, store).verdict.status is Status.PASS
-    slower = measure_case(replace(plan, recorded=entry(make_run(plan), 200.0)), runner, store).verdict
-    assert slower.status is Status.REGRESSION
-    assert "abcdef" in slower.reason.message
+    evidence = evidence_of(replace(plan, recorded=entry(make_run(plan), 100.0)), (make_run(plan),))
+    assert evidence.recorded is not None
+    assert (evidence.recorded.images_per_s, evidence.recorded.replicates) == (100.0, (100.0,))
+    assert evidence.recorded.differences == ()
+    assert "abcdef" in evidence.recorded.label
 
 
 def test_runs_in_another_segment_are_not_compared(
-    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, measure: Measure
 ) -> None:
     plan = make_plan()
     runner.answers = [{"environment": {**make_run(plan).environment, "threads": "8"}}]
-    verdict = measure_case(replace(plan, recorded=entry(make_run(plan), 100.0)), runner, store).verdict
+    verdict = measure(replace(plan, recorded=entry(make_run(plan), 100.0))).verdict
     assert verdict.status is Status.INCOMPARABLE
     assert "threads" in verdict.reason.message
 
 
 @pytest.mark.parametrize("different", [0, 1])
 def test_one_run_in_another_segment_is_enough_not_to_compare(
-    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, different: int
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, measure: Measure, different: int
 ) -> None:
     plan = make_plan(runs=2)
+    plan = replace(plan, to_record=True)
     runner.answers = [{}, {}]
     runner.answers[different] = {"environment": {**make_run(plan).environment, "threads": "8"}}
-    verdict = measure_case(replace(plan, recorded=entry(make_run(plan), 100.0)), runner, store).verdict
+    verdict = measure(replace(plan, recorded=entry(make_run(plan), 100.0))).verdict
     assert verdict.status is Status.INCOMPARABLE
 
 
@@ -154,83 +144,77 @@ def need(*order: Build, count: int | None = None) -> NeedRuns:
     return NeedRuns(Build.CANDIDATE, order, len(order) if count is None else count, "never sure")
 
 
-def test_a_judge_that_never_settles_is_stopped(make_plan: MakePlan, runner: FakeRunner, store: ResultStore) -> None:
+def test_a_judge_that_never_settles_is_stopped(make_plan: MakePlan, runner: FakeRunner, measure: Measure) -> None:
     with pytest.raises(SuiteError, match="never sure"):
-        measure_case(make_plan(), runner, store, judge=lambda _: need(Build.CANDIDATE, Build.CANDIDATE))
+        measure(make_plan(), judge=lambda _: need(Build.CANDIDATE, Build.CANDIDATE))
     assert 0 < len(runner.asked) <= 100
 
 
 def test_a_judge_that_asks_too_much_at_once_starts_nothing(
-    make_plan: MakePlan, runner: FakeRunner, store: ResultStore
+    make_plan: MakePlan, runner: FakeRunner, measure: Measure
 ) -> None:
     with pytest.raises(SuiteError, match="1000 more runs"):
-        measure_case(make_plan(), runner, store, judge=lambda _: need(*[Build.CANDIDATE] * 1000))
+        measure(make_plan(), judge=lambda _: need(*[Build.CANDIDATE] * 1000))
     assert runner.asked == []
 
 
 @pytest.mark.parametrize("request_", [need(), need(count=3), need(Build.CANDIDATE, count=2)])
 def test_a_judge_that_contradicts_itself_does_not_loop(
-    make_plan: MakePlan, runner: FakeRunner, store: ResultStore, request_: NeedRuns
+    make_plan: MakePlan, runner: FakeRunner, measure: Measure, request_: NeedRuns
 ) -> None:
     with pytest.raises(SuiteError, match="order"):
-        measure_case(make_plan(), runner, store, judge=lambda _: request_)
+        measure(make_plan(), judge=lambda _: request_)
     assert runner.asked == []
 
 
 def test_a_run_of_the_reference_build_is_never_faked_with_the_candidate(
-    make_plan: MakePlan, runner: FakeRunner, store: ResultStore
+    make_plan: MakePlan, runner: FakeRunner, measure: Measure
 ) -> None:
     with pytest.raises(SuiteError, match="no reference build"):
-        measure_case(make_plan(), runner, store, judge=lambda _: need(Build.CANDIDATE, Build.REFERENCE))
+        measure(make_plan(), judge=lambda _: need(Build.CANDIDATE, Build.REFERENCE))
     assert runner.asked == []
 
 
-def test_another_judge_decides_in_its_place(make_plan: MakePlan, runner: FakeRunner, store: ResultStore) -> None:
+def test_another_judge_decides_in_its_place(make_plan: MakePlan, store: ResultStore, measure: Measure) -> None:
     seen: list[int] = []
 
     def judge(evidence: Evidence) -> Verdict | NeedRuns:
         seen.append(len(evidence.runs))
         return Verdict(Status.PASS, Reason("x", "y")) if len(evidence.runs) == 4 else need(*[Build.CANDIDATE] * 2)
 
-    assert measure_case(make_plan(), runner, store, judge=judge).verdict.status is Status.PASS
+    assert measure(make_plan(), judge=judge).verdict.status is Status.PASS
     assert seen == [0, 2, 4]
 
 
 # --- resuming
 
 
-def finish(store: ResultStore, *runs: RunResult) -> None:
-    for run in runs:
-        store.new_run_folder(run.case_id, run.replicate)
-        store.write(run)
-
-
 def test_resuming_makes_only_what_is_missing(
-    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, measure: Measure
 ) -> None:
     plan = make_plan(runs=3, settings={"lr": 0.1, "shape": (3, 224)}, build={"version": "3.0"})
     finish(store, make_run(plan, 0), make_run(plan, 1))
-    result = measure_case(plan, runner, store, resume=True)
+    result = measure(plan, resume=True)
     assert (runner.asked, result.resumed, len(result.runs)) == ([2], 2, 3)
 
 
 def test_resuming_a_finished_case_trains_nothing(
-    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, measure: Measure
 ) -> None:
     plan = make_plan()
     finish(store, make_run(plan, images_per_s=123.0))
-    result = measure_case(plan, runner, store, resume=True)
+    result = measure(plan, resume=True)
     assert (runner.asked, result.resumed) == ([], 1)
     assert result.verdict.measured is not None
     assert result.verdict.measured.centre == 123.0
 
 
 def test_without_resume_every_run_is_made(
-    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, measure: Measure
 ) -> None:
     plan = make_plan()
     finish(store, make_run(plan))
-    assert measure_case(plan, runner, store).resumed == 0
+    assert measure(plan).resumed == 0
     assert runner.asked == [0]
 
 
@@ -250,47 +234,65 @@ def test_without_resume_every_run_is_made(
     ],
 )
 def test_a_run_that_is_not_exactly_this_plans_is_made_again(
-    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, change: dict[str, Any]
+    make_plan: MakePlan,
+    make_run: MakeRun,
+    runner: FakeRunner,
+    store: ResultStore,
+    measure: Measure,
+    change: dict[str, Any],
 ) -> None:
     plan = make_plan(settings={"lr": 0.1}, build={"version": "3.0"})
     finish(store, replace(make_run(plan), **change))
     assert reusable_runs(plan, store, False) == ()
-    assert measure_case(plan, runner, store, resume=True).resumed == 0
+    assert measure(plan, resume=True).resumed == 0
     assert runner.asked == [0]
 
 
+@pytest.mark.parametrize("mark", [CONTENDED, SLOWED])
 @pytest.mark.parametrize("allowed", [False, True])
-def test_a_contended_run_is_taken_up_only_where_contention_is_allowed(
-    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, allowed: bool
+def test_a_disturbed_run_is_taken_up_only_where_contention_is_allowed(
+    make_plan: MakePlan,
+    make_run: MakeRun,
+    runner: FakeRunner,
+    store: ResultStore,
+    measure: Measure,
+    allowed: bool,
+    mark: str,
 ) -> None:
     plan = make_plan()
-    finish(store, make_run(plan, marks=(CONTENDED,)))
-    result = measure_case(plan, runner, store, resume=True, allow_contention=allowed)
+    finish(store, make_run(plan, marks=(mark,)))
+    result = measure(plan, resume=True, allow_contention=allowed)
     assert (runner.asked, result.resumed) == (([], 1) if allowed else ([0], 0))
 
 
 @pytest.mark.parametrize("data", ["other images", ""])
 def test_a_run_on_other_data_is_made_again(
-    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, data: str
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, measure: Measure, data: str
 ) -> None:
     plan = make_plan(data="photographs")
     run = make_run(plan)
     finish(store, replace(run, environment={**run.environment, "data": data}))
-    assert measure_case(plan, runner, store, resume=True).resumed == 0
+    assert measure(plan, resume=True).resumed == 0
     assert runner.asked == [0]
 
 
 @pytest.mark.parametrize("fact", ["host_id", "cpu_model", "driver", "flags"])
 @pytest.mark.parametrize("was", ["another", None])
 def test_a_run_of_another_machine_or_segment_is_made_again(
-    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, fact: str, was: str | None
+    make_plan: MakePlan,
+    make_run: MakeRun,
+    runner: FakeRunner,
+    store: ResultStore,
+    measure: Measure,
+    fact: str,
+    was: str | None,
 ) -> None:
     plan = make_plan(environment={name: name for name in ("host_id", "cpu_model", "driver", "flags")})
     run = make_run(plan)
     facts = {name: value for name, value in run.environment.items() if name != fact}
     finish(store, replace(run, environment=facts if was is None else {**facts, fact: was}))
     assert reusable_runs(plan, store, True) == ()
-    assert measure_case(plan, runner, store, resume=True).resumed == 0
+    assert measure(plan, resume=True).resumed == 0
     assert runner.asked == [0]
 
 
@@ -313,10 +315,10 @@ def test_what_follows_a_gap_is_made_again(
 
 
 def test_a_failed_run_is_kept_aside_when_it_is_made_again(
-    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore
+    make_plan: MakePlan, make_run: MakeRun, store: ResultStore, measure: Measure
 ) -> None:
     plan = make_plan()
     finish(store, make_run(plan, failure="exit 137", figures={}))
-    assert measure_case(plan, runner, store, resume=True).verdict.status is Status.NO_BASELINE
+    assert measure(plan, resume=True).verdict.status is Status.NO_BASELINE
     aside = store.folder / plan.case.id / "r0.aside1" / "result.json"
     assert "exit 137" in aside.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -13,16 +14,21 @@ from typing import Any
 
 import pytest
 
+import helpers.installed
 import helpers.leased
+import helpers.measuring
 import helpers.suite
 from helpers.baseline import BASELINES, PublishedSet, load_published, load_recorded
 from helpers.baseline_update import ProposalKind
 from helpers.case import Framework
-from helpers.config import load_config
+from helpers.config import HistoryConfig, load_config
+from helpers.config_budgets import Budgets
 from helpers.dataset import DatasetFacts
 from helpers.devices import CpuCard, Machine
 from helpers.environment import Host
-from helpers.errors import BaselineError, ConfigError, DatasetError, LaunchError
+from helpers.errors import BaselineError, ConfigError, DatasetError, HistoryError, LaunchError
+from helpers.evidence import Build, Stage
+from helpers.history import default_url, open_history
 from helpers.launch.crew import Crew
 from helpers.launch.frameworks import FrameworkBuild
 from helpers.nvml import Gpu
@@ -30,7 +36,10 @@ from helpers.plan import CasePlan, SuiteCase
 from helpers.report.rows import CaseRow
 from helpers.report.scaling import scalings
 from helpers.results import CONTENDED, MACHINE_SHARED, ResultStore, RunResult
+from helpers.session import not_run, utc_now
 from helpers.suite import Suite, SuiteOptions
+from tests.helpers.memory_double import MemoryDouble
+from tests.helpers.session_double import roles
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = Host("h", "0123456789abcdef", "Linux", "6.1", "AMD EPYC", 4, 8 * 1024**3)
@@ -58,11 +67,12 @@ class Builds:
     """Stands where BuildFinder stands: Paddle is installed as ``distribution``, nothing else is."""
 
     distribution: str = "paddlepaddle-gpu"
+    named_in: str = ""
 
     def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
         if framework is not Framework.PADDLE or not self.distribution:
             return f"{framework.value} is not installed"
-        return FrameworkBuild("/opt/python", framework, self.distribution, "3.0.0")
+        return FrameworkBuild(interpreter or "/opt/python", framework, self.distribution, "3.0.0", "abcdef")
 
     def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
         return {"python": "3.11.7"}
@@ -70,21 +80,26 @@ class Builds:
 
 @dataclass
 class FakeRunner:
-    """Keeps each run on disk as a runner does; an answer that is an error is raised instead."""
+    """Keeps each run on disk as a runner does; an answer that is an error is raised instead.
+
+    ``usual`` is the answer to every further run of the build under test; the reference build's is always the same.
+    """
 
     make_run: MakeRun
     store: ResultStore
     answers: list[dict[str, Any] | Exception] = field(default_factory=list)
+    usual: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[str, int]] = field(default_factory=list)
     crew: Crew = field(default_factory=Crew)
 
-    def run(self, plan: CasePlan, replicate: int) -> RunResult:
-        answer = self.answers[len(self.asked)] if len(self.asked) < len(self.answers) else {}
+    def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
+        answer = self.answers[len(self.asked)] if len(self.asked) < len(self.answers) else self.usual
         self.asked.append((plan.case.id, replicate))
         if isinstance(answer, Exception):
             raise answer
         self.store.new_run_folder(plan.case.id, replicate)
-        result = self.result(plan, replicate, **answer)
+        values = answer if build is Build.CANDIDATE else {}
+        result = self.result(plan, replicate, **{**roles(plan, build, stage), **values})
         self.store.write(result)
         return result
 
@@ -100,6 +115,16 @@ class Bench:
     folder: Path
     runner: FakeRunner
     published: Mapping[str, PublishedSet]
+    memory: Any = field(default_factory=MemoryDouble)
+
+    @property
+    def good_python(self) -> str:
+        """The interpreter of a reference build."""
+        path = self.folder / "envs" / "good" / "bin" / "python"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+        return str(path)
 
     @property
     def baselines(self) -> Path:
@@ -128,7 +153,8 @@ class Bench:
         """A suite as Suite.load builds it, without reading 110 figures for each test."""
         options = self.options(gate, **changes)
         runner = None if real_runner else self.runner
-        suite = Suite(options, load_config(options.config_path), self.published, runner=runner, machine=machine)
+        config = load_config(options.config_path)
+        suite = Suite(options, config, self.published, runner=runner, machine=machine, memory=self.memory)
         if options.data_root is None:
             suite.data = PHOTOGRAPHS
         return suite
@@ -136,9 +162,8 @@ class Bench:
     def ungated_host(self, *named: str) -> Suite:
         """``--gate`` on a machine that perf.yaml has no gate for, with cases named on the command line."""
         options = replace(self.options(), gate=True, named=frozenset(named))
-        suite = Suite(
-            options, load_config(options.config_path), self.published, runner=self.runner, machine=CPU_MACHINE
-        )
+        config = load_config(options.config_path)
+        suite = Suite(options, config, self.published, runner=self.runner, machine=CPU_MACHINE, memory=self.memory)
         suite.data = PHOTOGRAPHS
         return suite
 
@@ -152,6 +177,7 @@ def published() -> Mapping[str, PublishedSet]:
 def builds(monkeypatch: pytest.MonkeyPatch) -> Builds:
     found = Builds()
     monkeypatch.setattr(helpers.suite, "BuildFinder", lambda: found)
+    monkeypatch.setattr(helpers.installed, "BuildFinder", lambda named_in: replace(found, named_in=named_in))
     return found
 
 
@@ -182,7 +208,7 @@ def record(bench: Bench, case_id: str) -> None:
 
 def test_loading_reads_every_figure_and_case(bench: Bench) -> None:
     shutil.copytree(BASELINES / "published", bench.baselines / "published")
-    suite = Suite.load(bench.options(), bench.runner, CPU_MACHINE)
+    suite = Suite.load(bench.options(), bench.runner, CPU_MACHINE, bench.memory)
     assert [case.key for case in suite.cases] == [case.key for case in bench.suite().cases]
     assert sum(len(case.figures) for case in suite.cases) == sum(len(each.figures) for each in bench.published.values())
     assert suite.machine is CPU_MACHINE
@@ -194,12 +220,12 @@ def test_a_published_file_that_is_missing_is_an_error(bench: Bench, target: str)
     shutil.copytree(BASELINES / "published", bench.baselines / "published")
     (bench.baselines / "published" / f"{target}.json").unlink()
     with pytest.raises(BaselineError, match=rf"{target}\.json"):
-        Suite.load(bench.options(), bench.runner, CPU_MACHINE)
+        Suite.load(bench.options(), bench.runner, CPU_MACHINE, bench.memory)
 
 
 def test_a_baselines_folder_without_figures_is_an_error(bench: Bench) -> None:
     with pytest.raises(BaselineError, match="no files"):
-        Suite.load(bench.options(), bench.runner, CPU_MACHINE)
+        Suite.load(bench.options(), bench.runner, CPU_MACHINE, bench.memory)
 
 
 # --- the selection without a marker
@@ -448,7 +474,7 @@ def test_an_error_while_measuring_is_a_row_with_the_runs_that_were_finished(benc
     row = suite.measure(case_of(suite, SYNTHETIC))
     assert (row.status, row.effect, row.code) == ("INFRA_ERROR", "error", "LaunchError")
     assert "a free port" in row.reason
-    assert (row.images_per_s, row.runs, row.wall_seconds) == (None, 1, 12.0)
+    assert (row.images_per_s, row.runs, row.wall_seconds) == (100.0, 1, 12.0)
     assert [Path(folder).name for folder in row.run_folders] == ["r0"]
 
 
@@ -517,7 +543,7 @@ def test_resuming_with_other_variables_of_the_shell_measures_again(
 def test_resuming_on_other_hosts_measures_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = SimpleNamespace(nodes="a + b")
     bench.runner.crew = hosts  # type: ignore[assignment]
-    monkeypatch.setattr(helpers.suite, "leased_runner", lambda *_: nullcontext(bench.runner))
+    monkeypatch.setattr(helpers.measuring, "leased_runner", lambda *_: nullcontext(bench.runner))
     resumed = []
     for nodes in ("a + b", "a + b", "a + c"):
         hosts.nodes = nodes
@@ -547,8 +573,8 @@ def test_a_gate_pattern_is_a_shell_pattern(bench: Bench, pattern: str) -> None:
 @pytest.mark.parametrize("rules", [[rule(DALI)], [rule("paddle-resnet50*", target="v100")]])
 def test_a_case_outside_the_gate_is_told_and_cannot_fail_it(bench: Bench, rules: list[dict[str, str]]) -> None:
     record(bench, SYNTHETIC)
-    bench.runner.answers = [{"images_per_s": 10.0}, {"images_per_s": 10.0}]
-    suite = bench.suite(gate=rules)
+    bench.runner.usual = {"images_per_s": 85.0}
+    suite = bench.suite(gate=rules, reference_env=bench.good_python)
     row = suite.measure(case_of(suite, SYNTHETIC))
     assert (row.status, row.effect, row.judged) == ("REGRESSION", "warn", False)
 
@@ -699,8 +725,8 @@ def test_a_case_that_broke_off_is_refused_and_one_that_did_not_run_is_left_alone
 
 def test_a_slower_result_is_refused_without_a_reason(bench: Bench) -> None:
     record(bench, SYNTHETIC)
-    bench.runner.answers = [{"images_per_s": 50.0}, {"images_per_s": 50.0}]
-    suite = bench.suite()
+    bench.runner.usual = {"images_per_s": 85.0}
+    suite = bench.suite(reference_env=bench.good_python)
     row = suite.measure(case_of(suite, SYNTHETIC))
     assert (row.status, row.effect) == ("REGRESSION", "fail")
     assert kinds(suite, [row]) == [(SYNTHETIC, ProposalKind.REFUSED)]
@@ -708,7 +734,7 @@ def test_a_slower_result_is_refused_without_a_reason(bench: Bench) -> None:
 
 
 def test_each_device_has_its_own_file(bench: Bench) -> None:
-    fast = {"wall-clock": 1e6, "paddleclas-trimmed": 1e6}
+    fast = dict.fromkeys(("wall-clock", "median-step", "paddleclas-trimmed"), 1e6)
     bench.runner.answers = [{}, {}, {"figures": fast}]
     suite = bench.suite(machine_with(SXM2))
     rows = [suite.measure(case_of(suite, SYNTHETIC)), suite.measure(case_of(suite, ONE_RUN, "v100"))]
@@ -725,3 +751,208 @@ def test_the_recorded_figure_of_one_card_is_what_several_are_held_against(bench:
     (found,) = scalings([suite.measure(case_of(suite, two))], suite.recorded_entry)
     assert (found.reference.case_id, found.reference.images_per_s) == (one, 100.0)
     assert (found.rows[0].speed_up, found.rows[0].efficiency) == (1.0, 0.5)
+
+
+def test_what_was_recorded_begins_a_segment_of_the_history(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    (created,) = bench.memory.starts
+    entry = bench.suite().baselines.load("cpu").entries[SYNTHETIC]
+    assert (created.case_id, created.target, created.segment) == (SYNTHETIC, "cpu", entry.segment)
+    assert created.commit == entry.provenance.commit
+    assert "created" in created.reason
+    suite = bench.suite()
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    unchanged = suite.write_baselines([row], suite.propose([row]))
+    assert [each.kind for each in unchanged] == [ProposalKind.UNCHANGED]
+    assert bench.memory.starts == [created]
+
+
+def test_a_history_that_fails_after_the_write_says_that_the_baselines_are_there(bench: Bench) -> None:
+    suite = bench.suite()
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    bench.memory.fails = ("start_segment",)
+    with pytest.raises(HistoryError, match="The baselines are written"):
+        suite.write_baselines([row], suite.propose([row]))
+    assert set(suite.baselines.load("cpu").entries) == {SYNTHETIC}
+
+
+# --- the reference build
+
+
+def test_a_drop_is_confirmed_against_the_reference_build(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    bench.runner.usual = {"images_per_s": 85.0}
+    suite = bench.suite(reference_env=bench.good_python)
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert row.status == "REGRESSION"
+    assert row.reference_build.startswith("paddle 3.0.0 @abcdef in envs/good")
+    roles = {result.role: result.build["interpreter"] for result in bench.runner.store.results(SYNTHETIC)}
+    assert roles == {"candidate": "/opt/python", "reference": bench.good_python}
+
+
+def test_without_a_reference_build_a_drop_is_inconclusive_and_a_gate_fails_it(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    bench.runner.usual = {"images_per_s": 85.0}
+    suite = bench.suite(gate=[rule(SYNTHETIC)])
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert (row.status, row.effect) == ("INCONCLUSIVE", "fail")
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_reference_build_may_be_named_by_its_folder(bench: Bench, folder: bool) -> None:
+    path = Path(bench.good_python)
+    suite = bench.suite(reference_env=str(path.parents[1] if folder else path))
+    plan = suite._planner.plan(case_of(suite, SYNTHETIC))
+    assert isinstance(plan, CasePlan)
+    assert plan.reference["interpreter"] == str(path)
+
+
+@pytest.mark.parametrize(
+    ("env", "distribution", "told"),
+    [
+        ("nowhere", "paddlepaddle", "nowhere is no program"),
+        (".", "paddlepaddle", "bin/python is no program"),
+        ("envs/good", "", "paddle is not installed"),
+    ],
+)
+def test_a_reference_build_that_cannot_run_is_refused_before_measuring(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, env: str, distribution: str, told: str
+) -> None:
+    assert bench.good_python
+    good = replace(Builds(), distribution=distribution)
+    monkeypatch.setattr(helpers.installed, "BuildFinder", lambda named_in: good)
+    suite = bench.suite(reference_env=str(bench.folder / env))
+    with pytest.raises(ConfigError, match=told) as caught:
+        suite.prepare([case_of(suite, SYNTHETIC)])
+    assert "--reference-env" in str(caught.value)
+    assert bench.runner.asked == []
+
+
+def test_a_reference_build_without_gpu_kernels_is_refused_for_a_gpu_case(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helpers.installed, "BuildFinder", lambda named_in: Builds("paddlepaddle"))
+    suite = bench.suite(machine_with(SXM2), reference_env=bench.good_python)
+    assert suite.prepare([case_of(suite, SYNTHETIC)]) is None
+    with pytest.raises(ConfigError, match="no GPU kernels"):
+        suite.prepare([case_of(suite, ONE_RUN, "v100")])
+
+
+def test_a_case_of_several_nodes_has_no_reference_build_and_says_why(bench: Bench) -> None:
+    suite = bench.suite(reference_env=bench.good_python)
+    two_nodes = next(case for case in suite.cases if case.case.nodes == 2 and case.target == "cpu")
+    found = suite._installed.reference(two_nodes)
+    assert isinstance(found, str)
+    assert "other hosts" in found
+    suite._installed.check_reference([two_nodes])
+
+
+def test_a_reference_that_is_not_what_was_recorded_says_so(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    suite = bench.suite(reference_env=bench.good_python)
+    plan = suite._planner.plan(case_of(suite, SYNTHETIC))
+    assert isinstance(plan, CasePlan)
+    assert plan.recorded is not None
+    there = {**plan.recorded.environment, "framework": "paddle", "framework_version": "2.6.2", "framework_commit": ""}
+    other = replace(plan, recorded=replace(plan.recorded, environment=there))
+    assert other.reference_label == "paddle 3.0.0 @abcdef in envs/good, not the recorded entry's paddle 2.6.2"
+    same = {**there, "framework_version": "3.0.0", "framework_commit": "abcdef"}
+    assert "recorded" not in str(replace(plan, recorded=replace(plan.recorded, environment=same)).reference_label)
+
+
+def test_what_is_to_be_recorded_is_measured_as_often_as_its_protocol_plans(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    plans = [(suite := bench.suite(to_record=each))._planner.plan(case_of(suite, SYNTHETIC)) for each in (False, True)]
+    assert [plan.planned_runs for plan in plans if isinstance(plan, CasePlan)] == [1, 2]
+
+
+def test_a_case_may_take_the_runs_that_perf_yaml_gives_it(bench: Bench) -> None:
+    suite = bench.suite()
+    suite.config = replace(suite.config, budgets=Budgets(cases=(("*-synthetic-*", {"pairs": 4}),)))
+    budgets = [suite._planner.plan(case_of(suite, case_id)) for case_id in (SYNTHETIC, DALI)]
+    assert [plan.budget.pairs for plan in budgets if isinstance(plan, CasePlan)] == [4, 16]
+
+
+# --- the history
+
+
+def test_the_header_names_the_history_and_the_reference_build(bench: Bench) -> None:
+    (history,) = [line for line in bench.suite().header_lines() if line.startswith("history: ")]
+    assert "runs/history.sqlite" in history
+    assert "no reference build" in history
+    suite = bench.suite(reference_env=bench.good_python, history_url="postgresql://me:p@ss@db/perf?sslpassword=x")
+    (history,) = [line for line in suite.header_lines() if line.startswith("history: ")]
+    assert history == ("history: postgresql://me:***@db/perf; reference build: paddle 3.0.0 @abcdef in envs/good")
+
+
+def test_the_command_line_s_history_comes_before_perf_yaml_s(bench: Bench) -> None:
+    suite = bench.suite()
+    suite.config = replace(suite.config, history=HistoryConfig("sqlite:///a.sqlite"))
+    assert "sqlite:///a.sqlite" in suite.header_lines()[-1]
+    suite.options = replace(suite.options, history_url="sqlite:///b.sqlite")
+    assert "sqlite:///b.sqlite" in suite.header_lines()[-1]
+
+
+def test_a_history_that_cannot_be_opened_is_refused_before_measuring(bench: Bench) -> None:
+    (bench.folder / "runs").write_text("a file where a folder is wanted")
+    suite = bench.suite(history_url=f"sqlite:///{bench.folder}/runs/history.sqlite")
+    del suite.memory
+    with pytest.raises(HistoryError):
+        suite.prepare([case_of(suite, SYNTHETIC)])
+    assert bench.runner.asked == []
+
+
+def test_a_history_that_fails_is_an_infra_error_with_the_run_that_was_made(bench: Bench) -> None:
+    bench.memory.fails = ("add_result",)
+    suite = bench.suite()
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert (row.status, row.code, row.runs) == ("INFRA_ERROR", "HistoryError", 1)
+    assert "disk full" in row.reason
+
+
+def test_nights_are_remembered_from_session_to_session(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Recorded a minute ago: of the very second in which a segment begins, no night belongs to it.
+    monkeypatch.setattr(helpers.suite, "utc_now", lambda: utc_now() - datetime.timedelta(minutes=1))
+    with open_history(default_url(tmp_path)) as history:
+        bench.memory = history
+        record(bench, SYNTHETIC)
+        for day in ("monday", "tuesday"):
+            bench.runner.store = ResultStore(tmp_path / "runs", day)
+            bench.runner.usual = {"session": day}
+            suite = bench.suite()
+            assert suite.measure(case_of(suite, SYNTHETIC)).status == "PASS"
+        segment = bench.suite().baselines.load("cpu").entries[SYNTHETIC].segment
+        nights = history.past(SYNTHETIC, "cpu", segment, 1, "wednesday").nights
+    assert [night.session for night in nights] == ["monday", "tuesday"]
+
+
+def test_the_error_rates_hold_over_the_cases_that_run_here(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+
+    def measured(plan: CasePlan, *_: Any, cases_tonight: int, **__: Any) -> Any:
+        told.append(cases_tonight)
+        return not_run(plan, "x")
+
+    monkeypatch.setattr(helpers.measuring, "measure_case", measured)
+    suite = bench.suite()
+    case = case_of(suite, SYNTHETIC)
+    suite.prepare([case, case_of(suite, DALI), case_of(suite, ONE_RUN, "v100")])
+    suite.measure(case)
+    assert told == [2]
+
+
+def test_a_suspicion_of_the_whole_night_confirms_a_case_that_was_judged(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    suite = bench.suite(reference_env=bench.good_python)
+    bench.runner.store.folder.rename(bench.folder / "recorded-session")
+    case = case_of(suite, SYNTHETIC)
+    before = suite.measure(case)
+    screened = len(bench.runner.asked)
+    after = suite.confirm(case, "all amp cases fell together")
+    made = [replicate for _, replicate in bench.runner.asked]
+    assert made == list(range(len(made)))
+    assert len(made) > screened
+    assert after.run_folders[: len(before.run_folders)] == before.run_folders
+    assert len(after.pairs) >= len(before.pairs)

@@ -1,0 +1,109 @@
+"""One case of a session from its plan to its verdict, on cards that are its alone. A fault becomes a status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from helpers.case import DataSource
+from helpers.config import Config
+from helpers.dataset import DatasetFacts
+from helpers.devices import Machine
+from helpers.errors import SuiteError
+from helpers.gate import Gate
+from helpers.history.records import Memory
+from helpers.judging.judge import judge
+from helpers.launch.tail import Progress
+from helpers.leased import RunTerms, leased_runner
+from helpers.plan import CasePlan, SuiteCase
+from helpers.planning import Planner
+from helpers.results import ResultStore
+from helpers.session import CaseResult, Judge, Runner, measure_case, not_run
+from helpers.suite_options import SuiteOptions
+from helpers.verdict import Reason, Status, Verdict
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Who judges a case, on what suspicion (Evidence), within how many runs (None: the case's budget).
+
+    ``cases_tonight``: the cases over which the error rates hold together.
+    """
+
+    suspicion: str = ""
+    by: Judge = judge
+    most: int | None = None
+    cases_tonight: int = 1
+
+
+@dataclass(frozen=True)
+class Measurer:
+    """What the cases of a session share. ``runner`` replaces the real one; what is looked up late is a function."""
+
+    options: SuiteOptions
+    config: Config
+    machine: Machine
+    planner: Planner
+    gate: Gate
+    store: ResultStore
+    memory: Callable[[], Memory]
+    data: Callable[[], DatasetFacts]
+    system: Callable[[], Mapping[str, Mapping[str, str]]]
+    runner: Runner | None = None
+
+    def measure(self, suite_case: SuiteCase, asking: Asking, on_progress: OnProgress | None) -> CaseResult:
+        """Run and judge one case. A fault of the machine or a job is a status, never an exception."""
+        plan = CasePlan(suite_case, overrides=self.options.overrides)
+        try:
+            found = self.planner.plan(suite_case)
+            if isinstance(found, str):
+                return not_run(plan, found)
+            plan = found
+            return self._run(plan, asking, on_progress)
+        except (SuiteError, OSError) as error:
+            return self._broken_off(plan, error)
+
+    def _run(self, plan: CasePlan, asking: Asking, on_progress: OnProgress | None) -> CaseResult:
+        if self.runner is not None:
+            return self._measured(plan, self.runner, asking)
+        terms = RunTerms(
+            allow_contention=self._allows_contention(plan),
+            share_machine=self.options.share_machine,
+            data=None if plan.case.data is DataSource.SYNTHETIC else self.data(),
+            system=self.system(),
+        )
+        with leased_runner(plan, self.machine, self.store, self.config, terms, on_progress) as runner:
+            # Which hosts the nodes are is known only now: runs of other hosts are not gone on with.
+            hosts = {**plan.environment, "nodes": runner.crew.nodes}
+            return self._measured(replace(plan, environment=hosts), runner, asking)
+
+    def _measured(self, plan: CasePlan, runner: Runner, asking: Asking) -> CaseResult:
+        return measure_case(
+            plan,
+            runner,
+            self.store,
+            self.memory(),
+            resume=self.options.resume,
+            allow_contention=self._allows_contention(plan),
+            suspicion=asking.suspicion,
+            cases_tonight=asking.cases_tonight,
+            judge=asking.by,
+            most=asking.most,
+        )
+
+    def _allows_contention(self, plan: CasePlan) -> bool:
+        """A disturbed result never enters a gate, whatever the command line allows (house plan, "Contention")."""
+        return self.options.allow_contention and self.gate.gated(plan) is None
+
+    def _broken_off(self, plan: CasePlan, error: Exception) -> CaseResult:
+        """A case that ended in an error, with the runs that were on disk by then: nothing measured is lost."""
+        told = str(error)
+        try:
+            runs = self.store.results(plan.case.id)
+        except SuiteError as unreadable:
+            runs = ()
+            if str(unreadable) != told:
+                told = f"{told}; and its finished runs cannot be read: {unreadable}"
+        return CaseResult(plan, Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, told)), runs)

@@ -1,0 +1,58 @@
+"""The history as the suite uses it: which database, what may be shown of it, and the segments that recording begins."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from helpers.baseline_update import Proposal, ProposalKind
+from helpers.config import Config
+from helpers.errors import HistoryError
+from helpers.history import default_url
+from helpers.history.records import Memory
+from helpers.history.stored import SegmentStart
+from helpers.suite_options import SuiteOptions
+
+
+class SuiteMemory(Memory, Protocol):
+    """History with what recording a baseline adds to it."""
+
+    def start_segment(self, start: SegmentStart) -> None:
+        """Leave the nights before ``start`` behind. Raises HistoryError."""
+
+
+def history_url(options: SuiteOptions, config: Config) -> str:
+    """The command line's database, else perf.yaml's, else a file in the runs folder."""
+    return options.history_url or config.history.url or default_url(options.runs_folder)
+
+
+def without_password(url: str) -> str:
+    """A database's URL as it may be shown; what follows a question mark may hold a password too."""
+    return re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url.partition("?")[0])
+
+
+def start_segments(
+    memory: SuiteMemory, written: Iterable[Proposal], targets: Mapping[str, str], now: datetime.datetime
+) -> None:
+    """Begin a segment for each entry that was made or replaced: the nights before it were held against another one.
+
+    ``targets`` is the target of each case. Raises HistoryError, telling that the baselines are written.
+    """
+    created = now.isoformat()
+    for each in written:
+        if each.kind not in (ProposalKind.CREATED, ProposalKind.UPDATED) or each.new is None:
+            continue
+        reason = f"baseline {each.kind.value}: {each.reason}"
+        commit = each.new.provenance.commit
+        start = SegmentStart(each.case_id, targets[each.case_id], each.new.segment, created, reason, commit)
+        try:
+            memory.start_segment(start)
+        except HistoryError as error:
+            raise HistoryError(
+                f"history of {each.case_id}",
+                got=str(error),
+                expected="a new segment for the entry that was recorded",
+                remedy="The baselines are written; record the case again once the history answers",
+            ) from error

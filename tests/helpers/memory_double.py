@@ -1,0 +1,45 @@
+"""A history in memory: keeps what it is told, answers with the ``Past`` that the test gave it, fails where it is to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from helpers.errors import HistoryError
+from helpers.evidence import Past
+from helpers.history.records import NightRecord
+from helpers.history.stored import SegmentStart
+from helpers.results import RunResult
+
+
+@dataclass
+class MemoryDouble:
+    """Implements suite_history.SuiteMemory. ``fails`` names the calls that raise HistoryError."""
+
+    known: Past = field(default_factory=Past)
+    fails: tuple[str, ...] = ()
+    results: list[RunResult] = field(default_factory=list)
+    nights: list[NightRecord] = field(default_factory=list)
+    starts: list[SegmentStart] = field(default_factory=list)
+    asked: list[tuple[str, str, dict[str, str], int, str]] = field(default_factory=list)
+
+    def past(self, case_id: str, target: str, segment: Mapping[str, str], cards: int, session: str) -> Past:
+        self._check("past")
+        self.asked.append((case_id, target, dict(segment), cards, session))
+        return self.known
+
+    def add_result(self, result: RunResult) -> None:
+        self._check("add_result")
+        self.results.append(result)
+
+    def add_night(self, night: NightRecord) -> None:
+        self._check("add_night")
+        self.nights.append(night)
+
+    def start_segment(self, start: SegmentStart) -> None:
+        self._check("start_segment")
+        self.starts.append(start)
+
+    def _check(self, call: str) -> None:
+        if call in self.fails:
+            raise HistoryError("history", field=call, got="disk full", expected="room")
