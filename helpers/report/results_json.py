@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from helpers.errors import ResultError
+from helpers.judging.night import NightVerdict
 from helpers.report.reader import READER_BOUND, is_reader_bound
 from helpers.report.rows import CaseRow
 from helpers.report.scaling import Scaling
@@ -15,7 +16,9 @@ from helpers.report.scaling import Scaling
 # 1: first format.
 # 2: a case has "figures" by rule, "loader", "overrides", "segment" and "reader_bound"; its "reader_share" is the
 #    median over runs, before it was the largest. New: "scaling", "reader_bound_share".
-RESULTS_SCHEMA_VERSION = 2
+# 3: a case has "standing", "pairs", "set_aside", "reference_build" and "why_no_reference"; its figures are of the
+#    screening runs of the build under test alone. New: "night".
+RESULTS_SCHEMA_VERSION = 3
 
 
 def document(
@@ -27,6 +30,7 @@ def document(
     command: Sequence[str],
     not_reached: int,
     scaling: Sequence[Scaling] = (),
+    night: NightVerdict | None = None,
 ) -> str:
     """The same table as the terminal's, with every number behind it, as JSON text.
 
@@ -38,6 +42,9 @@ def document(
     - ``cases``: a record a case (CaseRow, and whether it is ``reader_bound``: waited for data for
       ``reader_bound_share`` of its window or more); ``totals``: their number by status
     - ``scaling``: speed-up and efficiency, a record a configuration (Scaling)
+    - ``night``: the verdict on the night as a whole (NightVerdict): ``status``, ``reason``, ``suspect``, the
+      ``groups`` of cases that fell together and, where most cases moved alike, how (``common``); null where too few
+      cases could be held against earlier nights, and for a session that ended early
     - ``not_reached``: selected cases without a record, since the session ended before them or they were
       skipped; with any, the document does not tell the whole session
 
@@ -53,6 +60,7 @@ def document(
         "not_reached": not_reached,
         "reader_bound_share": READER_BOUND.share,
         "cases": [{**row.to_record(), "reader_bound": is_reader_bound(row)} for row in rows],
+        "night": night.to_record() if night else None,
         "scaling": [each.to_record() for each in scaling],
     }
     try:

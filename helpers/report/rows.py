@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from helpers.errors import ConfigError, ResultError
+from helpers.evidence import Build, Stage
 from helpers.overrides import neutral_reason
 from helpers.policy import Effect
 from helpers.results import CONTENDED, RunResult, segment_of
-from helpers.rules import CaseFigure, over_runs
+from helpers.rules import CaseFigure, over_runs, run_figure
 from helpers.session import CaseResult
-from helpers.verdict import SubVerdict
+from helpers.stats import summarise
+from helpers.verdict import Standing, SubVerdict
+
+_SCREENED = (Build.CANDIDATE.value, Stage.SCREEN.value)
 
 
 @dataclass(frozen=True)
@@ -46,16 +51,38 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """One interleaved pair of a confirmation, images/s by ``median-step``; ``first`` is the build that ran first.
+
+    ``difference`` is of the new build against the reference build, as a fraction (-0.02 is 2% slower).
+    """
+
+    first: str
+    reference_images_per_s: float
+    candidate_images_per_s: float
+
+    @property
+    def difference(self) -> float:
+        return self.candidate_images_per_s / self.reference_images_per_s - 1
+
+
+@dataclass(frozen=True)
 class CaseRow:
     """One case of one session.
 
     ``images_per_s`` is the median over ``runs`` by ``rule``; ``low`` and ``high`` bound the mean with
     95% confidence; ``spread`` is the largest distance of a run from the median, as a fraction of it.
+    These, and the steps and figures, are of the usable screening runs of the build under test and of no others: the
+    runs of a confirmation were made because these looked slow (or fast), so that in one sample with them they would
+    be no fair one. They are in ``pairs``, with the reference build's; ``set_aside`` are the runs that no figure
+    rests on, each with its reason.
+
     ``judged`` is False for a case outside the gate. ``figures`` are the case's images/s by every rule, or why
     a rule gives none. ``reader_share`` is the median over runs of the share of the window that the rank which
     waited most for data spent waiting, ``loader`` who read the data. ``overrides`` are the settings changed with
     ``--set`` that a throughput may depend on, ``segment`` the facts within which results are compared.
-    ``wall_seconds`` is all of its runs, ``training_seconds`` the part spent in training steps.
+    ``wall_seconds`` is all of its runs, ``training_seconds`` the part spent in training steps. ``standing`` is the
+    verdict's. ``reference_build`` names the good build at hand, ``why_no_reference`` why there is none.
     """
 
     case_id: str
@@ -90,6 +117,11 @@ class CaseRow:
     framework: Mapping[str, str] = field(default_factory=dict)
     segment: Mapping[str, str] = field(default_factory=dict)
     log_tail: str = ""
+    standing: Standing | None = None
+    pairs: tuple[Pair, ...] = ()
+    set_aside: tuple[str, ...] = ()
+    reference_build: str = ""
+    why_no_reference: str = ""
 
     def to_record(self) -> dict[str, Any]:
         return asdict(self)
@@ -107,7 +139,9 @@ class CaseRow:
             values["recorded"] = None if record["recorded"] is None else Comparison(**record["recorded"])
             values["step_seconds"] = tuple(tuple(run) for run in record["step_seconds"])
             values["figures"] = tuple(_figure(item) for item in record["figures"])
-            for name in ("run_images_per_s", "overrides", "marks", "warnings", "run_folders"):
+            values["standing"] = None if record["standing"] is None else Standing(**record["standing"])
+            values["pairs"] = tuple(Pair(**item) for item in record["pairs"])
+            for name in ("run_images_per_s", "overrides", "marks", "warnings", "run_folders", "set_aside"):
                 values[name] = tuple(record[name])
         except (KeyError, TypeError) as error:
             raise ResultError("case row", got=str(error), expected="lists and comparisons where they belong") from error
@@ -116,45 +150,78 @@ class CaseRow:
 
 def row_of(result: CaseResult, effect: Effect, *, judged: bool = True, run_folders: tuple[str, ...] = ()) -> CaseRow:
     """The report's line of a judged case."""
-    verdict, runs = result.verdict, result.runs
+    verdict, plan = result.verdict, result.plan
+    runs = [run for run in result.runs if (run.role, run.stage) == _SCREENED]
     measured = [run for run in runs if run.measured]
-    rates = [run.figures.get(result.plan.rule) for run in measured]
+    figures = [run_figure(plan.rule, run.figures) for run in measured]
+    rates = tuple(figure for figure in figures if not isinstance(figure, str))
+    summary = summarise(rates) if rates else None
     shares = [run.reader_share for run in measured if run.reader_share is not None]
-    summary = verdict.measured
     return CaseRow(
-        case_id=result.plan.case.id,
-        target=result.plan.suite_case.target,
+        case_id=plan.case.id,
+        target=plan.suite_case.target,
         status=verdict.status.value,
         effect=effect.value,
         code=verdict.reason.code,
         reason=verdict.reason.message,
         judged=judged,
-        rule=result.plan.rule,
+        rule=plan.rule,
         images_per_s=summary.centre if summary else None,
         spread=summary.spread if summary else None,
         low=summary.low if summary else None,
         high=summary.high if summary else None,
         runs=len(measured),
-        run_images_per_s=tuple(rate for rate in rates if isinstance(rate, float)),
+        run_images_per_s=rates,
         step_seconds=tuple(run.step_seconds for run in measured),
         samples_per_step=next((run.samples_per_step[0] for run in measured if run.samples_per_step), None),
         figures=over_runs([run.figures for run in measured]),
         published=tuple(Comparison.of(answer) for answer in verdict.published),
         recorded=Comparison.of(verdict.recorded) if verdict.recorded else None,
-        overrides=_telling_overrides(runs),
-        marks=_marks(runs),
+        overrides=_telling_overrides(result.runs),
+        marks=_marks(result.runs),
         warnings=summary.warnings if summary else (),
         reader_share=statistics.median(shares) if shares else None,
         loader=next((run.facts["loader"] for run in measured if "loader" in run.facts), ""),
-        foreign_share=max((run.foreign_share for run in runs if run.foreign_share is not None), default=None),
-        wall_seconds=sum(run.wall_seconds for run in runs),
-        training_seconds=sum(run.training_seconds for run in runs),
+        foreign_share=max((run.foreign_share for run in result.runs if run.foreign_share is not None), default=None),
+        wall_seconds=sum(run.wall_seconds for run in result.runs),
+        training_seconds=sum(run.training_seconds for run in result.runs),
         resumed=result.resumed,
         run_folders=run_folders,
         framework=dict(runs[-1].build) if runs else {},
         segment=_segment(measured[-1]) if measured else {},
-        log_tail=next((run.log_tail for run in runs if not run.measured), ""),
+        log_tail=_log_tail(result.runs),
+        standing=verdict.standing,
+        pairs=pairs_of(result.runs),
+        set_aside=tuple(_set_aside(run) for run in result.runs if not run.measured),
+        reference_build=plan.reference_label or "",
+        why_no_reference=plan.why_no_reference,
     )
+
+
+def pairs_of(runs: Iterable[RunResult]) -> tuple[Pair, ...]:
+    """The confirmation's pairs as they were judged: its k-th usable run of each build."""
+    usable = [run for run in runs if run.stage == Stage.CONFIRM.value and run.measured and run.log_rate is not None]
+    of_build = {build: [run for run in usable if run.role == build.value] for build in Build}
+    return tuple(
+        Pair(
+            min(reference, candidate, key=lambda run: run.replicate).role,
+            math.exp(reference.log_rate or 0.0),
+            math.exp(candidate.log_rate or 0.0),
+        )
+        for reference, candidate in zip(of_build[Build.REFERENCE], of_build[Build.CANDIDATE], strict=False)
+    )
+
+
+def _set_aside(run: RunResult) -> str:
+    """``r3 (reference build): throttled``."""
+    build = "" if run.role == Build.CANDIDATE.value else f" ({run.role} build)"
+    return f"r{run.replicate}{build}: {run.failure or run.invalid or run.refusal}"
+
+
+def _log_tail(runs: Iterable[RunResult]) -> str:
+    """Of the run that failed; an invalid one that was made again has nothing to tell."""
+    unusable = sorted((run for run in runs if not run.measured), key=lambda run: run.failure is None)
+    return next((run.log_tail for run in unusable), "")
 
 
 def _figure(record: Mapping[str, Any]) -> CaseFigure:

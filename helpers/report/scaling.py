@@ -1,7 +1,8 @@
 """Speed-up and efficiency over cards and nodes, against the 1-card median of the same configuration.
 
 Two forms, as the source documents print them: DLPerf's (nodes, cards, images/s, speed-up), one table a
-configuration, and FleetX's (batch size x nodes). Both sides are images/s by ``wall-clock``.
+configuration, and FleetX's (batch size x nodes). Both sides are images/s by ``wall-clock``, or by the rule
+that the recorded 1-card figure was made by.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from helpers.environment import differences
 from helpers.errors import BaselineError, ConfigError
 from helpers.report.rows import CaseRow
 from helpers.results import CONTENDED
-from helpers.rules import WALL_CLOCK
+from helpers.rules import MEDIAN_STEP, WALL_CLOCK
 from helpers.verdict import Status
 
 THIS_SESSION = "this session"
@@ -36,6 +37,7 @@ class Reference:
     """The 1-card side: ``images_per_s`` is the median of its runs, or None and ``reason`` says why.
 
     ``origin`` is THIS_SESSION or the recorded entry's date and commit. ``marks`` say why it is to be doubted.
+    ``rule`` is what the other side is divided by too.
     """
 
     case_id: str
@@ -43,6 +45,7 @@ class Reference:
     origin: str = ""
     marks: tuple[str, ...] = ()
     reason: str = ""
+    rule: str = WALL_CLOCK
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,13 @@ def _row(case: Case, row: CaseRow, reference: Reference, one_card: CaseRow | Non
     if reference.origin == THIS_SESSION and one_card is not None:
         apart = apart_from_cards(one_card.segment, row.segment)
         told = replace(told, marks=(*told.marks, *(f"other segment: {each}" for each in apart)))
-    speed_up = row.images_per_s / reference.images_per_s
+    measured = row.images_per_s
+    if reference.rule != row.rule:
+        found = next((each for each in row.figures if each.rule == reference.rule), None)
+        if found is None or found.images_per_s is None:
+            return replace(told, reason=f"no figure by {reference.rule}, which the 1-card median is by")
+        measured = found.images_per_s
+    speed_up = measured / reference.images_per_s
     return replace(told, speed_up=speed_up, efficiency=speed_up / case.cards)
 
 
@@ -149,7 +158,9 @@ def _recorded(
     if entry is None:
         return Reference(one_card_id, None, reason=f"{about} and not recorded on this machine; measure it too")
     label = f"recorded {entry.provenance.date[:10]}, {entry.provenance.commit[:12]}"
-    if entry.rule != WALL_CLOCK:
+    if entry.rule == MEDIAN_STEP:
+        label = f"{label}, by {entry.rule}"
+    elif entry.rule != WALL_CLOCK:
         return Reference(one_card_id, None, reason=f"{about}, and {label} by {entry.rule}, not by {WALL_CLOCK}")
     if measured.overrides:
         changed = ", ".join(measured.overrides)
@@ -157,7 +168,7 @@ def _recorded(
     if apart := apart_from_cards(entry.segment, measured.segment):
         reason = f"{about}, and {label} in another segment ({'; '.join(apart)})"
         return Reference(one_card_id, None, reason=reason)
-    return Reference(one_card_id, entry.images_per_s, label)
+    return Reference(one_card_id, entry.images_per_s, label, rule=entry.rule)
 
 
 def apart_from_cards(one_card: Mapping[str, str], several: Mapping[str, str]) -> tuple[str, ...]:

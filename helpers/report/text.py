@@ -6,8 +6,10 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
+from helpers.evidence import Build
 from helpers.report.reader import reader_note, share_cell
 from helpers.report.rows import CaseRow, Comparison
+from helpers.rules import MEDIAN_STEP
 from helpers.stats import number
 from helpers.verdict import Status
 
@@ -21,17 +23,18 @@ _RED, _YELLOW, _GREEN, _PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[0m"
 _COLOURS = {"fail": _RED, "error": _RED, "warn": _YELLOW, "pass": _GREEN, "skip": ""}
 
 
-def render(rows: Sequence[CaseRow], width: int, colour: bool = False, by_rule: bool = False) -> str:
+def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: bool = False) -> str:
     """The table of a session, ``width`` columns wide; an empty string for no rows.
 
     ``data`` is the share of the window spent waiting for data. A reason stands in its own column where at
-    least 40 columns are left for it, else below its case. With ``by_rule`` each case's figures by every
-    measuring rule follow it. Cases that were not run for one and the same reason share a line.
+    least 40 columns are left for it, else below its case. The differences of a confirmation's pairs follow in one
+    line. With ``details`` they follow with both builds' images/s, and so do the runs that no figure rests on and
+    the case's figures by every measuring rule. Cases that were not run for one and the same reason share a line.
     """
     shown = [row for row in rows if row.status != Status.NOT_RUN.value]
     parts: list[str] = []
     if shown:
-        parts.append(_table(shown, width, colour, by_rule))
+        parts.append(_table(shown, width, colour, details))
     parts.extend(_not_run(rows))
     if rows:
         parts.append(summary_line(rows))
@@ -62,19 +65,19 @@ def rules_line(row: CaseRow) -> str:
     return printable(f"by rule: {'; '.join(told)}") if told else ""
 
 
-def _table(rows: Sequence[CaseRow], width: int, colour: bool, by_rule: bool) -> str:
+def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
     cells = [_cells(row) for row in rows]
     columns = range(len(_HEADINGS) - 1)
     widths = [max(len(_HEADINGS[column]), *(len(line[column]) for line in cells)) for column in columns]
     used = sum(widths) + len(_GAP) * len(widths)
     beside = width - used >= _NARROWEST_REASON
     if used > width:
-        return _narrow_table(rows, cells, widths, width, colour, by_rule)
+        return _narrow_table(rows, cells, widths, width, colour, details)
     lines = [_line(_HEADINGS if beside else _HEADINGS[:-1], widths)]
     lines.append("-" * (width if beside else min(width, used)))
     for row, line in zip(rows, cells, strict=True):
         lines.extend(_case_lines(row, line, widths, width, beside, colour))
-        lines.extend(_rules_lines(row, width, by_rule))
+        lines.extend(_detail_lines(row, width, details))
     return "\n".join(lines)
 
 
@@ -84,7 +87,7 @@ def _narrow_table(
     widths: list[int],
     width: int,
     colour: bool,
-    by_rule: bool,
+    details: bool,
 ) -> str:
     """The same columns with the case on a line of its own, as its id alone fills half a terminal."""
     widths = [len(_REASON_INDENT) - len(_GAP), *widths[1:]]
@@ -92,13 +95,41 @@ def _narrow_table(
     for row, line in zip(rows, cells, strict=True):
         lines.append(line[0])
         lines.extend(_case_lines(row, ("", *line[1:]), widths, width, False, colour))
-        lines.extend(_rules_lines(row, width, by_rule))
+        lines.extend(_detail_lines(row, width, details))
     return "\n".join(lines)
 
 
-def _rules_lines(row: CaseRow, width: int, by_rule: bool) -> list[str]:
-    text = rules_line(row) if by_rule else ""
-    return [_REASON_INDENT + part for part in _wrapped(text, width - len(_REASON_INDENT))]
+def pairs_line(row: CaseRow) -> str:
+    """``A/B, new against reference, 3 pairs: -2.1 -1.9 -2.0%``; empty without a confirmation."""
+    if not row.pairs:
+        return ""
+    told = " ".join(f"{100 * pair.difference:+.1f}" for pair in row.pairs)
+    return f"A/B, new against reference, {len(row.pairs)} pair{'s' if len(row.pairs) != 1 else ''}: {told}%"
+
+
+def pairs_table(row: CaseRow) -> list[str]:
+    """Every pair in the order in which it was run: who ran first, images/s of both builds, the difference."""
+    lines = ["pair  first      reference        new  difference"]
+    for place, pair in enumerate(row.pairs, start=1):
+        first = "reference" if pair.first == Build.REFERENCE.value else "new"
+        rates = (number(pair.reference_images_per_s), number(pair.candidate_images_per_s))
+        lines.append(f"{place:>4}  {first:<9}  {rates[0]:>9}  {rates[1]:>9}  {pair.difference:>+10.2%}")
+    return lines if row.pairs else []
+
+
+def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
+    """What stands below a case's own lines: its confirmation, and on demand all that was measured besides."""
+    room = width - len(_REASON_INDENT)
+    lines = _wrapped(pairs_line(row), room)
+    if details:
+        if row.pairs:
+            build = row.reference_build or "the reference build"
+            lines = _wrapped(printable(f"A/B, new against {build}; images/s by {MEDIAN_STEP}"), room)
+        lines += pairs_table(row)
+        for told in row.set_aside:
+            lines += _wrapped(printable(f"set aside {told}"), room)
+        lines += _wrapped(rules_line(row), room)
+    return [_REASON_INDENT + line for line in lines]
 
 
 def _case_lines(
@@ -163,9 +194,16 @@ def _notes(row: CaseRow) -> list[str]:
         if not each.sets_status and each.reference_images_per_s is not None:
             ratio = "" if each.ratio is None else f", ratio {each.ratio:.3f}"
             notes.append(f"* shown only: {number(each.reference_images_per_s)} ({each.label}{ratio})")
+    if row.set_aside and row.images_per_s is not None:
+        notes.append(f"{len(row.set_aside)} of {_all_runs(row)} runs set aside (-v lists them)")
     if row.resumed:
-        notes.append(f"{row.resumed} of {row.runs} runs taken from the resumed session")
+        notes.append(f"{row.resumed} of {_all_runs(row)} runs taken from the resumed session")
     return notes
+
+
+def _all_runs(row: CaseRow) -> int:
+    """Of both builds, whatever became of them."""
+    return max(len(row.run_folders), row.runs)
 
 
 def _not_run(rows: Sequence[CaseRow]) -> list[str]:

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from helpers.errors import ResultError
+from helpers.judging.night import NightVerdict
 from helpers.report.results_json import RESULTS_SCHEMA_VERSION, document
 from helpers.report.rows import CaseRow
 from helpers.report.scaling import scalings
 from helpers.rules import CaseFigure
+from helpers.verdict import Reason, Status
 
 PASSED = CaseRow("a-case", "cpu", "PASS", "pass", "within-recorded", "fine", images_per_s=3.5, step_seconds=((0.5,),))
 SKIPPED = CaseRow("b-case", "a100", "not run", "skip", "not-run", "no A100")
@@ -36,6 +38,7 @@ def test_holds_the_session_and_every_case() -> None:
         "not_reached": 2,
         "reader_bound_share": 0.1,
         "scaling": [],
+        "night": None,
     }
     assert [case["case_id"] for case in cases] == ["a-case", "b-case", "c-case"]
     assert cases[0]["images_per_s"] == 3.5
@@ -58,6 +61,19 @@ def test_holds_the_speed_ups() -> None:
     written = document((one, two), session="s", exit_code=0, machine={}, command=(), not_reached=0, scaling=found)
     (scaling,) = json.loads(written)["scaling"]
     assert [each["speed_up"] for each in scaling["rows"]] == [1.0, 2.0]
+
+
+def test_holds_the_verdict_on_the_night() -> None:
+    night = NightVerdict(Status.PASS, Reason("quiet", "no group fell together"), cases=4)
+    written = document((PASSED,), session="s", exit_code=0, machine={}, command=(), not_reached=0, night=night)
+    assert json.loads(written)["night"] == {
+        "status": "PASS",
+        "reason": {"code": "quiet", "message": "no group fell together"},
+        "cases": 4,
+        "suspect": "",
+        "groups": [],
+        "common": None,
+    }
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

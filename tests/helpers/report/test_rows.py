@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
+from helpers.config_budgets import Budget
 from helpers.errors import ResultError
 from helpers.evidence import PublishedReference
+from helpers.judging.judge import judge
 from helpers.plan import CasePlan
 from helpers.policy import Effect
 from helpers.report.rows import CaseRow, Comparison, row_of
 from helpers.results import RunResult
 from helpers.rules import RULES
 from helpers.session import CaseResult, evidence_of, not_run
-from helpers.verdict import Reason, Status, Verdict, judge
+from helpers.verdict import Reason, Standing, Status, Verdict
 
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
@@ -108,9 +110,77 @@ def test_a_failed_run_is_told_with_its_log_and_counts_no_figure(make_plan: MakeP
 
 
 def test_an_invalid_figure_is_not_among_those_told(make_plan: MakePlan, make_run: MakeRun) -> None:
-    plan = make_plan(runs=2)
+    plan = make_plan(runs=2, budget=Budget(repeats=0))
     row = row_of(judged(plan, make_run(plan, 0), make_run(plan, 1, 7.0, invalid="contended")), Effect.ERROR)
     assert (row.status, row.images_per_s, row.runs, row.run_images_per_s) == ("INVALID", 100.0, 1, (100.0,))
+
+
+STANDING = Standing(4.6, 3.0, 2.5, False, 0.001, 0.0007, 40, 2, effect=-0.02, pairs=2, e_confirm=900.0, shift=-0.021)
+GOOD = {"framework": "paddle", "version": "3.3.0", "interpreter": "envs/good/bin/python"}
+NEW = {"version": "3.3.1"}
+
+
+@pytest.fixture
+def confirmed(make_plan: MakePlan, make_run: MakeRun) -> CaseRow:
+    """Two screening runs, one that was set aside, and two pairs in the order new, good, good, new; one half is left."""
+    plan = make_plan(runs=2, reference=GOOD, build=NEW)
+
+    def run(replicate: int, images_per_s: float, role: str, **values: Any) -> RunResult:
+        build = GOOD if role == "reference" else NEW
+        return make_run(plan, replicate, images_per_s, role=role, stage="confirm", build=build, **values)
+
+    runs = (
+        make_run(plan, 0, 100.0, wall_seconds=1.0, build=NEW),
+        make_run(plan, 1, 102.0, wall_seconds=1.0, build=NEW),
+        run(2, 98.0, "candidate", wall_seconds=1.0),
+        run(3, 5.0, "reference", invalid="throttled", log_tail="hot", wall_seconds=1.0),
+        run(4, 100.0, "reference", wall_seconds=1.0, step_seconds=(9.0,)),
+        run(5, 99.0, "reference", wall_seconds=1.0, reader_share=0.9),
+        run(6, 98.01, "candidate", wall_seconds=1.0),
+        run(7, 99.0, "reference", wall_seconds=1.0),
+    )
+    verdict = Verdict(Status.REGRESSION, Reason("confirmed", "slower"), standing=STANDING)
+    return row_of(CaseResult(plan, verdict, runs), Effect.FAIL, run_folders=tuple("abcdefgh"))
+
+
+def test_the_figure_is_of_the_screening_runs_of_the_build_under_test_alone(confirmed: CaseRow) -> None:
+    assert (confirmed.images_per_s, confirmed.runs, confirmed.run_images_per_s) == (101.0, 2, (100.0, 102.0))
+    assert confirmed.spread == pytest.approx(1 / 101)
+    assert len(confirmed.step_seconds) == 2
+    assert {len(each.run_images_per_s) for each in confirmed.figures if each.rule == "wall-clock"} == {2}
+    assert (confirmed.reader_share, confirmed.framework) == (None, NEW)
+    assert confirmed.wall_seconds == 8.0
+
+
+def test_every_pair_of_the_confirmation_is_kept_in_its_order(confirmed: CaseRow) -> None:
+    told = [(pair.first, pair.reference_images_per_s, pair.candidate_images_per_s) for pair in confirmed.pairs]
+    assert told == [
+        ("candidate", pytest.approx(100.0), pytest.approx(98.0)),
+        ("reference", pytest.approx(99.0), pytest.approx(98.01)),
+    ]
+    assert [pair.difference for pair in confirmed.pairs] == [pytest.approx(-0.02), pytest.approx(-0.01)]
+
+
+def test_a_run_that_no_figure_rests_on_is_told_with_its_reason(confirmed: CaseRow) -> None:
+    assert confirmed.set_aside == ("r3 (reference build): throttled",)
+    assert confirmed.standing == STANDING
+    assert confirmed.reference_build == "paddle 3.3.0 in envs/good"
+
+
+def test_why_there_is_no_reference_build_is_told(make_plan: MakePlan) -> None:
+    row = row_of(not_run(make_plan(why_no_reference="no paddle there"), "no A100"), Effect.SKIP)
+    assert (row.reference_build, row.why_no_reference, row.standing, row.pairs) == ("", "no paddle there", None, ())
+
+
+def test_the_log_s_end_is_that_of_the_run_that_failed(make_plan: MakePlan, make_run: MakeRun) -> None:
+    plan = make_plan()
+    runs = (make_run(plan, 0, invalid="contended", log_tail="fine"), make_run(plan, 1, failure="x", log_tail="Killed"))
+    verdict = Verdict(Status.INFRA_ERROR, Reason("run-failed", "x"))
+    assert row_of(CaseResult(plan, verdict, runs), Effect.ERROR).log_tail == "Killed"
+
+
+def test_a_confirmation_survives_json_both_ways(confirmed: CaseRow) -> None:
+    assert CaseRow.from_record(json.loads(json.dumps(confirmed.to_record()))) == confirmed
 
 
 def test_a_case_that_was_not_run_has_a_reason_and_no_figures(make_plan: MakePlan) -> None:
@@ -134,7 +204,9 @@ def test_an_unknown_key_is_refused_by_name(row: CaseRow) -> None:
     assert caught.value.field == "surprise"
 
 
-@pytest.mark.parametrize("name", ["published", "recorded", "case_id", "marks", "figures", "segment"])
+@pytest.mark.parametrize(
+    "name", ["published", "recorded", "case_id", "marks", "figures", "segment", "standing", "pairs"]
+)
 def test_a_missing_key_is_refused_by_name(row: CaseRow, name: str) -> None:
     record = row.to_record()
     del record[name]
@@ -154,6 +226,9 @@ def test_a_missing_key_is_refused_by_name(row: CaseRow, name: str) -> None:
         ("step_seconds", [1]),
         ("figures", [1]),
         ("figures", [{"rule": "x"}]),
+        ("standing", {"log_rate": 1.0}),
+        ("pairs", [{"first": "reference"}]),
+        ("set_aside", 1),
     ],
 )
 def test_a_record_of_another_shape_is_refused(row: CaseRow, name: str, value: Any) -> None:

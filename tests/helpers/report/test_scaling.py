@@ -15,7 +15,7 @@ from helpers.baseline import Provenance, RecordedEntry
 from helpers.errors import BaselineError
 from helpers.report.rows import CaseRow
 from helpers.report.scaling import THIS_SESSION, Scaling, apart_from_cards, scalings
-from helpers.rules import WALL_CLOCK
+from helpers.rules import MEDIAN_STEP, WALL_CLOCK, CaseFigure
 
 SEGMENT = {"host": "h", "cards": "2 x 1 core", "framework line": "paddle 3.3", "flags": "", "data": "d", "cpu": "c"}
 ONE_CARD_SEGMENT = {**SEGMENT, "cards": "1 x 1 core"}
@@ -179,6 +179,17 @@ def test_a_recorded_figure_that_cannot_be_compared_is_refused(recorded: dict[str
     found = only([row("1x2", 9.0)], lambda target, case_id: entry(**recorded))
     assert found.rows[0].speed_up is None
     assert why in found.rows[0].reason
+
+
+def test_against_a_figure_by_the_median_step_both_sides_are_by_the_median_step() -> None:
+    two = replace(row("1x2", 9.0), figures=(CaseFigure(MEDIAN_STEP, 8.0, 8.0, (8.0,)),))
+    found = only([two, row("1x4", 18.0)], lambda target, case_id: entry(5.0, rule=MEDIAN_STEP))
+    assert found.reference.origin == "recorded 2024-05-06, 0123456789ab, by median-step"
+    assert (found.rows[0].images_per_s, found.rows[0].speed_up) == (9.0, 1.6)
+    assert (found.rows[1].speed_up, found.rows[1].reason) == (
+        None,
+        "no figure by median-step, which the 1-card median is by",
+    )
 
 
 def test_a_recorded_figure_is_no_reference_for_changed_settings() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.report.rows import CaseRow, Comparison
-from helpers.report.text import number, printable, render, rules_line, summary_line
+from helpers.report.rows import CaseRow, Comparison, Pair
+from helpers.report.text import number, pairs_line, printable, render, rules_line, summary_line
 from helpers.rules import CaseFigure
 
 RESNET = "paddle-resnet50v1.5-fp32-bs8-1x1-dali-static"
@@ -96,13 +96,59 @@ def test_every_rule_s_figure_is_told_on_demand_and_the_reasons_of_the_others() -
     )
     for width in (60, 100, 200):
         assert "by rule" not in render((PASSED,), width)
-        assert line in " ".join(render((PASSED,), width, by_rule=True).split())
-    assert (rules_line(CRASHED), "by rule" in render((CRASHED,), 100, by_rule=True)) == ("", False)
+        assert line in " ".join(render((PASSED,), width, details=True).split())
+    assert (rules_line(CRASHED), "by rule" in render((CRASHED,), 100, details=True)) == ("", False)
 
 
 def test_with_a_short_status_the_table_fits_a_terminal_of_80_columns() -> None:
     rows = [replace(row, status="REGRESSION") for row in (PASSED, SLOWER, BELOW)]
     assert max(len(line) for line in render(rows, 80).splitlines()) <= 80
+
+
+CONFIRMED = replace(
+    SLOWER,
+    reason="slower: -2.1% (-2.3% to -1.9%) against paddle 3.3.0 in envs/good, n=2 interleaved pairs",
+    pairs=(Pair("candidate", 1.303, 1.2753), Pair("reference", 46200.0, 45180.0)),
+    set_aside=("r3 (reference build): throttled: SW power cap for 12% of the window",),
+    reference_build="paddle 3.3.0 in envs/good",
+    run_folders=("r0", "r1", "r2", "r3", "r4", "r5"),
+)
+
+
+def test_a_confirmation_is_one_line_of_differences() -> None:
+    assert pairs_line(CONFIRMED) == "A/B, new against reference, 2 pairs: -2.1 -2.2%"
+    assert pairs_line(replace(CONFIRMED, pairs=CONFIRMED.pairs[:1])).endswith("1 pair: -2.1%")
+    assert pairs_line(SLOWER) == ""
+    text = render((CONFIRMED,), 80)
+    assert "    A/B, new against reference, 2 pairs: -2.1 -2.2%\n" in text
+    assert "46200" not in text
+    assert "A/B" not in render(ROWS, 80)
+
+
+def test_on_demand_every_pair_is_shown_with_both_builds_and_who_was_first() -> None:
+    lines = render((CONFIRMED,), 80, details=True).splitlines()
+    at = lines.index("    A/B, new against paddle 3.3.0 in envs/good; images/s by median-step")
+    assert lines[at + 1 : at + 6] == [
+        "    pair  first      reference        new  difference",
+        "       1  new            1.303      1.275      -2.13%",
+        "       2  reference      46200      45180      -2.21%",
+        "    set aside r3 (reference build): throttled: SW power cap for 12% of the",
+        "    window",
+    ]
+    assert max(map(len, lines)) <= 80
+
+
+def test_runs_that_no_figure_rests_on_are_counted_among_all_that_were_made() -> None:
+    text = " ".join(render((CONFIRMED,), 80).split())
+    assert "1 of 6 runs set aside (-v lists them)" in text
+    assert "1 of 6 runs taken from the resumed session" in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_a_case_that_was_never_steady_points_to_its_plot_in_one_piece(width: int) -> None:
+    plot = "runs/20240506-070809-abcd/paddle-resnet50v1.5-amp_o2-bs256-4x8-dali-static/r2/steady.svg"
+    reason = f"never steady: the last 3 windows differ by 4.1%, 0.3% allowed, after 400 warm-up steps; plot: {plot}"
+    assert plot in render((replace(CRASHED, status="INVALID", reason=reason),), width)
 
 
 def test_no_rows_are_no_text() -> None:
@@ -155,9 +201,10 @@ def test_the_colour_is_that_of_the_effect(effect: str, code: str) -> None:
 @given(st.text())
 def test_nothing_told_can_forge_terminal_output(text: str) -> None:
     assert printable(text).isprintable()
-    row = replace(CRASHED, reason=text, marks=(text,), case_id=text, published=(comparison(1.0, 1.0, label=text),))
+    row = replace(CONFIRMED, reason=text, marks=(text,), case_id=text, published=(comparison(1.0, 1.0, label=text),))
+    row = replace(row, reference_build=text, set_aside=(text,))
     for rows in ((row,), (replace(row, status="not run"),)):
-        assert all(line.isprintable() for line in render(rows, 100).split("\n"))
+        assert all(line.isprintable() for line in render(rows, 100, details=True).split("\n"))
 
 
 def test_control_characters_are_shown_as_escapes() -> None:

@@ -1,0 +1,216 @@
+"""A case's series as ``perfgate history`` shows it: one line a night, and what was said of it below."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import statistics
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from helpers.compare import evidence_text
+from helpers.environment import differences
+from helpers.history.stored import Acknowledgement, SegmentStart, StoredNight
+from helpers.report.text import printable
+from helpers.stats import number
+
+_HEADINGS = ("date", "session", "build", "images/s", "runs", "effect", "evidence", "status")
+_NUMERIC = (3, 4, 5, 6)
+_INDENT = "    "
+_BARS = "▁▂▃▄▅▆▇█"
+_NO_BAR, _EXCLUDED_BAR = "·", "×"
+_SHOWN_DIFFERENCES = 3
+
+Rates = Callable[[StoredNight], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class NightLine:
+    """One night of a case, ready to be shown.
+
+    ``images_per_s`` is the median of its screening runs, ``effect`` a fraction against its reference, ``evidence``
+    what it carried on for a drop. ``segment`` counts the case's segments from 1; ``notes`` say what is to be known
+    of the night: a new segment, why nothing is learned from it, an exclusion, an acknowledgement.
+    """
+
+    uuid: str
+    created: str
+    session: str
+    build: str
+    images_per_s: float | None
+    runs: int
+    status: str
+    reason: str
+    effect: float | None
+    evidence: float | None
+    segment: int
+    excluded: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def night_lines(
+    nights: Sequence[StoredNight],
+    rates: Rates,
+    acknowledgements: Sequence[Acknowledgement] = (),
+    starts: Sequence[SegmentStart] = (),
+) -> tuple[NightLine, ...]:
+    """Lines for ``nights``, oldest first. ``rates`` gives the log rates of a night's runs."""
+    lines = []
+    numbers: dict[tuple[str, int], int] = {}
+    before: StoredNight | None = None
+    for night in nights:
+        begun = [each for each in starts if _since(each, night)]
+        segment = numbers.setdefault((night.segment_digest, len(begun)), len(numbers) + 1)
+        found = list(rates(night))
+        record, standing = night.record, night.record.standing
+        lines.append(
+            NightLine(
+                uuid=night.uuid,
+                created=record.created,
+                session=record.session,
+                build=build_text(record.build),
+                images_per_s=math.exp(statistics.median(found)) if found else None,
+                runs=len(found),
+                status="calibrated" if record.code == "calibrated" else record.status,
+                reason=record.reason,
+                effect=standing.effect if standing else None,
+                evidence=standing.evidence if standing else None,
+                segment=segment,
+                excluded=night.exclusion is not None,
+                notes=tuple(_notes(night, before, begun, acknowledgements)),
+            )
+        )
+        before = night
+    return tuple(lines)
+
+
+def render_history(title: str, lines: Sequence[NightLine], left_out: int, width: int) -> str:
+    """The series as text; ``left_out`` nights of other segments are told and not shown."""
+    rows = [_cells(line) for line in lines]
+    widths = [max(len(row[column]) for row in (_HEADINGS, *rows)) for column in range(len(_HEADINGS))]
+    told = [*_wrapped(title, width, ""), ""]
+    if bars := sparkline(lines):
+        told += [bars, ""]
+    told += [_line(_HEADINGS, widths), "-" * min(width, sum(widths) + 2 * len(widths) - 2)]
+    for line, row in zip(lines, rows, strict=True):
+        told.append(_line(row, widths))
+        for note in line.notes:
+            told += _wrapped(note, width, _INDENT)
+    if left_out:
+        told += ["", *_wrapped(f"{left_out} nights of other segments left out (--all-segments shows them)", width, "")]
+    return "\n".join(told)
+
+
+def sparkline(lines: Sequence[NightLine]) -> str:
+    """A bar for each night from the slowest to the fastest, a dot for one without a figure, a cross for an excluded
+    one; empty below 2 bars."""
+    known = [line.images_per_s for line in lines if line.images_per_s is not None and not line.excluded]
+    if len(known) < 2:
+        return ""
+    low, high = min(known), max(known)
+    step = (high - low) or 1.0
+
+    def bar(line: NightLine) -> str:
+        if line.excluded:
+            return _EXCLUDED_BAR
+        if line.images_per_s is None:
+            return _NO_BAR
+        return _BARS[round((line.images_per_s - low) / step * (len(_BARS) - 1))]
+
+    return f"{''.join(map(bar, lines))}  {number(low)} … {number(high)} images/s"
+
+
+def night_record(line: NightLine) -> dict[str, Any]:
+    return asdict(line)
+
+
+def build_text(build: Mapping[str, str]) -> str:
+    """``3.3.1 @0123456``; a dash where the build was not told."""
+    commit = f"@{build['commit'][:7]}" if build.get("commit") else ""
+    return " ".join(each for each in (build.get("version", ""), commit) if each) or "-"
+
+
+def _notes(
+    night: StoredNight,
+    before: StoredNight | None,
+    begun: Sequence[SegmentStart],
+    acknowledgements: Sequence[Acknowledgement],
+) -> list[str]:
+    record, notes = night.record, []
+    if before is not None and before.segment_digest != night.segment_digest:
+        told = differences(before.record.segment, record.segment)
+        more = len(told) - _SHOWN_DIFFERENCES
+        shown = "; ".join(told[:_SHOWN_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
+        notes.append(f"other segment: {shown}")
+    notes += [f"new segment: {each.reason}" for each in begun if before is None or not _since(each, before)]
+    if record.standing is not None and record.standing.new_segment:
+        notes.append(f"new segment from here: {record.standing.segment_reason}")
+    if record.standing is not None and record.standing.machine_slow:
+        notes.append("the machine was slow: the reference build was as slow as the new one")
+    if night.unlearned and night.exclusion is None:
+        notes.append(f"not learned from: {night.unlearned}")
+    if (out := night.exclusion) is not None:
+        notes.append(f"excluded by {out.who} on {out.created[:10]}: {out.reason}")
+    for each in acknowledgements:
+        if acknowledged(each, record.case_id, record.created):
+            commit = f"{each.commit}, " if each.commit else ""
+            notes.append(f"acknowledged by {each.who}: {commit}{each.reason}")
+    return notes
+
+
+def acknowledged(said: Acknowledgement, case_id: str, created: str) -> bool:
+    """Whether a night of the case lies in what was acknowledged; a day as a bound holds whole."""
+    return (
+        fnmatchcase(case_id, said.pattern)
+        and (not said.first or _is_before(said.first, created))
+        and (not said.last or created[:10] == said.last or _is_before(created, said.last))
+    )
+
+
+def _since(start: SegmentStart, night: StoredNight) -> bool:
+    return _is_before(start.created, night.record.created) and dict(start.segment) == dict(night.record.segment)
+
+
+def _is_before(one: str, other: str) -> bool:
+    """Whether ``one`` is not after ``other``: moments or days, ISO 8601 in UTC, with or without microseconds."""
+    return _moment(one) <= _moment(other)
+
+
+def _moment(text: str) -> datetime.datetime:
+    moment = datetime.datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.timezone.utc)
+
+
+def _cells(line: NightLine) -> tuple[str, ...]:
+    return (
+        line.created[:10],
+        printable(line.session),
+        printable(line.build),
+        "-" if line.images_per_s is None else number(line.images_per_s),
+        str(line.runs),
+        "-" if line.effect is None else f"{line.effect:+.2%}",
+        evidence_text(line.evidence),
+        f"{line.status}{' (excluded)' if line.excluded else ''}",
+    )
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        cell.rjust(width) if column in _NUMERIC else cell.ljust(width)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(padded).rstrip()
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(
+        printable(text),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
