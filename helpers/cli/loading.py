@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import getpass
+import os
 import shutil
 import sys
 from collections.abc import Iterable
-from typing import TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from helpers.case import Case
-from helpers.errors import ConfigError
+from helpers.config import load_config
+from helpers.errors import ConfigError, HistoryError
+from helpers.files import write_whole
+from helpers.history import default_url, open_history
 from helpers.launch.launcher import ROOT
 from helpers.plan import SuiteCase
 from helpers.suite import Suite, SuiteOptions
+
+if TYPE_CHECKING:
+    # At run time it would import the database libraries, also for a command that asks no history.
+    from helpers.history import History
 
 _NEAREST = 3
 _WIDEST, _NARROWEST = 100, 60
@@ -26,6 +36,56 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--format", choices=("text", "markdown"), default="text", help="Print text (default) or Markdown"
     )
+
+
+def add_history(parser: argparse.ArgumentParser) -> None:
+    """``--history`` and ``--runs-dir``: where ``history_of`` looks."""
+    parser.add_argument(
+        "--history", metavar="URL", help="Use the history at URL. Default: perf.yaml's, else history.sqlite in runs"
+    )
+    parser.add_argument(
+        "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Look for runs in FOLDER. Default: runs"
+    )
+
+
+def history_url(arguments: argparse.Namespace) -> str:
+    """The history that the options or perf.yaml name, else the file in the run folder. Raises ConfigError."""
+    configured = load_config(arguments.config).history.url
+    return arguments.history or configured or default_url(arguments.runs_dir.expanduser().absolute())
+
+
+def history_of(arguments: argparse.Namespace) -> History:
+    """The history to be asked, opened; a context manager. Raises ConfigError and HistoryError, also where the file
+    is not there: a question must not make an empty one."""
+    url = history_url(arguments)
+    path = url.partition(":///")[2] if url.startswith("sqlite:") else ""
+    if path and not Path(path).exists():
+        raise HistoryError(
+            f"history {path}",
+            got="no such file",
+            expected="what measuring leaves",
+            remedy="Measure first (pytest perf_tests), name another with --history, or run perfgate reindex",
+        )
+    return open_history(url)
+
+
+def write_answer(option: str, path: Path, text: str) -> None:
+    """Write the file that ``option`` asked for, whole. Raises ConfigError where it cannot be written."""
+    try:
+        write_whole(path.expanduser().absolute(), text.encode())
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ConfigError(
+            option, got=f"{path} ({reason})", expected="a file that can be written", remedy="Name another place"
+        ) from error
+
+
+def user_name() -> str:
+    """Who says something of a result; ``unknown`` where the system has no name for the user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
 
 
 def width_of(out: TextIO) -> int:

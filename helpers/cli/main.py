@@ -39,9 +39,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def commands() -> tuple[Command, ...]:
-    from helpers.cli import cases, doctor, show
+    from helpers.cli import acknowledge, calibrate, cases, compare, doctor, exclude, history, reindex, show, trend
 
-    return (show, cases, doctor)
+    return (show, cases, doctor, calibrate, compare, history, trend, acknowledge, exclude, reindex)
 
 
 def parser_of(known: Sequence[Command]) -> argparse.ArgumentParser:

@@ -35,8 +35,16 @@ def run_with(monkeypatch: pytest.MonkeyPatch, behaviour: BaseException | str) ->
 
 
 def test_every_command_has_a_name_and_says_what_it_does() -> None:
-    assert {command.NAME for command in commands()} == {"show", "cases", "doctor"}
+    names = "show cases doctor calibrate compare history trend acknowledge exclude reindex"
+    assert [command.NAME for command in commands()] == names.split()
     assert all(command.HELP for command in commands())
+
+
+def test_knowing_the_commands_imports_no_database_and_no_numpy() -> None:
+    heavy = {"numpy", "sqlalchemy", "alembic", "pygal"}
+    asked = "import sys; from helpers.cli.main import commands; commands(); print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert heavy & set(told.stdout.split()) == set()
 
 
 def test_an_answer_goes_out_with_status_0(monkeypatch: pytest.MonkeyPatch) -> None:
