@@ -15,7 +15,7 @@ NO_PYTHON = no Python 3.10 to 3.13 was found: install one (Debian, Ubuntu: apt-g
 BOOTSTRAP = @python="$(PYTHON)"; if [ -z "$$python" ]; then echo "make: error: $(NO_PYTHON)" >&2; exit 2; fi; \
 	"$$python" requirements/bootstrap.py
 
-.PHONY: help perf test test-paddle26 check bench doctor env env-dev env-paddle26 clean
+.PHONY: help perf test test-paddle26 check bench doctor env env-dev env-paddle26 env-trend clean
 .NOTPARALLEL:
 
 help:
@@ -23,14 +23,15 @@ help:
 	@echo "make test    all tests, real training among them"
 	@echo "make test-paddle26  training with Paddle 2.6.2 too, in .venv-paddle26 (a download of 1.3 GB, no GPU needed)"
 	@echo "make check   lint, types and unit tests, in under 3 minutes"
-	@echo "make bench   how fast the suite itself is, its training loop against a bare one; 8 minutes on idle cores"
+	@echo "make bench   how fast the suite itself is, its training loop against a bare one, how good its verdicts are; 10 minutes on idle cores"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
-	@echo "make clean   delete .venv, .venv-paddle26 and caches; results in runs/ and baselines/ stay"
+	@echo "make env-trend  Apache Otava in .venv-trend, for 'perfgate trend' (a download of 55 MB)"
+	@echo "make clean   delete .venv, .venv-paddle26, .venv-trend and caches; results in runs/ and baselines/ stay"
 
 perf: env
 	$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION) $(PYTEST_ARGS)
 
-test: env-dev
+test: env-dev env-trend
 	$(VENV_PYTHON) -m pytest tests $(PYTEST_ARGS)
 
 # The environment first: its Pythons are fewer, and it says so before anything is downloaded.
@@ -46,7 +47,9 @@ check: env-dev
 
 bench: env-dev
 	$(VENV_PYTHON) -m benchmarks.suite_overhead
+	$(VENV_PYTHON) -m benchmarks.history_scale
 	$(VENV_PYTHON) -m benchmarks.loader_cost
+	$(VENV_PYTHON) -m benchmarks.verdicts --quick
 	$(VENV_PYTHON) -m benchmarks.trainer_speed
 
 doctor: env
@@ -61,6 +64,9 @@ env-dev:
 env-paddle26:
 	$(BOOTSTRAP) --requirements gpu-wheel-on-cpu --venv .venv-paddle26
 
+env-trend:
+	$(BOOTSTRAP) --requirements trend
+
 clean:
-	rm -rf .venv .venv-paddle26 .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-paddle26 .venv-trend .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,7 +22,7 @@ LAYERS = (
     ("job", "steplog", "rules", "config", "dataset", "environment", "baseline", "recipe"),
     ("devices", "launch", "verdict", "policy", "system"),
     ("history",),
-    ("plan", "runner", "session", "doctor"),
+    ("plan", "runner", "session", "trend", "compare", "calibration", "doctor"),
     ("report",),
     ("suite",),
     ("fixtures", "cli"),
@@ -36,16 +36,22 @@ PART_OF = {
     "health": "devices",
     "image_folder": "dataset",
     "installed": "suite",
+    "judging": "verdict",
     "leased": "suite",
     "leases": "devices",
+    "measuring": "suite",
     "nvml": "devices",
     "nvml_details": "devices",
     "overrides": "recipe",
+    "planning": "suite",
     "recording": "suite",
     "results": "history",
+    "results_check": "history",
+    "suite_history": "suite",
+    "suite_options": "suite",
     "topology": "system",
 }
-FAMILIES = ("baseline", "config", "recipe", "steplog", "system")
+FAMILIES = ("baseline", "compare", "config", "recipe", "steplog", "system")
 
 FRAMEWORK_OF = {
     "paddle": "paddle",
@@ -283,7 +289,10 @@ def test_a_forbidden_import_is_found(path: str, text: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("helpers/session.py", "from helpers.verdict import judge\nfrom helpers import results\nimport json, helpers"),
+        (
+            "helpers/session.py",
+            "from helpers.judging.judge import judge\nfrom helpers import results\nimport json, helpers",
+        ),
         ("helpers/baseline.py", "from helpers.baseline_files import read\nfrom helpers.errors import BaselineError"),
         ("helpers/job.py", "from helpers.case import Case"),
         ("fixtures/plugin.py", "import pytest\nfrom helpers.suite import Suite\nfrom fixtures import options"),
