@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from helpers.config_budgets import Budget
 from helpers.errors import SuiteError
-from helpers.evidence import Build, Evidence, Past, RunEvidence, Stage
+from helpers.evidence import Build, Evidence, Past, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.estimate import Effect, effect_of
 from helpers.judging.noise import KNOWN_NIGHTS, learn
 from helpers.verdict import NeedRuns, Reason, Status, Verdict
@@ -146,7 +146,7 @@ def calibrating(runs: int, *, two_builds: bool) -> Callable[[Evidence], Verdict 
     """A judge that wants ``runs`` usable runs and holds them against nothing.
 
     With ``two_builds`` they are pairs, reference and candidate in turn, first one first and then the other (ABBA),
-    as in a confirmation. A refused or failed run ends it, and so do more invalid ones than the budget repeats.
+    as in a confirmation. A refused or failed run ends it, and so do more invalid ones in a row than the budget repeats.
     """
 
     def judge(evidence: Evidence) -> Verdict | NeedRuns:
@@ -155,9 +155,9 @@ def calibrating(runs: int, *, two_builds: bool) -> Callable[[Evidence], Verdict 
                 return Verdict(Status.NOT_RUN, Reason("refused", run.refusal))
             if run.failure is not None:
                 return Verdict(Status.INFRA_ERROR, Reason("run-failed", run.failure))
-        invalid = [run.invalid for run in evidence.runs if run.invalid is not None]
-        if len(invalid) > evidence.budget.repeats:
-            return Verdict(Status.INVALID, Reason("run-invalid", f"{len(invalid)} runs are invalid: {invalid[-1]}"))
+        row = invalid_in_a_row(evidence.runs)
+        if len(row) > evidence.budget.repeats:
+            return Verdict(Status.INVALID, Reason("run-invalid", f"{len(row)} invalid runs in a row: {row[-1]}"))
         usable = [run for run in evidence.runs if run.usable]
         if any(run.log_rate is None for run in usable):
             return Verdict(Status.INFRA_ERROR, Reason("no-figure", "a run has no images/s by the median step"))

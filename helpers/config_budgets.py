@@ -21,7 +21,7 @@ class Budget:
     - ``pairs``: the most interleaved pairs of a confirmation.
     - ``rotation``: while fewer than 15 nights are known and a reference build is at hand, every how many nights a
       case is confirmed without being suspected.
-    - ``repeats``: how many invalid runs (throttled, contended, never steady) are made again.
+    - ``repeats``: how many times a run that is invalid (throttled, contended, never steady) is made again.
     """
 
     screen_runs: int = 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from helpers.config_budgets import Budget
@@ -50,6 +50,19 @@ class RunEvidence:
     def usable(self) -> bool:
         """Whether its throughput may be used."""
         return self.failure is self.invalid is self.refusal is None
+
+
+def invalid_in_a_row(runs: Sequence[RunEvidence]) -> list[str]:
+    """Why the runs of the longest row of invalid ones are invalid; empty where none is.
+
+    In a row, as the number of runs that a confirmation takes is no fault of the machine's.
+    """
+    longest: list[str] = []
+    row: list[str] = []
+    for run in runs:
+        row = [] if run.invalid is None else [*row, run.invalid]
+        longest = max(longest, row, key=len)
+    return longest
 
 
 @dataclass(frozen=True)

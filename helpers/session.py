@@ -236,7 +236,8 @@ def _drop_half_pair(runs: list[RunResult]) -> None:
 def most_runs(plan: CasePlan) -> int:
     """The runs that a judge who keeps to the case's budget can come to in one night."""
     budget = plan.budget
-    return max(plan.planned_runs, budget.screen_runs, budget.first_runs) + 2 * budget.pairs + budget.repeats
+    usable = max(plan.planned_runs, budget.screen_runs, budget.first_runs) + 2 * budget.pairs
+    return usable * (1 + budget.repeats)
 
 
 def _check_request(plan: CasePlan, request: NeedRuns, made: int, most: int) -> None:

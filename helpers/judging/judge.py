@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from helpers.evidence import Build, Evidence, RunEvidence, Stage
+from helpers.evidence import Build, Evidence, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.answer import Answer, no_baseline
 from helpers.judging.published import against_published
 from helpers.rules import run_figure
@@ -76,10 +76,10 @@ def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | No
     for run in screening:
         if isinstance(problem := run_figure(evidence.rule, run.figures), str):
             return ended(Status.INFRA_ERROR, "no-figure", problem)
-    invalid = [run.invalid for run in evidence.runs if run.invalid is not None]
-    if len(invalid) > evidence.budget.repeats:
-        repeated = f" ({len(invalid)} runs invalid, {evidence.budget.repeats} may be repeated)"
-        return ended(Status.INVALID, "run-invalid", invalid[-1] + (repeated if len(invalid) > 1 else ""))
+    row = invalid_in_a_row(evidence.runs)
+    if len(row) > evidence.budget.repeats:
+        repeated = f" ({len(row)} invalid runs in a row: one may be made again {evidence.budget.repeats} times)"
+        return ended(Status.INVALID, "run-invalid", row[-1] + (repeated if len(row) > 1 else ""))
     return None
 
 

@@ -23,6 +23,7 @@ from helpers.evidence import (
     RecordedReference,
     RunEvidence,
     Stage,
+    invalid_in_a_row,
 )
 from helpers.judging.judge import judge
 from helpers.rules import MEDIAN_STEP
@@ -137,7 +138,7 @@ def test_invalid_runs_are_made_again_within_the_budget(repeats: int) -> None:
     answer = verdict(*invalid, budget=budget)
     assert (answer.status, answer.reason.code) == (Status.INVALID, "run-invalid")
     assert f"throttled {repeats}" in answer.reason.message
-    assert ("runs invalid" in answer.reason.message) is (repeats > 0)
+    assert ("invalid runs in a row" in answer.reason.message) is (repeats > 0)
 
 
 def test_an_invalid_run_is_told_and_used_for_nothing() -> None:
@@ -148,10 +149,17 @@ def test_an_invalid_run_is_told_and_used_for_nothing() -> None:
     assert (answer.measured.n, answer.measured.centre) == (1, 100.0)
 
 
-def test_invalid_runs_of_both_builds_share_the_budget() -> None:
+def test_a_row_of_invalid_runs_ends_a_case_and_as_many_among_usable_ones_do_not() -> None:
     broken = run(build=Build.REFERENCE, stage=Stage.CONFIRM, invalid="contended")
-    runs = (run(96.0), broken, run(96.0, stage=Stage.CONFIRM, invalid="throttled"))
-    assert verdict(*runs, budget=Budget(repeats=1), reference_build="good").status is Status.INVALID
+    pair = (run(96.0, stage=Stage.CONFIRM), run(100.0, build=Build.REFERENCE, stage=Stage.CONFIRM))
+    budget = Budget(repeats=1)
+    row = (run(96.0), broken, run(96.0, stage=Stage.CONFIRM, invalid="throttled"))
+    assert verdict(*row, budget=budget, reference_build="good").status is Status.INVALID
+    # Also where usable ones follow: a session that goes on does not forget them.
+    assert verdict(*row, *pair, budget=budget, reference_build="good").status is Status.INVALID
+    apart = (run(96.0), broken, *pair, broken, *pair)
+    answer = judge(evidence(*apart, budget=budget, reference_build="good"))
+    assert isinstance(answer, NeedRuns) or answer.status is not Status.INVALID
 
 
 def test_a_crash_beside_another_build_says_whose_it_was() -> None:
@@ -455,7 +463,7 @@ def test_nothing_failed_or_missing_is_ever_green(given_evidence: Evidence) -> No
         return
     made = given_evidence.runs
     assert all(each.failure is each.refusal is None for each in made)
-    assert sum(each.invalid is not None for each in made) <= given_evidence.budget.repeats
+    assert len(invalid_in_a_row(made)) <= given_evidence.budget.repeats
     usable = [each for each in made if each.invalid is None]
     assert all(
         each.log_rate is not None and math.isfinite(each.log_rate) for each in usable if each.stage is Stage.CONFIRM
