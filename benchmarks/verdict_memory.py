@@ -1,0 +1,82 @@
+"""A history in memory: helpers.history answers the same of the same nights, in a thousand times the time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from helpers.evidence import Night, Past
+from helpers.history.past import ACCEPTED_NIGHTS, SIBLINGS
+from helpers.history.records import Memory, NightRecord
+from helpers.results import RunResult
+from helpers.verdict import Status
+
+
+class ForkingMemory(Memory, Protocol):
+    """A history that several futures may follow."""
+
+    def fork(self) -> ForkingMemory: ...
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What was known ``before`` the newest night, which a confirmation may replace, and the newest night.
+
+    ``starts``: whether a segment begins with it; ``unexplained``: what its Standing leaves.
+    """
+
+    cards: int
+    before: Past = field(default_factory=Past)
+    newest: Night | None = None
+    starts: bool = False
+    unexplained: bool = False
+
+    def until(self, session: str) -> Past:
+        """The nights of the segment before ``session``: the newest 40 accepted ones, what lies between and after."""
+        if self.newest is None or self.newest.session == session:
+            return self.before
+        kept = () if self.starts else self.before.nights
+        nights = (*kept, self.newest) if self.newest.accepted or not self.starts else kept
+        accepted = [index for index, night in enumerate(nights) if night.accepted]
+        newest = nights[accepted[-ACCEPTED_NIGHTS] :] if len(accepted) >= ACCEPTED_NIGHTS else nights
+        return Past(newest, unexplained=self.unexplained and bool(newest))
+
+
+class HeldNights:
+    """Told by benchmarks.verdicts to lead to the same verdicts as a SQLite history."""
+
+    def __init__(self, held: Mapping[str, _Held] | None = None) -> None:
+        self._held = dict(held or {})
+
+    def fork(self) -> HeldNights:
+        return HeldNights(self._held)
+
+    def past(self, case_id: str, target: str, segment: Mapping[str, str], cards: int, session: str) -> Past:
+        siblings = [
+            tuple(night.log_rates[0] for night in held.until(session).nights if night.accepted)
+            for other, held in self._held.items()
+            if other != case_id and held.cards == cards
+        ]
+        known = [series for series in siblings if series]
+        return replace(self._held.get(case_id, _Held(cards)).until(session), siblings=tuple(known[:SIBLINGS]))
+
+    def add_result(self, result: RunResult) -> None:
+        """Past is told from nights alone."""
+
+    def add_night(self, night: NightRecord) -> None:
+        before = self._held.get(night.case_id, _Held(night.cards)).until(night.session)
+        standing = night.standing
+        if standing is None or not night.log_rates:
+            self._held[night.case_id] = _Held(night.cards, before)
+            return
+        tonight = Night(
+            night.log_rates,
+            standing.accepted,
+            standing.evidence,
+            night.status == Status.REGRESSION.value,
+            night.stall_share,
+            night.created,
+            night.session,
+        )
+        self._held[night.case_id] = _Held(night.cards, before, tonight, standing.new_segment, standing.unexplained)

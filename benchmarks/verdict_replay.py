@@ -1,0 +1,210 @@
+"""Forty nights that all futures share, then many futures of three nights: what each rule says of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from benchmarks.verdict_memory import ForkingMemory, HeldNights
+from benchmarks.verdict_rivals import ASV_NAME, OTAVA_NAME, RIVALS, Seen, Steps, asv_steps, otava_steps
+from benchmarks.verdict_session import Machine, drawn_with
+from benchmarks.verdict_worlds import BURN_IN_NIGHTS, FRESH_NIGHTS, At
+from helpers.evidence import Build
+from helpers.trend.otava import Detect
+from helpers.verdict import Status
+
+DROPS_PERCENT = (0.5, 1, 2, 3, 5, 10)
+PROCEDURE = "this procedure"
+FIRST_NIGHTS = "this procedure, its first 15 nights"
+YOUNG_NIGHTS = 15
+_SAME_STEP_NIGHTS = 1
+
+
+@dataclass
+class Score:
+    """What a rule did. ``alarms`` (and ``unsure``: INCONCLUSIVE) on ``nights`` without drops, ``slow_…`` on nights on
+    which the whole machine is slow; of ``injected`` drops, by percent, those found on the first and in three nights.
+
+    ``runs`` of both builds on ``case_nights`` without drops. ``better``: improvements seen where there are none.
+    ``not_passed``: quiet nights that did not pass as a whole. ``by_world``: (alarms, nights) of each world.
+    """
+
+    nights: int = 0
+    alarms: int = 0
+    unsure: int = 0
+    better: int = 0
+    not_passed: int = 0
+    case_nights: int = 0
+    runs: int = 0
+    slow_nights: int = 0
+    slow_alarms: int = 0
+    slow_unsure: int = 0
+    slow_not_passed: int = 0
+    injected: Counter[float] = field(default_factory=Counter)
+    first_night: Counter[float] = field(default_factory=Counter)
+    three_nights: Counter[float] = field(default_factory=Counter)
+    by_world: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, other: Score) -> None:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+    def quiet_night(self, said: Sequence[Status], runs: int) -> None:
+        self.nights += 1
+        self.case_nights += len(said)
+        self.runs += runs
+        self.alarms += said.count(Status.REGRESSION)
+        self.unsure += said.count(Status.INCONCLUSIVE)
+        self.better += said.count(Status.IMPROVEMENT)
+
+    def slow_night(self, said: Sequence[Status]) -> None:
+        self.slow_nights += 1
+        self.slow_alarms += said.count(Status.REGRESSION)
+        self.slow_unsure += said.count(Status.INCONCLUSIVE)
+
+    def drop(self, percent: float, found: Sequence[bool]) -> None:
+        """Whether a drop was found on each night of its three."""
+        self.injected[percent] += 1
+        self.first_night[percent] += found[0]
+        self.three_nights[percent] += any(found)
+
+
+Scores = dict[str, Score]
+
+
+def add_world(total: Scores, world: Scores) -> None:
+    """Add the scores of one world."""
+    for rule, score in world.items():
+        mine = total.setdefault(rule, Score())
+        mine.add(score)
+        mine.by_world.append((score.alarms, score.nights))
+
+
+@dataclass(frozen=True)
+class Future:
+    """Three nights after the shared ones, or one on which the machine is ``slow``.
+
+    ``drops``: by case, in percent, what the build under test is slower by in all of them; none: a quiet future.
+    ``trended``: whether the rules that look at the whole series (asv, Otava) are asked too; they are slow.
+    """
+
+    branch: int
+    drops: Mapping[int, float] = field(default_factory=dict)
+    slow: bool = False
+    trended: bool = False
+
+    @property
+    def nights(self) -> tuple[At, ...]:
+        return tuple(At(self.branch, BURN_IN_NIGHTS + more) for more in range(1 if self.slow else FRESH_NIGHTS))
+
+    @property
+    def shares(self) -> dict[int, float]:
+        return {case: percent / 100 for case, percent in self.drops.items()}
+
+
+@dataclass
+class Replay:
+    """A machine's nights. ``detect`` asks Otava, None leaves it out."""
+
+    machine: Machine
+    memory: ForkingMemory = field(default_factory=HeldNights)
+    detect: Detect | None = None
+    scores: Scores = field(default_factory=dict)
+    series: list[list[float]] = field(default_factory=list)
+
+    def run(self, futures: Sequence[Future]) -> Scores:
+        """The scores of all rules over all futures."""
+        self._burn_in()
+        for future in futures:
+            self._judged(future)
+            self._rivals(future)
+        self._trends([future for future in futures if future.trended])
+        return self.scores
+
+    def _score(self, rule: str) -> Score:
+        return self.scores.setdefault(rule, Score())
+
+    def _burn_in(self) -> None:
+        self.series = [[] for _ in self.machine.plans]
+        for night in range(BURN_IN_NIGHTS):
+            judged = self.machine.night(At(0, night), self.memory)
+            for case, values in enumerate(self.series):
+                values.append(self.machine.nights.run(At(0, night), case, Build.CANDIDATE, 0).log_rate)
+            if night < YOUNG_NIGHTS:
+                self._score(FIRST_NIGHTS).quiet_night(judged.statuses, judged.runs)
+
+    def _judged(self, future: Future) -> None:
+        memory, score = self.memory.fork(), self._score(PROCEDURE)
+        nights: list[list[Status]] = []
+        for at in future.nights:
+            judged = self.machine.night(at, memory, future.shares)
+            nights.append(judged.statuses)
+            passed = judged.whole is None or judged.whole.status is Status.PASS
+            if future.slow:
+                score.slow_not_passed += not passed
+            elif not future.drops:
+                score.quiet_night(judged.statuses, judged.runs)
+                score.not_passed += not passed
+        self._found(score, future, nights)
+
+    def _found(self, score: Score, future: Future, nights: Sequence[Sequence[Status]]) -> None:
+        """Book drops and slow nights; quiet nights are booked with their runs."""
+        if future.slow:
+            score.slow_night(nights[0])
+        for case, percent in future.drops.items():
+            score.drop(percent, [said[case] is Status.REGRESSION for said in nights])
+
+    def _rivals(self, future: Future) -> None:
+        seen = [[self._seen(future, at, case) for case in range(len(self.machine.plans))] for at in future.nights]
+        for rival in RIVALS:
+            if rival.asks_published and not self.machine.nights.published:
+                continue
+            self._book(rival.name, rival.runs, future, [[rival.alarm(each) for each in night] for night in seen])
+
+    def _book(self, rule: str, runs: int, future: Future, alarms: Sequence[Sequence[bool]]) -> None:
+        score = self._score(rule)
+        nights = [[Status.REGRESSION if alarm else Status.PASS for alarm in night] for night in alarms]
+        if not future.drops and not future.slow:
+            for said in nights:
+                score.quiet_night(said, runs * len(said))
+        self._found(score, future, nights)
+
+    def _seen(self, future: Future, at: At, case: int) -> Seen:
+        nights, most = self.machine.nights, max(rival.runs for rival in RIVALS)
+        drawn = [drawn_with(nights, at, case, Build.CANDIDATE, number, future.shares) for number in range(most)]
+        published = nights.published[case] if nights.published else None
+        return Seen(self.machine.first[case], tuple(drawn), published)
+
+    def _trends(self, futures: Sequence[Future]) -> None:
+        """asv and Otava: they say something tonight where they report a step that they did not the night before."""
+        series = {(0, case, BURN_IN_NIGHTS - 1): tuple(values) for case, values in enumerate(self.series)}
+        for future in futures:
+            for case in range(len(self.series)):
+                for at in future.nights:
+                    tonight = drawn_with(self.machine.nights, at, case, Build.CANDIDATE, 0, future.shares)
+                    series[at.branch, case, at.night] = (*series[_before(at, case)], tonight.log_rate)
+        ways: dict[str, Steps] = {ASV_NAME: asv_steps}
+        if self.detect is not None:
+            ways[OTAVA_NAME] = partial(otava_steps, self.detect)
+        for rule, steps in ways.items():
+            found = dict(zip(series, steps(tuple(series.values())), strict=True))
+            for future in futures:
+                alarms = [
+                    [
+                        is_new_step(found[at.branch, case, at.night], found[_before(at, case)])
+                        for case in range(len(self.series))
+                    ]
+                    for at in future.nights
+                ]
+                self._book(rule, 1, future, alarms)
+
+
+def _before(at: At, case: int) -> tuple[int, int, int]:
+    return (0 if at.night == BURN_IN_NIGHTS else at.branch, case, at.night - 1)
+
+
+def is_new_step(tonight: frozenset[int], before: frozenset[int]) -> bool:
+    """Whether a step is reported that is none of those before, give or take a night."""
+    return any(all(abs(step - known) > _SAME_STEP_NIGHTS for known in before) for step in tonight)

@@ -1,0 +1,216 @@
+"""What other tools would say of the same runs: each rule small, by the tool's documentation or source.
+
+A Rival answers whether it reports a slower case tonight, from runs of two nights; asv and Otava answer where a
+whole series of nights gets slower.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from benchmarks.verdict_worlds import Array, DrawnRun
+from helpers.trend.otava import Detect
+
+FIXED_SHARE = 0.05
+MEDIAN_SHARE = 0.02
+MEDIAN_RUNS = 7
+RANK_RUNS = 5
+RANK_ALPHA = 0.05
+ASV_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a rule may look at.
+
+    ``first`` are runs of the good build that were recorded on night 0, ``tonight`` runs of the build under test,
+    ``published`` the published figure's log rate where there is one.
+    """
+
+    first: tuple[DrawnRun, ...]
+    tonight: tuple[DrawnRun, ...]
+    published: float | None = None
+
+
+@dataclass(frozen=True)
+class Rival:
+    """``runs`` a case and night; ``alarm`` tonight; ``asks_published``: not asked where nothing is published."""
+
+    name: str
+    runs: int
+    alarm: Callable[[Seen], bool]
+    asks_published: bool = False
+
+
+def below_published(seen: Seen) -> bool:
+    """The wall-clock rate of one run, more than 5% under the figure that another stack published."""
+    return seen.published is not None and seen.tonight[0].log_mean_rate < seen.published + math.log1p(-FIXED_SHARE)
+
+
+def below_own(seen: Seen) -> bool:
+    """The wall-clock rate of one run, more than 5% under the median of the recorded runs."""
+    reference = statistics.median(run.log_mean_rate for run in seen.first)
+    return seen.tonight[0].log_mean_rate < reference + math.log1p(-FIXED_SHARE)
+
+
+def median_of_seven(seen: Seen) -> bool:
+    """The median of 7 runs' median steps, more than 2% under that of the 7 recorded ones."""
+    tonight, reference = (
+        statistics.median(run.log_rate for run in runs[:MEDIAN_RUNS]) for runs in (seen.tonight, seen.first)
+    )
+    return tonight < reference + math.log1p(-MEDIAN_SHARE)
+
+
+def pytest_benchmark(seen: Seen) -> bool:
+    """``--benchmark-compare --benchmark-compare-fail=mean:5%``: mean seconds of one run against one saved run's."""
+    return seen.first[0].log_mean_rate - seen.tonight[0].log_mean_rate > math.log1p(FIXED_SHARE)
+
+
+def mann_whitney(seen: Seen) -> bool:
+    """5 runs against the 5 recorded, two-sided exact p < 0.05 (benchstat's test and level), and slower."""
+    tonight, reference = ([run.log_rate for run in runs[:RANK_RUNS]] for runs in (seen.tonight, seen.first))
+    slower = statistics.median(tonight) < statistics.median(reference)
+    return slower and mann_whitney_p(tonight, reference) < RANK_ALPHA
+
+
+RIVALS = (
+    Rival("-5% of published (other stack)", 1, below_published, asks_published=True),
+    Rival("-5% of own reference", 1, below_own),
+    Rival("median of 7, -2%", MEDIAN_RUNS, median_of_seven),
+    Rival("pytest-benchmark mean:5%", 1, pytest_benchmark),
+    Rival("Mann-Whitney 5v5", RANK_RUNS, mann_whitney),
+)
+ASV_NAME = "asv 5%"
+OTAVA_NAME = "Otava"
+
+# Of each series of log rates, oldest first, the nights from which on it is slower.
+Steps = Callable[[Sequence[Sequence[float]]], list[frozenset[int]]]
+
+
+def asv_steps(series: Sequence[Sequence[float]]) -> list[frozenset[int]]:
+    """``asv publish`` at its default of 5%, on seconds."""
+    return [
+        frozenset(before + 1 for before in asv_regressions([math.exp(-log_rate) for log_rate in nights]))
+        for nights in series
+    ]
+
+
+def otava_steps(detect: Detect, series: Sequence[Sequence[float]]) -> list[frozenset[int]]:
+    """Otava at the suite's own sensitivity, on images/s."""
+    answers = detect([[math.exp(log_rate) for log_rate in nights] for nights in series])
+    return [frozenset(point.index for point in points if point.after < point.before) for points in answers]
+
+
+def mann_whitney_p(one: Sequence[float], other: Sequence[float]) -> float:
+    """Two-sided exact p of the rank sum test; equal values count half."""
+    wins = sum((left > right) + 0.5 * (left == right) for left in one for right in other)
+    sums = _rank_sums(len(one), len(other))
+    middle = len(one) * len(other) / 2
+    return sum(abs(each - middle) >= abs(wins - middle) for each in sums) / len(sums)
+
+
+@lru_cache(maxsize=8)
+def _rank_sums(ones: int, others: int) -> tuple[int, ...]:
+    """U of every way to deal the ranks to the two samples."""
+    least = ones * (ones - 1) // 2
+    return tuple(sum(ranks) - least for ranks in itertools.combinations(range(ones + others), ones))
+
+
+def asv_regressions(seconds: Sequence[float], threshold: float = ASV_SHARE, min_size: int = 2) -> tuple[int, ...]:
+    """Positions after which asv sees the series get slower for good (asv/step_detect.py, detect_regressions).
+
+    Going back from the newest piece, a step up counts where it is larger than the threshold and than both pieces'
+    mean deviation; a step up that a shorter piece than ``min_size`` follows is dropped when the level before is
+    that after.
+    """
+    if len(seconds) < 2 or max(seconds) <= (1 + threshold) * min(seconds):
+        return ()
+    found: list[int] = []
+    pieces = _pieces(seconds)
+    _, _, best, best_error = pieces[-1]
+    short: tuple[float, float] | None = None
+    for left, right, level, error in reversed(pieces):
+        step = max(error, best_error, threshold * level)
+        if best > level + step:
+            if right - left < min_size:
+                short = (best, best_error)
+            found.append(right - 1)
+            best, best_error = level, error
+        elif short is not None:
+            if short[0] <= level + step:
+                found.pop()
+                best, best_error = short
+            short = None
+    return tuple(reversed(found))
+
+
+def _pieces(seconds: Sequence[float]) -> list[tuple[int, int, float, float]]:
+    """(left, right, median, mean deviation) of the piecewise constant fit in L1.
+
+    The penalty of a step is the one that minimises 4 ln(n)/n x pieces + ln of the AR(1) residuals; asv searches it
+    by golden section, here it is the best of a grid over the same range.
+    """
+    values = np.array(seconds)
+    n = len(values)
+    levels, costs = _fits(values)
+    most = costs[0, n - 1] or 1.0
+    best: tuple[float, list[int]] | None = None
+    for penalty in np.exp(np.linspace(math.log(0.1 / n), 0.0, 16)) * most:
+        rights = _partition(costs, float(penalty))
+        objective = 4 * math.log(n) / n * len(rights) + math.log(_residual(values, levels, rights))
+        if best is None or objective < best[0]:
+            best = (objective, rights)
+    rights = best[1] if best else [n]
+    lefts = [0, *rights[:-1]]
+    return [
+        (left, right, float(levels[left, right - 1]), float(costs[left, right - 1]) / (right - left))
+        for left, right in zip(lefts, rights, strict=True)
+    ]
+
+
+def _fits(values: Array) -> tuple[Array, Array]:
+    """(n, n) medians and sums of absolute deviations of every piece from its first to its last position."""
+    n = len(values)
+    levels, costs = np.zeros((n, n)), np.zeros((n, n))
+    for left in range(n):
+        for last in range(left, n):
+            piece = values[left : last + 1]
+            levels[left, last] = np.median(piece)
+            costs[left, last] = np.abs(piece - levels[left, last]).sum()
+    return levels, costs
+
+
+def _partition(costs: Array, penalty: float) -> list[int]:
+    """Right ends of the pieces that minimise the deviations and a penalty a step (Friedrich 2008)."""
+    n = len(costs)
+    least = np.zeros(n + 1)
+    least[0] = -penalty
+    start = [0] * n
+    for last in range(n):
+        totals = least[: last + 1] + penalty + costs[: last + 1, last]
+        start[last] = int(np.argmin(totals))
+        least[last + 1] = totals[start[last]]
+    rights, last = [], n - 1
+    while last >= 0:
+        rights.append(last + 1)
+        last = start[last] - 1
+    return rights[::-1]
+
+
+def _residual(values: Array, levels: Array, rights: Sequence[int]) -> float:
+    """Absolute residuals after the best AR(1) correlation, with asv's floor for a fit without any."""
+    lefts = [0, *rights[:-1]]
+    heights = [float(levels[left, right - 1]) for left, right in zip(lefts, rights, strict=True)]
+    errors = values - np.repeat(heights, np.diff([0, *rights]))
+    left_over = min(
+        abs(errors[0]) + np.abs(errors[1:] - correlation * errors[:-1]).sum() for correlation in np.linspace(-1, 1, 41)
+    )
+    floor = 0.1 * np.abs(np.diff(heights)).min() if len(heights) > 2 else 0.001 * min(map(abs, heights))
+    return float(left_over + max(floor, 1e-300))

@@ -1,0 +1,233 @@
+"""Nights through the suite's own session loop: measure_case() with a runner that draws its runs, and a history."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+
+from benchmarks.verdict_worlds import At, DrawnRun, Nights
+from helpers.baseline import Provenance, RecordedEntry
+from helpers.case import Case
+from helpers.config import MeasuringProtocol
+from helpers.config_budgets import Budget
+from helpers.environment import Environment
+from helpers.evidence import Build, Stage
+from helpers.history.records import Memory
+from helpers.judging.night import NeedConfirmation, NightVerdict, judge_night
+from helpers.judging.night_groups import Key, NightCase, labels_of
+from helpers.plan import CasePlan, SuiteCase
+from helpers.results import ResultStore, RunResult, segment_of
+from helpers.rules import MEDIAN_STEP, WALL_CLOCK
+from helpers.session import CaseResult, measure_case, protocol_record
+from helpers.stats import summarise
+from helpers.verdict import Status, Verdict
+
+# What the reference is recorded from, on night 0; the rules that compare 7 runs with 7 need them all.
+RECORDED_RUNS = 7
+# Beyond the numbers that an A/B comparison of that night can come to.
+_FIRST_RECORDED = 1000
+_TARGET = "v100"
+_PROTOCOL = MeasuringProtocol("drawn", warmup_steps=20, window_steps=100, runs=1)
+_FIRST_DAY = datetime.datetime(2024, 1, 1, 2, tzinfo=datetime.timezone.utc)
+_BUILDS: Mapping[Build, Mapping[str, str]] = MappingProxyType(
+    {
+        build: {"framework": "paddle", "version": "3.3.1", "commit": commit, "interpreter": f"envs/{commit}/bin/python"}
+        for build, commit in ((Build.CANDIDATE, "new"), (Build.REFERENCE, "good"))
+    }
+)
+_KNOWN = {"device": "gpu", "framework": "paddle", "framework_version": "3.3.1", "framework_commit": "good"}
+_ENVIRONMENT = Environment(**{item.name: item.name for item in fields(Environment)} | _KNOWN).to_mapping()
+_NO_DROPS: Mapping[int, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class HeldRuns(ResultStore):
+    """A session's runs without a disk: thousands of nights are replayed, and none of their files is read again."""
+
+    held: dict[str, dict[int, RunResult]] = field(default_factory=dict)
+
+    def write(self, result: RunResult) -> Path:
+        self.held.setdefault(result.case_id, {})[result.replicate] = result
+        return Path()
+
+    def results(self, case_id: str) -> tuple[RunResult, ...]:
+        held = self.held.get(case_id, {})
+        return tuple(held[number] for number in sorted(held))
+
+    def add_verdict(self, results: tuple[RunResult, ...], verdict: Verdict) -> None:
+        """Nothing here reads the verdict in a run."""
+
+
+@dataclass
+class DrawnRunner:
+    """Draws runs where a runner would train: a build's k-th run of a case is the world's k-th.
+
+    ``drops``: by case, the fraction by which the build under test is slower tonight.
+    """
+
+    nights: Nights
+    at: At
+    store: ResultStore
+    drops: Mapping[int, float]
+    made: Counter[tuple[str, Build]] = field(default_factory=Counter)
+
+    def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
+        number = self.made[plan.case.id, build]
+        self.made[plan.case.id, build] += 1
+        drawn = drawn_with(self.nights, self.at, self.nights.cases.index(plan.case), build, number, self.drops)
+        result = run_result(plan, drawn, self.store.session, replicate, build, stage, night_of(self.at))
+        self.store.write(result)
+        return result
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A world's cases with their plans, each held against what night 0 recorded of the good build."""
+
+    nights: Nights
+    plans: tuple[CasePlan, ...]
+    first: tuple[tuple[DrawnRun, ...], ...]
+
+    @staticmethod
+    def of(nights: Nights, budget: Budget | None = None, has_reference: bool = True) -> Machine:
+        first = tuple(
+            tuple(
+                nights.run(At(0, 0), index, Build.REFERENCE, _FIRST_RECORDED + number)
+                for number in range(RECORDED_RUNS)
+            )
+            for index in range(len(nights.cases))
+        )
+        plans = [
+            _plan(case, runs, budget or Budget(), has_reference) for case, runs in zip(nights.cases, first, strict=True)
+        ]
+        return Machine(nights, tuple(plans), first)
+
+    def night(self, at: At, memory: Memory, drops: Mapping[int, float] = _NO_DROPS) -> JudgedNight:
+        """Every case of a night, one after the other, then the night as a whole with the confirmations it asks for."""
+        store = HeldRuns(Path(), f"b{at.branch}-n{at.night:04d}")
+        runner = DrawnRunner(self.nights, at, store, drops)
+
+        def measure(plan: CasePlan, suspicion: str = "") -> CaseResult:
+            many = len(self.plans)
+            when = night_of(at)
+            return measure_case(
+                plan,
+                runner,
+                store,
+                memory,
+                suspicion=suspicion,
+                cases_tonight=many,
+                now=lambda: when,
+                keep_night=lambda folder, night: None,
+            )
+
+        results = {plan.case.id: measure(plan) for plan in self.plans}
+        screened = [case for result in results.values() if (case := _night_case(result)) is not None]
+        before = {case.key: case for case in screened}
+        confirmed: dict[Key, NightCase] = {}
+        while isinstance(answer := judge_night(screened, confirmed), NeedConfirmation):
+            result = measure(results[answer.case_id].plan, answer.why)
+            results[answer.case_id] = result
+            confirmed[answer.key] = _night_case(result) or before[answer.key]
+        return JudgedNight(tuple(results.values()), answer)
+
+
+@dataclass(frozen=True)
+class JudgedNight:
+    """The cases' results in their order, and what the night says as a whole; None where it says nothing."""
+
+    results: tuple[CaseResult, ...]
+    whole: NightVerdict | None
+
+    @property
+    def statuses(self) -> list[Status]:
+        return [result.verdict.status for result in self.results]
+
+    @property
+    def runs(self) -> int:
+        return sum(len(result.runs) for result in self.results)
+
+
+def _night_case(result: CaseResult) -> NightCase | None:
+    """As helpers.report.night tells the night's verdict of a case."""
+    plan, verdict = result.plan, result.verdict
+    if verdict.standing is None or verdict.recorded is None or verdict.recorded.tolerance is None:
+        return None
+    return NightCase(
+        case_id=plan.case.id,
+        target=plan.suite_case.target,
+        labels=labels_of(plan.case, plan.suite_case.target),
+        status=verdict.status,
+        standing=verdict.standing,
+        tolerance=verdict.recorded.tolerance,
+        can_confirm=bool(plan.reference),
+        why_not=plan.why_no_reference,
+    )
+
+
+def drawn_with(nights: Nights, at: At, case: int, build: Build, number: int, drops: Mapping[int, float]) -> DrawnRun:
+    """A run of the world, of a build under test that is slower by ``drops`` of its case."""
+    drawn = nights.run(at, case, build, number)
+    return drawn.slowed(drops.get(case, 0.0)) if build is Build.CANDIDATE else drawn
+
+
+def night_of(at: At) -> datetime.datetime:
+    return _FIRST_DAY + datetime.timedelta(days=at.night)
+
+
+def run_result(
+    plan: CasePlan,
+    drawn: DrawnRun,
+    session: str,
+    replicate: int,
+    build: Build,
+    stage: Stage,
+    when: datetime.datetime,
+) -> RunResult:
+    """The result that a trainer's step log of this run would have given."""
+    return RunResult(
+        uuid=f"{session} {plan.case.id} {replicate}",
+        session=session,
+        case_id=plan.case.id,
+        target=plan.suite_case.target,
+        replicate=replicate,
+        created=when.isoformat(),
+        role=build.value,
+        stage=stage.value,
+        build=_BUILDS[build],
+        settings=plan.settings,
+        protocol=protocol_record(plan),
+        environment=_ENVIRONMENT,
+        figures={WALL_CLOCK: math.exp(drawn.log_mean_rate), MEDIAN_STEP: math.exp(drawn.log_rate)},
+        step_seconds=drawn.step_seconds,
+        samples_per_step=(1,) * len(drawn.step_seconds),
+    )
+
+
+def _plan(case: Case, first: tuple[DrawnRun, ...], budget: Budget, has_reference: bool) -> CasePlan:
+    rates = tuple(math.exp(run.log_rate) for run in first)
+    entry = RecordedEntry(
+        case_id=case.id,
+        images_per_s=summarise(rates).centre,
+        rule=MEDIAN_STEP,
+        replicates=rates,
+        interval=None,
+        tolerance=None,
+        environment=_ENVIRONMENT,
+        segment=segment_of(_ENVIRONMENT, {}, case.id),
+        provenance=Provenance("good", _FIRST_DAY.date().isoformat(), "drawn", "the first night"),
+    )
+    return CasePlan(
+        SuiteCase(case, _TARGET, _PROTOCOL),
+        build=_BUILDS[Build.CANDIDATE],
+        recorded=entry,
+        data=_ENVIRONMENT["data"],
+        reference=_BUILDS[Build.REFERENCE] if has_reference else {},
+        why_no_reference="" if has_reference else "the series holds no runs of another build",
+        budget=budget,
+    )

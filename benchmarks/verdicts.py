@@ -1,0 +1,164 @@
+"""How many false alarms the verdicts give, and which slowdowns they find, beside other tools' rules: ``make bench``.
+
+Replays nights through the suite's own session loop and judge(): forty nights of the good build, then futures of three
+nights, quiet ones and ones in which a few cases are slower from their first night on. Exit status 1 where a goal is
+missed, and where a SQLite history leads to other verdicts. VERDICT.md, "What it gives, simulated", describes the
+nights, docs/verdicts.md the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import verdict_real
+from benchmarks.verdict_memory import HeldNights
+from benchmarks.verdict_replay import DROPS_PERCENT, Future, Replay, Scores, add_world
+from benchmarks.verdict_report import goals_text, missed, more_text, progress_text, scores_json, table_text
+from benchmarks.verdict_session import Machine
+from benchmarks.verdict_worlds import BURN_IN_NIGHTS, CASES, FRESH_NIGHTS, At, Nights, Part, Synthetic
+from helpers.history.history import History
+from helpers.trend.otava import INTERPRETER, change_points
+
+SEED = 20240501
+# Cases that a future slows down, of each size.
+_CASES_A_DROP = 3
+# Past the 15th night another rule judges; two cases of each number of cards have siblings.
+_CHECKED_NIGHTS = 18
+_CHECKED_CASES = 10
+
+
+@dataclass(frozen=True)
+class Size:
+    """Worlds, and the futures of each: quiet, with drops, with a slow machine; of the first two, as many as
+    ``trended`` each are also asked of asv and Otava, which take long."""
+
+    worlds: int
+    quiet: int
+    dropped: int
+    slow: int
+    trended: int
+
+
+QUICK = Size(worlds=4, quiet=3, dropped=6, slow=1, trended=1)
+FULL = Size(worlds=16, quiet=22, dropped=8, slow=5, trended=2)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    size = QUICK if options.quick else FULL
+    size = size if options.worlds is None else replace(size, worlds=options.worlds)
+    otava = INTERPRETER.exists()
+    print(_headline(options.seed, size, otava), flush=True)
+    started = time.monotonic()
+    scores = _synthetic(options, size, otava)
+    print(f"\n{table_text(scores)}\n\n{more_text(scores)}\n{time.monotonic() - started:.0f} s\n", flush=True)
+    print(goals_text(scores), flush=True)
+    if options.json is not None:
+        about = {"seed": options.seed, **asdict(size), "otava": otava}
+        options.json.write_text(json.dumps(scores_json(scores, about), indent=1) + "\n", encoding="utf-8")
+    told, same = through_history(Synthetic(options.seed, 0))
+    print(told, flush=True)
+    real = verdict_real.QUICK if options.quick else verdict_real.FULL
+    detect = change_points if otava else None
+    spread = partial(_spread, processes=options.processes)
+    print(f"\n{verdict_real.real_series_text(options.series, options.seed, real, detect, spread)}", flush=True)
+    return 1 if missed(scores, clearly=options.quick) or not same else 0
+
+
+def _headline(seed: int, size: Size, otava: bool) -> str:
+    nights = size.worlds * FRESH_NIGHTS
+    told = (
+        f"{size.worlds} machines of {len(CASES)} cases, seed {seed}: each {BURN_IN_NIGHTS} nights, then "
+        f"{nights * size.quiet} quiet nights, {nights * size.dropped} with drops, "
+        f"{size.worlds * size.slow} on a slow machine"
+    )
+    if not otava:
+        told += "\nOtava is left out: it has no environment; make env-trend makes one"
+    return told
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="Replay few nights; a goal is missed where its whole interval lies beyond it",
+    )
+    parser.add_argument("--series", type=Path, metavar="FOLDER", help="Replay the real series of FOLDER too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the scores to FILE")
+    parser.add_argument("--seed", type=int, default=SEED, help="Draw other nights")
+    parser.add_argument("--worlds", type=int, help="Replay that many machines")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="Use that many processes")
+    return parser.parse_args(arguments)
+
+
+def futures_of(seed: int, world: int, size: Size) -> tuple[Future, ...]:
+    """A world's futures; those with drops slow down three cases of each size, drawn at random."""
+    generator = np.random.default_rng([seed, world, 7])
+    quiet = [Future(1 + number, trended=number < size.trended) for number in range(size.quiet)]
+    dropped = []
+    for number in range(size.dropped):
+        chosen = generator.permutation(len(CASES))[: _CASES_A_DROP * len(DROPS_PERCENT)]
+        drops = {int(case): DROPS_PERCENT[place % len(DROPS_PERCENT)] for place, case in enumerate(chosen)}
+        dropped.append(Future(1001 + number, drops, trended=number < size.trended))
+    return (*quiet, *dropped, *(Future(branch, slow=True) for branch in slow_branches(size)))
+
+
+def slow_branches(size: Size) -> range:
+    return range(2001, 2001 + size.slow)
+
+
+def replay_world(world: int, *, seed: int, size: Size, otava: bool) -> Scores:
+    """One synthetic machine: what every rule scores on it."""
+    nights = Synthetic(seed, world, frozenset(slow_branches(size)))
+    replay = Replay(Machine.of(nights), detect=change_points if otava else None)
+    return replay.run(futures_of(seed, world, size))
+
+
+def through_history(nights: Nights, cases: int = _CHECKED_CASES, count: int = _CHECKED_NIGHTS) -> tuple[str, bool]:
+    """Replay the first nights of some cases with a SQLite history on disk: whether it leads to the same verdicts."""
+    machine, held = Machine.of(Part(nights, cases)), HeldNights()
+    with tempfile.TemporaryDirectory() as folder, History.open(f"sqlite:///{folder}/history.sqlite") as history:
+        different = 0
+        for night in range(count):
+            one, other = (machine.night(At(0, night), memory) for memory in (held, history))
+            different += sum(
+                left.verdict != right.verdict for left, right in zip(one.results, other.results, strict=True)
+            )
+    told = f"{count} nights of {cases} cases with a SQLite history instead of the replay's own: "
+    return told + (f"{different} verdicts DIFFER" if different else "the same verdicts"), not different
+
+
+def _synthetic(options: argparse.Namespace, size: Size, otava: bool) -> Scores:
+    replay = partial(replay_world, seed=options.seed, size=size, otava=otava)
+    total: Scores = {}
+    for done, scores in enumerate(_spread(replay, range(size.worlds), options.processes), start=1):
+        add_world(total, scores)
+        print(f"{done} of {size.worlds}: {progress_text(total)}", file=sys.stderr, flush=True)
+    return total
+
+
+def _spread(replay: Callable[[int], Scores], worlds: Sequence[int], processes: int) -> Iterator[Scores]:
+    """The scores of all worlds, in their order."""
+    if processes == 1 or len(worlds) == 1:
+        yield from map(replay, worlds)
+        return
+    # Not forked: a library's threads do not survive it.
+    with multiprocessing.get_context("spawn").Pool(min(processes, len(worlds))) as pool:
+        yield from pool.imap(replay, worlds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

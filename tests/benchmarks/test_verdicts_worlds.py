@@ -1,0 +1,130 @@
+"""The synthetic nights are what VERDICT.md describes, and the same whoever asks for them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+
+from benchmarks.verdict_worlds import BURN_IN_NIGHTS, CASES, RUN_CV, At, Part, Synthetic, drawn_run
+from helpers.evidence import Build
+
+SLOW = 7
+ONE_CARD, MANY_CARDS = 0, 4
+
+
+@pytest.fixture(scope="module")
+def world() -> Synthetic:
+    return Synthetic(1, 0, frozenset({SLOW}))
+
+
+def rates(world: Synthetic, at: At, case: int, build: Build, count: int = 60) -> list[float]:
+    return [world.run(at, case, build, number).log_rate for number in range(count)]
+
+
+def test_the_matrix_is_two_models_two_precisions_three_batches_and_five_numbers_of_cards() -> None:
+    assert len({case.id for case in CASES}) == 60
+    assert {case.cards for case in CASES} == set(RUN_CV)
+    assert CASES[ONE_CARD].cards == 1
+    assert CASES[MANY_CARDS].cards == 32
+
+
+def test_a_run_is_the_same_in_whatever_order_it_is_asked_for() -> None:
+    at = At(3, BURN_IN_NIGHTS + 2)
+    late = Synthetic(1, 0).run(at, 5, Build.CANDIDATE, 1)
+    other = Synthetic(1, 0)
+    other.run(At(0, 4), 5, Build.CANDIDATE, 0)
+    assert other.run(at, 5, Build.CANDIDATE, 1) == late
+
+
+def test_runs_differ_by_world_night_future_case_build_and_number(world: Synthetic) -> None:
+    at = At(1, BURN_IN_NIGHTS)
+    asked = [
+        (world, at, 0, Build.CANDIDATE, 0),
+        (world, at, 0, Build.CANDIDATE, 1),
+        (world, at, 0, Build.REFERENCE, 0),
+        (world, at, 1, Build.CANDIDATE, 0),
+        (world, At(2, BURN_IN_NIGHTS), 0, Build.CANDIDATE, 0),
+        (world, At(0, 0), 0, Build.CANDIDATE, 0),
+        (Synthetic(1, 1), at, 0, Build.CANDIDATE, 0),
+    ]
+    drawn = [where.run(*what).log_rate for where, *what in asked]
+    assert len(set(drawn)) == len(asked)
+
+
+def test_more_cards_scatter_more_by_about_what_dlperf_measured() -> None:
+    spread = [np.median([Synthetic(1, number).run_sd[case] for number in range(40)]) for case in range(5)]
+    assert spread == pytest.approx(list(RUN_CV.values()), rel=0.15)
+
+
+def test_runs_of_a_night_scatter_as_much_as_the_machine_says(world: Synthetic) -> None:
+    at = next(At(0, night) for night in range(40) if not world.weather(At(0, night)).unstable[MANY_CARDS])
+    drawn = rates(world, at, MANY_CARDS, Build.CANDIDATE, 200)
+    middle = statistics.median(drawn)
+    spread = 1.4826 * statistics.median(abs(rate - middle) for rate in drawn)
+    assert spread == pytest.approx(world.run_sd[MANY_CARDS], rel=0.25)
+
+
+def test_an_unstable_night_scatters_about_four_times_as_much(world: Synthetic) -> None:
+    calm, unstable = (
+        next(At(0, night) for night in range(40) if world.weather(At(0, night)).unstable[case] == wanted)
+        for case, wanted in ((MANY_CARDS, False), (MANY_CARDS, True))
+    )
+    factor = statistics.stdev(rates(world, unstable, MANY_CARDS, Build.CANDIDATE)) / statistics.stdev(
+        rates(world, calm, MANY_CARDS, Build.CANDIDATE)
+    )
+    assert 2.5 < factor < 6
+
+
+def test_spells_and_slow_nights_are_as_rare_as_they_should_be() -> None:
+    weathers = [Synthetic(1, number).weather(At(0, night)) for number in range(30) for night in range(BURN_IN_NIGHTS)]
+    assert np.mean([weather.unstable.mean() for weather in weathers]) == pytest.approx(0.05, rel=0.2)
+    assert np.mean([weather.slow for weather in weathers]) == pytest.approx(0.01, abs=0.006)
+    assert np.std([weather.drift for weather in weathers]) == pytest.approx(0.002, rel=0.3)
+
+
+def test_a_night_is_the_same_for_both_builds(world: Synthetic) -> None:
+    """What A/B rests on: the night's offset cancels."""
+    for night in (0, 13):
+        new, good = (
+            statistics.fmean(rates(world, At(0, night), ONE_CARD, build))
+            for build in (Build.CANDIDATE, Build.REFERENCE)
+        )
+        assert new == pytest.approx(good, abs=0.002)
+
+
+def test_a_slow_machine_is_slow_on_the_first_fresh_night_with_both_builds(world: Synthetic) -> None:
+    first, second = (world.weather(At(SLOW, BURN_IN_NIGHTS + more)) for more in (0, 1))
+    assert first.slow
+    assert not second.slow
+    slow = statistics.median(rates(world, At(SLOW, BURN_IN_NIGHTS), ONE_CARD, Build.REFERENCE, 20))
+    after = statistics.median(rates(world, At(SLOW, BURN_IN_NIGHTS + 1), ONE_CARD, Build.REFERENCE, 20))
+    assert slow < after - 0.003
+
+
+def test_futures_go_on_from_the_night_they_share(world: Synthetic) -> None:
+    last = world.weather(At(0, BURN_IN_NIGHTS - 1))
+    futures = [world.weather(At(branch, BURN_IN_NIGHTS)) for branch in range(1, 60)]
+    assert len({weather.drift for weather in futures}) == len(futures)
+    stays = np.array([weather.unstable[last.unstable].mean() for weather in futures if last.unstable.any()])
+    assert stays.size == 0 or stays.mean() > 0.5
+
+
+def test_a_slower_run_has_a_lower_rate_and_longer_steps() -> None:
+    run = drawn_run(np.array([0.1, 0.1, 0.4]))
+    slower = run.slowed(0.02)
+    assert slower.log_rate - run.log_rate == pytest.approx(math.log(0.98))
+    assert slower.log_mean_rate - run.log_mean_rate == pytest.approx(math.log(0.98))
+    assert slower.step_seconds == pytest.approx([seconds / 0.98 for seconds in run.step_seconds])
+    assert run.slowed(0.0) is run
+    assert run.log_rate == pytest.approx(math.log(10))
+    assert run.log_mean_rate == pytest.approx(math.log(5))
+
+
+def test_a_part_of_a_machine_has_its_first_cases_and_their_runs(world: Synthetic) -> None:
+    part = Part(world, 5)
+    assert part.cases == CASES[:5]
+    assert len(part.published) == 5
+    assert part.run(At(0, 1), 3, Build.CANDIDATE, 0) == world.run(At(0, 1), 3, Build.CANDIDATE, 0)
