@@ -18,13 +18,15 @@ NIGHT = Night("same", "PASS", 1, 0, 20.0, "no drop")
     [
         ("same", "PASS", True),
         ("same", "REGRESSION", False),
-        ("same", "INCONCLUSIVE", False),
+        ("same", "INCONCLUSIVE", True),
+        ("same", "IMPROVEMENT", False),
+        ("same", "INVALID", False),
         ("5% slower", "REGRESSION", True),
         ("5% slower", "PASS", False),
         ("5% slower", "INCONCLUSIVE", False),
     ],
 )
-def test_a_night_of_the_same_build_passes_and_one_of_a_slower_build_does_not(
+def test_a_night_of_the_same_build_raises_no_alarm_and_one_of_a_slower_build_does(
     kind: str, status: str, right: bool
 ) -> None:
     assert judged_right(replace(NIGHT, kind=kind, status=status)) is right
