@@ -68,6 +68,8 @@ class Nights:
         config["machines"] = {}
         # Who else is on the cores is part of the noise that the verdicts have to stand.
         config["contention"] = {"max_foreign_share": 0.99}
+        # One unsuspected comparison in ten nights, not in three: each takes up to 32 runs.
+        config["budgets"] = {**config["budgets"], "rotation": 10}
         (self.folder / "perf.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         recorded = self.folder / "baselines" / "recorded"
         recorded.mkdir(parents=True)
