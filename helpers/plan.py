@@ -16,7 +16,7 @@ from helpers.errors import ConfigError
 from helpers.evidence import PublishedReference, RecordedReference
 from helpers.job import JobSpec
 from helpers.results import segment_of
-from helpers.rules import MEDIAN_STEP, WALL_CLOCK
+from helpers.rules import WALL_CLOCK
 
 CPU = "cpu"
 
@@ -218,14 +218,13 @@ def recorded_reference(plan: CasePlan, environment: Mapping[str, str]) -> Record
     # The verdict names the user's changes itself.
     changed = {f"setting {key}" for key in plan.overrides}
     before, after = ({key: each[key] for key in each if key not in changed} for each in (entry.segment, tonight))
-    other_rule = () if entry.rule == MEDIAN_STEP else (f"rule: {entry.rule} → {MEDIAN_STEP}, so record it again",)
     return RecordedReference(
         images_per_s=entry.images_per_s,
         rule=entry.rule,
         label=f"recorded {entry.provenance.date[:10]}, {entry.provenance.commit[:12]}",
         tolerance=plan.tolerance if entry.tolerance is None else entry.tolerance,
         gates=entry.status is FigureStatus.GATE,
-        differences=(*other_rule, *differences(before, after)),
+        differences=differences(before, after),
         replicates=entry.replicates,
     )
 

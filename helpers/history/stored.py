@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from helpers.history.records import NightRecord
 from helpers.results import RunResult
+
+_DAY = len("2026-11-21")
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,12 @@ class Acknowledgement:
     who: str
     created: str
 
+    def covers(self, case_id: str, created: str) -> bool:
+        """Whether a night of the case, of that time, is meant; a bound that is a day holds the whole of it."""
+        after_first = not self.first or _compared(created, self.first) >= 0
+        before_last = not self.last or _compared(created, self.last) <= 0
+        return fnmatchcase(case_id, self.pattern) and after_first and before_last
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -137,3 +147,12 @@ class Reindexed:
     results: int
     nights: int
     refused: tuple[str, ...] = ()
+
+
+def _compared(created: str, bound: str) -> int:
+    """-1, 0 or 1: ``created`` lies before, at or after ``bound``, a day or a moment."""
+    if len(bound) == _DAY:
+        return (created[:_DAY] > bound) - (created[:_DAY] < bound)
+    # Not as texts: one may tell microseconds and the other not.
+    moment, limit = (datetime.datetime.fromisoformat(each) for each in (created, bound))
+    return (moment > limit) - (moment < limit)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from helpers.report.text import printable
+from helpers.report.text import hanging, printable
 
 WIDTH = 100
 NOT_TRIED = "not tried"
@@ -88,13 +87,13 @@ def render(lines: Sequence[CaseLine], about: Mapping[str, str], width: int = WID
     widths = [max(len(row[column]) for row in rows) for column in range(1, len(rows[0]))]
     shown = [rows[0][0], _columns(rows[0][1:], widths), "-" * width]
     for row, told in zip(rows[1:], below, strict=True):
-        shown += [row[0], _columns(row[1:], widths), *_wrapped(told, width, "      ", "      ")]
-    heading = [line for name, value in about.items() for line in _wrapped(f"{name}: {value}", width, "", "    ")]
-    parts = [*heading, "", *shown, "", *_wrapped(summary(lines), width, "", "    ")]
+        shown += [row[0], _columns(row[1:], widths), *hanging(told, width, "      ", "      ")]
+    heading = [line for name, value in about.items() for line in hanging(f"{name}: {value}", width, "", "    ")]
+    parts = [*heading, "", *shown, "", *hanging(summary(lines), width, "", "    ")]
     if any(line.twin for line in lines):
-        parts += _wrapped(TWINS, width, "", "    ")
+        parts += hanging(TWINS, width, "", "    ")
     for note in notes.lines():
-        parts += _wrapped(note, width, "", "    ")
+        parts += hanging(note, width, "", "    ")
     return "\n".join(parts)
 
 
@@ -147,14 +146,3 @@ def _below(line: CaseLine, notes: Footnotes) -> str:
 
 def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
     return ("    " + "  ".join(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))).rstrip()
-
-
-def _wrapped(text: str, width: int, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(
-        printable(text),
-        width,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,7 +9,7 @@ from typing import Any
 
 from helpers.compare import Comparison, evidence_text
 from helpers.compare_sides import Side
-from helpers.report.text import printable
+from helpers.report.text import hanging, printable
 from helpers.stats import number
 from helpers.verdict import Status
 
@@ -25,11 +24,11 @@ def render_comparisons(found: Sequence[Comparison], about: Sequence[str], width:
     rows = [_cells(each) for each in found]
     headings, rows = _fitting(rows, width)
     widths = _widths(headings, rows)
-    lines = [line for told in about for line in _wrapped(told, width, "", _INDENT)]
+    lines = [line for told in about for line in hanging(told, width, "", _INDENT)]
     lines += ["", "case", _line(headings, widths), "-" * width]
     for each, row in zip(found, rows, strict=True):
         lines += [printable(f"{each.case_id} [{each.target}]"), _line(row, widths)]
-        lines += _wrapped(each.reason.message, width, _INDENT, _INDENT)
+        lines += hanging(each.reason.message, width, _INDENT, _INDENT)
     return "\n".join([*lines, "", comparison_summary(found)])
 
 
@@ -88,14 +87,3 @@ def _side(side: Side) -> str:
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     padded = [cell.rjust(width) for cell, width in zip(cells[:-1], widths[:-1], strict=True)]
     return (_INDENT + "  ".join([*padded, cells[-1]])).rstrip()
-
-
-def _wrapped(text: str, width: int, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(
-        printable(text),
-        width,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )

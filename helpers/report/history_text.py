@@ -8,7 +8,6 @@ import statistics
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from helpers.compare import evidence_text
@@ -155,19 +154,10 @@ def _notes(
     if (out := night.exclusion) is not None:
         notes.append(f"excluded by {out.who} on {out.created[:10]}: {out.reason}")
     for each in acknowledgements:
-        if acknowledged(each, record.case_id, record.created):
+        if each.covers(record.case_id, record.created):
             commit = f"{each.commit}, " if each.commit else ""
             notes.append(f"acknowledged by {each.who}: {commit}{each.reason}")
     return notes
-
-
-def acknowledged(said: Acknowledgement, case_id: str, created: str) -> bool:
-    """Whether a night of the case lies in what was acknowledged; a day as a bound holds whole."""
-    return (
-        fnmatchcase(case_id, said.pattern)
-        and (not said.first or _is_before(said.first, created))
-        and (not said.last or created[:10] == said.last or _is_before(created, said.last))
-    )
 
 
 def _since(start: SegmentStart, night: StoredNight) -> bool:

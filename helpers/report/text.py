@@ -227,6 +227,18 @@ def _line(cells: Sequence[str], widths: list[int]) -> str:
     return _GAP.join([*padded, *cells[len(widths) :]]).rstrip()
 
 
+def hanging(text: str, width: int, first: str, rest: str) -> list[str]:
+    """``text`` in lines of ``width``, the first behind ``first``, the others behind ``rest``; words stay whole."""
+    return textwrap.wrap(
+        printable(text),
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
 def printable(text: str) -> str:
     """Control characters as escapes, so that no file name or log line can forge terminal output."""
     return "".join(

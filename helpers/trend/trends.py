@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -94,13 +93,6 @@ def _acknowledged(series: Series, index: int, known: Sequence[Acknowledgement]) 
     """The newest acknowledgement whose nights lie at most two from the step."""
     near = series.points[max(0, index - _WANDERS) : index + _WANDERS + 1]
     for each in sorted(known, key=lambda one: one.created, reverse=True):
-        if fnmatch.fnmatchcase(series.case_id, each.pattern) and any(_within(point, each) for point in near):
+        if any(each.covers(series.case_id, point.created) for point in near):
             return each
     return None
-
-
-def _within(point: Point, known: Acknowledgement) -> bool:
-    """A bound that is a day holds the whole of it."""
-    after_first = not known.first or point.created[: len(known.first)] >= known.first
-    before_last = not known.last or point.created[: len(known.last)] <= known.last
-    return after_first and before_last

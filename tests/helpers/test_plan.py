@@ -212,14 +212,6 @@ def test_a_recorded_entry_in_the_same_segment_has_no_differences(plan: CasePlan,
     assert (reference.differences, reference.label) == ((), "recorded 2024-05-06, 0123456789ab")
 
 
-def test_an_entry_by_another_rule_is_another_segment_and_says_what_to_do(plan: CasePlan, make_run: MakeRun) -> None:
-    assert plan.recorded is not None
-    old = replace(plan, recorded=replace(plan.recorded, rule="wall-clock"))
-    reference = recorded_reference(old, make_run(plan).environment)
-    assert reference is not None
-    assert reference.differences == ("rule: wall-clock → median-step, so record it again",)
-
-
 def test_a_recorded_entry_says_in_what_tonight_differs(plan: CasePlan, make_run: MakeRun) -> None:
     reference = recorded_reference(plan, {**make_run(plan).environment, "threads": "8"})
     assert reference is not None

@@ -9,7 +9,7 @@ import pytest
 
 from helpers.history.stored import Acknowledgement
 from helpers.report.history_plot import plot_history
-from helpers.report.history_text import NightLine, acknowledged, build_text, render_history, sparkline
+from helpers.report.history_text import NightLine, build_text, render_history, sparkline
 
 LINE = NightLine("u", "2026-11-01T22:00:00+00:00", "s1", "3.3.1", 100.0, 1, "PASS", "why", -0.001, 1.2, 1)
 
@@ -69,8 +69,8 @@ def test_a_build_in_few_characters(build: dict[str, str], text: str) -> None:
 )
 def test_an_acknowledgement_holds_from_its_first_to_its_last_night(first: str, last: str, known: bool) -> None:
     said = Acknowledgement("paddle-*", first, last, "", "why", "ada", "2026-11-20")
-    assert acknowledged(said, "paddle-x", LINE.created) is known
-    assert not acknowledged(said, "pytorch-x", LINE.created)
+    assert said.covers("paddle-x", LINE.created) is known
+    assert not said.covers("pytorch-x", LINE.created)
 
 
 def groups(svg: str) -> list[str]:
