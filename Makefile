@@ -7,15 +7,20 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.10 python3.13 python3; 
 	"$$p" requirements/bootstrap.py --probe >/dev/null 2>&1 && { echo "$$p"; exit; }; done; command -v python3)
 REQUIREMENTS ?= auto
 PYTEST_ARGS ?=
+FUZZ_ARGS ?=
 CONTENTION ?= --allow-contention
 VENV_PYTHON := .venv/bin/python
+# What does not train runs side by side, training one after another: it takes the whole machine.
+SIDE_BY_SIDE = -n auto --maxprocesses 4 $(PYTEST_ARGS)
+# With arguments of the caller's own, one of the two halves may have no test left.
+OR_NONE = $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 NO_PYTHON = no Python 3.10 to 3.13 was found: install one (Debian, Ubuntu: apt-get install python3 python3-venv), \
 	or name it: make PYTHON=/path/to/python3.12 perf
 
 BOOTSTRAP = @python="$(PYTHON)"; if [ -z "$$python" ]; then echo "make: error: $(NO_PYTHON)" >&2; exit 2; fi; \
 	"$$python" requirements/bootstrap.py
 
-.PHONY: help perf test test-paddle26 check bench doctor env env-dev env-paddle26 env-trend clean
+.PHONY: help perf fuzz test test-paddle26 check bench doctor env env-dev env-paddle26 env-trend env-fuzz clean
 .NOTPARALLEL:
 
 help:
@@ -23,16 +28,18 @@ help:
 	@echo "make test    all tests, real training among them"
 	@echo "make test-paddle26  training with Paddle 2.6.2 too, in .venv-paddle26 (a download of 1.3 GB, no GPU needed)"
 	@echo "make check   lint, types and unit tests, in under 3 minutes"
-	@echo "make bench   how fast the suite itself is, its training loop against a bare one, how good its verdicts are; 10 minutes on idle cores"
+	@echo "make bench   how fast the suite itself is, its training loop against a bare one, how good its verdicts are, what watching costs, every fault; 40 minutes on idle cores"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
 	@echo "make env-trend  Apache Otava in .venv-trend, for 'perfgate trend' (a download of 55 MB)"
-	@echo "make clean   delete .venv, .venv-paddle26, .venv-trend and caches; results in runs/ and baselines/ stay"
+	@echo "make fuzz    a minute of atheris on each reader of files, in .venv-fuzz (a download of 36 MB), and Hypothesis"
+	@echo "make clean   delete .venv, .venv-paddle26, .venv-trend, .venv-fuzz and caches; results in runs/ and baselines/ stay"
 
 perf: env
 	$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION) $(PYTEST_ARGS)
 
 test: env-dev env-trend
-	$(VENV_PYTHON) -m pytest tests $(PYTEST_ARGS)
+	$(VENV_PYTHON) -m pytest tests -m "not training" $(SIDE_BY_SIDE) $(OR_NONE)
+	$(VENV_PYTHON) -m pytest tests -m training $(PYTEST_ARGS) $(OR_NONE)
 
 # The environment first: its Pythons are fewer, and it says so before anything is downloaded.
 test-paddle26: env-paddle26 env-dev
@@ -43,7 +50,7 @@ check: env-dev
 	$(VENV_PYTHON) -m ruff check .
 	$(VENV_PYTHON) -m ruff format --check .
 	$(VENV_PYTHON) -m mypy
-	$(VENV_PYTHON) -m pytest tests -m "not training and not slow" $(PYTEST_ARGS)
+	$(VENV_PYTHON) -m pytest tests -m "not training and not slow" $(SIDE_BY_SIDE)
 
 bench: env-dev
 	$(VENV_PYTHON) -m benchmarks.suite_overhead
@@ -51,6 +58,11 @@ bench: env-dev
 	$(VENV_PYTHON) -m benchmarks.loader_cost
 	$(VENV_PYTHON) -m benchmarks.verdicts --quick
 	$(VENV_PYTHON) -m benchmarks.trainer_speed
+	$(VENV_PYTHON) -m benchmarks.watching
+	$(VENV_PYTHON) -m benchmarks.faults
+
+fuzz: env-dev env-fuzz
+	$(VENV_PYTHON) -m benchmarks.fuzz --seconds 60 $(FUZZ_ARGS)
 
 doctor: env
 	.venv/bin/perfgate doctor
@@ -67,6 +79,9 @@ env-paddle26:
 env-trend:
 	$(BOOTSTRAP) --requirements trend
 
+env-fuzz:
+	$(BOOTSTRAP) --requirements fuzz
+
 clean:
-	rm -rf .venv .venv-paddle26 .venv-trend .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-paddle26 .venv-trend .venv-fuzz .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

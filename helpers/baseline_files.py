@@ -11,6 +11,7 @@ import glob
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import jsonschema
 
 from helpers.errors import BaselineError
-from helpers.files import write_whole
+from helpers.files import sync_folder, write_whole
 
 UNIT = "images/s"
 BASELINES = Path(__file__).resolve().parents[1] / "baselines"
@@ -41,8 +42,8 @@ def read_document(path: Path, *, schema: Path, version: int, remedy: str) -> dic
     """The JSON object in ``path``, valid under the JSON Schema file ``schema``; None where there is no such file.
 
     ``version`` is the ``schema_version`` this suite reads, ``remedy`` what its reader can do about a damaged file.
-    Raises BaselineError on a link, a merge conflict, anything that is not strict JSON (repeated keys,
-    NaN, Infinity), another version, and the first violation of the schema by path.
+    Raises BaselineError on a link (the file or its folder), a merge conflict, anything that is not strict JSON
+    (repeated keys, NaN, Infinity), another version, and the first violation of the schema by path.
     """
     text = _read_text(path, remedy)
     if text is None:
@@ -75,7 +76,8 @@ def write_document(path: Path, data: Mapping[str, Any], *, schema: Path) -> None
     _validate(path, data, schema, "Nothing was written; measure again")
     try:
         text = json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-        content = text.encode("utf-8")
+        text.encode("utf-8")
+        content = _escaped(text).encode("utf-8")
     except ValueError as error:
         raise BaselineError(
             str(path),
@@ -89,9 +91,14 @@ def write_document(path: Path, data: Mapping[str, Any], *, schema: Path) -> None
         for left_over in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
             left_over.unlink(missing_ok=True)
         write_whole(path, content)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def _escaped(text: str) -> str:
+    """JSON without a character that turns or hides text where the file is reviewed: such stand as ``\\u202e`` there."""
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def cannot_write(path: Path, error: OSError) -> BaselineError:
@@ -107,19 +114,8 @@ def cannot_write(path: Path, error: OSError) -> BaselineError:
     )
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems cannot sync a folder; the rename itself is done.
-        if error.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(descriptor)
-
-
 def _read_text(path: Path, remedy: str) -> str | None:
+    refuse_link(path.parent)
     refuse_link(path)
     try:
         # Without O_NONBLOCK, opening a named pipe would wait for a writer for ever.
@@ -143,8 +139,7 @@ def _parse(path: Path, text: str, remedy: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(pairs)
         if len(table) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
             raise BaselineError(
                 str(path), field=twice, got="the same key twice", expected="each key and each case once", remedy=remedy
             )
@@ -164,6 +159,9 @@ def _parse(path: Path, text: str, remedy: str) -> dict[str, Any]:
             )
     try:
         data = json.loads(text, object_pairs_hook=unique, parse_constant=refuse_constant)
+        if "\\u" in text:
+            # Half a surrogate pair is JSON, but no text that could be written again.
+            json.dumps(data, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         got = str(error) if text.strip() else "an empty file"
         raise BaselineError(str(path), field="file", got=got, expected="JSON, whole", remedy=remedy) from error

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from helpers.baseline import RECORDED, RECORDED_VERSION, UNIT, RecordedEntry, RecordedSet, load_recorded
 from helpers.baseline_files import cannot_write, refuse_link, write_document
-from helpers.errors import BaselineError
+from helpers.errors import BaselineError, printable
 
 
 class ProposalKind(enum.Enum):
@@ -131,7 +131,7 @@ def format_proposals(proposals: Iterable[Proposal]) -> str:
         kinds[proposal.kind.value] += 1
         change = "" if proposal.change is None else f"{proposal.change * 100:+.2f}"
         old, new = _figure(proposal.old), _figure(proposal.new)
-        rows.append((proposal.case_id, old, new, change, proposal.kind.value, _one_line(proposal.reason)))
+        rows.append((proposal.case_id, old, new, change, proposal.kind.value, printable(proposal.reason)))
     if not kinds:
         return "Baselines: nothing proposed, no case was measured"
     a, b, c, d, e = (max(len(row[column]) for row in rows) for column in range(5))
@@ -280,8 +280,3 @@ def _figure(entry: RecordedEntry | None) -> str:
     if entry is None:
         return "-"
     return f"{entry.images_per_s:.2f}" if entry.images_per_s >= 100 else f"{entry.images_per_s:.3f}"
-
-
-def _one_line(text: str) -> str:
-    """No newline and no control character: a reason cannot forge a row or colour the terminal."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

@@ -68,6 +68,7 @@ _ID = re.compile(
 )
 # Ids become folder names; a number of this size is a typing error, not a batch.
 _LARGEST = 1_000_000
+_LONGEST_ID = 200
 
 E = TypeVar("E", bound=enum.Enum)
 
@@ -138,7 +139,7 @@ class Case:
     @staticmethod
     def parse(case_id: str) -> Case:
         """The case of an id; ConfigError names the field that is not known. ``parse(c.id) == c``."""
-        match = _ID.fullmatch(case_id)
+        match = _ID.fullmatch(case_id) if len(case_id) <= _LONGEST_ID else None
         if match is None:
             raise ConfigError(
                 "case id",

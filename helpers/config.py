@@ -89,7 +89,7 @@ class Limits:
     start_up_seconds: float = 300.0
     no_progress_seconds: float = 300.0
     run_seconds: float = 7200.0
-    stop_grace_seconds: float = 10.0
+    stop_grace_seconds: float = 5.0
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from helpers.config_schema import Field
 
 _MOST_RUNS = 100
+_MOST_RETRIES = 10
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Budget:
     - ``rotation``: while fewer than 15 nights are known and a reference build is at hand, every how many nights a
       case is confirmed without being suspected.
     - ``repeats``: how many times a run that is invalid (throttled, contended, never steady) is made again.
+    - ``retries``: how often in one night, over both builds, a run that an infrastructure failure ended is made again.
     """
 
     screen_runs: int = 3
@@ -29,9 +31,10 @@ class Budget:
     pairs: int = 16
     rotation: int = 3
     repeats: int = 2
+    retries: int = 1
 
 
-_LEAST = {"screen_runs": 1, "first_runs": 2, "pairs": 3, "rotation": 1, "repeats": 0}
+_LEAST = {"screen_runs": 1, "first_runs": 2, "pairs": 3, "rotation": 1, "repeats": 0, "retries": 0}
 
 
 @dataclass(frozen=True)
@@ -66,4 +69,5 @@ def read_budgets(field: Field | None) -> Budgets:
 
 
 def _numbers(keys: Mapping[str, Field]) -> dict[str, int]:
-    return {name: keys[name].whole(least, _MOST_RUNS) for name, least in _LEAST.items() if name in keys}
+    most = {"retries": _MOST_RETRIES}
+    return {name: keys[name].whole(least, most.get(name, _MOST_RUNS)) for name, least in _LEAST.items() if name in keys}

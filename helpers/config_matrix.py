@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from helpers.config_schema import Field, close_to
 from helpers.errors import ConfigError
 
 TARGETS = ("cpu", "v100", "a100")
+# The published tables have 110 figures; dimensions multiply, so that a few lines could ask for billions.
+_MOST_CASES = 10_000
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ def read_matrix(field: Field, short: Field | None, protocols: Sequence[str]) -> 
                     raise block.refuse("every case once", f"It stands in {other} already", got=case.id)
                 places[target, case.id] = block.place
                 found.append((case, target, protocol))
+            if len(found) > _MOST_CASES:
+                raise block.refuse(f"a matrix of up to {_MOST_CASES} cases", got=f"{len(found)} cases up to here")
     chosen = _short(short, [case.id for case, _, _ in found])
     return tuple(MatrixCase(case, target, protocol, case.id in chosen) for case, target, protocol in found)
 
@@ -58,6 +63,9 @@ def _block(block: Field, protocols: Sequence[str]) -> tuple[str, list[Case]]:
     )
     auto = keys["auto"].truth() if "auto" in keys else False
     protocol = keys["protocol"].one_of(protocols)
+    product = math.prod(len(values) for values in dimensions)
+    if product > _MOST_CASES:
+        raise block.refuse(f"up to {_MOST_CASES} cases", got=f"a product of {product} cases")
     try:
         return protocol, [Case(*values, auto=auto) for values in itertools.product(*dimensions)]
     except ConfigError as error:
@@ -72,9 +80,10 @@ def _block(block: Field, protocols: Sequence[str]) -> tuple[str, list[Case]]:
 
 def _short(field: Field | None, ids: list[str]) -> frozenset[str]:
     chosen: set[str] = set()
+    known = set(ids)
     for entry in field.sequence() if field else []:
         case_id = entry.text()
-        if case_id not in ids:
+        if case_id not in known:
             raise entry.refuse("a full case id of the matrix", close_to(case_id, ids))
         if case_id in chosen:
             raise entry.refuse("every id once")

@@ -14,8 +14,11 @@ from helpers.config_schema import Field
 _SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 SSH = ("ssh", *(word for option in _SSH_OPTIONS for word in ("-o", option)))
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
+# As long as a host's name may be (RFC 1035).
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}", re.ASCII)
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@^=,-]+", re.ASCII)
+# As many nodes as a case of the matrix may have.
+_MOST_HOSTS = 1024
 # What this machine knows of itself; the first host is where pytest runs.
 _NOT_FOR_THE_FIRST = ("connect", "root", "interpreter", "data", "cpu_cards")
 
@@ -64,6 +67,8 @@ def read_nodes(section: Field | None) -> NodesConfig:
     keys = section.mapping(required=("hosts",), optional=("port", "connect_seconds"))
     hosts: list[HostConfig] = []
     for entry in keys["hosts"].sequence():
+        if len(hosts) == _MOST_HOSTS:
+            raise entry.refuse(f"up to {_MOST_HOSTS} hosts", got="one more")
         host = _host(entry, first=not hosts)
         for other in hosts:
             if host.name == other.name or host.address == other.address:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import enum
-import math
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,15 +13,30 @@ from typing import Any, TypeVar
 import yaml
 
 from helpers.errors import ConfigError
+from helpers.job import finite
 
 E = TypeVar("E", bound=enum.Enum)
 
 _NAME = re.compile(r"[A-Za-z0-9_.]+(?:-[A-Za-z0-9_.]+)*", re.ASCII)
+_LONGEST_NAME = 100
 _PATTERN = re.compile(r"[A-Za-z0-9_.*?!\[\]-]+", re.ASCII)
+# The shipped file has 8 KiB. PyYAML reads some 100 KiB a second, and a number of base 60 in quadratic time.
+_MOST_BYTES = 1 << 17
+# Of the file with every alias written out: a few lines of aliases of aliases would fill any memory ("billion laughs").
+_MOST_CHARACTERS = 1 << 20
+# Beside its own errors the loader lets pass what int(), a date, deep nesting or a tag on a text that has not its form
+# raises ("!!bool x").
+_NOT_YAML = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader keeps the last of two equal keys; here that is an error."""
+class BoundedLoader(yaml.SafeLoader):
+    """PyYAML's safe loader keeps the last of two equal keys and writes out any alias; here there are limits."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None:
+            _characters(node, {})
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -66,9 +80,10 @@ class Field:
             raise self.refuse("a mapping (KEY: VALUE lines)")
         for key in self.value:
             # YAML 1.1 reads an unquoted on, no or 12 as something else than a name.
-            if not isinstance(key, str) or not _NAME.fullmatch(key):
+            if not isinstance(key, str) or len(key) > _LONGEST_NAME or not _NAME.fullmatch(key):
                 got = "an empty key" if key is None else key
-                raise self.refuse("keys of letters, digits, '_', '.' and '-'", "Quote the key", got=got)
+                expected = f"keys of letters, digits, '_', '.' and '-', {_LONGEST_NAME} at most"
+                raise self.refuse(expected, "Quote the key", got=got)
         return {key: self._below(key, value) for key, value in self.value.items()}
 
     def sequence(self, least: int = 0) -> list[Field]:
@@ -104,8 +119,7 @@ class Field:
     def number(self, above: float, below: float) -> float:
         """A finite number strictly between the two."""
         value = self.value
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or not above < value < below:  # type: ignore[arg-type, operator]
+        if not finite(value) or not above < value < below:  # type: ignore[operator]
             raise self.refuse(f"a number above {above:g} and below {below:g}")
         return float(value)  # type: ignore[arg-type]
 
@@ -138,23 +152,48 @@ def read_yaml(path: Path) -> Field:
     """The file's whole content; ConfigError when it cannot be read or is not YAML."""
     about = str(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        text = content.decode("utf-8")
     except FileNotFoundError as error:
         raise ConfigError(about, got="no such file", expected="the suite's configuration") from error
     except OSError as error:
         raise ConfigError(about, got=str(error), expected="a readable file") from error
     except UnicodeDecodeError as error:
         raise ConfigError(about, got=str(error), expected="UTF-8 text") from error
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(about, got=f"more than {_MOST_BYTES} bytes", expected="a configuration of up to that size")
     try:
-        value = yaml.load(text, Loader=_Loader)
+        value = yaml.load(text, Loader=BoundedLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{about}, line {mark.line + 1}" if mark else about
         raise ConfigError(where, got=error.problem, expected="valid YAML with every key once") from error
-    # Beside its own errors the loader lets pass what int(), a date or deep nesting raises.
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(about, got=str(error), expected="valid YAML") from error
+    except _NOT_YAML as error:
+        raise ConfigError(about, got=f"{type(error).__name__}: {error}", expected="valid YAML") from error
     return Field(about, "", value)
+
+
+def _characters(node: yaml.Node, known: dict[int, int | None]) -> int:
+    """Characters below ``node`` with every alias written out; ``known`` by id, None while a node is being counted."""
+    if id(node) in known:
+        counted = known[id(node)]
+        if counted is None:
+            raise yaml.constructor.ConstructorError(None, None, "an alias inside of its own value", node.start_mark)
+        return counted
+    known[id(node)] = None
+    total = 1
+    if isinstance(node, yaml.ScalarNode):
+        total += len(node.value)
+    elif isinstance(node, yaml.SequenceNode):
+        total += sum(_characters(item, known) for item in node.value)
+    elif isinstance(node, yaml.MappingNode):
+        total += sum(_characters(key, known) + _characters(value, known) for key, value in node.value)
+    if total > _MOST_CHARACTERS:
+        problem = f"aliases that stand for more than {_MOST_CHARACTERS} characters"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    known[id(node)] = total
+    return total
 
 
 def close_to(word: object, known: Sequence[str]) -> str | None:

@@ -46,6 +46,11 @@ _NOT_FLAGS = (
 # Images and shells say with them what is installed where; nothing is measured differently.
 _PLACES = ("VERSION", "_HOME", "_PATH", "_ROOT", "_DIR")
 
+# Median clocks of the measured window as a result's facts and a recorded entry's environment hold them, in MHz: of
+# each GPU, of the leased cores, and the cap that a core's governor has. They are no part of the segment.
+SM_MHZ, MEMORY_MHZ, CPU_MHZ, CPU_MOST_MHZ = "sm_clock_mhz", "memory_clock_mhz", "cpu_mhz", "cpu_most_mhz"
+CLOCK_FACTS = (SM_MHZ, MEMORY_MHZ, CPU_MHZ, CPU_MOST_MHZ)
+
 
 @dataclass(frozen=True)
 class Host:
@@ -150,6 +155,11 @@ def segment(environment: Environment) -> dict[str, str]:
         "logical cores": environment.logical_cores,
         "threads": environment.threads,
     }
+
+
+def clocks_of(facts: Mapping[str, str]) -> dict[str, str]:
+    """The clocks among a result's facts, for the entry that is recorded from it."""
+    return {name: facts[name] for name in CLOCK_FACTS if facts.get(name)}
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:

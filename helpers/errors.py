@@ -5,6 +5,9 @@ Trainers import this module in the frameworks' own interpreters: standard librar
 
 from __future__ import annotations
 
+# Characters of a message: longer ones hold somebody's file, and nobody reads them.
+_LONGEST = 8000
+
 
 class SuiteError(Exception):
     """Anything the suite refuses, in words its reader can act on.
@@ -31,14 +34,16 @@ class SuiteError(Exception):
     def _text(self) -> str:
         text = self.about
         if self.field is not None:
-            text += f": field {self.field!r}"
+            text += f": field {_quoted(self.field)}"
         if self.got is not None:
             text += f": got {_quoted(self.got)}"
         if self.expected is not None:
             text += f", expected {self.expected}" if self.got is not None else f": expected {self.expected}"
         if self.remedy is not None:
             text += f". {self.remedy}"
-        return text
+        if len(text) > _LONGEST:
+            text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+        return printable(text)
 
 
 class BaselineError(SuiteError):
@@ -81,3 +86,19 @@ def _quoted(value: object) -> str:
 
 class HistoryError(SuiteError):
     """The history database cannot be reached, read or written."""
+
+
+class HistoryUnreachable(HistoryError):
+    """The history's database is away for now: down, cut off, locked, its disk full. Later it may answer."""
+
+
+def printable(text: str) -> str:
+    """Text of foreign origin on one line: what is not printable (newlines, ESC, bidirectional controls) as an escape.
+
+    So no file name, log line or process name can forge output, in a terminal or in a report.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )

@@ -32,8 +32,9 @@ class RunEvidence:
     ``figures`` maps each rule to images/s, or to the reason why it does not apply. ``log_rate`` is the natural
     logarithm of the images/s by the median step (VERDICT.md's x), ``stall_share`` mean over median step seconds
     minus 1, ``loss`` the median of the window's losses where they were fetched. ``failure`` is
-    why there is no throughput (crash, hang, lost log), ``invalid`` why it must not be used
-    (contended, throttled), ``refusal`` why this device or build does not run the case.
+    why there is no throughput (crash, hang, lost log) and ``retriable`` whether another attempt may end otherwise,
+    ``invalid`` why it must not be used (contended, throttled), ``refusal`` why this device or build does not run the
+    case.
     """
 
     figures: Mapping[str, float | str] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class RunEvidence:
     failure: str | None = None
     invalid: str | None = None
     refusal: str | None = None
+    retriable: bool = False
 
     @property
     def usable(self) -> bool:
@@ -55,11 +57,14 @@ class RunEvidence:
 def invalid_in_a_row(runs: Sequence[RunEvidence]) -> list[str]:
     """Why the runs of the longest row of invalid ones are invalid; empty where none is.
 
-    In a row, as the number of runs that a confirmation takes is no fault of the machine's.
+    In a row, as the number of runs that a confirmation takes is no fault of the machine's. A failed run between them
+    neither ends the row nor belongs to it: it has a bound of its own.
     """
     longest: list[str] = []
     row: list[str] = []
     for run in runs:
+        if run.failure is not None:
+            continue
         row = [] if run.invalid is None else [*row, run.invalid]
         longest = max(longest, row, key=len)
     return longest
@@ -137,12 +142,14 @@ class Past:
     ``nights``, oldest first, hold the newest 40 accepted ones and what lies between and after them.
     ``siblings`` are the accepted nights' first log rates of the other cases of this machine with as many cards,
     one series a case, oldest first: what noise is shrunk towards. ``unexplained``: as the newest night left it
-    (Standing).
+    (Standing). ``unreachable``: why the history could not be asked, empty where it was; the rest is then empty,
+    and unknown.
     """
 
     nights: tuple[Night, ...] = ()
     siblings: tuple[tuple[float, ...], ...] = ()
     unexplained: bool = False
+    unreachable: str = ""
 
 
 @dataclass(frozen=True)

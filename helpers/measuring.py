@@ -13,6 +13,7 @@ from helpers.errors import SuiteError
 from helpers.gate import Gate
 from helpers.history.records import Memory
 from helpers.judging.judge import judge
+from helpers.launch.failure import FailureClass, class_of_words
 from helpers.launch.tail import Progress
 from helpers.leased import RunTerms, leased_runner
 from helpers.plan import CasePlan, SuiteCase
@@ -100,10 +101,12 @@ class Measurer:
     def _broken_off(self, plan: CasePlan, error: Exception) -> CaseResult:
         """A case that ended in an error, with the runs that were on disk by then: nothing measured is lost."""
         told = str(error)
+        if class_of_words(told) is FailureClass.DISK_FULL:
+            told = f"{FailureClass.DISK_FULL.value}: {told}"
         try:
             runs = self.store.results(plan.case.id)
         except SuiteError as unreadable:
             runs = ()
-            if str(unreadable) != told:
+            if str(unreadable) not in told:
                 told = f"{told}; and its finished runs cannot be read: {unreadable}"
         return CaseResult(plan, Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, told)), runs)

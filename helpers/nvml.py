@@ -48,6 +48,22 @@ class GpuState:
     power_watts: float
     throttle_reasons: int
     uncorrected_ecc: int
+    memory_clock_mhz: int = 0
+
+
+@dataclass(frozen=True)
+class GpuSettings:
+    """What holds a GPU back by somebody's will or by damage; None: this card or driver does not say.
+
+    ``pages_pending``: memory that a reset will take out of use, after errors that were not corrected.
+    """
+
+    power_limit_watts: int | None = None
+    default_power_limit_watts: int | None = None
+    applications_clock_mhz: int | None = None
+    default_applications_clock_mhz: int | None = None
+    slowdown_c: int | None = None
+    pages_pending: bool | None = None
 
 
 class Nvml(Protocol):
@@ -63,8 +79,17 @@ class Nvml(Protocol):
 
     def state(self, gpu: Gpu) -> GpuState: ...
 
+    def settings(self, gpu: Gpu) -> GpuSettings: ...
+
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
-        """Process ids with a compute context on the GPU (in a container: possibly of the host's numbering)."""
+        """Process ids with a compute context on the GPU, by MPS too (in a container: possibly the host's numbers)."""
+        ...
+
+    def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
+        """Process ids with a graphics context that used the GPU since the last call; an idle display server did not.
+
+        All of them where NVML does not tell who used it.
+        """
         ...
 
 
@@ -93,6 +118,7 @@ class PyNvml:
 
     def __init__(self, library: ModuleType | Any) -> None:
         self._library = library
+        self._drawing_seen: dict[int, int] = {}
 
     @property
     def library(self) -> Any:
@@ -118,11 +144,59 @@ class PyNvml:
             power_watts=self._optional(0, nv.nvmlDeviceGetPowerUsage, handle) / 1000,
             throttle_reasons=self._ask(nv.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
             uncorrected_ecc=self._optional(0, nv.nvmlDeviceGetTotalEccErrors, handle, *ecc_arguments),
+            memory_clock_mhz=self._told(nv.nvmlDeviceGetClockInfo, handle, nv.NVML_CLOCK_MEM) or 0,
+        )
+
+    def settings(self, gpu: Gpu) -> GpuSettings:
+        nv, handle = self._library, self._handle(gpu.index)
+
+        def watts(function: Callable[..., int]) -> int | None:
+            milliwatts = self._told(function, handle)
+            return None if milliwatts is None else round(milliwatts / 1000)
+
+        return GpuSettings(
+            power_limit_watts=watts(nv.nvmlDeviceGetEnforcedPowerLimit),
+            default_power_limit_watts=watts(nv.nvmlDeviceGetPowerManagementDefaultLimit),
+            applications_clock_mhz=self._told(nv.nvmlDeviceGetApplicationsClock, handle, nv.NVML_CLOCK_SM),
+            default_applications_clock_mhz=self._told(
+                nv.nvmlDeviceGetDefaultApplicationsClock, handle, nv.NVML_CLOCK_SM
+            ),
+            slowdown_c=self._told(nv.nvmlDeviceGetTemperatureThreshold, handle, nv.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
+            pages_pending=self._pages_pending(handle),
         )
 
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
-        found = self._ask(self._library.nvmlDeviceGetComputeRunningProcesses, self._handle(gpu.index))
-        return tuple(sorted(int(process.pid) for process in found))
+        nv, handle = self._library, self._handle(gpu.index)
+        found = self._ask(nv.nvmlDeviceGetComputeRunningProcesses, handle)
+        shared = self._told(nv.nvmlDeviceGetMPSComputeRunningProcesses, handle) or []
+        return tuple(sorted({int(process.pid) for process in (*found, *shared)}))
+
+    def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
+        nv, handle = self._library, self._handle(gpu.index)
+        drawing = {int(each.pid) for each in self._told(nv.nvmlDeviceGetGraphicsRunningProcesses, handle) or []}
+        if not drawing:
+            return ()
+        since = self._drawing_seen.get(gpu.index, 0)
+        try:
+            samples = nv.nvmlDeviceGetProcessUtilization(handle, since)
+        except nv.NVMLError as error:
+            # Nobody has used the card, or the driver does not tell who has.
+            quiet = getattr(error, "value", None) == nv.NVML_ERROR_NOT_FOUND
+            return () if quiet else tuple(sorted(drawing))
+        self._drawing_seen[gpu.index] = max((int(each.timeStamp) for each in samples), default=since)
+        used = {int(each.pid) for each in samples if int(each.smUtil) > 0}
+        # The first answer holds what was before anybody asked.
+        return tuple(sorted(drawing & used)) if since else ()
+
+    def _pages_pending(self, handle: Any) -> bool | None:
+        """Ampere and later remap rows, the cards before retire pages."""
+        nv = self._library
+        rows = self._told(nv.nvmlDeviceGetRemappedRows, handle)
+        if rows is not None:
+            _, _, pending, failed = rows
+            return bool(pending or failed)
+        pages = self._told(nv.nvmlDeviceGetRetiredPagesPendingStatus, handle)
+        return None if pages is None else bool(pages)
 
     def _gpu(self, index: int) -> Gpu:
         nv, handle = self._library, self._handle(index)
@@ -147,6 +221,22 @@ class PyNvml:
         except self._library.NVMLError as error:
             name = getattr(function, "__name__", "a query")
             raise DeviceError(f"NVML {name}", got=str(error), expected="an answer", remedy=_REMEDY) from error
+
+    def _told(self, function: Callable[..., T], *arguments: object) -> T | None:
+        """The answer, None where this card, driver or user gets none; a card that is lost is a DeviceError."""
+        nv = self._library
+        try:
+            return function(*arguments)
+        except nv.NVMLError as error:
+            silent = (
+                nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_NO_PERMISSION, nv.NVML_ERROR_FUNCTION_NOT_FOUND,
+                nv.NVML_ERROR_INVALID_ARGUMENT,
+            )  # fmt: skip
+            if getattr(error, "value", None) in silent:
+                return None
+            raise DeviceError(
+                f"NVML {getattr(function, '__name__', 'a query')}", got=str(error), expected="an answer", remedy=_REMEDY
+            ) from error
 
     def _optional(self, absent: T, function: Callable[..., Any], *arguments: object) -> T:
         """The answer, or ``absent`` where this model of card has no such thing (no ECC memory, no MIG)."""

@@ -34,7 +34,8 @@ class Link:
 class GpuDetails:
     """One look at one GPU. ``bus_id`` is a PCI address as sysfs writes it (``0000:3a:00.0``).
 
-    ``ecc`` and ``pending_ecc``: switched on now, after the next reset. ``links`` are active ones only.
+    ``ecc`` and ``pending_ecc``: switched on now, after the next reset. ``pages_pending``: memory that a reset will take
+    out of use, after errors that were not corrected. ``links`` are active ones only.
     """
 
     bus_id: str | Unknown
@@ -43,6 +44,7 @@ class GpuDetails:
     ecc: bool | Unknown
     pending_ecc: bool | Unknown
     uncorrected_ecc: int | Unknown
+    pages_pending: bool | Unknown
     power_limit_watts: int | Unknown
     default_power_limit_watts: int | Unknown
     sm_clock_mhz: int | Unknown
@@ -93,6 +95,7 @@ class PyNvmlDetails(PyNvml):
             uncorrected_ecc=look.get(
                 "nvmlDeviceGetTotalEccErrors", nv.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nv.NVML_VOLATILE_ECC, make=int
             ),
+            pages_pending=_pages_pending(look),
             power_limit_watts=look.get("nvmlDeviceGetEnforcedPowerLimit", make=_watts),
             default_power_limit_watts=look.get("nvmlDeviceGetPowerManagementDefaultLimit", make=_watts),
             sm_clock_mhz=look.get("nvmlDeviceGetClockInfo", sm, make=int),
@@ -168,6 +171,12 @@ class _Look:
             return self._handle
         found = self._nvml._try(getattr(self._nvml.library, name), self._handle, *arguments)
         return found if isinstance(found, Unknown) else make(found)
+
+
+def _pages_pending(look: _Look) -> bool | Unknown:
+    """Ampere and later remap rows, the cards before retire pages."""
+    rows = look.get("nvmlDeviceGetRemappedRows", make=lambda found: bool(found[2] or found[3]))
+    return look.get("nvmlDeviceGetRetiredPagesPendingStatus", make=bool) if isinstance(rows, Unknown) else rows
 
 
 def sysfs_address(bus_id: str | bytes) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from helpers.baseline import Provenance, RecordedEntry, RecordedSet, load_recorded
 from helpers.baseline_update import Answer, Candidate, Proposal, propose, write_recorded
 from helpers.devices import Machine
-from helpers.environment import Environment, differences
+from helpers.environment import Environment, clocks_of, differences
 from helpers.evidence import Build, Stage
 from helpers.plan import CPU
 from helpers.report.rows import CaseRow
@@ -103,7 +103,7 @@ def candidate(row: CaseRow, runs: Sequence[RunResult], machine: str, now: dateti
         replicates=figure.run_images_per_s,
         interval=_interval(figure.run_images_per_s),
         tolerance=None,
-        environment=environment.to_mapping(),
+        environment={**environment.to_mapping(), **clocks_of(counted[-1].facts)},
         segment=segments[-1],
         provenance=Provenance(
             commit=environment.framework_commit or f"{environment.framework} {environment.framework_version}",

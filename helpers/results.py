@@ -20,6 +20,7 @@ from helpers.errors import ResultError
 from helpers.evidence import Build, RunEvidence, Stage
 from helpers.files import write_whole
 from helpers.job import finite
+from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.overrides import settings_segment
 from helpers.results_check import check_record
 from helpers.rules import MEDIAN_STEP
@@ -109,7 +110,14 @@ class RunResult:
             failure=self.failure,
             invalid=self.invalid,
             refusal=self.refusal,
+            retriable=self.failure_class is not None and self.failure_class.retriable,
         )
+
+    @property
+    def failure_class(self) -> FailureClass | None:
+        """Which fault ended the run; None of one without a failure, and where another suite has named it."""
+        named = self.facts.get(FAILURE_FACT) if self.failure is not None else None
+        return next((each for each in FailureClass if each.value == named), None)
 
     @property
     def log_rate(self) -> float | None:
@@ -180,13 +188,17 @@ class ResultStore:
         try:
             write_whole(path, result.to_json().encode())
         except (OSError, ValueError, TypeError) as error:
-            rates = {rule: value for rule, value in result.figures.items() if not isinstance(value, str)}
+            rates = ", ".join(
+                f"{value:.6g} images/s by {rule}"
+                for rule, value in result.figures.items()
+                if not isinstance(value, str)
+            )
             # A run that broke off has no figures; its failure must not hide behind the disk's.
             kept = (
-                f"Measured and not written: {result.case_id} run {result.replicate} {rates}"
+                f"Measured and not written: {result.case_id} r{result.replicate}, {rates}"
                 if rates
                 else (
-                    f"Not written: {result.case_id} run {result.replicate}, which measured nothing"
+                    f"Not written: {result.case_id} r{result.replicate}, which measured nothing"
                     f" ({result.failure or result.refusal or result.invalid or 'no figure'})"
                 )
             )
@@ -195,7 +207,8 @@ class ResultStore:
                 f"result {path}",
                 got=str(error),
                 expected="room for a few kilobytes" if full else "plain JSON values, none of them NaN or infinite",
-                remedy=f"{kept}. " + ("Free the disk" if full else "Report this run; it is no measurement"),
+                remedy=f"{kept}. "
+                + ("Free the disk, and go on with --resume" if full else "Report this run; it is no measurement"),
             ) from error
         return path
 

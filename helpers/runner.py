@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +13,12 @@ from helpers.dataset import DatasetFacts
 from helpers.devices import Card, CpuCard, Machine, environment_of
 from helpers.evidence import Build, Stage
 from helpers.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
-from helpers.launch.contention import Meter
+from helpers.launch.contention import CpuMeter
 from helpers.launch.crew import Crew
-from helpers.launch.meters import meter_for
+from helpers.launch.failure import FAILURE_FACT, FailureClass
+from helpers.launch.health import GpuMeter
+from helpers.launch.meters import meter_for, norm_for, window_facts
+from helpers.launch.oom import OomKills, oom_evidence, read_oom_kills
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.steadiness import why_unsteady, write_plot
 from helpers.launch.supervisor import JobLimits, run_job
@@ -26,12 +28,13 @@ from helpers.plan import CasePlan
 from helpers.results import CONTENDED, MACHINE_SHARED, SLOWED, ResultStore, RunResult
 from helpers.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
 from helpers.session import protocol_record
+from helpers.wall_clock import utc_now
 
 
 @dataclass(frozen=True)
 class JobRunner:
     """Runs a plan on this node's leased ``cards``; implements session.Runner. ``crew`` has the other nodes, ready;
-    ``system`` are the session's environment tables.
+    ``system`` are the session's environment tables. ``oom_kills`` reads the kernel's counts of its OOM kills.
 
     Raises SuiteError when nothing could be kept.
     """
@@ -46,6 +49,7 @@ class JobRunner:
     on_progress: Callable[[Progress], None] | None = None
     crew: Crew = field(default_factory=Crew)
     system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    oom_kills: Callable[[], OomKills] = read_oom_kills
 
     def run(
         self, plan: CasePlan, replicate: int, build: Build = Build.CANDIDATE, stage: Stage = Stage.SCREEN
@@ -55,8 +59,12 @@ class JobRunner:
         limits = self._limits()
         record = plan.build if build is Build.CANDIDATE else plan.reference
         command, peers = self.crew.start_of(spec, record["interpreter"], limits.grace_seconds)
-        outcome = run_job(spec, command, limits, self._meter(), on_progress=self.on_progress, peers=peers)
-        result = replace(self._result(plan, spec, outcome, record), role=build.value, stage=stage.value)
+        meter, kills = self._meter(plan), self.oom_kills()
+        outcome = run_job(spec, command, limits, meter, on_progress=self.on_progress, peers=peers)
+        outcome = self._with_class(outcome, plan.case.cards_per_node, kills)
+        result = self._result(plan, spec, outcome, record)
+        facts = {**result.facts, **window_facts(meter, outcome.logs, plan.case.cards_per_node)}
+        result = replace(result, facts=facts, role=build.value, stage=stage.value)
         self.store.write(result)
         return result
 
@@ -89,8 +97,20 @@ class JobRunner:
             grace_seconds=limits.stop_grace_seconds,
         )
 
-    def _meter(self) -> Meter:
-        return meter_for(self.cards, open_nvml)
+    def _meter(self, plan: CasePlan) -> CpuMeter | GpuMeter:
+        recorded = plan.recorded.environment if plan.recorded else None
+        return meter_for(self.cards, open_nvml, norm_for(self.cards, recorded, plan.to_record))
+
+    def _with_class(self, outcome: JobOutcome, cards_here: int, before: OomKills) -> JobOutcome:
+        """A failure's reason behind its class, with what the kernel says of a SIGKILL; other outcomes as they are."""
+        cause = outcome.failure_class
+        if cause is None:
+            return outcome
+        reason = outcome.reason
+        if cause is FailureClass.KILLED and "SIGKILL" in reason and (outcome.guilty_rank or 0) < cards_here:
+            by_kernel, told = oom_evidence(before, self.oom_kills())
+            cause, reason = FailureClass.OOM_KILLED if by_kernel else cause, f"{reason}; {told}"
+        return replace(outcome, cause=cause, reason=f"{cause.value}: {reason}")
 
     def _disturbances(self, outcome: JobOutcome) -> tuple[tuple[str, ...], str | None]:
         """Marks for the reader, and why the run must not be used (house plan, "Contention")."""
@@ -126,7 +146,7 @@ class JobRunner:
             case_id=plan.case.id,
             target=plan.suite_case.target,
             replicate=spec.replicate,
-            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            created=utc_now().isoformat(timespec="seconds"),
             build=build,
             settings=plan.settings,
             overrides=plan.overrides,
@@ -147,6 +167,7 @@ class JobRunner:
                 **(header.facts if header else {}),
                 **self.crew.facts(),
                 **({"warmup_steps": str(len(logs[0].warmup))} if complete else {}),
+                **({FAILURE_FACT: outcome.cause.value} if outcome.cause else {}),
             },
             system=self.system,
             figures=figures(logs) if complete else {},

@@ -18,6 +18,7 @@ from helpers.overrides import neutral_reasons
 from helpers.plan import CasePlan, recorded_reference
 from helpers.results import CONTENDED, SLOWED, ResultStore, RunResult, segment_of
 from helpers.verdict import NeedRuns, Reason, Status, Verdict
+from helpers.wall_clock import utc_now as utc_now
 
 Judge = Callable[[Evidence], "Verdict | NeedRuns"]
 Clock = Callable[[], datetime.datetime]
@@ -39,10 +40,6 @@ class CaseResult:
     verdict: Verdict
     runs: tuple[RunResult, ...] = ()
     resumed: int = 0
-
-
-def utc_now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.timezone.utc)
 
 
 def measure_case(
@@ -190,7 +187,9 @@ def reusable_runs(plan: CasePlan, store: ResultStore, allow_contention: bool) ->
 
     A failed or a differently configured run is made again, and so is one of another machine, driver, data or
     build, a contended one where contention is not allowed, and all that came after. Invalid runs are kept where a
-    usable one follows: they are attempts of this night, and count against its budget.
+    usable one follows: they are attempts of this night, and count against its budget. So do failed ones that may be
+    made again, also as the last, whatever ended the session; but who resumes a case that used its attempts up gets
+    one more: of the last of them, just enough are made again.
     """
     found = store.results(plan.case.id)
     mine: list[RunResult] = []
@@ -200,14 +199,19 @@ def reusable_runs(plan: CasePlan, store: ResultStore, allow_contention: bool) ->
         mine.append(run)
     if len(mine) < len(found) and found[len(mine)].build != _build_of(plan, found[len(mine)]):
         _drop_half_pair(mine)
-    while mine and not mine[-1].measured:
+    while mine and not mine[-1].measured and not _attempts_left(plan, mine):
         mine.pop()
     return tuple(mine)
 
 
+def _attempts_left(plan: CasePlan, runs: list[RunResult]) -> bool:
+    """Whether the last run failed and another attempt of it may be made."""
+    return runs[-1].failure is not None and sum(run.failure is not None for run in runs) <= plan.budget.retries
+
+
 def _is_of(plan: CasePlan, run: RunResult, allow_contention: bool) -> bool:
     return (
-        (run.measured or run.invalid is not None)
+        (run.measured or run.invalid is not None or run.evidence.retriable)
         and run.target == plan.suite_case.target
         and run.build == _build_of(plan, run)
         and run.environment.get("data", "") == plan.data
@@ -237,7 +241,7 @@ def most_runs(plan: CasePlan) -> int:
     """The runs that a judge who keeps to the case's budget can come to in one night."""
     budget = plan.budget
     usable = max(plan.planned_runs, budget.screen_runs, budget.first_runs) + 2 * budget.pairs
-    return usable * (1 + budget.repeats)
+    return usable * (1 + budget.repeats) + budget.retries
 
 
 def _check_request(plan: CasePlan, request: NeedRuns, made: int, most: int) -> None:

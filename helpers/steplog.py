@@ -179,5 +179,12 @@ class Heartbeat:
 
     def beat(self, phase: str, step: int = 0, monotonic_seconds: float = 0.0) -> None:
         """``phase`` is free text such as ``import framework``; ``step`` counts from 1 over warm-up and window."""
-        self._file.write(json.dumps({"phase": phase, "step": step, "monotonic_seconds": monotonic_seconds}) + "\n")
+        self._write({"phase": phase, "step": step, "monotonic_seconds": monotonic_seconds})
+
+    def begin(self, step: int) -> None:
+        """This rank has its data for the step and computes from now on, with the others."""
+        self._write({"begun": step})
+
+    def _write(self, record: dict[str, Any]) -> None:
+        self._file.write(json.dumps(record) + "\n")
         self._file.flush()

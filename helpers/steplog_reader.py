@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from helpers.errors import StepLogError
 from helpers.job import finite
@@ -25,6 +28,10 @@ from helpers.steplog import (
 # Above any uptime, memory size or batch, and small enough that no sum over a log overflows.
 _MOST_SECONDS = 1e12
 _MOST_COUNT = 2**53
+# A tick of a clock; with it no rate and no share of a log overflows either.
+_LEAST_STEP_SECONDS = 1e-9
+# A header with all its facts has a few kilobytes; a line without end must not fill the memory.
+MOST_LINE_BYTES = 2**20
 
 
 def read_step_log(path: Path, job_id: str | None = None, rank: int | None = None) -> StepLog:
@@ -32,16 +39,32 @@ def read_step_log(path: Path, job_id: str | None = None, rank: int | None = None
 
     Raises StepLogError with file and line on: no header or footer, a foreign job id or rank, an
     unknown or missing key, a value that is not finite, a negative time, a step that overlaps the one
-    before, a gap, a step twice, a warm-up step after the window began.
+    before, a gap, a step twice, a warm-up step after the window began, a line beyond 1 MiB; and with the file on
+    what is no regular file.
     """
     reader = _Reader(path, job_id, rank)
     try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
+        with open_log(path) as lines:
+            number = 0
+            while line := lines.readline(MOST_LINE_BYTES):
+                number += 1
                 reader.read(number, line)
     except OSError as error:
         raise StepLogError(f"step log {path}", got=str(error), expected="a readable file") from error
     return reader.finish()
+
+
+def open_log(path: Path) -> BinaryIO:
+    """A file that a job writes, opened for reading. Raises OSError also on a link, a folder, a pipe or a device: they
+    would show another job's file, or keep the reader waiting."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 T = TypeVar("T", Header, Step, Footer)
@@ -59,6 +82,8 @@ class _Reader:
 
     def read(self, number: int, line: bytes) -> None:
         self._number = number
+        if len(line) >= MOST_LINE_BYTES:
+            raise self._error(got=line[:40], expected=f"a line below {MOST_LINE_BYTES} bytes")
         if not line.endswith(b"\n"):
             raise self._error(got=line[-40:], expected="a line with its end; the file was cut while being written")
         try:
@@ -88,15 +113,13 @@ class _Reader:
 
     def _parse(self, line: str) -> dict[str, Any]:
         try:
-            record = json.loads(line, parse_constant=self._constant, object_pairs_hook=self._object)
+            # NaN and infinity become numbers here, so that the check of their field can name it.
+            record = json.loads(line, parse_constant=float, object_pairs_hook=self._object)
         except (ValueError, RecursionError) as error:
             raise self._error(got=line.strip()[:80], expected=f"a JSON object ({error})") from error
         if not isinstance(record, dict):
             raise self._error(got=type(record).__name__, expected="a JSON object")
         return record
-
-    def _constant(self, name: str) -> None:
-        raise self._error(got=name, expected="a finite number", remedy="A diverged or broken run is not a measurement")
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         record = dict(pairs)
@@ -134,10 +157,13 @@ class _Reader:
             if not finite(value) or not 0 <= value <= _MOST_SECONDS:
                 raise self._error(field=name, got=value, expected="seconds, finite and not negative")
         if step.loss is not None and not finite(step.loss):
-            raise self._error(field="loss", got=step.loss, expected="a finite number or null")
+            raise self._error(
+                field="loss", got=step.loss, expected="a finite number or null",
+                remedy="A diverged or broken run is not a measurement",
+            )  # fmt: skip
         if step.samples == 0:
             raise self._error(field="samples", got=0, expected="at least 1 image")
-        if step.end <= step.start:
+        if step.end - step.start < _LEAST_STEP_SECONDS:
             raise self._error(field="end", got=step.end, expected=f"a time after its start {step.start}")
         if step.phase not in (WARMUP, WINDOW):
             raise self._error(field="phase", got=step.phase, expected=f"{WARMUP} or {WINDOW}")

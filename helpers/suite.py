@@ -19,7 +19,6 @@ from helpers.dataset import DatasetFacts, check_dataset, make_small_dataset
 from helpers.devices import Machine, discover
 from helpers.errors import BaselineError
 from helpers.gate import Gate
-from helpers.history import open_history
 from helpers.installed import REFERENCE_OPTION, Installed
 from helpers.launch.frameworks import BuildFinder
 from helpers.measuring import Asking, Measurer, OnProgress
@@ -31,7 +30,7 @@ from helpers.recording import RecordedBaselines
 from helpers.report.rows import CaseRow
 from helpers.results import ResultStore, RunResult, read_result
 from helpers.session import CaseResult, Judge, Runner, utc_now
-from helpers.suite_history import SuiteMemory, history_url, start_segments, without_password
+from helpers.suite_history import SuiteMemory, begin, memory_of, notes_of, start_segments, told_of
 from helpers.suite_options import SuiteOptions as SuiteOptions
 from helpers.system_report import session_tables
 from helpers.verdict import Status
@@ -130,8 +129,8 @@ class Suite:
 
     @cached_property
     def memory(self) -> SuiteMemory:
-        """The history, made or brought up to date on first use. Raises HistoryError."""
-        return open_history(history_url(self.options, self.config))
+        """The history, made or brought up to date on first use; what it cannot take is spooled beside the runs."""
+        return memory_of(self.options, self.config)
 
     @cached_property
     def gate(self) -> Gate:
@@ -181,7 +180,7 @@ class Suite:
         if any(case.case.data is not DataSource.SYNTHETIC for case in runnable):
             _ = self.data
         if runnable:
-            _ = self.memory
+            begin(self.memory)
         self.gate.check(self.cases, self.config.path, self.machine.host)
         return self.gate.told(chosen, self.cases)
 
@@ -222,8 +221,12 @@ class Suite:
         return [
             f"machine: {self.machine.describe()}",
             f"session: {self.options.session} in {self.options.runs_folder}; data: {data}; config: {self.config.path}",
-            f"history: {without_password(history_url(self.options, self.config))}; {self._reference_told()}",
+            f"history: {told_of(self.options, self.config)}; {self._reference_told()}",
         ]
+
+    def history_notes(self) -> tuple[str, ...]:
+        """What the user has to know of the history at the session's end; asks it once more where something waits."""
+        return notes_of(self.memory) if "memory" in self.__dict__ else ()
 
     def measure(self, suite_case: SuiteCase, on_progress: OnProgress | None = None) -> CaseRow:
         """Run and judge one case. A fault of the machine or a job is a status, never an exception."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from helpers.baseline_update import Proposal, ProposalKind
 from helpers.config import Config
 from helpers.errors import HistoryError
-from helpers.history import default_url
+from helpers.history import default_url, open_history
+from helpers.history.address import without_password as without_password
 from helpers.history.records import Memory
+from helpers.history.spool import Spool
+from helpers.history.spooling import SpoolingMemory
 from helpers.history.stored import SegmentStart
 from helpers.suite_options import SuiteOptions
 
@@ -23,14 +25,34 @@ class SuiteMemory(Memory, Protocol):
         """Leave the nights before ``start`` behind. Raises HistoryError."""
 
 
+def memory_of(options: SuiteOptions, config: Config) -> SuiteMemory:
+    """The history, opened on first use, with the spool beside the runs for when it is away."""
+    url = history_url(options, config)
+    return SpoolingMemory(lambda: open_history(url), Spool.of(options.runs_folder, url))
+
+
+def begin(memory: SuiteMemory) -> None:
+    """The session's first contact. HistoryError on a history that can never be used; one that is away is no error."""
+    if isinstance(memory, SpoolingMemory):
+        memory.start()
+
+
+def notes_of(memory: SuiteMemory) -> tuple[str, ...]:
+    """What the user has to know at the session's end: the history was away, entries are spooled, files damaged."""
+    return memory.finish() if isinstance(memory, SpoolingMemory) else ()
+
+
+def told_of(options: SuiteOptions, config: Config) -> str:
+    """The header's words on the history: where it is, and how much waits for it."""
+    url = history_url(options, config)
+    spool = Spool.of(options.runs_folder, url)
+    waiting = spool.waiting()
+    return without_password(url) + (f" ({waiting} entries spooled in {spool.folder})" if waiting else "")
+
+
 def history_url(options: SuiteOptions, config: Config) -> str:
     """The command line's database, else perf.yaml's, else a file in the runs folder."""
     return options.history_url or config.history.url or default_url(options.runs_folder)
-
-
-def without_password(url: str) -> str:
-    """A database's URL as it may be shown; what follows a question mark may hold a password too."""
-    return re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url.partition("?")[0])
 
 
 def start_segments(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from helpers.control_groups import control_groups
 from helpers.devices import parse_cpu_list
 from helpers.unknown import Unknown, ask
 
@@ -29,10 +30,12 @@ _RUNTIMES = {"docker": "docker", "kubepods": "Kubernetes", "libpod": "podman", "
 
 @dataclass(frozen=True)
 class Space:
-    """A mounted file system, in bytes; ``free_bytes`` as an ordinary user may use."""
+    """A mounted file system, in bytes; ``free_bytes`` as an ordinary user may use. ``free_files``: how many more files
+    it can hold, None where it sets no bound."""
 
     total_bytes: int
     free_bytes: int
+    free_files: int | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,11 @@ class HostState:
     - ``steal_share``: of all CPU time since boot, what the hypervisor gave to others.
     - ``quota_cores``: the CPU quota of the container, None without one; ``throttled_periods`` it cut.
     - ``core_throttles``: times that a core was slowed by heat since boot.
-    - ``open_files``, ``locked_bytes``: soft limits of this process (UNLIMITED: none).
+    - ``capped_cores``: those whose governor may not choose the hardware's top, as (allowed, top) in MHz.
+    - ``open_files``, ``locked_bytes``, ``processes``, ``core_bytes``: soft limits of this process (UNLIMITED: none).
+    - ``core_pattern``: where the kernel puts the memory of a crashed process; ``free_processes``: how many more the
+      container may have, None without a bound.
+    - ``free_ports``: those that connections and ranks may still be given.
     """
 
     allowed_cpus: frozenset[int]
@@ -69,6 +76,12 @@ class HostState:
     shared_memory: Space | Unknown
     open_files: int
     locked_bytes: int
+    processes: int
+    core_bytes: int
+    core_pattern: str | Unknown
+    free_processes: int | Unknown | None
+    free_ports: int | Unknown
+    capped_cores: Mapping[int, tuple[float, float]] | Unknown
 
     @property
     def physical_cores(self) -> int:
@@ -116,13 +129,20 @@ def probe_host_state(
         shared_memory=ask(lambda: sizes(root / "dev/shm")),
         open_files=limit_of(resource.RLIMIT_NOFILE),
         locked_bytes=limit_of(resource.RLIMIT_MEMLOCK),
+        processes=limit_of(resource.RLIMIT_NPROC),
+        core_bytes=limit_of(resource.RLIMIT_CORE),
+        core_pattern=ask(lambda: _read(root / "proc/sys/kernel/core_pattern").strip()),
+        free_processes=ask(lambda: _free_processes(root)),
+        free_ports=ask(lambda: _free_ports(root)),
+        capped_cores=ask(lambda: _capped(cpu_folder, allowed)),
     )
 
 
 def space(path: Path) -> Space:
     """The file system that holds ``path``. Raises OSError."""
     found = os.statvfs(path)
-    return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+    files = found.f_favail if found.f_files else None
+    return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, files)
 
 
 def _siblings(cpu_folder: Path, cpu: int) -> frozenset[int]:
@@ -164,27 +184,10 @@ def _steal_share(stat: str) -> float:
     return ticks[7] / sum(ticks)
 
 
-def _groups(root: Path, controller: str) -> list[Path]:
-    """The folders of this process's control group and of those above it, whichever version and mount."""
-    own: list[tuple[Path, str]] = []
-    for line in str(ask(lambda: _read(root / "proc/self/cgroup"))).splitlines():
-        number, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
-        if number == "0" and not names:
-            own.append((root / "sys/fs/cgroup", path))
-        elif controller in names.split(","):
-            own.append((root / f"sys/fs/cgroup/{controller}", path))
-    found = [root / "sys/fs/cgroup", root / f"sys/fs/cgroup/{controller}"]
-    for mount, path in own:
-        parts = [part for part in path.split("/") if part not in ("", "..")]
-        found += [mount.joinpath(*parts[: count + 1]) for count in range(len(parts))]
-    return found
-
-
 def _quota(root: Path) -> float | None:
     """Cores of the tightest CPU quota above this process, None without one."""
     quotas = []
-    for folder in _groups(root, "cpu"):
+    for folder in control_groups(root, "cpu"):
         if (folder / "cpu.max").exists():
             quota, _, period = _read(folder / "cpu.max").strip().partition(" ")
             quotas += [] if quota == "max" else [int(quota) / int(period or 100_000)]
@@ -196,7 +199,7 @@ def _quota(root: Path) -> float | None:
 
 def _throttled(root: Path) -> int:
     counts = []
-    for folder in _groups(root, "cpu"):
+    for folder in control_groups(root, "cpu"):
         if (folder / "cpu.stat").exists():
             counts += re.findall(r"^nr_throttled (\d+)$", _read(folder / "cpu.stat"), re.MULTILINE)
     return max(map(int, counts), default=0)
@@ -204,10 +207,39 @@ def _throttled(root: Path) -> int:
 
 def _memory_limit(root: Path) -> int | None:
     """The tightest memory limit above this process, None without one."""
-    files = [folder / name for folder in _groups(root, "memory") for name in ("memory.max", "memory.limit_in_bytes")]
+    names = ("memory.max", "memory.limit_in_bytes")
+    files = [folder / name for folder in control_groups(root, "memory") for name in names]
     texts = [_read(path).strip() for path in files if path.exists()]
     # Version 1 writes "no limit" as the largest number of whole pages.
     return min((int(text) for text in texts if text != "max" and int(text) < 1 << 60), default=None)
+
+
+def _free_processes(root: Path) -> int | None:
+    """How many more processes and threads the tightest control group lets in, None without a bound."""
+    left = []
+    for folder in control_groups(root, "pids"):
+        if (folder / "pids.max").exists() and (most := _read(folder / "pids.max").strip()) != "max":
+            left.append(int(most) - int(_read(folder / "pids.current")))
+    return min(left, default=None)
+
+
+def _free_ports(root: Path) -> int:
+    """Ports of the kernel's range that no TCP socket holds, closing ones counted among the held."""
+    first, last = map(int, _read(root / "proc/sys/net/ipv4/ip_local_port_range").split())
+    found = re.search(r"^TCP: inuse (\d+).*? tw (\d+)", _read(root / "proc/net/sockstat"), re.MULTILINE)
+    if found is None:
+        raise ValueError("/proc/net/sockstat has no TCP")
+    return last - first + 1 - int(found.group(1)) - int(found.group(2))
+
+
+def _capped(cpu_folder: Path, cpus: Collection[int]) -> dict[int, tuple[float, float]]:
+    found = {}
+    for cpu in sorted(cpus):
+        names = (cpu_folder / f"cpu{cpu}/cpufreq/{name}_max_freq" for name in ("scaling", "cpuinfo"))
+        most, top = (int(_read(path)) / 1000 for path in names)
+        if most < top:
+            found[cpu] = (most, top)
+    return found
 
 
 def _core_throttles(cpu_folder: Path) -> int:

@@ -26,7 +26,7 @@ from machine import SetUpError
 
 SETS = ("cpu", "gpu-cuda11", "gpu-wheel-on-cpu")
 # Environments of one tool without the suite, whose program is started in them.
-TOOLS = ("trend",)
+TOOLS = ("trend", "fuzz")
 EXTRAS = ("dev",)
 PIP = "pip==26.3"
 # Loaded by Paddle and lacking on small systems, so it is made a part of the environment there.

@@ -18,7 +18,7 @@ AREAS = ("helpers", "fixtures", "perf_tests", "benchmarks", "tests")
 
 # From the ground up; a unit imports from its own layer and from those before it. A package is one unit.
 LAYERS = (
-    ("errors", "case", "stats", "files", "unknown"),
+    ("errors", "case", "stats", "files", "unknown", "wall_clock"),
     ("job", "steplog", "rules", "config", "dataset", "environment", "baseline", "recipe"),
     ("devices", "launch", "verdict", "policy", "system"),
     ("history",),
@@ -31,6 +31,7 @@ LAYERS = (
 LAYER_OF = {unit: number for number, layer in enumerate(LAYERS) for unit in layer}
 # Modules that belong to a unit of another name: a part of it that got a file of its own.
 PART_OF = {
+    "control_groups": "devices",
     "evidence": "verdict",
     "gate": "suite",
     "health": "devices",
@@ -61,8 +62,13 @@ FRAMEWORK_OF = {
     "mxnet": "mxnet",
     "gluoncv": "mxnet",
 }
-# Programs with a framework in a process of their own, which nothing imports.
-BENCHMARK_PROGRAMS = ("benchmarks.bare_paddle_loop", "benchmarks.product_error", "benchmarks.trainer_worker")
+# Programs with a framework, or a trainer's double, in a process of their own, which nothing imports.
+BENCHMARK_PROGRAMS = (
+    "benchmarks.bare_paddle_loop",
+    "benchmarks.fault_table.stand_in_trainer",
+    "benchmarks.product_error",
+    "benchmarks.trainer_worker",
+)
 PYTEST = ("pytest", "_pytest", "pluggy", "xdist", "pytest_benchmark")
 TRAINERS_MAY_IMPORT = ("helpers.errors", "helpers.case", "helpers.job", "helpers.steplog")
 TRAINERS_LIBRARIES = ("numpy", "nvidia.dali", "PIL")

@@ -17,7 +17,7 @@ from helpers.calibration import LEAST_RUNS, CaseNoise, calibrating, noise_of
 from helpers.cli.loading import add_history, find_cases, width_of
 from helpers.config import Tolerances
 from helpers.config_matrix import TARGETS
-from helpers.errors import ConfigError, SuiteError
+from helpers.errors import ConfigError, SuiteError, printable
 from helpers.history import open_history
 from helpers.history.stored import Calibration
 from helpers.launch.tail import Progress
@@ -94,6 +94,8 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
             f"interrupted: the runs made are kept in {suite.store.folder}; "
             f"the same command with --resume {suite.options.session} goes on"
         )
+    for note in suite.history_notes():
+        _say(note)
     _report(arguments, done, out)
     if interrupted:
         return _EXIT_INTERRUPTED
@@ -215,7 +217,7 @@ def _report(arguments: argparse.Namespace, done: Calibrated, out: TextIO) -> Non
         print(json.dumps(record, indent=1, sort_keys=True, allow_nan=False), file=out)
         return
     for problem in done.problems:
-        print(f"not calibrated: {problem}", file=out)
+        print(printable(f"not calibrated: {problem}"), file=out)
     if lines := tolerance_lines(done.stored):
         print(lines, file=out)
 
@@ -234,4 +236,4 @@ def _progress(runs: int) -> Callable[[Progress], None]:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)

@@ -11,6 +11,7 @@ from helpers.cli.loading import add_format, load_suite, width_of
 from helpers.devices import Machine
 from helpers.doctor.diagnosis import diagnose
 from helpers.doctor.examination import Edges, examine
+from helpers.doctor.reach import history_problem
 from helpers.environment import CPU
 from helpers.launch.launcher import ROOT
 from helpers.report.system_text import doctor_markdown, doctor_record, doctor_text
@@ -26,9 +27,15 @@ EXIT_BLOCKED = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="Look at this ImageNet-layout FOLDER")
+    parser.add_argument("--history", metavar="URL", help="Look whether this history database answers")
     parser.add_argument(
         "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Look at the disk of this run folder"
     )
+
+
+# A run's spec, result with its tables, and outputs; a step's line in a rank's log.
+_RUN_BYTES = 256 * 1024
+_STEP_BYTES = 256
 
 
 def run(arguments: argparse.Namespace, out: TextIO, edges: Edges | None = None) -> int:
@@ -40,6 +47,8 @@ def run(arguments: argparse.Namespace, out: TextIO, edges: Edges | None = None) 
         data_root=named.expanduser().absolute() if named else None,
         runs_folder=arguments.runs_dir.expanduser().absolute(),
         largest_batch_on=lambda machine: largest_batch(suite, machine),
+        runs_bytes_on=lambda machine: night_bytes(suite, machine),
+        history_problem=lambda: history_problem(arguments.history or suite.config.history.url),
         edges=edges,
     )
     diagnosis = diagnose(context)
@@ -63,3 +72,14 @@ def largest_batch(suite: Suite, machine: Machine) -> int:
         ),
         default=0,
     )  # fmt: skip
+
+
+def night_bytes(suite: Suite, machine: Machine) -> int:
+    """What one night of every case that this machine has the cards for writes into the runs folder, about."""
+    total = 0
+    for each in suite.cases:
+        if each.case.cards_per_node <= len(machine.cards_of(each.target)):
+            protocol = each.protocol
+            steps = protocol.window_steps + max(protocol.warmup_steps, protocol.most_warmup_steps or 0)
+            total += protocol.runs * (_RUN_BYTES + each.case.cards * steps * _STEP_BYTES)
+    return total

@@ -7,7 +7,7 @@ import argparse
 from typing import TYPE_CHECKING, TextIO
 
 from helpers.cli.loading import add_history, history_of, user_name
-from helpers.errors import ConfigError, HistoryError
+from helpers.errors import ConfigError, HistoryError, printable
 from helpers.session import Clock, utc_now
 
 if TYPE_CHECKING:
@@ -44,13 +44,15 @@ def run(arguments: argparse.Namespace, out: TextIO, now: Clock = utc_now) -> int
         uuid = _uuid_of(history, arguments.what)
         change = history.restore if arguments.restore else history.exclude
         done = change(uuid, user_name(), now().isoformat(timespec="seconds"), reason)
-    print(f"{'restored' if arguments.restore else 'excluded'}: {done.subject} {done.uuid}: {reason}", file=out)
+    told = f"{'restored' if arguments.restore else 'excluded'}: {done.subject} {done.uuid}: {reason}"
+    print(printable(told), file=out)
     return 0
 
 
 def _list(history: History, out: TextIO) -> None:
     for each in (found := history.exclusions()):
-        print(f"{each.subject} {each.uuid}: {each.reason} ({each.who}, {each.created[:10]})", file=out)
+        told = f"{each.subject} {each.uuid}: {each.reason} ({each.who}, {each.created[:10]})"
+        print(printable(told), file=out)
     print(f"{len(found)} excluded", file=out)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from helpers.cli.loading import add_history, find_cases, history_of, load_suite, width_of, write_answer
 from helpers.config_matrix import TARGETS
-from helpers.errors import ConfigError, HistoryError
+from helpers.errors import ConfigError, HistoryError, printable
 from helpers.evidence import Build
 from helpers.history.stored import CaseLine, StoredNight
 from helpers.report.history_text import NightLine, night_lines, night_record, render_history
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         record = {"schema_version": HISTORY_SCHEMA_VERSION, "cases": records}
         print(json.dumps(record, indent=1, sort_keys=True, allow_nan=False), file=out)
     elif arguments.plot is not None:
-        print(f"\ndrawn into {arguments.plot}", file=out)
+        print("\n" + printable(f"drawn into {arguments.plot}"), file=out)
     return 0
 
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, TextIO
 
 from helpers.case import Case
 from helpers.config import load_config
-from helpers.errors import ConfigError, HistoryError
+from helpers.errors import ConfigError, HistoryError, printable
 from helpers.files import write_whole
 from helpers.history import default_url, open_history
+from helpers.history.spool import Spool
 from helpers.launch.launcher import ROOT
 from helpers.plan import SuiteCase
 from helpers.suite import Suite, SuiteOptions
@@ -66,6 +67,10 @@ def history_of(arguments: argparse.Namespace) -> History:
             expected="what measuring leaves",
             remedy="Measure first (pytest perf_tests), name another with --history, or run perfgate reindex",
         )
+    spool = Spool.of(arguments.runs_dir.expanduser(), url)
+    if waiting := spool.waiting():
+        told = f"note: {waiting} entries are spooled in {spool.folder} and not in this answer: perfgate reindex"
+        print(printable(told), file=sys.stderr)
     return open_history(url)
 
 

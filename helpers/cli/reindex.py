@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TextIO
 
 from helpers.cli.loading import add_history, history_url
-from helpers.errors import ConfigError
+from helpers.errors import ConfigError, printable
 from helpers.history import open_history
+from helpers.history.spool import Spool, spools_of
 from helpers.policy import EXIT_NOT_JUDGED, EXIT_OK
 
 NAME = "reindex"
@@ -28,11 +29,20 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     folder = (arguments.runs or arguments.runs_dir).expanduser().absolute()
     if not folder.is_dir():
         raise ConfigError(f"run folder {folder}", got="no folder", expected="one with sessions in it")
-    with open_history(history_url(arguments)) as history:
+    url = history_url(arguments)
+    spool = Spool.of(folder, url)
+    with open_history(url) as history:
+        emptied = spool.empty_into(history)
         found = history.reindex(folder)
-        url = history.url
-    for each in found.refused:
-        print(f"not taken: {each}", file=out)
+        shown = history.url
+    earlier = [path for path in spool.damaged() if not any(str(path) in told for told in emptied.refused)]
+    refused = [*emptied.refused, *(f"damaged spooled file {path}" for path in earlier), *found.refused]
+    for each in refused:
+        print(f"not taken: {printable(each)}", file=out)
+    if emptied.went_in:
+        print(f"{emptied.went_in} spooled entries went in", file=out)
+    for other, waiting in spools_of(folder).items():
+        print(f"{waiting} entries are spooled for {printable(other)}: perfgate reindex --history URL", file=out)
     told = f"{found.sessions} sessions, {found.results} results, {found.nights} nights"
-    print(f"{told} of {folder} are in {url}; {len(found.refused)} files not taken", file=out)
-    return EXIT_NOT_JUDGED if found.refused or not found.results else EXIT_OK
+    print(printable(f"{told} of {folder} are in {shown}; {len(refused)} files not taken"), file=out)
+    return EXIT_NOT_JUDGED if refused or not (found.results or emptied.went_in) else EXIT_OK

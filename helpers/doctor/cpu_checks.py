@@ -10,6 +10,8 @@ from helpers.unknown import Unknown
 
 # Reading these clocks costs tens of nanoseconds; others cost microseconds at every step and every event.
 _FAST_CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter")
+# A clock that is only steered moves by less than 0.5 ms in a second (adjtimex(2)).
+_CLOCK_JUMP_SECONDS = 0.1
 # Below this a hypervisor's share is noise of its own bookkeeping.
 _STEAL = 0.005
 
@@ -76,6 +78,35 @@ def governor(context: Context) -> Iterator[Finding]:
             ", ".join(slow),
             "The clock follows the load with a delay, so short windows and data loading run at a changing speed",
             "sudo cpupower frequency-set -g performance",
+        )
+
+
+def frequency_cap(context: Context) -> Iterator[Finding]:
+    capped = context.facts.host.capped_cores
+    if not isinstance(capped, Unknown) and capped:
+        most, top = min(capped.values())
+        yield warning(
+            "frequency cap",
+            f"CPUs {cpu_list(frozenset(capped))} may go to {most:.0f} MHz, the hardware to {top:.0f} MHz",
+            "The cores run below what they can; a CPU case is INVALID under another cap than it was recorded at",
+            f"sudo cpupower frequency-set -u {top:.0f}MHz, or record baselines at this cap",
+        )
+
+
+def wall_clock(context: Context) -> Iterator[Finding]:
+    if abs(context.clock_jump_seconds) > _CLOCK_JUMP_SECONDS:
+        yield warning(
+            "wall clock",
+            f"it was set by {context.clock_jump_seconds:+.1f} s while the doctor looked",
+            "Durations are taken from another clock; but results and nights are kept by the date",
+            "Look at what sets it (timedatectl, chronyc tracking) and let it come to rest",
+        )
+    if context.files_from_the_future:
+        yield warning(
+            "wall clock",
+            f"it is behind {context.files_from_the_future}",
+            "A night that is dated before the ones it follows is out of order in the history",
+            "Set the clock: timedatectl set-ntp true, or chronyc makestep",
         )
 
 
@@ -194,11 +225,13 @@ CHECKS: tuple[Check, ...] = (
     load,
     steal,
     governor,
+    frequency_cap,
     boost,
     heat,
     quota,
     threads_of_a_core,
     memory_nodes,
     clock,
+    wall_clock,
     virtual,
 )

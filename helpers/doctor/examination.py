@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,19 +13,23 @@ from helpers.case import Framework
 from helpers.config import Config
 from helpers.devices import Machine, discover
 from helpers.doctor.finding import Context
+from helpers.doctor.reach import loopback_problem, node_problems
 from helpers.errors import SuiteError
 from helpers.image_folder import TRAIN_LIST
 from helpers.launch.contention import ContentionSample, CpuMeter, Meter
+from helpers.launch.foreign import owner_of
 from helpers.launch.frameworks import BuildFinder
 from helpers.launch.processes import Processes
 from helpers.leases import Leases, default_folder
 from helpers.nvml_details import DetailedNvml, open_details
-from helpers.system_facts import gather
+from helpers.system_facts import SystemFacts, gather
 from helpers.system_host import probe_host_state, space
 from helpers.system_io import nvidia_cards_on_bus
-from helpers.unknown import ask
+from helpers.unknown import Unknown, ask
 
 WATCH_SECONDS = 1.0
+# What a file server's clock may be apart from this machine's.
+_CLOCK_BEHIND_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Edges:
     meter: Callable[[frozenset[int]], Meter] = CpuMeter
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    wall: Callable[[], float] = time.time
+    owner: Callable[[int], str] = owner_of
 
 
 def examine(
@@ -49,9 +54,14 @@ def examine(
     data_root: Path | None,
     runs_folder: Path,
     largest_batch_on: Callable[[Machine], int] = lambda machine: 0,
+    runs_bytes_on: Callable[[Machine], int] = lambda machine: 0,
+    history_problem: Callable[[], str] = lambda: "",
     edges: Edges | None = None,
 ) -> Context:
-    """Look at the machine. What fails becomes a finding or an Unknown; only a wrong perf.yaml raises (ConfigError)."""
+    """Look at the machine. What fails becomes a finding or an Unknown; only a wrong perf.yaml raises (ConfigError).
+
+    ``history_problem`` says why the history's database does not answer, empty when it does.
+    """
     edges = edges or Edges()
     machine, nvml, failure = _machine(config, edges)
     interpreters = {each: config.frameworks[each].interpreter for each in Framework}
@@ -68,9 +78,12 @@ def examine(
     )
     leases = ask(lambda: _leases(machine, edges))
     orphans = ask(lambda: tuple(f"{p.name} (pid {p.pid})" for p in edges.processes.orphans()))
+    wall, steady = edges.wall(), edges.clock()
+    contention = _watch(machine, edges)
+    jump = (edges.wall() - wall) - (edges.clock() - steady)
     return Context(
         facts=facts,
-        contention=_watch(machine, edges),
+        contention=contention,
         max_foreign_share=config.contention.max_foreign_share,
         variables=edges.variables,
         gpu_failure=failure,
@@ -83,7 +96,13 @@ def examine(
         leases=leases if isinstance(leases, tuple) else (),
         orphans=orphans if isinstance(orphans, tuple) else (),
         framework_problems=_framework_problems(interpreters, edges.builds),
-        loopback_problem=_loopback_problem(),
+        loopback_problem=loopback_problem(),
+        process_names=_names_of_users(facts, edges),
+        runs_needed_bytes=runs_bytes_on(machine),
+        node_problems=node_problems(config.nodes),
+        history_problem=history_problem(),
+        clock_jump_seconds=jump,
+        files_from_the_future=_from_the_future(runs_folder, edges.wall()),
     )
 
 
@@ -113,6 +132,35 @@ def _watch(machine: Machine, edges: Edges) -> ContentionSample:
         return meter.contention((start, end))
     except (SuiteError, OSError, ValueError) as error:
         return ContentionSample(None, note=str(error))
+
+
+def _names_of_users(facts: SystemFacts, edges: Edges) -> dict[int, str]:
+    """Who sits on the cards; a process of another container has no name here."""
+    pids = {pid for each in facts.details.values() if not isinstance(each.processes, Unknown) for pid in each.processes}
+    found = {}
+    for pid in sorted(pids):
+        process = edges.processes.look(pid)
+        user = edges.owner(pid)
+        name = process.name if process is not None else "of another container"
+        found[pid] = f"{name} (pid {pid}{f', user {user}' if user else ''})"
+    return found
+
+
+def _from_the_future(runs_folder: Path, now: float) -> str:
+    """What of this checkout or the newest results is dated after now, and so tells that the clock was set back."""
+    sessions = ask(lambda: list(runs_folder.iterdir()))
+    suspects = [Path(__file__), *([] if isinstance(sessions, Unknown) else sessions)]
+    newest = max(suspects, key=_changed_at)
+    ahead = _changed_at(newest) - now
+    return f"{newest.name}, by {ahead:.0f} s" if ahead > _CLOCK_BEHIND_SECONDS else ""
+
+
+def _changed_at(path: Path) -> float:
+    """Since the epoch; 0 for what went away: a session that runs makes files here and takes them back."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _leases(machine: Machine, edges: Edges) -> tuple[str, ...]:
@@ -150,15 +198,6 @@ def _data_problem(root: Path) -> str:
     if not image or not label.isdigit():
         return f"{listing} begins with {first[:80]!r}, expected PATH LABEL"
     return "" if is_there else f"{listing} names {image!r}, which is not in {root}"
-
-
-def _loopback_problem() -> str:
-    """Whether two processes of this machine can meet at a port, as ranks do."""
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), 1.0):
-            return ""
-    except OSError as error:
-        return f"127.0.0.1: {error}"
 
 
 def _nearest(folder: Path) -> Path:

@@ -43,6 +43,10 @@ class Context:
     - ``data_root``: the user's images, None for the small dataset; ``data_problem``: why they cannot be used.
     - ``largest_batch``: of the published cases that this machine's cards run, in images of all cards; 0 without.
     - ``leases``: who holds cards; ``orphans``: processes left over from a killed session.
+    - ``process_names``: who sits on the cards, by process id; ``runs_needed_bytes``: what a night here writes.
+    - ``node_problems``: why hosts of perf.yaml cannot be used; ``history_problem``: why its database does not answer.
+    - ``clock_jump_seconds``: by how much the wall clock left the steady one while the doctor looked;
+      ``files_from_the_future``: what is dated after now.
     - ``framework_problems``: by framework, why no case of it can run; ``wanted`` are those perf.yaml names.
     """
 
@@ -61,6 +65,12 @@ class Context:
     orphans: tuple[str, ...] = ()
     framework_problems: Mapping[str, str] = field(default_factory=dict)
     loopback_problem: str = ""
+    process_names: Mapping[int, str] = field(default_factory=dict)
+    runs_needed_bytes: int = 0
+    node_problems: tuple[str, ...] = ()
+    history_problem: str = ""
+    clock_jump_seconds: float = 0.0
+    files_from_the_future: str = ""
 
     @property
     def data_disk(self) -> Storage | Unknown | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from helpers.devices import GIB
 from helpers.doctor.finding import Check, Context, Finding, blocker, note, warning
-from helpers.launch.health import THROTTLE_REASONS
+from helpers.launch.gpu_health import THROTTLE_REASONS
 from helpers.nvml import Gpu
 from helpers.nvml_details import GpuDetails
 from helpers.topology import UNKNOWN
@@ -15,7 +15,7 @@ from helpers.unknown import Unknown
 # A driver keeps some hundred MiB on an idle card; more than this is somebody's.
 _IDLE_BYTES = GIB
 _HOT_C = 75
-# nvml.h, nvmlClocksEventReasons: not unfit, but not the card's own clock either.
+# nvml.h, nvmlClocksEventReasons: a card without work may show them, too.
 _HELD_BACK = {0x02: "applications clocks setting", 0x10: "sync boost", 0x100: "display clock setting"}
 
 
@@ -76,9 +76,21 @@ def foreign_processes(context: Context) -> Iterator[Finding]:
         if isinstance(details.processes, Unknown):
             continue
         if details.processes:
+            told = [context.process_names.get(pid, f"pid {pid}") for pid in details.processes]
+            found = f"{_names([gpu])}: {', '.join(told)}"
+            if not isinstance(details.memory_used_bytes, Unknown):
+                found += f"; {details.memory_used_bytes / GIB:.1f} of {gpu.memory_bytes / GIB:.0f} GiB in use"
+            if _is_leased(context, gpu):
+                yield warning(
+                    "processes on a card",
+                    found,
+                    "A session of the suite holds the card just now: it may be its own job, and cases wait for it",
+                    "Run the doctor again when that session is through",
+                )
+                continue
             yield blocker(
                 "processes on a card",
-                f"{_names([gpu])}: pid {', '.join(map(str, details.processes))}",
+                found,
                 "They share the card's time and memory; such a run is INVALID",
                 "End them, or wait: nvidia-smi shows whose they are",
             )
@@ -96,7 +108,7 @@ def throttled(context: Context) -> Iterator[Finding]:
         bits = details.throttle_reasons
         if isinstance(bits, Unknown):
             continue
-        if bad := [name for bit, name in THROTTLE_REASONS.items() if bits & bit]:
+        if bad := [name for bit, name in THROTTLE_REASONS.items() if bits & bit and bit not in _HELD_BACK]:
             yield blocker(
                 "throttled card",
                 f"{_names([gpu])}: {', '.join(bad)}, now {details.sm_clock_mhz} MHz, {details.temperature_c} °C",
@@ -107,17 +119,25 @@ def throttled(context: Context) -> Iterator[Finding]:
             yield warning(
                 "clock held back",
                 f"{_names([gpu])}: {', '.join(held)}",
-                "The card does not go to its own top clock",
+                "The card does not go to its own top clock; a run under sync boost or a display's clock is INVALID",
                 f"sudo nvidia-smi -i {gpu.index} -rac (and -rgc)",
             )
 
 
 def memory_errors(context: Context) -> Iterator[Finding]:
-    if bad := _with(context, lambda d: not isinstance(d.uncorrected_ecc, Unknown) and d.uncorrected_ecc > 0):
+    if pending := _with(context, lambda d: d.pages_pending is True):
         yield blocker(
+            "memory to be retired",
+            f"{_names(pending)}: pages or rows wait for a reset after ECC errors, or no spare is left",
+            "A run on such a card is INVALID",
+            f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in pending)} --gpu-reset, or reboot; if it stays, "
+            "replace the card",
+        )
+    if bad := _with(context, lambda d: not isinstance(d.uncorrected_ecc, Unknown) and d.uncorrected_ecc > 0):
+        yield warning(
             "ECC errors",
             f"{_names(bad)}: uncorrected errors since the driver was loaded",
-            "A run on such a card is INVALID",
+            "A run in which there are more of them is INVALID",
             "Reset the card or reboot; if they come back, replace it",
         )
     if off := _with(context, lambda d: d.ecc is False):
@@ -153,8 +173,9 @@ def power_and_clocks(context: Context) -> Iterator[Finding]:
             yield warning(
                 "power limit",
                 f"{_names([gpu])}: {now} W, by default {default} W",
-                "Under full load the clock follows the limit",
-                f"sudo nvidia-smi -i {gpu.index} -pl {default}",
+                "Under full load the clock follows the limit; a run is INVALID under another than it was recorded at, "
+                "or, with nothing recorded, where one below the default holds the card back",
+                f"sudo nvidia-smi -i {gpu.index} -pl {default}, or record baselines at this limit",
             )
         clock, usual = details.applications_clock_mhz, details.default_applications_clock_mhz
         if not isinstance(clock, Unknown) and not isinstance(usual, Unknown) and clock < usual:
@@ -215,6 +236,10 @@ def affinity(context: Context) -> Iterator[Finding]:
             "Every copy to the card crosses the link between the sockets",
             "Give the process cores of the card's node (nvidia-smi topo -m, CPU Affinity)",
         )
+
+
+def _is_leased(context: Context, gpu: Gpu) -> bool:
+    return any(held.startswith(("the machine ", f"{gpu.id} ")) for held in context.leases)
 
 
 def _cards(context: Context) -> Iterator[tuple[Gpu, GpuDetails]]:

@@ -19,6 +19,12 @@ _SHM_DEFAULT = 64 * MIB
 _SHM_PER_GPU = GIB
 # Step logs and results of a case take kilobytes; a crashed job's log and core file take more.
 _DISK_WARNING, _DISK_BLOCKER = GIB, 100 * MIB
+# A run makes ten files and a few more a rank, a night some hundred runs.
+_FILES_WARNING, _FILES_BLOCKER = 10_000, 500
+# Eight ranks with their loaders, NCCL's and the allocator's threads; every thread counts.
+_PROCESSES = 4096
+# Each rank, and each of NCCL's channels to another node, takes some.
+_FREE_PORTS = 500
 # Loader workers and eight ranks hold hundreds of files and sockets each.
 _OPEN_FILES = 4096
 # Switches that exist to find errors: with one of them the figure is not the framework's.
@@ -85,13 +91,25 @@ def disk(context: Context) -> Iterator[Finding]:
         yield blocker(
             "run folder", context.runs_problem, "Results cannot be kept", "Set --runs-dir to a writable folder"
         )
-    elif not isinstance(context.runs, Unknown) and context.runs.free_bytes < _DISK_WARNING:
-        full = context.runs.free_bytes < _DISK_BLOCKER
-        yield (blocker if full else warning)(
+        return
+    runs = context.runs
+    if isinstance(runs, Unknown):
+        return
+    needed = context.runs_needed_bytes
+    if runs.free_bytes < max(_DISK_WARNING, 2 * needed):
+        estimate = f", a night here writes about {needed / MIB:.0f} MiB" if needed else ""
+        yield (blocker if runs.free_bytes < max(_DISK_BLOCKER, needed) else warning)(
             "disk",
-            f"{context.runs.free_bytes / MIB:.0f} MiB free for the run folder",
+            f"{runs.free_bytes / MIB:.0f} MiB free for the run folder{estimate}",
             "A result that cannot be written is lost",
             "Free the disk or set --runs-dir",
+        )
+    if runs.free_files is not None and runs.free_files < _FILES_WARNING:
+        yield (blocker if runs.free_files < _FILES_BLOCKER else warning)(
+            "files on the disk",
+            f"room for {runs.free_files} more files (inodes) on the run folder's disk",
+            "A run writes ten files and more, however much space is left",
+            "Delete what is not needed (df -i; du --inodes), or set --runs-dir",
         )
 
 
@@ -111,12 +129,63 @@ def limits(context: Context) -> Iterator[Finding]:
             "InfiniBand must lock the buffers it sends from",
             "ulimit -l unlimited (docker run --ulimit memlock=-1)",
         )
+    yield from _processes(context)
+    if state.core_bytes != 0 and not str(state.core_pattern).startswith("|"):
+        size = "without a bound" if state.core_bytes == UNLIMITED else f"up to {state.core_bytes / GIB:.1f} GiB"
+        yield note(
+            "core files",
+            f"{size}, by the pattern {state.core_pattern}",
+            "Each rank that crashes leaves a file as large as its memory on the disk of the runs",
+            "ulimit -c 0, unless somebody reads them",
+        )
+
+
+def _processes(context: Context) -> Iterator[Finding]:
+    state = context.facts.host
+    remedy = f"ulimit -u {_PROCESSES} (docker run --ulimit nproc=-1 --pids-limit=-1)"
+    if state.processes != UNLIMITED and state.processes < _PROCESSES:
+        yield warning(
+            "processes", f"at most {state.processes} of this user", "A rank that gets no thread breaks off", remedy
+        )
+    left = state.free_processes
+    if left is not None and not isinstance(left, Unknown) and left < _PROCESSES:
+        yield (blocker if left < _PROCESSES // 16 else warning)(
+            "processes of the container", f"{left} more", "Threads count: a rank that gets none breaks off", remedy
+        )
+
+
+def network(context: Context) -> Iterator[Finding]:
     if context.loopback_problem:
         yield blocker(
             "ports",
             context.loopback_problem,
             "Ranks meet at a port of this machine",
             "Bring the loopback interface up (ip link set lo up), free ports (ss -s)",
+        )
+    free = context.facts.host.free_ports
+    if not isinstance(free, Unknown) and free < _FREE_PORTS:
+        yield warning(
+            "free ports",
+            f"{free} of the range that ranks and connections are given",
+            "A rank that gets none does not start",
+            "End what holds them (ss -s), or sudo sysctl net.ipv4.ip_local_port_range='15000 65000'",
+        )
+    for problem in context.node_problems:
+        yield blocker(
+            "nodes",
+            problem,
+            "Cases of several nodes cannot run",
+            "Correct nodes in perf.yaml, or the name service; docs/multi-node.md",
+        )
+
+
+def history(context: Context) -> Iterator[Finding]:
+    if context.history_problem:
+        yield warning(
+            "history",
+            context.history_problem,
+            "Verdicts rest on the nights before: while they cannot be asked, no case with a recorded entry passes",
+            "Start the database, or correct --history or history.url; what is measured meanwhile waits on disk for it",
         )
 
 
@@ -195,6 +264,8 @@ CHECKS: tuple[Check, ...] = (
     shared_memory,
     disk,
     limits,
+    network,
+    history,
     data,
     other_sessions,
     shell,

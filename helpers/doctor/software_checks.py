@@ -6,7 +6,21 @@ import re
 from collections.abc import Iterator
 
 from helpers.doctor.finding import Check, Context, Finding, blocker, note, warning
+from helpers.launch.frameworks import FrameworkBuild
 from helpers.system_facts import FrameworkFacts
+
+# What builds are made for that do not state it themselves (requirements/gpu-cuda11.txt).
+_BUILT_FOR = {("paddlepaddle-gpu", "2.6"): ((6, 1), (8, 6))}
+# CUDA's release notes: from which toolkit on, the oldest and the newest card it compiles for; newest first.
+_TOOLKITS = (
+    ((13, 0), ((7, 5), (12, 1))),
+    ((12, 8), ((5, 0), (12, 1))),
+    ((12, 0), ((5, 0), (9, 0))),
+    ((11, 8), ((3, 5), (9, 0))),
+    ((11, 1), ((3, 5), (8, 6))),
+    ((11, 0), ((3, 5), (8, 0))),
+    ((10, 0), ((3, 0), (7, 5))),
+)
 
 
 def missing_frameworks(context: Context) -> Iterator[Finding]:
@@ -58,6 +72,7 @@ def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
             "No kernel of a newer major version runs, and within one what the driver must compile fails",
             f"Update the driver to one for CUDA {cuda}, or install a build for CUDA {machine.cuda_driver} or below",
         )
+    yield from _kernels_for_the_cards(context, framework)
     wheel = framework.stated("dali_wheel")
     made_for = re.search(r"cuda(\d\d)", wheel)
     if made_for and int(made_for.group(1)) > _major(machine.cuda_driver):
@@ -76,6 +91,42 @@ def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
                 "Without it no convolution runs" if cards == 1 else "Without it no job on several cards runs",
                 f"Install {title} for CUDA {cuda}, or name its folder in LD_LIBRARY_PATH",
             )
+
+
+def _kernels_for_the_cards(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
+    build, cuda = framework.build, framework.stated("cuda")
+    for capability in sorted({gpu.compute_capability for gpu in context.facts.machine.gpus}):
+        why_not = _why_no_kernels(build, cuda, framework.stated("archs"), capability)
+        if why_not:
+            cards = [gpu for gpu in context.facts.machine.gpus if gpu.compute_capability == capability]
+            yield blocker(
+                "card and framework",
+                f"{cards[0].name} is sm_{capability[0]}{capability[1]}, {build.distribution} {build.version} {why_not}",
+                "Without kernels for this card nothing runs, or the driver compiles them at every start",
+                "Install a build for this card (the framework's own table of versions)",
+            )
+
+
+def _why_no_kernels(build: FrameworkBuild, cuda: str, archs: str, card: tuple[int, int]) -> str:
+    """Why a build has no kernels for a card; empty when it has, or when nothing tells.
+
+    Kernels run on cards of the same major number whose minor number is not smaller (CUDA's binary compatibility).
+    """
+    if archs:
+        told = sorted({(int(word) // 10, int(word) % 10) for word in archs.split()})
+        served = any(major == card[0] and minor <= card[1] for major, minor in told)
+        return "" if served else f"has kernels for {', '.join(f'sm_{major}{minor}' for major, minor in told)}"
+    line = ".".join(build.version.split(".")[:2])
+    known = _BUILT_FOR.get((build.distribution, line)) or _toolkit(cuda)
+    if known is None or known[0] <= card <= (known[1][0], 9):
+        return ""
+    return f"is for sm_{known[0][0]}{known[0][1]} to sm_{known[1][0]}{known[1][1]}"
+
+
+def _toolkit(cuda: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """The oldest and newest cards that a CUDA toolkit compiles for; None of one that nobody here knows."""
+    number = _number(cuda)
+    return next((cards for since, cards in _TOOLKITS if number and number[0] == since[0] and number >= since), None)
 
 
 def _major(version: str) -> int:

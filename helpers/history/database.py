@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
-import re
 import sqlite3
 import struct
 import zlib
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
-from helpers.errors import HistoryError
+from helpers.errors import HistoryError, HistoryUnreachable
+from helpers.history.address import refuse_ambiguous, without_password
 from helpers.history.schema import HEAD
 
 # How long a call waits for other writers before it is an error.
@@ -23,6 +24,12 @@ WAIT_SECONDS = 60
 _CONNECT_SECONDS = 10
 # SQLite calls it locked or busy; PostgreSQL cancels the waiting statement.
 _WAITED = ("database is locked", "database table is locked", "lock timeout", "LockNotAvailable")
+# What a server says that is there and lets nobody in, for as long as nobody mends it.
+_LOCKED_OUT = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist")
+# So long a connection may be silent before it is cut: 10 s idle, then three probes 5 s apart.
+_PROBES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
+# Of a file's system: full, read-only, its server gone. Anything else is a wrong path.
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT)
 # PostgreSQL's codes: deadlock detected, could not serialise.
 _DEADLOCKS = ("40P01", "40001")
 # Any number: PostgreSQL's advisory lock of whoever makes or migrates the tables.
@@ -65,7 +72,7 @@ class Database:
 def open_database(url: str, wait_seconds: float = WAIT_SECONDS) -> Database:
     """Open, and where need be make or migrate, the database at ``url``. Raises HistoryError."""
     parsed = _parsed(url)
-    shown = _without_password(parsed.render_as_string(hide_password=True))
+    shown = without_password(parsed.render_as_string(hide_password=False))
     with told(shown, _password(parsed), "opening it"):
         engine = _sqlite(parsed, shown, wait_seconds) if _is_sqlite(parsed) else _postgresql(parsed, wait_seconds)
         try:
@@ -100,7 +107,7 @@ def _refusal(shown: str, password: str | None, what: str, error: Exception) -> H
     if password:
         got = got.replace(password, "***")
     if any(sign in got or sign in type(getattr(error, "orig", error)).__name__ for sign in _WAITED):
-        return HistoryError(
+        return HistoryUnreachable(
             f"history {shown}",
             got=got,
             expected=f"{what} within {WAIT_SECONDS} s",
@@ -115,18 +122,34 @@ def _refusal(shown: str, password: str | None, what: str, error: Exception) -> H
         )
     else:
         remedy = "Check that the server runs, and the URL's host, user, password and database (--history URL)"
-    return HistoryError(f"history {shown}", got=got, expected=f"{what} that succeeds", remedy=remedy)
+    kind = HistoryUnreachable if _is_away(error, got) else HistoryError
+    return kind(f"history {shown}", got=got, expected=f"{what} that succeeds", remedy=remedy)
+
+
+def _is_away(error: Exception, got: str) -> bool:
+    """Whether the database may answer again without anybody's changing the suite or its options.
+
+    Both drivers raise an OperationalError where a server cannot be reached, goes down or has no room, and where a
+    file is locked, read-only or cannot be opened; a damaged file and a wrong statement are other classes.
+    """
+    if isinstance(error, (OperationalError, sqlite3.OperationalError)):
+        return not any(sign in got for sign in _LOCKED_OUT) and "no such table" not in got
+    lost = isinstance(error, InterfaceError) or getattr(error, "connection_invalidated", False)
+    return bool(lost) or (isinstance(error, OSError) and error.errno in _PASSING)
 
 
 # ---- where it is
 
 
 def _parsed(url: str) -> sa.URL:
+    refuse_ambiguous(url)
     try:
-        parsed = sa.make_url(url)
+        # A file's name may hold a question mark, at which a URL would be cut.
+        file = url.removeprefix(f"{_SQLITE}:///")
+        parsed = sa.make_url(url) if file == url else sa.URL.create(_SQLITE, database=file)
     except (ArgumentError, ValueError):
         raise HistoryError(
-            "history URL", got=_without_password(url), expected=_KNOWN, remedy="Set --history or perf.yaml's history"
+            "history URL", got=without_password(url), expected=_KNOWN, remedy="Set --history or perf.yaml's history"
         ) from None
     # Both spellings are common, and neither names the driver that is installed here.
     if parsed.drivername in ("postgres", _POSTGRESQL):
@@ -149,11 +172,6 @@ def _is_sqlite(url: sa.URL) -> bool:
 def _password(url: sa.URL) -> str | None:
     within = url.query.get("password")
     return url.password or (within if isinstance(within, str) else None)
-
-
-def _without_password(text: str) -> str:
-    text = re.sub(r"(?<=://)([^/@]*):[^@]*@", r"\1:***@", text)
-    return re.sub(r"(password=)[^&]*", r"\1***", text)
 
 
 def _sqlite(url: sa.URL, shown: str, wait_seconds: float) -> sa.Engine:
@@ -181,7 +199,8 @@ def _sqlite(url: sa.URL, shown: str, wait_seconds: float) -> sa.Engine:
 
 def _postgresql(url: sa.URL, wait_seconds: float) -> sa.Engine:
     # A night is longer than many a server's patience with an idle connection.
-    engine = sa.create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": _CONNECT_SECONDS})
+    patience = {"connect_timeout": _CONNECT_SECONDS, **_PROBES}
+    engine = sa.create_engine(url, pool_pre_ping=True, connect_args=patience)
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: sa.engine.interfaces.DBAPIConnection, _: object) -> None:

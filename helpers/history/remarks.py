@@ -121,7 +121,11 @@ def calibration(connection: sa.Connection, case_id: str, target: str, segment: d
 
 
 def start_segment(connection: sa.Connection, known: Documents, start: SegmentStart) -> None:
-    connection.execute(sa.insert(segment_starts), _with_segment(connection, known, start))
+    """The same start again is the one that is there: it may come from a spool that was cut off while it was emptied."""
+    values = _with_segment(connection, known, start)
+    same = [segment_starts.c[name] == values[name] for name in ("case_id", "target", "segment_id", "created")]
+    if connection.execute(sa.select(segment_starts.c.id).where(*same).limit(1)).first() is None:
+        connection.execute(sa.insert(segment_starts), values)
 
 
 def starts_of(connection: sa.Connection, case_id: str, target: str | None) -> tuple[tuple[str, dict[str, Any]], ...]:

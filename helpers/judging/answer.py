@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from helpers.evidence import Evidence
+from helpers.evidence import Evidence, RecordedReference
 from helpers.verdict import Question, Reason, Standing, Status, SubVerdict
 
 
@@ -21,3 +21,20 @@ def no_baseline(what: str, evidence: Evidence) -> SubVerdict:
     if evidence.overrides:
         remedy = f"settings changed ({', '.join(evidence.overrides)}), so this is not recorded; without --set, {remedy}"
     return SubVerdict(Question.RECORDED, Status.NO_BASELINE, Reason("no-baseline", f"{what}; {remedy}"))
+
+
+def recorded_answer(
+    recorded: RecordedReference, status: Status, code: str, message: str, measured: float | None = None
+) -> SubVerdict:
+    """The recorded question's answer; ``measured`` in images/s by the entry's rule."""
+    return SubVerdict(
+        Question.RECORDED,
+        status,
+        Reason(code, message),
+        recorded.rule,
+        measured,
+        recorded.images_per_s,
+        recorded.tolerance,
+        recorded.label,
+        recorded.gates,
+    )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from helpers.evidence import Build, Evidence, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.answer import Answer, no_baseline
+from helpers.judging.attempts import RUN_FAILED, attempts_used_up, told_attempts
 from helpers.judging.published import against_published
 from helpers.rules import run_figure
 from helpers.stats import Summary, summarise
@@ -47,8 +48,8 @@ def _verdict(
         deciding.append(no_baseline(f"the recorded figure is only shown ({recorded.reason.message})", evidence))
     worst = min(deciding, key=lambda each: each.status.badness)
     reason = _told_together(worst, deciding)
-    if discarded := _discarded(evidence):
-        reason = Reason(reason.code, f"{reason.message}; {discarded}")
+    told = [reason.message, _discarded(evidence), told_attempts(evidence)]
+    reason = Reason(reason.code, "; ".join(filter(None, told)))
     return Verdict(worst.status, reason, measured, published, recorded, answer.standing)
 
 
@@ -57,28 +58,28 @@ def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | No
     reference = f"reference build {evidence.reference_build or ''}".rstrip()
 
     def ended(status: Status, code: str, message: str) -> Verdict:
-        return Verdict(status, Reason(code, message), _measured(evidence, screening))
+        told = "; ".join(filter(None, (message, told_attempts(evidence))))
+        return Verdict(status, Reason(code, told), _measured(evidence, screening))
 
-    for run in evidence.runs:
+    for at, run in enumerate(evidence.runs):
+        failed = [each for each in evidence.runs[:at] if each.failure is not None]
         if run.refusal is not None and run.build is Build.REFERENCE:
             return ended(Status.INFRA_ERROR, "reference-refused", f"{reference} cannot run this: {run.refusal}")
-        if run.refusal is not None and screening:
+        if run.refusal is not None and (screening or failed):
             # What it ran before it can run: a skip would hide what those runs showed.
-            told = f"refused after {len(screening)} usable run{'' if len(screening) == 1 else 's'}: {run.refusal}"
+            made = f"{len(screening)} usable run{'' if len(screening) == 1 else 's'}"
+            told = f"refused after {made if screening else 'a failed run'}: {run.refusal}"
             return ended(Status.INFRA_ERROR, "refused-later", told)
         if run.refusal is not None:
             return ended(Status.NOT_RUN, "refused", run.refusal)
-        if run.failure is not None:
-            # Beside runs of another build a crash has to say whose it is.
-            whose = f"{reference}: " if run.build is Build.REFERENCE else ""
-            whose = whose or ("build under test: " if run.stage is Stage.CONFIRM else "")
-            return ended(Status.INFRA_ERROR, "run-failed", f"{whose}{run.failure}")
+    if (failure := attempts_used_up(evidence)) is not None:
+        return Verdict(Status.INFRA_ERROR, Reason(RUN_FAILED, failure), _measured(evidence, screening))
     for run in screening:
         if isinstance(problem := run_figure(evidence.rule, run.figures), str):
             return ended(Status.INFRA_ERROR, "no-figure", problem)
     row = invalid_in_a_row(evidence.runs)
     if len(row) > evidence.budget.repeats:
-        repeated = f" ({len(row)} invalid runs in a row: one may be made again {evidence.budget.repeats} times)"
+        repeated = f" ({len(row)} invalid runs in a row, all that budgets.repeats = {evidence.budget.repeats} allows)"
         return ended(Status.INVALID, "run-invalid", row[-1] + (repeated if len(row) > 1 else ""))
     return None
 

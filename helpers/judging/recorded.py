@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from helpers.evidence import Build, Evidence, RecordedReference, RunEvidence
 from helpers.judging import wording
-from helpers.judging.answer import Answer, no_baseline
+from helpers.judging.answer import Answer, no_baseline, recorded_answer
 from helpers.judging.confirm import LARGE_GAIN, Confirmation, Outcome, confirm, runs_of, threshold_of, work_changed
 from helpers.judging.noise import KNOWN_NIGHTS
+from helpers.judging.pastless import without_past
 from helpers.judging.power import LARGEST_TOLD, Detection, smallest_drop
 from helpers.judging.published import by_rule
 from helpers.judging.screen import (
@@ -27,7 +28,7 @@ from helpers.judging.screen import (
 )
 from helpers.rules import MEDIAN_STEP
 from helpers.stats import number
-from helpers.verdict import NeedRuns, Question, Reason, Standing, Status, SubVerdict
+from helpers.verdict import NeedRuns, Standing, Status, SubVerdict
 
 # So many nights in a row that nobody could explain are the new state of the machine (VERDICT.md, Judge).
 UNEXPLAINED_NIGHTS = 5
@@ -51,19 +52,21 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> Answer 
         return Answer(no_baseline("nothing recorded for this case on this machine", evidence))
     measured = by_rule(runs, recorded.rule)
     if isinstance(measured, str):
-        return Answer(_sub_verdict(recorded, Status.INCONCLUSIVE, "rule-not-computable", f"recorded: {measured}"))
+        return Answer(recorded_answer(recorded, Status.INCONCLUSIVE, "rule-not-computable", f"recorded: {measured}"))
     if (apart := _incomparable(evidence, recorded, measured, len(runs))) is not None:
         return Answer(apart)
     rates = _log_rates(runs)
     candidate, reference = (_log_rates(runs_of(evidence.runs, build)) for build in (Build.CANDIDATE, Build.REFERENCE))
     if rates is None or candidate is None or reference is None:
         message = f"recorded: a run has no figure by {MEDIAN_STEP}"
-        return Answer(_sub_verdict(recorded, Status.INCONCLUSIVE, "rule-not-computable", message, measured))
+        return Answer(recorded_answer(recorded, Status.INCONCLUSIVE, "rule-not-computable", message, measured))
     screening = screen(evidence, runs, rates)
+    if evidence.past.unreachable:
+        return without_past(evidence, recorded, screening, candidate, reference, measured)
     if not recorded.gates:
         # Only shown: nothing is run for it and nothing learned from it.
         shown = _alone(evidence, recorded, screening, smallest_drop(_detection(evidence, recorded, screening)))
-        return Answer(_sub_verdict(recorded, shown.status, shown.code, shown.message, measured))
+        return Answer(recorded_answer(recorded, shown.status, shown.code, shown.message, measured))
     if (more := more_screening(evidence, screening)) is not None:
         return more
     confirmation: Confirmation | None = None
@@ -81,23 +84,7 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> Answer 
     message = found.message
     if standing.new_segment:
         message += f"; a new segment begins: {standing.segment_reason}"
-    return Answer(_sub_verdict(recorded, found.status, found.code, message, measured), standing)
-
-
-def _sub_verdict(
-    recorded: RecordedReference, status: Status, code: str, message: str, measured: float | None = None
-) -> SubVerdict:
-    return SubVerdict(
-        Question.RECORDED,
-        status,
-        Reason(code, message),
-        recorded.rule,
-        measured,
-        recorded.images_per_s,
-        recorded.tolerance,
-        recorded.label,
-        recorded.gates,
-    )
+    return Answer(recorded_answer(recorded, found.status, found.code, message, measured), standing)
 
 
 def _incomparable(evidence: Evidence, recorded: RecordedReference, measured: float, runs: int) -> SubVerdict | None:
@@ -115,10 +102,10 @@ def _incomparable(evidence: Evidence, recorded: RecordedReference, measured: flo
     if evidence.overrides:
         changed = f"settings changed ({', '.join(evidence.overrides)})"
         told = "; ".join([changed, "a recorded figure is only for the case as it stands", *apart])
-        return _sub_verdict(recorded, Status.INCOMPARABLE, "overridden", f"{told}: {numbers}", measured)
+        return recorded_answer(recorded, Status.INCOMPARABLE, "overridden", f"{told}: {numbers}", measured)
     if apart:
         code = "other-segment" if recorded.differences else "other-rule"
-        return _sub_verdict(recorded, Status.INCOMPARABLE, code, f"{'; '.join(apart)}: {numbers}", measured)
+        return recorded_answer(recorded, Status.INCOMPARABLE, code, f"{'; '.join(apart)}: {numbers}", measured)
     return None
 
 

@@ -7,27 +7,16 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
+from helpers.launch.failure import EXCEPTION_LINE, class_of_words, signal_of, words_of_class
+from helpers.steplog_reader import open_log
+
 _TAIL_BYTES = 16_384
 _TAIL_LINES = 40
 
-# What the frameworks print, and what it means to whoever has to act.
-_CLASSES = (
-    (re.compile(r"CUDA out of memory|Out of memory error on GPU|ResourceExhaustedError|CUBLAS_STATUS_ALLOC_FAILED"
-                r"|cudaErrorMemoryAllocation"), "out of GPU memory"),
-    (re.compile(r"No space left on device|ENOSPC|\[Errno 28\]"), "the disk is full"),
-    (re.compile(r"ModuleNotFoundError: No module named ['\"]([^'\"]+)"), "a module is not installed"),
-    (re.compile(r"MemoryError|Cannot allocate memory|std::bad_alloc"), "out of host memory"),
-)  # fmt: skip
-_EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*", re.MULTILINE)
 # paddle.distributed.launch names the rank that failed first and how it ended.
 _CONTAINER = re.compile(r"Container rank (\d+) status failed .* code (-?\d+) log")
-# What a rank says that only suffers from another one's end.
-_COMMUNICATION = re.compile(
-    r"connection (?:reset|closed|refused)|closed by peer|broken pipe|gloo|nccl|tcp_?store|timed? ?out", re.IGNORECASE
-)
-
 _SIGNAL_MEANINGS = {
-    signal.SIGKILL: "killed from outside: often the kernel, out of memory",
+    signal.SIGKILL: "killed from outside",
     signal.SIGSEGV: "a crash in native code",
     signal.SIGBUS: "often a full /dev/shm",
     signal.SIGABRT: "native code gave up",
@@ -52,31 +41,34 @@ def crash_reason(exit_code: int | None, tail: str, first_rank: int = 0) -> str:
     return ": ".join(parts) or "ended without a word"
 
 
+def status_of(exit_code: int | None, tail: str) -> int | None:
+    """The exit status of the process that failed first: the rank that Paddle's launcher names, else its own."""
+    container = _CONTAINER.search(tail)
+    return exit_code if container is None else int(container[2])
+
+
+def failed_first(tail: str) -> int | None:
+    """Which of its node's ranks Paddle's launcher says failed; None where it says nothing."""
+    container = _CONTAINER.search(tail)
+    return None if container is None else int(container[1])
+
+
 def last_words(tail: str) -> str:
-    """What an output says about its end: a known class, the last exception, both or nothing."""
-    parts = [meaning for pattern, meaning in _CLASSES if pattern.search(tail)][:1]
-    exceptions = _EXCEPTION.findall(tail)
-    if exceptions:
-        parts.append(exceptions[-1].strip()[:200])
-    return ": ".join(parts)
+    """What an output says about its end: the line that names a known fault, else the last exception, or nothing."""
+    exceptions = EXCEPTION_LINE.findall(tail)
+    last = exceptions[-1].strip() if exceptions else ""
+    if class_of_words(last) is None:
+        last = words_of_class(tail) or last
+    return last[:200]
 
 
 def exit_text(exit_code: int) -> str:
     """``ended by SIGKILL (...)`` or ``exited with 1``, through a shell (137) or ``sys.exit(-9)`` (247), too."""
-    number = -exit_code if exit_code < 0 else exit_code - 128 if 128 < exit_code <= 192 else 256 - exit_code
-    if exit_code < 0 or exit_code > 128:
-        try:
-            name = signal.Signals(number)
-        except ValueError:
-            return f"exited with {exit_code}"
-        meaning = _SIGNAL_MEANINGS.get(name)
-        return f"ended by {name.name}" + (f" ({meaning})" if meaning else "")
-    return f"exited with {exit_code}"
-
-
-def is_consequence(reason: str) -> bool:
-    """Whether a rank's failure reads like the loss of a peer, so that the peer is the one to name."""
-    return _COMMUNICATION.search(reason) is not None
+    name = signal_of(exit_code)
+    if name is None:
+        return f"exited with {exit_code}"
+    meaning = _SIGNAL_MEANINGS.get(name)
+    return f"ended by {name.name}" + (f" ({meaning})" if meaning else "")
 
 
 def tail_of(paths: Iterable[Path]) -> str:
@@ -85,12 +77,19 @@ def tail_of(paths: Iterable[Path]) -> str:
     return "\n".join(text.splitlines()[-_TAIL_LINES:])
 
 
+def launcher_tail(path: Path) -> str:
+    """The last lines of a launcher's output, and its word on which rank failed, however much it quotes of that rank."""
+    lines = _end_of(path).splitlines()
+    said = [line for line in lines[:-_TAIL_LINES] if _CONTAINER.search(line)]
+    return "\n".join([*said, *lines[-_TAIL_LINES:]])
+
+
 def _end_of(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_log(path) as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
+            text = file.read(_TAIL_BYTES).decode(errors="replace")
+    except OSError:
         return ""
     return "".join(char if char.isprintable() or char in "\n\t" else " " for char in text.replace("\r", "\n")).strip()

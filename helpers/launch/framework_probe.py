@@ -57,7 +57,8 @@ def probe(framework: str) -> Dict[str, str]:
 def libraries(framework: str) -> Dict[str, str]:
     """What the interpreter has for the framework: ``python``, and of CUDA, cuDNN, NCCL and DALI what is known.
 
-    ``cuda``, ``cudnn``, ``nccl``: as the build states them; ``cudnn_wheel``, ``nccl_wheel``, ``dali_wheel``:
+    ``cuda``, ``cudnn``, ``nccl``: as the build states them, ``archs`` the compute capabilities it has kernels for
+    (``70 80``); ``cudnn_wheel``, ``nccl_wheel``, ``dali_wheel``:
     the installed distribution that brings the library.
     """
     found = {"python": platform.python_version()}
@@ -70,6 +71,9 @@ def libraries(framework: str) -> Dict[str, str]:
             match = re.search(r"^%s\s*(?::[^=]*)?=\s*['\"]([^'\"]*)['\"]" % variable, text, re.MULTILINE)
             if match and match.group(1) not in _NONE:
                 found[key] = match.group(1)
+        archs = re.search(r"^compiled_cuda_archs\s*=\s*\[([^\]]*)\]", text, re.MULTILINE)
+        if archs and re.findall(r"\d+", archs.group(1)):
+            found["archs"] = " ".join(re.findall(r"\d+", archs.group(1)))
     for distribution in metadata.distributions():
         name = (distribution.metadata["Name"] or "").lower()
         for key, pattern in _WHEELS.items():

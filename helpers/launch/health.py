@@ -1,88 +1,62 @@
-"""Whether GPUs were fit to be measured, and alone: looks at clocks, throttling, ECC and foreign processes."""
+"""Watches the leased GPUs through a run: how they fare, and who else is on them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from helpers.launch.contention import ContentionSample, ForeignProcess
+from helpers.launch.contention import ContentionSample
+from helpers.launch.foreign import ForeignProcess, owner_of
+from helpers.launch.gpu_health import HealthSample, unhealthy_reasons, window_facts
+from helpers.launch.norm import Norm
 from helpers.launch.processes import Process
-from helpers.nvml import Gpu, GpuState, Nvml
-
-# NVML's clocks-event reasons that mean the card ran below what it can (nvml.h, nvmlClocksEventReasons).
-# The software power cap (0x4) is not one of them: a V100 or A100 under full load sits at it by design,
-# and the cap itself belongs to the segment.
-THROTTLE_REASONS = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-}
-
-
-@dataclass(frozen=True)
-class HealthSample:
-    """One look at one GPU, ``at`` in monotonic seconds."""
-
-    at: float
-    uuid: str
-    state: GpuState
-
-
-def unhealthy_reasons(
-    samples: Sequence[HealthSample], cards: Collection[str], window: tuple[float, float] | None
-) -> tuple[str, ...]:
-    """Why cards (UUIDs) were not fit during the window: throttled, an ECC error, or never looked at."""
-    if window is None:
-        return ()
-    reasons = []
-    for uuid in sorted(cards):
-        # An ECC error before the window (a page about to be retired) counts, too.
-        seen = [sample for sample in samples if sample.uuid == uuid and sample.at <= window[1]]
-        inside = [sample for sample in seen if sample.at >= window[0]]
-        if not inside:
-            reasons.append(f"{uuid}: no look at it during the window")
-            continue
-        for bit, name in THROTTLE_REASONS.items():
-            hits = sum(1 for sample in inside if sample.state.throttle_reasons & bit)
-            if hits:
-                hottest = max(sample.state.temperature_c for sample in inside)
-                slowest = min(sample.state.sm_clock_mhz for sample in inside)
-                text = f"{name} in {hits} of {len(inside)} looks, down to {slowest} MHz, up to {hottest} °C"
-                reasons.append(f"{uuid}: {text}")
-        errors = seen[-1].state.uncorrected_ecc
-        if errors:
-            reasons.append(f"{uuid}: {errors} uncorrected ECC errors since the driver was loaded")
-    return tuple(reasons)
+from helpers.nvml import Gpu, GpuSettings, Nvml
 
 
 class GpuMeter:
-    """Looks at the leased GPUs, at most every ``every_seconds``: NVML's answers cost milliseconds.
+    """Looks at the leased GPUs, at most every ``every_seconds``: NVML's answers cost milliseconds; at their settings,
+    and at who draws on them, with every survey of all processes, so at the first and the last look, too.
 
-    The first look must come before the job starts: who sits on a card then is foreign.
+    The first look must come before the job starts: who sits on a card then is foreign. ``norm``: what the case was
+    recorded at, None to compare with nothing.
     """
 
     def __init__(
-        self, nvml: Nvml, gpus: Sequence[Gpu], *, every_seconds: float = 0.5, proc: Path = Path("/proc")
+        self,
+        nvml: Nvml,
+        gpus: Sequence[Gpu],
+        *,
+        norm: Norm | None = None,
+        every_seconds: float = 0.5,
+        proc: Path = Path("/proc"),
+        owner: Callable[[int], str] = owner_of,
     ) -> None:
         self._nvml = nvml
         self._gpus = tuple(gpus)
+        self._norm = norm
         self._every = every_seconds
         self._proc = proc
+        self._owner = owner
         self._before: dict[str, frozenset[int]] = {}
         self._foreign: list[tuple[float, frozenset[int]]] = []
+        self._names: dict[int, tuple[str, str]] = {}
+        self._drawing: dict[str, frozenset[int]] = {}
         self.samples: list[HealthSample] = []
 
     def sample(self, at: float, own: Collection[int], everyone: Collection[Process] | None) -> None:
-        if self._foreign and at - self._foreign[-1][0] < self._every:
+        due = everyone is not None or not self._foreign
+        if not due and at - self._foreign[-1][0] < self._every:
             return
         foreign: set[int] = set()
         for gpu in self._gpus:
-            self.samples.append(HealthSample(at, gpu.uuid, self._nvml.state(gpu)))
-            users = frozenset(self._nvml.compute_processes(gpu))
+            settings = self._look_closer(gpu) if due else None
+            self.samples.append(HealthSample(at, gpu.uuid, self._nvml.state(gpu), settings))
+            users = frozenset(self._nvml.compute_processes(gpu)) | self._drawing[gpu.uuid]
             before = self._before.setdefault(gpu.uuid, users)
             foreign |= self._strangers(users, before, own)
+        for pid in foreign - set(self._names):
+            # Now: a process that is gone at the end has no name any more.
+            self._names[pid] = (self._name(pid), self._owner(pid))
         self._foreign.append((at, frozenset(foreign)))
 
     def contention(self, window: tuple[float, float] | None) -> ContentionSample:
@@ -94,11 +68,21 @@ class GpuMeter:
         seconds = window[1] - window[0]
         pids = sorted(set().union(*looks))
         shares = {pid: sum(pid in look for look in looks) / len(looks) for pid in pids}
-        top = tuple(ForeignProcess(self._name(pid), pid, shares[pid] * seconds) for pid in pids)
+        top = tuple(
+            ForeignProcess(self._names[pid][0], pid, shares[pid] * seconds, self._names[pid][1]) for pid in pids
+        )
         return ContentionSample(sum(bool(look) for look in looks) / len(looks), top, seconds)
 
     def unhealthy(self, window: tuple[float, float] | None) -> tuple[str, ...]:
-        return unhealthy_reasons(self.samples, [gpu.uuid for gpu in self._gpus], window)
+        return unhealthy_reasons(self.samples, self._gpus, window, self._norm)
+
+    def facts(self, window: tuple[float, float] | None) -> dict[str, str]:
+        """Medians of the window, for the result."""
+        return window_facts(self.samples, self._gpus, window)
+
+    def _look_closer(self, gpu: Gpu) -> GpuSettings:
+        self._drawing[gpu.uuid] = frozenset(self._nvml.drawing_processes(gpu))
+        return self._nvml.settings(gpu)
 
     def _strangers(self, users: frozenset[int], before: frozenset[int], own: Collection[int]) -> set[int]:
         """Who on a card is not the job.
@@ -112,5 +96,7 @@ class GpuMeter:
         return set(users & before) | {pid for pid in new if pid not in own and pid not in allowed}
 
     def _name(self, pid: int) -> str:
-        path = self._proc / str(pid) / "comm"
-        return path.read_text().strip() if path.exists() else "a process of another container"
+        try:
+            return (self._proc / str(pid) / "comm").read_text(errors="replace").strip()
+        except OSError:
+            return "a process of another container"

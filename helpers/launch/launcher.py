@@ -41,7 +41,8 @@ class LaunchCommand:
     ``rank_logs`` are the files that take a rank's own output, in rank order (empty: the job's common
     output). ``discard`` are patterns in the run folder of files removed after the job, because they
     repeat the whole environment, tokens included. ``hosts`` name each node's host and ``outputs`` are the
-    files of its launcher's output, both in node order and empty where there is one node.
+    files of its launcher's output, both in node order and empty where there is one node. ``rendezvous`` is the
+    ``HOST:PORT`` at which the nodes' launchers meet before they start any rank.
     """
 
     argv: tuple[str, ...]
@@ -50,6 +51,7 @@ class LaunchCommand:
     discard: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    rendezvous: str = ""
 
 
 class Launcher(Protocol):

@@ -2,35 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from helpers.devices import Card, CpuCard
 from helpers.errors import DeviceError
 from helpers.launch.contention import CpuMeter, Meter
+from helpers.launch.cpu_health import CpuHealth
 from helpers.launch.health import GpuMeter
+from helpers.launch.norm import Norm, norm_of
 from helpers.launch.processes import JobProcesses
 from helpers.nvml import Gpu, Nvml, open_nvml
+from helpers.steplog import StepLog
+
+# What a survey of some 130 processes takes; every 2 s (JobLimits) that is 0.2% of a core.
+CHEAP_SURVEY_SECONDS = 0.004
 
 
-def meter_for(cards: Sequence[Card], nvml: Callable[[], Nvml | str] = open_nvml) -> Meter:
-    """Watches the leased cards from outside; DeviceError where NVML is gone since it listed them."""
+def meter_for(
+    cards: Sequence[Card], nvml: Callable[[], Nvml | str] = open_nvml, norm: Norm | None = None
+) -> CpuMeter | GpuMeter:
+    """Watches the leased cards from outside; DeviceError where NVML is gone since it listed them.
+
+    ``norm`` is what the case was recorded at (norm_for), None compares with nothing.
+    """
     gpus = [card for card in cards if isinstance(card, Gpu)]
     if not gpus:
-        return CpuMeter([core for card in cards if isinstance(card, CpuCard) for core in card.cores])
+        cores = [core for card in cards if isinstance(card, CpuCard) for core in card.cores]
+        return CpuMeter(cores, health=CpuHealth(cores, norm))
     found = nvml()
     if isinstance(found, str):
         raise DeviceError("NVML", got=found, expected="the library that listed the cards", remedy="Check the driver")
-    return GpuMeter(found, gpus)
+    return GpuMeter(found, gpus, norm=norm)
+
+
+def norm_for(cards: Sequence[Card], recorded: Mapping[str, str] | None, to_record: bool) -> Norm | None:
+    """What the leased cards should run at, by the environment of the case's recorded entry (None: there is none)."""
+    return norm_of(recorded, [card.uuid for card in cards if isinstance(card, Gpu)], to_record)
+
+
+def window_facts(meter: CpuMeter | GpuMeter, logs: Sequence[StepLog], ranks: int) -> dict[str, str]:
+    """What the cards were like in the window of this node's ``ranks``, which come first; empty without logs."""
+    steps = [step for log in logs[:ranks] for step in log.window]
+    return meter.facts((min(step.start for step in steps), max(step.end for step in steps))) if steps else {}
 
 
 class CardWatch:
-    """Shows a meter the cards at every look, and every ``survey_seconds`` all processes too: they are dear to list."""
+    """Shows a meter the cards at every look, and every ``survey_seconds`` all processes too: they are dear to list.
 
-    def __init__(self, meter: Meter, job: JobProcesses, clock: Callable[[], float], survey_seconds: float) -> None:
+    Where so many run that a list takes more than CHEAP_SURVEY_SECONDS of ``spent`` (CPU time), the next one is as much
+    later, so that a survey takes no larger share of a core on a crowded machine than on a quiet one.
+    """
+
+    def __init__(
+        self,
+        meter: Meter,
+        job: JobProcesses,
+        clock: Callable[[], float],
+        survey_seconds: float,
+        spent: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._meter = meter
         self._job = job
         self._clock = clock
-        self._survey_seconds = survey_seconds
+        self._survey_seconds = self._pause_seconds = survey_seconds
+        self._spent = spent
         self._own: tuple[int, ...] = ()
         self._surveyed: float | None = None
 
@@ -38,8 +74,10 @@ class CardWatch:
         """Sample now; ``survey``: whenever the last survey was."""
         now = self._clock()
         others = None
-        if survey or self._surveyed is None or now - self._surveyed >= self._survey_seconds:
+        if survey or self._surveyed is None or now - self._surveyed >= self._pause_seconds:
+            began = self._spent()
             mine, others = self._job.survey()
+            self._pause_seconds = self._survey_seconds * max(1.0, (self._spent() - began) / CHEAP_SURVEY_SECONDS)
             self._own = tuple(process.pid for process in mine)
             self._surveyed = now
             now = self._clock()

@@ -31,7 +31,7 @@ from helpers.launch.meters import meter_for
 from helpers.launch.node_job import NodeJob, node_mark
 from helpers.launch.node_order import NodeOrder, node_facts, node_record
 from helpers.launch.processes import JobProcesses, Processes, end_processes
-from helpers.launch.signals import sigterm_interrupts, uninterrupted
+from helpers.launch.signals import signals_interrupt, stop_signals
 from helpers.launch.supervisor import Edges
 from helpers.launch.wire import (
     ALIVE_SECONDS,
@@ -115,7 +115,7 @@ class Agent:
             self._run(frame)
         elif kind == "sweep":
             processes = JobProcesses(Processes(), node_mark(frame["job_id"], frame["node"]))
-            end_processes(processes.find, frame["grace_seconds"], about=f"job {frame['job_id']}")
+            end_processes(processes.find_with_guard, frame["grace_seconds"], about=f"job {frame['job_id']}")
             if (folder := _folder(frame["job_id"], frame["node"])).exists():
                 shutil.rmtree(folder)
             self.tell("swept")
@@ -182,18 +182,29 @@ class Agent:
             )
             command = launcher_for(Case.parse(spec.case.id)).command(spec, sys.executable, place)
             meter = meter_for(ready.cards)
-            job = NodeJob(spec, command, place.node, meter, self.tell, Edges(), frame["grace_seconds"])
-            try:
-                while job.look():
-                    word = self._next(_POLL_SECONDS)
-                    if word is not None and word["kind"] == "end":
-                        job.end()
-                    self._keep_in_touch()
-            finally:
-                with uninterrupted(), contextlib.suppress(Hangup):
-                    job.end()
+            with stop_signals() as stop:
+                job = NodeJob(spec, command, place.node, meter, self.tell, Edges(), frame["grace_seconds"])
+                try:
+                    while job.look():
+                        word = self._next(_POLL_SECONDS)
+                        if word is not None and word["kind"] == "end":
+                            job.end(self._asked_again)
+                        self._keep_in_touch()
+                finally:
+                    stop.defer()
+                    with contextlib.suppress(Hangup):
+                        job.end(stop.at_once)
         finally:
-            shutil.rmtree(folder)
+            # An agent that was slow to end may find that another one has been here.
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _asked_again(self) -> bool:
+        """Whether the first node is in a hurry, or gone: its second order to end allows no grace."""
+        try:
+            frame = self._next(0.0)
+        except Hangup:
+            return True
+        return frame is not None and frame["kind"] == "end"
 
     def _keep_in_touch(self) -> None:
         self._check_silence(1.0)
@@ -252,7 +263,7 @@ def main() -> int:
     outgoing = os.dup(1)
     os.dup2(2, 1)
     try:
-        with sigterm_interrupts():
+        with signals_interrupt():
             Agent(0, outgoing).serve()
     except Hangup as hangup:
         print(f"node agent: {hangup}", file=sys.stderr)

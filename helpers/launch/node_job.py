@@ -17,7 +17,7 @@ from helpers.launch.supervisor import Edges, StartedProcess, clear_for
 from helpers.launch.tail import RankWatch
 from helpers.launch.wire import text_of
 from helpers.steplog import Step
-from helpers.steplog_reader import read_step_log
+from helpers.steplog_reader import open_log, read_step_log
 
 OUTPUT = "output.log"
 _SURVEY_SECONDS = 2.0
@@ -82,10 +82,10 @@ class NodeJob:
             self._finish(code)
         return not self._over
 
-    def end(self) -> None:
-        """End all processes of the job here; nothing where it is over."""
+    def end(self, at_once: Callable[[], bool] = lambda: False) -> None:
+        """End all processes of the job here; nothing where it is over. ``at_once``: see end_processes."""
         if not self._over:
-            self._finish(None)
+            self._finish(None, at_once)
 
     def _start(self) -> StartedProcess:
         folder = Path(self._spec.run_folder)
@@ -94,14 +94,15 @@ class NodeJob:
         environment = clear_for(self._spec, self._command, self._mark, self._edges, self._grace_seconds)
         self._cards.look(survey=True)
         with (folder / OUTPUT).open("xb") as output:
-            return self._edges.start(self._command.argv, environment, output, folder)
+            return self._edges.start(self._command.argv, environment, output, folder, self._grace_seconds)
 
-    def _finish(self, code: int | None) -> None:
-        left = ""
+    def _finish(self, code: int | None, at_once: Callable[[], bool] = lambda: False) -> None:
+        left, about = "", f"job {self._spec.job_id}"
         try:
-            end_processes(self._job.find, self._grace_seconds, about=f"job {self._spec.job_id}")
+            end_processes(self._job.find, self._grace_seconds, about=about, at_once=at_once)
         except LaunchError as error:
             left = str(error)
+        self._process.close()
         self._over = True
         while self._send_files():
             continue
@@ -115,7 +116,7 @@ class NodeJob:
         for name, (path, start) in self._offsets.items():
             offset = start
             try:
-                with path.open("rb") as file:
+                with open_log(path) as file:
                     file.seek(offset)
                     while offset - start < _MOST_BYTES and (data := file.read(_CHUNK_BYTES)):
                         offset += len(data)
@@ -154,7 +155,8 @@ def contention_from(record: dict[str, Any]) -> ContentionSample:
         sample = ContentionSample(**{**record, "top": tuple(ForeignProcess(*each) for each in record["top"])})
     except (TypeError, KeyError) as error:
         raise LaunchError("contention of a node", got=record, expected="a sample of a meter") from error
-    amounts = [sample.window_seconds, sample.steal_seconds, *(each.seconds for each in sample.top)]
+    amounts = [sample.window_seconds, sample.steal_seconds, sample.unnamed_seconds, sample.waited_seconds]
+    amounts += [sample.runnable, *(each.seconds for each in sample.top)]
     share = sample.foreign_share
     if not all(finite(each) and each >= 0 for each in [*amounts, *([] if share is None else [share])]):
         raise LaunchError("contention of a node", got=record, expected="amounts that are finite and not negative")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +18,10 @@ from helpers.launch.wire import Frame, bytes_of
 
 # Beside the grace: to kill what stays, to look twice, and for the way there and back.
 _END_SECONDS = 15.0
+# An agent that is so late, beside the grace, may be frozen: another one ends its job.
+_LATE_SECONDS = 2.0
+# Without a grace: who was asked twice does not wait for a node that does not answer, which ends its job by itself.
+_AT_ONCE_SECONDS = 3.0
 _MOST_NAMED = 3
 
 
@@ -100,12 +104,16 @@ class NodePeers:
             if share.started and share.over is None:
                 share.link.send("end")
 
-    def wait_for_end(self, grace_seconds: float) -> str:
-        deadline = time.monotonic() + grace_seconds + _END_SECONDS
+    def wait_for_end(self, grace_seconds: float, at_once: Callable[[], bool] = lambda: False) -> str:
+        deadline, hurried = time.monotonic() + grace_seconds + _LATE_SECONDS, False
         while not all(share.settled for share in self._shares) and time.monotonic() < deadline:
+            if not hurried and at_once():
+                # The second time an agent ends it without grace.
+                hurried, deadline = True, time.monotonic() + _AT_ONCE_SECONDS
+                self.ask_to_end()
             for share in self._shares:
                 self._receive(share, 0.05)
-        return "; ".join(filter(None, (self._left(share, grace_seconds) for share in self._shares)))
+        return "; ".join(filter(None, (self._left(share, grace_seconds, hurried) for share in self._shares)))
 
     def contention(self, own: ContentionSample) -> ContentionSample:
         return merged(own, {share.link.host.name: share.contention for share in self._shares if share.contention})
@@ -140,13 +148,15 @@ class NodePeers:
             told = {name: str(value)[:60] for name, value in frame.items()}
             raise LaunchError("its agent", got=told, expected="a file of this job and node, or its end")
 
-    def _left(self, share: _Share, grace_seconds: float) -> str:
+    def _left(self, share: _Share, grace_seconds: float, hurried: bool) -> str:
         """Nothing of the job may stay on a node, also where its agent was killed: another one looks."""
         about = f"node {share.link.name}"
         if not share.started:
             return ""
         if share.over is not None:
             return f"{about}: {share.over['left']}" if share.over["left"] else ""
+        if hurried:
+            return f"{about} may still run the job for a moment: its agent and its guard end it"
         try:
             sweep(share.link, self._spec.job_id, grace_seconds)
         except LaunchError as error:
@@ -179,4 +189,8 @@ def merged(own: ContentionSample, theirs: Mapping[str, ContentionSample]) -> Con
         top=tuple(sorted(top, key=lambda each: -each.seconds)[:_MOST_NAMED]),
         window_seconds=max(own.window_seconds, *(each.window_seconds for each in theirs.values())),
         steal_seconds=own.steal_seconds + sum(each.steal_seconds for each in theirs.values()),
+        more=own.more,
+        unnamed_seconds=own.unnamed_seconds + sum(each.unnamed_seconds for each in theirs.values()),
+        unnamed=next((each.unnamed for each in (own, *theirs.values()) if each.unnamed), ""),
+        waited_seconds=own.waited_seconds + sum(each.waited_seconds for each in theirs.values()),
     )

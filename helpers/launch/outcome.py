@@ -10,7 +10,14 @@ from pathlib import Path
 from helpers.errors import StepLogError
 from helpers.job import JobSpec
 from helpers.launch.contention import ContentionSample
-from helpers.launch.crash import crash_reason, is_consequence, last_words, tail_of
+from helpers.launch.crash import crash_reason, exit_text, failed_first, last_words, launcher_tail, status_of, tail_of
+from helpers.launch.failure import (
+    FailureClass,
+    class_of_exit,
+    class_of_failure,
+    is_consequence,
+    waits_for_rendezvous,
+)
 from helpers.launch.launcher import LaunchCommand
 from helpers.launch.tail import RankWatch
 from helpers.steplog import COMPLETE, FAILED, REFUSED, StepLog
@@ -31,12 +38,16 @@ class OutcomeKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Ending:
-    """``kind`` and ``reason``, with the rank to blame where there is one; ``logs`` only when COMPLETE."""
+    """``kind`` and ``reason``, with the rank to blame where there is one; ``logs`` only when COMPLETE.
+
+    ``cause`` is the class of a failure, None where the kind tells it.
+    """
 
     kind: OutcomeKind
     reason: str
     rank: int | None = None
     logs: tuple[StepLog, ...] = ()
+    cause: FailureClass | None = None
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,7 @@ class JobOutcome:
 
     ``logs`` are the step logs in rank order, only of a COMPLETE job. ``log_tail`` is the end of the
     guilty rank's output. ``start_up_seconds`` run to the first step of the slowest rank (None: never).
-    ``unhealthy`` says why the cards were not fit.
+    ``unhealthy`` says why the cards were not fit. ``cause`` as in Ending.
     """
 
     kind: OutcomeKind
@@ -58,6 +69,27 @@ class JobOutcome:
     contention: ContentionSample
     unhealthy: tuple[str, ...] = ()
     guilty_rank: int | None = None
+    cause: FailureClass | None = None
+
+    @property
+    def failure_class(self) -> FailureClass | None:
+        """Which fault it was; None of a run that is complete or was refused."""
+        if self.cause is not None:
+            return self.cause
+        if self.kind is OutcomeKind.START_UP_FAILED and waits_for_rendezvous(self.log_tail):
+            return FailureClass.UNREACHABLE
+        if self.kind is OutcomeKind.CRASHED:
+            # Whoever blames no rank lost what started them all.
+            return FailureClass.LAUNCHER_DIED if self.guilty_rank is None else FailureClass.RANK_LOST
+        return _CLASS_OF_KIND.get(self.kind)
+
+
+_CLASS_OF_KIND = {
+    OutcomeKind.HUNG: FailureClass.HUNG,
+    OutcomeKind.TIMED_OUT: FailureClass.TIMED_OUT,
+    OutcomeKind.START_UP_FAILED: FailureClass.NEVER_STARTED,
+    OutcomeKind.BAD_LOG: FailureClass.BAD_LOG,
+}
 
 
 def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch], exit_code: int | None) -> Ending:
@@ -65,19 +97,63 @@ def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch],
     refused = [rank for rank in ranks if rank.footer_status == REFUSED]
     if refused:
         return Ending(OutcomeKind.REFUSED, refused[0].footer_reason or "refused without a reason", refused[0].rank)
-    guilty = guilty_rank(ranks)
+    guilty = _unborn(spec, command, ranks) or guilty_rank(ranks)
     if exit_code == 0 and guilty is None:
         return _read(spec)
-    if exit_code == 0 and guilty is not None and guilty.footer_status is None:
-        lost = f"{guilty.name} ended without its log's footer, although the job exited with 0"
-        return Ending(OutcomeKind.BAD_LOG, lost, guilty.rank)
-    first_rank = 0 if guilty is None else guilty.rank - guilty.rank % spec.case.cards_per_node
-    reason = crash_reason(exit_code, tail_of([_launchers_output(spec, command, first_rank)]), first_rank)
-    if guilty is not None:
-        reason = _blame(command, spec, guilty, reason)
     started = any(rank.step > 0 for rank in ranks)
     kind = OutcomeKind.CRASHED if started else OutcomeKind.START_UP_FAILED
-    return Ending(kind, reason, None if guilty is None else guilty.rank)
+    alone = _left_alone(spec, command, ranks, exit_code)
+    if alone is not None:
+        return Ending(kind, alone, cause=FailureClass.LAUNCHER_DIED)
+    if exit_code == 0 and guilty is not None and guilty.footer_status is None:
+        return _without_footer(spec, guilty)
+    first_rank = 0 if guilty is None else guilty.rank - guilty.rank % spec.case.cards_per_node
+    tail = launcher_tail(_launchers_output(spec, command, first_rank))
+    reason = crash_reason(exit_code, tail, first_rank)
+    if guilty is None:
+        return Ending(kind, reason, cause=class_of_exit(exit_code, tail, started))
+    own = output_tail(spec, command, guilty.rank)
+    # Of two ranks gone within one look of the launcher's it names the lower one, which may only have lost its peer.
+    others = failed_first(tail) not in (None, guilty.rank - first_rank)
+    cause = class_of_exit(None if others else status_of(exit_code, tail), own, started)
+    if guilty.footer_status == FAILED:
+        cause = class_of_failure(guilty.footer_reason or own, started)
+    return Ending(kind, _blame(command, spec, guilty, reason), guilty.rank, cause=cause)
+
+
+def _left_alone(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch], exit_code: int | None) -> str | None:
+    """How a launcher ended that was not made to by a rank; None where it was, or the rank is its own launcher.
+
+    A signal that ended it was its own: it tells a rank's by a status above 0. Asked of one node only: of several,
+    the code may be any node's.
+    """
+    if exit_code is None or spec.case.nodes > 1 or any(rank.footer_status == FAILED for rank in ranks):
+        return None
+    if status_of(None, launcher_tail(_launchers_output(spec, command, 0))) is not None:
+        return None
+    unfinished = [rank for rank in ranks if rank.footer is None]
+    living = [rank for rank in unfinished if rank.pid is not None and rank.gone_at is None]
+    deserted = bool(living) and all(rank.gone_at is None for rank in unfinished)
+    if not deserted and not (exit_code < 0 and spec.case.cards > 1):
+        return None
+    names = ", ".join(rank.name for rank in unfinished)
+    return f"the launcher {exit_text(exit_code)} " + (f"before {names} had finished" if names else "after all ranks")
+
+
+def _without_footer(spec: JobSpec, guilty: RankWatch) -> Ending:
+    """A job that ended well by its status alone: what is wrong with the log, by file and line."""
+    lost = f"{guilty.name} ended without its log's footer, although the job exited with 0"
+    cause = FailureClass.BAD_LOG
+    try:
+        read_step_log(guilty.log_path, spec.job_id, guilty.rank)
+    except StepLogError as error:
+        lost, cause = f"{lost}: {error}", _class_of_log(error)
+    return Ending(OutcomeKind.BAD_LOG, lost, guilty.rank, cause=cause)
+
+
+def _class_of_log(error: StepLogError) -> FailureClass:
+    """A loss that is not finite is no fault of the log."""
+    return FailureClass.DIVERGED if error.field == "loss" else FailureClass.BAD_LOG
 
 
 def guilty_rank(ranks: Sequence[RankWatch]) -> RankWatch | None:
@@ -89,6 +165,16 @@ def guilty_rank(ranks: Sequence[RankWatch]) -> RankWatch | None:
     """
     unfinished = [rank for rank in ranks if rank.footer_status != COMPLETE]
     return min(unfinished, key=_blame_order, default=None)
+
+
+def _unborn(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -> RankWatch | None:
+    """The rank that its launcher says failed and that never showed life: the others were ended for its sake."""
+    each = spec.case.cards_per_node
+    for first in range(0, len(ranks), each):
+        number = failed_first(launcher_tail(_launchers_output(spec, command, first)))
+        if number is not None and number < each and ranks[first + number].last_growth is None:
+            return ranks[first + number]
+    return None
 
 
 def output_tail(spec: JobSpec, command: LaunchCommand, rank: int | None) -> str:
@@ -104,13 +190,14 @@ def _launchers_output(spec: JobSpec, command: LaunchCommand, rank: int) -> Path:
     return Path(command.outputs[node]) if node < len(command.outputs) else Path(spec.run_folder) / "output.log"
 
 
-def _blame_order(rank: RankWatch) -> tuple[int, float, int]:
-    silent_since = rank.log_path.stat().st_mtime_ns if rank.log_path.exists() else 0
+def _blame_order(rank: RankWatch) -> tuple[int, float, float, int]:
+    # Two that fell silent between the same two looks are told apart by how far they came.
+    silent_since, step = rank.last_growth or 0.0, rank.step
     if rank.footer_status == FAILED:
-        return (2 if is_consequence(rank.footer_reason) else 0), 0.0, silent_since
+        return (2 if is_consequence(rank.footer_reason) else 0), 0.0, silent_since, step
     if rank.gone_at is not None:
-        return 1, rank.gone_at, silent_since
-    return 3, 0.0, silent_since
+        return 1, rank.gone_at, silent_since, step
+    return 3, 0.0, silent_since, step
 
 
 def _blame(command: LaunchCommand, spec: JobSpec, guilty: RankWatch, how_it_ended: str) -> str:
@@ -118,6 +205,9 @@ def _blame(command: LaunchCommand, spec: JobSpec, guilty: RankWatch, how_it_ende
         return f"{guilty.name} failed: {guilty.footer_reason or how_it_ended}"
     where = f"step {guilty.step}" if guilty.step else f"phase {guilty.phase!r}"
     told = how_it_ended.removeprefix(f"rank {guilty.rank} ")
+    if told.startswith("rank "):
+        # Another's end, which the loss of this one brought about, says nothing of how this one came to its own.
+        told = f"the launcher tells only how its peer did then: {told}"
     words = last_words(output_tail(spec, command, guilty.rank)) if command.rank_logs else ""
     if words and words not in told:
         told += f": {words}"
@@ -129,29 +219,41 @@ def _read(spec: JobSpec) -> Ending:
     for rank in range(spec.case.cards):
         try:
             log = read_step_log(spec.step_log_path(rank), spec.job_id, rank)
-            _check(spec, log, first=logs[0] if logs else log)
+            _check(spec, log, before=logs)
         except StepLogError as error:
-            return Ending(OutcomeKind.BAD_LOG, str(error), rank)
+            return Ending(OutcomeKind.BAD_LOG, str(error), rank, cause=_class_of_log(error))
         logs.append(log)
+    known = {Path(log.path).name for log in logs}
+    for stray in sorted(Path(spec.run_folder).glob("rank*.jsonl")):
+        if stray.name not in known:
+            told = StepLogError(
+                f"step log {stray}", field="rank", expected=f"logs of ranks 0 to {spec.case.cards - 1} alone"
+            )
+            return Ending(OutcomeKind.BAD_LOG, str(told), cause=FailureClass.BAD_LOG)
     return Ending(OutcomeKind.COMPLETE, "", logs=tuple(logs))
 
 
-def _check(spec: JobSpec, log: StepLog, first: StepLog) -> None:
-    """The log is of this job and whole: a shorter run is another measurement. ``first`` is rank 0's."""
+def _check(spec: JobSpec, log: StepLog, before: Sequence[StepLog]) -> None:
+    """The log is of this job and whole: a shorter run is another measurement. ``before`` are the lower ranks' logs."""
+    about, made, header = f"step log {log.path}", len(log.warmup), log.header
     facts = (
-        ("case_id", log.header.case_id, spec.case.id),
-        ("replicate", log.header.replicate, spec.replicate),
-        ("world_size", log.header.world_size, spec.case.cards),
-        ("device", log.header.device, spec.device),
+        ("case_id", header.case_id, spec.case.id),
+        ("replicate", header.replicate, spec.replicate),
+        ("world_size", header.world_size, spec.case.cards),
+        ("device", header.device, spec.device),
         ("window steps", len(log.window), spec.window_steps),
     )
     for name, got, expected in facts:
         if got != expected:
-            raise StepLogError(f"step log {log.path}", field=name, got=got, expected=f"{expected!r}, as the job says")
-    about, made = f"step log {log.path}", len(log.warmup)
+            raise StepLogError(about, field=name, got=got, expected=f"{expected!r}, as the job says")
     least, most = spec.warmup_steps, spec.longest_warmup_steps
     if not least <= made <= most:
         expected = f"{least}" if least == most else f"{least} to {most}"
         raise StepLogError(about, field="warm-up steps", got=made, expected=f"{expected}, as the job says")
-    if made != len(first.warmup):
-        raise StepLogError(about, field="warm-up steps", got=made, expected=f"{len(first.warmup)}, as in rank 0")
+    if before and made != len(before[0].warmup):
+        raise StepLogError(about, field="warm-up steps", got=made, expected=f"{len(before[0].warmup)}, as in rank 0")
+    node = header.rank - header.rank % spec.case.cards_per_node
+    for other in before[node:]:
+        if other.header.pid == header.pid:
+            twice = f"a process of its own; rank {other.header.rank} has this one"
+            raise StepLogError(f"{about}:1", field="pid", got=header.pid, expected=twice)

@@ -43,6 +43,7 @@ class PaddleLauncher:
             environment={**card_variables(spec), **variables},
             rank_logs=tuple(str(folder / f"workerlog.{rank}") for rank in range(ranks)),
             discard=tuple(f"{LOG_FOLDER}/{name}" for name in ("envlog.*", "backup_env.*.json", f"{spec.job_id}.*.log")),
+            rendezvous="" if place is None else place.master,
         )
 
 

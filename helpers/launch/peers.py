@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,8 +45,9 @@ class Peers(Protocol):
 
     def ask_to_end(self) -> None: ...
 
-    def wait_for_end(self, grace_seconds: float) -> str:
-        """Returns what may still run, and where; empty where nothing does."""
+    def wait_for_end(self, grace_seconds: float, at_once: Callable[[], bool] = lambda: False) -> str:
+        """Returns what may still run, and where; empty where nothing does. ``at_once`` is asked again and again, and
+        ends the grace."""
 
     def contention(self, own: ContentionSample) -> ContentionSample:
         """The worst of this node's and theirs, each over its own host's clock."""
@@ -71,7 +72,7 @@ class NoPeers:
     def ask_to_end(self) -> None:
         return
 
-    def wait_for_end(self, grace_seconds: float) -> str:
+    def wait_for_end(self, grace_seconds: float, at_once: Callable[[], bool] = lambda: False) -> str:
         return ""
 
     def contention(self, own: ContentionSample) -> ContentionSample:

@@ -2,7 +2,7 @@
 
 Launchers put their ranks into sessions of their own, so a process group does not hold a job together,
 and an orphan has lost its parent. What every descendant keeps is its environment: the job id stands in
-it, and ``/proc/<pid>/environ`` tells it.
+it, and ``/proc/<pid>/environ`` tells it. Those that cleared it stay below the job's guard (``guard``).
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from pathlib import Path
 from helpers.errors import LaunchError
 
 JOB_VARIABLE = "PERFGATE_JOB_ID"
+GUARD_VARIABLE = "PERFGATE_GUARD_OF"
 SUPERVISOR_VARIABLE = "PERFGATE_SUPERVISOR"
 
 _MARK = re.compile(r"(?P<namespace>pid:\[\d+\])/(?P<pid>\d+)/(?P<started>\d+)")
+_GUARD_PREFIX = GUARD_VARIABLE.encode() + b"="
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -29,7 +31,8 @@ class Process:
     """One look at one process.
 
     ``cpu_seconds`` is its own time, all threads, without its children's; ``started_ticks`` tells a
-    reused process id; ``processor`` is the logical CPU it ran on last.
+    reused process id; ``processor`` is the logical CPU it ran on last. ``major_faults`` had to wait for a disk;
+    ``children_seconds`` is the time of ended children that it has waited for.
     """
 
     pid: int
@@ -39,6 +42,8 @@ class Process:
     cpu_seconds: float
     started_ticks: int
     processor: int
+    major_faults: int = 0
+    children_seconds: float = 0.0
 
     @property
     def alive(self) -> bool:
@@ -66,20 +71,38 @@ class Processes:
         return [process for process in found if process is not None]
 
     def of_job(self, job_id: str) -> list[Process]:
-        """Processes, zombies aside, whose environment names the job."""
-        wanted = f"{JOB_VARIABLE}={job_id}".encode()
-        found = []
+        """Processes, zombies aside, whose environment names the job: its own and its guard."""
+        own, guards = self.marked(job_id)
+        return own + guards
+
+    def marked(self, job_id: str) -> tuple[list[Process], list[Process]]:
+        """Processes, zombies aside, whose environment names the job as theirs; and the job's guards."""
+        own_mark, guard_mark = (f"{name}={job_id}".encode() for name in (JOB_VARIABLE, GUARD_VARIABLE))
+        own: list[Process] = []
+        guards: list[Process] = []
         for pid in self._pids():
-            if wanted in self._read(pid, "environ").split(b"\0"):
+            variables = self._read(pid, "environ").split(b"\0")
+            found = own if own_mark in variables else guards if guard_mark in variables else None
+            if found is not None:
                 process = self.look(pid)
                 if process is not None and process.alive:
                     found.append(process)
-        return found
+        return own, guards
 
     def orphans(self) -> list[Process]:
-        """Processes of any job whose supervisor is gone (killed before it could end them)."""
+        """Processes of any job whose supervisor is gone (killed before it could end them), with all below them.
+
+        Guards come alone, when nothing else is left: until then they hold together what they guard.
+        """
+        marked, guards = self._orphans()
+        below = family({process.pid for process in (*marked, *guards)}, self.all()) if marked or guards else ()
+        others = [process for process in below if process.pid not in {guard.pid for guard in guards}]
+        return others or guards
+
+    def _orphans(self) -> tuple[list[Process], list[Process]]:
         namespace, name = self._namespace(), self._supervisor_variable.encode() + b"="
-        found = []
+        found: list[Process] = []
+        guards: list[Process] = []
         for pid in self._pids():
             variables = self._read(pid, "environ").split(b"\0")
             owner = next((v for v in variables if v.startswith(name)), None)
@@ -94,8 +117,9 @@ class Processes:
                 continue
             process = self.look(pid)
             if process is not None and process.alive:
-                found.append(process)
-        return found
+                is_guard = any(variable.startswith(_GUARD_PREFIX) for variable in variables)
+                (guards if is_guard else found).append(process)
+        return found, guards
 
     def marks(self, job_id: str) -> Mapping[str, str]:
         """The variables that mark every process of a job supervised by this process."""
@@ -108,7 +132,8 @@ class Processes:
         return str((self._proc / "self/ns/pid").readlink())
 
     def _pids(self) -> list[int]:
-        return [int(path.name) for path in self._proc.iterdir() if path.name.isdigit()]
+        with os.scandir(self._proc) as entries:
+            return [int(entry.name) for entry in entries if entry.name.isdigit()]
 
     def _read(self, pid: int, name: str) -> bytes:
         # Plain calls: this runs for every process several times a minute while a case is timed.
@@ -139,7 +164,20 @@ def parse_stat(text: str) -> Process:
         cpu_seconds=sum(int(ticks) for ticks in rest[11:13]) / _TICKS_PER_SECOND,
         started_ticks=int(rest[19]),
         processor=int(rest[36]),
+        major_faults=int(rest[9]),
+        children_seconds=sum(int(ticks) for ticks in rest[13:15]) / _TICKS_PER_SECOND,
     )
+
+
+def family(roots: Collection[int], everyone: Collection[Process]) -> list[Process]:
+    """The living among ``everyone`` that are ``roots`` or below one of them."""
+    found = set(roots)
+    grew = True
+    while grew:
+        children = {process.pid for process in everyone if process.parent in found and process.pid not in found}
+        found |= children
+        grew = bool(children)
+    return [process for process in everyone if process.pid in found and process.alive]
 
 
 class JobProcesses:
@@ -150,24 +188,37 @@ class JobProcesses:
         self._job_id = job_id
         self._known: dict[int, int] = {}
 
+    @property
+    def known(self) -> frozenset[int]:
+        """The ids of all that were ever seen to be the job's, living or not."""
+        return frozenset(self._known)
+
     def find(self) -> tuple[Process, ...]:
-        """The job's living processes, sought anew: marked ones, ones known before, and all their children."""
-        return self.survey()[0]
+        """The job's living processes, sought anew: marked ones, ones known before, and all their children, and what
+        is below the job's guard, but not the guard: it ends when its work is done."""
+        return self._look()[0]
+
+    def find_with_guard(self) -> tuple[Process, ...]:
+        """The same, and when nothing else is left, the guard."""
+        mine, guards, _ = self._look()
+        return mine or guards
 
     def survey(self) -> tuple[tuple[Process, ...], tuple[Process, ...]]:
-        """The job's living processes, and everyone else's."""
+        """The job's living processes with its guard, and everyone else's."""
+        mine, guards, everyone = self._look()
+        own = {process.pid for process in (*mine, *guards)}
+        return (*mine, *guards), tuple(process for process in everyone if process.pid not in own)
+
+    def _look(self) -> tuple[tuple[Process, ...], tuple[Process, ...], list[Process]]:
         # Marked ones first: what they start meanwhile is then found as their child.
-        own = {process.pid for process in self._processes.of_job(self._job_id)}
+        marked, guards = self._processes.marked(self._job_id)
         everyone = self._processes.all()
-        own |= {process.pid for process in everyone if self._known.get(process.pid) == process.started_ticks}
-        grew = True
-        while grew:
-            children = {process.pid for process in everyone if process.parent in own and process.pid not in own}
-            own |= children
-            grew = bool(children)
-        mine = tuple(process for process in everyone if process.pid in own and process.alive)
+        known = {process.pid for process in everyone if self._known.get(process.pid) == process.started_ticks}
+        guarding = {guard.pid for guard in guards}
+        found = family({process.pid for process in marked} | known | guarding, everyone)
+        mine = tuple(process for process in found if process.pid not in guarding)
         self._known.update({process.pid: process.started_ticks for process in mine})
-        return mine, tuple(process for process in everyone if process.pid not in own)
+        return mine, tuple(process for process in found if process.pid in guarding), everyone
 
 
 def end_processes(
@@ -175,18 +226,24 @@ def end_processes(
     grace_seconds: float,
     *,
     about: str,
+    at_once: Callable[[], bool] = lambda: False,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     send: Callable[[int, int], None] = os.kill,
 ) -> tuple[int, ...]:
     """End all processes that ``find`` gives: SIGTERM, SIGKILL after the grace, until it gives none.
 
+    ``at_once`` is asked again and again during the grace, and ends it.
+
     Returns the ids of those that needed SIGKILL. Raises LaunchError when some are left 10 s after it
     (a process in the kernel's hands cannot be killed, and holds its card).
     """
-    _send_all(find(), signal.SIGTERM, send)
+    found = find()
+    _send_all(found, signal.SIGTERM, send)
+    # A stopped process hears of it only when it goes on.
+    _send_all([process for process in found if process.state == "T"], signal.SIGCONT, send)
     grace_ends = clock() + grace_seconds
-    while find() and clock() < grace_ends:
+    while not at_once() and find() and clock() < grace_ends:
         sleep(0.05)
     killed: set[int] = set()
     deadline = clock() + 10.0
@@ -210,5 +267,6 @@ def _send_all(processes: Iterable[Process], number: int, send: Callable[[int, in
     for process in processes:
         try:
             send(process.pid, number)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):
+            # One that became another user's is found again, and named when it stays.
             continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,57 +12,37 @@ from typing import IO, Protocol
 from helpers.errors import LaunchError
 from helpers.job import JobSpec
 from helpers.launch.contention import Meter
+from helpers.launch.failure import FailureClass
+from helpers.launch.guarded import GuardLostError, start_guarded
 from helpers.launch.launcher import LaunchCommand, job_environment
 from helpers.launch.meters import CardWatch
 from helpers.launch.outcome import Ending, JobOutcome, OutcomeKind, ending_of, output_tail
 from helpers.launch.peers import NoPeers, Peers
 from helpers.launch.processes import JobProcesses, Processes, end_processes
-from helpers.launch.signals import sigterm_interrupts, uninterrupted
+from helpers.launch.shared_memory import free_segments
+from helpers.launch.signals import StopSignals, stop_signals
 from helpers.launch.tail import Progress, RankWatch
-from helpers.steplog import FAILED, REFUSED
-
-
-@dataclass(frozen=True)
-class JobLimits:
-    """When the supervisor gives up on a job.
-
-    - ``start_up_seconds``: until every rank is in its first step.
-    - ``no_progress_seconds``: afterwards, without a sign of life from a rank that is not finished, or
-      without an exit when all are.
-    - ``run_seconds``: the whole job.
-    - ``grace_seconds``: between SIGTERM and SIGKILL.
-    - ``rank_death_seconds``: the launcher's time to notice a dead rank itself and to say how it died.
-    - ``poll_seconds``: between two looks; ``survey_seconds``: between two looks at all processes.
-    """
-
-    start_up_seconds: float
-    no_progress_seconds: float
-    run_seconds: float
-    grace_seconds: float
-    rank_death_seconds: float = 5.0
-    poll_seconds: float = 0.25
-    survey_seconds: float = 2.0
+from helpers.launch.watchdog import JobLimits as JobLimits
+from helpers.launch.watchdog import Watchdog
 
 
 class StartedProcess(Protocol):
-    def poll(self) -> int | None: ...
+    def poll(self) -> int | None:
+        """The exit code; None while it runs. Raises GuardLostError when nobody will know it."""
+
+    def close(self) -> None:
+        """Called when the job has ended."""
 
 
 class Starter(Protocol):
     def __call__(
-        self, argv: tuple[str, ...], environment: Mapping[str, str], output: IO[bytes], folder: Path
+        self,
+        argv: tuple[str, ...],
+        environment: Mapping[str, str],
+        output: IO[bytes],
+        folder: Path,
+        grace_seconds: float,
     ) -> StartedProcess: ...
-
-
-def start_process(
-    argv: tuple[str, ...], environment: Mapping[str, str], output: IO[bytes], folder: Path
-) -> StartedProcess:
-    """In a session of its own, so that Ctrl-C reaches the suite alone, which then ends the job in order; and in
-    ``folder``, the run's, because frameworks drop files where they are started (fleet: ``main_sharding_0``)."""
-    return subprocess.Popen(
-        argv, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,7 +51,7 @@ class Edges:
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    start: Starter = start_process
+    start: Starter = start_guarded
     processes: Processes = field(default_factory=Processes)
     inherited: Mapping[str, str] | None = None
 
@@ -101,11 +80,11 @@ def run_job(
 ) -> JobOutcome:
     """Run a job to its end and leave none of its processes behind.
 
-    Blocks; call it from the main thread, else SIGTERM is not handled. Writes ``spec.json`` and
+    Blocks; call it from the main thread, else signals are not handled. Writes ``spec.json`` and
     ``output.log`` into the run folder, which must be new. ``on_progress`` is called at every look.
     ``peers`` are the other nodes, ``command`` starts the ranks of this one, the first.
     Raises LaunchError when the job cannot be started or ended; KeyboardInterrupt passes through
-    after the job was ended, and SIGTERM becomes one.
+    after the job was ended, and SIGTERM and SIGHUP become one. A second signal ends the job without grace.
     """
     return _Run(spec, command, limits, meter, on_progress, edges or Edges(), peers or NoPeers()).outcome()
 
@@ -132,21 +111,24 @@ class _Run:
         hosts = [host for host in command.hosts for _ in range(spec.case.cards_per_node)] or [""] * spec.case.cards
         self._ranks = [RankWatch(spec, rank, host) for rank, host in enumerate(hosts)]
         self._cards = CardWatch(meter, self._job, self._edges.clock, limits.survey_seconds)
-        self._trouble_since: float | None = None
-        self._started = 0.0
-        self._start_up_seconds: float | None = None
+        self._process: StartedProcess | None = None
+        self._watchdog = self._new_watchdog()
 
     def outcome(self) -> JobOutcome:
         environment = self._prepare()
-        self._started = self._edges.clock()
+        started = self._edges.clock()
+        self._watchdog = self._new_watchdog()
         self._cards.look(survey=True)
-        try:
-            with sigterm_interrupts():
-                ending, exit_code = self._watch(environment)
-        finally:
-            with uninterrupted():
-                left = self._end()
-        wall_seconds = self._edges.clock() - self._started
+        with stop_signals() as stop:
+            try:
+                try:
+                    ending, exit_code = self._watch(environment, stop)
+                finally:
+                    # A signal on the very way here raises once more, but ends in the outer block.
+                    stop.defer()
+            finally:
+                left = self._end(stop)
+        wall_seconds = self._edges.clock() - started
         window = self._window(ending)
         return JobOutcome(
             kind=ending.kind,
@@ -155,10 +137,11 @@ class _Run:
             exit_code=exit_code,
             logs=ending.logs,
             wall_seconds=wall_seconds,
-            start_up_seconds=self._start_up_seconds,
+            start_up_seconds=self._watchdog.start_up_seconds,
             contention=self._peers.contention(self._meter.contention(window)),
             unhealthy=(*self._meter.unhealthy(window), *self._peers.unhealthy()),
             guilty_rank=ending.rank,
+            cause=ending.cause,
         )
 
     def _prepare(self) -> dict[str, str]:
@@ -169,131 +152,93 @@ class _Run:
             with spec.spec_path.open("x", encoding="utf-8") as file:
                 file.write(spec.to_json())
         except OSError as error:
-            raise LaunchError(
-                f"run folder {spec.run_folder}",
-                got=str(error),
-                expected="a new, writable folder",
-                remedy="Free the disk, or name another folder for the runs",
-            ) from error
+            raise _unusable(Path(spec.run_folder), error) from error
         return clear_for(spec, self._command, spec.job_id, self._edges, self._limits.grace_seconds)
 
-    def _watch(self, environment: Mapping[str, str]) -> tuple[Ending, int | None]:
-        argv = self._command.argv
+    def _new_watchdog(self) -> Watchdog:
+        edges = self._edges
+        return Watchdog(
+            self._spec, self._command, self._limits, self._ranks, self._peers, edges.processes, edges.clock()
+        )
+
+    def _start(self, environment: Mapping[str, str]) -> StartedProcess:
+        argv, folder = self._command.argv, Path(self._spec.run_folder)
         try:
-            with (Path(self._spec.run_folder) / "output.log").open("xb") as output:
-                process = self._edges.start(argv, environment, output, Path(self._spec.run_folder))
+            output = (folder / "output.log").open("xb")
         except OSError as error:
-            raise LaunchError(
-                f"job {self._spec.job_id}",
-                field="command",
-                got=f"{' '.join(argv)[:150]} ({error})",
-                expected="a program that starts",
-                remedy="Correct the interpreter in perf.yaml",
-            ) from error
+            raise _unusable(folder, error) from error
+        with output:
+            try:
+                return self._edges.start(argv, environment, output, folder, self._limits.grace_seconds)
+            except OSError as error:
+                raise LaunchError(
+                    f"job {self._spec.job_id}",
+                    field="command",
+                    got=f"{' '.join(argv)[:150]} ({error})",
+                    expected="a program that starts",
+                    remedy="Correct the interpreter in perf.yaml",
+                ) from error
+
+    def _watch(self, environment: Mapping[str, str], stop: StopSignals) -> tuple[Ending, int | None]:
+        process = self._process = self._start(environment)
         self._peers.start()
         while True:
-            # Asked before the logs are read: whoever has exited writes no more.
-            exit_code = process.poll()
+            stop.check()
+            try:
+                # Asked before the logs are read: whoever has exited writes no more.
+                exit_code = process.poll()
+            except GuardLostError as lost:
+                begun = any(rank.step > 0 for rank in self._ranks)
+                kind = OutcomeKind.CRASHED if begun else OutcomeKind.START_UP_FAILED
+                return Ending(kind, str(lost), cause=FailureClass.LAUNCHER_DIED), None
             at = self._look(survey=exit_code is not None)
             code = exit_code or self._peers.exit_code
             if exit_code is not None and self._peers.over:
                 return ending_of(self._spec, self._command, self._ranks, code), code
-            ending = self._given_up(at, code or None)
+            ending = self._watchdog.given_up(at, code or None)
             if ending is not None:
-                return ending, process.poll()
+                return ending, exit_code
             self._edges.sleep(self._limits.poll_seconds)
 
     def _look(self, survey: bool) -> float:
         at = self._edges.clock()
         self._peers.look()
-        for rank in self._ranks:
-            rank.poll(at)
-            self._miss(rank, at)
-        if self._start_up_seconds is None and all(rank.step > 0 for rank in self._ranks):
-            self._start_up_seconds = at - self._started
+        self._watchdog.look(at)
         self._cards.look(survey)
         if self._on_progress is not None:
             self._on_progress(self._ranks[0].progress())
         return at
 
-    def _given_up(self, at: float, bad_exit: int | None) -> Ending | None:
-        """Why the job is not to go on; None while it may. ``bad_exit``: a node's launcher has failed so."""
-        limits, ranks, lost = self._limits, self._ranks, self._peers.lost
-        if lost is not None:
-            kind = OutcomeKind.CRASHED if any(rank.step > 0 for rank in ranks) else OutcomeKind.START_UP_FAILED
-            return Ending(kind, lost.reason, lost.rank)
-        troubled = any(rank.gone_at is not None or rank.footer_status in (FAILED, REFUSED) for rank in ranks)
-        if troubled or bad_exit is not None:
-            if self._trouble_since is None:
-                self._trouble_since = at
-            if at - self._trouble_since >= limits.rank_death_seconds:
-                return ending_of(self._spec, self._command, ranks, bad_exit)
-        running = at - self._started
-        if running >= limits.run_seconds:
-            return Ending(OutcomeKind.TIMED_OUT, f"not done after {limits.run_seconds:g} s: {self._where()}", None)
-        if self._start_up_seconds is None:
-            if running < limits.start_up_seconds:
-                return None
-            slowest = min(ranks, key=lambda rank: rank.step)
-            reason = f"no first step within {limits.start_up_seconds:g} s: {self._where()}"
-            return Ending(OutcomeKind.START_UP_FAILED, reason, slowest.rank)
-        return self._hung(at)
-
-    def _hung(self, at: float) -> Ending | None:
-        limit = self._limits.no_progress_seconds
-        waiting = [rank for rank in self._ranks if rank.footer is None]
-        if not waiting:
-            last = max(rank.last_growth or self._started for rank in self._ranks)
-            if at - last < limit:
-                return None
-            return Ending(OutcomeKind.HUNG, f"all ranks finished, but the job did not exit within {limit:g} s")
-        silent = [rank for rank in waiting if at - (rank.last_growth or self._started) >= limit]
-        if not silent:
-            return None
-        # Ranks wait for each other in every step, so the one furthest behind is the one that hangs.
-        guilty = min(silent, key=lambda rank: (rank.step, rank.last_growth or 0.0))
-        reason = f"{guilty.name} gave no sign of life for {limit:g} s: {self._where()}"
-        return Ending(OutcomeKind.HUNG, reason, guilty.rank)
-
-    def _miss(self, rank: RankWatch, at: float) -> None:
-        """Note when a rank's process is gone although its log has no footer."""
-        if rank.footer is not None or rank.gone_at is not None or rank.pid is None:
-            return
-        if rank in self._own_ranks:
-            process = self._edges.processes.look(rank.pid)
-            gone = process is None or not process.alive
-        else:
-            # A process id of another host means nothing here: its own agent looks.
-            gone = rank.rank in self._peers.gone
-        if gone:
-            rank.gone_at = at
-
-    def _where(self) -> str:
-        return ", ".join(
-            f"{rank.name} at " + (f"step {rank.step} of {rank.steps}" if rank.step else repr(rank.phase))
-            for rank in self._ranks
-        )
-
-    def _end(self) -> str:
+    def _end(self, stop: StopSignals) -> str:
         """Leave nothing of the job behind; returns what may still run on another node."""
-        grace_seconds = self._limits.grace_seconds
+        grace_seconds, about = self._limits.grace_seconds, f"job {self._spec.job_id}"
         self._peers.ask_to_end()
         try:
-            end_processes(self._job.find, grace_seconds, about=f"job {self._spec.job_id}")
+            end_processes(self._job.find, grace_seconds, about=about, at_once=stop.at_once)
         finally:
-            left = self._peers.wait_for_end(grace_seconds)
+            if self._process is not None:
+                self._process.close()
+            left = self._peers.wait_for_end(grace_seconds, stop.at_once)
+        # Also a guard whose start was broken off.
+        end_processes(self._job.find_with_guard, 0.0, about=about)
+        look = self._edges.processes.look
+        free_segments(self._job.known, lambda pid: look(pid) is not None)
         folder = Path(self._spec.run_folder)
         for pattern in self._command.discard:
             for path in folder.glob(pattern):
                 path.unlink(missing_ok=True)
         return left
 
-    @property
-    def _own_ranks(self) -> list[RankWatch]:
-        """Those of this node, the first."""
-        return self._ranks[: self._spec.case.cards_per_node]
-
     def _window(self, ending: Ending) -> tuple[float, float] | None:
         """Of this node's ranks: the clocks of other hosts have nothing to do with this one's."""
-        steps = [step for log in ending.logs[: len(self._own_ranks)] for step in log.window]
+        steps = [step for log in ending.logs[: self._spec.case.cards_per_node] for step in log.window]
         return (min(step.start for step in steps), max(step.end for step in steps)) if steps else None
+
+
+def _unusable(folder: Path, error: OSError) -> LaunchError:
+    return LaunchError(
+        f"run folder {folder}",
+        got=str(error),
+        expected="a new, writable folder",
+        remedy="Free the disk, or name another folder for the runs",
+    )

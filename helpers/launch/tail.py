@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from helpers.job import JobSpec
+from helpers.job import JobSpec, finite
 from helpers.steplog import WARMUP, WINDOW
+from helpers.steplog_reader import MOST_LINE_BYTES, open_log
 
 # The phase of warm-up beyond the least that the job wants.
 EXTENDED = "warm-up extended"
 # Steps that the shown rate is averaged over: steady enough to read, quick enough to follow.
 _RECENT_STEPS = 10
+_CHUNK_BYTES = 2**20
+# Beyond it the progress line's sums could overflow; no run gives such seconds or samples.
+_MOST_SHOWN = 1e12
 
 
 @dataclass(frozen=True)
@@ -34,31 +40,49 @@ class Progress:
 
 
 class LineTail:
-    """New whole lines of a growing file that may not exist yet; a line still being written waits."""
+    """New whole lines of a growing file that may not exist yet; a line still being written waits.
+
+    Whatever stands there instead of a log, the watch goes on: the strict reader judges. A file with a line beyond what
+    that accepts is read no further.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
         self._rest = b""
+        self._given_up = False
 
     def new_records(self) -> list[dict[str, Any]]:
         """JSON objects of the lines that came since the last call; the strict reader judges other lines later."""
+        records: list[dict[str, Any]] = []
         try:
-            with self._path.open("rb") as file:
+            with open_log(self._path) as file:
+                # No further than the file reaches now: a rank that writes without end must not hold the watch.
+                end = os.fstat(file.fileno()).st_size
                 file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        self._offset += len(data)
+                while (
+                    not self._given_up
+                    and self._offset < end
+                    and (data := file.read(min(_CHUNK_BYTES, end - self._offset)))
+                ):
+                    self._offset += len(data)
+                    records += filter(None, map(_object, self._lines(data)))
+        except OSError:
+            return records
+        return records
+
+    def _lines(self, data: bytes) -> list[bytes]:
         *lines, self._rest = (self._rest + data).split(b"\n")
-        return [record for record in map(_object, lines) if record is not None]
+        if len(self._rest) >= MOST_LINE_BYTES:
+            self._given_up, self._rest = True, b""
+        return lines
 
 
 class RankWatch:
     """One rank of a job, seen through its step log and heartbeat.
 
-    ``gone_at`` is when its process was first missed; ``name`` is what a reader calls it, with its host
-    where there are several.
+    ``gone_at`` is when its process was first missed, ``begun`` the step that it last had its data for; ``name`` is
+    what a reader calls it, with its host where there are several.
     """
 
     def __init__(self, spec: JobSpec, rank: int, host: str = "") -> None:
@@ -68,6 +92,7 @@ class RankWatch:
         self.footer: dict[str, Any] | None = None
         self.last_growth: float | None = None
         self.gone_at: float | None = None
+        self.begun = 0
         self.log_path = spec.step_log_path(rank)
         self._log = LineTail(self.log_path)
         self._heartbeat = LineTail(spec.heartbeat_path(rank))
@@ -76,7 +101,7 @@ class RankWatch:
         self._warmup_logged = 0
         self._beat_phase = "start"
         self._beat_step = 0
-        self._recent: deque[tuple[float, float, int]] = deque(maxlen=_RECENT_STEPS)
+        self._recent: deque[tuple[float, float, float]] = deque(maxlen=_RECENT_STEPS)
 
     def poll(self, at: float) -> None:
         """Take in what the rank wrote; ``at`` is now."""
@@ -87,6 +112,9 @@ class RankWatch:
         for record in records:
             self._take(record)
         for beat in beats:
+            if "begun" in beat:
+                self.begun = _whole(beat["begun"])
+                continue
             self._beat_phase = str(beat.get("phase", self._beat_phase))
             self._beat_step = _whole(beat.get("step"))
 
@@ -147,15 +175,15 @@ class RankWatch:
         elif kind == "step":
             self._steps_logged += 1
             self._warmup_logged += record.get("phase") == WARMUP
-            start, end, samples = record.get("start"), record.get("end"), record.get("samples")
-            if isinstance(start, (int, float)) and isinstance(end, (int, float)) and isinstance(samples, int):
+            start, end, samples = (record.get(name, math.nan) for name in ("start", "end", "samples"))
+            if all(finite(each) and abs(each) <= _MOST_SHOWN for each in (start, end, samples)):
                 self._recent.append((start, end, samples))
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from helpers.report.escaping import markdown_text
 from helpers.report.text import hanging, printable
 
 WIDTH = 100
@@ -119,7 +120,7 @@ def render_markdown(lines: Sequence[CaseLine], about: Mapping[str, str]) -> str:
             twin,
         )
         rows.append("| " + " | ".join(printable(cell).replace("|", "\\|") for cell in cells) + " |")
-    facts = [f"- {name}: {printable(value)}" for name, value in about.items()]
+    facts = [f"- {name}: {markdown_text(value)}" for name, value in about.items()]
     told = " ".join([f"{summary(lines)}.", *([TWINS] if any(line.twin for line in lines) else [])])
     return "\n".join([*facts, "", told, "", *rows, "", *(f"- {each}" for each in notes.lines())])
 

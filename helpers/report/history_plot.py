@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 import pygal
 from pygal.style import Style
 
+from helpers.errors import printable
 from helpers.report.history_text import NightLine
 from helpers.stats import number
 from helpers.verdict import Status
@@ -18,6 +20,7 @@ _REGRESSION = "#c62828"
 _EXCLUDED = "#9e9e9e"
 # Colour-blind safe (Okabe and Ito), without the reds that mean a regression here.
 _SEGMENTS = ("#0072b2", "#009e73", "#e69f00", "#56b4e9", "#cc79a7")
+_SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
 # More labels than this would overlap.
 _MOST_LABELS = 12
 # The axis spans at least this share of the median: noise of a few tenths of a percent must not fill the picture.
@@ -28,7 +31,7 @@ def plot_history(title: str, lines: Sequence[NightLine]) -> str:
     """SVG text; a browser that shows it fetches nothing."""
     groups = [group for group in _groups(lines) if any(group.points)]
     chart = pygal.Line(
-        title=title,
+        title=printable(title),
         x_title="night",
         y_title="images/s",
         width=1000,
@@ -60,7 +63,8 @@ def plot_history(title: str, lines: Sequence[NightLine]) -> str:
     for group in groups:
         chart.add(group.name, group.points, **group.look)
     svg: str = chart.render(is_unicode=True)
-    return svg
+    # Its settings once more, with the title in them, for a program that is not there.
+    return _SCRIPT.sub("", svg)
 
 
 @dataclass(frozen=True)
@@ -101,4 +105,4 @@ def _range(lines: Sequence[NightLine]) -> tuple[float, float] | None:
 def _point(line: NightLine, shown: bool) -> dict[str, Any] | None:
     if not shown or line.images_per_s is None:
         return None
-    return {"value": line.images_per_s, "label": f"{line.session}, {line.build}: {line.status}"}
+    return {"value": line.images_per_s, "label": printable(f"{line.session}, {line.build}: {line.status}")}

@@ -18,7 +18,8 @@ from helpers.report.scaling import Scaling
 #    median over runs, before it was the largest. New: "scaling", "reader_bound_share".
 # 3: a case has "standing", "pairs", "set_aside", "reference_build" and "why_no_reference"; its figures are of the
 #    screening runs of the build under test alone. New: "night".
-RESULTS_SCHEMA_VERSION = 3
+# 4: a case has "attempts" and "failure_class".
+RESULTS_SCHEMA_VERSION = 4
 
 
 def document(

@@ -10,6 +10,8 @@ from typing import Any
 
 from helpers.errors import ConfigError, ResultError
 from helpers.evidence import Build, Stage
+from helpers.judging.attempts import RUN_FAILED
+from helpers.launch.failure import FAILURE_FACT
 from helpers.overrides import neutral_reason
 from helpers.policy import Effect
 from helpers.results import CONTENDED, RunResult, segment_of
@@ -75,7 +77,8 @@ class CaseRow:
     These, and the steps and figures, are of the usable screening runs of the build under test and of no others: the
     runs of a confirmation were made because these looked slow (or fast), so that in one sample with them they would
     be no fair one. They are in ``pairs``, with the reference build's; ``set_aside`` are the runs that no figure
-    rests on, each with its reason.
+    rests on, each with its reason. ``attempts`` are those of them that a failure ended, whatever the verdict became;
+    ``failure_class`` is the last one's (failure.FailureClass), where it is why the case has no other verdict.
 
     ``judged`` is False for a case outside the gate. ``figures`` are the case's images/s by every rule, or why
     a rule gives none. ``reader_share`` is the median over runs of the share of the window that the rank which
@@ -120,6 +123,8 @@ class CaseRow:
     standing: Standing | None = None
     pairs: tuple[Pair, ...] = ()
     set_aside: tuple[str, ...] = ()
+    attempts: tuple[str, ...] = ()
+    failure_class: str = ""
     reference_build: str = ""
     why_no_reference: str = ""
 
@@ -141,7 +146,7 @@ class CaseRow:
             values["figures"] = tuple(_figure(item) for item in record["figures"])
             values["standing"] = None if record["standing"] is None else Standing(**record["standing"])
             values["pairs"] = tuple(Pair(**item) for item in record["pairs"])
-            for name in ("run_images_per_s", "overrides", "marks", "warnings", "run_folders", "set_aside"):
+            for name in ("run_images_per_s", "overrides", "marks", "warnings", "run_folders", "set_aside", "attempts"):
                 values[name] = tuple(record[name])
         except (KeyError, TypeError) as error:
             raise ResultError("case row", got=str(error), expected="lists and comparisons where they belong") from error
@@ -153,6 +158,7 @@ def row_of(result: CaseResult, effect: Effect, *, judged: bool = True, run_folde
     verdict, plan = result.verdict, result.plan
     runs = [run for run in result.runs if (run.role, run.stage) == _SCREENED]
     measured = [run for run in runs if run.measured]
+    failed = [run for run in result.runs if run.failure is not None]
     figures = [run_figure(plan.rule, run.figures) for run in measured]
     rates = tuple(figure for figure in figures if not isinstance(figure, str))
     summary = summarise(rates) if rates else None
@@ -193,6 +199,8 @@ def row_of(result: CaseResult, effect: Effect, *, judged: bool = True, run_folde
         standing=verdict.standing,
         pairs=pairs_of(result.runs),
         set_aside=tuple(_set_aside(run) for run in result.runs if not run.measured),
+        attempts=tuple(_set_aside(run) for run in failed),
+        failure_class=failed[-1].facts.get(FAILURE_FACT, "") if failed and verdict.reason.code == RUN_FAILED else "",
         reference_build=plan.reference_label or "",
         why_no_reference=plan.why_no_reference,
     )
@@ -219,8 +227,8 @@ def _set_aside(run: RunResult) -> str:
 
 
 def _log_tail(runs: Iterable[RunResult]) -> str:
-    """Of the run that failed; an invalid one that was made again has nothing to tell."""
-    unusable = sorted((run for run in runs if not run.measured), key=lambda run: run.failure is None)
+    """Of the last run that failed; an invalid one that was made again has nothing to tell."""
+    unusable = sorted((run for run in runs if not run.measured), key=lambda run: (run.failure is None, -run.replicate))
     return next((run.log_tail for run in unusable), "")
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from helpers.doctor.diagnosis import Diagnosis
 from helpers.doctor.finding import Finding
-from helpers.report.text import printable
+from helpers.errors import printable
+from helpers.report.escaping import markdown_text
 from helpers.system_report import COLUMNS, TOPOLOGY, SystemReport
 
 WIDTH = 100
@@ -70,7 +71,7 @@ def _rows_text(rows: Mapping[str, str], width: int) -> list[str]:
     widest = max(map(len, rows), default=0)
     lines = []
     for name, value in rows.items():
-        first = f"  {name:<{widest}}  "
+        first = f"  {printable(name):<{widest}}  "
         lines += textwrap.wrap(
             printable(value), width, initial_indent=first, subsequent_indent=" " * len(first), break_long_words=False,
             break_on_hyphens=False,
@@ -91,15 +92,17 @@ def _findings_text(findings: Sequence[Finding], width: int) -> list[str]:
         return []
     lines = ["what spoils a measurement here"]
     for finding in findings:
-        head = f"  {finding.severity.value.upper()} {finding.name}: {printable(finding.found)}"
+        head = f"  {finding.severity.value.upper()} {finding.name}: {finding.found}"
         lines += _wrapped(head, "      ", width)
-        lines += _wrapped(f"    why: {printable(finding.why)}", "      ", width)
-        lines += _wrapped(f"    do:  {printable(finding.remedy)}", "         ", width)
+        lines += _wrapped(f"    why: {finding.why}", "      ", width)
+        lines += _wrapped(f"    do:  {finding.remedy}", "         ", width)
     return [*lines, ""]
 
 
 def _wrapped(text: str, indent: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        printable(text), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -108,4 +111,4 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    return printable(text).replace("|", "\\|")
+    return markdown_text(text)

@@ -6,6 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
+from helpers.errors import printable as printable
 from helpers.evidence import Build
 from helpers.report.reader import reader_note, share_cell
 from helpers.report.rows import CaseRow, Comparison
@@ -236,11 +237,4 @@ def hanging(text: str, width: int, first: str, rest: str) -> list[str]:
         subsequent_indent=rest,
         break_on_hyphens=False,
         break_long_words=False,
-    )
-
-
-def printable(text: str) -> str:
-    """Control characters as escapes, so that no file name or log line can forge terminal output."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )

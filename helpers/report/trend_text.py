@@ -56,12 +56,19 @@ def next_command(series: Series, step: Step) -> str:
     if (before.build, before.commit) == (after.build, after.commit):
         nights = [shlex.quote(f"session:{each.session}") for each in (before, after)]
         return f".venv/bin/perfgate compare {' '.join(nights)} (the build is the same: look at the machine)"
-    judge = f'.venv/bin/python -m pytest perf_tests -k "{series.case_id}" --reference-env GOOD'
+    judge = f".venv/bin/python -m pytest perf_tests -k {_word(series.case_id)} --reference-env GOOD"
     good = before.commit[:12] or before.build or "the build before"
     if before.commit and after.commit and before.commit != after.commit:
-        first = f"git bisect start {after.commit[:12]} {good} (in the framework's sources), each build judged by"
+        builds = f"{shlex.quote(after.commit[:12])} {shlex.quote(good)}"
+        first = f"git bisect start {builds} (in the framework's sources), each build judged by"
         return f"{first} {judge} (GOOD: an environment with {good})"
     return f"{judge} (GOOD: an environment with {good})"
+
+
+def _word(case_id: str) -> str:
+    """For a shell, in the quotes that a reader expects about ``-k``, unless it holds what those do not keep."""
+    quoted = shlex.quote(case_id)
+    return f'"{case_id}"' if quoted == case_id else quoted
 
 
 def _lines(trend: Trend, sensitivity: Sensitivity, width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""The images of a job, for any framework: the list, each rank's share, decoding, and DALI's pipeline.
+"""The images of a job, for any framework: the list, each rank's share, decoding, and which file a loader failed on.
 
 Every epoch has the same number of full batches on every rank; what is left over is dropped.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 import random
+import struct
+import time
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any, Iterable, Iterator, List, Optional, Tuple
 
 import numpy
 
 from helpers.errors import DatasetError
-from helpers.trainers.process import Refused
-from helpers.trainers.settings import Augmentation, Dali
+from helpers.trainers.settings import Augmentation
 
 IMAGE_SIZE = 224
 CLASSES = 1000
@@ -25,6 +27,12 @@ MEAN = [123.675, 116.28, 103.53]
 STD = [58.395, 57.12, 57.375]
 # As DALI and torchvision do; then the centre is taken.
 _CROP_ATTEMPTS = 10
+# By content, what DALI decodes too, so that one folder trains alike through both loaders.
+FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")
+_UNREADABLE = (OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, struct.error, zlib.error)
+_COPY_AGAIN = "Copy it again, or take it out of the list"
+# To find the image that a loader failed on; far below what counts as no progress.
+SEARCH_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -89,16 +97,19 @@ def read_train_list(root: Optional[str]) -> ImageList:
     path = Path(root) / TRAIN_LIST
     paths, labels = [], []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(str(path), got=str(error), expected="a list with lines PATH LABEL") from error
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         image, _, label = line.strip().rpartition(" ")
-        if not image.strip() or not (label.isascii() and label.isdigit()) or int(label) >= CLASSES:
+        image = image.strip()
+        if not image or not (label.isascii() and label.isdigit()) or len(label) > 9 or int(label) >= CLASSES:
             raise DatasetError(f"{path}:{number}", got=line, expected=f"PATH LABEL with a label below {CLASSES}")
-        paths.append(image.strip())
+        if image.startswith("/") or ".." in image.split("/") or "\0" in image:
+            raise DatasetError(f"{path}:{number}", field="path", got=image, expected="a path inside the data folder")
+        paths.append(image)
         labels.append(int(label))
     return ImageList(Path(root), tuple(paths), tuple(labels))
 
@@ -108,12 +119,7 @@ def decode(path: Path, rng: random.Random, augmentation: Augmentation, form: For
     dimension. Raises DatasetError naming the file."""
     from PIL import Image
 
-    try:
-        with Image.open(str(path)) as image:
-            rgb = image.convert("RGB")
-    # Pillow raises SyntaxError and ValueError too on files that are not what they seem.
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DatasetError(str(path), got=str(error), expected="a readable image", remedy="Copy it again") from error
+    rgb = read_rgb(path)
     box = crop_box(rgb.width, rgb.height, rng, augmentation)
     resized = rgb.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BILINEAR, box=box)
     pixels: Any = numpy.asarray(resized, dtype=numpy.float32)
@@ -125,6 +131,21 @@ def decode(path: Path, rng: random.Random, augmentation: Augmentation, form: For
     if form.layout == "NCHW":
         pixels = pixels.transpose(2, 0, 1)
     return numpy.ascontiguousarray(pixels, dtype=form.dtype)
+
+
+def read_rgb(path: Path) -> Any:
+    """A whole image file in RGB, in whatever format its content is. Raises DatasetError naming the file."""
+    from PIL import Image
+
+    try:
+        with Image.open(str(path), formats=FORMATS) as image:
+            if image.mode.startswith(("I", "F")):
+                raise ValueError(f"mode {image.mode}, expected 8 bits a colour")
+            return image.convert("RGB")
+    # Pillow lets its plug-ins' own errors through on files that are not what they seem.
+    except (*_UNREADABLE, Image.DecompressionBombError) as error:
+        got = str(error) or type(error).__name__
+        raise DatasetError(str(path), got=got, expected="a readable image", remedy=_COPY_AGAIN) from error
 
 
 def crop_box(
@@ -154,133 +175,34 @@ def synthetic_batch(share: Share, form: Form) -> Tuple[Any, Any]:
     return images, labels
 
 
-@dataclass(frozen=True)
-class DaliPlan:
-    """``gpu`` is the index of the decoding card, None for a pipeline wholly on the CPU."""
+def reading_error(images: ImageList, words: str, suspects: Iterable[str]) -> DatasetError:
+    """A loader failed with ``words``, which may or may not name a file; the error names it.
 
-    share: Share
-    form: Form
-    augmentation: Augmentation
-    options: Dali
-    threads: int
-    gpu: Optional[int]
-
-
-class DaliSource:
-    """DALI's pipeline over a list: ``epoch()`` runs through one epoch and hands out each run's outputs."""
-
-    def __init__(
-        self, images: ImageList, plan: DaliPlan, runner: Callable[[Any], Callable[[], Any]] = lambda p: p.run
-    ) -> None:
-        """``runner`` makes of the built pipeline the function that gives the next outputs."""
-        self.steps_per_epoch = plan.share.steps_per_epoch(len(images.paths))
-        # The reader pads every shard to the longest one; the runs that hold padding are skipped.
-        longest = -(-len(images.paths) // plan.share.world_size)
-        self._skipped_per_epoch = -(-longest // plan.share.batch_size) - self.steps_per_epoch
-        self._images = images
-        self._next = runner(dali_pipeline(images, plan))
-
-    def epoch(self) -> Iterator[Any]:
-        """The outputs (images, labels) of each full batch; valid until the next one is asked for."""
-        for _ in range(self.steps_per_epoch):
-            yield self._run()
-        for _ in range(self._skipped_per_epoch):
-            self._run()
-
-    def _run(self) -> Any:
-        try:
-            outputs = self._next()
-        except RuntimeError as error:
-            raise reading_error(images=self._images, words=str(error).rpartition("encountered:")[2]) from error
-        return outputs
-
-
-def reading_error(images: ImageList, words: str) -> DatasetError:
-    """A loader failed and, as loaders do, named no file: so the files are read again to find the broken one."""
-    broken = first_unreadable(images)
+    ``suspects`` are the paths of the batches it was at, which are read again. A loader that failed on none of them
+    (its memory, its processes) is named itself.
+    """
+    broken = _first_unreadable(images, suspects) or _named(images, words)
     return DatasetError(
         str(broken) if broken is not None else f"the loader over {images.root}",
         got=" ".join(words.split())[:150],
         expected="a readable image",
-        remedy="Copy it again, or take it out of the list" if broken is not None else "See the rank's own output",
+        remedy=_COPY_AGAIN if broken is not None else "See the rank's own output",
     )
 
 
-def first_unreadable(images: ImageList, limit: int = 2000) -> Optional[Path]:
-    """The first of up to ``limit`` images that does not decode to its end; None where all do."""
-    from PIL import Image
-
-    for name in images.paths[:limit]:
+def _first_unreadable(images: ImageList, names: Iterable[str]) -> Optional[Path]:
+    give_up = time.monotonic() + SEARCH_SECONDS
+    for name in names:
         try:
-            with Image.open(str(images.root / name)) as image:
-                image.load()
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+            read_rgb(images.root / name)
+        except DatasetError:
             return images.root / name
+        if time.monotonic() > give_up:
+            return None
     return None
 
 
-def dali_version() -> str:
-    """DALI's version; Refused where it is not installed."""
-    try:
-        import nvidia.dali as dali
-    except ImportError as error:
-        raise Refused(f"data source dali needs NVIDIA DALI, which this interpreter lacks ({error})") from error
-    return str(dali.__version__)
-
-
-def dali_pipeline(images: ImageList, plan: DaliPlan) -> Any:
-    """The built pipeline of METHODS.md: read by shard, random crop while decoding, resize, flip and normalise."""
-    dali_version()
-    from nvidia.dali import fn, types
-    from nvidia.dali.pipeline import Pipeline
-
-    share, form, options = plan.share, plan.form, plan.options
-    on_gpu = plan.gpu is not None
-    padding = {}
-    if on_gpu:
-        padding = {
-            "device_memory_padding": options.device_memory_padding,
-            "host_memory_padding": options.host_memory_padding,
-        }
-    pipeline = Pipeline(
-        batch_size=share.batch_size,
-        num_threads=plan.threads,
-        device_id=plan.gpu,
-        seed=options.seed + share.rank,
-        prefetch_queue_depth=options.prefetch_queue_depth,
-    )
-    with pipeline:
-        encoded, labels = fn.readers.file(
-            name="reader",
-            file_root=str(images.root),
-            files=list(images.paths),
-            labels=list(images.labels),
-            shard_id=share.rank,
-            num_shards=share.world_size,
-            random_shuffle=True,
-            pad_last_batch=True,
-        )
-        decoded = fn.decoders.image_random_crop(
-            encoded,
-            device="mixed" if on_gpu else "cpu",
-            output_type=types.RGB,
-            random_area=list(plan.augmentation.crop_area),
-            random_aspect_ratio=list(plan.augmentation.crop_aspect_ratio),
-            **padding,
-        )
-        resized = fn.resize(decoded, resize_x=IMAGE_SIZE, resize_y=IMAGE_SIZE, interp_type=types.INTERP_LINEAR)
-        normalised = fn.crop_mirror_normalize(
-            resized,
-            dtype=types.FLOAT16 if form.dtype == "float16" else types.FLOAT,
-            output_layout="HWC" if form.layout == "NHWC" else "CHW",
-            crop=(IMAGE_SIZE, IMAGE_SIZE),
-            mean=MEAN,
-            std=STD,
-            pad_output=form.channels == 4,
-            mirror=fn.random.coin_flip(probability=plan.augmentation.flip_probability),
-        )
-        # A label is a vector of one element; the step wants a number.
-        label = fn.squeeze(fn.cast(labels.gpu() if on_gpu else labels, dtype=types.INT64), axes=[0])
-        pipeline.set_outputs(normalised, label)
-    pipeline.build()
-    return pipeline
+def _named(images: ImageList, words: str) -> Optional[Path]:
+    """The listed image that the words name; of ``1.jpeg`` and ``11.jpeg`` the one that stands there whole."""
+    found = [name for name in images.paths if name in words]
+    return images.root / max(found, key=len) if found else None

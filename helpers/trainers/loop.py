@@ -104,7 +104,8 @@ class Edges:
     """What the loop touches: the log, the heartbeat (phase, step), the other ranks, the clock.
 
     ``agree`` tells whether all ranks are steady, and must be asked by all of them; None where ranks cannot ask each
-    other: they then warm up for the whole budget, so that all stop at the same step.
+    other: they then warm up for the whole budget, so that all stop at the same step. ``begin`` hears of each step
+    before it is computed, which with several ranks tells who keeps the others waiting.
     """
 
     record: Callable[[Sequence[Step]], None]
@@ -112,6 +113,7 @@ class Edges:
     barrier: Callable[[], None]
     clock: Clock
     agree: Optional[Callable[[bool], bool]] = bool
+    begin: Callable[[int], None] = lambda number: None
 
 
 def train(plan: Plan, reader: Reader, stepper: Stepper, timer: StepTimer, edges: Edges) -> None:
@@ -177,6 +179,7 @@ class _Run:
     def _step(self, phase: str, last: bool) -> None:
         batch, reader_seconds = self._source.next()
         self._number += 1
+        self._edges.begin(self._number)
         handle = self._stepper.step(batch)
         fetch = last or self._plan.slowdown > 0 or self._number % self._plan.fetch_every_steps == 0
         loss = self._stepper.loss(handle) if fetch else None

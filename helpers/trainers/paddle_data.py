@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy
 import paddle
 
 from helpers.case import DataSource
 from helpers.job import JobSpec
+from helpers.trainers.dali_data import DaliPlan, DaliSource, dali_version
 from helpers.trainers.data import (
-    DaliPlan,
-    DaliSource,
     Form,
     ImageList,
     Share,
-    dali_version,
     decode,
     read_train_list,
     reading_error,
@@ -117,12 +115,15 @@ class NativeReader:
         native = settings.native
         self._images = images
         self._samples = share.batch_size
+        self._share = share
+        self._ahead = native.workers * native.prefetch_factor
         self._sampler = _Sampler(share, len(images.paths))
         workers: Dict[str, Any] = {}
         if native.workers:
             workers = {"prefetch_factor": native.prefetch_factor, "persistent_workers": True}
+        self._dataset = _Images(images, form, settings, spec.seed)
         self._loader = paddle.io.DataLoader(
-            _Images(images, form, settings, spec.seed),
+            self._dataset,
             batch_sampler=self._sampler,
             num_workers=native.workers,
             use_shared_memory=native.shared_memory and native.workers > 0,
@@ -132,15 +133,23 @@ class NativeReader:
     def epoch(self, number: int) -> Iterator[Batch]:
         self._sampler.epoch = number
         batches = iter(self._loader)
-        while True:
+        for done in itertools.count():
             try:
                 images, labels = next(batches)
             except StopIteration:
+                if self._dataset.failure is not None:
+                    raise self._dataset.failure from None
                 return
             # A worker's own error stays in the loader's thread; here it is a queue that was killed.
             except (SystemError, RuntimeError) as error:
-                raise reading_error(self._images, str(error)) from error
+                raise reading_error(self._images, str(error), self._names(number, done)) from error
             yield Batch(images, labels, self._samples)
+
+    def _names(self, epoch: int, done: int) -> List[str]:
+        """The images of the batch after ``done`` ones and of those that the workers had begun ahead."""
+        batches = self._share.batches(len(self._images.paths), epoch)
+        begun = itertools.islice(batches, done, done + 1 + self._ahead)
+        return [self._images.paths[image] for batch in begun for image in batch]
 
 
 class _Sampler(paddle.io.BatchSampler):
@@ -167,8 +176,20 @@ class _Images(paddle.io.Dataset):
         self._form = form
         self._augmentation = settings.augmentation
         self._seed = seed
+        self._in_process = settings.native.workers == 0
+        self.failure: Optional[Exception] = None
 
     def __getitem__(self, key: Tuple[int, int]) -> Tuple[Any, Any]:
+        try:
+            return self._read(key)
+        except Exception as error:  # kept, or let through
+            if not self._in_process:
+                raise
+            # Without workers, Paddle's loader thread dies of an error and the step waits for it for ever; this ends it.
+            self.failure = error
+            raise StopIteration from error
+
+    def _read(self, key: Tuple[int, int]) -> Tuple[Any, Any]:
         epoch, index = key
         rng = random.Random(f"{self._seed} {epoch} {index}")
         path = self._images.root / self._images.paths[index]

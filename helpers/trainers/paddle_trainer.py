@@ -76,7 +76,9 @@ def program(trainer: Trainer) -> None:
     if several:
         agree = None if static else paddle_device.all_agree
     trainer.beat("first step")
-    train(plan, reader, stepper, timer, Edges(trainer.record, trainer.beat, barrier, time.monotonic, agree))
+    train(
+        plan, reader, stepper, timer, Edges(trainer.record, trainer.beat, barrier, time.monotonic, agree, trainer.begin)
+    )
 
 
 def _import_paddle(trainer: Trainer, settings: Settings) -> Any:

@@ -80,6 +80,11 @@ class Trainer:
     def beat(self, phase: str, step: int = 0) -> None:
         self._heartbeat.beat(phase, step, time.monotonic())
 
+    def begin(self, step: int) -> None:
+        """Tell, where there are others to wait for each other, which step this rank has come to."""
+        if self.ranks.world_size > 1:
+            self._heartbeat.begin(step)
+
     def record(self, steps: Sequence[Step]) -> None:
         self._open_log().steps(steps)
 
@@ -130,9 +135,13 @@ def run(argv: List[str], rank_variables: Sequence[Sequence[str]], program: Calla
         trainer.end(REFUSED, one_line(str(refusal)))
         return EXIT_REFUSED
     except Exception as error:  # noqa: BLE001 - whatever went wrong, the log says so and the status is not 0
+        if isinstance(error, MemoryError):
+            # The program's frames hold what filled the memory: neither footer nor traceback can be written without any.
+            # This function's own cannot be cleared, and its refusal would need memory too.
+            own = error.__traceback__
+            traceback.clear_frames(own and own.tb_next)
+        trainer.end(FAILED, one_line(f"{type(error).__name__}: {error}"))
         traceback.print_exc()
-        reason = str(error) if isinstance(error, SuiteError) else f"{type(error).__name__}: {error}"
-        trainer.end(FAILED, one_line(reason))
         return EXIT_FAILED
     return EXIT_COMPLETE
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real_training import Night, judged_right, nights
+from benchmarks.real_training import Night, Nights, judged_right, nights
 from helpers.history import default_url, open_history
 
 NIGHT = Night("same", "PASS", 1, 0, 20.0, "no drop")
@@ -35,7 +35,7 @@ def test_a_night_of_the_same_build_raises_no_alarm_and_one_of_a_slower_build_doe
 @pytest.mark.training
 def test_a_slowdown_in_the_trainer_is_a_confirmed_regression(tmp_path: Path) -> None:
     # 25%: what a busy machine of 2 cores shows in a few pairs; 5% takes a quiet one (benchmarks.real_training).
-    (night,) = nights(tmp_path, quiet=0, slowed=1, slowdown=0.25)
+    (night,) = nights(Nights(tmp_path), quiet=0, slowed=1, slowdown=0.25)
     assert night.status == "REGRESSION", night.reason
     assert night.effect is not None and -0.35 < night.effect < -0.08
     assert night.pairs >= 2

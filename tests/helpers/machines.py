@@ -9,7 +9,7 @@ from typing import Any
 
 from helpers.devices import CpuCard, Machine
 from helpers.environment import Host
-from helpers.nvml import Gpu, GpuState
+from helpers.nvml import Gpu, GpuSettings, GpuState
 from helpers.nvml_details import TO_GPU, TO_SWITCH, GpuDetails, Link
 from helpers.system_host import HostState, Space
 from helpers.unknown import Unknown
@@ -41,7 +41,7 @@ def a100s() -> tuple[Gpu, ...]:
 
 HEALTHY = GpuDetails(
     bus_id=bus_id(0), memory_used_bytes=3 * 1024**2, persistence=True, ecc=True, pending_ecc=True, uncorrected_ecc=0,
-    power_limit_watts=300, default_power_limit_watts=300, sm_clock_mhz=1290, max_sm_clock_mhz=1530,
+    pages_pending=False, power_limit_watts=300, default_power_limit_watts=300, sm_clock_mhz=1290, max_sm_clock_mhz=1530,
     applications_clock_mhz=1290, default_applications_clock_mhz=1290, throttle_reasons=0x1, temperature_c=35,
     compute_prohibited=False, pcie_width=16, max_pcie_width=16, max_pcie_generation=3, cpus=frozenset(range(24)),
     processes=(), links=(),
@@ -82,7 +82,13 @@ class StandInNvml:
     def state(self, gpu: Gpu) -> GpuState:
         return GpuState(1290, 35, 60.0, 0, 0)
 
+    def settings(self, gpu: Gpu) -> GpuSettings:
+        return GpuSettings(300, 300, 1290, 1290, 90, False)
+
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
+        return ()
+
+    def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
         return ()
 
     def details(self, gpu: Gpu) -> GpuDetails:
@@ -107,6 +113,8 @@ def host_state(**values: Any) -> HostState:
         "memory_available_bytes": 400 * GIB, "memory_limit_bytes": None, "swap_used_bytes": 0,
         "huge_pages": "madvise", "huge_pages_defrag": "madvise", "numa_balancing": False,
         "shared_memory": Space(64 * GIB, 64 * GIB), "open_files": 65536, "locked_bytes": -1,
+        "processes": 65536, "core_bytes": 0, "core_pattern": "core", "free_processes": None, "free_ports": 28000,
+        "capped_cores": {},
     }  # fmt: skip
     return HostState(**{**usual, **values})
 

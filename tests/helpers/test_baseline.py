@@ -232,6 +232,34 @@ def test_a_link_is_an_error(tmp_path: Path, name: str) -> None:
     assert refusal(link).got == "a symbolic link"
 
 
+def test_a_linked_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    saved(tmp_path / "real", recorded_data())
+    (tmp_path / "linked").symlink_to(tmp_path / "real")
+
+    with pytest.raises(BaselineError, match=r"linked: field 'file': got 'a symbolic link'"):
+        load_recorded(tmp_path / "linked" / "recorded.json", MACHINE)
+
+
+def test_a_device_in_place_of_the_file_is_an_error_and_not_read(tmp_path: Path) -> None:
+    # /dev/zero has no end. A real one cannot be linked to, so it stands where it is.
+    assert refusal(Path("/dev/zero")).got == "not a regular file"
+
+
+def test_a_byte_order_mark_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = saved(tmp_path, recorded_data())
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+
+    assert "BOM" in str(refusal(path)) and "line 1" in str(refusal(path))
+
+
+def test_broken_json_is_named_with_its_line(tmp_path: Path) -> None:
+    lines = json.dumps(recorded_data(), indent=2).split("\n")
+    text = "\n".join([*lines[:3], "=======", *lines[3:]])
+
+    assert "line 4 column 1" in str(refusal(saved(tmp_path, text)))
+
+
 def test_a_folder_in_place_of_the_file_is_an_error(tmp_path: Path) -> None:
     assert refusal(tmp_path).got == "not a regular file"
 

@@ -284,6 +284,17 @@ def test_a_written_file_is_sorted_stable_and_ends_with_a_newline(tmp_path: Path)
     assert text == json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n"
 
 
+def test_a_text_that_hides_or_turns_what_follows_stands_escaped_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    hostile = replace(entry(), provenance=Provenance("a\u202eb\x1b[2J", "2024-05-06", "h 猫", "measured"))
+    write_recorded(path, MACHINE, created(hostile))
+
+    text = path.read_text(encoding="utf-8")
+    assert all(each.isprintable() for each in text.splitlines())
+    assert "h 猫" in text
+    assert load_recorded(path, MACHINE).entries[A] == hostile
+
+
 def test_nothing_to_write_touches_no_file(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     proposals = proposed(recorded(), Candidate(entry(), "contended"))
@@ -323,7 +334,7 @@ from helpers.baseline_update import Candidate, propose, write_recorded
 path, model = Path(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()
-for batch in range(1, 16):
+for batch in range(1, 21):
     case_id = f"paddle-{model}-fp32-bs{batch}-1x1-dali-static"
     entry = RecordedEntry(case_id, float(batch), "median-step", (float(batch),), None, None, {}, {"driver": "1"},
                           Provenance("abc", "2024-05-06", "h", "measured"))
@@ -358,8 +369,8 @@ def test_two_processes_that_update_at_once_lose_nothing(tmp_path: Path) -> None:
 
     assert [writer.returncode for writer in writers] == [0, 0], errors
     entries = load_recorded(path, "host").entries
-    assert {each.images_per_s for each in entries.values()} == {float(batch) for batch in range(1, 16)}
-    assert len(entries) == 30
+    assert {each.images_per_s for each in entries.values()} == {float(batch) for batch in range(1, 21)}
+    assert len(entries) == 40
 
 
 KILLED = """
@@ -406,6 +417,15 @@ def test_a_process_killed_while_writing_leaves_the_old_or_the_new_file_whole(
 
     write_recorded(path, "host", created(entry(case_id=B)))
     assert set(load_recorded(path, "host").entries) == names | {B}
+    assert list(tmp_path.glob(".*.tmp")) == []
+
+
+def test_a_temporary_file_of_the_same_process_number_is_in_nobody_s_way(tmp_path: Path) -> None:
+    # A killed update left it, and numbers come again: containers start at 1 each time.
+    (tmp_path / f".m.json.{os.getpid()}.tmp").write_text("half")
+    write_recorded(tmp_path / "m.json", MACHINE, created(entry(case_id=A)))
+
+    assert set(load_recorded(tmp_path / "m.json", MACHINE).entries) == {A}
     assert list(tmp_path.glob(".*.tmp")) == []
 
 

@@ -138,7 +138,7 @@ def test_the_shipped_vgg16_protocol_is_the_published_one(shipped: Config) -> Non
 
 def test_the_shipped_numbers_are_those_of_the_decision_procedure(shipped: Config) -> None:
     assert (shipped.tolerances, shipped.budgets) == (Tolerances(published=0.05, recorded=0.005), Budgets())
-    assert shipped.budgets.general == Budget(screen_runs=3, first_runs=5, pairs=16, rotation=3, repeats=2)
+    assert shipped.budgets.general == Budget(screen_runs=3, first_runs=5, pairs=16, rotation=3, repeats=2, retries=1)
 
 
 def test_every_shipped_protocol_has_its_warm_up_judged_and_may_extend_it(shipped: Config) -> None:
@@ -176,12 +176,15 @@ def test_the_shipped_file_still_loads_with_its_commented_examples_switched_on(tm
 def test_a_budget_is_the_general_one_with_what_the_last_matching_pattern_changes(tmp_path: Path) -> None:
     told = {
         "pairs": 8,
-        "cases": [{"pattern": "a*", "pairs": 4, "repeats": 0}, {"pattern": "*-b", "screen_runs": 1, "pairs": 5}],
+        "cases": [
+            {"pattern": "a*", "pairs": 4, "repeats": 0},
+            {"pattern": "*-b", "screen_runs": 1, "pairs": 5, "retries": 3},
+        ],
     }
     budgets = load(tmp_path, SMALL + yaml.safe_dump({"budgets": told})).budgets
     assert budgets.budget_for("c") == Budget(pairs=8)
     assert budgets.budget_for("a-c") == Budget(pairs=4, repeats=0)
-    assert budgets.budget_for("a-b") == Budget(pairs=5, repeats=0, screen_runs=1)
+    assert budgets.budget_for("a-b") == Budget(pairs=5, repeats=0, screen_runs=1, retries=3)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +195,8 @@ def test_a_budget_is_the_general_one_with_what_the_last_matching_pattern_changes
         ({"screen_runs": 0}, "budgets.screen_runs", "from 1 to 100"),
         ({"first_runs": 1}, "budgets.first_runs", "from 2 to 100"),
         ({"repeats": -1}, "budgets.repeats", "from 0 to 100"),
+        ({"retries": 11}, "budgets.retries", "from 0 to 10"),
+        ({"retries": -1}, "budgets.retries", "from 0 to 10"),
         ({"rotation": 1.5}, "budgets.rotation", "whole number"),
         ({"cases": [{"pattern": "a*"}]}, "budgets.cases[0]", "a number of runs beside the pattern"),
         ({"cases": [{"pairs": 5}]}, "budgets.cases[0].pattern", "a value"),

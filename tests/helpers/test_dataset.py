@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import os
 import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
@@ -15,6 +19,7 @@ from PIL import Image
 from helpers import dataset, image_folder
 from helpers.dataset import PHOTOGRAPHS, check_dataset, make_small_dataset, photographs_folder
 from helpers.errors import DatasetError
+from helpers.trainers.data import read_train_list
 
 
 def _image(path: Path, kind: str = "JPEG", size: tuple[int, int] = (20, 10)) -> None:
@@ -53,6 +58,7 @@ def test_the_digest_tells_another_label(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+        ("train/" + "n" * 300 + ".jpeg 0", ["train_list.txt:2", "File name too long"]),
         ("train/x.jpeg", ["train_list.txt:2", "PATH LABEL"]),
         (" 0", ["train_list.txt:2", "PATH LABEL"]),
         ("train/x.jpeg zero", ["train_list.txt:2", "'label'", "'zero'", "0 to 999"]),
@@ -112,9 +118,115 @@ def test_images_that_are_empty_cut_or_no_jpeg_are_refused_by_name(folder: Path) 
     victim.write_bytes(b"not an image")
     with pytest.raises(DatasetError, match=r"b 猫\.jpeg.*cannot identify"):
         check_dataset(folder)
-    _image(victim, "PNG")
-    with pytest.raises(DatasetError, match=r"b 猫\.jpeg: got 'PNG', expected a JPEG"):
+    Image.linear_gradient("L").save(victim, "GIF")
+    with pytest.raises(DatasetError, match=r"b 猫\.jpeg: got 'GIF, mode L', expected a JPEG or PNG"):
         check_dataset(folder)
+    Image.linear_gradient("L").convert("I;16").save(victim, "PNG")
+    with pytest.raises(DatasetError, match=r"got 'PNG, mode I;16', expected .* 8 bits a colour"):
+        check_dataset(folder)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "CMYK", "grey", "1x1"])
+def test_what_imagenet_itself_holds_under_the_name_of_a_jpeg_is_taken(folder: Path, kind: str) -> None:
+    victim = folder / "train/n 01/b 猫.jpeg"
+    grey = Image.linear_gradient("L")
+    if kind == "PNG":
+        _image(victim, "PNG")
+    elif kind == "CMYK":
+        grey.convert("CMYK").save(victim, "JPEG")
+    else:
+        (grey if kind == "grey" else grey.resize((1, 1))).save(victim, "JPEG")
+    assert check_dataset(folder).images == 2
+
+
+@pytest.mark.parametrize("form", ["crlf", "bom", "both"])
+def test_a_list_of_another_system_is_read_alike(folder: Path, form: str) -> None:
+    path = folder / "train_list.txt"
+    before, text = check_dataset(folder), path.read_bytes()
+    text = text if form == "bom" else text.replace(b"\n", b"\r\n")
+    path.write_bytes(text if form == "crlf" else b"\xef\xbb\xbf" + text)
+    assert check_dataset(folder) == before
+    assert read_train_list(str(folder)).paths == ("train/n 01/a 猫.jpeg", "train/n 01/b 猫.jpeg")
+
+
+def test_a_name_with_a_line_separator_of_unicode_is_one_name(folder: Path) -> None:
+    name = "train/n 01/c\u2028d\x85.jpeg"
+    _image(folder / name)
+    _write(folder, f"{name} 1")
+    assert check_dataset(folder).images == 2
+    assert read_train_list(str(folder)).paths[1] == name
+
+
+def test_an_empty_class_folder_and_an_image_that_no_line_lists_are_nobody_s_business(folder: Path) -> None:
+    before = check_dataset(folder)
+    (folder / "train" / "n 02").mkdir()
+    (folder / "train" / "n 01" / "unlisted.jpeg").write_bytes(b"")
+    assert check_dataset(folder) == before
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"train_list\.txt.*no such file"):
+        check_dataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: path.symlink_to(path), "Too many levels of symbolic links"),
+        (lambda path: path.symlink_to(path.with_name("nowhere")), "No such file"),
+        (lambda path: path.mkdir(), "expected a file"),
+        (lambda path: os.mkfifo(path), "expected a file"),
+    ],
+    ids=["a link to itself", "a dangling link", "a folder", "a pipe"],
+)
+def test_what_is_no_file_under_the_name_of_one_is_refused(
+    folder: Path, make: Callable[[Path], None], words: str
+) -> None:
+    make(folder / "train" / "x.JPEG")
+    _write(folder, "train/x.JPEG 0")
+    with pytest.raises(DatasetError, match=rf"train_list\.txt:2: field 'path': got 'train/x\.JPEG'.*{words}"):
+        check_dataset(folder)
+
+
+def test_a_folder_that_links_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(DatasetError, match="Too many levels of symbolic links"):
+        check_dataset(tmp_path / "loop")
+
+
+@pytest.fixture
+def readable_by_others() -> Iterator[Path]:
+    """A folder that another user reaches; pytest's own are its owner's alone."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def _without_rights() -> Iterator[None]:
+    """As another user where this one is root, whom no permission stops."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("part", ["train/x.jpeg", "train", "train_list.txt", "."])
+def test_what_may_not_be_read_is_refused_by_name(readable_by_others: Path, part: str) -> None:
+    root = readable_by_others / "data"
+    _image(root / "train" / "x.jpeg")
+    (root / "train_list.txt").write_text("train/x.jpeg 0\n")
+    (root / part).chmod(0)
+    try:
+        with _without_rights(), pytest.raises(DatasetError, match=r"(?i)permission denied") as refused:
+            check_dataset(root)
+    finally:
+        (root / part).chmod(0o755)
+    assert str(root / part if part != "train" else root / "train_list.txt:1") in str(refused.value)
 
 
 def test_of_a_large_folder_an_even_sample_is_decoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from helpers.devices import (
 )
 from helpers.environment import Host
 from helpers.errors import DeviceError
-from helpers.nvml import Gpu, GpuState
+from helpers.nvml import Gpu, GpuSettings, GpuState
 
 HOST = Host("node7", "0123456789abcdef", "Debian 12", "6.1", "AMD EPYC", 2, 25 * 1024**3)
 A100 = [Gpu(index, f"GPU-{index}{index}", "NVIDIA A100-SXM4-40GB", 40 * 1024**3, (8, 0), 400) for index in range(8)]
@@ -44,7 +44,13 @@ class StandInNvml:
     def state(self, gpu: Gpu) -> GpuState:
         return GpuState(1410, 50, 300.0, 0, 0)
 
+    def settings(self, gpu: Gpu) -> GpuSettings:
+        return GpuSettings()
+
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
+        return ()
+
+    def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
         return ()
 
 

@@ -4,9 +4,11 @@ from typing import Any
 import pytest
 
 from helpers.errors import DeviceError
-from helpers.nvml import Gpu, GpuState, Nvml, open_pynvml
+from helpers.nvml import Gpu, GpuSettings, GpuState, Nvml, open_pynvml
 
 LIBRARY_NOT_FOUND, NOT_SUPPORTED, GPU_IS_LOST, DRIVER_NOT_LOADED = 12, 3, 15, 9
+NOT_FOUND, NO_PERMISSION, FUNCTION_NOT_FOUND = 6, 4, 13
+GPU = Gpu(0, "GPU-aaaa", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0))
 
 
 class NVMLError(Exception):
@@ -29,12 +31,24 @@ def library(**replaced: Any) -> SimpleNamespace:
         "nvmlDeviceGetCudaComputeCapability": lambda handle: (7, 0),
         "nvmlDeviceGetEnforcedPowerLimit": lambda handle: 300_000,
         "nvmlDeviceGetMigMode": fails(NOT_SUPPORTED),
-        "nvmlDeviceGetClockInfo": lambda handle, kind: 1530,
+        "nvmlDeviceGetClockInfo": lambda handle, kind: {1: 1530, 2: 877}[kind],
         "nvmlDeviceGetTemperature": lambda handle, kind: 61,
         "nvmlDeviceGetPowerUsage": lambda handle: 250_500,
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: 0x04,
         "nvmlDeviceGetTotalEccErrors": lambda handle, kind, counter: 0,
         "nvmlDeviceGetComputeRunningProcesses": lambda handle: [SimpleNamespace(pid=9), SimpleNamespace(pid=4)],
+        "nvmlDeviceGetMPSComputeRunningProcesses": lambda handle: [SimpleNamespace(pid=9), SimpleNamespace(pid=5)],
+        "nvmlDeviceGetGraphicsRunningProcesses": lambda handle: [SimpleNamespace(pid=7), SimpleNamespace(pid=8)],
+        "nvmlDeviceGetProcessUtilization": lambda handle, since: [
+            SimpleNamespace(pid=7, smUtil=30, timeStamp=since + 5),
+            SimpleNamespace(pid=8, smUtil=0, timeStamp=since + 9),
+        ],
+        "nvmlDeviceGetPowerManagementDefaultLimit": lambda handle: 300_000,
+        "nvmlDeviceGetApplicationsClock": lambda handle, kind: 1290,
+        "nvmlDeviceGetDefaultApplicationsClock": lambda handle, kind: 1312,
+        "nvmlDeviceGetTemperatureThreshold": lambda handle, kind: 87,
+        "nvmlDeviceGetRemappedRows": fails(NOT_SUPPORTED),
+        "nvmlDeviceGetRetiredPagesPendingStatus": lambda handle: 0,
     }
     constants = {
         "NVMLError": NVMLError,
@@ -43,6 +57,12 @@ def library(**replaced: Any) -> SimpleNamespace:
         "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1,
         "NVML_VOLATILE_ECC": 0,
         "NVML_CLOCK_SM": 1,
+        "NVML_CLOCK_MEM": 2,
+        "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN": 1,
+        "NVML_ERROR_NOT_FOUND": NOT_FOUND,
+        "NVML_ERROR_NO_PERMISSION": NO_PERMISSION,
+        "NVML_ERROR_FUNCTION_NOT_FOUND": FUNCTION_NOT_FOUND,
+        "NVML_ERROR_INVALID_ARGUMENT": 2,
         "NVML_TEMPERATURE_GPU": 0,
     }
     return SimpleNamespace(**{**functions, **constants, **replaced})
@@ -65,9 +85,42 @@ def test_the_adapter_reads_a_card_with_its_units() -> None:
     nvml = opened()
     (gpu,) = nvml.gpus()
     assert gpu == Gpu(0, "GPU-aaaa", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300, False)
-    assert nvml.state(gpu) == GpuState(1530, 61, 250.5, 0x04, 0)
-    assert nvml.compute_processes(gpu) == (4, 9)
+    assert nvml.state(gpu) == GpuState(1530, 61, 250.5, 0x04, 0, 877)
+    assert nvml.settings(gpu) == GpuSettings(300, 300, 1290, 1312, 87, False)
+    # Those under MPS among them.
+    assert nvml.compute_processes(gpu) == (4, 5, 9)
     assert (nvml.driver(), nvml.cuda_driver()) == ("525.60.13", "12.4")
+
+
+def test_what_a_card_or_driver_does_not_tell_is_none_and_a_lost_card_an_error() -> None:
+    names = ("nvmlDeviceGetPowerManagementDefaultLimit", "nvmlDeviceGetEnforcedPowerLimit",
+             "nvmlDeviceGetApplicationsClock", "nvmlDeviceGetDefaultApplicationsClock",
+             "nvmlDeviceGetTemperatureThreshold", "nvmlDeviceGetRetiredPagesPendingStatus")  # fmt: skip
+    for value in (NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND):
+        assert opened(**dict.fromkeys(names, fails(value))).settings(GPU) == GpuSettings()
+    with pytest.raises(DeviceError, match="NVML"):
+        opened(nvmlDeviceGetTemperatureThreshold=fails(GPU_IS_LOST)).settings(GPU)
+
+
+@pytest.mark.parametrize(
+    ("rows", "pending"), [((0, 0, 0, 0), False), ((0, 1, 1, 0), True), ((0, 9, 0, 1), True), ((4, 2, 0, 0), False)]
+)
+def test_rows_that_wait_to_be_remapped_or_could_not_be_are_pending(rows: tuple[int, ...], pending: bool) -> None:
+    assert opened(nvmlDeviceGetRemappedRows=lambda handle: rows).settings(GPU).pages_pending is pending
+
+
+def test_pages_that_wait_to_be_retired_are_pending() -> None:
+    assert opened(nvmlDeviceGetRetiredPagesPendingStatus=lambda handle: 1).settings(GPU).pages_pending is True
+
+
+def test_a_display_that_idles_does_not_draw_and_a_program_that_renders_does() -> None:
+    nvml = opened()
+    # What the first answer tells was before anybody asked.
+    assert nvml.drawing_processes(GPU) == ()
+    assert nvml.drawing_processes(GPU) == (7,)
+    assert opened(nvmlDeviceGetProcessUtilization=fails(NOT_FOUND)).drawing_processes(GPU) == ()
+    assert opened(nvmlDeviceGetProcessUtilization=fails(NOT_SUPPORTED)).drawing_processes(GPU) == (7, 8)
+    assert opened(nvmlDeviceGetGraphicsRunningProcesses=fails(NOT_SUPPORTED)).drawing_processes(GPU) == ()
 
 
 def test_every_name_the_adapter_uses_exists_in_the_installed_nvidia_ml_py() -> None:
@@ -75,6 +128,7 @@ def test_every_name_the_adapter_uses_exists_in_the_installed_nvidia_ml_py() -> N
     assert [name for name in vars(library()) if not hasattr(pynvml, name)] == []
     assert pynvml.NVML_ERROR_LIBRARY_NOT_FOUND == LIBRARY_NOT_FOUND
     assert pynvml.NVML_ERROR_NOT_SUPPORTED == NOT_SUPPORTED
+    assert (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION) == (NOT_FOUND, NO_PERMISSION)
 
 
 def test_no_library_is_no_gpu_with_a_reason() -> None:

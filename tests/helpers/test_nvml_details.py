@@ -57,6 +57,8 @@ def library(**replaced: Any) -> SimpleNamespace:
         "nvmlDeviceGetPersistenceMode": lambda handle: 1,
         "nvmlDeviceGetEccMode": lambda handle: [1, 0],
         "nvmlDeviceGetTotalEccErrors": lambda handle, kind, counter: 0,
+        "nvmlDeviceGetRemappedRows": fails(NOT_SUPPORTED),
+        "nvmlDeviceGetRetiredPagesPendingStatus": lambda handle: 0,
         "nvmlDeviceGetEnforcedPowerLimit": lambda handle: 250_000,
         "nvmlDeviceGetPowerManagementDefaultLimit": lambda handle: 300_000,
         "nvmlDeviceGetClockInfo": lambda handle, kind: 1290,
@@ -103,6 +105,14 @@ def test_a_card_is_read_with_its_units() -> None:
     assert (found.ecc, found.pending_ecc, found.uncorrected_ecc) == (True, False, 0)
     assert (found.persistence, found.compute_prohibited) == (True, False)
     assert (found.cpus, found.processes) == (frozenset({0, 1, 3, 64}), (4, 9))
+
+
+def test_memory_that_waits_to_be_taken_out_of_use_is_seen_on_old_cards_and_new_ones() -> None:
+    assert details().pages_pending is False
+    assert details(nvmlDeviceGetRetiredPagesPendingStatus=lambda handle: 1).pages_pending is True
+    assert details(nvmlDeviceGetRemappedRows=lambda handle: (0, 1, 1, 0)).pages_pending is True
+    silent = details(nvmlDeviceGetRetiredPagesPendingStatus=fails(NO_PERMISSION))
+    assert isinstance(silent.pages_pending, Unknown)
 
 
 def test_active_links_are_told_by_what_they_end_at() -> None:

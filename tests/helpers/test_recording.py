@@ -79,6 +79,17 @@ def test_an_honest_result_is_recorded_whole(plan: CasePlan, two_runs: TwoRuns) -
     assert "--update-baselines" in entry.provenance.reason
 
 
+def test_the_clocks_are_recorded_beside_the_environment_and_not_in_the_segment(
+    plan: CasePlan, two_runs: TwoRuns
+) -> None:
+    clocks = {"sm_clock_mhz": "1290", "cpu_mhz": "3000"}
+    runs = two_runs(second={"facts": {**clocks, "gpu_power_watts": "290"}})
+    entry = candidate(row(plan, runs), runs, "m", NOW).entry
+    assert entry is not None
+    assert entry.environment == {**runs[1].environment, **clocks}
+    assert entry.segment == segment(Environment.from_mapping(runs[1].environment))
+
+
 def test_a_build_without_a_commit_is_named_by_its_version(plan: CasePlan, two_runs: TwoRuns) -> None:
     runs = two_runs(environments=({"framework_commit": ""}, {"framework_commit": ""}))
     entry = candidate(row(plan, runs), runs, "AMD EPYC", NOW).entry

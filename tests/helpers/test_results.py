@@ -90,7 +90,7 @@ def test_a_full_disk_keeps_the_old_result_and_tells_the_new_figure(
             store.write(replace(RESULT, figures={"wall-clock": 77.125}))
     assert read_result(path) == RESULT
     assert [each.name for each in path.parent.iterdir()] == ["result.json"]
-    for words in ("No space left", "77.125", CASE_ID, "Free the disk", str(path)):
+    for words in ("No space left", f"{CASE_ID} r0, 77.125 images/s by wall-clock", "--resume", str(path)):
         assert words in str(caught.value)
 
 

@@ -19,8 +19,10 @@ from helpers.errors import DeviceError, LaunchError, SuiteError
 from helpers.evidence import Build, Stage
 from helpers.job import JobSpec
 from helpers.launch.contention import ContentionSample, CpuMeter, Meter
+from helpers.launch.failure import FailureClass
 from helpers.launch.health import GpuMeter
 from helpers.launch.launcher import LaunchCommand
+from helpers.launch.oom import OomKills
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits
 from helpers.nvml import Gpu
@@ -41,6 +43,13 @@ QUIET = ContentionSample(0.01, window_seconds=5.0)
 LOUD = ContentionSample(0.5, window_seconds=5.0)
 UNKNOWN = ContentionSample(None, note="no looks")
 INCOMPLETE = [kind for kind in OutcomeKind if kind not in (OutcomeKind.COMPLETE, OutcomeKind.REFUSED)]
+CLASSES = {
+    OutcomeKind.CRASHED: FailureClass.LAUNCHER_DIED,
+    OutcomeKind.HUNG: FailureClass.HUNG,
+    OutcomeKind.TIMED_OUT: FailureClass.TIMED_OUT,
+    OutcomeKind.START_UP_FAILED: FailureClass.NEVER_STARTED,
+    OutcomeKind.BAD_LOG: FailureClass.BAD_LOG,
+}
 
 MakePlan = Callable[..., CasePlan]
 
@@ -317,7 +326,9 @@ def test_a_job_that_broke_off_has_a_failure_and_no_figure(
 ) -> None:
     run = run_with(runner, plan, jobs, outcome(kind, logs=logs, contention=QUIET))
     assert not run.measured
-    assert (run.failure, run.invalid, run.refusal) == (f"it {kind.value}", None, None)
+    assert run.failure == f"{CLASSES[kind].value}: it {kind.value}"
+    assert run.facts["failure_class"] == CLASSES[kind].value
+    assert (run.invalid, run.refusal) == (None, None)
     assert (run.figures, run.step_seconds, run.samples_per_step) == ({}, (), ())
     assert (run.training_seconds, run.window_seconds, run.reader_share) == (0.0, 0.0, None)
     assert run.log_tail == "last words"
@@ -331,8 +342,10 @@ def test_a_job_that_broke_off_makes_its_case_an_infra_error(
     jobs.outcome = outcome(kind, logs=LOGS, contention=QUIET)
     result = measure_case(plan, runner, runner.store, MemoryDouble())
     assert result.verdict.status is Status.INFRA_ERROR
-    assert kind.value in result.verdict.reason.message
-    assert reusable_runs(plan, runner.store, True) == ()
+    assert result.verdict.reason.message.startswith(f"{CLASSES[kind].value}: it {kind.value}")
+    # A second attempt is made of what may end otherwise, and resuming gives it one more.
+    assert len(result.runs) == 1 + CLASSES[kind].retriable
+    assert len(reusable_runs(plan, runner.store, True)) == len(result.runs) - 1
 
 
 def test_a_refused_job_is_no_failure(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
@@ -346,7 +359,36 @@ def test_a_crashed_job_is_no_less_a_crash_on_an_unhealthy_or_contended_machine(
 ) -> None:
     crashed = outcome(OutcomeKind.CRASHED, contention=LOUD, unhealthy=("too hot",))
     run = run_with(replace(runner, allow_contention=True), plan, jobs, crashed)
-    assert (run.failure, run.invalid, run.marks) == ("it crashed", None, ())
+    assert (run.failure, run.invalid, run.marks) == ("launcher died: it crashed", None, ())
+
+
+@pytest.mark.parametrize(
+    ("grown", "cause", "told"),
+    [
+        (1, FailureClass.OOM_KILLED, "the kernel's OOM killer was at work (oom_kill +1)"),
+        (0, FailureClass.KILLED, "not the kernel's OOM killer (oom_kill +0)"),
+    ],
+)
+def test_a_kill_is_told_from_the_kernels_by_its_count(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, grown: int, cause: FailureClass, told: str
+) -> None:
+    counts = iter([OomKills(4, 9, inherits=True), OomKills(4 + grown, 9 + grown, inherits=True)])
+    killed = outcome(OutcomeKind.CRASHED, reason="rank 0 ended by SIGKILL", cause=FailureClass.KILLED, guilty_rank=0)
+    run = run_with(replace(runner, oom_kills=lambda: next(counts)), plan, jobs, killed)
+    assert run.failure == f"{cause.value}: rank 0 ended by SIGKILL; {told}"
+    assert run.failure_class is cause and run.evidence.retriable
+
+
+def test_the_count_says_nothing_of_another_hosts_rank(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    counts = iter([OomKills(4), OomKills(9)])
+    killed = outcome(OutcomeKind.CRASHED, reason="rank 2 ended by SIGKILL", cause=FailureClass.KILLED, guilty_rank=2)
+    run = run_with(replace(runner, oom_kills=lambda: next(counts)), plan, jobs, killed)
+    assert run.failure == "killed by a signal: rank 2 ended by SIGKILL"
+
+
+def test_a_complete_run_has_no_class(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, plan, jobs, outcome())
+    assert "failure_class" not in run.facts and run.failure_class is None and not run.evidence.retriable
 
 
 # --- disturbed runs

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from helpers.baseline import Provenance, RecordedEntry
+from helpers.config_budgets import Budget
 from helpers.environment import Environment
 from helpers.errors import SuiteError
 from helpers.evidence import Build, Evidence
+from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.plan import CasePlan
 from helpers.results import CONTENDED, SLOWED, ResultStore, RunResult, segment_of
 from helpers.rules import MEDIAN_STEP
@@ -323,3 +325,75 @@ def test_a_failed_run_is_kept_aside_when_it_is_made_again(
     assert measure(plan, resume=True).verdict.status is Status.NO_BASELINE
     aside = store.folder / plan.case.id / "r0.aside1" / "result.json"
     assert "exit 137" in aside.read_text()
+
+
+# --- attempts
+
+KILLED = {"failure": "killed by a signal: rank 0", "figures": {}, "facts": {FAILURE_FACT: FailureClass.KILLED.value}}
+FULL = {"failure": "disk full: rank 0", "figures": {}, "facts": {FAILURE_FACT: FailureClass.DISK_FULL.value}}
+
+
+def test_a_run_that_an_infrastructure_failure_ended_is_made_again_and_both_are_kept(
+    make_plan: MakePlan, runner: FakeRunner, store: ResultStore
+) -> None:
+    plan, memory = make_plan(), MemoryDouble()
+    runner.answers = [KILLED, {}]
+    result = measure_case(plan, runner, store, memory)
+    assert result.verdict.status is Status.NO_BASELINE
+    assert "attempt 1 of 2 ended: killed by a signal: rank 0" in result.verdict.reason.message
+    assert [run.failure is None for run in store.results(plan.case.id)] == [False, True]
+    assert [run.replicate for run in memory.results] == [0, 1]
+
+
+@pytest.mark.parametrize(("answers", "made"), [([KILLED] * 9, 2), ([FULL] * 9, 1), ([KILLED, FULL], 2)])
+def test_attempts_end_at_their_bound(
+    make_plan: MakePlan, runner: FakeRunner, measure: Measure, answers: list[dict[str, Any]], made: int
+) -> None:
+    runner.answers = answers
+    result = measure(make_plan(runs=3))
+    assert (result.verdict.status, len(result.runs)) == (Status.INFRA_ERROR, made)
+    assert result.verdict.reason.message.startswith(str(answers[made - 1]["failure"]))
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_the_most_runs_bound_the_attempts_too(
+    make_plan: MakePlan, runner: FakeRunner, measure: Measure, retries: int
+) -> None:
+    plan = make_plan(runs=1, budget=Budget(1, 2, 3, 1, 0, retries))
+    runner.answers = [KILLED] * retries
+    assert len(measure(plan).runs) == 1 + retries <= most_runs(plan)
+
+
+def test_resuming_counts_the_attempts_that_were_made(
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, measure: Measure
+) -> None:
+    plan = make_plan(runs=2)
+    finish(store, make_run(plan, 0), make_run(plan, 1, **KILLED))
+    runner.answers = [KILLED]
+    result = measure(plan, resume=True)
+    assert (runner.asked, result.resumed, result.verdict.status) == ([2], 2, Status.INFRA_ERROR)
+    assert "attempt 1 of 2 ended" in result.verdict.reason.message
+
+
+def test_resuming_a_case_that_used_its_attempts_up_makes_one_more(
+    make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, measure: Measure
+) -> None:
+    plan = make_plan()
+    finish(store, make_run(plan, 0, **KILLED), make_run(plan, 1, **KILLED))
+    result = measure(plan, resume=True)
+    assert (runner.asked, result.resumed, result.verdict.status) == ([1], 1, Status.NO_BASELINE)
+    assert (store.folder / plan.case.id / "r1.aside1" / "result.json").exists()
+
+
+def test_a_failed_attempt_in_the_middle_does_not_cost_the_runs_behind_it(
+    make_plan: MakePlan, make_run: MakeRun, store: ResultStore
+) -> None:
+    plan = make_plan(runs=3)
+    finish(store, make_run(plan, 0), make_run(plan, 1, **KILLED), make_run(plan, 2))
+    assert len(reusable_runs(plan, store, False)) == 3
+
+
+def test_a_class_that_this_suite_does_not_know_is_not_tried_again(make_plan: MakePlan, make_run: MakeRun) -> None:
+    unknown = make_run(make_plan(), failure="odd", facts={FAILURE_FACT: "odd"})
+    assert unknown.failure_class is None
+    assert not unknown.evidence.retriable

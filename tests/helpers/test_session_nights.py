@@ -160,17 +160,17 @@ def test_a_build_that_is_not_at_hand_is_told_with_its_reason(make_plan: MakePlan
 def test_a_judge_within_the_budget_is_never_stopped_and_one_beyond_it_is(
     plan: CasePlan, runner: FakeRunner, measure: Measure
 ) -> None:
-    plan = replace(plan, budget=Budget(screen_runs=3, first_runs=2, pairs=4, repeats=1))
-    assert most_runs(plan) == (3 + 2 * 4) * 2
+    plan = replace(plan, budget=Budget(screen_runs=3, first_runs=2, pairs=4, repeats=1, retries=3))
+    assert most_runs(plan) == (3 + 2 * 4) * 2 + 3
 
     def judge(evidence: Evidence) -> Verdict | NeedRuns:
         done = len(evidence.runs) == most_runs(plan) + more
         return Verdict(Status.PASS, Reason("x", "y")) if done else NeedRuns(NEW_RUN, (NEW_RUN,), 1, "open")
 
     more = 0
-    assert len(measure(plan, judge=judge).runs) == 22
+    assert len(measure(plan, judge=judge).runs) == 25
     more = 1
-    with pytest.raises(SuiteError, match="within 22 runs"):
+    with pytest.raises(SuiteError, match="within 25 runs"):
         measure(plan, judge=judge)
 
 

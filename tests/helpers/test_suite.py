@@ -882,7 +882,9 @@ def test_the_header_names_the_history_and_the_reference_build(bench: Bench) -> N
     assert "no reference build" in history
     suite = bench.suite(reference_env=bench.good_python, history_url="postgresql://me:p@ss@db/perf?sslpassword=x")
     (history,) = [line for line in suite.header_lines() if line.startswith("history: ")]
-    assert history == ("history: postgresql://me:***@db/perf; reference build: paddle 3.0.0 @abcdef in envs/good")
+    assert history == (
+        "history: postgresql://me:***@db/perf?sslpassword=***; reference build: paddle 3.0.0 @abcdef in envs/good"
+    )
 
 
 def test_the_command_line_s_history_comes_before_perf_yaml_s(bench: Bench) -> None:
@@ -902,12 +904,48 @@ def test_a_history_that_cannot_be_opened_is_refused_before_measuring(bench: Benc
     assert bench.runner.asked == []
 
 
+def test_a_history_that_is_away_is_no_error_and_its_entries_wait(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    asked = len(bench.runner.asked)
+    suite = bench.suite(history_url="postgresql://me:secret@127.0.0.1:1/perf")
+    del suite.memory
+    assert suite.history_notes() == ()
+    suite.prepare([case_of(suite, SYNTHETIC)])
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert (row.status, row.code, row.effect) == ("INCONCLUSIVE", "history-unreachable", "warn")
+    assert "unreachable since" in row.reason and "95%" in row.reason
+    made = len(bench.runner.asked) - asked
+    (note,) = suite.history_notes()
+    # Each run and the night.
+    assert f"{made + 1} entries" in note and "secret" not in note + row.reason
+    assert f"({made + 1} entries spooled in" in suite.header_lines()[-1]
+
+
+def test_a_case_without_a_clear_answer_for_want_of_its_past_fails_the_gate(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    suite = bench.suite(gate=[rule("*")], history_url="postgresql://127.0.0.1:1/perf")
+    del suite.memory
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert (row.status, row.code, row.effect) == ("INCONCLUSIVE", "history-unreachable", "fail")
+
+
 def test_a_history_that_fails_is_an_infra_error_with_the_run_that_was_made(bench: Bench) -> None:
     bench.memory.fails = ("add_result",)
     suite = bench.suite()
     row = suite.measure(case_of(suite, SYNTHETIC))
     assert (row.status, row.code, row.runs) == ("INFRA_ERROR", "HistoryError", 1)
     assert "disk full" in row.reason
+
+
+def test_a_full_disk_is_told_by_its_class_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: RunResult) -> None:
+        raise HistoryError("history spool x", got=str(OSError(28, "No space left on device")))
+
+    monkeypatch.setattr(bench.memory, "add_result", full)
+    suite = bench.suite()
+    row = suite.measure(case_of(suite, SYNTHETIC))
+    assert (row.status, row.runs) == ("INFRA_ERROR", 1)
+    assert row.reason.startswith("disk full: history spool x")
 
 
 def test_nights_are_remembered_from_session_to_session(

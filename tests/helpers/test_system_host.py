@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.system_host import HostState, Space, probe_host_state
+from helpers.system_host import HostState, Space, probe_host_state, space
 from helpers.unknown import Unknown
 from tests.helpers.machines import write
 
@@ -118,3 +118,32 @@ def test_container_and_image_are_told_as_far_as_they_show(
 def test_no_variable_but_the_named_ones_is_told(tmp_path: Path) -> None:
     found = state(tmp_path, GITHUB_TOKEN="hunter2", AWS_SECRET_ACCESS_KEY="hunter2")
     assert "hunter2" not in repr(found)
+
+
+def test_what_a_container_may_still_start_is_read_from_its_tightest_group(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "proc/self/cgroup": "8:pids:/box\n", "sys/fs/cgroup/pids/pids.max": "max",
+        "sys/fs/cgroup/pids/box/pids.max": "1000\n", "sys/fs/cgroup/pids/box/pids.current": "40\n",
+    })  # fmt: skip
+    assert state(tmp_path).free_processes == 960
+    assert state(tmp_path / "none").free_processes is None
+
+
+def test_ports_cores_and_caps_are_read(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "proc/sys/net/ipv4/ip_local_port_range": "32768\t60999\n",
+        "proc/net/sockstat": "sockets: used 9\nTCP: inuse 30 orphan 0 tw 202 alloc 33 mem 2\n",
+        "proc/sys/kernel/core_pattern": "core.%p\n",
+        **{f"{CPU}/cpu{core}/cpufreq/scaling_max_freq": f"{2000 + 1400 * (core > 0)}000\n" for core in range(4)},
+        **{f"{CPU}/cpu{core}/cpufreq/cpuinfo_max_freq": "3400000\n" for core in range(4)},
+    })  # fmt: skip
+    found = state(tmp_path)
+    assert (found.free_ports, found.core_pattern, found.processes, found.core_bytes) == (28000, "core.%p", 1024, 1024)
+    assert found.capped_cores == {0: (2000.0, 3400.0)}
+    nothing = state(tmp_path / "none")
+    assert isinstance(nothing.free_ports, Unknown) and isinstance(nothing.capped_cores, Unknown)
+
+
+def test_a_real_file_system_tells_how_many_files_it_takes() -> None:
+    found = space(Path("/"))
+    assert found.free_files is None or found.free_files > 0

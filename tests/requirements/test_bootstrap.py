@@ -193,7 +193,9 @@ def test_a_tools_environment_holds_its_set_alone_and_no_command_of_the_suite(
     assert runner.done[2:] == [".venv-trend", "trend.txt"]
 
 
-@pytest.mark.parametrize(("part", "alone"), [("trend", True), ("dataset", True), ("cpu", False), ("dev", False)])
+@pytest.mark.parametrize(
+    ("part", "alone"), [("trend", True), ("fuzz", True), ("dataset", True), ("cpu", False), ("dev", False)]
+)
 def test_a_tool_comes_without_what_its_package_wants_beside_it(
     monkeypatch: pytest.MonkeyPatch, part: str, alone: bool
 ) -> None:
@@ -397,6 +399,18 @@ def test_otavas_own_bounds_hold_for_every_python(minor: int) -> None:
     assert set(chosen) == {"apache-otava", "numpy", "scipy"}
     assert (chosen["apache-otava"], chosen["numpy"]) == ("==0.8.0", "==2.2.0")
     assert chosen["scipy"].startswith("==1.15." if minor == 10 else "==1.16.")
+
+
+@pytest.mark.parametrize("minor", [10, 11, 12, 13])
+def test_the_fuzzer_reads_with_the_packages_that_the_suite_reads_with(minor: int) -> None:
+    """And every Python of the suite has one wheel of atheris: 3.0.0 has none for 3.10, 2.3.0 none after 3.11."""
+    lines = (REQUIREMENTS / "fuzz.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    environment = {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.1"}
+    chosen = {each.name: each.specifier for each in pins if not each.marker or each.marker.evaluate(environment)}
+    assert str(chosen.pop("atheris")) == ("==2.3.0" if minor == 10 else "==3.0.0")
+    suite = _pins("suite.txt")
+    assert {name: suite[name.lower().replace("_", "-")].specifier for name in chosen} == chosen
 
 
 def test_the_installed_versions_are_the_pinned_ones() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,23 @@ def test_the_largest_batch_is_that_of_the_cases_the_cards_can_run(
 ) -> None:
     call()
     assert seen.asked["largest_batch_on"](machine) == batch
+
+
+def test_what_a_night_writes_grows_with_the_cards(seen: SimpleNamespace) -> None:
+    call()
+    of = seen.asked["runs_bytes_on"]
+    assert 0 < of(CPU_MACHINE) < of(gpu_machine(v100s()[:1])) < of(gpu_machine(v100s())) < 2**30
+
+
+def test_a_database_that_nobody_serves_is_told_without_its_password(seen: SimpleNamespace) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        call("--history", f"postgresql://ann:secret@127.0.0.1:{port}/perf")
+        assert seen.asked["history_problem"]() == ""
+    told = seen.asked["history_problem"]()
+    assert "does not answer" in told and "secret" not in told
+    call()
+    assert seen.asked["history_problem"]() == ""
 
 
 def test_a_file_that_cannot_be_read_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from helpers.cli.main import EXIT_OK, EXIT_USAGE, main
+from helpers.history import default_url
 from helpers.history.night_files import write_night
+from helpers.history.spool import Spool
 from helpers.history.stored import Acknowledgement, SegmentStart
 from helpers.results import ResultStore
 from tests.helpers.cli.known import CASE, NEW, OTHER, add_night, history_in, moment, two_builds
@@ -228,6 +230,20 @@ def test_a_file_that_cannot_be_read_is_told_and_exit_6(runs: Path) -> None:
     out = io.StringIO()
     assert main(["reindex", "--runs-dir", str(runs)], out) == 6
     assert "not taken:" in out.getvalue() and "result.json" in out.getvalue()
+
+
+def test_spooled_files_that_were_damaged_earlier_are_told_beside_new_ones(runs: Path) -> None:
+    spool = Spool.of(runs, default_url(runs))
+    spool.put(run("u1", 4.5, session="s1", created=moment(1))).write_text("{")
+    out = io.StringIO()
+    assert main(["reindex", "--runs-dir", str(runs)], out) == 6
+    (earlier,) = spool.damaged()
+    spool.put(run("u2", 4.5, session="s1", created=moment(1))).write_text("{")
+    out = io.StringIO()
+    assert main(["reindex", "--runs-dir", str(runs)], out) == 6
+    assert len(spool.damaged()) == 2
+    assert [out.getvalue().count(str(each)) for each in spool.damaged()] == [1, 1]
+    assert str(earlier) in out.getvalue() and "2 files not taken" in out.getvalue()
 
 
 def test_a_folder_without_a_single_result_is_exit_6(runs: Path) -> None:

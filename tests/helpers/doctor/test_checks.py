@@ -49,6 +49,10 @@ def test_a_machine_in_order_has_no_finding() -> None:
         (with_host(siblings=PAIRS), NOTE, "SMT", "two threads"),
         (with_host(siblings=PAIRS, allowed_cpus=frozenset(range(4))), WARNING, "cores shared with others", "CPUs 0-3 "),
         (with_host(clock_source="hpet"), WARNING, "clock source", "hpet"),
+        (with_host(capped_cores={0: (2000.0, 3400.0), 1: (2000.0, 3400.0)}), WARNING, "frequency cap",
+         "CPUs 0-1 may go to 2000 MHz, the hardware to 3400"),
+        (context(clock_jump_seconds=-3600.0), WARNING, "wall clock", r"set by -3600\.0 s"),
+        (context(files_from_the_future="20271121-0200, by 900 s"), WARNING, "wall clock", "behind 20271121-0200"),
         (with_host(hypervisor=True), NOTE, "virtual machine", "hypervisor"),
         (with_host(numa_nodes={0: frozenset({0}), 1: frozenset({1})}, numa_balancing=True), WARNING,
          "automatic NUMA balancing", "on"),
@@ -63,6 +67,17 @@ def test_a_machine_in_order_has_no_finding() -> None:
         (with_host(locked_bytes=8 * MIB), WARNING, "locked memory", "8 MiB"),
         (context(runs=Space(GIB, 500 * MIB)), WARNING, "disk", "500 MiB"),
         (context(runs=Space(GIB, 50 * MIB)), BLOCKER, "disk", "50 MiB"),
+        (context(runs=Space(GIB, 2 * GIB), runs_needed_bytes=3 * GIB), BLOCKER, "disk", "a night .* 3072 MiB"),
+        (context(runs=Space(GIB, 4 * GIB), runs_needed_bytes=3 * GIB), WARNING, "disk", "4096 MiB free"),
+        (context(runs=Space(GIB, 9 * GIB, 5000)), WARNING, "files on the disk", "5000 more files"),
+        (context(runs=Space(GIB, 9 * GIB, 5)), BLOCKER, "files on the disk", "5 more files"),
+        (with_host(processes=1024), WARNING, "processes", "1024"),
+        (with_host(free_processes=3000), WARNING, "processes of the container", "3000 more"),
+        (with_host(free_processes=100), BLOCKER, "processes of the container", "100 more"),
+        (with_host(core_bytes=-1), NOTE, "core files", "without a bound, by the pattern core"),
+        (with_host(free_ports=12), WARNING, "free ports", "12 of the range"),
+        (context(node_problems=("host b: b is not resolved within 2 s",)), BLOCKER, "nodes", "b is not resolved"),
+        (context(history_problem="postgresql://db does not answer"), WARNING, "history", "does not answer"),
         (context(runs_problem="/runs cannot be written"), BLOCKER, "run folder", "/runs"),
         (context(loopback_problem="127.0.0.1: no route"), BLOCKER, "ports", "no route"),
         # data, other sessions, this shell
@@ -74,11 +89,12 @@ def test_a_machine_in_order_has_no_finding() -> None:
         (context(variables={"NCCL_ALGO": "Ring"}), WARNING, "variables of this shell", "NCCL_ALGO=Ring"),
         # cards
         (context(gpu_failure="NVML: driver not loaded"), BLOCKER, "NVIDIA driver", "not loaded"),
-        (with_card(processes=(41, 42)), BLOCKER, "processes on a card", "GPU3: pid 41, 42"),
+        (with_card(processes=(41, 42)), BLOCKER, "processes on a card", "GPU3: pid 41, pid 42; 0.0 of 32 GiB in use"),
+        (with_card(pages_pending=True), BLOCKER, "memory to be retired", "GPU3"),
         (with_card(memory_used_bytes=9 * GIB), WARNING, "memory in use on a card", "GPU3: 9.0 GiB"),
         (with_card(throttle_reasons=0x40, temperature_c=70), BLOCKER, "throttled card", "GPU3: hardware thermal"),
         (with_card(throttle_reasons=0x10), WARNING, "clock held back", "GPU3: sync boost"),
-        (with_card(uncorrected_ecc=1), BLOCKER, "ECC errors", "GPU3"),
+        (with_card(uncorrected_ecc=1), WARNING, "ECC errors", "GPU3"),
         (with_card(ecc=False, pending_ecc=False), WARNING, "ECC off", "GPU3"),
         (with_card(pending_ecc=False), WARNING, "ECC will change", "GPU3"),
         (with_card(persistence=False), WARNING, "persistence mode off", "GPU3"),
@@ -108,6 +124,48 @@ def test_work_on_the_cores_while_a_session_holds_them_is_no_blocker() -> None:
         (WARNING, "others on the cores"),
         (WARNING, "another session"),
     ]
+
+
+@pytest.mark.parametrize("held", ["the machine is held by process 5 for c", "GPU-3 is held by process 5 for c"])
+def test_a_process_on_a_card_that_a_session_holds_is_no_blocker(held: str) -> None:
+    found = diagnose(
+        replace(with_card(processes=(41,)), leases=(held,), process_names={41: "python (pid 41, user ann)"})
+    )
+    assert found.fit
+    told = next(each for each in found.findings if each.name == "processes on a card")
+    assert told.severity is WARNING and "python (pid 41, user ann)" in told.found
+
+
+def test_a_process_on_another_card_than_the_held_one_still_blocks() -> None:
+    assert not diagnose(replace(with_card(processes=(41,)), leases=("GPU-1 is held by process 5 for c",))).fit
+
+
+def test_core_files_that_go_to_a_program_are_no_finding() -> None:
+    assert diagnose(with_host(core_bytes=-1, core_pattern="|/usr/lib/systemd/systemd-coredump %P")).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "archs", "card", "words"),
+    [
+        ("2.6.2", "11.8", "", (7, 0), ""),
+        ("2.6.2", "11.8", "", (8, 9), ""),
+        ("2.6.2", "11.8", "", (9, 0), r"sm_90, paddlepaddle-gpu 2\.6\.2 is for sm_61 to sm_86"),
+        ("3.3.1", "11.8", "", (9, 0), ""),
+        ("3.3.1", "11.8", "", (10, 0), "is for sm_35 to sm_90"),
+        ("3.3.1", "12.0", "", (3, 7), "is for sm_50 to sm_90"),
+        ("3.3.1", "12.0", "70 75 80 86", (8, 9), ""),
+        ("3.3.1", "12.0", "75 80 86", (7, 0), "has kernels for sm_75, sm_80, sm_86"),
+        ("3.3.1", "12.0", "80", (9, 0), "has kernels for sm_80"),
+    ],
+)
+def test_a_build_must_have_kernels_for_the_card(
+    version: str, cuda: str, archs: str, card: tuple[int, int], words: str
+) -> None:
+    gpus = tuple(replace(gpu, compute_capability=card) for gpu in v100s())
+    build = FrameworkFacts(replace(BUILD, version=version), {**LIBRARIES, "cuda": cuda, "archs": archs})
+    found = diagnose(context(facts=facts(machine=gpu_machine(gpus), frameworks=(build,)))).findings
+    assert [each.name for each in found] == (["card and framework"] if words else [])
+    assert not words or re.search(words, found[0].found), found[0].found
 
 
 def test_memory_below_docker_default_only_warns_where_no_gpu_needs_it() -> None:

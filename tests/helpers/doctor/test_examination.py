@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from tests.helpers.doctor.context import BUILD, LIBRARIES
 from tests.helpers.machines import StandInNvml, mesh_details, v100s, write
 
 ROOT = Path(__file__).resolve().parents[3]
+# Later than any file of the checkout.
+WALL = time.time() + 1000
 
 
 class Builds(BuildFinder):
@@ -94,6 +97,8 @@ def edges(tmp_path: Path) -> Edges:
         meter=StandInMeter(),
         clock=clock,
         sleep=clock.sleep,
+        wall=lambda: WALL + clock(),
+        owner=lambda pid: "ann",
     )
 
 
@@ -202,6 +207,37 @@ def test_another_sessions_lease_is_told(config: Config, edges: Edges, tmp_path: 
     assert "another session" not in named(look(config, edges, tmp_path))
 
 
+def test_who_sits_on_a_card_is_named_with_its_user(config: Config, edges: Edges, tmp_path: Path) -> None:
+    details = mesh_details()
+    details["GPU-3"] = replace(details["GPU-3"], processes=(41, 42))
+    write(tmp_path, {"proc/41/stat": "41 (miner) R 1" + " 0" * 9 + " 350 40 0 0 20 0 1 0 1" + " 0" * 16 + " 0 0 0"})
+    context = look(config, replace(edges, open_nvml=lambda: StandInNvml(v100s(), details)), tmp_path)
+    told = named(context)["processes on a card"]
+    assert "GPU3: miner (pid 41, user ann), of another container (pid 42, user ann); 0.0 of 32 GiB" in told
+
+
+def test_a_wall_clock_that_is_set_meanwhile_is_told(config: Config, edges: Edges, tmp_path: Path) -> None:
+    assert "wall clock" not in named(look(config, edges, tmp_path))
+    set_back = iter([WALL + 200.0, WALL - 3400.0])
+    moved = replace(edges, wall=lambda: next(set_back, WALL))
+    assert named(look(config, moved, tmp_path))["wall clock"].startswith("it was set by -3601.0 s")
+
+
+def test_a_wall_clock_behind_the_newest_results_is_told(config: Config, edges: Edges, tmp_path: Path) -> None:
+    (tmp_path / "runs" / "20371121-0200").mkdir(parents=True)
+    os.utime(tmp_path / "runs" / "20371121-0200", (WALL + 5000, WALL + 5000))
+    assert named(look(config, edges, tmp_path))["wall clock"] == "it is behind 20371121-0200, by 4899 s"
+
+
+def test_what_a_night_needs_and_the_database_are_asked_of_the_caller(
+    config: Config, edges: Edges, tmp_path: Path
+) -> None:
+    context = look(
+        config, edges, tmp_path, runs_bytes_on=lambda machine: 7, history_problem=lambda: "postgresql://x is silent"
+    )
+    assert (context.runs_needed_bytes, context.history_problem) == (7, "postgresql://x is silent")
+
+
 def test_the_disk_is_told_in_bytes_or_unknown(config: Config, edges: Edges, tmp_path: Path) -> None:
     runs = look(config, edges, tmp_path).runs
     assert not isinstance(runs, Unknown)
@@ -217,3 +253,22 @@ def test_system_files_of_nonsense_are_no_crash(config: Config, edges: Edges, tmp
     for text in ("", "\n", "\0\xff nonsense\n\n:::", "cpu \nMemAvailable:\nflags"):
         write(tmp_path, dict.fromkeys(files, text))
         assert "not looked at" in named(look(config, edges, tmp_path))
+
+
+def test_a_file_of_a_running_session_that_goes_away_meanwhile_is_no_crash(
+    config: Config, edges: Edges, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going = tmp_path / "runs" / "history.sqlite-wal"
+    going.parent.mkdir()
+    going.touch()
+    os.utime(going, (WALL + 5000, WALL + 5000))
+    real = Path.stat
+
+    def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = real(path, follow_symlinks=follow_symlinks)
+        if path == going:
+            going.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert "wall clock" not in named(look(config, edges, tmp_path))

@@ -271,3 +271,11 @@ def test_a_server_that_dropped_its_connections_is_asked_again(postgres: Server) 
         postgres.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
         history.add_result(run("v"))
         assert len(history.results_of(case_id=CASE)) == 2
+
+
+def test_a_file_may_have_a_question_mark_and_a_percent_sign_in_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "a?b=c %41" / "history.sqlite"
+    with open_history(f"sqlite:///{path}") as history:
+        history.add_result(run("u"))
+    assert path.exists()
+    assert [each.name for each in tmp_path.iterdir()] == ["a?b=c %41"]

@@ -1,10 +1,12 @@
 """Two nodes on this machine: real agents and processes, with a double in the trainer's place."""
 
 import os
+import shutil
 import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Generator
@@ -15,6 +17,7 @@ import pytest
 
 import helpers.launch.crew
 import helpers.launch.node_link
+import helpers.launch.node_peers
 from helpers.case import Case
 from helpers.config_nodes import HostConfig, NodesConfig
 from helpers.errors import LaunchError
@@ -30,6 +33,8 @@ from helpers.launch.processes import Process, Processes
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
 from tests.helpers.launch.agent_stand_in import CARDS, MACHINE, VERSION, StandInLauncher
+
+pytestmark = pytest.mark.slow
 
 AGENT = Path(__file__).with_name("agent_stand_in.py")
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-2x1-synthetic-dynamic")
@@ -132,7 +137,7 @@ def test_several_jobs_run_over_one_crew(tmp_path: Path, monkeypatch: pytest.Monk
         ("waits-for-peer", "raises", OutcomeKind.CRASHED, "rank 1 on n1 (127.0.0.1) failed: ValueError: labels"),
         ("trains", "refuses", OutcomeKind.REFUSED, "bf16 needs AVX512_BF16"),
         ("waits-for-peer", "no-module", OutcomeKind.CRASHED, "rank 1 on n1 (127.0.0.1) ended without a footer at "
-         "phase 'start': exited with 1: a module is not installed"),
+         "phase 'start': exited with 1: ModuleNotFoundError: No module named"),
         ("trains", "hangs", OutcomeKind.HUNG, "rank 1 on n1 (127.0.0.1) gave no sign of life for 0.6 s"),
         ("trains", "truncates", OutcomeKind.BAD_LOG, "rank 1 on n1 (127.0.0.1) ended without its log's footer"),
         ("trains", "foreign", OutcomeKind.BAD_LOG, "field 'job_id': got 'another-job'"),
@@ -163,13 +168,10 @@ def test_a_killed_agent_ends_the_job_on_both_nodes_and_is_named(
     job: JobSpec, monkeypatch: pytest.MonkeyPatch, after: int, behaviour: str, kind: OutcomeKind
 ) -> None:
     def kill_agent(progress: Progress) -> None:
-        for process in Processes().of_job(node_mark(job.job_id, 1)):
+        # The agent is the parent of its job's guard.
+        for guard in Processes().marked(node_mark(job.job_id, 1))[1]:
             if progress.step > after:
-                agent = Processes().look(process.parent)
-                assert agent is not None
-                # The launcher's parent; the rank's is the launcher.
-                if b"agent_stand_in" in Path(f"/proc/{agent.pid}/cmdline").read_bytes():
-                    os.kill(agent.pid, signal.SIGKILL)
+                os.kill(guard.parent, signal.SIGKILL)
 
     outcome = run(job, monkeypatch, behaviour, behaviour, kill_agent)
     assert outcome.kind is kind
@@ -206,6 +208,42 @@ def test_ctrl_c_ends_both_nodes(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(KeyboardInterrupt):
         run(job, monkeypatch, "waits-for-peer", "stubborn", interrupt)
+
+
+def test_the_second_ctrl_c_ends_both_nodes_without_grace(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, pressed = replace(LIMITS, grace_seconds=30.0), []
+    again = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
+
+    def interrupt(progress: Progress) -> None:
+        # The other node's rank must heed nothing by then, too.
+        if progress.step and not pressed and job.step_log_path(1).exists():
+            again.start()
+            pressed.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(job, monkeypatch, "stubborn", "stubborn", interrupt, limits=limits)
+    assert time.monotonic() - pressed[0] < 5.0
+
+
+def test_a_killed_agents_guard_ends_its_nodes_share_without_another_agent(
+    job: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helpers.launch.node_peers, "sweep", lambda *given: None)
+    mark, killed = node_mark(job.job_id, 1), []
+
+    def kill_agent(progress: Progress) -> None:
+        if progress.step > 2 and not killed and (guards := Processes().marked(mark)[1]):
+            killed.append(guards[0].parent)
+            os.kill(killed[0], signal.SIGKILL)
+
+    outcome = run(job, monkeypatch, "waits-for-peer", "stubborn", kill_agent)
+    assert outcome.reason.startswith("node n1 (127.0.0.1) was lost") and killed
+    deadline = time.monotonic() + 10.0
+    while Processes().of_job(mark) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    # The folder is the killed agent's; the sweep, which is left out here, removes it.
+    shutil.rmtree(Path(tempfile.gettempdir()) / f"perfgate-{mark}")
 
 
 @pytest.mark.parametrize("goes", ["its connection closes", "it falls silent"])

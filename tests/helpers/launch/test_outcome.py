@@ -1,4 +1,3 @@
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,6 +5,7 @@ import pytest
 
 from helpers.case import Case
 from helpers.job import JobSpec
+from helpers.launch.failure import FailureClass
 from helpers.launch.launcher import LaunchCommand
 from helpers.launch.outcome import OutcomeKind, ending_of, guilty_rank
 from helpers.launch.tail import RankWatch
@@ -22,7 +22,8 @@ def log(
     spec: JobSpec, rank: int, footer: Footer | None = None, steps: int = 3, warmup: int = 1, **header: object
 ) -> RankWatch:
     """A rank that wrote its log and is gone."""
-    facts = Header("job", CASE.id, 3, rank, 2, "host", 1, "paddle", "3", "", "cpu")
+    # No process ids of this machine.
+    facts = Header("job", CASE.id, 3, rank, 2, "host", 2**22 + 1 + rank, "paddle", "3", "", "cpu")
     writer = StepLogWriter(spec.step_log_path(rank), replace(facts, **header))
     for number in range(1, steps + 1):
         writer.step(Step(0, number, WARMUP if number <= warmup else WINDOW, number, number + 1.0, 8, 0.0))
@@ -39,10 +40,6 @@ def command(spec: JobSpec, output: str = "", *rank_outputs: str) -> LaunchComman
     for path, text in zip(paths, rank_outputs, strict=True):
         path.write_text(text)
     return LaunchCommand(("x",), rank_logs=tuple(map(str, paths)))
-
-
-def silent_since(spec: JobSpec, rank: int, seconds: float) -> None:
-    os.utime(spec.step_log_path(rank), (seconds, seconds))
 
 
 def test_all_logs_whole_and_exit_0_is_complete(tmp_path: Path) -> None:
@@ -133,16 +130,16 @@ def test_the_dead_rank_is_told_once_with_its_own_last_words(tmp_path: Path) -> N
     ending = ending_of(spec, command(spec, told, "", "MemoryError\n"), [log(spec, 0, steps=2), watch], 241)
     assert ending.rank == 1
     assert ending.reason == (
-        "rank 1 ended without a footer at step 2: ended by SIGKILL "
-        "(killed from outside: often the kernel, out of memory): out of host memory: MemoryError"
+        "rank 1 ended without a footer at step 2: ended by SIGKILL (killed from outside): MemoryError"
     )
+    assert ending.cause is FailureClass.HOST_MEMORY
 
 
 def test_an_own_failure_is_blamed_before_a_peers_abort(tmp_path: Path) -> None:
     spec = job(tmp_path)
     failed, aborted = log(spec, 0, Footer(FAILED, "DatasetError: bad JPEG")), log(spec, 1)
     aborted.gone_at = 1.0
-    silent_since(spec, 1, 1.0)
+    aborted.last_growth = 1.0
     assert guilty_rank([failed, aborted]) is failed
 
 
@@ -150,7 +147,7 @@ def test_a_missed_rank_is_blamed_before_one_that_lost_it_and_one_ended_with_the_
     spec = job(tmp_path)
     lost, missed = log(spec, 0, Footer(FAILED, "RuntimeError: Connection closed by peer")), log(spec, 1)
     missed.gone_at = 9.0
-    silent_since(spec, 0, 1.0)
+    lost.last_growth = 1.0
     assert guilty_rank([lost, missed]) is missed
     missed.gone_at = None
     assert guilty_rank([lost, missed]) is lost
@@ -159,5 +156,42 @@ def test_a_missed_rank_is_blamed_before_one_that_lost_it_and_one_ended_with_the_
 def test_among_equals_the_first_to_fall_silent_is_blamed(tmp_path: Path) -> None:
     spec = job(tmp_path)
     first, second = (log(spec, rank, Footer(FAILED, "ValueError: x")) for rank in (0, 1))
-    silent_since(spec, 1, 1.0)
+    first.last_growth, second.last_growth = 2.0, 1.0
     assert guilty_rank([first, second]) is second
+
+
+def test_of_two_that_fell_silent_between_two_looks_the_one_behind_is_blamed(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    first, second = (log(spec, rank, Footer(FAILED, "ValueError: x"), steps=3 - rank) for rank in (0, 1))
+    first.last_growth = second.last_growth = 2.0
+    assert guilty_rank([first, second]) is second
+
+
+def test_a_rank_that_its_launcher_says_failed_and_that_never_showed_life_is_blamed(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    ended_with_it = log(spec, 0, steps=2)
+    ended_with_it.gone_at = 5.0
+    told = "Container rank 1 status failed cmd ['python'] code 1 log worker.1\n"
+    ranks = [ended_with_it, RankWatch(spec, 1)]
+    ending = ending_of(spec, command(spec, told, "", "FileExistsError: rank0.jsonl\n"), ranks, 1)
+    assert ending.rank == 1
+    assert ending.reason == (
+        "rank 1 ended without a footer at phase 'start': exited with 1: FileExistsError: rank0.jsonl"
+    )
+    # A launcher that quotes a long traceback behind it has said so all the same, and ends itself by SIGTERM.
+    quoted = told + "  File x\n" * 60 + "FileExistsError: rank0.jsonl\n"
+    assert ending_of(spec, command(spec, quoted, "", "FileExistsError: rank0.jsonl\n"), ranks, -15) == ending
+    assert ending_of(spec, command(spec, told, "", ""), [ended_with_it, log(spec, 1, steps=2)], 1).rank == 0
+
+
+def test_how_a_rank_ended_that_lost_its_peer_says_nothing_of_the_peer(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    killed, aborted = log(spec, 1, steps=2), log(spec, 0, steps=2)
+    killed.gone_at, aborted.gone_at = 5.0, 5.5
+    told = "Container rank 0 status failed cmd ['python'] code -6 log worker.0\n"
+    ending = ending_of(spec, command(spec, told, "", ""), [aborted, killed], 250)
+    assert (ending.rank, ending.cause) == (1, FailureClass.RANK_LOST)
+    assert ending.reason == (
+        "rank 1 ended without a footer at step 2: the launcher tells only how its peer did then: "
+        "rank 0 ended by SIGABRT (native code gave up)"
+    )

@@ -161,6 +161,23 @@ def test_a_process_that_nothing_ends_is_an_error_with_its_state() -> None:
     assert sent[0] == signal.SIGTERM and set(sent[1:]) == {signal.SIGKILL}
 
 
+def test_a_process_that_became_another_users_is_named_and_keeps_no_other_alive() -> None:
+    now, sent = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def send(pid: int, number: int) -> None:
+        if pid == 7:
+            raise PermissionError
+        sent.append((pid, number))
+
+    found = (Process(7, 1, "sudo", "S", 0.0, 1, 0), Process(8, 1, "rank", "S", 0.0, 1, 0))
+    with pytest.raises(LaunchError, match=r"sudo \(7, state S\), rank \(8, state S\) alive after SIGKILL"):
+        end_processes(lambda: found, 1.0, about="job", sleep=sleep, clock=lambda: now[0], send=send)
+    assert (8, signal.SIGTERM) in sent and (8, signal.SIGKILL) in sent
+
+
 def test_a_missing_proc_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="this process in /proc"):
         Processes(tmp_path).marks("job")

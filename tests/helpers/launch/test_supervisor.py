@@ -1,8 +1,11 @@
+import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Collection, Generator
 from dataclasses import replace
@@ -11,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from helpers.case import Case
+from helpers.config import Limits, load_config
 from helpers.errors import LaunchError
 from helpers.job import JobSpec
 from helpers.launch.contention import ContentionSample, CpuMeter
 from helpers.launch.launcher import ROOT, LaunchCommand
 from helpers.launch.outcome import JobOutcome, OutcomeKind
+from helpers.launch.peers import NoPeers
 from helpers.launch.processes import JOB_VARIABLE, Process, Processes
 from helpers.launch.supervisor import Edges, JobLimits, run_job
 from helpers.launch.tail import Progress
@@ -30,6 +35,15 @@ LIMITS = JobLimits(
     poll_seconds=0.02,
     survey_seconds=0.2,
 )
+
+
+# Run by every Python that starts with its folder on the path.
+SET_BACK = """
+import itertools, time
+now = itertools.count(2_000_000_000, -3600)
+time.time = lambda: float(next(now))
+time.time_ns = lambda: next(now) * 10**9
+"""
 
 
 class QuietMeter:
@@ -117,9 +131,9 @@ def test_a_refusal_is_no_crash(tmp_path: Path) -> None:
     [
         ("killed", OutcomeKind.CRASHED, "rank 0 ended without a footer at step 3: ended by SIGKILL"),
         ("raises", OutcomeKind.CRASHED, "rank 0 failed: ValueError: labels out of range"),
-        ("out-of-disk", OutcomeKind.CRASHED, "the disk is full"),
+        ("out-of-disk", OutcomeKind.CRASHED, "No space left on device"),
         ("crashes-at-exit", OutcomeKind.CRASHED, "SIGSEGV"),
-        ("no-module", OutcomeKind.START_UP_FAILED, "a module is not installed: ModuleNotFoundError"),
+        ("no-module", OutcomeKind.START_UP_FAILED, "No module named 'paddle'"),
         ("no-footer", OutcomeKind.BAD_LOG, "without its log's footer"),
         ("truncates", OutcomeKind.BAD_LOG, "without its log's footer"),
         ("foreign", OutcomeKind.BAD_LOG, "'another-job'"),
@@ -155,6 +169,46 @@ def test_a_launcher_that_dies_leaves_no_rank_behind(tmp_path: Path) -> None:
     assert outcome.kind in (OutcomeKind.CRASHED, OutcomeKind.START_UP_FAILED)
     assert outcome.exit_code == -signal.SIGKILL
     assert "SIGKILL" in outcome.reason
+
+
+def test_a_rank_that_its_launcher_never_started_is_named(tmp_path: Path) -> None:
+    limits = replace(LIMITS, no_progress_seconds=15.0, rank_start_seconds=0.5)
+    outcome = run(tmp_path, "waits-for-peer", "absent", limits=limits)
+    assert outcome.kind is OutcomeKind.START_UP_FAILED and outcome.guilty_rank == 1
+    assert outcome.reason.startswith("rank 1 never started: no sign of life 0.5 s after another rank's: rank 0 at step")
+    assert outcome.wall_seconds < 5.0
+
+
+@pytest.mark.parametrize("order", [("stops", "waits-for-peer"), ("waits-for-peer", "stops")])
+def test_a_stopped_rank_is_named_and_not_the_one_that_waits_for_it(tmp_path: Path, order: tuple[str, str]) -> None:
+    outcome = run(tmp_path, *order)
+    assert outcome.kind is OutcomeKind.HUNG
+    assert outcome.guilty_rank == order.index("stops")
+    assert re.search(
+        rf"rank {order.index('stops')} gave no sign of life for 0\.\d+ s, its process is stopped", outcome.reason
+    )
+    assert outcome.wall_seconds < 5.0
+
+
+def test_by_default_a_job_is_ended_within_ten_seconds_of_a_ranks_death() -> None:
+    for grace_seconds in (Limits().stop_grace_seconds, load_config(ROOT / "perf.yaml").limits.stop_grace_seconds):
+        limits = JobLimits(300.0, 300.0, 7200.0, grace_seconds)
+        assert 2 * limits.poll_seconds + limits.rank_death_seconds + limits.grace_seconds <= 8.5
+
+
+def test_a_wall_clock_that_is_set_back_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the suite, in the ranks and in the guard's place: each look at the wall clock is an hour before the last."""
+    (tmp_path / "sitecustomize.py").write_text(SET_BACK)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    now = itertools.count(2_000_000_000, -3600)
+    monkeypatch.setattr(time, "time", lambda: float(next(now)))
+    monkeypatch.setattr(time, "time_ns", lambda: next(now) * 10**9)
+    outcome = run(tmp_path, "trains", "trains")
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.COMPLETE, "")
+    assert 7 * 0.02 < outcome.wall_seconds < 20.0
+    hung = run(tmp_path / "hung", "trains", "hangs")
+    assert hung.kind is OutcomeKind.HUNG and hung.guilty_rank == 1
+    assert 0.6 < hung.wall_seconds < 10.0
 
 
 def test_a_launcher_that_does_not_end_is_hung(tmp_path: Path) -> None:
@@ -217,6 +271,22 @@ def test_ctrl_c_ends_the_job_and_goes_on(tmp_path: Path) -> None:
     assert Processes().of_job(spec.job_id) == []
 
 
+def test_an_interrupt_that_somebody_swallows_ends_the_job_all_the_same(tmp_path: Path) -> None:
+    spec, swallowed = job(tmp_path), []
+
+    def careless(progress: Progress) -> None:
+        if progress.step and not swallowed:
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            except KeyboardInterrupt:
+                swallowed.append(progress.step)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), on_progress=careless)
+    assert swallowed and swallowed[0] < 7
+    assert Processes().of_job(spec.job_id) == []
+
+
 def test_sigterm_ends_the_job_and_the_old_handler_comes_back(tmp_path: Path) -> None:
     spec, before = job(tmp_path), signal.getsignal(signal.SIGTERM)
 
@@ -228,6 +298,36 @@ def test_sigterm_ends_the_job_and_the_old_handler_comes_back(tmp_path: Path) -> 
         run_job(spec, command(spec, "stubborn"), LIMITS, QuietMeter(), on_progress=end)
     assert Processes().of_job(spec.job_id) == []
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.usefixtures("sigint_interrupts")
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_the_second_signal_ends_the_job_without_grace(tmp_path: Path, second: int) -> None:
+    spec, pressed = job(tmp_path, 2), []
+    again = threading.Timer(0.3, os.kill, (os.getpid(), second))
+
+    def press(progress: Progress) -> None:
+        if progress.step == 3:
+            again.start()
+            pressed.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+    limits = replace(LIMITS, grace_seconds=30.0)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(spec, command(spec, "stubborn", "stubborn"), limits, QuietMeter(), on_progress=press)
+    assert time.monotonic() - pressed[0] < 5.0
+    assert Processes().of_job(spec.job_id) == []
+
+
+def test_a_first_signal_while_a_job_is_being_ended_waits_for_the_end(tmp_path: Path) -> None:
+    class InterruptedAtTheEnd(NoPeers):
+        def ask_to_end(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    spec = job(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(spec, command(spec, "stubborn"), LIMITS, QuietMeter(), peers=InterruptedAtTheEnd())
+    assert Processes().of_job(spec.job_id) == []
 
 
 def test_a_fault_of_the_progress_line_ends_the_job_too(tmp_path: Path) -> None:

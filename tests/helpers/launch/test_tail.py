@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from helpers.case import Case
 from helpers.job import JobSpec
 from helpers.launch.tail import EXTENDED, LineTail, RankWatch
 from helpers.steplog import WARMUP, WINDOW
+from helpers.steplog_reader import MOST_LINE_BYTES
 
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x2-synthetic-dynamic")
 
@@ -73,6 +75,13 @@ def test_the_heartbeat_leads_where_steps_are_logged_in_blocks(tmp_path: Path) ->
     assert (watch.step, watch.phase) == (4, "window")
 
 
+def test_a_step_begun_is_no_step_done(tmp_path: Path) -> None:
+    watch = RankWatch(job(tmp_path), 1)
+    write(tmp_path / "rank1.heartbeat", {"phase": "window", "step": 4}, {"begun": 5})
+    watch.poll(1.0)
+    assert (watch.step, watch.begun, watch.phase) == (4, 5, "window")
+
+
 def test_an_extended_warm_up_is_called_so_and_the_steps_grow_with_it(tmp_path: Path) -> None:
     spec = replace(job(tmp_path), warmup_steps=6, steady_window_steps=2, most_warmup_steps=9)
     watch = RankWatch(spec, 0)
@@ -111,3 +120,39 @@ def test_nonsense_in_the_files_never_breaks_the_watch(tmp_path: Path) -> None:
     watch.poll(1.0)
     assert (watch.pid, watch.step, watch.footer_status, watch.footer_reason) == (None, 1, "None", "")
     assert watch.progress().images_per_s is None
+
+
+@pytest.mark.parametrize("numbers", [(float("nan"), 2.0, 8), (0.0, float("inf"), 8), (0.0, 2.0, 10**400)])
+def test_numbers_that_no_run_gives_are_not_shown(tmp_path: Path, numbers: tuple[float, float, int]) -> None:
+    spec = job(tmp_path)
+    start, end, samples = numbers
+    write(spec.step_log_path(0), {"kind": "step", "start": start, "end": end, "samples": samples})
+    watch = RankWatch(spec, 0)
+    watch.poll(1.0)
+    assert (watch.progress().images_per_s, watch.progress().seconds_left) == (None, None)
+
+
+def test_a_record_nested_without_end_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"[" * 200_000 + b'\n{"a": 1}\n')
+    assert LineTail(tmp_path / "log").new_records() == [{"a": 1}]
+
+
+def test_a_file_with_a_line_without_end_is_read_no_further_and_costs_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b'{"a": 1}\n' + b"x" * (3 * MOST_LINE_BYTES) + b'\n{"b": 2}\n')
+    tail = LineTail(path)
+    assert tail.new_records() == [{"a": 1}]
+    assert tail.new_records() == []
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+def test_what_is_no_log_has_no_lines_and_never_holds_the_watch(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "log"
+    if kind == "link":
+        (tmp_path / "other").write_text('{"a": 1}\n')
+        path.symlink_to(tmp_path / "other")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    assert LineTail(path).new_records() == []

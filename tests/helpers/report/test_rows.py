@@ -13,6 +13,7 @@ from helpers.config_budgets import Budget
 from helpers.errors import ResultError
 from helpers.evidence import PublishedReference
 from helpers.judging.judge import judge
+from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.plan import CasePlan
 from helpers.policy import Effect
 from helpers.report.rows import CaseRow, Comparison, row_of
@@ -107,6 +108,23 @@ def test_a_failed_run_is_told_with_its_log_and_counts_no_figure(make_plan: MakeP
     row = row_of(judged(plan, make_run(plan, 0), crashed), Effect.ERROR)
     assert (row.status, row.log_tail) == ("INFRA_ERROR", "Killed")
     assert (row.images_per_s, row.runs, row.run_images_per_s) == (100.0, 1, (100.0,))
+
+
+def test_every_failed_attempt_is_told_with_the_class_of_the_one_that_ended_the_case(
+    make_plan: MakePlan, make_run: MakeRun
+) -> None:
+    plan = make_plan()
+    killed, crashed = (
+        make_run(plan, at, failure=f"{cause.value}: rank 0", figures={}, log_tail=cause.name,
+                 facts={FAILURE_FACT: cause.value})
+        for at, cause in enumerate((FailureClass.KILLED, FailureClass.NATIVE_CRASH))
+    )  # fmt: skip
+    row = row_of(judged(plan, killed, crashed), Effect.ERROR)
+    assert row.attempts == ("r0: killed by a signal: rank 0", "r1: native crash: rank 0")
+    assert (row.failure_class, row.log_tail) == ("native crash", "NATIVE_CRASH")
+    assert CaseRow.from_record(json.loads(json.dumps(row.to_record()))) == row
+    passed = row_of(judged(plan, killed, make_run(plan, 1)), Effect.PASS)
+    assert (passed.attempts, passed.failure_class) == (("r0: killed by a signal: rank 0",), "")
 
 
 def test_an_invalid_figure_is_not_among_those_told(make_plan: MakePlan, make_run: MakeRun) -> None:

@@ -16,18 +16,17 @@ from helpers.case import Case
 from helpers.errors import DatasetError
 from helpers.job import JobSpec
 from helpers.recipe import settings_for
+from helpers.trainers.dali_data import DaliPlan, DaliSource, dali_names, dali_pipeline
 from helpers.trainers.data import (
     MEAN,
     STD,
-    DaliPlan,
-    DaliSource,
     Form,
     ImageList,
     Share,
     crop_box,
-    dali_pipeline,
     decode,
     read_train_list,
+    reading_error,
     synthetic_batch,
 )
 from helpers.trainers.settings import Augmentation, Dali, Settings
@@ -59,7 +58,10 @@ def _labels(source: DaliSource) -> list[int]:
     return [int(label) for _, labels in source.epoch() for label in numpy.asarray(labels.as_tensor()).reshape(-1)]
 
 
-@pytest.mark.parametrize("line", ["x.jpeg", "x.jpeg 1000", "x.jpeg -1", " 3"])
+@pytest.mark.parametrize(
+    "line",
+    ["x.jpeg", "x.jpeg 1000", "x.jpeg -1", " 3", "x.jpeg " + "9" * 5000, "/etc/passwd 1", "a/../../x 1", "a\0b 1"],
+)
 def test_a_bad_line_is_refused_by_number(tmp_path: Path, line: str) -> None:
     (tmp_path / "train_list.txt").write_text(f"a.jpeg 1\n{line}\n")
     with pytest.raises(DatasetError, match=r"train_list\.txt:2"):
@@ -305,3 +307,109 @@ def test_dali_fails_on_a_broken_image_and_the_error_names_it(tmp_path: Path) -> 
     (tmp_path / listed.paths[2]).write_bytes(b"\xff\xd8\xff\xe0 no jpeg at all")
     with pytest.raises(DatasetError, match=r"图 002\.jpeg: got .*expected a readable image"):
         _labels(_dali(listed, 0, 1, 2))
+
+
+# ---- what a folder may hold: alike through both loaders, or refused by name in both
+
+WHOLE = Augmentation((1.0, 1.0), (4 / 3, 4 / 3), 0.0)
+
+
+def _special(path: Path, kind: str) -> None:
+    """An image of 320 x 240 whose colours differ from side to side, so that a wrong channel or corner shows."""
+    grey = Image.radial_gradient("L").resize((320, 240))
+    colours = (grey, grey.transpose(Image.Transpose.FLIP_LEFT_RIGHT).point(lambda value: value // 2), grey.rotate(90))
+    image = Image.merge("RGB", colours)
+    if kind == "CMYK":
+        image.convert("CMYK").save(path, "JPEG", quality=95)
+    elif kind == "grey":
+        grey.save(path, "JPEG", quality=95)
+    elif kind == "1x1":
+        image.resize((1, 1)).save(path, "JPEG", quality=95)
+    elif kind == "transparent PNG":
+        image.convert("RGBA").save(path, "PNG")
+    elif kind == "palette PNG":
+        image.convert("P").save(path, "PNG")
+    else:
+        image.save(path, kind)
+
+
+def _by_dali(root: Path, name: str) -> Any:
+    plan = dataclasses.replace(_plan(0, 1, 1), augmentation=WHOLE)
+    images, _ = next(DaliSource(ImageList(root, (name,), (1,)), plan).epoch())
+    return numpy.asarray(images.as_tensor())[0]
+
+
+@pytest.mark.parametrize(
+    "kind", ["JPEG", "PNG", "CMYK", "grey", "1x1", "transparent PNG", "palette PNG", "BMP", "TIFF", "WEBP"]
+)
+def test_an_image_named_jpeg_gives_the_same_pixels_through_both_loaders(tmp_path: Path, kind: str) -> None:
+    name = "空 格 猫.JPEG"
+    _special(tmp_path / name, kind)
+    native, by_dali = decode(tmp_path / name, random.Random(1), WHOLE, NCHW), _by_dali(tmp_path, name)
+    # 1 of 256 levels is 0.017; a decoder rounds, and resizing does so again.
+    assert abs(native - by_dali).mean() < 0.02
+
+
+def _broken(path: Path, fault: str) -> None:
+    _special(path, "PNG" if fault == "cut PNG" else "GIF" if fault == "GIF" else "JPEG")
+    whole = path.read_bytes()
+    if fault.startswith("cut"):
+        path.write_bytes(whole[: len(whole) // 2])
+    elif fault == "without its end":
+        path.write_bytes(whole[:-2])
+    elif fault in ("empty", "folder", "missing", "link to itself"):
+        path.unlink()
+    if fault == "empty":
+        path.touch()
+    elif fault == "folder":
+        path.mkdir()
+    elif fault == "link to itself":
+        path.symlink_to(path)
+    elif fault == "noise":
+        path.write_bytes(b"no image at all" * 9)
+
+
+FAULTS = ["cut JPEG", "cut PNG", "without its end", "empty", "folder", "missing", "link to itself", "noise", "GIF"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_no_whole_image_is_named_by_both_loaders(tmp_path: Path, fault: str) -> None:
+    listed = _folder(tmp_path, 4)
+    broken = tmp_path / listed.paths[2]
+    broken.unlink()
+    _broken(broken, fault)
+    with pytest.raises(DatasetError, match=r"图 002\.jpeg: got .*expected a readable image"):
+        decode(broken, random.Random(1), AUGMENTATION, NCHW)
+    with pytest.raises(DatasetError, match=r"图 002\.jpeg: got .*expected a readable image"):
+        _labels(_dali(listed, 0, 1, 2))
+
+
+@pytest.mark.parametrize("fault", ["GIF", "noise", "cut JPEG"])
+@pytest.mark.parametrize("batch", [1, 7])
+def test_dali_s_broken_image_is_named_far_down_a_list(tmp_path: Path, fault: str, batch: int) -> None:
+    listed = _copies(tmp_path / "many", 2300)
+    broken = listed.root / "2250.jpeg"
+    broken.unlink()
+    _broken(broken, fault)
+    with pytest.raises(DatasetError, match=r"many/2250\.jpeg: got"):
+        _labels(_dali(listed, 0, 1, batch))
+
+
+def test_dali_s_batches_are_told_again_in_its_own_order(tmp_path: Path) -> None:
+    listed = _folder(tmp_path, 24)
+    plan = dataclasses.replace(_plan(1, 2, 4))
+    labels = _labels(DaliSource(listed, plan))
+    for run in range(3):
+        names = dali_names(listed, plan, run)[:4]
+        assert [listed.paths.index(name) for name in names] == labels[4 * run : 4 * run + 4]
+
+
+def test_a_loader_that_fails_on_no_image_is_named_itself(tmp_path: Path) -> None:
+    listed = _folder(tmp_path, 2)
+    told = reading_error(listed, "out of memory", listed.paths)
+    assert str(told).startswith(f"the loader over {tmp_path}: got 'out of memory'")
+
+
+def test_of_two_names_in_a_loader_s_words_the_whole_one_is_meant(tmp_path: Path) -> None:
+    listed = _copies(tmp_path / "many", 12)
+    assert "/many/11.jpeg:" in str(reading_error(listed, "Failed to decode sample #0 : 11.jpeg", ()))

@@ -26,6 +26,7 @@ class World:
     barrier_seconds: float = 7.0
     speeds: Iterator[float] = field(default_factory=lambda: itertools.repeat(1.0))
     tick_seconds: float = 0.0
+    tells_begins: bool = False
     losses: Iterator[float] = field(default_factory=lambda: itertools.repeat(2.0))
     now: float = 100.0
     steps: list[Step] = field(default_factory=list)
@@ -67,7 +68,12 @@ class World:
         self, warmup: int, window: int, fetch_every: int = 1, agree: Callable[[bool], bool] | None = bool, **plan: float
     ) -> list[Step]:
         edges = Edges(
-            self.record, lambda phase, step: self.beats.append((phase, step)), self.barrier, self.clock, agree
+            self.record,
+            lambda phase, step: self.beats.append((phase, step)),
+            self.barrier,
+            self.clock,
+            agree,
+            lambda number: self.beats.append(("begun", number)) if self.tells_begins else None,
         )
         train(Plan(warmup, window, fetch_every, **plan), self, self, HostTimer(self.clock), edges)
         return self.steps
@@ -83,6 +89,13 @@ def test_steps_are_contiguous_and_hold_their_reading_time() -> None:
     window = steps[2:]
     assert window[-1].end - window[0].start == 3 * 1.25
     assert all(step.reader_seconds == 0.25 and step.samples == 4 for step in steps)
+
+
+def test_a_step_is_told_when_it_has_its_data_and_when_it_is_done() -> None:
+    world = World()
+    world.tells_begins = True
+    world.train(1, 1)
+    assert world.beats == [("begun", 1), (WARMUP, 1), ("begun", 2), (WINDOW, 2)]
 
 
 def test_the_barrier_lies_between_warm_up_and_window_and_in_neither() -> None:

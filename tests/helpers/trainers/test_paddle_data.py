@@ -20,7 +20,8 @@ from helpers.errors import DatasetError  # noqa: E402
 from helpers.job import JobSpec  # noqa: E402
 from helpers.recipe import settings_for  # noqa: E402
 from helpers.trainers import paddle_data  # noqa: E402
-from helpers.trainers.data import MEAN, STD, DaliPlan, DaliSource, Form, ImageList, Share  # noqa: E402
+from helpers.trainers.dali_data import DaliPlan, DaliSource  # noqa: E402
+from helpers.trainers.data import MEAN, STD, Form, ImageList, Share  # noqa: E402
 from helpers.trainers.process import Device, Ranks  # noqa: E402
 from helpers.trainers.settings import Augmentation, Dali, Settings  # noqa: E402
 
@@ -173,6 +174,20 @@ def test_native_s_worker_processes_read_the_same_batches_as_none(tmp_path: Path)
         for one, other in zip(alone.epoch(number), helped.epoch(number), strict=True):
             assert one.labels.numpy().tolist() == other.labels.numpy().tolist()
             assert numpy.array_equal(one.images.numpy(), other.images.numpy())
+
+
+# The loader's thread ends with the worker's error; Paddle means it to.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_native_s_broken_image_is_named_far_down_a_list(tmp_path: Path, workers: int) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "0.jpeg", "JPEG")
+    for number in range(1, 2300):
+        (tmp_path / f"{number}.jpeg").hardlink_to(tmp_path / "0.jpeg")
+    (tmp_path / "2250.jpeg").unlink()
+    (tmp_path / "2250.jpeg").write_bytes((tmp_path / "0.jpeg").read_bytes()[:300])
+    listed = ImageList(tmp_path, tuple(f"{number}.jpeg" for number in range(2300)), tuple(range(2300)))
+    with pytest.raises(DatasetError, match=r"/2250\.jpeg: got"):
+        _epoch(_native(listed, 0, 1, 50, workers=workers), 0)
 
 
 def test_native_s_labels_stay_with_their_images(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from helpers.case import Case
-from helpers.dataset import make_small_dataset
+from helpers.dataset import check_dataset, make_small_dataset
 from helpers.job import SLOWDOWN_VARIABLE, JobSpec
 from helpers.launch.contention import CpuMeter
 from helpers.launch.launcher import job_environment, launcher_for
@@ -214,6 +215,20 @@ def test_a_broken_jpeg_fails_the_run_and_is_named(tmp_path: Path, images: Path, 
     assert "coffee_0001.jpeg" in footer.reason
 
 
+@pytest.mark.parametrize("loader", ["dali", "native"])
+def test_what_imagenet_holds_beside_plain_jpegs_is_trained(tmp_path: Path, loader: str) -> None:
+    data = tmp_path / "图 像 data"
+    (data / "train" / "n 01").mkdir(parents=True)
+    grey = Image.radial_gradient("L")
+    images = {"PNG": grey.convert("RGB"), "CMYK": grey.convert("CMYK"), "grey": grey, "1x1": grey.resize((1, 1))}
+    for name, image in images.items():
+        image.save(data / "train" / "n 01" / f"猫 {name}.JPEG", "PNG" if name == "PNG" else "JPEG")
+    lines = "".join(f"train/n 01/猫 {name}.JPEG {label}\r\n" for label, name in enumerate(images))
+    (data / "train_list.txt").write_bytes(b"\xef\xbb\xbf" + lines.encode())
+    assert check_dataset(data).images == 4
+    _complete(_run(tmp_path, f"{RESNET50}-fp32-bs4-1x1-{loader}-dynamic", data))
+
+
 @pytest.mark.parametrize("execution", ["dynamic", "static"])
 def test_a_training_that_diverges_fails_although_paddle_s_loss_looks_finite(tmp_path: Path, execution: str) -> None:
     case_id = f"{RESNET50}-fp32-bs1-1x1-synthetic-{execution}"
@@ -235,7 +250,7 @@ def test_the_learning_rate_changes_at_its_epoch_and_not_before(tmp_path: Path, i
         learning_rate=1e-30, learning_rate_boundaries=[2], learning_rate_decay=1e60,
     )  # fmt: skip
     assert ran.exit_status == EXIT_FAILED
-    assert ran.logs[0].footer.reason.startswith("step 4 (window)")
+    assert ran.logs[0].footer.reason.startswith("LossError: step 4 (window)")
     assert [step.epoch for step in ran.logs[0].steps] == [0, 1, 2]
 
 

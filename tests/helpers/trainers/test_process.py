@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from helpers.case import Case
+from helpers.errors import DatasetError, SuiteError
 from helpers.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
 from helpers.steplog import COMPLETE, FAILED, REFUSED, WINDOW, Step, StepLog
 from helpers.steplog_reader import read_step_log
 from helpers.trainers import process
+from helpers.trainers.loop import LossError
 from helpers.trainers.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, Ranks, Refused, Trainer, run
 
+ROOT = Path(__file__).parents[3]
 NAMES = (("T_RANK", "T_GLOBAL_RANK"), ("T_LOCAL",), ("T_WORLD",))
 
 
@@ -96,6 +101,53 @@ def test_a_failure_leaves_one_line_in_the_log_and_its_traceback_on_standard_erro
     assert log.footer.reason.startswith("RuntimeError: kernel of conv2d xxx")
     assert len(log.footer.reason) == 1000
     assert "Traceback" in capsys.readouterr().err
+
+
+FILLS_THE_MEMORY = """
+import resource, sys
+from helpers.trainers.process import run
+
+full = MemoryError("full")
+
+
+def program(trainer):
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 48 * 2**20,) * 2)
+    # A chain, which takes the last byte: a list would fail at its own growth, with memory left.
+    blocks, for_the_traceback = (), bytearray(4000)
+    try:
+        while True:
+            blocks = (blocks, bytearray(BYTES))
+    except MemoryError:
+        del for_the_traceback
+        raise full
+
+
+sys.exit(run(sys.argv[1:], (("A",), ("B",), ("C",)), program))
+"""
+
+
+@pytest.mark.parametrize("block_bytes", [64, 2**20])
+def test_a_trainer_that_ran_out_of_memory_still_says_so(tmp_path: Path, block_bytes: int) -> None:
+    spec = _spec(tmp_path)
+    program = FILLS_THE_MEMORY.replace("BYTES", str(block_bytes))
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(spec.spec_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == EXIT_FAILED
+    footer = read_step_log(spec.step_log_path(0)).footer
+    assert (footer.status, footer.reason) == (FAILED, "MemoryError: full")
+    assert done.stderr.endswith("MemoryError: full\n")
+
+
+@pytest.mark.parametrize("error", [DatasetError("data /d", expected="images"), LossError("step 5", field="loss")])
+def test_the_reason_of_a_failure_begins_with_its_class(tmp_path: Path, error: SuiteError) -> None:
+    def program(trainer: Trainer) -> None:
+        raise error
+
+    spec = _spec(tmp_path)
+    assert run([str(spec.spec_path)], NAMES, program) == EXIT_FAILED
+    assert read_step_log(spec.step_log_path(0)).footer.reason == f"{type(error).__name__}: {error}"
 
 
 def test_a_rank_of_a_job_of_another_size_fails_before_it_trains(

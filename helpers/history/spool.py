@@ -1,0 +1,259 @@
+"""What the history could not take yet, on disk: one file an entry, under ``runs/.history-spool``, until it goes in."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from helpers.errors import HistoryError, HistoryUnreachable, ResultError
+from helpers.files import sync_folder, write_whole
+from helpers.history import default_url
+from helpers.history.address import without_password
+from helpers.history.codec import digest, night_of, night_text, night_uuid, to_text
+from helpers.history.records import NightRecord
+from helpers.history.stored import SegmentStart
+from helpers.results import RunResult, result_of_record
+
+FOLDER = ".history-spool"
+# 1: first format: kind, created, the entry's JSON as a text with its SHA-256.
+SPOOL_SCHEMA_VERSION = 1
+# Of a file that is being taken in, and of one that cannot be read: it is kept for people.
+_TAKEN, _DAMAGED = ".taken", ".damaged"
+# In this order they go in: a night learns from its runs, and a new start leaves nights behind.
+_KINDS = ("result", "night", "start")
+
+Entry = RunResult | NightRecord | SegmentStart
+
+
+class Keeper(Protocol):
+    """The part of a history that entries go into. Raises HistoryError."""
+
+    def add_result(self, result: RunResult) -> None: ...
+
+    def add_night(self, night: NightRecord) -> None: ...
+
+    def start_segment(self, start: SegmentStart) -> None: ...
+
+
+@dataclass(frozen=True)
+class Emptied:
+    """How many entries went in, and what could not, each with its file and why; ``left``: the names of the files that
+    the database itself refused."""
+
+    went_in: int = 0
+    refused: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spool:
+    """The entries of one history in ``folder``; ``history`` is its URL as it may be shown. Raises HistoryError."""
+
+    folder: Path
+    history: str
+
+    @staticmethod
+    def of(runs_folder: Path, url: str) -> Spool:
+        """Each history has its own: what one could not take must not go into another."""
+        shown = without_password(url)
+        # The file in the runs folder itself is the same wherever that folder is moved to.
+        own = url == default_url(runs_folder)
+        name = "own" if own else digest(re.sub(r"^postgres(ql)?([+]\w+)?://", "postgresql://", shown))[:16]
+        return Spool(runs_folder.absolute() / FOLDER / name, shown)
+
+    def check(self) -> None:
+        """Raise HistoryError where nothing could be kept here."""
+        try:
+            self._make_folder()
+            probe = self.folder / ".probe"
+            write_whole(probe, b"")
+            probe.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._full(error) from error
+
+    def put(self, entry: Entry) -> Path:
+        """Keep an entry, durable when this returns; one of the same key replaces it."""
+        kind, key, text = _as_text(entry)
+        record = {
+            "schema_version": SPOOL_SCHEMA_VERSION,
+            "history": self.history,
+            "kind": kind,
+            "created": entry.created,
+            "digest": digest(text),
+            "entry": text,
+        }
+        path = self.folder / f"{_KINDS.index(kind)}-{kind}-{digest(key)[:32]}.json"
+        try:
+            self._make_folder()
+            write_whole(path, (to_text(record) + "\n").encode())
+            sync_folder(self.folder)
+        except OSError as error:
+            raise self._full(error) from error
+        return path
+
+    def waiting(self) -> int:
+        """How many entries are to go in."""
+        return len(self._paths())
+
+    def damaged(self) -> tuple[Path, ...]:
+        """Files that could not be read when they were to go in."""
+        return tuple(sorted(self.folder.glob(f"*{_DAMAGED}")))
+
+    def empty_into(self, history: Keeper, leave: Collection[str] = ()) -> Emptied:
+        """Hand every entry to ``history``, oldest first within its kind, and take it out of the folder once it is kept
+        there; ``leave`` are file names to pass over.
+
+        One process at a time; what a killed one had begun is begun again. A damaged file is set aside under the name
+        ``….damaged``. Raises HistoryUnreachable, and keeps what was left.
+        """
+        went_in = 0
+        refused: list[str] = []
+        left: list[str] = []
+        if not self._paths():
+            return Emptied()
+        with self._alone():
+            found = [read for path in self._newest() if path.name not in leave and (read := self._taken(path, refused))]
+            for _, created, taken, entry in sorted(found, key=lambda each: (each[0], each[1], each[2].name)):
+                try:
+                    give(history, entry)
+                except HistoryUnreachable:
+                    raise
+                except HistoryError as error:
+                    refused.append(f"spooled file {taken}, of {created}, is kept: {error}")
+                    left.append(taken.name)
+                    continue
+                taken.unlink(missing_ok=True)
+                went_in += 1
+        return Emptied(went_in, tuple(refused), tuple(left))
+
+    def _newest(self) -> list[Path]:
+        """The files to take in. What a killed process had begun with is dropped where the same entry came anew."""
+        paths = self._paths()
+        newer = {path.name + _TAKEN for path in paths}
+        for path in paths:
+            if path.name in newer:
+                path.unlink(missing_ok=True)
+        return [path for path in paths if path.name not in newer]
+
+    def _taken(self, path: Path, refused: list[str]) -> tuple[int, str, Path, Entry] | None:
+        """Kind, time, file and entry. The file has another name from now on, so that one that is put meanwhile is
+        another file. None where it cannot be read, or is damaged and so set aside."""
+        taken = path if path.suffix == _TAKEN else path.with_name(path.name + _TAKEN)
+        try:
+            path.rename(taken)
+            kind, created, entry = _read(taken)
+        except OSError as error:
+            refused.append(f"spooled file {taken} is kept: {error}")
+            return None
+        except HistoryError as error:
+            aside = taken.with_name(taken.name.removesuffix(_TAKEN) + _DAMAGED)
+            taken.replace(aside)
+            refused.append(f"damaged spooled file, kept as {aside}: {error}")
+            return None
+        return _KINDS.index(kind), created, taken, entry
+
+    def _paths(self) -> list[Path]:
+        """Files of entries, those that a killed process had begun with among them."""
+        return sorted(self.folder.glob(f"*.json{_TAKEN}")) + sorted(self.folder.glob("*.json"))
+
+    def _make_folder(self) -> None:
+        for folder in (self.folder.parent, self.folder):
+            if folder.is_symlink():
+                raise OSError(f"{folder} is a symbolic link")
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Until the block ends no other process empties this folder; a killed one frees it."""
+        try:
+            lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise self._full(error) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _full(self, error: OSError) -> HistoryError:
+        return HistoryError(
+            f"history spool {self.folder}",
+            got=str(error),
+            expected="a folder that can be written to, while the history cannot be reached",
+            remedy="Free the disk or the rights on the run folder; results are in their run folders (perfgate reindex)",
+        )
+
+
+def spools_of(runs_folder: Path) -> dict[str, int]:
+    """How many entries wait for which history, by its URL as it may be shown."""
+    found: dict[str, int] = {}
+    for folder in sorted((runs_folder.absolute() / FOLDER).glob("*/")):
+        spool = Spool(folder, "")
+        for path in spool._paths()[:1]:
+            try:
+                shown = str(json.loads(path.read_text(encoding="utf-8"))["history"])
+            except (OSError, ValueError, KeyError, TypeError):
+                shown = f"an unknown history ({folder.name})"
+            found[shown] = found.get(shown, 0) + spool.waiting()
+    return found
+
+
+def _as_text(entry: Entry) -> tuple[str, str, str]:
+    """Kind, what tells it from others of the kind, and its JSON. Raises HistoryError on NaN."""
+    try:
+        if isinstance(entry, RunResult):
+            return "result", entry.uuid, to_text(entry.to_record())
+        if isinstance(entry, NightRecord):
+            return "night", night_uuid(entry), night_text(entry)
+        text = to_text(asdict(entry))
+        return "start", text, text
+    except (ValueError, TypeError) as error:
+        raise HistoryError(f"entry of {entry.case_id}", got=str(error), expected="plain finite values") from error
+
+
+def _read(path: Path) -> tuple[str, str, Entry]:
+    """Kind, time and entry. HistoryError on a file that is not whole, OSError where it cannot be read."""
+    about = f"spooled file {path}"
+    try:
+        record = json.loads(path.read_bytes().decode("utf-8"))
+        if record["schema_version"] != SPOOL_SCHEMA_VERSION:
+            raise ValueError(f"schema_version {record['schema_version']!r}, known is {SPOOL_SCHEMA_VERSION}")
+        kind, created, text = str(record["kind"]), str(record["created"]), str(record["entry"])
+        if digest(text) != record["digest"]:
+            raise ValueError("its content and its digest differ")
+        return kind, created, _entry(kind, text, about)
+    except (ValueError, TypeError, KeyError, RecursionError, ResultError) as error:
+        raise HistoryError(
+            about,
+            got=f"{type(error).__name__}: {error}",
+            expected="an entry as this suite spools it",
+            remedy="Take the run from its run folder (perfgate reindex), then delete this file",
+        ) from error
+
+
+def _entry(kind: str, text: str, about: str) -> Entry:
+    if kind == "result":
+        return result_of_record(json.loads(text), about)
+    if kind == "night":
+        return night_of(text, about)
+    if kind == "start":
+        values: dict[str, Any] = json.loads(text)
+        return SegmentStart(**values)
+    raise ValueError(f"kind {kind!r}, known are {', '.join(_KINDS)}")
+
+
+def give(history: Keeper, entry: Entry) -> None:
+    """Keep an entry of whatever kind. Raises HistoryError."""
+    if isinstance(entry, RunResult):
+        history.add_result(entry)
+    elif isinstance(entry, NightRecord):
+        history.add_night(entry)
+    else:
+        history.start_segment(entry)

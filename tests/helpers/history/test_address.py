@@ -1,0 +1,91 @@
+"""No spelling of a URL shows its password."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from helpers.errors import HistoryError
+from helpers.history import open_history
+from helpers.history.address import refuse_ambiguous, without_password
+
+# Letters of which none stands elsewhere in these URLs.
+SECRETS = st.text(st.sampled_from("XYZ@:/?#&=% ;'\"\\\n\x1b\u202e"), min_size=1, max_size=12)
+
+
+def leaks(secret: str, shown: str) -> bool:
+    return any(letter in shown for letter in set(secret) & set("XYZ"))
+
+
+@given(SECRETS)
+@example("X@Y")
+@example("X/Y@Z")
+@example("X?Y@Z")
+@example("X@Y/Z?")
+@example("XYZ:X@")
+def test_nothing_of_a_password_is_shown_however_it_is_written(secret: str) -> None:
+    for url in (
+        f"postgresql://me:{secret}@db.lan:5432/history",
+        f"postgresql+psycopg://me:{secret}@db.lan/history?sslmode=require",
+        f"postgres://:{secret}@/history?host=/run",
+        f"postgresql://db.lan/history?password={secret.replace('&', '')}&user=me",
+        f"postgresql://db.lan:5432/history?user=me&sslpassword={secret.replace('&', '')}",
+    ):
+        assert not leaks(secret, without_password(url)), (url, without_password(url))
+
+
+@given(SECRETS)
+def test_no_error_shows_a_password_however_it_is_written(secret: str) -> None:
+    # Port 1 answers nobody; a wrong reading would take a part of the password for the host's name.
+    with pytest.raises(HistoryError) as caught:
+        open_history(f"postgresql://me:{secret}@127.0.0.1:1/history")
+    assert not leaks(secret, str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:secret@db/perf", "postgresql://me:***@db/perf"),
+        ("postgresql://me@db/perf", "postgresql://me@db/perf"),
+        ("postgresql://db:5432/perf?host=/run&user=me", "postgresql://db:5432/perf?host=/run&user=me"),
+        ("postgresql://db/perf?password=a&sslmode=require", "postgresql://db/perf?password=***&sslmode=require"),
+        ("sqlite:////a:b@c/d?e.sqlite", "sqlite:////a:b@c/d?e.sqlite"),
+        ("nonsense", "nonsense"),
+        ("postgresql://[::1]:5432/perf", "postgresql://[::1]:5432/perf"),
+        ("postgresql://a:5432,b/perf", "postgresql://a:5432,b/perf"),
+    ],
+)
+def test_the_rest_of_a_url_is_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+
+
+@pytest.mark.parametrize("password", ["p@ss", "p@s/s", "p/s@s", "p?s@s"])
+def test_a_password_without_its_escapes_is_refused_with_how_to_write_it(password: str) -> None:
+    with pytest.raises(HistoryError, match="as %40") as caught:
+        open_history(f"postgresql://me:{password}@127.0.0.1:1/perf")
+    assert caught.value.field == "password"
+
+
+@pytest.mark.parametrize("password", ["p%40ss", "p%2Fs", "secret", ""])
+def test_an_escaped_one_is_taken(password: str) -> None:
+    refuse_ambiguous(f"postgresql://me:{password}@db/perf?options=a%40b")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "host=db user=me password=XYZ dbname=perf",
+        "host=db PASSWORD = 'X Y\\' Z'",
+        "postgresql:/me:XYZ/perf",
+        "postgresql:me:XYZ@db/perf",
+        "postgresql://me:XYZ/perf",
+        "postgresql://me:X/Y:Z",
+        "sqlite+pysqlcipher://:XYZ@/file.db",
+    ],
+)
+def test_a_slip_of_the_pen_shows_no_password(url: str) -> None:
+    assert not leaks("XYZ", without_password(url)), without_password(url)
+    with pytest.raises(HistoryError) as caught:
+        open_history(url)
+    assert not leaks("XYZ", str(caught.value)), str(caught.value)

@@ -1,0 +1,98 @@
+"""The recorded question while the history is away: never a PASS, and a REGRESSION only by pairs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from helpers.evidence import Past, PublishedReference, RunEvidence
+from helpers.judging.judge import judge
+from helpers.policy import EXIT_NOT_JUDGED, EXIT_OK, Gated, Needs, Outcome, effect, exit_code
+from helpers.verdict import NeedRuns, Status, Verdict
+from tests.helpers.judging.evidences import CENTRE, GOOD, evidence, pairs, recorded, run
+
+AWAY = Past(unreachable="history postgresql://db unreachable since 01:02:03 UTC (connection refused)")
+
+
+def away(*runs: RunEvidence, **values: Any) -> Verdict | NeedRuns:
+    return judge(replace(evidence(*runs, **values), past=AWAY))
+
+
+def verdict(*runs: RunEvidence, **values: Any) -> Verdict:
+    answer = away(*runs, **values)
+    assert isinstance(answer, Verdict), answer
+    return answer
+
+
+@pytest.mark.parametrize("gap", [0.0, -0.003, -0.2, 0.004, 0.2])
+@pytest.mark.parametrize("reference", [None, GOOD])
+def test_whatever_was_measured_nothing_passes(gap: float, reference: str | None) -> None:
+    # Without a suspicion, and with pairs that say the same.
+    made = [run(CENTRE + gap), *(pairs(*[0.0] * 20) if reference else ())]
+    found = verdict(*made, reference_build=reference)
+    assert found.status is Status.INCONCLUSIVE
+    assert found.reason.code == "history-unreachable"
+
+
+def test_the_reason_has_the_outage_the_effect_and_its_interval_against_the_entry() -> None:
+    message = verdict(run(CENTRE - 0.002)).reason.message
+    assert "unreachable since 01:02:03 UTC (connection refused)" in message
+    assert "-0.2" in message and "95%" in message and "recorded 2024-05-01, abc alone" in message
+    assert "--resume" in message
+
+
+def test_no_more_runs_are_made_than_the_protocol_plans() -> None:
+    assert isinstance(away(run()), Verdict)
+    more = away(run(), planned_runs=2)
+    assert isinstance(more, NeedRuns) and more.count == 1
+
+
+def test_it_leaves_nothing_to_later_nights() -> None:
+    assert verdict(run()).standing is None
+
+
+def test_a_suspected_drop_is_confirmed_by_pairs_all_the_same() -> None:
+    slow = run(CENTRE - 0.1)
+    assert isinstance(away(slow, reference_build=GOOD), NeedRuns)
+    found = verdict(slow, *pairs(*[-0.1] * 10), reference_build=GOOD)
+    assert found.status is Status.REGRESSION
+    assert found.reason.code == "confirmed-regression"
+    assert "unreachable since" in found.reason.message
+
+
+def test_pairs_that_settle_the_suspicion_are_told() -> None:
+    found = verdict(run(CENTRE - 0.1), *pairs(*[0.0] * 20), reference_build=GOOD)
+    assert found.reason.code == "history-unreachable"
+    assert "no regression confirmed" in found.reason.message
+
+
+def test_a_drop_within_the_tolerance_is_no_regression() -> None:
+    entry = recorded(tolerance=0.5)
+    found = verdict(run(CENTRE - 0.1), *pairs(*[-0.1] * 20), reference_build=GOOD, recorded=entry)
+    assert found.status is Status.INCONCLUSIVE
+
+
+def test_an_entry_that_is_only_shown_asks_for_no_pairs_and_says_no_pass() -> None:
+    found = verdict(run(CENTRE - 0.1), reference_build=GOOD, recorded=recorded(gates=False))
+    assert found.recorded is not None and found.recorded.status is Status.INCONCLUSIVE
+    assert found.status is Status.NO_BASELINE
+
+
+def test_the_published_question_is_answered_as_ever() -> None:
+    below = PublishedReference(200.0, "wall-clock", "table 1", True, 0.05)
+    assert verdict(run(), published=(below,)).status is Status.BELOW_PUBLISHED
+    reached = PublishedReference(100.0, "wall-clock", "table 1", True, 0.05)
+    assert verdict(run(), published=(reached,)).status is Status.INCONCLUSIVE
+
+
+def test_without_an_entry_there_is_nothing_that_the_history_could_say() -> None:
+    assert verdict(run(), recorded=None).status is Status.NO_BASELINE
+
+
+def test_a_night_of_it_warns_and_a_gate_is_not_judged() -> None:
+    status = verdict(run()).status
+    gated = Gated(Needs.RECORDED, False)
+    assert exit_code([Outcome(status, effect(status))], 0) == EXIT_OK
+    assert exit_code([Outcome(status, effect(status, gated))], 1) == EXIT_NOT_JUDGED

@@ -1,0 +1,131 @@
+"""Classes of failures: from the words that the frameworks print, from signals, and which are worth another attempt."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.launch.failure import (
+    FailureClass,
+    class_of_exit,
+    class_of_failure,
+    is_consequence,
+    signal_of,
+    waits_for_rendezvous,
+    words_of_class,
+)
+
+# As printed by Paddle 3.3.1 where nothing else is said.
+TCP_STORE_ABORTS = """I1121 23:42:44.621788  2827 tcp_store.cc:336] create libuv server at port: 48517
+python: /paddle/third_party/libuv/src/unix/core.c:314: uv__finish_close: Assertion failed.
+1   phi::distributed::detail::TCPServer::create(unsigned short, int, int, bool)
+FatalError: `Process abort signal` is detected by the operating system.
+"""
+RETRIES = "tcp_utils.cc:109] Retry to connect to 10.0.0.2:59265 while the server is not yet listening.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("ResourceExhaustedError: Out of memory error on GPU 0. Cannot allocate 1.5GB memory", FailureClass.GPU_MEMORY),
+        ("OSError: (External) CUDA error(2). [Hint: 'cudaErrorMemoryAllocation'.]", FailureClass.GPU_MEMORY),
+        ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", FailureClass.GPU_MEMORY),
+        ("OSError: (External) CUBLAS error(3). CUBLAS_STATUS_ALLOC_FAILED", FailureClass.GPU_MEMORY),
+        ("RuntimeError: (External) CUDNN error(2), CUDNN_STATUS_ALLOC_FAILED", FailureClass.GPU_MEMORY),
+        ("transport/shm.cc:590 NCCL WARN Cuda failure 2 'out of memory'", FailureClass.GPU_MEMORY),
+        ("MemoryError: (ResourceExhausted) Fail to alloc memory of 17592186044416 size", FailureClass.HOST_MEMORY),
+        ("MemoryError: ", FailureClass.HOST_MEMORY),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", FailureClass.HOST_MEMORY),
+        ("OSError: [Errno 12] Cannot allocate memory", FailureClass.HOST_MEMORY),
+        ("OSError: [Errno 28] No space left on device: '/dev/shm/x'", FailureClass.DISK_FULL),
+        ("OSError: [Errno 122] Disk quota exceeded", FailureClass.DISK_FULL),
+        ("ModuleNotFoundError: No module named 'paddle'", FailureClass.FRAMEWORK_MISSING),
+        ("ImportError: libcudnn.so.8: cannot open shared object file: No such file", FailureClass.FRAMEWORK_MISSING),
+        ("DatasetError: data /d: field 'train': expected a folder", FailureClass.DATA_FAULT),
+        ("LossError: step 5 (window): field 'loss': got nan", FailureClass.DIVERGED),
+        ("OSError: [Errno 98] Address already in use", FailureClass.PORT_IN_USE),
+        ("RuntimeError: [gloo/transport/tcp/device.cc:83] bind: Address already in use", FailureClass.PORT_IN_USE),
+        (TCP_STORE_ABORTS, FailureClass.PORT_IN_USE),
+        ("ValueError: (InvalidArgument) IPv4 network x:50025 cannot be obtained. Details: Name or service not known.",
+         FailureClass.UNRESOLVABLE),
+        ("socket.gaierror: [Errno -3] Temporary failure in name resolution", FailureClass.UNRESOLVABLE),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("started", [False, True])
+def test_what_a_framework_prints_names_the_class(words: str, expected: FailureClass, started: bool) -> None:
+    assert class_of_failure(words, started) is expected
+    assert class_of_exit(1, f"loading\n{words}\n", started) is expected
+    assert class_of_exit(-6, f"loading\n{words}\n", started) is expected
+
+
+def test_the_loss_of_a_connection_is_another_fault_before_the_first_step_than_after_it() -> None:
+    words = "RuntimeError: connect [10.0.0.2]:6170: Connection refused"
+    assert class_of_failure(words, started=False) is FailureClass.UNREACHABLE
+    assert class_of_failure(words, started=True) is FailureClass.RANK_LOST
+
+
+def test_a_rank_that_only_waited_for_the_rendezvous_is_told_so_unless_it_crashed() -> None:
+    assert waits_for_rendezvous(RETRIES * 3) and not waits_for_rendezvous(RETRIES + "training\n" * 20)
+    assert class_of_exit(-15, RETRIES * 3, started=False) is FailureClass.UNREACHABLE
+    assert class_of_exit(-11, RETRIES * 3, started=False) is FailureClass.NATIVE_CRASH
+    assert class_of_exit(-9, RETRIES * 3, started=False) is FailureClass.KILLED
+
+
+@pytest.mark.parametrize(
+    ("code", "tail", "expected"),
+    [
+        (-9, "", FailureClass.KILLED),
+        (137, "", FailureClass.KILLED),
+        (247, "", FailureClass.KILLED),
+        (-15, "", FailureClass.KILLED),
+        (-11, "", FailureClass.NATIVE_CRASH),
+        (139, "FatalError: `Segmentation fault` is detected", FailureClass.NATIVE_CRASH),
+        (-7, "", FailureClass.NATIVE_CRASH),
+        (-6, "", FailureClass.NATIVE_CRASH),
+        (-4, "", FailureClass.NATIVE_CRASH),
+        (-8, "", FailureClass.NATIVE_CRASH),
+        (1, "Traceback\nValueError: x", FailureClass.EXCEPTION),
+        (1, "RuntimeError: Connection reset by peer", FailureClass.RANK_LOST),
+        (5, "bye", FailureClass.BAD_EXIT),
+        (None, "", FailureClass.RANK_LOST),
+    ],
+)
+def test_an_end_without_known_words_is_classed_by_how_it_ended(
+    code: int | None, tail: str, expected: FailureClass
+) -> None:
+    assert class_of_exit(code, tail, started=True) is expected
+
+
+def test_an_exit_status_that_is_no_signals_is_none() -> None:
+    assert [signal_of(code) for code in (0, 1, 128, 193)] == [None] * 4
+
+
+def test_only_what_may_end_otherwise_is_worth_another_attempt() -> None:
+    final = {each for each in FailureClass if not each.retriable}
+    assert final == {
+        FailureClass.DATA_FAULT,
+        FailureClass.DIVERGED,
+        FailureClass.FRAMEWORK_MISSING,
+        FailureClass.DISK_FULL,
+        FailureClass.TIMED_OUT,
+    }
+
+
+@pytest.mark.parametrize(
+    ("reason", "consequence"),
+    [
+        ("RuntimeError: Connection reset by peer", True),
+        ("[gloo/transport/tcp] Read error", True),
+        ("NCCL error: unhandled system error", True),
+        ("DatasetError: train_list.txt is missing", False),
+        # Names its own fault, whoever reported it.
+        ("RuntimeError: NCCL error: Cuda failure 'out of memory'", False),
+        ("[gloo] bind: Address already in use", False),
+    ],
+)
+def test_the_loss_of_a_peer_is_told_from_an_own_failure(reason: str, consequence: bool) -> None:
+    assert is_consequence(reason) is consequence
+
+
+def test_the_line_that_names_the_class_is_found() -> None:
+    assert words_of_class("a\n  std::bad_alloc\nb") == "std::bad_alloc"
+    assert words_of_class("nothing here") == ""

@@ -1,0 +1,376 @@
+"""No process of a job outlives it, whoever is killed: suite, guard, launcher. All of it with real processes."""
+
+import fcntl
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from helpers.launch import guard, guarded
+from helpers.launch.guarded import GuardedProcess, GuardLostError, start_guarded
+from helpers.launch.launcher import ROOT
+from helpers.launch.outcome import OutcomeKind
+from helpers.launch.processes import JOB_VARIABLE, JobProcesses, Process, Processes, end_processes
+from helpers.launch.supervisor import run_job
+from helpers.launch.tail import Progress
+from tests.helpers.launch.test_supervisor import LIMITS, QuietMeter, command, job
+
+pytestmark = pytest.mark.slow
+
+SUITE = Path(__file__).with_name("lone_suite.py")
+SUPERVISOR = f"TEST_SUPERVISOR_{os.getpid()}"
+END_SECONDS = 10.0
+
+
+@pytest.fixture
+def job_id() -> Generator[str, None, None]:
+    """A job nothing of which may live after the test, its guard included."""
+    made = uuid.uuid4().hex
+    yield made
+    left = Processes().of_job(made)
+    end_processes(JobProcesses(Processes(), made).find_with_guard, 0.0, about=made)
+    assert left == []
+
+
+class Suite:
+    """A real suite that runs a job of stand-ins, in its own process."""
+
+    def __init__(self, folder: Path, job_id: str, *behaviours: str, variable: str = SUPERVISOR) -> None:
+        self.job_id = job_id
+        self.run_folder = folder / "run"
+        words = [sys.executable, str(SUITE), str(self.run_folder), job_id, variable, *behaviours]
+        self.process = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        self.said: IO[bytes] = self.process.stdout
+
+    def wait_for_step(self, step: int) -> None:
+        for line in self.said:
+            if line.split() == [b"LOOK", str(step).encode()]:
+                return
+        raise AssertionError("the suite ended")
+
+    def end(self, number: int = signal.SIGKILL) -> float:
+        """When it was killed, in monotonic seconds."""
+        self.process.send_signal(number)
+        self.process.wait()
+        self.said.close()
+        return time.monotonic()
+
+
+@pytest.fixture
+def suite(tmp_path: Path, job_id: str) -> Generator[Callable[..., Suite], None, None]:
+    started: list[Suite] = []
+
+    def start(*behaviours: str, variable: str = SUPERVISOR) -> Suite:
+        started.append(Suite(tmp_path, job_id, *behaviours, variable=variable))
+        return started[0]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.end()
+
+
+def until(holds: Callable[[], bool], seconds: float = END_SECONDS) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    process = Processes().look(pid)
+    return process is not None and process.alive
+
+
+def guard_of(job_id: str) -> Process:
+    (found,) = Processes().marked(job_id)[1]
+    return found
+
+
+def daemon_of(suite: Suite) -> int:
+    path = suite.run_folder / "daemon"
+    assert until(path.exists)
+    return int(path.read_text())
+
+
+# ---- whoever is killed
+
+
+def test_a_killed_suite_leaves_nothing_not_even_what_hides(suite: Callable[..., Suite], job_id: str) -> None:
+    running = suite("hangs", "stubborn", "launcher=hides")
+    running.wait_for_step(3)
+    hidden = daemon_of(running)
+    assert len(Processes().of_job(job_id)) == 4 and is_alive(hidden)
+    killed_at = running.end()
+    assert until(lambda: not Processes().of_job(job_id))
+    assert time.monotonic() - killed_at < END_SECONDS
+    assert not is_alive(hidden)
+
+
+def test_a_killed_suite_leaves_no_shared_memory_of_its_job_and_takes_no_one_elses(
+    suite: Callable[..., Suite], job_id: str
+) -> None:
+    running = suite("hangs")
+    running.wait_for_step(3)
+    rank, memory = Processes().marked(job_id)[0][-1], Path("/dev/shm")
+    its = [memory / f"paddle_{rank.pid}_0_{os.getpid()}", memory / f"torch_{rank.pid}_{os.getpid()}"]
+    others = [memory / f"paddle_{os.getpid()}_0_{rank.pid}", memory / f"other_{rank.pid}_{os.getpid()}"]
+    try:
+        for segment in (*its, *others):
+            segment.touch()
+        running.end()
+        assert until(lambda: not Processes().of_job(job_id))
+        assert not any(segment.exists() for segment in its) and all(segment.exists() for segment in others)
+    finally:
+        for segment in (*its, *others):
+            segment.unlink(missing_ok=True)
+
+
+def test_a_launcher_that_dies_leaves_no_child_that_hides(tmp_path: Path) -> None:
+    spec = job(tmp_path, 1)
+    outcome = run_job(spec, command(spec, "hangs", "launcher=hides-and-dies"), LIMITS, QuietMeter())
+    assert outcome.kind is not OutcomeKind.COMPLETE and outcome.exit_code == -signal.SIGKILL
+    assert not is_alive(int((tmp_path / "run" / "daemon").read_text()))
+    assert Processes().of_job(spec.job_id) == []
+
+
+def test_a_killed_guard_ends_the_job_and_is_named(tmp_path: Path) -> None:
+    spec = job(tmp_path, 2)
+
+    def kill(progress: Progress) -> None:
+        if progress.step == 3:
+            os.kill(guard_of(spec.job_id).pid, signal.SIGKILL)
+
+    outcome = run_job(spec, command(spec, "hangs", "stubborn"), LIMITS, QuietMeter(), on_progress=kill)
+    assert outcome.kind is OutcomeKind.CRASHED
+    assert f"the guard of job {spec.job_id}: got 'ended by SIGKILL" in outcome.reason
+    assert Processes().of_job(spec.job_id) == []
+
+
+def test_what_a_killed_suite_and_a_killed_guard_leave_the_next_session_ends(
+    suite: Callable[..., Suite], job_id: str
+) -> None:
+    running = suite("hangs", "stubborn")
+    running.wait_for_step(3)
+    os.kill(guard_of(job_id).pid, signal.SIGKILL)
+    running.end()
+    processes = Processes(supervisor_variable=SUPERVISOR)
+    assert {process.pid for process in processes.orphans()} == {process.pid for process in Processes().of_job(job_id)}
+    end_processes(processes.orphans, 0.2, about="orphans")
+    assert Processes().of_job(job_id) == []
+
+
+def test_the_next_session_ends_a_guard_that_does_nothing_and_all_below_it(
+    suite: Callable[..., Suite], job_id: str
+) -> None:
+    running = suite("stubborn", "launcher=hides")
+    running.wait_for_step(3)
+    hidden, stopped = daemon_of(running), guard_of(job_id).pid
+    os.kill(stopped, signal.SIGSTOP)
+    running.end()
+    processes = Processes(supervisor_variable=SUPERVISOR)
+    found = {process.pid for process in processes.orphans()}
+    assert hidden in found and stopped not in found
+    end_processes(processes.orphans, 0.2, about="orphans")
+    assert not is_alive(hidden) and not is_alive(stopped)
+
+
+def test_a_guard_that_hangs_keeps_nobody(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+
+    def stop(progress: Progress) -> None:
+        if progress.step == 7:
+            os.kill(guard_of(spec.job_id).pid, signal.SIGSTOP)
+
+    outcome = run_job(spec, command(spec, "hangs-at-exit"), LIMITS, QuietMeter(), on_progress=stop)
+    assert outcome.kind is OutcomeKind.HUNG
+    assert Processes().of_job(spec.job_id) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_no_signal_but_sigkill_drives_a_guard_away(tmp_path: Path, number: int) -> None:
+    spec, sent = job(tmp_path), []
+
+    def send(progress: Progress) -> None:
+        if progress.step and not sent:
+            sent.append(guard_of(spec.job_id).pid)
+            os.kill(sent[0], number)
+
+    outcome = run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), on_progress=send)
+    assert outcome.kind is OutcomeKind.COMPLETE and sent
+
+
+# ---- what it holds and what it costs
+
+
+def test_a_guard_holds_no_lease_and_sleeps(suite: Callable[..., Suite], job_id: str, tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        running = suite("hangs")
+        running.wait_for_step(3)
+        pid = guard_of(job_id).pid
+        files = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+        assert {name for name in files if name.startswith("/")} == {str(running.run_folder / "output.log")}
+        assert os.getsid(pid) == pid != os.getsid(running.process.pid)
+        before = switches(pid)
+        time.sleep(0.4)
+        assert switches(pid) == before
+    running.end()
+    assert until(lambda: not Processes().of_job(job_id))
+
+
+def switches(pid: int) -> int:
+    """How often it went to sleep so far: whoever polls does so again and again."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
+def test_a_guard_is_the_jobs_own_and_is_not_ended_with_it(suite: Callable[..., Suite], job_id: str) -> None:
+    running = suite("hangs")
+    running.wait_for_step(3)
+    found, watched = guard_of(job_id).pid, JobProcesses(Processes(), job_id)
+    mine, others = watched.survey()
+    assert found in {process.pid for process in mine} and found not in {process.pid for process in others}
+    assert found not in {process.pid for process in watched.find()}
+    running.end()
+    assert until(lambda: not Processes().of_job(job_id))
+
+
+# ---- its launcher
+
+
+def start(tmp_path: Path, job_id: str, *argv: str, **variables: str) -> GuardedProcess:
+    with (tmp_path / "output.log").open("wb") as output:
+        return start_guarded(argv, {JOB_VARIABLE: job_id, **variables}, output, tmp_path, 0.2)
+
+
+def exit_code(process: GuardedProcess) -> int:
+    codes: list[int | None] = []
+
+    def ended() -> bool:
+        codes.append(process.poll())
+        return codes[-1] is not None
+
+    until(ended)
+    process.close()
+    code = codes[-1]
+    assert code is not None
+    return code
+
+
+@pytest.mark.parametrize(("command", "code"), [("exit 7", 7), ("kill -9 $$", -9), ("kill -11 $$", -11), ("true", 0)])
+def test_the_launchers_exit_is_told(tmp_path: Path, job_id: str, command: str, code: int) -> None:
+    assert exit_code(start(tmp_path, job_id, "/bin/sh", "-c", command)) == code
+
+
+def test_an_end_that_is_told_together_with_the_start_is_heard(tmp_path: Path, job_id: str) -> None:
+    def give_order_late(self: GuardedProcess, data: bytes) -> None:
+        self._link.sendall(data)
+        told = b""
+        while told.count(b"\n") < 2:
+            told = self._link.recv(256, socket.MSG_PEEK)
+        give_order(self, b"")
+
+    give_order = GuardedProcess.give_order
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(GuardedProcess, "give_order", give_order_late)
+        assert exit_code(start(tmp_path, job_id, "/bin/sh", "-c", "exit 7")) == 7
+
+
+def test_a_launcher_gets_its_own_variables_folder_and_signals_and_nothing_else(tmp_path: Path, job_id: str) -> None:
+    script = """cat; pwd; tr "\\0" "\\n" < /proc/$$/environ; grep SigIgn /proc/self/status; ls -l /proc/self/fd | wc -l
+    [ "$(cut -d " " -f 6 /proc/$$/stat)" = $$ ] && echo leads its session"""
+    started = start(tmp_path, job_id, "/bin/sh", "-c", script, ODD="a=b\nc \udcff", PATH=os.environ["PATH"])
+    assert exit_code(started) == 0
+    told = (tmp_path / "output.log").read_bytes().decode(errors="surrogateescape")
+    variables = f"{JOB_VARIABLE}={job_id}\nODD=a=b\nc \udcff\nPATH={os.environ['PATH']}\n"
+    # Of what whoever started us ignores, a signal of libc's own say, nothing that the guard or Python ignores is left.
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    ignored = int(status["SigIgn"], 16) & ~sum(1 << (number - 1) for number in guard._RESTORED)
+    # ls: a line of its own, its three streams, and the folder it reads.
+    assert told == f"{tmp_path}\n{variables}SigIgn:\t{ignored:016x}\n5\nleads its session\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "folder", "error"),
+    [
+        ("/no/such/program", ".", FileNotFoundError),
+        ("/bin/true", "gone", FileNotFoundError),
+        ("/etc/passwd", ".", PermissionError),
+    ],
+)
+def test_a_launcher_that_cannot_start_is_an_error_here(
+    tmp_path: Path, job_id: str, word: str, folder: str, error: type[OSError]
+) -> None:
+    with (tmp_path / "output.log").open("wb") as output, pytest.raises(error):
+        start_guarded((word,), {JOB_VARIABLE: job_id}, output, tmp_path / folder, 0.2)
+
+
+def test_a_guard_that_does_not_start_is_an_error_with_what_to_look_at(
+    tmp_path: Path, job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarded, "GUARD", tmp_path / "gone.py")
+    with pytest.raises(GuardLostError, match=r"the guard of job .*exited with 2.*See output.log"):
+        start(tmp_path, job_id, "/bin/true")
+
+
+def test_a_guard_that_never_listens_is_an_error_however_long_its_order(
+    tmp_path: Path, job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf = tmp_path / "deaf.py"
+    deaf.write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(guarded, "GUARD", deaf)
+    monkeypatch.setattr(guarded, "_ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(guarded, "_CLOSE_SECONDS", 0.1)
+    with pytest.raises(GuardLostError, match=r"nothing read within 0.3 s"):
+        start(tmp_path, job_id, "/bin/true", "x" * 2**20)
+
+
+def test_a_guard_that_ends_in_the_middle_of_its_order_is_lost_and_no_mistake_in_perf_yaml(
+    tmp_path: Path, job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brief = tmp_path / "brief.py"
+    brief.write_text("import os; os.read(0, 1); os._exit(5)")
+    monkeypatch.setattr(guarded, "GUARD", brief)
+    with pytest.raises(GuardLostError, match=r"exited with 5"):
+        start(tmp_path, job_id, "/bin/true", "x" * 2**20)
+
+
+def test_an_interrupt_while_it_starts_leaves_nothing(
+    tmp_path: Path, job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(self: GuardedProcess, data: bytes) -> None:
+        self._link.sendall(data)
+        select.select([self._link], [], [])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(GuardedProcess, "give_order", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path, job_id, "/bin/sleep", "60")
+    assert Processes().of_job(job_id) == []
+
+
+def test_an_order_that_was_cut_short_starts_nothing(tmp_path: Path, job_id: str) -> None:
+    whole = guarded.order(("/usr/bin/touch", "made"), {}, tmp_path)
+    for data in (b"", whole[:3], whole[:-1]):
+        words = (sys.executable, "-I", "-S", str(guarded.GUARD), f"{JOB_VARIABLE}={job_id}", "0")
+        assert subprocess.run(words, input=data, check=False).returncode == 0
+    assert not (tmp_path / "made").exists()
+
+
+def test_the_guard_needs_nothing_but_the_standard_library() -> None:
+    text = Path(guard.__file__).read_text()
+    imported = {line.split()[1] for line in text.splitlines() if line.startswith(("import ", "from "))}
+    assert imported <= {"__future__", *sys.stdlib_module_names}

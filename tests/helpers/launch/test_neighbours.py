@@ -1,0 +1,152 @@
+"""Somebody else's work while a case is timed, for real: a busy process on the job's core, one on a stand-in card."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import helpers.runner
+from helpers.case import Case
+from helpers.config import load_config
+from helpers.devices import CpuCard, Machine
+from helpers.environment import Host
+from helpers.evidence import Build, Stage
+from helpers.job import JobSpec
+from helpers.launch.contention import CpuMeter
+from helpers.launch.health import GpuMeter
+from helpers.launch.launcher import LaunchCommand
+from helpers.launch.outcome import JobOutcome, OutcomeKind
+from helpers.launch.processes import Process, Processes
+from helpers.launch.supervisor import Edges, JobLimits, run_job
+from helpers.plan import CasePlan
+from helpers.results import ResultStore
+from helpers.runner import JobRunner
+from helpers.session import measure_case
+from helpers.verdict import Status
+from tests.helpers.launch.test_health import GPU
+from tests.helpers.launch.test_health import StandInNvml as CardStandIn
+from tests.helpers.memory_double import MemoryDouble
+
+ROOT = Path(__file__).resolve().parents[3]
+STAND_IN = Path(__file__).with_name("stand_in.py")
+LIMITS = JobLimits(10.0, 2.0, 20.0, grace_seconds=0.3, rank_death_seconds=0.3, poll_seconds=0.02, survey_seconds=0.1)
+CORE = min(os.sched_getaffinity(0))
+
+# As the rank of a CPU case: pinned to its card's core.
+PINNED = f"import os, runpy, sys; os.sched_setaffinity(0, {{{CORE}}}); sys.argv = sys.argv[1:]; " \
+         "runpy.run_path(sys.argv[0], run_name='__main__')"  # fmt: skip
+BUSY = f"import os; os.sched_setaffinity(0, {{{CORE}}})\nprint(flush=True)\nwhile True: pass"
+# Each child lives for 50 ms, much less than the time between two surveys.
+BREEDER = f"""import os, subprocess, sys
+os.sched_setaffinity(0, {{{CORE}}})
+print(flush=True)
+while True: subprocess.run([sys.executable, "-S", "-c", "import time\\nend = time.monotonic() + 0.05\\n"
+                            "while time.monotonic() < end: pass"])"""
+SLEEPS = "import time; print(flush=True); time.sleep(60)"
+
+
+@contextmanager
+def neighbour(program: str) -> Generator[int, None, None]:
+    """Runs beside the job; a session of its own, so that its children end with it."""
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        yield process.pid
+    finally:
+        os.killpg(process.pid, 9)
+        process.communicate()
+
+
+class Family(Processes):
+    """Shows the processes that this test started, so that who else works here pushes none of them off the list."""
+
+    def all(self) -> list[Process]:
+        everyone, mine, grew = super().all(), {os.getpid()}, True
+        while grew:
+            children = {each.pid for each in everyone if each.parent in mine} - mine
+            mine |= children
+            grew = bool(children)
+        return [each for each in everyone if each.pid in mine]
+
+
+def pinned(spec: JobSpec) -> LaunchCommand:
+    return LaunchCommand((sys.executable, "-c", PINNED, str(STAND_IN), str(spec.spec_path), "0=trains"))
+
+
+@pytest.fixture
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobRunner:
+    """A real runner whose jobs are the stand-in trainer's, on one core."""
+
+    def run(
+        spec: JobSpec, command: LaunchCommand, limits: JobLimits, meter: CpuMeter | GpuMeter, **options: Any
+    ) -> JobOutcome:
+        outcome = run_job(spec, pinned(spec), LIMITS, meter, edges=Edges(processes=Family()))
+        assert Processes().of_job(spec.job_id) == []
+        return outcome
+
+    monkeypatch.setattr(helpers.runner, "run_job", run)
+    # The stand-in's steps take 20 ms by the wall clock, whoever else is on its core.
+    monkeypatch.setattr(helpers.runner, "why_unsteady", lambda spec, logs: None)
+    card = CpuCard(0, (CORE,))
+    machine = Machine(Host("h", "0123456789abcdef", "Linux", "6.1", "CPU", 2, 2**33), (card,))
+    return JobRunner(machine, (card,), ResultStore(tmp_path, "s"), load_config(ROOT / "perf.yaml"))
+
+
+@pytest.fixture
+def plan(make_plan: Callable[..., CasePlan]) -> CasePlan:
+    build = {"interpreter": sys.executable, "framework": "paddle", "version": "3", "commit": "c"}
+    made = make_plan(build=build, data="synthetic")
+    protocol = replace(made.protocol, warmup_steps=3, window_steps=25)
+    case = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x1-synthetic-dynamic")
+    return replace(made, suite_case=replace(made.suite_case, case=case, protocol=protocol))
+
+
+def test_a_busy_process_on_the_leased_core_makes_the_run_invalid_and_is_named(
+    runner: JobRunner, plan: CasePlan
+) -> None:
+    with neighbour(BUSY) as pid:
+        run = runner.run(plan, 0, Build.CANDIDATE, Stage.SCREEN)
+    assert run.failure is None
+    assert run.invalid is not None and "went to others" in run.invalid
+    assert f"(pid {pid}, user {getpass.getuser()}, " in run.invalid
+    assert run.foreign_share is not None and run.foreign_share > 0.2
+    assert float(run.facts["run_queue_seconds"]) > 0.1
+    assert "for a core" in run.invalid
+
+
+def test_processes_that_came_and_went_are_counted_and_traced_to_who_started_them(
+    runner: JobRunner, plan: CasePlan
+) -> None:
+    with neighbour(BREEDER) as pid:
+        run = runner.run(plan, 0, Build.CANDIDATE, Stage.SCREEN)
+    assert run.invalid is not None
+    assert "processes that came and went, or interrupts (" in run.invalid
+    assert f"children of python (pid {pid})" in run.invalid
+
+
+@pytest.mark.slow
+def test_a_disturbed_case_is_run_again_within_its_budget_and_then_invalid(runner: JobRunner, plan: CasePlan) -> None:
+    with neighbour(BUSY) as pid:
+        result = measure_case(plan, runner, runner.store, MemoryDouble())
+    assert (result.verdict.status, len(result.runs)) == (Status.INVALID, 1 + plan.budget.repeats)
+    assert f"pid {pid}" in result.verdict.reason.message
+
+
+def test_another_process_on_the_card_is_named_with_its_user(tmp_path: Path, plan: CasePlan) -> None:
+    nvml = CardStandIn()
+    spec = JobSpec("job-on-a-card", plan.case, 0, str(tmp_path / "run"), "cpu", warmup_steps=2, window_steps=20)
+    with neighbour(SLEEPS) as pid:
+        nvml.users = (pid,)
+        outcome = run_job(spec, pinned(spec), LIMITS, GpuMeter(nvml, [GPU], every_seconds=0.05))
+    assert outcome.kind is OutcomeKind.COMPLETE
+    assert outcome.contention.foreign_share == 1.0
+    assert f"(pid {pid}, user {getpass.getuser()}, " in outcome.contention.describe()

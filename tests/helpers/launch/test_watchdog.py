@@ -1,0 +1,94 @@
+"""Which rank is to blame when nothing goes on, and when the launchers never met. Times are the test's own."""
+
+from pathlib import Path
+
+import pytest
+
+from helpers.case import Case
+from helpers.job import JobSpec
+from helpers.launch.failure import FailureClass
+from helpers.launch.launcher import LaunchCommand
+from helpers.launch.outcome import Ending, OutcomeKind
+from helpers.launch.peers import NoPeers
+from helpers.launch.processes import Processes
+from helpers.launch.tail import RankWatch
+from helpers.launch.watchdog import JobLimits, Watchdog
+from helpers.steplog import Heartbeat
+
+CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x2-synthetic-dynamic")
+LIMITS = JobLimits(start_up_seconds=20.0, no_progress_seconds=3.0, run_seconds=900.0, grace_seconds=1.0)
+
+
+class Watched:
+    """Two ranks that show life when they are told to."""
+
+    def __init__(self, folder: Path, rendezvous: str = "") -> None:
+        self.spec = JobSpec("j", CASE, 0, str(folder), "cpu", 1, 20)
+        ranks = [RankWatch(self.spec, rank) for rank in range(2)]
+        command = LaunchCommand(("launch",), rendezvous=rendezvous)
+        self.dog = Watchdog(self.spec, command, LIMITS, ranks, NoPeers(), Processes(), 0.0)
+
+    def beat(self, rank: int, step: int, at: float) -> None:
+        Heartbeat(self.spec.heartbeat_path(rank)).beat("window", step, at)
+        self.dog.look(at)
+
+    def ending(self, at: float) -> Ending | None:
+        self.dog.look(at)
+        return self.dog.given_up(at, None)
+
+
+def test_launchers_that_never_met_are_told_with_where_they_wanted_to(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, "10.0.0.1:36000")
+    assert watched.ending(19.9) is None
+    ending = watched.ending(20.0)
+    assert ending is not None
+    assert (ending.kind, ending.rank, ending.cause) == (
+        OutcomeKind.START_UP_FAILED, None, FailureClass.UNREACHABLE,
+    )  # fmt: skip
+    assert "did not meet at 10.0.0.1:36000 within 20 s" in ending.reason and "nodes.port" in ending.reason
+
+
+def test_once_a_rank_was_started_its_launchers_have_met(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, "10.0.0.1:36000")
+    watched.beat(0, 0, at=5.0)
+    ending = watched.ending(20.0)
+    assert ending is not None and "no first step within 20 s" in ending.reason and ending.cause is None
+
+
+def test_launchers_of_one_node_have_nobody_to_meet(tmp_path: Path) -> None:
+    ending = Watched(tmp_path).ending(20.0)
+    assert ending is not None and "no first step within 20 s" in ending.reason
+
+
+@pytest.mark.parametrize(("behind_until", "guilty", "seconds"), [(10.5, 1, "2.5"), (12.9, 0, "3")])
+def test_a_rank_that_waits_for_another_is_not_blamed_for_falling_silent_first(
+    tmp_path: Path, behind_until: float, guilty: int, seconds: str
+) -> None:
+    """Rank 0 is at step 9, waits for rank 1 at step 4, and is as silent as a hanging one; rank 1 may still work."""
+    watched = Watched(tmp_path)
+    watched.beat(1, 4, at=9.0)
+    watched.beat(0, 9, at=10.0)
+    watched.beat(1, 4, at=behind_until)
+    assert watched.ending(12.9) is None
+    ending = watched.ending(13.0)
+    assert ending is not None and (ending.kind, ending.rank) == (OutcomeKind.HUNG, guilty)
+    assert ending.reason.startswith(f"rank {guilty} gave no sign of life for {seconds} s")
+
+
+@pytest.mark.parametrize(("begins_last", "guilty"), [(0, 1), (1, 0)])
+def test_of_two_at_the_same_step_the_one_that_has_not_begun_the_next_is_blamed(
+    tmp_path: Path, begins_last: int, guilty: int
+) -> None:
+    watched = Watched(tmp_path)
+    for rank in (0, 1):
+        watched.beat(rank, 4, at=9.0)
+    Heartbeat(watched.spec.heartbeat_path(begins_last)).begin(5)
+    ending = (watched.ending(9.0), watched.ending(12.0))[1]
+    assert ending is not None and (ending.kind, ending.rank) == (OutcomeKind.HUNG, guilty)
+
+
+def test_of_two_without_a_step_the_one_that_never_showed_life_is_blamed(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.beat(0, 0, at=5.0)
+    ending = watched.ending(20.0)
+    assert ending is not None and ending.rank == 1 and ending.reason.startswith("rank 1 made no first step")
