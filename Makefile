@@ -10,8 +10,10 @@ PYTEST_ARGS ?=
 FUZZ_ARGS ?=
 CONTENTION ?= --allow-contention
 VENV_PYTHON := .venv/bin/python
+# A test that hangs is ended, with all stacks and its name, also where it waits outside of Python.
+NEVER_HANGS = --timeout-method thread --timeout
 # What does not train runs side by side, training one after another: it takes the whole machine.
-SIDE_BY_SIDE = -n auto --maxprocesses 4 $(PYTEST_ARGS)
+SIDE_BY_SIDE = -n auto --maxprocesses 4 $(NEVER_HANGS) 300 $(PYTEST_ARGS)
 # With arguments of the caller's own, one of the two halves may have no test left.
 OR_NONE = $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 NO_PYTHON = no Python 3.10 to 3.13 was found: install one (Debian, Ubuntu: apt-get install python3 python3-venv), \
@@ -39,7 +41,7 @@ perf: env
 
 test: env-dev env-trend
 	$(VENV_PYTHON) -m pytest tests -m "not training" $(SIDE_BY_SIDE) $(OR_NONE)
-	$(VENV_PYTHON) -m pytest tests -m training $(PYTEST_ARGS) $(OR_NONE)
+	$(VENV_PYTHON) -m pytest tests -m training $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
 
 # The environment first: its Pythons are fewer, and it says so before anything is downloaded.
 test-paddle26: env-paddle26 env-dev

@@ -6,6 +6,7 @@ import getpass
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -143,7 +144,7 @@ def test_a_disturbed_case_is_run_again_within_its_budget_and_then_invalid(runner
 
 def test_another_process_on_the_card_is_named_with_its_user(tmp_path: Path, plan: CasePlan) -> None:
     nvml = CardStandIn()
-    spec = JobSpec("job-on-a-card", plan.case, 0, str(tmp_path / "run"), "cpu", warmup_steps=2, window_steps=20)
+    spec = JobSpec(uuid.uuid4().hex, plan.case, 0, str(tmp_path / "run"), "cpu", warmup_steps=2, window_steps=20)
     with neighbour(SLEEPS) as pid:
         nvml.users = (pid,)
         outcome = run_job(spec, pinned(spec), LIMITS, GpuMeter(nvml, [GPU], every_seconds=0.05))

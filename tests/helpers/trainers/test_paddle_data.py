@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,10 +27,12 @@ from helpers.trainers import paddle_data  # noqa: E402
 from helpers.trainers.dali_data import DaliPlan, DaliSource  # noqa: E402
 from helpers.trainers.data import MEAN, STD, Form, ImageList, Share  # noqa: E402
 from helpers.trainers.process import Device, Ranks  # noqa: E402
-from helpers.trainers.settings import Augmentation, Dali, Settings  # noqa: E402
+from helpers.trainers.settings import Dali, Settings  # noqa: E402
+from tests.helpers.trainers.native_epochs import AUGMENTATION, native_reader  # noqa: E402
 
 LABELS = (7, 400, 999)
-AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
+NATIVE_EPOCHS = Path(__file__).with_name("native_epochs.py")
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -129,11 +135,18 @@ def _numbered(folder: Path, images: int) -> ImageList:
     return ImageList(folder, tuple(f"{number}.jpeg" for number in range(images)), tuple(range(images)))
 
 
-def _native(images: ImageList, rank: int, ranks: int, batch: int, *, seed: int = 7, workers: int = 0) -> Any:
-    native = SimpleNamespace(workers=workers, prefetch_factor=2, shared_memory=False)
-    settings = SimpleNamespace(native=native, augmentation=AUGMENTATION)
-    share = Share(rank, ranks, batch, seed)
-    return paddle_data.NativeReader(images, share, Form("NCHW", 3, "float32"), settings, SimpleNamespace(seed=seed))
+def _native(images: ImageList, rank: int, ranks: int, batch: int, *, seed: int = 7) -> Any:
+    return native_reader(images, Share(rank, ranks, batch, seed))
+
+
+def _alone(folder: Path, images: int, share: str, workers: int) -> dict[str, Any]:
+    """What two epochs bring in a process of their own; ``share``: rank, ranks and batch size."""
+    words = [sys.executable, str(NATIVE_EPOCHS), str(folder), str(images), *share.split(), str(workers)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
 
 
 def _epoch(reader: Any, number: int) -> list[int]:
@@ -168,16 +181,12 @@ def test_native_shuffles_each_epoch_anew_by_its_seed(tmp_path: Path) -> None:
 
 
 def test_native_s_worker_processes_read_the_same_batches_as_none(tmp_path: Path) -> None:
-    listed = _numbered(tmp_path, 12)
-    alone, helped = _native(listed, 1, 2, 2), _native(listed, 1, 2, 2, workers=2)
-    for number in range(2):
-        for one, other in zip(alone.epoch(number), helped.epoch(number), strict=True):
-            assert one.labels.numpy().tolist() == other.labels.numpy().tolist()
-            assert numpy.array_equal(one.images.numpy(), other.images.numpy())
+    _numbered(tmp_path, 12)
+    alone, helped = (_alone(tmp_path, 12, "1 2 2", workers) for workers in (0, 2))
+    assert len(alone["labels"]) == 12
+    assert alone == helped
 
 
-# The loader's thread ends with the worker's error; Paddle means it to.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_native_s_broken_image_is_named_far_down_a_list(tmp_path: Path, workers: int) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "0.jpeg", "JPEG")
@@ -185,9 +194,7 @@ def test_native_s_broken_image_is_named_far_down_a_list(tmp_path: Path, workers:
         (tmp_path / f"{number}.jpeg").hardlink_to(tmp_path / "0.jpeg")
     (tmp_path / "2250.jpeg").unlink()
     (tmp_path / "2250.jpeg").write_bytes((tmp_path / "0.jpeg").read_bytes()[:300])
-    listed = ImageList(tmp_path, tuple(f"{number}.jpeg" for number in range(2300)), tuple(range(2300)))
-    with pytest.raises(DatasetError, match=r"/2250\.jpeg: got"):
-        _epoch(_native(listed, 0, 1, 50, workers=workers), 0)
+    assert "/2250.jpeg: got" in _alone(tmp_path, 2300, "0 1 50", workers)["error"]
 
 
 def test_native_s_labels_stay_with_their_images(tmp_path: Path) -> None:
