@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.control_groups import control_groups
+from benchmarks.fault_table.control_group import enter_words, made_group
 
 # Bytes, then swap: versions 1 and 2 of control groups. Without a limit on swap the kernel would swap first.
 _LIMITS = (("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"), ("memory.max", "memory.swap.max"))
@@ -23,7 +22,7 @@ class MemoryGroup:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        return ("sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.folder / "cgroup.procs"))
+        return enter_words(self.folder)
 
     def kills(self) -> int:
         """Processes of the group that the kernel has ended for want of memory."""
@@ -37,25 +36,8 @@ class MemoryGroup:
 @contextlib.contextmanager
 def memory_group(mib: int) -> Generator[MemoryGroup, None, None]:
     """The group, and its end. OSError where this process may not make one."""
-    error = OSError("no memory controller is mounted")
-    for parent in control_groups(Path("/"), "memory"):
-        if not parent.is_dir():
-            continue
-        folder = parent / f"perfgate-fault-{uuid.uuid4().hex[:8]}"
-        try:
-            folder.mkdir()
-        except OSError as refused:
-            error = refused
-            continue
-        try:
-            if _limit(folder, mib):
-                yield MemoryGroup(folder)
-                return
-        except PermissionError as refused:
-            error = refused
-        finally:
-            folder.rmdir()
-    raise error
+    with made_group("memory", lambda folder: _limit(folder, mib)) as folder:
+        yield MemoryGroup(folder)
 
 
 def _limit(folder: Path, mib: int) -> bool:

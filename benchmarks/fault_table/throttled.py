@@ -10,20 +10,18 @@ import contextlib
 import functools
 import shutil
 import subprocess
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.fault_table import gpu_shop
+from benchmarks.fault_table.control_group import enter_words, made_group
 from benchmarks.fault_table.fault import Fault, Seen, expect
 from benchmarks.fault_table.gpu_shop import STAND_IN, furnish, state_file
 from benchmarks.fault_table.small_disk import why_no_mount
 from benchmarks.fault_table.stand_in_nvml import Card
 from benchmarks.fault_table.traces import KEEPS_BUSY, recorded_cases, undisturbed, with_cases
 from benchmarks.fault_table.workshop import Finished, Running, Workshop
-from helpers.control_groups import control_groups
 from helpers.devices import discover
 
 # That a run is made again is row 12's.
@@ -82,7 +80,7 @@ class _Quota:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        return ("sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.folder / "cgroup.procs"))
+        return enter_words(self.folder)
 
     def take(self, share: float) -> None:
         """``share`` of one core from now on; versions 2 and 1."""
@@ -96,26 +94,12 @@ class _Quota:
 @contextlib.contextmanager
 def _cpu_group() -> Iterator[_Quota]:
     """OSError where this process may not make one."""
-    error = OSError("no cpu controller is mounted")
-    for parent in control_groups(Path("/"), "cpu"):
-        folder = parent / f"perfgate-fault-{uuid.uuid4().hex[:8]}"
-        try:
-            folder.mkdir()
-        except OSError as refused:
-            error = refused
-            continue
-        try:
-            if any((folder / name).exists() for name in ("cpu.max", "cpu.cfs_quota_us")):
-                yield _Quota(folder)
-                return
-        finally:
-            # A process that has just ended is still in it for a moment.
-            for _ in range(50):
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
-                    break
-                time.sleep(0.1)
-    raise error
+    with made_group("cpu", _limits_time) as folder:
+        yield _Quota(folder)
+
+
+def _limits_time(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("cpu.max", "cpu.cfs_quota_us"))
 
 
 def _why_no_quota() -> str:
