@@ -57,14 +57,15 @@ def read_step_log(path: Path, job_id: str | None = None, rank: int | None = None
 def open_log(path: Path) -> BinaryIO:
     """A file that a job writes, opened for reading. Raises OSError also on a link, a folder, a pipe or a device: they
     would show another job's file, or keep the reader waiting."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    # With an opener no interrupt can fall between the descriptor and the file that owns it.
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK))  # noqa: SIM115 - the caller closes it
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        return os.fdopen(descriptor, "rb")
     except BaseException:
-        os.close(descriptor)
+        file.close()
         raise
+    return file
 
 
 T = TypeVar("T", Header, Step, Footer)

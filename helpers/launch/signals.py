@@ -88,10 +88,10 @@ class StopSignals:
             yield
 
     def pass_on(self) -> None:
-        """Raise what was put off."""
-        if self._asked.times and not self._told:
+        """Raise what was put off, and what was raised but is not on its way any more."""
+        if self._asked.times:
             raise interrupt(signal.SIGINT)
-        if self._alarm_due and self._alarm is not None and not self._told:
+        if self._alarm_due and self._alarm is not None:
             self._alarm(signal.SIGALRM, None)
 
 
@@ -102,11 +102,17 @@ def stop_signals() -> Generator[StopSignals, None, None]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
+    interrupted = False
     try:
         with stop.installed():
             yield stop
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
     finally:
-        stop.pass_on()
+        # Somebody may have swallowed the interrupt at the last look, or a fault of the ending have taken its place.
+        if not interrupted:
+            stop.pass_on()
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """What each signal does before and while a job is being ended."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -118,6 +119,26 @@ def test_a_signal_is_not_lost_behind_another_fault() -> None:
         stop.defer()
         send(signal.SIGTERM)
         raise ZeroDivisionError
+
+
+def test_an_interrupt_is_not_lost_behind_a_fault_of_the_ending() -> None:
+    with pytest.raises(KeyboardInterrupt) as raised, stop_signals() as stop:
+        try:
+            send(signal.SIGTERM)
+        finally:
+            stop.defer()
+            _ = 1 // 0
+    assert isinstance(raised.value.__context__, ZeroDivisionError)
+
+
+def test_an_interrupt_that_somebody_swallows_at_the_last_look_waits_for_the_ending() -> None:
+    ended = False
+    with pytest.raises(KeyboardInterrupt), stop_signals() as stop:
+        with contextlib.suppress(KeyboardInterrupt):
+            send(signal.SIGINT)
+        stop.defer()
+        ended = True
+    assert ended
 
 
 def test_what_nohup_or_a_background_shell_ignores_stays_ignored() -> None:

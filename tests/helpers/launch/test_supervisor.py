@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -284,6 +284,23 @@ def test_an_interrupt_that_somebody_swallows_ends_the_job_all_the_same(tmp_path:
     with pytest.raises(KeyboardInterrupt):
         run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), on_progress=careless)
     assert swallowed and swallowed[0] < 7
+    assert Processes().of_job(spec.job_id) == []
+
+
+def test_an_interrupt_is_not_lost_behind_another_nodes_failure_to_end(tmp_path: Path) -> None:
+    class NeverEnds(NoPeers):
+        def wait_for_end(self, grace_seconds: float, at_once: Callable[[], bool]) -> str:
+            raise OSError("connection lost")
+
+    spec = job(tmp_path)
+
+    def end(progress: Progress) -> None:
+        if progress.step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    # The session goes on after an OSError: it is the case's failure.
+    with pytest.raises(KeyboardInterrupt):
+        run_job(spec, command(spec, "hangs"), LIMITS, QuietMeter(), on_progress=end, peers=NeverEnds())
     assert Processes().of_job(spec.job_id) == []
 
 
