@@ -8,13 +8,15 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.10 python3.13 python3; 
 REQUIREMENTS ?= auto
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
+GPU_PROOF_ARGS ?=
 CONTENTION ?= --allow-contention
 VENV_PYTHON := .venv/bin/python
-# A test that hangs is ended, with all stacks and its name, also where it waits outside of Python.
-NEVER_HANGS = --timeout-method thread --timeout
-# What does not train runs side by side, training one after another: it takes the whole machine.
+# A test that hangs is ended, with all stacks and its name: by a thread, and where that gets no turn by faulthandler.
+NEVER_HANGS = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true --timeout-method thread --timeout
+# What does not train runs side by side, untimed training two at a time, as that takes gigabytes, and a measured one
+# alone: it takes the whole machine.
 SIDE_BY_SIDE = -n auto --maxprocesses 4 $(NEVER_HANGS) 300 $(PYTEST_ARGS)
-# With arguments of the caller's own, one of the two halves may have no test left.
+# With arguments of the caller's own, one of the three may have no test left.
 OR_NONE = $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 NO_PYTHON = no Python 3.10 to 3.13 was found: install one (Debian, Ubuntu: apt-get install python3 python3-venv), \
 	or name it: make PYTHON=/path/to/python3.12 perf
@@ -22,7 +24,8 @@ NO_PYTHON = no Python 3.10 to 3.13 was found: install one (Debian, Ubuntu: apt-g
 BOOTSTRAP = @python="$(PYTHON)"; if [ -z "$$python" ]; then echo "make: error: $(NO_PYTHON)" >&2; exit 2; fi; \
 	"$$python" requirements/bootstrap.py
 
-.PHONY: help perf fuzz test test-paddle26 check bench doctor env env-dev env-paddle26 env-trend env-fuzz clean
+.PHONY: help perf fuzz test test-paddle26 check bench gpu-proof doctor
+.PHONY: env env-dev env-beside env-paddle26 env-pytorch env-trend env-fuzz clean
 .NOTPARALLEL:
 
 help:
@@ -31,17 +34,20 @@ help:
 	@echo "make test-paddle26  training with Paddle 2.6.2 too, in .venv-paddle26 (a download of 1.3 GB, no GPU needed)"
 	@echo "make check   lint, types and unit tests, in under 3 minutes"
 	@echo "make bench   how fast the suite itself is, its training loop against a bare one, how good its verdicts are, what watching costs, every fault; 40 minutes on idle cores"
+	@echo "make gpu-proof  PyTorch on this machine's GPU, step by step: figures, logs, baseline; on a CPU where there is none"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
+	@echo "make env-pytorch  PyTorch in .venv-pytorch, for its cases (a download of 0.8 to 3.3 GB: requirements/pytorch-cpu.txt)"
 	@echo "make env-trend  Apache Otava in .venv-trend, for 'perfgate trend' (a download of 55 MB)"
 	@echo "make fuzz    a minute of atheris on each reader of files, in .venv-fuzz (a download of 36 MB), and Hypothesis"
-	@echo "make clean   delete .venv, .venv-paddle26, .venv-trend, .venv-fuzz and caches; results in runs/ and baselines/ stay"
+	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-trend, .venv-fuzz and caches; results in runs/ and baselines/ stay"
 
 perf: env
 	$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION) $(PYTEST_ARGS)
 
-test: env-dev env-trend
+test: env-dev env-trend env-pytorch
 	$(VENV_PYTHON) -m pytest tests -m "not training" $(SIDE_BY_SIDE) $(OR_NONE)
-	$(VENV_PYTHON) -m pytest tests -m training $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
+	$(VENV_PYTHON) -m pytest tests -m untimed -n 2 $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
+	$(VENV_PYTHON) -m pytest tests -m "training and not untimed" $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
 
 # The environment first: its Pythons are fewer, and it says so before anything is downloaded.
 test-paddle26: env-paddle26 env-dev
@@ -54,14 +60,19 @@ check: env-dev
 	$(VENV_PYTHON) -m mypy
 	$(VENV_PYTHON) -m pytest tests -m "not training and not slow" $(SIDE_BY_SIDE)
 
-bench: env-dev
+bench: env-dev env-pytorch
 	$(VENV_PYTHON) -m benchmarks.suite_overhead
 	$(VENV_PYTHON) -m benchmarks.history_scale
 	$(VENV_PYTHON) -m benchmarks.loader_cost
 	$(VENV_PYTHON) -m benchmarks.verdicts --quick
 	$(VENV_PYTHON) -m benchmarks.trainer_speed
+	$(VENV_PYTHON) -m benchmarks.trainer_speed --framework pytorch
 	$(VENV_PYTHON) -m benchmarks.watching
 	$(VENV_PYTHON) -m benchmarks.faults
+
+# Not env: Paddle's builds have no code for the newest GPUs, on which PyTorch is measured.
+gpu-proof: env-beside env-pytorch
+	$(VENV_PYTHON) -m benchmarks.gpu_proof $(GPU_PROOF_ARGS)
 
 fuzz: env-dev env-fuzz
 	$(VENV_PYTHON) -m benchmarks.fuzz --seconds 60 $(FUZZ_ARGS)
@@ -75,8 +86,14 @@ env:
 env-dev:
 	$(BOOTSTRAP) --requirements $(REQUIREMENTS) --with dev
 
+env-beside:
+	$(BOOTSTRAP) --requirements $(if $(filter auto,$(REQUIREMENTS)),beside,$(REQUIREMENTS))
+
 env-paddle26:
 	$(BOOTSTRAP) --requirements gpu-wheel-on-cpu --venv .venv-paddle26
+
+env-pytorch:
+	$(BOOTSTRAP) --requirements pytorch
 
 env-trend:
 	$(BOOTSTRAP) --requirements trend
@@ -85,5 +102,5 @@ env-fuzz:
 	$(BOOTSTRAP) --requirements fuzz
 
 clean:
-	rm -rf .venv .venv-paddle26 .venv-trend .venv-fuzz .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-paddle26 .venv-pytorch .venv-trend .venv-fuzz .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Which interpreters the tests of Paddle's lines train in."""
+"""Which interpreters the tests of Paddle's lines train in, and what Paddle's import leaves in the tests' process."""
 
 from __future__ import annotations
 
@@ -26,3 +26,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         # The name is not resolved: a virtual environment is found through it.
         given = [str(Path(name).absolute()) for name in metafunc.config.getoption(OPTION) or [sys.executable]]
         metafunc.parametrize("paddle_interpreter", given, ids=[Path(name).parts[-3] for name in given], scope="module")
+
+
+def pytest_collection_finish() -> None:
+    """Paddle's handler of fatal signals takes memory for its trace: where one struck in malloc, the process waits for
+    ever instead of crashing."""
+    paddle = sys.modules.get("paddle")
+    if paddle is not None:
+        paddle.disable_signal_handler()

@@ -29,6 +29,7 @@ from helpers.steplog_reader import read_step_log
 from helpers.trainers.process import EXIT_COMPLETE, EXIT_REFUSED
 
 pytestmark = pytest.mark.training
+untimed = pytest.mark.untimed
 
 RESNET50, VGG16 = "paddle-resnet50v1.5", "paddle-vgg16"
 PARAMETERS = {RESNET50: 25_557_032, VGG16: 138_357_544}
@@ -99,6 +100,7 @@ def _complete(ran: Ran, build: FrameworkBuild) -> None:
         assert all(step.loss is not None and 0 < step.loss < 20 for step in log.steps)
 
 
+@untimed
 @pytest.mark.parametrize(
     "case_id",
     [
@@ -117,6 +119,7 @@ def test_one_card_trains(build: FrameworkBuild, tmp_path: Path, images: Path, ca
     assert (header.facts["precision"], header.facts["data"]) == ("float32", Case.parse(case_id).data.value)
 
 
+@untimed
 @pytest.mark.parametrize("case", ["dali-dynamic", "native-to_static"])
 @pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
 def test_two_cards_train_together(build: FrameworkBuild, tmp_path: Path, images: Path, case: str) -> None:
@@ -125,6 +128,7 @@ def test_two_cards_train_together(build: FrameworkBuild, tmp_path: Path, images:
     assert len({tuple(step.loss for step in log.steps) for log in ran.logs}) == 2
 
 
+@untimed
 @pytest.mark.parametrize("execution", ["dynamic", "to_static", "static"])
 def test_the_loss_falls_on_a_batch_that_can_be_learnt(build: FrameworkBuild, tmp_path: Path, execution: str) -> None:
     # Synthetic data is one batch, given again at every step.
@@ -136,6 +140,7 @@ def test_the_loss_falls_on_a_batch_that_can_be_learnt(build: FrameworkBuild, tmp
     assert max(losses[-3:]) < 0.2 * losses[0]
 
 
+@untimed
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
@@ -149,6 +154,7 @@ def test_a_precision_that_cannot_run_is_refused(build: FrameworkBuild, tmp_path:
     _refused(_train(build, _job(tmp_path, f"{RESNET50}-{case}", "cpu")), reason)
 
 
+@untimed
 @pytest.mark.parametrize("execution", ["static", "to_static"])
 def test_bfloat16_trains_where_the_build_casts_programs_and_is_refused_elsewhere(
     build: FrameworkBuild, tmp_path: Path, execution: str
@@ -167,6 +173,7 @@ def _refused(ran: Ran, reason: str) -> None:
     assert all(reason in log.footer.reason and not log.steps for log in ran.logs)
 
 
+@untimed
 @pytest.mark.parametrize(
     ("case_id", "parameters"),
     [
@@ -207,6 +214,7 @@ def test_the_published_gpu_program_is_built_as_far_as_the_wheel_can(
         assert any(words in answer["reason"] for words in ("which is for CPUs", "did not cast"))
 
 
+@untimed
 def test_the_published_gpu_program_of_one_card_trains_without_a_launcher(build: FrameworkBuild, tmp_path: Path) -> None:
     case_id = f"{RESNET50}-fp32-bs2-1x1-synthetic-static"
     spec = _job(tmp_path, case_id, "gpu", overrides={"learning_rate": 0.002})

@@ -28,11 +28,13 @@ from helpers.recipe import settings_for
 from helpers.steplog import COMPLETE, FAILED, REFUSED, StepLog, steadiness
 from helpers.steplog_reader import read_step_log
 from helpers.trainers.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
+from tests.helpers.trainers.cores import own_cores
 
 pytestmark = pytest.mark.training
+untimed = pytest.mark.untimed
 
 RESNET50 = "paddle-resnet50v1.5"
-CORES = sorted(os.sched_getaffinity(0))
+CORES = own_cores()
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ def _complete(ran: Ran, ranks: int = 1) -> None:
     assert all(step.loss is not None and 0 < step.loss < 20 for log in ran.logs for step in log.steps)
 
 
+@untimed
 @pytest.mark.parametrize(
     ("case_id", "facts"),
     [
@@ -128,6 +131,7 @@ def test_one_card_trains(tmp_path: Path, images: Path, case_id: str, facts: dict
     assert header.facts["cores"] == str(CORES[0])
 
 
+@untimed
 def test_the_loaders_wait_for_little_and_the_heartbeat_tells_the_phases(tmp_path: Path, images: Path) -> None:
     ran = _run(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali-dynamic", images, steps=(1, 2))
     window = ran.logs[0].window
@@ -136,6 +140,7 @@ def test_the_loaders_wait_for_little_and_the_heartbeat_tells_the_phases(tmp_path
     assert beats == ["import paddle", "data", "build model", "first step", "warm-up", "window", "window"]
 
 
+@untimed
 @pytest.mark.parametrize("case", ["fp32-bs1-1x2-dali-dynamic", "amp_o1-bs1-1x2-native-to_static"])
 @pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
 def test_two_cards_train_together_each_on_its_own_core(tmp_path: Path, images: Path, case: str) -> None:
@@ -148,6 +153,7 @@ def test_two_cards_train_together_each_on_its_own_core(tmp_path: Path, images: P
     assert abs(first.window[0].start - second.window[0].start) < min(step.step_seconds for step in first.window)
 
 
+@untimed
 @pytest.mark.parametrize(
     "case_id",
     [
@@ -189,6 +195,7 @@ def test_a_slowdown_for_tests_is_part_of_every_step_and_stands_in_the_header(tmp
     assert fastest[1] > 1.8 * fastest[0]
 
 
+@untimed
 def test_steps_are_counted_anew_in_each_epoch(tmp_path: Path, images: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -200,6 +207,7 @@ def test_steps_are_counted_anew_in_each_epoch(tmp_path: Path, images: Path) -> N
     assert [(step.epoch, step.step) for step in ran.logs[0].steps] == [(0, 1), (0, 2), (1, 1)]
 
 
+@untimed
 @pytest.mark.parametrize("loader", ["dali", "native"])
 def test_a_broken_jpeg_fails_the_run_and_is_named(tmp_path: Path, images: Path, loader: str) -> None:
     data = tmp_path / "data"
@@ -215,6 +223,7 @@ def test_a_broken_jpeg_fails_the_run_and_is_named(tmp_path: Path, images: Path, 
     assert "coffee_0001.jpeg" in footer.reason
 
 
+@untimed
 @pytest.mark.parametrize("loader", ["dali", "native"])
 def test_what_imagenet_holds_beside_plain_jpegs_is_trained(tmp_path: Path, loader: str) -> None:
     data = tmp_path / "图 像 data"
@@ -229,6 +238,7 @@ def test_what_imagenet_holds_beside_plain_jpegs_is_trained(tmp_path: Path, loade
     _complete(_run(tmp_path, f"{RESNET50}-fp32-bs4-1x1-{loader}-dynamic", data))
 
 
+@untimed
 @pytest.mark.parametrize("execution", ["dynamic", "static"])
 def test_a_training_that_diverges_fails_although_paddle_s_loss_looks_finite(tmp_path: Path, execution: str) -> None:
     case_id = f"{RESNET50}-fp32-bs1-1x1-synthetic-{execution}"
@@ -237,6 +247,7 @@ def test_a_training_that_diverges_fails_although_paddle_s_loss_looks_finite(tmp_
     assert "field 'loss'" in ran.logs[0].footer.reason
 
 
+@untimed
 @pytest.mark.parametrize("execution", ["dynamic", "static", "static-auto"])
 def test_the_learning_rate_changes_at_its_epoch_and_not_before(tmp_path: Path, images: Path, execution: str) -> None:
     data = tmp_path / "data"
@@ -254,12 +265,14 @@ def test_the_learning_rate_changes_at_its_epoch_and_not_before(tmp_path: Path, i
     assert [step.epoch for step in ran.logs[0].steps] == [0, 1, 2]
 
 
+@untimed
 def test_too_few_images_for_one_batch_fail_the_run(tmp_path: Path, images: Path) -> None:
     ran = _run(tmp_path, f"{RESNET50}-fp32-bs64-1x1-native-dynamic", images)
     assert ran.exit_status == EXIT_FAILED
     assert "at least 64" in ran.logs[0].footer.reason
 
 
+@untimed
 @pytest.mark.parametrize(
     ("case_id", "reason"),
     [
@@ -282,6 +295,7 @@ def test_what_cannot_run_here_is_refused_with_its_reason(
     assert ran.exit_status == EXIT_REFUSED
 
 
+@untimed
 def test_a_job_of_two_ranks_that_cannot_run_here_is_refused_with_its_reason(tmp_path: Path, images: Path) -> None:
     # Through the supervisor: the launcher may end one rank before it has said why, and hides their exit status.
     spec = _job(tmp_path, f"{RESNET50}-fp32-bs1-1x2-dali-static", images, (1, 2), {})
@@ -293,6 +307,7 @@ def test_a_job_of_two_ranks_that_cannot_run_here_is_refused_with_its_reason(tmp_
     assert outcome.logs == ()
 
 
+@untimed
 def test_mixed_precision_on_a_cpu_is_refused_where_static_programs_are_not_pir(tmp_path: Path) -> None:
     # As in Paddle 2.6.
     old = {"FLAGS_enable_pir_api": "0", "FLAGS_enable_pir_in_executor": "0"}
@@ -301,6 +316,7 @@ def test_mixed_precision_on_a_cpu_is_refused_where_static_programs_are_not_pir(t
     assert "PIR programs alone" in ran.logs[0].footer.reason
 
 
+@untimed
 @pytest.mark.parametrize("loader", ["dali", "native"])
 def test_a_trainer_asked_to_stop_ends_at_once_and_its_log_has_no_footer(
     tmp_path: Path, images: Path, loader: str
