@@ -6,6 +6,7 @@ file and field. Nothing outside the file is looked at: whether a path exists is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
@@ -26,14 +27,19 @@ NEEDS = ("published", "recorded", "both")
 _OPTIONAL = (
     "frameworks", "data", "tolerances", "limits", "contention", "short", "machines", "nodes", "budgets", "history",
 )  # fmt: skip
+_REQUIREMENTS = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
 _MOST_SECONDS = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
 class FrameworkConfig:
-    """``interpreter``: absolute path of the Python that has the framework; None: the one that runs pytest."""
+    """``interpreter``: absolute path of the Python that has the framework; None: the one that runs pytest.
+
+    ``requirements``: what ``requirements/bootstrap.py`` makes its environment of; None: it is the user's own.
+    """
 
     interpreter: str | None = None
+    requirements: str | None = None
 
 
 @dataclass(frozen=True)
@@ -205,9 +211,21 @@ def _frameworks(field: Field | None, folder: Path) -> Mapping[Framework, Framewo
     listed = field.mapping(optional=known) if field else {}
     found = {each: FrameworkConfig() for each in Framework}
     for name, entry in listed.items():
-        interpreter = entry.mapping(optional=("interpreter",)).get("interpreter")
-        found[known[name]] = FrameworkConfig(_path(interpreter, folder))
+        keys = entry.mapping(optional=("interpreter", "requirements"))
+        interpreter = _path(keys.get("interpreter"), folder)
+        found[known[name]] = FrameworkConfig(interpreter, _requirements(keys.get("requirements"), interpreter))
     return MappingProxyType(found)
+
+
+def _requirements(field: Field | None, interpreter: str | None) -> str | None:
+    if field is None or field.value is None:
+        return None
+    name = field.text()
+    if not _REQUIREMENTS.fullmatch(name):
+        raise field.refuse("a name of requirements/bootstrap.py, as pytorch")
+    if interpreter is None or Path(interpreter).parts[-2:] != ("bin", "python"):
+        raise field.refuse("interpreter: FOLDER/bin/python beside it, the environment to be made", got=interpreter)
+    return name
 
 
 def _data(field: Field | None, folder: Path) -> DataConfig:

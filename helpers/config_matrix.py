@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from helpers.case import Case, DataSource, Execution, Framework, Model, Precision
 from helpers.config_schema import Field, close_to
 from helpers.errors import ConfigError
 
 TARGETS = ("cpu", "v100", "a100")
+# Features of a case that a block switches on.
+_SWITCHES = ("compile", "graphs", "auto")
 # The published tables have 110 figures; dimensions multiply, so that a few lines could ask for billions.
 _MOST_CASES = 10_000
 
@@ -49,7 +52,7 @@ def _block(block: Field, protocols: Sequence[str]) -> tuple[str, list[Case]]:
     """A block's protocol and the product of its dimensions, in the order of the id's fields."""
     keys = block.mapping(
         required=("framework", "model", "precision", "batch_size_per_card", "cards", "data", "protocol"),
-        optional=("nodes", "execution", "auto"),
+        optional=("nodes", "execution", *_SWITCHES),
     )
     dimensions = (
         [item.member(Framework) for item in keys["framework"].one_or_many()],
@@ -61,13 +64,13 @@ def _block(block: Field, protocols: Sequence[str]) -> tuple[str, list[Case]]:
         [item.member(DataSource) for item in keys["data"].one_or_many()],
         [item.member(Execution) for item in keys["execution"].one_or_many()] if "execution" in keys else [None],
     )
-    auto = keys["auto"].truth() if "auto" in keys else False
+    switches: dict[str, Any] = {name: keys[name].truth() for name in _SWITCHES if name in keys}
     protocol = keys["protocol"].one_of(protocols)
     product = math.prod(len(values) for values in dimensions)
     if product > _MOST_CASES:
         raise block.refuse(f"up to {_MOST_CASES} cases", got=f"a product of {product} cases")
     try:
-        return protocol, [Case(*values, auto=auto) for values in itertools.product(*dimensions)]
+        return protocol, [replace(Case(*values), **switches) for values in itertools.product(*dimensions)]
     except ConfigError as error:
         raise ConfigError(
             block.about,

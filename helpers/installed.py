@@ -10,6 +10,7 @@ from pathlib import Path
 from helpers.case import Framework
 from helpers.config import Config
 from helpers.devices import Machine, why_not_run
+from helpers.environments import find_framework, missing_environments
 from helpers.errors import ConfigError
 from helpers.launch.frameworks import BuildFinder, FrameworkBuild
 from helpers.plan import CPU, SuiteCase, build_label
@@ -23,18 +24,20 @@ _CPU_DISTRIBUTION = "paddlepaddle"
 @dataclass(frozen=True)
 class Installed:
     """The machine's cards, perf.yaml's hosts and the frameworks' builds; ``reference_env`` is where the good build is,
-    a Python interpreter or the folder of a virtual environment."""
+    a Python interpreter or the folder of a virtual environment. ``to_build``: what perf.yaml says how to build will
+    be there before anything is measured."""
 
     config: Config
     machine: Machine
     builds: BuildFinder
     reference_env: str | None = None
     references: BuildFinder = field(default_factory=lambda: BuildFinder(named_in=REFERENCE_OPTION))
+    to_build: bool = False
 
     def build(self, suite_case: SuiteCase) -> FrameworkBuild | str:
         """The framework's build that would run the case, or why there is none."""
         framework = suite_case.case.framework
-        return self.builds.find_build(framework, self.config.frameworks[framework].interpreter)
+        return find_framework(framework, self.config.frameworks[framework], self.builds)
 
     def reference(self, suite_case: SuiteCase) -> FrameworkBuild | str:
         """The good build to confirm a suspect against, or why this case has none (empty: none was given)."""
@@ -74,6 +77,8 @@ class Installed:
         hosts = len(self.config.nodes.hosts)
         if reason := why_not_run(suite_case.case, suite_case.target, self.machine, hosts):
             return reason
+        if self.to_build and missing_environments([suite_case.case.framework], self.config.frameworks):
+            return None
         build = self.build(suite_case)
         return build if isinstance(build, str) else _without_gpu_kernels(suite_case, build) or None
 

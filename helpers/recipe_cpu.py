@@ -1,4 +1,4 @@
-"""The variables that make Paddle fast on the CPU at hand, its precision left as it is.
+"""The variables that make a framework fast on the CPU at hand, its precision left as it is.
 
 Measured, with what was tried and left out, in ``docs/cpu-settings.md``. They stand in a CPU case's
 settings, and so in its result, like any other setting.
@@ -46,8 +46,13 @@ def read_processor(cpuinfo: Path = CPUINFO) -> Processor:
 
 
 def cpu_environment(processor: Processor) -> dict[str, str]:
-    """The variables of a CPU case on this processor."""
-    return {"GLIBC_TUNABLES": ":".join(f"{name}={value}" for name, value in _HEAP.items()), **_mkl_kernels(processor)}
+    """The variables of a CPU case of Paddle on this processor."""
+    return {**heap_environment(), **_mkl_kernels(processor)}
+
+
+def heap_environment() -> dict[str, str]:
+    """The variables of glibc's heap, the same for every framework."""
+    return {"GLIBC_TUNABLES": ":".join(f"{name}={value}" for name, value in _HEAP.items())}
 
 
 def _mkl_kernels(processor: Processor) -> dict[str, str]:

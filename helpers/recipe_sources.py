@@ -1,265 +1,33 @@
 """Where each value of ``helpers/recipe.py`` comes from: a section of METHODS.md, or the suite's choice and why.
 
-The first entry whose pattern and condition fit a key of a case's settings is its source. What the
-trainers do for every case alike stands in FIXED.
+A framework has a table of its own. The first entry whose pattern and condition fit a key of a case's settings
+is its source. What the trainers do for every case alike stands in FIXED.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
-from helpers.case import Case, DataSource, Execution, Model, Precision
+from helpers import recipe_sources_paddle as paddle
+from helpers import recipe_sources_pytorch as pytorch
+from helpers.case import Case, Framework
+from helpers.recipe_source import NOT_STATED, OWN, Condition, Fixed, Row, Source
 
-OWN = "suite's choice"
-NOT_STATED = "without a source"
+__all__ = ["FIXED", "NOT_STATED", "OWN", "SOURCES", "Fixed", "Source", "fixed_of", "source_of"]
 
-_RESNET50 = "METHODS, Paddle ResNet50 v1.5"
-COMMON = f"{_RESNET50}: Common"
-FP32 = f"{_RESNET50}: FP32"
-FP16 = f"{_RESNET50}: FP16"
-ENVIRONMENT = f"{_RESNET50}: Environment"
-FLEET = f"{_RESNET50}: Fleet"
-DALI = f"{_RESNET50}: DALI pipeline"
-NATIVE = f"{_RESNET50}: Without DALI"
-VGG16 = "METHODS, Paddle VGG16 (FleetX)"
-# Where METHODS is silent, the publishers' own code.
-PADDLECLAS = "PaddleClas, 2023-07"
-FLEETX = "FleetX, commit 296e0d7"
-
-
-@dataclass(frozen=True)
-class Source:
-    """``where`` is a section of METHODS.md, a publisher's code, OWN or NOT_STATED.
-
-    ``reason`` says why or what of it, for OWN always.
-    """
-
-    where: str
-    reason: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.reason}" if self.reason else self.where
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """Something that no setting changes, in words, with its source."""
-
-    name: str
-    value: str
-    source: Source
-
-
-Condition = Callable[[Case, str], bool]
-
-
-def _any(case: Case, device: str) -> bool:
-    return True
-
-
-def _resnet50(case: Case, device: str) -> bool:
-    return case.model is Model.RESNET50
-
-
-def _vgg16(case: Case, device: str) -> bool:
-    return case.model is Model.VGG16
-
-
-def _cpu(case: Case, device: str) -> bool:
-    return device == "cpu"
-
-
-def _pure(case: Case, device: str) -> bool:
-    return _resnet50(case, device) and case.precision is Precision.AMP_O2
-
-
-def _pure_fp16(case: Case, device: str) -> bool:
-    return _pure(case, device) and device == "gpu"
-
-
-def _static_on_gpu(case: Case, device: str) -> bool:
-    return case.execution is Execution.STATIC and device == "gpu"
-
-
-def _static_resnet50_on_gpu(case: Case, device: str) -> bool:
-    return _static_on_gpu(case, device) and _resnet50(case, device)
-
-
-def _single_precision(case: Case, device: str) -> bool:
-    return case.precision in (Precision.FP32, Precision.TF32)
-
-
-def _open(case: Case, device: str) -> bool:
-    return case.precision is Precision.UNSTATED
-
-
-def _auto(case: Case, device: str) -> bool:
-    return case.auto and device == "gpu"
-
-
-def _static(case: Case, device: str) -> bool:
-    return case.execution is Execution.STATIC
-
-
-_NO_AMP = Source(OWN, "no mixed precision: the case's precision says so")
-_CPU_AMP = Source(OWN, "mixed precision in bfloat16, whose range needs no loss scaling")
-_NO_FUSION = Source(OWN, "the published strategies are for programs on a GPU; none is set on a CPU")
-_AUTO = Source(OWN, "strategy.auto chooses; whatever were set beside it would turn that off")
-_VGG_STRATEGY = Source(VGG16)
-
-SOURCES: tuple[tuple[str, Condition, Source], ...] = (
-    (
-        "learning_rate",
-        lambda case, device: _cpu(case, device) and _resnet50(case, device),
-        Source(OWN, "the published 0.1 from 256 images a step on, in proportion below: a CPU's batches are small"),
-    ),
-    (
-        "learning_rate",
-        _cpu,
-        Source(OWN, "0.01 as on a GPU from 256 images a step on, in proportion below: a CPU's batches are small"),
-    ),
-    (
-        "learning_rate",
-        _vgg16,
-        Source(OWN, "the published 0.1 makes this network's logits NaN within 5 steps; 0.01 is VGG16's authors' rate"),
-    ),
-    ("learning_rate_boundaries", _vgg16, Source(OWN, "VGG16's document states no schedule: ResNet50's, never reached")),
-    ("learning_rate_decay", _vgg16, Source(OWN, "VGG16's document states no schedule: ResNet50's, never reached")),
-    (
-        "learning_rate_decay",
-        _any,
-        Source(COMMON, "piecewise; the step of 0.1 is PaddleClas's, METHODS gives its epochs alone"),
-    ),
-    ("layout", _pure, Source(FP16)),
-    ("layout", _resnet50, Source(FP32)),
-    ("layout", _vgg16, Source(VGG16)),
-    ("feed_layout", _pure, Source(PADDLECLAS, "batches come as NCHW and the model transposes them")),
-    ("feed_layout", _any, Source(OWN, "the model's own")),
-    ("input_channels", _pure, Source(FP16, "padded")),
-    ("input_channels", _resnet50, Source(FP32)),
-    ("input_channels", _vgg16, Source(OWN, "3 as the images have: no padding is stated for VGG16")),
-    ("input_dtype", _pure_fp16, Source(FP16, "fp16 feed")),
-    ("input_dtype", _cpu, Source(OWN, "a CPU computes nothing in float16")),
-    ("input_dtype", _any, Source(OWN, "a float16 feed is stated for ResNet50's FP16 rows alone")),
-    ("accuracy_top_k", _cpu, Source(OWN, "the accuracies are of the published programs on a GPU")),
-    ("accuracy_top_k", _resnet50, Source(PADDLECLAS, "its program computes both at every step")),
-    ("accuracy_top_k", _vgg16, Source(OWN, "none is stated for VGG16")),
-    ("amp_*", _single_precision, _NO_AMP),
-    ("loss_scaling*", _single_precision, _NO_AMP),
-    (
-        "amp_through",
-        lambda case, device: not _static_on_gpu(case, device),
-        Source(OWN, "Paddle's switch outside static programs on a GPU"),
-    ),
-    ("amp_*", _cpu, _CPU_AMP),
-    ("loss_scaling*", _cpu, _CPU_AMP),
-    ("loss_scaling*", lambda case, device: case.precision is Precision.BF16, _CPU_AMP),
-    ("amp_through", _static_resnet50_on_gpu, Source(PADDLECLAS, "the optimizer is decorated before fleet takes it")),
-    ("amp_*", _pure_fp16, Source(FP16)),
-    ("loss_scaling", _pure_fp16, Source(FP16, "dynamic, the first scale")),
-    ("amp_*", _open, Source(OWN, "the auto table leaves the precision open; its speeds lie near the AMP table's")),
-    (
-        "amp_*",
-        lambda case, device: _vgg16(case, device) and case.precision is Precision.AMP_O1,
-        Source(VGG16, "strategy.amp = True"),
-    ),
-    ("amp_*", _any, Source(OWN, "what the case's precision means on a GPU")),
-    ("loss_scaling", _vgg16, Source(FLEETX, "dynamic, strategy.amp's own first scale")),
-    ("loss_scaling", _any, Source(OWN, "dynamic, from the first scale of the FP16 rows")),
-    ("loss_scaling_rule.*", _vgg16, Source(FLEETX, "Paddle's default")),
-    ("loss_scaling_rule.*", _any, Source(PADDLECLAS, "Paddle's default")),
-    ("environment.FLAGS_enable_pir_*", _static, Source(OWN, "Paddle 3's PIR programs would take no BuildStrategy")),
-    ("environment.FLAGS_conv_workspace_size_limit", _resnet50, Source(ENVIRONMENT, "1500 under AMP")),
-    ("environment.FLAGS_*", lambda case, device: _resnet50(case, device) and device == "gpu", Source(ENVIRONMENT)),
-    ("environment", _auto, _AUTO),
-    ("environment*", _cpu, Source(OWN, "the published flags are a GPU's; the fastest of docs/cpu-settings.md")),
-    ("environment", _vgg16, Source(OWN, "VGG16's document states none")),
-    ("build_strategy*", _cpu, _NO_FUSION),
-    ("execution_strategy*", _cpu, _NO_FUSION),
-    ("fleet*", _cpu, _NO_FUSION),
-    ("build_strategy", _auto, _AUTO),
-    ("execution_strategy", _auto, _AUTO),
-    ("fleet", _auto, _AUTO),
-    ("build_strategy.*", _vgg16, _VGG_STRATEGY),
-    ("execution_strategy.*", _vgg16, _VGG_STRATEGY),
-    ("fleet.*", _vgg16, _VGG_STRATEGY),
-    ("build_strategy.*", _pure_fp16, Source(FP16)),
-    ("build_strategy.*", _resnet50, Source(FP32)),
-    ("execution_strategy", _resnet50, Source(OWN, "the document states none")),
-    ("fleet.*", _resnet50, Source(FLEET)),
-    ("augmentation.*", _vgg16, Source(OWN, "VGG16's document states none: that of ResNet50's pipelines")),
-    (
-        "augmentation.*",
-        lambda case, device: case.data is DataSource.NATIVE,
-        Source(NATIVE, "random resized crop, flip; the ranges are the DALI pipeline's"),
-    ),
-    ("augmentation.*", _any, Source(DALI)),
-    ("dali.threads", _cpu, Source(OWN, "null: as many as the rank has cores")),
-    ("dali.threads", _any, Source(OWN, "METHODS gives no number; 4 is PaddleClas's default")),
-    ("dali.prefetch_queue_depth", _any, Source(OWN, "METHODS gives no number; 2 is DALI's default")),
-    ("dali.seed", _any, Source(DALI, "each rank adds its number")),
-    ("dali.*_padding", _cpu, Source(DALI, "CPU-only: no padding arguments")),
-    ("dali.*_padding", _any, Source(DALI)),
-    ("native.workers", _cpu, Source(OWN, "one beside the rank, which shares its core")),
-    ("native.workers", _any, Source(OWN, "METHODS gives no number")),
-    ("native.*", _any, Source(OWN, "METHODS gives none; Paddle's own default")),
-    ("optimizer", _vgg16, Source(VGG16)),
-    ("momentum", _vgg16, Source(VGG16)),
-    ("weight_decay", _vgg16, Source(VGG16, "L2")),
-    ("weight_decay", _any, Source(COMMON, "L2")),
-    ("optimizer", _any, Source(COMMON)),
-    ("momentum", _any, Source(COMMON)),
-    ("learning_rate", _any, Source(COMMON)),
-    ("learning_rate_boundaries", _any, Source(COMMON, "in epochs")),
+SOURCES: Mapping[Framework, tuple[Row, ...]] = MappingProxyType(
+    {Framework.PADDLE: paddle.SOURCES, Framework.PYTORCH: pytorch.SOURCES}
 )
-
-_EVERY = Source(OWN, "the same for every case")
-
-FIXED: tuple[tuple[Condition, Fixed], ...] = (
-    (_resnet50, Fixed("model", "v1.5: stride 2 in the 3x3 convolution", Source(f"{_RESNET50}: Model"))),
-    (_vgg16, Fixed("model", "VGG16 with convolution bias, no batch norm", Source(VGG16))),
-    (_any, Fixed("image size", "224 x 224, 1000 classes", Source(COMMON))),
-    (_any, Fixed("loss", "mean cross-entropy, no label smoothing", Source(COMMON))),
-    (_resnet50, Fixed("seed", "1234", Source(COMMON))),
-    (_vgg16, Fixed("seed", "1234", Source(OWN, "VGG16's document states none: ResNet50's"))),
-    (
-        lambda case, device: case.precision is Precision.AMP_O2 and device == "gpu",
-        Fixed("optimizer's weights", "float32 master copies (multi_precision)", Source(FP16)),
-    ),
-    (
-        lambda case, device: case.data is DataSource.DALI and device == "gpu",
-        Fixed("decoding", "DALI on the GPU (mixed), crop while decoding, linear resize, labels int64", Source(DALI)),
-    ),
-    (
-        lambda case, device: case.data is DataSource.DALI_CPU or (case.data is DataSource.DALI and device == "cpu"),
-        Fixed(
-            "decoding", "DALI on the CPU, crop while decoding, linear resize, labels int64", Source(DALI, "CPU-only")
-        ),
-    ),
-    (
-        lambda case, device: case.data is DataSource.NATIVE,
-        Fixed("decoding", "the framework's loader workers: random resized crop, flip, normalise", Source(NATIVE)),
-    ),
-    (
-        lambda case, device: case.data is DataSource.SYNTHETIC,
-        Fixed("data", "one batch of random numbers, made once", _EVERY),
-    ),
-    (
-        lambda case, device: case.precision is Precision.FP32 and device == "gpu",
-        Fixed("TF32", "forced off (NVIDIA_TF32_OVERRIDE=0) and checked in the process", _EVERY),
-    ),
-    (
-        lambda case, device: case.precision is Precision.TF32 and device == "gpu",
-        Fixed("TF32", "forced on and checked in the process", _EVERY),
-    ),
+FIXED: Mapping[Framework, tuple[tuple[Condition, Fixed], ...]] = MappingProxyType(
+    {Framework.PADDLE: paddle.FIXED, Framework.PYTORCH: pytorch.FIXED}
 )
 
 
 def source_of(case: Case, device: str, key: str) -> Source:
     """The source of one key of ``settings_for(case, device)``, dots reaching into groups."""
-    for pattern, fits, source in SOURCES:
+    for pattern, fits, source in SOURCES.get(case.framework, ()):
         if fnmatchcase(key, pattern) and fits(case, device):
             return source
     return Source(NOT_STATED)
@@ -267,4 +35,4 @@ def source_of(case: Case, device: str, key: str) -> Source:
 
 def fixed_of(case: Case, device: str) -> tuple[Fixed, ...]:
     """What the trainers do for this case whatever its settings say."""
-    return tuple(fixed for fits, fixed in FIXED if fits(case, device))
+    return tuple(fixed for fits, fixed in FIXED.get(case.framework, ()) if fits(case, device))

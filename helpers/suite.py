@@ -7,7 +7,7 @@ installed and the data are looked up when the first case wants to run.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from helpers.case import DataSource
 from helpers.config import Config, MachineConfig, load_config
 from helpers.dataset import DatasetFacts, check_dataset, make_small_dataset
 from helpers.devices import Machine, discover
+from helpers.environments import build_missing
 from helpers.errors import BaselineError
 from helpers.gate import Gate
 from helpers.installed import REFERENCE_OPTION, Installed
@@ -60,6 +61,7 @@ class Suite:
         self._runner = runner
         self._builds = BuildFinder()
         self._cases_tonight = 1
+        self._to_build = options.build_envs
         if machine is not None:
             self.machine = machine
         if memory is not None:
@@ -98,7 +100,7 @@ class Suite:
 
     @cached_property
     def _installed(self) -> Installed:
-        return Installed(self.config, self.machine, self._builds, self.options.reference_env)
+        return Installed(self.config, self.machine, self._builds, self.options.reference_env, to_build=self._to_build)
 
     @cached_property
     def _planner(self) -> Planner:
@@ -189,7 +191,21 @@ class Suite:
         Returns those of ``chosen`` that can run here."""
         runnable = [case for case in chosen if self.why_not(case) is None]
         self._cases_tonight = max(1, len(runnable))
+        if self._to_build:  # In a worker, before which the controller builds.
+            self._look_again()
         return runnable
+
+    def build_environments(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
+        """Build what the frameworks of ``chosen`` lack here, where perf.yaml says how. Raises LaunchError."""
+        build_missing([each.case.framework for each in chosen if not self.why_not(each)], self.config.frameworks, say)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Forget which builds were found: there may be more by now."""
+        self._to_build = False
+        self._builds = BuildFinder()
+        for name in ("_installed", "_planner", "_measurer", "system"):
+            self.__dict__.pop(name, None)
 
     def selection_here(self) -> tuple[frozenset[tuple[str, str]], str]:
         """What runs without a marker: under ``--gate`` the gate's cases, else the GPU cases that this machine

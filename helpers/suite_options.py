@@ -13,7 +13,8 @@ class SuiteOptions:
     """What the user chose. ``named`` holds the case ids given in full, which ``--gate`` judges too.
 
     ``reference_env`` is where the good build is (a Python interpreter or a virtual environment's folder),
-    ``history_url`` the history's database, ``to_record`` whether results may become the recorded figures.
+    ``history_url`` the history's database, ``to_record`` whether results may become the recorded figures,
+    ``build_envs`` whether a framework's missing environment is built before anything is measured.
     """
 
     config_path: Path
@@ -30,3 +31,4 @@ class SuiteOptions:
     reference_env: str | None = None
     history_url: str | None = None
     to_record: bool = False
+    build_envs: bool = False

@@ -27,6 +27,13 @@ from machine import SetUpError
 SETS = ("cpu", "gpu-cuda11", "gpu-wheel-on-cpu")
 # Environments of one tool without the suite, whose program is started in them.
 TOOLS = ("trend", "fuzz")
+# Environments of one framework without the suite, which trains in them: the sets without and with a GPU, and the
+# files beside a set's own that decide its content.
+FRAMEWORKS = {"pytorch": ("pytorch-cpu", "pytorch-gpu")}
+FRAMEWORK_SETS = {
+    "pytorch-cpu": ("pytorch-cuda.txt",),
+    "pytorch-gpu": ("pytorch-cuda.txt", "pytorch-cpu.txt"),
+}
 EXTRAS = ("dev",)
 PIP = "pip==26.3"
 # Loaded by Paddle and lacking on small systems, so it is made a part of the environment there.
@@ -40,6 +47,8 @@ def wanted_parts(folder: str, chosen: str, extras: Sequence[str]) -> Dict[str, s
     """Each part of the environment, in the order of installation -> SHA-256 of all that decides its content."""
     if chosen in TOOLS:
         return {chosen: digest(folder, [chosen + ".txt"])}
+    if chosen in FRAMEWORK_SETS:
+        return {chosen: digest(folder, [chosen + ".txt", *FRAMEWORK_SETS[chosen]])}
     parts = {chosen: digest(folder, ["suite.txt", chosen + ".txt"]), "dataset": digest(folder, ["dataset.txt"])}
     for extra in extras:
         parts[extra] = digest(folder, [extra + ".txt"] + ([OPENMP_SCRIPT] if extra == OPENMP_PART else []))
@@ -120,7 +129,7 @@ def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str
             kept = stamp["parts"] if stamp and plan.action == "add" else {}
             assert isinstance(kept, dict)
             write_stamp(venv, python, base, {**kept, **wanted})
-        if chosen not in TOOLS:
+        if chosen in SETS:
             # No part of the stamp: an environment that stands gets it, or its next version, without being made anew.
             console_script.provide(venv, os.path.dirname(folder))
 
@@ -235,13 +244,45 @@ def locked(folder: str) -> Iterator[None]:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bootstrap.py", description="Make the suite's virtual environment.")
-    parser.add_argument("--venv", help="make it in this folder, .venv unless told; a tool's is .venv-TOOL")
+    parser.add_argument("--venv", help="make it in this folder; unless told .venv, .venv-TOOL, .venv-FRAMEWORK")
     parser.add_argument("--with", dest="extras", action="append", default=[], choices=EXTRAS, help="add these tools")
     parser.add_argument(
-        "--requirements", default="auto", choices=("auto", *SETS, *TOOLS), help="take this set, whatever the hardware"
+        "--requirements",
+        default="auto",
+        choices=("auto", "beside", *SETS, *TOOLS, *FRAMEWORKS, *FRAMEWORK_SETS),
+        help="take this set, whatever the hardware; of auto, beside and {} the hardware decides which; beside is "
+        "auto, and cpu where no Paddle runs on the GPU, for a suite whose other frameworks use it".format(
+            ", ".join(FRAMEWORKS)
+        ),
     )
     parser.add_argument("--probe", action="store_true", help="only say by the exit status if this Python will do")
     return parser.parse_args(arguments)
+
+
+def choose(asked: str, version: Sequence[int]) -> str:
+    """The name of a requirement file: the one asked for, or the one for this machine's hardware."""
+    if asked in FRAMEWORKS:
+        without_gpu, with_gpu = FRAMEWORKS[asked]
+        return with_gpu if machine.find_gpus(way_round=machine.TRAIN_ON_CPU.format(asked, without_gpu)) else without_gpu
+    if asked == "auto":
+        return machine.choose_set(machine.find_gpus(), version)
+    if asked == "beside":
+        gpus = machine.find_gpus()
+        try:
+            return machine.choose_set(gpus, version)
+        except SetUpError as error:
+            say("taking requirements/cpu.txt, with which Paddle trains on the CPU alone", str(error))
+            return "cpu"
+    if asked in machine.GPU_WHEEL_SETS:
+        machine.check_gpu_python(version, asked, "requirements/{}.txt was asked for".format(asked))
+    return asked
+
+
+def default_venv(chosen: str) -> str:
+    """The environment's folder: one each for the suite, every tool and every framework."""
+    if chosen in SETS:
+        return ".venv"
+    return ".venv-" + next((name for name, sets in FRAMEWORKS.items() if chosen in sets), chosen)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -256,14 +297,9 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         machine.check_platform(platform.system(), platform.machine(), machine.libc_name())
         machine.check_libraries(machine.loads)
-        chosen = options.requirements
-        if chosen == "auto":
-            chosen = machine.choose_set(machine.find_gpus(), version)
-        elif chosen in machine.GPU_WHEEL_SETS:
-            machine.check_gpu_python(version, chosen, "requirements/{}.txt was asked for".format(chosen))
-        venv, extras = options.venv or ".venv", sorted(set(options.extras))
-        if chosen in TOOLS:
-            venv = options.venv or ".venv-" + chosen
+        chosen = choose(options.requirements, version)
+        venv, extras = options.venv or default_venv(chosen), sorted(set(options.extras))
+        if chosen not in SETS:
             if extras:
                 raise SetUpError("--with adds to the suite's environment; {} is one of its own".format(chosen))
         elif not machine.loads(OPENMP):

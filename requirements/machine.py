@@ -18,6 +18,7 @@ LIBRARIES = {
     "libz.so.1": ("zlib1g", "zlib"),
 }
 MEASURE_CPU = "To measure the CPU on purpose: make REQUIREMENTS=cpu perf"
+TRAIN_ON_CPU = "To have {0} train on the CPU on purpose: requirements/bootstrap.py --requirements {1}"
 # Sets with Paddle's GPU wheel -> what such a set is for, as make calls it, and the way round it.
 GPU_WHEEL_SETS = {"gpu-cuda11": ("perf", ". " + MEASURE_CPU), "gpu-wheel-on-cpu": ("test-paddle26", "")}
 
@@ -101,7 +102,11 @@ def check_gpu_python(version: Sequence[int], chosen: str, why: str) -> None:
         )
 
 
-def find_gpus(load: Callable[[str], ctypes.CDLL] = ctypes.CDLL, driver: str = "/proc/driver/nvidia/gpus") -> List[Gpu]:
+def find_gpus(
+    load: Callable[[str], ctypes.CDLL] = ctypes.CDLL,
+    driver: str = "/proc/driver/nvidia/gpus",
+    way_round: str = MEASURE_CPU,
+) -> List[Gpu]:
     """The NVIDIA GPUs as NVML lists them; none without NVML's library and without a driver.
 
     Raises SetUpError where the library or the driver is there and does not answer, because such a
@@ -111,11 +116,11 @@ def find_gpus(load: Callable[[str], ctypes.CDLL] = ctypes.CDLL, driver: str = "/
         nvml = load("libnvidia-ml.so.1")
     except OSError as error:
         if "No such file" not in str(error):
-            raise SetUpError("NVML is installed and cannot be loaded: {}. {}".format(error, MEASURE_CPU)) from None
+            raise SetUpError("NVML is installed and cannot be loaded: {}. {}".format(error, way_round)) from None
         if os.path.isdir(driver) and os.listdir(driver):
             raise SetUpError(
                 "{} lists GPUs, but their library libnvidia-ml.so.1 cannot be found. Install it with the driver (in "
-                "a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility). {}".format(driver, MEASURE_CPU)
+                "a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility). {}".format(driver, way_round)
             ) from None
         return []
 
@@ -127,7 +132,7 @@ def find_gpus(load: Callable[[str], ctypes.CDLL] = ctypes.CDLL, driver: str = "/
             text = (describe(code) or b"no description").decode(errors="replace")
             raise SetUpError(
                 "NVML is installed, but {} failed with error {} ({}). Check 'nvidia-smi' and the driver. {}".format(
-                    name, code, text, MEASURE_CPU
+                    name, code, text, way_round
                 )
             )
 

@@ -14,6 +14,7 @@ _STANDS_FOR = {
     Precision.BF16: (Precision.BF16,),
     Precision.AMP_O1: (Precision.AMP_O1,),
     Precision.AMP_O2: (Precision.AMP_O2,),
+    Precision.AMP: (Precision.AMP, Precision.AMP_O1),
     Precision.UNSTATED: (Precision.UNSTATED, Precision.AMP_O1, Precision.FP32),
 }
 

@@ -14,6 +14,7 @@ from helpers.config import Config
 from helpers.devices import Machine, discover
 from helpers.doctor.finding import Context
 from helpers.doctor.reach import loopback_problem, node_problems
+from helpers.environments import find_framework
 from helpers.errors import SuiteError
 from helpers.image_folder import TRAIN_LIST
 from helpers.launch.contention import ContentionSample, CpuMeter, Meter
@@ -95,7 +96,7 @@ def examine(
         largest_batch=largest_batch_on(machine),
         leases=leases if isinstance(leases, tuple) else (),
         orphans=orphans if isinstance(orphans, tuple) else (),
-        framework_problems=_framework_problems(interpreters, edges.builds),
+        framework_problems=_framework_problems(config, edges.builds),
         loopback_problem=loopback_problem(),
         process_names=_names_of_users(facts, edges),
         runs_needed_bytes=runs_bytes_on(machine),
@@ -168,10 +169,10 @@ def _leases(machine: Machine, edges: Edges) -> tuple[str, ...]:
     return leases.held((*machine.cpu_cards, *machine.gpus))
 
 
-def _framework_problems(interpreters: Mapping[Framework, str | None], builds: BuildFinder) -> dict[str, str]:
+def _framework_problems(config: Config, builds: BuildFinder) -> dict[str, str]:
     """Why a framework cannot run: of Paddle, and of those that perf.yaml gives an interpreter."""
-    wanted = [each for each, interpreter in interpreters.items() if interpreter or each is Framework.PADDLE]
-    found = {each.value: builds.find_build(each, interpreters[each]) for each in wanted}
+    wanted = [each for each in Framework if config.frameworks[each].interpreter or each is Framework.PADDLE]
+    found = {each.value: find_framework(each, config.frameworks[each], builds) for each in wanted}
     return {name: build for name, build in found.items() if isinstance(build, str)}
 
 

@@ -29,7 +29,7 @@ def missing_frameworks(context: Context) -> Iterator[Finding]:
             f"{name} is missing",
             problem,
             f"No case of {name} can run",
-            "make env installs Paddle; other frameworks: frameworks.NAME.interpreter in perf.yaml",
+            "make env installs Paddle, make env-pytorch PyTorch; others: frameworks.NAME.interpreter in perf.yaml",
         )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.case import DataSource, Execution, Framework, Model, Precision
-from helpers.config import CaseTolerance, Config, GateRule, Limits, Tolerances, load_config
+from helpers.config import CaseTolerance, Config, FrameworkConfig, GateRule, Limits, Tolerances, load_config
 from helpers.config_budgets import Budget, Budgets
 from helpers.errors import ConfigError
 
@@ -80,7 +80,7 @@ def shipped() -> Config:
 
 def test_the_shipped_matrix_has_both_models_precisions_batch_sizes_and_card_counts(shipped: Config) -> None:
     cases = [item.case for item in shipped.matrix if item.case.data is DataSource.DALI]
-    cases = [case for case in cases if case.nodes == 1 and not case.auto]
+    cases = [case for case in cases if case.framework is Framework.PADDLE and case.nodes == 1 and not case.auto]
     cases = [case for case in cases if case.execution is not Execution.STATIC]
     for model in Model:
         own = [case for case in cases if case.model is model]
@@ -88,6 +88,28 @@ def test_the_shipped_matrix_has_both_models_precisions_batch_sizes_and_card_coun
         assert {case.cards for case in own} == {1, 2}
         assert len({case.batch_size_per_card for case in own}) == 2
         assert len(own) == 8
+
+
+def test_the_shipped_matrix_has_pytorch_on_a_cpu_in_every_precision_data_source_and_card_count(shipped: Config) -> None:
+    cases = [each for each in shipped.matrix if each.case.framework is Framework.PYTORCH and each.target == "cpu"]
+    assert not any(each.short for each in cases)
+    for model in Model:
+        own = [each.case for each in cases if each.case.model is model]
+        single = [case for case in own if case.precision is Precision.FP32]
+        assert {case.precision for case in own} >= {Precision.FP32, Precision.BF16, Precision.AMP_O1}
+        assert {case.data for case in single} >= {DataSource.DALI, DataSource.NATIVE}
+        assert {case.cards for case in own} == {1, 2}
+    data = {each.case.data for each in cases}
+    assert data == {DataSource.DALI, DataSource.DALI_CPU, DataSource.NATIVE, DataSource.SYNTHETIC}
+    assert [each.case.id for each in cases if each.case.compile] == [
+        "pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic-compile"
+    ]
+
+
+def test_the_shipped_file_says_how_pytorch_s_environment_is_built(shipped: Config) -> None:
+    environment = FrameworkConfig(str(SHIPPED.parent / ".venv-pytorch/bin/python"), "pytorch")
+    assert shipped.frameworks[Framework.PYTORCH] == environment
+    assert shipped.frameworks[Framework.PADDLE] == FrameworkConfig()
 
 
 def test_the_shipped_matrix_has_automatic_parallelism_on_one_and_two_cpu_cards(shipped: Config) -> None:
@@ -156,7 +178,7 @@ def test_the_shipped_file_still_loads_with_its_commented_examples_switched_on(tm
     text = text.replace("\n  hosts: []", "\n  hosts:")
     text = text.replace("\n  cases: []\n  # - ", "\n  cases:\n  - ").replace("\n  #   recorded", "\n    recorded")
     text = text.replace("\n  #   pairs", "\n    pairs")
-    text = text.replace("\n  # pytorch:\n  #   interpreter", "\n  pytorch:\n    interpreter")
+    text = text.replace("\n  # mxnet:\n  #   interpreter", "\n  mxnet:\n    interpreter")
     config = load(tmp_path, text)
     machine = config.machine_for("v100-node-07")
     assert machine is not None
@@ -165,9 +187,7 @@ def test_the_shipped_file_still_loads_with_its_commented_examples_switched_on(tm
     assert (config.nodes.port, config.nodes.hosts[1].data) == (36000, "/data/imagenet")
     assert config.tolerances.recorded_for("paddle-vgg16-fp32-bs1-1x1-dali-dynamic") == 0.01
     assert config.budgets.budget_for("paddle-vgg16-fp32-bs32-4x8-dali-static") == Budget(pairs=8)
-    assert config.frameworks[Framework.PYTORCH].interpreter == str(
-        Path("~/environments/pytorch/bin/python").expanduser()
-    )
+    assert config.frameworks[Framework.MXNET].interpreter == str(Path("~/environments/mxnet/bin/python").expanduser())
 
 
 # ---- budgets and history
@@ -260,6 +280,18 @@ def test_a_relative_path_starts_at_the_files_folder(tmp_path: Path) -> None:
     config = load(tmp_path, SMALL + "frameworks: {paddle: {interpreter: env/bin/python}}\ndata: {root: images}\n")
     assert config.frameworks[Framework.PADDLE].interpreter == str(tmp_path / "env/bin/python")
     assert config.data.root == str(tmp_path / "images")
+
+
+def test_a_framework_says_what_its_environment_is_built_of(tmp_path: Path) -> None:
+    told = "frameworks: {pytorch: {interpreter: env/bin/python, requirements: pytorch-cpu}}\n"
+    config = load(tmp_path, SMALL + told)
+    assert config.frameworks[Framework.PYTORCH] == FrameworkConfig(str(tmp_path / "env/bin/python"), "pytorch-cpu")
+
+
+@pytest.mark.parametrize(("switch", "name"), [("compile: true", "compile"), ("graphs: true", "graphs")])
+def test_a_block_switches_a_feature_of_its_cases_on(tmp_path: Path, switch: str, name: str) -> None:
+    config = load(tmp_path, changed("execution: dynamic", f"execution: dynamic\n      {switch}"))
+    assert all(getattr(each.case, name) and each.case.id.endswith(f"-{name}") for each in config.matrix)
 
 
 def test_the_users_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,6 +400,17 @@ def test_two_machines_for_one_host_are_an_error(tmp_path: Path) -> None:
         (SMALL + "frameworks: {torch: {}}\n", "frameworks.torch", "Did you mean 'pytorch'?"),
         (SMALL + 'frameworks: {paddle: {interpreter: ""}}\n', "frameworks.paddle.interpreter", "expected text"),
         (SMALL + "frameworks: {paddle: {interpreter: 3.11}}\n", "frameworks.paddle.interpreter", "got 3.11"),
+        (SMALL + "frameworks: {pytorch: {requirements: pytorch}}\n", "frameworks.pytorch.requirements", "bin/python"),
+        (
+            SMALL + "frameworks: {pytorch: {interpreter: /usr/bin/python3, requirements: pytorch}}\n",
+            "frameworks.pytorch.requirements",
+            "got '/usr/bin/python3', expected interpreter: FOLDER/bin/python beside it",
+        ),
+        (
+            SMALL + "frameworks: {pytorch: {interpreter: e/bin/python, requirements: ../x}}\n",
+            "frameworks.pytorch.requirements",
+            "got '../x', expected a name of requirements/bootstrap.py",
+        ),
         (SMALL + "frameworks: {paddle: null}\n", "frameworks.paddle", "got 'nothing', expected a mapping"),
         (SMALL + "data: {root: [a]}\n", "data.root", "expected text"),
         (SMALL + "data: {root: ~nobody_of_this_name/x}\n", "data.root", "expected a path"),

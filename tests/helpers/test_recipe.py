@@ -114,7 +114,7 @@ def test_every_published_paddle_case_has_a_recipe(card: str) -> None:
 
 
 def test_another_framework_or_device_has_no_recipe() -> None:
-    with pytest.raises(ConfigError, match="framework"):
-        _settings("pytorch-resnet50v1.5-fp32-bs256-1x1-dali")
+    with pytest.raises(ConfigError, match="'framework': got 'mxnet', expected one of paddle, pytorch"):
+        _settings("mxnet-resnet50v1.5-fp32-bs256-1x1-dali")
     with pytest.raises(ConfigError, match="device"):
         _settings("paddle-vgg16-fp32-bs1-1x1-dali-static", "tpu")

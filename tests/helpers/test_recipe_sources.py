@@ -5,26 +5,36 @@ from __future__ import annotations
 import pytest
 
 from helpers.baseline import BASELINES, load_published
-from helpers.case import Case, Framework
+from helpers.case import Case
 from helpers.config import load_config
 from helpers.launch.launcher import ROOT
 from helpers.overrides import leaves
-from helpers.recipe import settings_for
+from helpers.recipe import RECIPES, settings_for
 from helpers.recipe_sources import FIXED, NOT_STATED, OWN, SOURCES, Source, fixed_of, source_of
 
 
 def every_case() -> list[tuple[Case, str]]:
-    """The published Paddle cases on a GPU, and perf.yaml's on a CPU."""
+    """The published cases that have a recipe, and perf.yaml's."""
     published = [
         each for card in ("v100", "a100") for each in load_published(BASELINES / f"published/{card}.json").cases()
     ]
-    found = [(case, "gpu") for case in published if case.framework is Framework.PADDLE]
-    return found + [(each.case, "cpu") for each in load_config(ROOT / "perf.yaml").matrix if each.target == "cpu"]
+    own = load_config(ROOT / "perf.yaml").matrix
+    found = [(case, "gpu") for case in published if case.framework in RECIPES]
+    return found + [(each.case, "cpu" if each.target == "cpu" else "gpu") for each in own]
 
 
 def variants() -> list[tuple[Case, str]]:
-    """Cases of every model, precision, data source and execution, on both devices."""
-    return [
+    """Cases of every framework with a recipe, model, precision, data source and execution, on both devices."""
+    pytorch = [
+        (Case.parse(f"pytorch-{model}-{precision}-bs4-{cards}-{data}{compiled}"), device)
+        for model in ("resnet50v1.5", "vgg16")
+        for precision in ("fp32", "tf32", "bf16", "amp_o1", "amp_o2", "amp")
+        for cards in ("1x1", "1x2")
+        for data in ("dali", "dali_cpu", "native", "synthetic")
+        for compiled in ("", "-compile")
+        for device in ("cpu", "gpu")
+    ]
+    return pytorch + [
         (Case.parse(f"paddle-{model}-{precision}-bs4-1x2-{data}-{execution}"), device)
         for model in ("resnet50v1.5", "vgg16")
         for precision in ("fp32", "tf32", "bf16", "amp_o1", "amp_o2", "unstated")
@@ -51,9 +61,13 @@ def test_every_source_is_one_of_some_setting() -> None:
         for key, _ in leaves(settings_for(case, device))
         for source in [source_of(case, device, key)]
     }
-    assert [row for row in SOURCES if id(row[2]) not in used] == []
+    assert [row for rows in SOURCES.values() for row in rows if id(row[2]) not in used] == []
     fixed = {id(each) for case, device in variants() for each in fixed_of(case, device)}
-    assert [each for _, each in FIXED if id(each) not in fixed] == []
+    assert [each for rows in FIXED.values() for _, each in rows if id(each) not in fixed] == []
+
+
+def test_a_framework_with_a_recipe_has_sources() -> None:
+    assert set(SOURCES) == set(FIXED) == set(RECIPES)
 
 
 @pytest.mark.parametrize(("model", "rate"), [("resnet50v1.5", 0.1), ("vgg16", 0.01)])

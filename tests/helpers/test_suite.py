@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import helpers.environments
 import helpers.installed
 import helpers.leased
 import helpers.measuring
@@ -994,3 +995,86 @@ def test_a_suspicion_of_the_whole_night_confirms_a_case_that_was_judged(bench: B
     assert len(made) > screened
     assert after.run_folders[: len(before.run_folders)] == before.run_folders
     assert len(after.pairs) >= len(before.pairs)
+
+
+# --- frameworks' environments
+
+
+def _pytorch_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[Suite, list[str]]:
+    """The suite on a machine without PyTorch's environment, and what it asks to be built there."""
+    config = tmp_path / "perf.yaml"
+    config.write_text((ROOT / "perf.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    asked: list[str] = []
+
+    def run(argv: Sequence[str]) -> tuple[int, str]:
+        asked.append(" ".join(argv[2:]))
+        stamp = Path(argv[-1]) / ".perfgate-stamp.json"
+        stamp.parent.mkdir()
+        stamp.touch()
+        return 0, ""
+
+    @dataclass
+    class BuildsOnDisk(Builds):
+        def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
+            if framework is Framework.PYTORCH and Path(str(interpreter)).parents[1].exists():
+                return FrameworkBuild(str(interpreter), framework, "torch", "2.13.0")
+            return super().find_build(framework, interpreter)
+
+    monkeypatch.setattr(helpers.environments, "_run", run)
+    monkeypatch.setattr(helpers.suite, "BuildFinder", BuildsOnDisk)
+    values = SuiteOptions(config, BASELINES, tmp_path / "runs", "s", **options)
+    return Suite.load(values, machine=CPU_MACHINE, memory=MemoryDouble()), asked  # type: ignore[arg-type]
+
+
+PYTORCH = "pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic"
+
+
+def _case(suite: Suite, case_id: str) -> SuiteCase:
+    return next(each for each in suite.cases if each.case.id == case_id)
+
+
+def test_a_case_whose_environment_is_missing_is_not_run_with_the_command_that_builds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite, asked = _pytorch_suite(tmp_path, monkeypatch)
+    row = suite.measure(_case(suite, PYTORCH))
+    assert (row.status, row.effect) == ("not run", "skip")
+    command = f"python requirements/bootstrap.py --requirements pytorch --venv {tmp_path / '.venv-pytorch'}"
+    assert command in row.reason
+    assert "--build-envs" in row.reason
+    assert asked == []
+
+
+def test_what_the_selected_cases_lack_is_built_and_they_run_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite, asked = _pytorch_suite(tmp_path, monkeypatch, build_envs=True)
+    chosen, said = [_case(suite, PYTORCH), _case(suite, SYNTHETIC)], list[str]()
+    assert suite.why_not(chosen[0]) is None
+    suite.build_environments(chosen, said.append)
+    assert asked == [f"--requirements pytorch --venv {tmp_path / '.venv-pytorch'}"]
+    assert len(said) == 2
+    assert suite.expect(chosen) == chosen
+    suite.build_environments(chosen, said.append)
+    assert len(asked) == 1
+
+
+def test_nothing_is_built_that_the_selected_cases_do_not_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite, asked = _pytorch_suite(tmp_path, monkeypatch, build_envs=True)
+    on_a_card = next(each for each in suite.cases if each.case.framework is Framework.PYTORCH and each.target == "a100")
+    suite.build_environments([_case(suite, SYNTHETIC), on_a_card], lambda line: None)
+    assert asked == []
+    assert suite.why_not(_case(suite, PYTORCH)) is not None
+
+
+def test_a_worker_counts_the_cases_that_the_controller_is_building_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite, asked = _pytorch_suite(tmp_path, monkeypatch, build_envs=True)
+    chosen = [_case(suite, PYTORCH)]
+    assert suite.expect(chosen) == chosen
+    assert asked == []
+    # What the controller has built meanwhile, or not, is looked for when the case's turn comes.
+    assert suite.why_not(chosen[0]) is not None
+    (tmp_path / ".venv-pytorch").mkdir()
+    assert suite.why_not(chosen[0]) is None

@@ -79,6 +79,69 @@ def test_nothing_is_added_to_a_tools_environment(
     assert "trend is one of its own" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("asked", "gpus", "venv", "chosen"),
+    [
+        ("pytorch", [], ".venv-pytorch", "pytorch-cpu"),
+        ("pytorch", [("NVIDIA H100", (9, 0))], ".venv-pytorch", "pytorch-gpu"),
+        ("pytorch-cpu", [("NVIDIA H100", (9, 0))], ".venv-pytorch", "pytorch-cpu"),
+        ("pytorch-gpu", [], ".venv-pytorch", "pytorch-gpu"),
+        ("beside", [], ".venv", "cpu"),
+        ("beside", [("Tesla V100", (7, 0))], ".venv", "gpu-cuda11"),
+        ("beside", [("NVIDIA H100", (9, 0))], ".venv", "cpu"),
+    ],
+)
+def test_the_hardware_decides_which_build_a_framework_s_environment_gets(
+    monkeypatch: pytest.MonkeyPatch, asked: str, gpus: list[tuple[str, tuple[int, int]]], venv: str, chosen: str
+) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(sys, "version_info", (3, 11, 7, "final", 0))
+    monkeypatch.setattr(machine, "loads", lambda name: True)
+    monkeypatch.setattr(machine, "find_gpus", lambda **values: [machine.Gpu(*gpu) for gpu in gpus])
+    monkeypatch.setattr(bootstrap, "set_up", lambda *arguments: made.append(arguments[1:4]))
+    assert bootstrap.main(["--requirements", asked]) == 0
+    assert made == [(venv, chosen, [])]
+
+
+def test_a_suite_beside_a_gpu_that_no_paddle_runs_on_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "find_gpus", lambda **values: [machine.Gpu("NVIDIA H100", (9, 0))])
+    assert bootstrap.choose("beside", (3, 11)) == "cpu"
+    told = capsys.readouterr().out
+    assert "taking requirements/cpu.txt" in told
+    assert "NVIDIA H100 of compute capability 9.0" in told
+    with pytest.raises(machine.SetUpError, match="NVIDIA H100"):
+        bootstrap.choose("auto", (3, 11))
+
+
+def test_a_gpu_that_does_not_answer_is_no_reason_for_a_cpu_build_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(way_round: str) -> None:
+        raise machine.SetUpError(f"NVML fails. {way_round}")
+
+    monkeypatch.setattr(machine, "find_gpus", broken)
+    with pytest.raises(machine.SetUpError, match=r"bootstrap\.py --requirements pytorch-cpu"):
+        bootstrap.choose("pytorch", (3, 11))
+
+
+@pytest.mark.parametrize("name", ["pytorch-cpu", "pytorch-gpu"])
+def test_nothing_of_the_suite_is_added_to_a_framework_s_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.setattr(machine, "loads", lambda name: True)
+    monkeypatch.setattr(bootstrap, "set_up", lambda *arguments: pytest.fail("set-up was started"))
+    assert bootstrap.main(["--requirements", name, "--with", "dev"]) == 2
+    assert f"{name} is one of its own" in capsys.readouterr().err
+
+
+def test_every_framework_s_environment_has_its_target_in_the_makefile() -> None:
+    """And with it the command that a skipped case names."""
+    makefile = (REQUIREMENTS.parent / "Makefile").read_text(encoding="utf-8")
+    for name in bootstrap.FRAMEWORKS:
+        assert f"\nenv-{name}:\n\t$(BOOTSTRAP) --requirements {name}\n" in makefile
+        assert f".venv-{name}" in makefile.partition("\nclean:")[2]
+
+
 # ---- when the environment is made
 
 
@@ -161,6 +224,32 @@ def test_the_wheel_and_the_script_both_decide_the_digest_of_libgomp(tmp_path: Pa
     assert [part for part in before if before[part] != after[part]] == ["libgomp"]
 
 
+@pytest.mark.parametrize(
+    ("chosen", "changed"),
+    [("pytorch-cpu", "cpu"), ("pytorch-cpu", "cuda"), ("pytorch-gpu", "cpu"), ("pytorch-gpu", "cuda"),
+     ("pytorch-gpu", "gpu")],
+)  # fmt: skip
+def test_every_file_that_a_pytorch_set_reads_decides_its_digest(tmp_path: Path, chosen: str, changed: str) -> None:
+    for name in ("cpu", "cuda", "gpu"):
+        (tmp_path / f"pytorch-{name}.txt").write_text(name)
+    before = bootstrap.wanted_parts(str(tmp_path), chosen, [])
+    (tmp_path / f"pytorch-{changed}.txt").write_text("other")
+    after = bootstrap.wanted_parts(str(tmp_path), chosen, [])
+    assert (list(before), before != after) == ([chosen], True)
+
+
+def test_another_build_of_pytorch_makes_its_environment_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, runner = _requirements(tmp_path / "requirements"), Steps()
+    for name in ("cpu", "cuda", "gpu"):
+        (folder / f"pytorch-{name}.txt").write_text(name)
+    monkeypatch.setattr(bootstrap, "run", runner)
+    venv = str(tmp_path / ".venv-pytorch")
+    for chosen in ("pytorch-cpu", "pytorch-cpu", "pytorch-gpu"):
+        bootstrap.set_up(str(folder), venv, chosen, [], sys.executable)
+    assert runner.done == [".venv-pytorch", "pytorch-cpu.txt", ".venv-pytorch", "pytorch-gpu.txt"]
+    assert not (tmp_path / ".venv-pytorch" / "bin" / "perfgate").exists()
+
+
 class Steps:
     """Stands in for the commands: notes them, makes the interpreter, and fails at the step it is told."""
 
@@ -194,7 +283,8 @@ def test_a_tools_environment_holds_its_set_alone_and_no_command_of_the_suite(
 
 
 @pytest.mark.parametrize(
-    ("part", "alone"), [("trend", True), ("fuzz", True), ("dataset", True), ("cpu", False), ("dev", False)]
+    ("part", "alone"),
+    [("trend", True), ("fuzz", True), ("dataset", True), ("cpu", False), ("dev", False), ("pytorch-cpu", False)],
 )
 def test_a_tool_comes_without_what_its_package_wants_beside_it(
     monkeypatch: pytest.MonkeyPatch, part: str, alone: bool
@@ -359,7 +449,7 @@ def test_the_probe_says_by_its_exit_status_that_this_python_will_do() -> None:
 def _pins(name: str) -> dict[str, Requirement]:
     found = {}
     for line in (REQUIREMENTS / name).read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith(("#", "-r ")):
+        if line and not line.startswith(("#", "-r ", "-c ")):
             requirement = Requirement(line)
             found[re.sub(r"[-_.]+", "-", requirement.name).lower()] = requirement
     return found
@@ -368,7 +458,7 @@ def _pins(name: str) -> dict[str, Requirement]:
 @pytest.mark.parametrize("name", sorted(path.name for path in REQUIREMENTS.glob("*.txt")))
 def test_every_requirement_is_pinned_to_one_version_and_names_no_registry(name: str) -> None:
     for requirement in _pins(name).values():
-        assert re.fullmatch(r"==[\w.]+", str(requirement.specifier)), requirement
+        assert re.fullmatch(r"===?[\w.]+", str(requirement.specifier)), requirement
         assert requirement.url is None
     assert "://" not in (REQUIREMENTS / name).read_text(encoding="utf-8")
 
@@ -387,6 +477,31 @@ def test_the_set_for_a_cpu_has_the_gpu_wheel_of_cuda_11_and_else_what_the_cpu_se
     others = pins.keys() - paddle
     assert {name: pins[name] for name in others} == {name: cpu[name] for name in others}
     assert "nvidia-dali-cuda120" in others
+
+
+def test_both_of_pytorch_s_sets_have_one_torch_and_what_its_cuda_build_brings_is_pinned_for_both() -> None:
+    cpu, cuda, gpu = (
+        (REQUIREMENTS / f"pytorch-{name}.txt").read_text(encoding="utf-8").splitlines()
+        for name in ("cpu", "cuda", "gpu")
+    )
+    assert [line for line in cpu if line.startswith("torch=")] == ["torch==2.13.0"]
+    # Plain == also takes the build for CPUs, 2.13.0+cpu, where pip finds one.
+    assert [line for line in gpu if not line.startswith("#")] == [
+        "-r pytorch-cpu.txt",
+        "-r pytorch-cuda.txt",
+        "torch===2.13.0",
+    ]
+    assert "-c pytorch-cuda.txt" in cpu
+    assert not any(line.startswith("torch") for line in cuda)
+    assert not _pins("pytorch-cpu.txt").keys() & _pins("pytorch-cuda.txt").keys()
+
+
+def test_pytorch_is_fed_by_the_dali_and_the_numpy_of_the_cpu_set() -> None:
+    """So the same images are decoded by the same code for either framework."""
+    pins, cpu = _pins("pytorch-cpu.txt"), _pins("cpu.txt") | _pins("suite.txt")
+    fed_by = {name for name in pins if name.startswith("nvidia-")} | {"numpy", "pillow"}
+    assert "nvidia-dali-cuda120" in fed_by
+    assert {name: str(pins[name]) for name in fed_by} == {name: str(cpu[name]) for name in fed_by}
 
 
 @pytest.mark.parametrize("minor", [10, 11, 12, 13])

@@ -74,7 +74,7 @@ def test_cards_and_nodes_that_a_case_needs_are_told() -> None:
 
 
 def test_a_cpu_case_runs_here_and_has_no_published_figure() -> None:
-    cases = record("--target", "cpu")["cases"]
+    cases = record("--target", "cpu", "--framework", "paddle")["cases"]
     assert cases
     one_card = [case for case in cases if "-1x1-" in case["case_id"]]
     assert {(case["here"], case["configuration"], case["twin"]) for case in one_card} == {(None, "complete", "")}
@@ -89,10 +89,18 @@ def test_a_twin_is_a_case_that_runs_here() -> None:
     assert all(case["twin"] or case["twin_note"] for case in cases)
 
 
+def test_every_pytorch_case_is_complete_and_the_published_ones_are_the_twelve() -> None:
+    cases = record("--framework", "pytorch")["cases"]
+    assert {case["configuration"] for case in cases} == {"complete"}
+    published = [case for case in cases if case["published"]]
+    assert len(published) == 12
+    assert {case["target"] for case in cases} == {"cpu", "v100", "a100"}
+
+
 def test_a_framework_without_a_recipe_is_incomplete_with_the_reason() -> None:
     cases = record("--framework", "mxnet")["cases"]
     assert cases
-    assert all("Only Paddle has a trainer so far" in case["configuration"] for case in cases)
+    assert all("No other framework has a trainer so far" in case["configuration"] for case in cases)
 
 
 def test_what_the_trainer_refuses_is_an_incomplete_configuration(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ def test_settings_can_be_shown_as_on_another_device() -> None:
 
 def test_a_framework_without_a_recipe_shows_what_there_is() -> None:
     text = shown(PEER, "--target", "v100")
-    assert "Only Paddle has a trainer so far" in text
+    assert "No other framework has a trainer so far" in text
     assert "images/s on" in text
 
 
@@ -209,7 +209,7 @@ def test_settings_that_the_trainer_refuses_are_shown_with_its_words() -> None:
         ([CPU_CASE, "--set", "lr=1"], "'lr'.*learning_rate"),
         ([CPU_CASE, "--set", "learning_rate"], "KEY=VALUE"),
         ([CPU_CASE, "--set", "learning_rate=fast"], "'learning_rate'.*a value like"),
-        ([PEER, "--set", "momentum=1"], "Only Paddle has a trainer"),
+        ([PEER, "--set", "momentum=1"], "No other framework has a trainer"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_what_does(

@@ -41,6 +41,8 @@ def test_a_case_of_a_gpu_is_no_twin() -> None:
     ("case_id", "stands_in"),
     [
         ("paddle-resnet50v1.5-tf32-bs256-1x1-native-static", "paddle-resnet50v1.5-fp32-bs4-1x1-native-static"),
+        ("pytorch-resnet50v1.5-amp-bs256-1x8-dali_cpu", "pytorch-resnet50v1.5-amp-bs4-1x2-dali_cpu"),
+        ("pytorch-resnet50v1.5-amp-bs256-1x8-dali_cpu", "pytorch-resnet50v1.5-amp_o1-bs4-1x2-dali"),
         ("paddle-vgg16-unstated-bs32-1x1-dali-static-auto", "paddle-vgg16-fp32-bs1-1x2-dali-static-auto"),
         ("paddle-vgg16-unstated-bs32-1x1-dali-static-auto", "paddle-vgg16-amp_o1-bs1-1x2-dali-static-auto"),
     ],
