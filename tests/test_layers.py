@@ -19,10 +19,10 @@ AREAS = ("helpers", "fixtures", "perf_tests", "benchmarks", "tests")
 # From the ground up; a unit imports from its own layer and from those before it. A package is one unit.
 LAYERS = (
     ("errors", "case", "stats", "files", "unknown", "wall_clock"),
-    ("job", "steplog", "rules", "config", "dataset", "environment", "baseline", "recipe"),
+    ("job", "steplog", "rules", "config", "dataset", "environment", "baseline", "recipe", "utilisation"),
     ("devices", "launch", "verdict", "policy", "system"),
     ("history",),
-    ("plan", "runner", "session", "trend", "compare", "calibration", "doctor"),
+    ("plan", "peers", "runner", "session", "trend", "compare", "calibration", "doctor"),
     ("report",),
     ("suite",),
     ("fixtures", "cli"),
@@ -32,6 +32,7 @@ LAYER_OF = {unit: number for number, layer in enumerate(LAYERS) for unit in laye
 # Modules that belong to a unit of another name: a part of it that got a file of its own.
 PART_OF = {
     "control_groups": "devices",
+    "environments": "launch",
     "evidence": "verdict",
     "gate": "suite",
     "health": "devices",
@@ -44,6 +45,7 @@ PART_OF = {
     "nvml": "devices",
     "nvml_details": "devices",
     "overrides": "recipe",
+    "peers_measuring": "suite",
     "planning": "suite",
     "recording": "suite",
     "results": "history",
@@ -52,7 +54,7 @@ PART_OF = {
     "suite_options": "suite",
     "topology": "system",
 }
-FAMILIES = ("baseline", "compare", "config", "recipe", "steplog", "system")
+FAMILIES = ("baseline", "compare", "config", "peers", "recipe", "steplog", "system")
 
 FRAMEWORK_OF = {
     "paddle": "paddle",
@@ -65,6 +67,7 @@ FRAMEWORK_OF = {
 # Programs with a framework, or a trainer's double, in a process of their own, which nothing imports.
 BENCHMARK_PROGRAMS = (
     "benchmarks.bare_paddle_loop",
+    "benchmarks.bare_pytorch_loop",
     "benchmarks.fault_table.stand_in_trainer",
     "benchmarks.product_error",
     "benchmarks.trainer_worker",

@@ -39,9 +39,21 @@ class _Parser(argparse.ArgumentParser):
 
 
 def commands() -> tuple[Command, ...]:
-    from helpers.cli import acknowledge, calibrate, cases, compare, doctor, exclude, history, reindex, show, trend
+    from helpers.cli import (
+        acknowledge,
+        calibrate,
+        cases,
+        compare,
+        compare_frameworks,
+        doctor,
+        exclude,
+        history,
+        reindex,
+        show,
+        trend,
+    )
 
-    return (show, cases, doctor, calibrate, compare, history, trend, acknowledge, exclude, reindex)
+    return (show, cases, doctor, calibrate, compare, compare_frameworks, history, trend, acknowledge, exclude, reindex)
 
 
 def parser_of(known: Sequence[Command]) -> argparse.ArgumentParser:

@@ -13,8 +13,13 @@ from helpers.steplog_reader import open_log
 _TAIL_BYTES = 16_384
 _TAIL_LINES = 40
 
-# paddle.distributed.launch names the rank that failed first and how it ended.
-_CONTAINER = re.compile(r"Container rank (\d+) status failed .* code (-?\d+) log")
+# How the launchers name the rank that failed first and how it ended: Paddle's, and torch.distributed.run.
+_FIRST_FAILED = (
+    re.compile(r"Container rank (?P<rank>\d+) status failed .* code (?P<code>-?\d+) log"),
+    re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+) \(pid"),
+)
+# torch.distributed.run's list of all ranks that failed, among them those that it ended itself, with SIGTERM.
+_LISTED = re.compile(r"rank\s*: \d+ \(local_rank: (?P<rank>\d+)\)\s+exitcode\s*: (?P<code>-?\d+) ")
 _SIGNAL_MEANINGS = {
     signal.SIGKILL: "killed from outside",
     signal.SIGSEGV: "a crash in native code",
@@ -24,15 +29,16 @@ _SIGNAL_MEANINGS = {
 }
 
 
-def crash_reason(exit_code: int | None, tail: str, first_rank: int = 0) -> str:
+def crash_reason(exit_code: int | None, tail: str, first_rank: int = 0, guilty: int | None = None) -> str:
     """One line: how the process ended and, where its last words tell, why.
 
-    ``first_rank`` is that of the node: its launcher counts its own ranks only.
+    ``first_rank`` is that of the node: its launcher counts its own ranks only, of which ``guilty`` is one.
     """
-    container = _CONTAINER.search(tail)
+    first = _own_end(guilty, tail) or _first_failed(tail)
     parts = []
-    if container is not None:
-        parts.append(f"rank {first_rank + int(container[1])} {exit_text(int(container[2]))}")
+    if first is not None:
+        rank, code = first
+        parts.append(f"rank {first_rank + rank} {exit_text(code)}")
     elif exit_code is not None:
         parts.append(exit_text(exit_code))
     words = last_words(tail)
@@ -41,16 +47,41 @@ def crash_reason(exit_code: int | None, tail: str, first_rank: int = 0) -> str:
     return ": ".join(parts) or "ended without a word"
 
 
-def status_of(exit_code: int | None, tail: str) -> int | None:
-    """The exit status of the process that failed first: the rank that Paddle's launcher names, else its own."""
-    container = _CONTAINER.search(tail)
-    return exit_code if container is None else int(container[2])
+def status_of(exit_code: int | None, tail: str, guilty: int | None = None) -> int | None:
+    """The exit status of the process that failed first: the rank that a launcher names, else its own.
+
+    Of its node's rank ``guilty`` where that is given; None where the launcher names others alone.
+    """
+    first = _own_end(guilty, tail) or _first_failed(tail)
+    if first is None:
+        return exit_code
+    return first[1] if guilty in (None, first[0]) else None
 
 
 def failed_first(tail: str) -> int | None:
-    """Which of its node's ranks Paddle's launcher says failed; None where it says nothing."""
-    container = _CONTAINER.search(tail)
-    return None if container is None else int(container[1])
+    """Which of its node's ranks a launcher says failed; None where it says nothing."""
+    first = _first_failed(tail)
+    return None if first is None else first[0]
+
+
+def _first_failed(text: str) -> tuple[int, int] | None:
+    """The node's rank that a launcher names, and the exit status that it gives."""
+    found = next((match for pattern in _FIRST_FAILED if (match := pattern.search(text))), None)
+    return None if found is None else (int(found["rank"]), int(found["code"]))
+
+
+def ended_by_launcher(tail: str) -> frozenset[int]:
+    """The node's ranks that a launcher says it ended itself because another one had failed."""
+    listed = {int(match["rank"]) for match in _LISTED.finditer(tail) if int(match["code"]) == -signal.SIGTERM}
+    return frozenset(listed - {failed_first(tail)})
+
+
+def _own_end(rank: int | None, text: str) -> tuple[int, int] | None:
+    """The rank and its exit status, where a launcher lists it among others and did not end it itself."""
+    if rank in ended_by_launcher(text):
+        return None
+    found = (match for match in _LISTED.finditer(text) if int(match["rank"]) == rank)
+    return next(((int(match["rank"]), int(match["code"])) for match in found), None)
 
 
 def last_words(tail: str) -> str:
@@ -80,7 +111,7 @@ def tail_of(paths: Iterable[Path]) -> str:
 def launcher_tail(path: Path) -> str:
     """The last lines of a launcher's output, and its word on which rank failed, however much it quotes of that rank."""
     lines = _end_of(path).splitlines()
-    said = [line for line in lines[:-_TAIL_LINES] if _CONTAINER.search(line)]
+    said = [line for line in lines[:-_TAIL_LINES] if _first_failed(line)]
     return "\n".join([*said, *lines[-_TAIL_LINES:]])
 
 

@@ -66,11 +66,16 @@ _WORDS = (
         r"|cudaErrorMemoryAllocation|CU(?:DNN|BLAS|SOLVER|SPARSE|FFT)_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY"
         r"|cuda failure.{0,20}out of memory|cudaMalloc.{0,40}out of memory|OOM when allocating tensor.{0,200}GPU",
     ),
-    (FailureClass.DISK_FULL, r"no space left on device|disk quota exceeded|ENOSPC|\[Errno 28\]"),
+    (
+        FailureClass.DISK_FULL,
+        r"no space left on device|disk quota exceeded|ENOSPC|\[Errno 28\]|insufficient shared memory \(shm\)",
+    ),
     (
         FailureClass.HOST_MEMORY,
         r"\bMemoryError\b|cannot allocate memory|std::bad_alloc|ENOMEM|\[Errno 12\]|fail to alloc memory of",
     ),
+    # PyTorch's: its workers die of what the kernel or a person does, since what they raise comes as their own error.
+    (FailureClass.KILLED, r"DataLoader worker \(pid(?:\(s\))? [^)]*\) (?:is killed by signal|exited unexpectedly)"),
     (
         FailureClass.FRAMEWORK_MISSING,
         r"\bModuleNotFoundError\b|ImportError: [^\n]*cannot open shared object file",
@@ -91,15 +96,19 @@ _WORDS = (
 _PATTERNS = tuple((failure, re.compile(words, re.IGNORECASE)) for failure, words in _WORDS)
 _UNREACHABLE = re.compile(
     r"while the server is not yet listening|no route to host|network is unreachable|connection refused|host is down"
-    r"|connection timed out",
+    r"|connection timed out|client socket has (?:timed out|failed to connect)|connection to the C10d store has failed"
+    r"|\d+/\d+ clients joined",
     re.IGNORECASE,
 )
 # What a rank says that only suffers from another one's end.
 _COMMUNICATION = re.compile(
-    r"connection (?:reset|closed|refused)|closed by peer|broken pipe|gloo|nccl|tcp_?store|timed? ?out", re.IGNORECASE
+    r"connection (?:reset|closed|refused)|closed by peer|broken pipe|gloo|nccl|c10d|tcp_?store|timed? ?out",
+    re.IGNORECASE,
 )
-# The line that Python prints last of an exception that nobody caught.
-EXCEPTION_LINE = re.compile(r"^[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*", re.MULTILINE)
+# The line that Python prints last of an exception that nobody caught; torchrun's own say only that a rank failed.
+EXCEPTION_LINE = re.compile(
+    r"^(?!torch\.distributed\.elastic\.multiprocessing\.)[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*", re.MULTILINE
+)
 
 
 def is_consequence(reason: str) -> bool:

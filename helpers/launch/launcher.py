@@ -19,6 +19,10 @@ _FOREIGN_PREFIXES = ("PADDLE_", "POD_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_
 _FOREIGN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WITH_COVERAGE")
 
 
+# In the run folder, for what the ranks and their launcher print.
+LOG_FOLDER = "launch_logs"
+
+
 @dataclass(frozen=True)
 class Place:
     """A node's place in a job of several nodes.
@@ -64,14 +68,19 @@ def launcher_for(case: Case) -> Launcher:
     """What starts this case's ranks; LaunchError where nothing does yet."""
     from helpers.launch.local import LocalLauncher
     from helpers.launch.paddle_launch import PaddleLauncher
+    from helpers.launch.torch_launch import TorchLauncher
 
     if case.cards == 1:
         return LocalLauncher()
-    if case.framework is Framework.PADDLE:
-        return PaddleLauncher()
+    of_several: dict[Framework, type[Launcher]] = {
+        Framework.PADDLE: PaddleLauncher,
+        Framework.PYTORCH: TorchLauncher,
+    }
+    if case.framework in of_several:
+        return of_several[case.framework]()
     raise LaunchError(
         f"case {case.id}", field="cards", got=case.cards, expected=f"1 card for {case.framework.value}",
-        remedy="Only Paddle has a launcher for several cards",
+        remedy=f"Only {' and '.join(each.value for each in of_several)} have a launcher for several cards",
     )  # fmt: skip
 
 
@@ -87,6 +96,11 @@ def trainer_argv(spec: JobSpec, interpreter: str) -> tuple[str, ...]:
 def card_variables(spec: JobSpec) -> dict[str, str]:
     """Shows the job its GPUs, by index in NVML's order, or hides them all from a CPU job."""
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(spec.cards)}
+
+
+def interface_variables(interface: str | None) -> dict[str, str]:
+    """Where the ranks' traffic goes; nothing for None, and they choose."""
+    return {} if interface is None else dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), interface)
 
 
 def job_environment(

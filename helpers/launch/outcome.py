@@ -10,7 +10,16 @@ from pathlib import Path
 from helpers.errors import StepLogError
 from helpers.job import JobSpec
 from helpers.launch.contention import ContentionSample
-from helpers.launch.crash import crash_reason, exit_text, failed_first, last_words, launcher_tail, status_of, tail_of
+from helpers.launch.crash import (
+    crash_reason,
+    ended_by_launcher,
+    exit_text,
+    failed_first,
+    last_words,
+    launcher_tail,
+    status_of,
+    tail_of,
+)
 from helpers.launch.failure import (
     FailureClass,
     class_of_exit,
@@ -97,7 +106,7 @@ def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch],
     refused = [rank for rank in ranks if rank.footer_status == REFUSED]
     if refused:
         return Ending(OutcomeKind.REFUSED, refused[0].footer_reason or "refused without a reason", refused[0].rank)
-    guilty = _unborn(spec, command, ranks) or guilty_rank(ranks)
+    guilty = _unborn(spec, command, ranks) or guilty_rank(_not_ended(spec, command, ranks)) or guilty_rank(ranks)
     if exit_code == 0 and guilty is None:
         return _read(spec)
     started = any(rank.step > 0 for rank in ranks)
@@ -109,13 +118,12 @@ def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch],
         return _without_footer(spec, guilty)
     first_rank = 0 if guilty is None else guilty.rank - guilty.rank % spec.case.cards_per_node
     tail = launcher_tail(_launchers_output(spec, command, first_rank))
-    reason = crash_reason(exit_code, tail, first_rank)
     if guilty is None:
-        return Ending(kind, reason, cause=class_of_exit(exit_code, tail, started))
-    own = output_tail(spec, command, guilty.rank)
+        return Ending(kind, crash_reason(exit_code, tail, first_rank), cause=class_of_exit(exit_code, tail, started))
+    own, local_rank = output_tail(spec, command, guilty.rank), guilty.rank - first_rank
+    reason = crash_reason(exit_code, tail, first_rank, local_rank)
     # Of two ranks gone within one look of the launcher's it names the lower one, which may only have lost its peer.
-    others = failed_first(tail) not in (None, guilty.rank - first_rank)
-    cause = class_of_exit(None if others else status_of(exit_code, tail), own, started)
+    cause = class_of_exit(status_of(exit_code, tail, local_rank), own, started)
     if guilty.footer_status == FAILED:
         cause = class_of_failure(guilty.footer_reason or own, started)
     return Ending(kind, _blame(command, spec, guilty, reason), guilty.rank, cause=cause)
@@ -175,6 +183,15 @@ def _unborn(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -
         if number is not None and number < each and ranks[first + number].last_growth is None:
             return ranks[first + number]
     return None
+
+
+def _not_ended(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -> Sequence[RankWatch]:
+    """The ranks that no launcher says it ended itself, which may be within one look of the one that it names."""
+    each, left = spec.case.cards_per_node, []
+    for first in range(0, len(ranks), each):
+        ended = ended_by_launcher(launcher_tail(_launchers_output(spec, command, first)))
+        left += [rank for rank in ranks[first : first + each] if rank.rank - first not in ended or rank.footer]
+    return left
 
 
 def output_tail(spec: JobSpec, command: LaunchCommand, rank: int | None) -> str:

@@ -10,11 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from helpers.job import JobSpec
-from helpers.launch.launcher import LaunchCommand, Place, card_variables, trainer_argv
-
-LOG_FOLDER = "launch_logs"
-# Where the rank's traffic goes; without them gloo takes the interface that the host's own name resolves to.
-INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+from helpers.launch.launcher import LOG_FOLDER, LaunchCommand, Place, card_variables, interface_variables, trainer_argv
 
 
 class PaddleLauncher:
@@ -59,9 +55,7 @@ def _where(place: Place | None) -> tuple[str, ...]:
 def _node_variables(place: Place) -> dict[str, str]:
     # The launchers meet over HTTP, which a caller's proxy would take away.
     variables = dict.fromkeys(("NO_PROXY", "no_proxy"), place.master.partition(":")[0])
-    if place.interface is not None:
-        variables.update(dict.fromkeys(INTERFACE_VARIABLES, place.interface))
-    return variables
+    return {**variables, **interface_variables(place.interface)}
 
 
 def _cpu_devices(ranks: int) -> str:

@@ -24,13 +24,13 @@ from helpers.trainers.paddle_facts import program_facts
 from helpers.trainers.paddle_static import StaticStep
 from helpers.trainers.paddle_steps import build_model, build_optimizer, build_schedule, check_casts, loss_of
 from helpers.trainers.process import Refused, Trainer
-from helpers.trainers.settings import Settings
+from helpers.trainers.settings import PaddleSettings
 
 # Batch, channels, height, width.
 _IMAGE_AXES = 4
 
 
-def automatic_step(automatic: Automatic, trainer: Trainer, settings: Settings) -> Any:
+def automatic_step(automatic: Automatic, trainer: Trainer, settings: PaddleSettings) -> Any:
     """The stepper of the case's way."""
     kinds: Dict[Way, Any] = {Way.SWITCH: StaticStep, Way.MESH: MeshStep, Way.MESH_PROGRAM: MeshProgramStep}
     return kinds[automatic.way](trainer, settings)
@@ -39,7 +39,7 @@ def automatic_step(automatic: Automatic, trainer: Trainer, settings: Settings) -
 class MeshStep:
     """Dynamic execution over a mesh; the loss that it tells is the one of this rank's own share of the batch."""
 
-    def __init__(self, trainer: Trainer, settings: Settings) -> None:
+    def __init__(self, trainer: Trainer, settings: PaddleSettings) -> None:
         self._mesh = _mesh(trainer)
         self._schedule = build_schedule(settings)
         self._model = _sharded_model(trainer, settings, self._mesh)
@@ -74,7 +74,7 @@ class MeshStep:
 class MeshProgramStep:
     """The static form: ``dist.to_static`` makes one program of model, loss and optimizer, and cuts it for the mesh."""
 
-    def __init__(self, trainer: Trainer, settings: Settings) -> None:
+    def __init__(self, trainer: Trainer, settings: PaddleSettings) -> None:
         mesh, facts = _mesh(trainer), trainer.device.facts
         dist.auto_parallel.set_mesh(mesh)
         self._schedule = build_schedule(settings)
@@ -160,7 +160,7 @@ def _shares() -> List[Any]:
     return [dist.Shard(0)]
 
 
-def _sharded_model(trainer: Trainer, settings: Settings, mesh: Any) -> Any:
+def _sharded_model(trainer: Trainer, settings: PaddleSettings, mesh: Any) -> Any:
     """The case's model with every parameter on every card of the mesh."""
     for kind in ("build_strategy", "execution_strategy", "fleet"):
         apply_options(None, getattr(settings, kind), kind, trainer.device.facts)
@@ -177,7 +177,7 @@ def _loss_with_logits(logits: Any, labels: Any) -> Any:
     return F.cross_entropy(logits, labels) + 0.0 * logits.mean()
 
 
-def _strategy(settings: Settings) -> Any:
+def _strategy(settings: PaddleSettings) -> Any:
     strategy = dist.Strategy()
     # Else each step would wait for its loss on the host.
     strategy.return_numpy = False
@@ -192,7 +192,7 @@ def _strategy(settings: Settings) -> Any:
     return strategy
 
 
-def _input_spec(trainer: Trainer, settings: Settings, mesh: Any) -> List[List[Any]]:
+def _input_spec(trainer: Trainer, settings: PaddleSettings, mesh: Any) -> List[List[Any]]:
     from paddle.distributed.auto_parallel.static.dist_input_spec import DistributedInputSpec
 
     batch_size, ranks = trainer.spec.case.batch_size_per_card, trainer.ranks.world_size

@@ -24,7 +24,8 @@ from helpers.errors import ConfigError, SuiteError
 from helpers.job import JobSpec
 from helpers.trainers.paddle_facts import setting_facts
 from helpers.trainers.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, Refused, one_line
-from helpers.trainers.settings import Settings
+from helpers.trainers.settings import PaddleSettings
+from helpers.trainers.variables import set_environment
 
 # Any free port will do: nothing listens, and nothing connects.
 _FIRST_PORT = 6170
@@ -60,15 +61,13 @@ def main(argv: List[str]) -> int:
 
 def build(spec: JobSpec, answer: Answer, environment: MutableMapping[str, str]) -> None:
     """Build ``spec``'s model and step into ``answer``. Raises Refused where this build of Paddle cannot."""
-    settings = Settings.of(spec)
+    settings = PaddleSettings.of(spec)
     answer.facts.update(setting_facts(spec, settings))
     # Fleet's sharding drops files of its programs where it is started.
     os.chdir(spec.run_folder)
     environment.update(spec.environment)
     environment.update(ranks_of(spec))
-    from helpers.trainers import paddle_environment
-
-    paddle_environment.set_environment(spec, settings, environment)
+    set_environment(spec, settings, environment)
     try:
         import paddle
     except ImportError as error:
@@ -127,7 +126,7 @@ def _read(argv: List[str]) -> JobSpec:
     return spec
 
 
-def _build_static(spec: JobSpec, settings: Settings, answer: Answer) -> None:
+def _build_static(spec: JobSpec, settings: PaddleSettings, answer: Answer) -> None:
     import paddle
 
     from helpers.trainers import paddle_program
@@ -145,7 +144,7 @@ def _build_static(spec: JobSpec, settings: Settings, answer: Answer) -> None:
     answer.parameters = paddle_program.parameters_of(built.main)
 
 
-def _build_dynamic(spec: JobSpec, settings: Settings, answer: Answer) -> None:
+def _build_dynamic(spec: JobSpec, settings: PaddleSettings, answer: Answer) -> None:
     from helpers.trainers import paddle_steps
 
     model = paddle_steps.build_parts(spec, settings, answer.facts).model

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import random
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import numpy
 import paddle
 
-from helpers.case import DataSource
 from helpers.job import JobSpec
-from helpers.trainers.dali_data import DaliPlan, DaliSource, dali_version
-from helpers.trainers.data import (
-    Form,
-    ImageList,
-    Share,
-    decode,
-    read_train_list,
-    reading_error,
-    synthetic_batch,
-)
+from helpers.trainers import readers
+from helpers.trainers.dali_data import DaliPlan, DaliSource
+from helpers.trainers.data import Form, ImageList, Share, reading_error
 from helpers.trainers.loop import Batch, Reader
 from helpers.trainers.paddle_device import gpu_index
 from helpers.trainers.process import Trainer
-from helpers.trainers.settings import Settings
-
-# From what a loader gives to what the step takes.
-Feed = Callable[[Any], Any]
+from helpers.trainers.readers import Feed, KeyedBatches, KeyedImages
+from helpers.trainers.settings import PaddleSettings
 
 
 def program_feed(place: Any) -> Feed:
@@ -47,37 +36,19 @@ def program_feed(place: Any) -> Feed:
     return feed
 
 
-def open_reader(trainer: Trainer, settings: Settings, feed: Feed) -> Reader:
-    """The reader of the job's data source; adds what it does to the header's facts. Raises DatasetError."""
-    spec, ranks, facts = trainer.spec, trainer.ranks, trainer.device.facts
-    share = Share(ranks.rank, ranks.world_size, spec.case.batch_size_per_card, spec.seed)
-    form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
-    facts["data"] = spec.case.data.value
-    if spec.case.data is DataSource.SYNTHETIC:
-        return SyntheticReader(share, form, feed)
-    images = read_train_list(spec.data_root)
-    facts["images"] = str(len(images.paths))
-    facts["steps_per_epoch"] = str(share.steps_per_epoch(len(images.paths)))
-    if spec.case.data is DataSource.NATIVE:
-        facts["loader"] = f"paddle.io.DataLoader, {settings.native.workers} worker processes, decoding by Pillow"
-        return NativeReader(images, share, form, settings, spec)
-    threads = settings.dali.threads or int(facts["threads"])
-    decode_gpu = gpu_index() if spec.device == "gpu" and spec.case.data is DataSource.DALI else None
-    where = "CPU" if decode_gpu is None else "GPU (mixed)"
-    facts["loader"] = f"DALI {dali_version()}, {threads} threads, decoding on {where}"
-    plan = DaliPlan(share, form, settings.augmentation, settings.dali, threads, decode_gpu)
-    return DaliReader(images, plan, feed)
-
-
-class SyntheticReader:
-    """One batch, for ever: an epoch without end."""
-
-    def __init__(self, share: Share, form: Form, feed: Feed) -> None:
-        images, labels = synthetic_batch(share, form)
-        self._batch = Batch(feed(images), feed(labels), share.batch_size)
-
-    def epoch(self, number: int) -> Iterator[Batch]:
-        return itertools.repeat(self._batch)
+def open_reader(trainer: Trainer, settings: PaddleSettings, feed: Feed) -> Reader:
+    """As ``readers.open_reader``, through DALI and Paddle's own loader."""
+    return readers.open_reader(
+        trainer,
+        settings,
+        readers.Loaders(
+            feed,
+            gpu_index,
+            lambda images, plan: DaliReader(images, plan, feed),
+            lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec),
+            "paddle.io.DataLoader",
+        ),
+    )
 
 
 class DaliReader:
@@ -111,17 +82,16 @@ def _plugin_runner(pipeline: Any) -> Callable[[], Any]:
 class NativeReader:
     """Worker processes decode; they are pinned with their rank, whose cores they share."""
 
-    def __init__(self, images: ImageList, share: Share, form: Form, settings: Settings, spec: JobSpec) -> None:
+    def __init__(self, images: ImageList, share: Share, form: Form, settings: PaddleSettings, spec: JobSpec) -> None:
         native = settings.native
         self._images = images
         self._samples = share.batch_size
-        self._share = share
         self._ahead = native.workers * native.prefetch_factor
-        self._sampler = _Sampler(share, len(images.paths))
+        self._sampler = _Sampler(images, share)
         workers: Dict[str, Any] = {}
         if native.workers:
             workers = {"prefetch_factor": native.prefetch_factor, "persistent_workers": True}
-        self._dataset = _Images(images, form, settings, spec.seed)
+        self._dataset = _Images(KeyedImages(images, form, settings.augmentation, spec.seed), not native.workers)
         self._loader = paddle.io.DataLoader(
             self._dataset,
             batch_sampler=self._sampler,
@@ -142,46 +112,24 @@ class NativeReader:
                 return
             # A worker's own error stays in the loader's thread; here it is a queue that was killed.
             except (SystemError, RuntimeError) as error:
-                raise reading_error(self._images, str(error), self._names(number, done)) from error
+                raise reading_error(self._images, str(error), self._sampler.names(done, self._ahead)) from error
             yield Batch(images, labels, self._samples)
 
-    def _names(self, epoch: int, done: int) -> List[str]:
-        """The images of the batch after ``done`` ones and of those that the workers had begun ahead."""
-        batches = self._share.batches(len(self._images.paths), epoch)
-        begun = itertools.islice(batches, done, done + 1 + self._ahead)
-        return [self._images.paths[image] for batch in begun for image in batch]
 
-
-class _Sampler(paddle.io.BatchSampler):
-    """Keys (epoch, image) of this rank, so that a worker draws the same crop whatever worker it is."""
-
-    def __init__(self, share: Share, images: int) -> None:
-        # Paddle's own constructor wants a dataset or a sampler to draw from; this one draws itself.
-        self._share = share
-        self._images = images
-        self.epoch = 0
-
-    def __iter__(self) -> Iterator[List[Tuple[int, int]]]:
-        for batch in self._share.batches(self._images, self.epoch):
-            yield [(self.epoch, image) for image in batch]
-
-    def __len__(self) -> int:
-        return self._share.steps_per_epoch(self._images)
+class _Sampler(KeyedBatches, paddle.io.BatchSampler):
+    """KeyedBatches for Paddle's loader. Paddle's own constructor, which is not called, wants something to draw from."""
 
 
 class _Images(paddle.io.Dataset):
-    def __init__(self, images: ImageList, form: Form, settings: Settings, seed: int) -> None:
+    def __init__(self, images: KeyedImages, in_process: bool) -> None:
         super().__init__()
         self._images = images
-        self._form = form
-        self._augmentation = settings.augmentation
-        self._seed = seed
-        self._in_process = settings.native.workers == 0
+        self._in_process = in_process
         self.failure: Optional[Exception] = None
 
     def __getitem__(self, key: Tuple[int, int]) -> Tuple[Any, Any]:
         try:
-            return self._read(key)
+            return self._images.read(key)
         except Exception as error:  # kept, or let through
             if not self._in_process:
                 raise
@@ -189,11 +137,5 @@ class _Images(paddle.io.Dataset):
             self.failure = error
             raise StopIteration from error
 
-    def _read(self, key: Tuple[int, int]) -> Tuple[Any, Any]:
-        epoch, index = key
-        rng = random.Random(f"{self._seed} {epoch} {index}")
-        path = self._images.root / self._images.paths[index]
-        return decode(path, rng, self._augmentation, self._form), numpy.int64(self._images.labels[index])
-
     def __len__(self) -> int:
-        return len(self._images.paths)
+        return len(self._images)

@@ -10,8 +10,9 @@ import paddle
 from helpers.case import Case, DataSource, Execution, Precision
 from helpers.job import JobSpec
 from helpers.trainers.cuda_events import CudaEvents, EventTimer
+from helpers.trainers.facts import on
 from helpers.trainers.process import Refused, cpu_name
-from helpers.trainers.settings import Settings
+from helpers.trainers.settings import PaddleSettings
 
 core = paddle.base.core
 
@@ -99,7 +100,7 @@ def force_tf32(precision: Precision) -> Dict[str, str]:
     wanted = TF32_WANTED.get(precision)
     switches = set_tf32_switches(wanted)
     matmul, convolution = _rounds_like_tf32()
-    state = f"matmul {_on(matmul)}, convolution {_on(convolution)}"
+    state = f"matmul {on(matmul)}, convolution {on(convolution)}"
     if wanted is False and (matmul or convolution):
         raise Refused(f"TF32 could not be switched off ({state}): this would not be fp32")
     if wanted is True and not (matmul and convolution):
@@ -117,12 +118,8 @@ def set_tf32_switches(wanted: Optional[bool]) -> str:
         if wanted is not None and hasattr(core, f"set_{library}_switch"):
             getattr(core, f"set_{library}_switch")(wanted)
         read = getattr(core, f"get_{library}_switch", None)
-        states.append(f"{library} {'unknown to this build' if read is None else _on(bool(read()))}")
+        states.append(f"{library} {'unknown to this build' if read is None else on(bool(read()))}")
     return ", ".join([*states, f"NVIDIA_TF32_OVERRIDE {os.environ.get('NVIDIA_TF32_OVERRIDE', 'not set')}"])
-
-
-def _on(state: bool) -> str:
-    return "on" if state else "off"
 
 
 def _rounds_like_tf32() -> Tuple[bool, bool]:
@@ -136,7 +133,7 @@ def _rounds_like_tf32() -> Tuple[bool, bool]:
     return float(product[0, 0]) != value, float(convolved[0, 0, 0, 0]) != value
 
 
-def flag_facts(settings: Settings) -> Dict[str, str]:
+def flag_facts(settings: PaddleSettings) -> Dict[str, str]:
     """Each wanted flag as the build has it now, or that the build does not know it."""
     known = core.globals()
     facts = {}

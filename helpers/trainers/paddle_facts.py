@@ -7,25 +7,14 @@ from collections import Counter
 from typing import Any, Dict, List, Optional
 
 from helpers.job import JobSpec
-from helpers.trainers.settings import Settings
+from helpers.trainers.facts import common_facts
+from helpers.trainers.settings import PaddleSettings
 
 
-def setting_facts(spec: JobSpec, settings: Settings) -> Dict[str, str]:
+def setting_facts(spec: JobSpec, settings: PaddleSettings) -> Dict[str, str]:
     """The configuration in words; needs no framework."""
     case, on_cpu = spec.case, spec.device == "cpu"
-    facts = {
-        "execution": case.execution.value if case.execution else "dynamic",
-        "feed": f"{settings.feed_layout}, {settings.input_channels} channels, {settings.input_dtype}",
-        "layout": settings.layout,
-        "learning_rate": str(settings.learning_rate),
-        "optimizer": f"{settings.optimizer} {settings.momentum}, L2 {settings.weight_decay}",
-        "precision": "float32",
-        "weights": "float32",
-        "loss_scaling": "none",
-    }
-    if settings.loss_scaling is not None:
-        rule = ", ".join(f"{name} {value}" for name, value in sorted(settings.loss_scaling_rule.items()))
-        facts["loss_scaling"] = f"dynamic from {settings.loss_scaling} ({rule})"
+    facts = {**common_facts(settings), "execution": case.execution.value if case.execution else "dynamic"}
     if settings.amp_level is not None:
         facts["precision"] = f"AMP {settings.amp_level} in {settings.amp_dtype}"
         if on_cpu:
@@ -43,7 +32,7 @@ def setting_facts(spec: JobSpec, settings: Settings) -> Dict[str, str]:
 FUSED = ("fused_batch_norm_act", "fused_bn_add_activation", "fused_elemwise_add_activation")
 
 
-def program_facts(program: Any, settings: Settings) -> Dict[str, str]:
+def program_facts(program: Any, settings: PaddleSettings) -> Dict[str, str]:
     """Counts of a program's operators, PIR's or a ProgramDesc's: convolutions by what they compute in, and
     what passes have fused."""
     block = program.global_block()
@@ -71,7 +60,7 @@ def convolutions(program: Any, dtype: Optional[str] = None, layout: Optional[str
     return len(found)
 
 
-def amp_faults(main: Any, startup: Any, settings: Settings, facts: Dict[str, str]) -> List[str]:
+def amp_faults(main: Any, startup: Any, settings: PaddleSettings, facts: Dict[str, str]) -> List[str]:
     """Where the AMP of a ProgramDesc is not that of the settings; ``facts`` count its weights' master copies.
 
     Looks at the optimizer's master copies of 16-bit weights, at the first loss scale and at how it moves.

@@ -22,7 +22,7 @@ from helpers.trainers.paddle_device import apply_options
 from helpers.trainers.paddle_facts import amp_faults, program_facts
 from helpers.trainers.paddle_steps import build_model, build_optimizer, build_schedule, check_casts, cpu_amp
 from helpers.trainers.process import Refused
-from helpers.trainers.settings import LOSS_SCALING_RULE, Settings
+from helpers.trainers.settings import LOSS_SCALING_RULE, PaddleSettings
 
 # Without loss scaling Paddle wants a rule all the same.
 _UNUSED_RULE = dict(zip(LOSS_SCALING_RULE, (1000, 2, 2.0, 0.8)))
@@ -51,7 +51,7 @@ def in_pir() -> bool:
     return bool(getattr(paddle.framework, "in_pir_mode", lambda: False)())
 
 
-def build_program(spec: JobSpec, settings: Settings, facts: Dict[str, str]) -> StaticProgram:
+def build_program(spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str]) -> StaticProgram:
     """The program of one rank of ``spec.case.cards``, in static mode; ``facts`` say what it came to.
 
     Raises Refused where this build has no such program.
@@ -90,7 +90,7 @@ def build_program(spec: JobSpec, settings: Settings, facts: Dict[str, str]) -> S
     return StaticProgram(main, startup, schedule, optimizer, loss, mean_logit, build_strategy)
 
 
-def _check_amp(main: Any, startup: Any, settings: Settings, facts: Dict[str, str]) -> None:
+def _check_amp(main: Any, startup: Any, settings: PaddleSettings, facts: Dict[str, str]) -> None:
     faults = amp_faults(main, startup, settings, facts)
     if faults:
         raise Refused(f"this build of Paddle made another mixed precision of the program: {'; '.join(faults)}")
@@ -109,7 +109,7 @@ def _size(shape: Any) -> int:
     return size
 
 
-def _forward(spec: JobSpec, settings: Settings) -> Any:
+def _forward(spec: JobSpec, settings: PaddleSettings) -> Any:
     batch_size = spec.case.batch_size_per_card
     form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
     images = paddle.static.data("images", list(form.shape(batch_size)), form.dtype)
@@ -123,7 +123,7 @@ def _forward(spec: JobSpec, settings: Settings) -> Any:
     return loss, logits.astype("float32").mean()
 
 
-def _through_fleet(optimizer: Any, settings: Settings, facts: Dict[str, str]) -> Any:
+def _through_fleet(optimizer: Any, settings: PaddleSettings, facts: Dict[str, str]) -> Any:
     from paddle.distributed import fleet
 
     strategy = fleet.DistributedStrategy()
@@ -145,7 +145,7 @@ def _through_fleet(optimizer: Any, settings: Settings, facts: Dict[str, str]) ->
     return fleet.distributed_optimizer(optimizer, strategy)
 
 
-def _decorate(optimizer: Any, settings: Settings) -> Any:
+def _decorate(optimizer: Any, settings: PaddleSettings) -> Any:
     pure, options = settings.amp_level == "O2", _amp_options(settings)
     # decorate is two functions under one name, which many keywords confuse: by place, the third a float, it is
     # the one that PaddleClas calls, whose unnamed arguments have other values than those of its twin.
@@ -153,7 +153,7 @@ def _decorate(optimizer: Any, settings: Settings) -> Any:
     return paddle.static.amp.decorate(optimizer, *values, pure, pure, settings.amp_dtype == "bfloat16")
 
 
-def _amp_options(settings: Settings) -> Dict[str, Any]:
+def _amp_options(settings: PaddleSettings) -> Dict[str, Any]:
     return {
         "init_loss_scaling": float(settings.loss_scaling or 1.0),
         "use_dynamic_loss_scaling": settings.loss_scaling is not None,
@@ -161,7 +161,7 @@ def _amp_options(settings: Settings) -> Dict[str, Any]:
     }
 
 
-def _fleet_amp_options(settings: Settings) -> Dict[str, Any]:
+def _fleet_amp_options(settings: PaddleSettings) -> Dict[str, Any]:
     if settings.amp_dtype == "bfloat16":
         raise Refused("fleet's strategy.amp casts to float16 alone; amp_through decorate casts to bfloat16")
     pure = settings.amp_level == "O2"

@@ -12,13 +12,13 @@ from helpers.trainers.paddle_device import place_of
 from helpers.trainers.paddle_program import build_program
 from helpers.trainers.paddle_steps import loss_of
 from helpers.trainers.process import Trainer
-from helpers.trainers.settings import Settings
+from helpers.trainers.settings import PaddleSettings
 
 
 class StaticStep:
     """The whole step is one program; GPUs train through fleet."""
 
-    def __init__(self, trainer: Trainer, settings: Settings) -> None:
+    def __init__(self, trainer: Trainer, settings: PaddleSettings) -> None:
         spec = trainer.spec
         built = build_program(spec, settings, trainer.device.facts)
         on_cpu = spec.device == "cpu"

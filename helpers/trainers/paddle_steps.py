@@ -18,10 +18,10 @@ from helpers.trainers.paddle_device import apply_options
 from helpers.trainers.paddle_facts import convolutions, program_facts
 from helpers.trainers.paddle_models import VGG16, Layers, ResNet50
 from helpers.trainers.process import Refused, Trainer
-from helpers.trainers.settings import Settings
+from helpers.trainers.settings import PaddleSettings
 
 
-def build_model(spec: JobSpec, settings: Settings) -> Any:
+def build_model(spec: JobSpec, settings: PaddleSettings) -> Any:
     """The case's model with fresh weights, in training mode; on a CPU with AMP already under ``auto_cast``."""
     kind = ResNet50 if spec.case.model is Model.RESNET50 else VGG16
     on_cpu = cpu_amp(spec, settings)
@@ -32,7 +32,7 @@ def build_model(spec: JobSpec, settings: Settings) -> Any:
     return model
 
 
-def check_casts(program: Any, settings: Settings) -> None:
+def check_casts(program: Any, settings: PaddleSettings) -> None:
     """Refused unless all of the program's convolutions are of the case's precision: float32 is no substitute."""
     if settings.amp_dtype is None:
         return
@@ -43,18 +43,18 @@ def check_casts(program: Any, settings: Settings) -> None:
         )
 
 
-def cpu_amp(spec: JobSpec, settings: Settings) -> bool:
+def cpu_amp(spec: JobSpec, settings: PaddleSettings) -> bool:
     return spec.device == "cpu" and settings.amp_level is not None
 
 
-def build_schedule(settings: Settings) -> Any:
+def build_schedule(settings: PaddleSettings) -> Any:
     """The learning rate, by epoch."""
     return paddle.optimizer.lr.PiecewiseDecay(
         boundaries=list(settings.learning_rate_boundaries), values=list(settings.learning_rates)
     )
 
 
-def build_optimizer(settings: Settings, schedule: Any, parameters: Any) -> Any:
+def build_optimizer(settings: PaddleSettings, schedule: Any, parameters: Any) -> Any:
     return paddle.optimizer.Momentum(
         learning_rate=schedule,
         momentum=settings.momentum,
@@ -75,7 +75,7 @@ class Parts:
     scaler: Any
 
 
-def build_parts(spec: JobSpec, settings: Settings, facts: Dict[str, str]) -> Parts:
+def build_parts(spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str]) -> Parts:
     """Model and optimizer of one rank, not yet joined with the others'; ``facts`` say what they came to.
 
     Raises Refused where this build does not compute in the case's precision.
@@ -111,7 +111,7 @@ def build_parts(spec: JobSpec, settings: Settings, facts: Dict[str, str]) -> Par
 class DynamicStep:
     """Forward, backward and Momentum; several ranks average their gradients through DataParallel."""
 
-    def __init__(self, trainer: Trainer, settings: Settings) -> None:
+    def __init__(self, trainer: Trainer, settings: PaddleSettings) -> None:
         parts = build_parts(trainer.spec, settings, trainer.device.facts)
         self._settings = settings
         self._schedule, self._optimizer = parts.schedule, parts.optimizer

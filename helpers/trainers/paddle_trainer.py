@@ -14,9 +14,11 @@ import time
 from typing import Any
 
 from helpers.case import Execution
-from helpers.trainers.loop import Edges, HostTimer, Plan, StepTimer, train
+from helpers.trainers.loop import HostTimer, StepTimer, train
 from helpers.trainers.process import Refused, Trainer, run
-from helpers.trainers.settings import Settings
+from helpers.trainers.settings import PaddleSettings
+from helpers.trainers.training import edges_of, plan_of
+from helpers.trainers.variables import set_environment
 
 # As paddle.distributed.launch sets them: rank, rank in the node, number of ranks.
 RANK_VARIABLES = (
@@ -29,7 +31,7 @@ RANK_VARIABLES = (
 def program(trainer: Trainer) -> None:
     """One rank from the import of Paddle to its last step."""
     spec, device = trainer.spec, trainer.device
-    settings = Settings.of(spec)
+    settings = PaddleSettings.of(spec)
     trainer.beat("import paddle")
     paddle = _import_paddle(trainer, settings)
     from helpers.trainers import paddle_auto, paddle_data, paddle_device, paddle_facts
@@ -62,29 +64,16 @@ def program(trainer: Trainer) -> None:
         trainer.peak_device_bytes = lambda: int(paddle.device.cuda.max_memory_allocated())
     # A step of fleet's program ends with an all-reduce over all ranks, which is as good as a barrier.
     barrier = paddle.distributed.barrier if several and not static else lambda: None
-    # On a CPU the loss is at hand after every step; on a GPU fetching it would empty the queue.
-    plan = Plan(
-        spec.warmup_steps,
-        spec.window_steps,
-        spec.record_every_steps if on_gpu else 1,
-        spec.steady_window_steps,
-        spec.most_warmup_steps,
-        trainer.slowdown,
-    )
     # Between the runs of a static program there is nothing that ranks could ask each other through.
     agree: Any = bool
     if several:
         agree = None if static else paddle_device.all_agree
     trainer.beat("first step")
-    train(
-        plan, reader, stepper, timer, Edges(trainer.record, trainer.beat, barrier, time.monotonic, agree, trainer.begin)
-    )
+    train(plan_of(trainer), reader, stepper, timer, edges_of(trainer, barrier, agree))
 
 
-def _import_paddle(trainer: Trainer, settings: Settings) -> Any:
-    from helpers.trainers import paddle_environment
-
-    paddle_environment.set_environment(trainer.spec, settings, os.environ)
+def _import_paddle(trainer: Trainer, settings: PaddleSettings) -> Any:
+    set_environment(trainer.spec, settings, os.environ)
     try:
         import paddle
     except ImportError as error:
@@ -106,7 +95,7 @@ def _seed(paddle: Any, seed: int) -> None:
     random.seed(seed)
 
 
-def _stepper(trainer: Trainer, settings: Settings, automatic: Any) -> Any:
+def _stepper(trainer: Trainer, settings: PaddleSettings, automatic: Any) -> Any:
     if automatic is not None:
         from helpers.trainers.paddle_auto_steps import automatic_step
 

@@ -10,7 +10,7 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, MutableMapping, Optional, Sequence
+from typing import Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence
 
 from helpers.errors import ConfigError, DeviceError, SuiteError
 from helpers.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
@@ -25,6 +25,7 @@ _MOST_SLOWDOWN = 10.0
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _REASON_LENGTH = 1000
+CPUINFO = Path("/proc/cpuinfo")
 
 
 class Refused(Exception):
@@ -151,7 +152,7 @@ def prepare(trainer: Trainer, environment: MutableMapping[str, str]) -> None:
     spec, facts = trainer.spec, trainer.device.facts
     environment.update(spec.environment)
     cores = _pin(spec, trainer.ranks.local_rank)
-    # paddle.distributed.launch sets OMP_NUM_THREADS=1 whatever a rank's share of the machine is.
+    # The frameworks' launchers set OMP_NUM_THREADS=1 whatever a rank's share of the machine is.
     environment.update({name: str(len(cores)) for name in THREAD_VARIABLES})
     facts["cores"] = ",".join(map(str, cores))
     facts["pinned"] = "yes" if spec.cores else "no"
@@ -227,10 +228,19 @@ def one_line(text: str) -> str:
     return line if len(line) <= _REASON_LENGTH else line[: _REASON_LENGTH - 3] + "..."
 
 
-def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def cpu_name(cpuinfo: Path = CPUINFO) -> str:
     """The processor's name as the kernel tells it."""
+    return _cpu("model name", cpuinfo) or "unknown CPU"
+
+
+def cpu_flags(cpuinfo: Path = CPUINFO) -> FrozenSet[str]:
+    """The processor's instruction sets as the kernel names them."""
+    return frozenset(_cpu("flags", cpuinfo).split())
+
+
+def _cpu(wanted: str, cpuinfo: Path) -> str:
     for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
         name, _, value = line.partition(":")
-        if name.strip() == "model name":
+        if name.strip() == wanted:
             return value.strip()
-    return "unknown CPU"
+    return ""

@@ -47,6 +47,19 @@ RETRIES = "tcp_utils.cc:109] Retry to connect to 10.0.0.2:59265 while the server
         (TCP_STORE_ABORTS, FailureClass.PORT_IN_USE),
         ("ValueError: (InvalidArgument) IPv4 network x:50025 cannot be obtained. Details: Name or service not known.",
          FailureClass.UNRESOLVABLE),
+        # As printed by PyTorch 2.13.
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", FailureClass.GPU_MEMORY),
+        ("RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you"
+         " tried to allocate 4000000000000000 bytes. Error code 12 (Cannot allocate memory)", FailureClass.HOST_MEMORY),
+        ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address."
+         " port: 22223, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+         FailureClass.PORT_IN_USE),
+        ("[c10d] The IPv6 network addresses of (no.such.host.invalid, 44549) cannot be retrieved (gai error: -2 - Name"
+         " or service not known).", FailureClass.UNRESOLVABLE),
+        ("RuntimeError: DataLoader worker (pid 26760) is killed by signal: Killed.", FailureClass.KILLED),
+        ("RuntimeError: DataLoader worker (pid(s) 5680) exited unexpectedly", FailureClass.KILLED),
+        ("ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
+         FailureClass.DISK_FULL),
         ("socket.gaierror: [Errno -3] Temporary failure in name resolution", FailureClass.UNRESOLVABLE),
     ],
 )  # fmt: skip
@@ -60,6 +73,36 @@ def test_what_a_framework_prints_names_the_class(words: str, expected: FailureCl
 def test_the_loss_of_a_connection_is_another_fault_before_the_first_step_than_after_it() -> None:
     words = "RuntimeError: connect [10.0.0.2]:6170: Connection refused"
     assert class_of_failure(words, started=False) is FailureClass.UNREACHABLE
+    assert class_of_failure(words, started=True) is FailureClass.RANK_LOST
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "torch.distributed.DistNetworkError: The client socket has timed out after 2000ms while trying to connect to"
+        " (127.0.0.1, 44549).",
+        "torch.distributed.DistStoreError: Timed out after 3 seconds waiting for clients. 1/2 clients joined.",
+        "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has"
+        " failed.",
+    ],
+)
+def test_pytorch_s_rendezvous_that_nobody_answers_is_unreachable(words: str) -> None:
+    assert class_of_failure(words, started=False) is FailureClass.UNREACHABLE
+    assert class_of_exit(1, words, started=False) is FailureClass.UNREACHABLE
+    assert class_of_failure(words, started=True) is FailureClass.RANK_LOST
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2013, remote process exited or there"
+        " was a network error, NCCL version 2.27.5",
+        "RuntimeError: [gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:27121",
+        "torch.distributed.DistStoreError: wait timeout after 2000ms, keys: /x",
+    ],
+)
+def test_pytorch_s_rank_that_lost_its_peer_is_no_first_cause(words: str) -> None:
+    assert is_consequence(words)
     assert class_of_failure(words, started=True) is FailureClass.RANK_LOST
 
 

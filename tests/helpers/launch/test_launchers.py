@@ -12,6 +12,7 @@ from helpers.launch.frameworks import BuildFinder, FrameworkBuild
 from helpers.launch.launcher import ROOT, LaunchCommand, Place, job_environment, launcher_for
 from helpers.launch.local import LocalLauncher
 from helpers.launch.paddle_launch import PaddleLauncher
+from helpers.launch.torch_launch import TorchLauncher
 
 
 def job(cards: int, device: str = "cpu", gpus: tuple[str, ...] = ()) -> JobSpec:
@@ -87,6 +88,54 @@ def test_the_launcher_follows_from_the_case() -> None:
 
 
 @pytest.mark.parametrize("case_id", ["pytorch-resnet50v1.5-fp32-bs8-1x2-dali", "pytorch-vgg16-fp32-bs8-2x8-dali"])
+def test_several_cards_of_pytorch_go_through_its_own_launcher(case_id: str) -> None:
+    assert isinstance(launcher_for(Case.parse(case_id)), TorchLauncher)
+    assert isinstance(launcher_for(Case.parse("pytorch-vgg16-fp32-bs8-1x1-dali")), LocalLauncher)
+
+
+def torch_job(cards: str, device: str = "cpu", gpus: tuple[str, ...] = ()) -> JobSpec:
+    case = Case.parse(f"pytorch-resnet50v1.5-fp32-bs8-{cards}-synthetic")
+    return JobSpec("job1", case, 0, "runs/x", device, 1, 1, cards=gpus)
+
+
+def test_several_cards_of_one_node_meet_at_a_port_that_torchrun_finds() -> None:
+    command = TorchLauncher().command(torch_job("1x2"), "/opt/python")
+    assert command.argv == (
+        "/opt/python", "-u", "-m", "torch.distributed.run",
+        "--nproc-per-node", "2",
+        "--nnodes", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-id", "job1",
+        "--local-addr", "127.0.0.1",
+        "--max-restarts", "0", "--monitor-interval", "1", "--log-dir", "runs/x/launch_logs",
+        "--no-python",
+        "/opt/python", "-u", "-m", "helpers.trainers.rank_log", "runs/x/launch_logs",
+        "/opt/python", "-u", "-m", "helpers.trainers.pytorch_trainer", "runs/x/spec.json",
+    )  # fmt: skip
+    assert command.environment["GLOO_SOCKET_IFNAME"] == "lo"
+    assert command.environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert command.rank_logs == ("runs/x/launch_logs/rank0.log", "runs/x/launch_logs/rank1.log")
+    assert command.rendezvous == ""
+
+
+def test_several_gpus_of_pytorch_are_shown_and_their_interface_is_nccls_choice() -> None:
+    command = TorchLauncher().command(torch_job("1x2", "gpu", ("0", "5")), "python")
+    assert command.environment["CUDA_VISIBLE_DEVICES"] == "0,5"
+    assert not any("IFNAME" in name for name in command.environment)
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_pytorch_s_nodes_keep_their_order_and_meet_at_the_first(node: int) -> None:
+    place = Place(node, 2, f"10.0.0.{node + 1}", "10.0.0.1:36000", "ib0")
+    command = TorchLauncher().command(torch_job("2x8", "gpu", tuple(map(str, range(8)))), "/opt/python", place)
+    given = options(command)
+    assert (given["--nnodes"], given["--node-rank"], given["--rdzv-backend"]) == ("2", str(node), "static")
+    assert (given["--master-addr"], given["--master-port"]) == ("10.0.0.1", "36000")
+    assert given["--local-addr"] == f"10.0.0.{node + 1}"
+    assert command.environment["NCCL_SOCKET_IFNAME"] == command.environment["GLOO_SOCKET_IFNAME"] == "ib0"
+    assert command.rendezvous == "10.0.0.1:36000"
+    assert command.rank_logs == tuple(f"runs/x/launch_logs/rank{rank}.log" for rank in range(8))
+
+
+@pytest.mark.parametrize("case_id", ["tensorflow-resnet50v1.5-fp32-bs8-1x2-dali", "mxnet-vgg16-fp32-bs8-2x8-dali"])
 def test_a_case_that_nothing_launches_is_an_error(case_id: str) -> None:
     with pytest.raises(LaunchError, match=case_id):
         launcher_for(Case.parse(case_id))

@@ -195,3 +195,20 @@ def test_how_a_rank_ended_that_lost_its_peer_says_nothing_of_the_peer(tmp_path: 
         "rank 1 ended without a footer at step 2: the launcher tells only how its peer did then: "
         "rank 0 ended by SIGABRT (native code gave up)"
     )
+
+
+def test_a_rank_that_its_launcher_ended_is_not_blamed_for_the_one_that_it_names(tmp_path: Path) -> None:
+    # torch.distributed.run ends the others so quickly that both may be missed at the same look.
+    said = """api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 42) of binary: python
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 41)  (SIGTERM)
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 42)  (SIGKILL)
+"""
+    spec = job(tmp_path)
+    ranks = [log(spec, 0, steps=1), log(spec, 1, steps=2)]
+    for rank in ranks:
+        rank.gone_at = 3.0
+    ending = ending_of(spec, command(spec, said), ranks, 1)
+    assert (ending.rank, ending.cause) == (1, FailureClass.KILLED)
+    assert ending.reason == "rank 1 ended without a footer at step 2: ended by SIGKILL (killed from outside)"

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy
 
 from helpers.job import JobSpec
-from helpers.trainers import paddle_environment
 from helpers.trainers.data import Form, Share, synthetic_batch
 from helpers.trainers.settings import Settings
+from helpers.trainers.variables import set_environment
 
 STEPS = 5
 
@@ -24,7 +24,7 @@ STEPS = 5
 def main(path: str) -> None:
     spec = JobSpec.from_json(Path(path).read_text(encoding="utf-8"))
     settings = Settings.of(spec)
-    paddle_environment.set_environment(spec, settings, os.environ)
+    set_environment(spec, settings, os.environ)
     import paddle
 
     from helpers.trainers import paddle_data, paddle_program

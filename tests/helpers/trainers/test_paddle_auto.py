@@ -26,8 +26,9 @@ from helpers.steplog_reader import read_step_log
 from helpers.trainers import paddle_auto
 from helpers.trainers.paddle_auto import FACT, Way, choose, examine_switch
 from helpers.trainers.process import Refused
+from tests.helpers.trainers.cores import own_cores
 
-CORES = sorted(os.sched_getaffinity(0))
+CORES = own_cores()
 TWO_CORES = pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
 WORKER = Path(__file__).with_name("mesh_worker.py")
 
@@ -167,6 +168,7 @@ def test_a_build_whose_static_form_reads_its_data_itself_is_refused(monkeypatch:
 
 
 @pytest.mark.training
+@pytest.mark.untimed
 @TWO_CORES
 def test_two_ranks_over_a_mesh_train_as_data_parallel_ones_and_as_one_on_the_whole_batch(tmp_path: Path) -> None:
     argv = [
@@ -217,6 +219,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., JobSpec]:
 
 
 @pytest.mark.training
+@pytest.mark.untimed
 @TWO_CORES
 def test_vgg16_trains_on_two_cards_in_automatic_parallelism(job: Callable[..., JobSpec]) -> None:
     status, logs, errors = _run(job("paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto"))
@@ -229,6 +232,7 @@ def test_vgg16_trains_on_two_cards_in_automatic_parallelism(job: Callable[..., J
 
 
 @pytest.mark.training
+@pytest.mark.untimed
 @TWO_CORES
 def test_a_network_that_paddle_would_not_share_out_is_refused(job: Callable[..., JobSpec]) -> None:
     # Through the supervisor: the launcher may end one rank before it has said why.
@@ -240,6 +244,7 @@ def test_a_network_that_paddle_would_not_share_out_is_refused(job: Callable[...,
 
 
 @pytest.mark.training
+@pytest.mark.untimed
 def test_the_static_form_trains_on_one_cpu_card_and_says_why_it_is_not_the_switch(job: Callable[..., JobSpec]) -> None:
     status, logs, errors = _run(job("paddle-resnet50v1.5-fp32-bs1-1x1-synthetic-static-auto", learning_rate=0.001))
     assert (status, logs[0].footer.status) == (0, COMPLETE), errors[-2000:]
@@ -251,6 +256,7 @@ def test_the_static_form_trains_on_one_cpu_card_and_says_why_it_is_not_the_switc
 
 
 @pytest.mark.training
+@pytest.mark.untimed
 def test_a_diverging_training_fails_in_the_static_form_too(job: Callable[..., JobSpec]) -> None:
     spec = job("paddle-resnet50v1.5-fp32-bs1-1x1-synthetic-static-auto", learning_rate=1e38)
     status, logs, _ = _run(spec)

@@ -79,6 +79,7 @@ def _build(folder: Path, case_id: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.training
+@pytest.mark.untimed
 def test_a_program_is_built_with_its_strategies_by_a_build_for_cpus_too(tmp_path: Path) -> None:
     status, answer = _build(tmp_path, f"{RESNET50}-fp32-bs256-1x1-native-static")
     assert (status, answer["built"], answer["reason"]) == (EXIT_COMPLETE, True, "")
@@ -93,6 +94,7 @@ def test_a_program_is_built_with_its_strategies_by_a_build_for_cpus_too(tmp_path
 
 
 @pytest.mark.training
+@pytest.mark.untimed
 def test_a_dynamic_case_builds_its_model_and_says_what_does_not_apply(tmp_path: Path) -> None:
     status, answer = _build(tmp_path, f"{RESNET50}-fp32-bs256-1x8-native-dynamic")
     assert (status, answer["operators"], answer["parameters"]) == (EXIT_COMPLETE, None, 25_557_032)
@@ -100,6 +102,7 @@ def test_a_dynamic_case_builds_its_model_and_says_what_does_not_apply(tmp_path: 
 
 
 @pytest.mark.training
+@pytest.mark.untimed
 def test_what_is_no_case_of_paddle_s_is_refused(tmp_path: Path) -> None:
     status, answer = _build(tmp_path, f"{RESNET50}-fp32-bs256-1x1-unstated-static")
     assert (status, answer["built"]) == (EXIT_REFUSED, False)

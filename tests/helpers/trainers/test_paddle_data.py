@@ -27,6 +27,7 @@ from helpers.trainers import paddle_data  # noqa: E402
 from helpers.trainers.dali_data import DaliPlan, DaliSource  # noqa: E402
 from helpers.trainers.data import MEAN, STD, Form, ImageList, Share  # noqa: E402
 from helpers.trainers.process import Device, Ranks  # noqa: E402
+from helpers.trainers.readers import SyntheticReader  # noqa: E402
 from helpers.trainers.settings import Dali, Settings  # noqa: E402
 from tests.helpers.trainers.native_epochs import AUGMENTATION, native_reader  # noqa: E402
 
@@ -118,9 +119,7 @@ def test_a_program_is_fed_a_copy_of_an_array_and_a_loader_s_tensor_itself() -> N
 
 def test_synthetic_data_is_copied_to_its_device_once() -> None:
     given: list[Any] = []
-    reader = paddle_data.SyntheticReader(
-        Share(0, 1, 2, 1), Form("NCHW", 3, "float32"), lambda array: given.append(array)
-    )
+    reader = SyntheticReader(Share(0, 1, 2, 1), Form("NCHW", 3, "float32"), lambda array: given.append(array))
     batches = [batch for batch, _ in zip(reader.epoch(0), range(3), strict=False)]
     assert len(given) == 2
     assert batches[0] is batches[2]

@@ -14,9 +14,9 @@ from helpers.case import Case, Precision
 from helpers.job import JobSpec
 from helpers.recipe import settings_for
 from helpers.trainers import paddle_device
-from helpers.trainers.paddle_environment import set_environment
 from helpers.trainers.process import Refused
 from helpers.trainers.settings import Settings
+from helpers.trainers.variables import set_environment
 
 
 @pytest.fixture

@@ -10,7 +10,9 @@ from helpers.case import Case
 from helpers.errors import ConfigError
 from helpers.job import JobSpec
 from helpers.recipe import settings_for
-from helpers.trainers.settings import Settings
+from helpers.trainers.settings import PaddleSettings, PytorchSettings, Settings
+
+_DDP = {"gradient_as_bucket_view": True, "bucket_cap_mb": 25, "static_graph": False}
 
 
 def _spec(case_id: str = "paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic", **overrides: Any) -> JobSpec:
@@ -91,3 +93,51 @@ def test_a_step_of_the_loss_scale_must_be_a_positive_number() -> None:
     settings["loss_scaling_rule"] = {**settings["loss_scaling_rule"], "decr_ratio": 0}
     with pytest.raises(ConfigError, match=r"loss_scaling_rule\.decr_ratio"):
         Settings.of(JobSpec("j", case, 0, "r", "gpu", 0, 1, settings=settings))
+
+
+# ---- each framework has its own keys
+
+
+PYTORCH = "pytorch-resnet50v1.5-fp32-bs4-1x1-dali"
+
+
+def test_a_job_is_read_with_its_framework_s_settings() -> None:
+    assert isinstance(Settings.of(_spec()), PaddleSettings)
+    assert isinstance(Settings.of(_spec(PYTORCH)), PytorchSettings)
+    with pytest.raises(ConfigError, match=r"framework.*'pytorch', expected paddle"):
+        PaddleSettings.of(_spec(PYTORCH))
+
+
+@pytest.mark.parametrize(
+    ("case_id", "foreign"),
+    [
+        (PYTORCH, {"build_strategy": {}}),
+        (PYTORCH, {"amp_through": None}),
+        ("paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic", {"decay_norms": True}),
+        ("paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic", {"ddp": {}}),
+    ],
+)
+def test_another_framework_s_key_is_unknown(case_id: str, foreign: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"settings.{next(iter(foreign))}"):
+        Settings.of(_spec(case_id, **foreign))
+
+
+@pytest.mark.parametrize(
+    ("case_id", "overrides", "words"),
+    [
+        (PYTORCH, {"decay_norms": 1}, "decay_norms"),
+        (PYTORCH, {"cudnn_benchmark": None}, "cudnn_benchmark"),
+        (PYTORCH, {"compile_mode": "default"}, "compile_mode"),
+        (f"{PYTORCH}-compile", {"compile_mode": None}, "compile_mode"),
+        (PYTORCH, {"ddp": {"static_graph": True}}, "ddp"),
+        (PYTORCH.replace("1x1", "1x2"), {"ddp": {}}, "ddp"),
+        (PYTORCH.replace("1x1", "1x2"), {"ddp": _DDP | {"bucket_cap_mb": 0}}, "ddp.bucket_cap_mb"),
+        (PYTORCH.replace("1x1", "1x2"), {"ddp": _DDP | {"static_graph": 1}}, "ddp.static_graph"),
+        (PYTORCH.replace("fp32", "bf16"), {"amp_level": "O2"}, "amp_level"),
+        (PYTORCH.replace("fp32", "bf16"), {"amp_dtype": "float16"}, "amp_dtype"),
+        (PYTORCH.replace("fp32", "amp"), {"amp_level": None, "amp_dtype": None}, "amp_level"),
+    ],
+)
+def test_a_setting_of_pytorch_s_own_is_checked_too(case_id: str, overrides: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=f"field '{words}'"):
+        Settings.of(_spec(case_id, **overrides))

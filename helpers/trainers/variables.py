@@ -1,4 +1,4 @@
-"""Variables that Paddle and CUDA read when they are loaded: so this module imports neither."""
+"""Variables that a framework and CUDA read when they are loaded: so this module imports none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helpers.trainers.settings import Settings
 
 
 def set_environment(spec: JobSpec, settings: Settings, environment: MutableMapping[str, str]) -> None:
-    """Variables that Paddle and CUDA read when they are loaded; a variable of the job itself wins."""
+    """The settings' variables and those of the precision; a variable of the job itself wins."""
     for name, value in settings.environment.items():
         environment[name] = spec.environment.get(name, str(value))
     if spec.device == "gpu" and spec.case.precision is Precision.FP32:

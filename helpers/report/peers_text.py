@@ -1,0 +1,253 @@
+"""The comparison of frameworks in the documents' form: a row a configuration, a column a framework, images/s."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from helpers.case import Case, Framework
+from helpers.peers_table import Cell, PeerRow, PublishedCell, Ratio
+from helpers.plan import CPU
+from helpers.report.escaping import markdown_text
+from helpers.report.text import hanging
+from helpers.stats import number
+from helpers.verdict import Status
+
+# 1: first format.
+PEERS_SCHEMA_VERSION = 1
+
+NAMES: Mapping[Framework, str] = {
+    Framework.PADDLE: "Paddle",
+    Framework.PYTORCH: "PyTorch",
+    Framework.TENSORFLOW: "TensorFlow",
+    Framework.MXNET: "MXNet",
+}
+_PARAMETERS, _PUBLISHED = "parameters", "published"
+_LEGEND = (
+    "images/s: the median over runs, with the 95% interval of their mean",
+    "ratio to Paddle: the geometric mean over pairs of runs made in turn, with its 95% interval",
+    "published: the same ratio in the documents' nearest row that has both: of the same model, then of the same "
+    "precision class, then nearest in cards, then in batch size, then of the same card model, then with the fewest "
+    "other differences",
+)
+_GAP = "  "
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Rows of one target, model, precision and execution under one heading, as cells of text.
+
+    The columns: parameters, ``frameworks`` with images/s, then ratio and published ratio of each but Paddle.
+    """
+
+    title: str
+    frameworks: tuple[Framework, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        peers = [NAMES[each] for each in self.frameworks if each is not Framework.PADDLE]
+        ratios = [heading for name in peers for heading in (f"{name} / Paddle", _PUBLISHED)]
+        return (_PARAMETERS, *(NAMES[each] for each in self.frameworks), *ratios)
+
+
+@dataclass
+class _Notes:
+    """What stands below the tables. ``published`` are numbered; each thing is told once."""
+
+    published: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+    def number_of(self, note: str) -> int:
+        if note not in self.published:
+            self.published.append(note)
+        return self.published.index(note) + 1
+
+    def lines(self) -> list[str]:
+        return [*(f"({place}) {note}" for place, note in enumerate(self.published, 1)), *self.others]
+
+
+def render_peers(rows: Sequence[PeerRow], width: int) -> str:
+    """The tables as text; one that is wider than ``width`` has each framework on a line of its own.
+
+    A row that this machine cannot run in any framework stands among the reasons alone.
+    """
+    tables, notes = _contents(rows)
+    lines: list[str] = []
+    for table in tables:
+        lines += hanging(table.title, width, "", "    ")
+        lines += [*_grid(table, width), ""]
+    for note in notes:
+        lines += hanging(note, width, "", "    ")
+    return "\n".join(lines)
+
+
+def render_peers_markdown(rows: Sequence[PeerRow], about: Mapping[str, str]) -> str:
+    tables, notes = _contents(rows)
+    parts = ["\n".join(f"- {name}: {markdown_text(value)}" for name, value in about.items())]
+    for table in tables:
+        parts.append(f"**{markdown_text(table.title)}**")
+        grid = [
+            "| " + " | ".join(table.headings) + " |",
+            "| --- |" + " ---: |" * (len(table.headings) - 1),
+            *("| " + " | ".join(map(markdown_text, line)) + " |" for line in table.lines),
+        ]
+        parts.append("\n".join(grid))
+    parts.append("\n".join(f"- {markdown_text(note)}" for note in notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def peers_json(rows: Sequence[PeerRow], about: Mapping[str, str], *, pairs: int, exit_code: int) -> str:
+    """Every number behind the tables: ``configurations`` holds a record a row (PeerRow)."""
+    record = {
+        "schema_version": PEERS_SCHEMA_VERSION,
+        "about": dict(about),
+        "pairs": pairs,
+        "exit_code": exit_code,
+        "configurations": [asdict(row) for row in rows],
+    }
+    return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def label(row: PeerRow) -> str:
+    """As the documents name a row, and where the images come from: ``CPU=1,BS=4 synthetic``."""
+    device = "CPU" if row.target == CPU else "GPU"
+    return f"{device}={row.cards},BS={row.batch_size_per_card} {row.data}"
+
+
+def _contents(rows: Sequence[PeerRow]) -> tuple[list[_Table], list[str]]:
+    notes = _Notes()
+    groups: dict[tuple[object, ...], list[PeerRow]] = {}
+    for row in (row for row in rows if any(cell.runs_here for cell in row.cells)):
+        groups.setdefault((row.target, row.model, row.precision, row.execution, row.documented), []).append(row)
+    tables = [_table(group, notes) for group in groups.values()]
+    notes.others += [*_reasons(rows), *_disturbed(rows), *_builds(rows)]
+    return tables, [*notes.lines(), *(_LEGEND if tables else ())]
+
+
+def _table(rows: Sequence[PeerRow], notes: _Notes) -> _Table:
+    first, present = rows[0], {cell.framework for row in rows for cell in row.cells}
+    frameworks = tuple(each for each in Framework if each.value in present)
+    title = f"{first.target}, {first.model}, {first.precision}: images/s"
+    if first.execution:
+        title += f" (Paddle: {first.execution})"
+    notes.others += dict.fromkeys(_pairing(row) for row in rows if row.documented)
+    return _Table(title, frameworks, tuple(_line(row, frameworks, notes) for row in rows))
+
+
+def _pairing(row: PeerRow) -> str:
+    """What a document sets side by side although it differs in more than framework and execution."""
+    cases = [Case.parse(cell.case_id) for cell in row.cells]
+    told = [f"{NAMES[case.framework]} {case.precision.value}, {case.data.value}" for case in cases]
+    return f"{row.target} {row.precision}: as the documents pair them: {'; '.join(told)}"
+
+
+def _line(row: PeerRow, frameworks: Sequence[Framework], notes: _Notes) -> tuple[str, ...]:
+    cells = [label(row), *(_rate(row.cell(each)) for each in frameworks)]
+    for each in frameworks:
+        if each is not Framework.PADDLE:
+            cells += [_ratio(row.cell(each).ratio), _published(row, row.published_of(each), notes)]
+    return tuple(cells)
+
+
+def _rate(cell: Cell) -> str:
+    if cell.images_per_s is None:
+        return ""
+    case = Case.parse(cell.case_id)
+    # As the documents write 1438.518(O2).
+    compilers = ",".join(name for name in ("compile", "graphs", "xla") if getattr(case, name))
+    told = f"{number(cell.images_per_s)}{f'({compilers})' if compilers else ''}{'*' if cell.marks else ''}"
+    if cell.low is None or cell.high is None:
+        return told
+    # Of two runs the interval is so wide that its lower end can be below nothing.
+    return f"{told} [{number(max(0.0, cell.low))}, {number(cell.high)}]"
+
+
+def _ratio(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return ""
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.centre:.3f}"
+    return f"{ratio.centre:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+
+
+def _published(row: PeerRow, found: PublishedCell | None, notes: _Notes) -> str:
+    if found is None or found.ratio is None or found.paddle_images_per_s is None or found.images_per_s is None:
+        return ""
+    name = NAMES[Framework(found.framework)]
+    note = (
+        f"{found.row}, {found.gpu} ({found.source}): Paddle {number(found.paddle_images_per_s)}, "
+        f"{name} {number(found.images_per_s)}"
+    )
+    if found.differs:
+        note += f"; unlike {label(row)}: {', '.join(found.differs)}"
+    if found.disputed:
+        note += "; * disputed: its own logs contradict it"
+    return f"{found.ratio:.3f}{'*' if found.disputed else ''} ({notes.number_of(note)})"
+
+
+def _reasons(rows: Sequence[PeerRow]) -> list[str]:
+    """Why cells are empty: a line a reason, with the frameworks and the rows that it is true of."""
+    found: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
+    for row in rows:
+        tried = any(cell.runs_here for cell in row.cells)
+        for cell in row.cells:
+            if not cell.measured:
+                status = "" if cell.status == Status.NOT_RUN.value else f"{cell.status}: "
+                of = found.setdefault(("not measured", status + cell.reason), {})
+                of.setdefault(NAMES[Framework(cell.framework)], {})[_place(row)] = None
+        for each in row.published:
+            if each.ratio is None and tried:
+                of = found.setdefault(("no published ratio", each.reason), {})
+                of.setdefault(NAMES[Framework(each.framework)], {})[_place(row)] = None
+    told = []
+    for (what, why), names in found.items():
+        places = list(dict.fromkeys(place for each in names.values() for place in each))
+        where = places[0] if len(places) == 1 else f"{len(places)} rows"
+        told.append(f"{', '.join(names)}: {what}, {where}: {why}")
+    return told
+
+
+def _place(row: PeerRow) -> str:
+    return f"{row.model} {row.precision} {label(row)}"
+
+
+def _disturbed(rows: Iterable[PeerRow]) -> list[str]:
+    marks = dict.fromkeys(mark for row in rows for cell in row.cells if cell.measured for mark in cell.marks)
+    return [f"* measured all the same, and no figure to rely on: {', '.join(marks)}"] if marks else []
+
+
+def _builds(rows: Iterable[PeerRow]) -> list[str]:
+    builds = dict.fromkeys(cell.build for row in rows for cell in row.cells if cell.measured)
+    return [f"builds: {', '.join(builds)}"] if builds else []
+
+
+def _grid(table: _Table, width: int) -> list[str]:
+    lines = [table.headings, *table.lines]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(table.headings))]
+    used = sum(widths) + len(_GAP) * (len(widths) - 1)
+    if used > width:
+        return _stacked(table)
+    first, *rest = (_padded(line, widths) for line in lines)
+    return [first, "-" * used, *rest]
+
+
+def _padded(line: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+    return _GAP.join([line[0].ljust(widths[0]), *cells]).rstrip()
+
+
+def _stacked(table: _Table) -> list[str]:
+    """A line a framework: images/s, ratio, published ratio."""
+    lines = []
+    for first, *cells in table.lines:
+        ratios = iter(cells[len(table.frameworks) :])
+        lines.append(first)
+        told = []
+        for framework, cell in zip(table.frameworks, cells, strict=False):
+            ratio, published = ("", "") if framework is Framework.PADDLE else (next(ratios), next(ratios))
+            told.append([NAMES[framework], cell, ratio, f"{_PUBLISHED} {published}" if published else ""])
+        widths = [max(len(line[column]) for line in told) for column in range(4)]
+        lines += [f"    {_padded(line, widths)}".rstrip() for line in told]
+    return lines

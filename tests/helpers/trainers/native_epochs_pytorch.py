@@ -1,0 +1,66 @@
+"""Reads epochs through PyTorch's own loader, or its DALI plugin, and prints what came, as JSON; in .venv-pytorch.
+
+``native_epochs_pytorch.py FOLDER IMAGES RANK RANKS BATCH WORKERS SHARED|dali|plugin`` over FOLDER/0.jpeg, 1.jpeg, ...,
+each its own label.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from helpers.errors import DatasetError
+from helpers.trainers import pytorch_data
+from helpers.trainers.dali_data import DaliPlan, DaliSource
+from helpers.trainers.data import MEAN, STD, Form, ImageList, Share
+from helpers.trainers.settings import Augmentation, Dali
+
+AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
+FORM = Form("NCHW", 3, "float32")
+
+
+def reader(images: ImageList, share: Share, workers: int, kind: str) -> Any:
+    feed = pytorch_data.feed_to(torch.device("cpu"))
+    plan = DaliPlan(share, FORM, AUGMENTATION, Dali(1, 2, 42, 0, 0), 1, gpu=None)
+    if kind == "dali":
+        return pytorch_data.DaliReader(images, plan, feed)
+    if kind == "plugin":
+        # As on a GPU, but over a pipeline on the CPU.
+        on_cpu: Any = lambda images, plan, runner: DaliSource(images, dataclasses.replace(plan, gpu=None), runner)  # noqa: E731
+        pytorch_data.DaliSource = on_cpu
+        return pytorch_data.DaliReader(images, dataclasses.replace(plan, gpu=0), feed)
+    native = SimpleNamespace(workers=workers, prefetch_factor=2, shared_memory=kind == "shared")
+    settings: Any = SimpleNamespace(native=native, augmentation=AUGMENTATION)
+    spec: Any = SimpleNamespace(seed=share.seed, device="cpu")
+    return pytorch_data.NativeReader(images, share, FORM, settings, spec, feed)
+
+
+def main(root: str, count: int, share: Share, workers: int, kind: str) -> dict[str, Any]:
+    listed = ImageList(Path(root), tuple(f"{number}.jpeg" for number in range(count)), tuple(range(count)))
+    read, epochs, pixels, reds = reader(listed, share, workers, kind), [], hashlib.sha256(), []
+    try:
+        for number in range(2):
+            labels: list[int] = []
+            for batch in read.epoch(number):
+                assert batch.images.shape == (share.batch_size, 3, 224, 224), batch.images.shape
+                assert (batch.images.dtype, batch.labels.dtype) == (torch.float32, torch.int64)
+                labels += batch.labels.tolist()
+                reds += (batch.images[:, 0].mean(dim=(1, 2)) * STD[0] + MEAN[0]).tolist()
+                pixels.update(batch.images.numpy().tobytes())
+            epochs.append(labels)
+    except DatasetError as error:
+        return {"error": str(error)}
+    return {"epochs": epochs, "reds": reds, "pixels": pixels.hexdigest()}
+
+
+if __name__ == "__main__":
+    folder, *numbers, kind_of_loader = sys.argv[1:]
+    images_, rank, ranks, batch_size, worker_processes = map(int, numbers)
+    print(json.dumps(main(folder, images_, Share(rank, ranks, batch_size, 7), worker_processes, kind_of_loader)))

@@ -1,0 +1,64 @@
+"""Trains some steps of a job with PyTorch's own step: ``parity_pytorch.py SPEC.json WEIGHTS.npz``.
+
+Runs in .venv-pytorch. Begins with the weights that ``parity_paddle.py`` wrote and prints what that prints.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import torch
+
+from helpers.job import JobSpec
+from helpers.trainers.data import Form, Share, synthetic_batch
+from helpers.trainers.loop import Batch
+from helpers.trainers.process import Device, Ranks
+from helpers.trainers.pytorch_steps import TrainingStep
+from helpers.trainers.settings import PytorchSettings
+
+
+def main(spec: JobSpec, weights: Path) -> dict[str, Any]:
+    settings = PytorchSettings.of(spec)
+    trainer: Any = SimpleNamespace(spec=spec, ranks=Ranks(0, 0, 1), device=Device())
+    step = TrainingStep(trainer, settings, torch.device("cpu"))
+    model: Any = step._model
+    model.double()
+    for state in step._optimizer.state.values():
+        state["momentum_buffer"] = state["momentum_buffer"].double()
+    # No case is computed in float64.
+    step._proof = None
+    with numpy.load(weights) as given:
+        load(model, {name: given[name] for name in given.files})
+    share = Share(0, 1, spec.case.batch_size_per_card, spec.seed)
+    images, labels = synthetic_batch(share, Form(settings.feed_layout, settings.input_channels, settings.input_dtype))
+    batch = Batch(torch.tensor(images.astype("float64")), torch.tensor(labels), share.batch_size)
+    step.begin_epoch(0)
+    losses = [step.loss(step.step(batch)) for _ in range(spec.window_steps)]
+    return {"losses": losses, "parameters": sum(each.numel() for each in model.parameters())}
+
+
+def load(model: Any, given: dict[str, Any]) -> None:
+    """Every weight by its name, and no other; Paddle's matrices lie the other way round."""
+    own = dict(model.named_parameters())
+    if set(own) != set(given):
+        raise SystemExit(f"other weights: {sorted(set(own) ^ set(given))}")
+    with torch.no_grad():
+        for name, weights in own.items():
+            value = given[name].T if weights.dim() == 2 else given[name]
+            if value.shape != tuple(weights.shape):
+                raise SystemExit(f"{name}: {value.shape}, expected {tuple(weights.shape)}")
+            weights.copy_(torch.from_numpy(value))
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Dropout):
+            layer.p = 0.0
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    told = main(JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2]))
+    print(json.dumps(told))

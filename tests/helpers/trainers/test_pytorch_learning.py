@@ -1,0 +1,73 @@
+"""Training that learns, in every mode that runs on a CPU: real processes, on two colours that are easily told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.case import Case
+from tests.helpers.trainers.colours import MOST_STEPS, learn, two_colours
+from tests.helpers.trainers.cores import own_cores
+from tests.helpers.trainers.pytorch_environment import INTERPRETER, needs_pytorch
+
+pytestmark = [pytest.mark.training, pytest.mark.untimed, needs_pytorch]
+
+CORES = own_cores()
+RESNET50, VGG16 = "pytorch-resnet50v1.5", "pytorch-vgg16"
+CAST = "float32, cast where they are used"
+
+
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return two_colours(tmp_path_factory.mktemp("colours"))
+
+
+@pytest.mark.parametrize(
+    ("case", "facts"),
+    [
+        (f"{RESNET50}-fp32-bs2-1x1-dali", {"float32_convolutions": "53", "NCHW_convolutions": "53"}),
+        (f"{RESNET50}-fp32-bs2-1x1-native", {"precision": "float32", "weights": "float32"}),
+        (f"{RESNET50}-bf16-bs2-1x1-dali_cpu", {"bfloat16_convolutions": "53", "weights": CAST}),
+        (f"{RESNET50}-amp_o1-bs2-1x1-native", {"bfloat16_convolutions": "53", "weights": CAST}),
+        (f"{RESNET50}-amp-bs2-1x1-dali", {"bfloat16_convolutions": "53", "decay_norms": "off"}),
+        (
+            f"{RESNET50}-amp_o2-bs2-1x1-dali",
+            {
+                "bfloat16_convolutions": "53",
+                "NHWC_convolutions": "53",
+                "master_copies": "55",
+                "feed": "NCHW, 4 channels, float32",
+            },
+        ),
+        (f"{VGG16}-fp32-bs1-1x1-synthetic-compile", {"float32_convolutions": "13", "compiled_graphs": "1"}),
+        (f"{RESNET50}-fp32-bs2-1x2-native", {"backend": "gloo", "float32_convolutions": "53"}),
+        (f"{RESNET50}-amp_o2-bs2-1x2-dali", {"backend": "gloo", "NHWC_convolutions": "53"}),
+        (f"{VGG16}-amp_o2-bs2-1x1-dali", {"bfloat16_convolutions": "13", "master_copies": "32"}),
+    ],
+)
+def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[str, str]) -> None:
+    if Case.parse(case).cards > len(CORES):
+        pytest.skip("two cards need two cores")
+    learnt = learn(tmp_path, case, colours, str(INTERPRETER), CORES)
+    assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
+    assert facts.items() <= learnt.facts.items()
+
+
+@pytest.mark.parametrize("precision", ["amp_o1", "amp_o2"])
+def test_the_loss_falls_under_loss_scaling_as_on_a_gpu(tmp_path: Path, colours: Path, precision: str) -> None:
+    rule = {"incr_every_n_steps": 1000, "decr_every_n_nan_or_inf": 1, "incr_ratio": 2.0, "decr_ratio": 0.5}
+    case = f"{RESNET50}-{precision}-bs2-1x1-dali"
+    # So large a scale overflows at first: those steps are skipped, with no trace in the optimizer's state.
+    learnt = learn(
+        tmp_path, case, colours, str(INTERPRETER), CORES, loss_scaling=2.0**127, loss_scaling_rule=rule
+    )  # fmt: skip
+    assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
+    assert learnt.facts["loss_scaling"].startswith("dynamic from 1.7")
+
+
+def test_nothing_is_learnt_where_nothing_is_updated(tmp_path: Path, colours: Path) -> None:
+    # So that the tests above can fail: dropout and drawn crops alone do not let a loss fall.
+    learnt = learn(tmp_path, f"{RESNET50}-amp_o2-bs2-1x1-dali", colours, str(INTERPRETER), CORES, learning_rate=0.0)
+    assert len(learnt.losses) == MOST_STEPS
+    assert not learnt.fallen

@@ -1,0 +1,65 @@
+"""The parts of PyTorch's step: counts, proof of precision and layout, weight decay, learning rates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.case import Case
+from helpers.job import JobSpec
+from helpers.recipe import settings_for
+from tests.helpers.trainers.pytorch_environment import needs_pytorch, run_in_pytorch
+
+pytestmark = [pytest.mark.slow, needs_pytorch]
+
+CASE = Case.parse("pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic")
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("units")
+    spec = JobSpec("j", CASE, 0, str(folder), "cpu", 0, 1, settings=settings_for(CASE, "cpu"))
+    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+    printed = run_in_pytorch(str(Path(__file__).with_name("pytorch_units.py")), str(spec.spec_path))
+    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return answer
+
+
+def test_the_models_have_paddle_s_numbers_of_parameters(told: dict[str, Any]) -> None:
+    assert told["parameters"] == [25_557_032, 25_560_168, 138_357_544]
+
+
+def test_convolutions_and_weights_of_another_type_or_layout_are_refused(told: dict[str, Any]) -> None:
+    proofs = told["proofs"]
+    assert proofs["right"] == proofs["right_half"] == ""
+    assert "convolutions in bfloat16: 0 of 53" in proofs["not_cast"]
+    assert "convolutions in float32: 0 of 53" in proofs["cast"]
+    assert "convolutions in NHWC" in proofs["layout"]
+    assert "0 of 53" in proofs["never_ran"]
+    assert proofs["weights"] == "the weights of stem.convolution are torch.float16, not torch.float32"
+
+
+def test_weight_decay_spares_batch_norm_where_the_settings_say_so(told: dict[str, Any]) -> None:
+    assert told["groups"] == {"True": [[161, 1e-4]], "False": [[55, 1e-4], [106, 0.0]]}
+
+
+def test_the_learning_rate_falls_at_the_boundaries_of_the_epochs(told: dict[str, Any]) -> None:
+    assert told["rates"] == pytest.approx([1.0, 1.0, 0.1, 0.01, 0.001])
+
+
+def test_a_feed_in_nhwc_is_taken_as_it_lies(told: dict[str, Any]) -> None:
+    assert told["feed"] == [[2, 3, 5, 5], True]
+
+
+def test_float32_is_shown_by_arithmetic(told: dict[str, Any]) -> None:
+    assert told["precise"] == {"tf32": "not on a CPU"}
+
+
+def test_a_step_that_overflows_leaves_no_trace(told: dict[str, Any]) -> None:
+    plain, scaled = told["overflows"]
+    skipped = scaled.count(scaled[0]) - 1
+    assert 1 <= skipped <= len(scaled) - len(plain)
+    assert scaled[skipped : skipped + len(plain)] == pytest.approx(plain, rel=1e-5)
