@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.arms import last_core, trainer_arm
+from benchmarks.arms import Seat, last_core, trainer_arm
 from benchmarks.blocks import Block
 from benchmarks.lockstep import Arm, Plan, take_turns
 from benchmarks.paired import pair_ratio, ratio_of
@@ -116,8 +116,8 @@ def main() -> int:
         def arm(candidate: Candidate) -> Arm:
             tried = _union([base, candidate])
             return trainer_arm(
-                candidate.name, case, Path(folder), cores=cores, environment=tried.environment,
-                settings=tried.settings, interpreter=arguments.interpreter,
+                candidate.name, case, Path(folder), Seat(cores, interpreter=arguments.interpreter),
+                environment=tried.environment, settings=tried.settings,
             )  # fmt: skip
 
         trial = Trial(arm, arguments.pairs, Plan(arguments.rounds, warmup_steps=arguments.warmup))

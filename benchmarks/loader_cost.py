@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.arms import last_core, trainer_arm
+from benchmarks.arms import Seat, last_core, trainer_arm
 from benchmarks.blocks import Block
 from benchmarks.lockstep import Plan, take_turns
 from benchmarks.paired import pair_ratio, ratio_of
@@ -39,7 +39,7 @@ def main() -> int:
     case = replace(Case.parse(arguments.case), data=DataSource.SYNTHETIC)
     with tempfile.TemporaryDirectory() as folder:
         arms = [
-            trainer_arm(data.value, replace(case, data=data), Path(folder), cores=(last_core(),))
+            trainer_arm(data.value, replace(case, data=data), Path(folder), Seat((last_core(),)))
             for data in (DataSource.SYNTHETIC, *LOADERS)
         ]
         sets = [take_turns(arms if number % 2 == 0 else arms[::-1], plan) for number in range(arguments.pairs)]

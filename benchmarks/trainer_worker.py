@@ -1,4 +1,4 @@
-"""The suite's Paddle trainer as a worker: ``python -m benchmarks.trainer_worker SPEC.json``.
+"""A framework's trainer as a worker: ``python -m benchmarks.trainer_worker SPEC.json``, in its interpreter.
 
 All of the trainer runs as it stands (job, environment, pinning, data, model, log), only that its loop is
 called once a block instead of once a run. Loops: ``train`` is the trainer's own, with everything
@@ -8,6 +8,7 @@ recorded; ``for`` is nothing but the optimizer steps of the same process.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import sys
 import tempfile
 import time
@@ -17,23 +18,34 @@ from typing import Any
 
 from benchmarks.blocks import FOR, TRAIN, Block, Stopwatch, serve
 from helpers.job import JobSpec
+from helpers.launch.launcher import trainer_module
 from helpers.steplog import Step
-from helpers.trainers import loop, paddle_trainer
+from helpers.trainers import loop
 from helpers.trainers.process import Trainer, run
 
 
 def program(trainer: Trainer) -> None:
     def blocks_instead(plan: loop.Plan, reader: loop.Reader, stepper: Any, timer: Any, edges: loop.Edges) -> None:
-        worker = _Worker(plan, reader, stepper, timer, edges)
+        worker = _Worker(plan, reader, stepper, timer, edges, waits=trainer.spec.device == "gpu")
         serve({TRAIN: worker.train, FOR: worker.bare}, trainer.device.facts)
 
     # The one seam: the program is the trainer's, and so stays what the suite runs.
-    paddle_trainer.train = blocks_instead
-    paddle_trainer.program(trainer)
+    module = trainer_of(trainer.spec)
+    module.train = blocks_instead
+    module.program(trainer)
+
+
+def trainer_of(spec: JobSpec) -> Any:
+    return importlib.import_module(trainer_module(spec.case.framework))
 
 
 class _Worker:
-    def __init__(self, plan: loop.Plan, reader: loop.Reader, stepper: Any, timer: Any, edges: loop.Edges) -> None:
+    """``waits``: the steps are issued to a card, and a block ends when the card has done its last one."""
+
+    def __init__(
+        self, plan: loop.Plan, reader: loop.Reader, stepper: Any, timer: Any, edges: loop.Edges, waits: bool
+    ) -> None:
+        self._waits = waits
         self._plan = plan
         self._reader = _OnePass(reader)
         self._stepper = stepper
@@ -58,7 +70,9 @@ class _Worker:
         batches = self._reader.epoch(0)
         stopwatch = Stopwatch()
         for _ in range(steps):
-            self._stepper.step(next(batches))
+            handle = self._stepper.step(next(batches))
+        if self._waits:
+            self._stepper.loss(handle)
         return Block(steps, *stopwatch.read())
 
 
@@ -106,7 +120,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         own = dataclasses.replace(spec, run_folder=folder)
         own.spec_path.write_text(own.to_json(), encoding="utf-8")
-        return run([str(own.spec_path)], paddle_trainer.RANK_VARIABLES, program)
+        return run([str(own.spec_path)], trainer_of(spec).RANK_VARIABLES, program)
 
 
 if __name__ == "__main__":

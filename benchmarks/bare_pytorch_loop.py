@@ -1,0 +1,97 @@
+"""A PyTorch training loop as a user would write it, with nothing around it: the reference for ``trainer_speed``.
+
+``python -m benchmarks.bare_pytorch_loop --cores 0 --steps 10`` prints its images/s. The model is the trainer's, as
+PyTorch itself has none; step, optimizer, precision and batch are written out here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.blocks import BARE, Block, Stopwatch, serve
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    if arguments.cores:
+        os.sched_setaffinity(0, arguments.cores)
+        os.environ.update(dict.fromkeys(_THREADS, str(len(arguments.cores))))
+    train = training(arguments)
+    if arguments.steps is None:
+        serve({BARE: train}, {})
+        return 0
+    train(2)
+    print(f"{arguments.batch_size / train(arguments.steps).step_seconds:.4g} images/s")
+    return 0
+
+
+def training(arguments: argparse.Namespace) -> Callable[[int], Block]:
+    """A function that trains a number of steps, on one batch of noise."""
+    import torch
+    import torch.nn.functional as F
+
+    from helpers.trainers.pytorch_models import ResNet50
+
+    device = torch.device(arguments.device)
+    on_gpu = device.type == "cuda"
+    torch.backends.cudnn.benchmark = arguments.cudnn_benchmark
+    if arguments.tf32 is not None:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = arguments.tf32 == "on"
+    torch.manual_seed(1234)
+    model = ResNet50().to(device).train()
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=arguments.learning_rate, momentum=0.9, weight_decay=1e-4, fused=True
+    )
+    images = torch.randn(arguments.batch_size, 3, 224, 224, device=device)
+    labels = torch.randint(0, 1000, (arguments.batch_size,), device=device)
+    scale = arguments.loss_scaling
+    scaler = None if scale is None else torch.amp.GradScaler(device.type, init_scale=scale, growth_interval=10**9)
+
+    def autocast() -> Any:
+        if arguments.amp_dtype is None:
+            return contextlib.nullcontext()
+        return torch.autocast(device.type, getattr(torch, arguments.amp_dtype))
+
+    def train(steps: int) -> Block:
+        stopwatch = Stopwatch()
+        for _ in range(steps):
+            with autocast():
+                loss = F.cross_entropy(model(images), labels)
+            if scaler is None:
+                loss.backward()
+                optimizer.step()
+            else:
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            optimizer.zero_grad(set_to_none=True)
+        if on_gpu:
+            torch.cuda.synchronize(device)
+        return Block(steps, *stopwatch.read())
+
+    return train
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Train ResNet50 v1.5 in a bare PyTorch loop.")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="Train there")
+    parser.add_argument("--batch-size", type=int, default=4, help="Train on N images a step")
+    parser.add_argument("--learning-rate", type=float, default=0.1 * 4 / 256, help="Take RATE, as it stands")
+    parser.add_argument("--amp-dtype", choices=("bfloat16", "float16"), help="Train under autocast in this type")
+    parser.add_argument("--loss-scaling", type=float, help="Scale the loss by this number, which stays")
+    parser.add_argument("--tf32", choices=("on", "off"), help="Force TF32. Default: as the build has it")
+    parser.add_argument("--cudnn-benchmark", action="store_true", help="Let cuDNN search for its fastest algorithms")
+    parser.add_argument("--cores", type=int, nargs="*", default=(), help="Pin the process to these cores")
+    parser.add_argument("--steps", type=int, help="Train N steps, print images/s and end; else serve blocks")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

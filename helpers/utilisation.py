@@ -1,0 +1,141 @@
+"""How far from the chip's limit a training is: images/s x FLOPs per image / the measured peak of a matrix product.
+
+FLOPs are counted layer by layer from the models' definitions, for 224 x 224 images of 3 channels (a fourth one is
+padding). Conventions: a multiply-add is 2 FLOPs; only convolutions and fully connected layers count, biases, norms,
+activations and pooling do not; a training step is the forward pass, the weights' gradient and the inputs' gradient, as
+much arithmetic each, except that nobody needs the gradient of the images, so the first layer has two of the three.
+What an implementation computes besides (padding, another algorithm) is no use and does not count either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from helpers.case import Model, Precision
+from helpers.errors import ResultError
+from helpers.job import finite
+
+IMAGE_SIZE = 224
+_CHANNELS = 3
+_CLASSES = 1000
+_FLOPS_PER_MULTIPLY_ADD = 2
+_TERA = 1e12
+# (width, blocks) of ResNet50's stages; (outputs, convolutions) of VGG16's.
+_RESNET50_STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
+_VGG16_STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+# What a case with automatic mixed precision multiplies in, by its settings' amp_dtype.
+_OF_AMP = {"float16": "fp16", "bfloat16": "bf16"}
+_PEAK_TEXTS = ("precision", "device", "device_name", "uuid", "how", "framework_version")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """``multiply_adds`` of its forward pass over one image."""
+
+    name: str
+    multiply_adds: int
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The fastest matrix product of a device, as ``helpers.trainers.<framework>_peak`` measured it.
+
+    ``size`` is that of the square matrices, ``repeats`` the number of timings whose median it is, ``uuid`` the
+    card's (empty on a CPU).
+    """
+
+    precision: str
+    device: str
+    device_name: str
+    uuid: str
+    tflops: float
+    size: int
+    repeats: int
+    how: str
+    framework_version: str
+
+    @staticmethod
+    def from_record(record: object, about: str = "peak") -> Peak:
+        """The probe's answer, strictly; ResultError names the key."""
+        names = (*_PEAK_TEXTS, "tflops", "size", "repeats")
+        if not isinstance(record, Mapping) or set(record) != set(names):
+            raise ResultError(about, got=record, expected="the keys " + ", ".join(names))
+        values: dict[str, Any] = dict(record)
+        for name in _PEAK_TEXTS:
+            if not isinstance(values[name], str):
+                raise ResultError(about, field=name, got=values[name], expected="text")
+        for name in ("size", "repeats"):
+            if isinstance(values[name], bool) or not isinstance(values[name], int) or values[name] < 1:
+                raise ResultError(about, field=name, got=values[name], expected="a whole number of at least 1")
+        if not finite(values["tflops"]) or values["tflops"] <= 0:
+            raise ResultError(about, field="tflops", got=values["tflops"], expected="a finite number above 0")
+        return Peak(**values)
+
+
+def layers_of(model: Model) -> tuple[Layer, ...]:
+    """The convolutions and fully connected layers of a model in their order, the one that sees the image first."""
+    return tuple(_resnet50() if model is Model.RESNET50 else _vgg16())
+
+
+def forward_multiply_adds(model: Model) -> int:
+    """Of one image: 4.089e9 for ResNet50 v1.5, 15.47e9 for VGG16."""
+    return sum(layer.multiply_adds for layer in layers_of(model))
+
+
+def training_flops(model: Model) -> int:
+    """Of one image in one training step: forward, both gradients, without that of the image itself."""
+    first, *rest = layers_of(model)
+    return _FLOPS_PER_MULTIPLY_ADD * (2 * first.multiply_adds + 3 * sum(layer.multiply_adds for layer in rest))
+
+
+def utilisation(images_per_s: float, model: Model, peak: Peak, cards: int = 1) -> float:
+    """The share of the measured peak that ``cards`` such cards train with; 0.38 is 38%."""
+    return images_per_s * training_flops(model) / (peak.tflops * _TERA * cards)
+
+
+def peak_precision(precision: Precision, settings: Mapping[str, Any]) -> str:
+    """Which matrix product is a case's limit: of automatic mixed precision its 16-bit type, else its own precision."""
+    amp = settings.get("amp_dtype")
+    return precision.value if amp is None else _OF_AMP[amp]
+
+
+def told(share: float, peak: Peak) -> str:
+    """``38% of the measured bf16 peak (790 TFLOP/s)``."""
+    return f"{share:.1%} of the measured {peak.precision} peak ({peak.tflops:.3g} TFLOP/s)"
+
+
+def _resnet50() -> Iterator[Layer]:
+    """v1.5: the stride of a stage stands in the 3 x 3 convolution of its first block."""
+    size = IMAGE_SIZE // 2
+    yield _convolution("stem", 7, _CHANNELS, 64, size)
+    size, inputs = size // 2, 64
+    for stage, (width, blocks) in enumerate(_RESNET50_STAGES, start=1):
+        outputs = 4 * width
+        for block in range(1, blocks + 1):
+            name, before = f"stage {stage} block {block}", size
+            if stage > 1 and block == 1:
+                size //= 2
+            yield _convolution(f"{name} reduce", 1, inputs, width, before)
+            yield _convolution(f"{name} spatial", 3, width, width, size)
+            yield _convolution(f"{name} expand", 1, width, outputs, size)
+            if inputs != outputs:
+                yield _convolution(f"{name} shortcut", 1, inputs, outputs, size)
+            inputs = outputs
+    yield Layer("classifier", inputs * _CLASSES)
+
+
+def _vgg16() -> Iterator[Layer]:
+    size, inputs = IMAGE_SIZE, _CHANNELS
+    for stage, (outputs, convolutions) in enumerate(_VGG16_STAGES, start=1):
+        for number in range(1, convolutions + 1):
+            yield _convolution(f"stage {stage} convolution {number}", 3, inputs, outputs, size)
+            inputs = outputs
+        size //= 2
+    for number, (inputs, outputs) in enumerate(((512 * 7 * 7, 4096), (4096, 4096), (4096, _CLASSES)), start=1):
+        yield Layer(f"classifier {number}", inputs * outputs)
+
+
+def _convolution(name: str, kernel: int, inputs: int, outputs: int, output_size: int) -> Layer:
+    return Layer(name, kernel * kernel * inputs * outputs * output_size * output_size)

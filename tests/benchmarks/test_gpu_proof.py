@@ -1,0 +1,424 @@
+"""The GPU proof without a GPU and without training: order, going on, deadlines, what is told of whom."""
+
+from __future__ import annotations
+
+import json
+import signal
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu_proof import (
+    Deadline,
+    Run,
+    ask_doctor,
+    device_of,
+    exit_status,
+    pack,
+    precisions_of,
+)
+from benchmarks.gpu_proof_bench import Bench, _slowdown, write_config
+from benchmarks.gpu_proof_cuda import Seen, sights
+from benchmarks.gpu_proof_peak import environment_of
+from benchmarks.gpu_proof_plan import CPU, GPU, Kind, Proof, Step, proof_on_cpu, proof_on_gpu, with_peaks
+from benchmarks.gpu_proof_state import Record, State, read_state
+from benchmarks.gpu_proof_steps import Steps, failed, not_run
+from benchmarks.gpu_proof_summary import Story, not_reached, shares, summary
+from helpers.case import DataSource, Framework
+from helpers.config import load_config
+from helpers.devices import CpuCard, Machine
+from helpers.errors import DeviceError, LaunchError, ResultError
+from helpers.job import SLOWDOWN_VARIABLE
+from helpers.nvml import Gpu
+from helpers.report.rows import CaseRow
+from helpers.results import RunResult
+from helpers.verdict import Status
+from tests.helpers.machines import CPU_MACHINE, GIB, gpu_machine
+
+H100 = Gpu(0, "GPU-aa", "NVIDIA H100 80GB HBM3", 80 * GIB, (9, 0), 700)
+ON_H100 = gpu_machine((H100,))
+ABOUT = {"device": "gpu", "machine": "m"}
+PROOF = proof_on_gpu()
+FIRST = PROOF.steps[0]
+PEAK = {
+    "precision": "bf16", "device": "gpu", "device_name": H100.name, "uuid": H100.uuid, "tflops": 800.0, "size": 8192,
+    "repeats": 10, "how": "torch.matmul", "framework_version": "2.13.0",
+}  # fmt: skip
+
+
+def record(key: str, status: str = "PASS", **values: Any) -> Record:
+    return Record(**{"key": key, "status": status, "right": True, "settled": True, "told": "no drop", **values})
+
+
+def run_of(bench: Bench, run_step: Callable[[Step], Record], steps: tuple[Step, ...] = PROOF.steps) -> Run:
+    seconds: Iterator[int] = iter(range(0, 10_000, 7))
+    return Run(bench, steps, {}, run_step, clock=lambda: float(next(seconds)))
+
+
+def result(case_id: str, **values: Any) -> RunResult:
+    return RunResult(uuid="u", session="s", case_id=case_id, target=GPU, replicate=0, created="now", **values)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path, PROOF, ON_H100)
+
+
+# ---- the plan
+
+
+def test_the_parts_on_a_gpu_stand_in_the_issues_order() -> None:
+    parts = list(dict.fromkeys(step.part for step in PROOF.steps))
+    assert parts[:6] == [
+        "ResNet50 on synthetic data",
+        "ten A/A repeats of one case",
+        "an injected slowdown",
+        "real data through DALI",
+        "VGG16",
+        "other batch sizes",
+    ]
+    first = [str(step.case) for step in PROOF.steps[:3]]
+    assert first == [f"pytorch-resnet50v1.5-{each}-bs256-1x1-synthetic" for each in ("bf16", "amp", "tf32")]
+    assert sum(step.kind is Kind.REPEAT for step in PROOF.steps) == 10
+
+
+def test_the_cpu_has_the_same_parts_or_says_why_not() -> None:
+    on_cpu = proof_on_cpu()
+    missing = {step.part for step in PROOF.steps} - {step.part for step in on_cpu.steps}
+    assert {each.partition(":")[0] for each in on_cpu.left_out[1:]} == missing
+    assert {step.kind for step in on_cpu.steps} == {step.kind for step in PROOF.steps} - {Kind.TOO_LARGE}
+
+
+@pytest.mark.parametrize("proof", [proof_on_gpu(), proof_on_cpu()])
+def test_keys_are_one_steps_own_and_fit_as_a_sessions_name(proof: Proof) -> None:
+    keys = [step.key for step in with_peaks(proof.steps, precisions_of(proof))]
+    assert len(set(keys)) == len(keys)
+    assert all(len(key) <= 100 and "/" not in key for key in keys)
+
+
+def test_a_peak_is_measured_once_and_just_before_the_first_case_that_needs_it() -> None:
+    keys = [step.key for step in with_peaks(PROOF.steps, precisions_of(PROOF))][:6]
+    assert keys == [
+        "peak-bf16", "pytorch-resnet50v1.5-bf16-bs256-1x1-synthetic",
+        "peak-fp16", "pytorch-resnet50v1.5-amp-bs256-1x1-synthetic",
+        "peak-tf32", "pytorch-resnet50v1.5-tf32-bs256-1x1-synthetic",
+    ]  # fmt: skip
+
+
+def test_a_gpu_is_taken_where_there_is_one_and_nothing_else_was_asked_for() -> None:
+    assert device_of(ON_H100, cpu=False) == GPU
+    assert device_of(ON_H100, cpu=True) == CPU
+    assert device_of(CPU_MACHINE, cpu=False) == CPU
+    assert device_of(gpu_machine((replace(H100, mig_enabled=True),)), cpu=False) == CPU
+
+
+# ---- going on
+
+
+def test_each_step_is_on_disk_before_the_next_and_a_second_call_does_the_rest(bench: Bench, tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def until_third(step: Step) -> Record:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(step.key)
+        return record(step.key)
+
+    state = run_of(bench, until_third).go_on(State(ABOUT), Deadline(None))
+    assert read_state(tmp_path, ABOUT) == state
+    assert list(state.records) == done == [step.key for step in PROOF.steps[:2]]
+    again: list[str] = []
+    state = run_of(bench, lambda step: again.append(step.key) or record(step.key)).go_on(state, Deadline(None))  # type: ignore[func-returns-value]
+    assert again == [step.key for step in PROOF.steps[2:]]
+    assert len(state.records) == len(PROOF.steps)
+
+
+def test_what_was_not_settled_is_tried_again(bench: Bench) -> None:
+    state = State(ABOUT).with_record(record(FIRST.key, "INFRA_ERROR", right=False, settled=False))
+    asked: list[str] = []
+    run_of(bench, lambda step: asked.append(step.key) or record(step.key), (FIRST,)).go_on(state, Deadline(None))  # type: ignore[func-returns-value]
+    assert asked == [FIRST.key]
+
+
+def test_nothing_begins_once_the_time_is_over(bench: Bench) -> None:
+    now = [0.0]
+    deadline = Deadline(100.0, clock=lambda: now[0])
+
+    def slow(step: Step) -> Record:
+        now[0] += 60.0
+        return record(step.key)
+
+    state = run_of(bench, slow).go_on(State(ABOUT), deadline)
+    assert len(state.records) == 2
+
+
+def test_the_deadline_interrupts_the_step_in_hand(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    def hangs(step: Step) -> Record:
+        signal.pause()
+        return record(step.key)
+
+    usual = signal.getsignal(signal.SIGINT)
+    try:
+        state = run_of(bench, hangs).go_on(State(ABOUT), Deadline(0.1))
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert state.records == {}
+    assert "the time is over - a second call goes on" in capsys.readouterr().out
+
+
+def test_a_step_that_breaks_is_told_and_the_next_one_begins(bench: Bench) -> None:
+    def breaks(step: Step) -> Record:
+        if step is FIRST:
+            raise DeviceError("NVML", got="lost")
+        return record(step.key)
+
+    state = run_of(bench, breaks, PROOF.steps[:2]).go_on(State(ABOUT), Deadline(None))
+    first = state.records[FIRST.key]
+    assert (first.status, first.right, first.settled) == ("ERROR", False, False)
+    assert first.told == "DeviceError: NVML: got 'lost'"
+    assert state.records[PROOF.steps[1].key].right
+
+
+@pytest.mark.parametrize(
+    ("records", "missing", "status"),
+    [
+        ([record("a")], 0, 0),
+        ([record("a")], 2, 3),
+        ([record("a"), record("b", right=False)], 2, 1),
+        ([], 5, 3),
+    ],
+)
+def test_a_wrong_step_outranks_a_missing_one(records: list[Record], missing: int, status: int) -> None:
+    assert exit_status(records, missing) == status
+
+
+def test_a_state_of_another_machine_is_refused(tmp_path: Path) -> None:
+    State(ABOUT).write(tmp_path)
+    with pytest.raises(ResultError, match=r"field 'machine': got 'm', expected other\. Name another folder with --out"):
+        read_state(tmp_path, {**ABOUT, "machine": "other"})
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"state_version": 1, "about": {}, "records": [{}]}'])
+def test_a_damaged_state_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "state.json").write_text(text)
+    with pytest.raises(ResultError, match=r"state\.json"):
+        read_state(tmp_path, ABOUT)
+
+
+# ---- a step's answer
+
+
+class Session:
+    """A bench that answers with one row."""
+
+    def __init__(self, folder: Path, **values: Any) -> None:
+        self.folder = folder
+        self.row = CaseRow(**{"case_id": "c", "target": GPU, "effect": "pass", "code": "", "reason": "so", **values})
+
+    def measure(self, step: Step) -> CaseRow:
+        return self.row
+
+    def within(self, folder: str) -> str:
+        return folder
+
+
+def answer(step: Step, folder: Path, **values: Any) -> Record:
+    (folder / "doctor.json").write_text('{"findings": []}')
+    return Steps(Session(folder, **values)).run(step)  # type: ignore[arg-type]
+
+
+def step_of(kind: Kind) -> Step:
+    return next(step for step in PROOF.steps if step.kind is kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "right"),
+    [
+        (Kind.REPEAT, Status.PASS, True),
+        (Kind.REPEAT, Status.INCONCLUSIVE, True),
+        (Kind.REPEAT, Status.REGRESSION, False),
+        (Kind.REPEAT, Status.INVALID, False),
+        (Kind.SLOWED, Status.REGRESSION, True),
+        (Kind.SLOWED, Status.PASS, False),
+        (Kind.SLOWED, Status.INCONCLUSIVE, False),
+    ],
+)
+def test_the_good_build_raises_no_alarm_and_the_slowed_one_does(
+    tmp_path: Path, kind: Kind, status: Status, right: bool
+) -> None:
+    assert answer(step_of(kind), tmp_path, status=status.value, images_per_s=9.0).right is right
+
+
+def test_a_case_with_a_figure_is_right_and_settled(tmp_path: Path) -> None:
+    found = answer(FIRST, tmp_path, status="NO_BASELINE", images_per_s=2800.0)
+    assert (found.right, found.settled, found.images_per_s) == (True, True, 2800.0)
+
+
+@pytest.mark.parametrize("status", ["INVALID", "INFRA_ERROR"])
+def test_a_case_that_was_disturbed_is_wrong_and_tried_again(tmp_path: Path, status: str) -> None:
+    found = answer(FIRST, tmp_path, status=status, images_per_s=None)
+    assert (found.right, found.settled) == (False, False)
+
+
+def test_a_batch_that_does_not_fit_is_told_and_not_tried_again(tmp_path: Path) -> None:
+    values: dict[str, Any] = {"status": "INFRA_ERROR", "failure_class": "out of GPU memory"}
+    other = next(step for step in PROOF.steps if step.may_not_fit)
+    assert [answer(step, tmp_path, **values).right for step in (FIRST, other, step_of(Kind.TOO_LARGE))] == [
+        False, True, True,
+    ]  # fmt: skip
+    assert answer(FIRST, tmp_path, **values).settled
+    assert not answer(step_of(Kind.TOO_LARGE), tmp_path, status="PASS", images_per_s=1.0).right
+
+
+def test_a_case_that_cannot_run_here_is_asked_again_and_wrong_unless_it_is_optional(tmp_path: Path) -> None:
+    dali = next(step for step in PROOF.steps if step.case and step.case.data is DataSource.DALI)
+    for step, right in ((dali, True), (FIRST, False), (step_of(Kind.REPEAT), False)):
+        found = answer(step, tmp_path, status="not run", reason="no DALI")
+        assert (found.right, found.settled, found.told) == (right, False, "no DALI")
+
+
+def test_paddle_without_code_for_the_card_is_not_started(tmp_path: Path) -> None:
+    told = "NVIDIA H100 is sm_90, paddlepaddle-gpu 2.6.2 is for sm_61 to sm_86"
+    step = next(each for each in PROOF.steps if each.case and each.case.framework is Framework.PADDLE)
+    steps = Steps(Session(tmp_path, status="PASS", images_per_s=1.0))  # type: ignore[arg-type]
+    for findings, status in (([{"name": "card and framework", "found": told}], "not run"), ([], "PASS")):
+        (tmp_path / "doctor.json").write_text(json.dumps({"findings": findings}))
+        assert steps.run(step).status == status
+
+
+# ---- what is told
+
+
+def measured(uuid: str = H100.uuid) -> RunResult:
+    facts = {
+        "sm_clock_mhz": "1980", "memory_clock_mhz": "2619", "gpu_temperature_c": "55", "gpu_hottest_c": "57",
+        "gpu_power_watts": "650", "gpu_uncorrected_ecc": "0", "gpu_clocks_held_by": "software power cap 98%",
+        "not_measured": "Xid errors", "loader": "DALI 2.4.0, 4 threads, decoding on GPU (mixed)",
+    }  # fmt: skip
+    return result(
+        str(FIRST.case), facts=facts, environment={"card_ids": uuid, "framework": "pytorch", "cuda": "12.8"},
+        peak_device_bytes=20 * GIB, step_seconds=(0.09, 0.091), reader_share=0.01,
+    )  # fmt: skip
+
+
+def story(machine: Machine, proof: Proof, records: list[Record], *runs: RunResult, steps: Any = None) -> Story:
+    kept = {each.key: each for each in records}
+    doctor = {"system": {"pytorch": {"version": "2.13.0"}}, "findings": []}
+    return Story(Seen(machine, proof, kept, runs), steps or proof.steps, precisions_of(proof), doctor, "today")
+
+
+FIGURE = record(FIRST.key, "NO_BASELINE", case_id=FIRST.key, images_per_s=2800.0, run_images_per_s=(2790.0, 2810.0))
+
+
+def test_everything_is_found_on_a_card_that_showed_it() -> None:
+    records = [
+        FIGURE,
+        record("peak-bf16", "MEASURED", extra=PEAK),
+        record("neighbour", "INVALID", told="contended: python (pid 7)"),
+        record("too-large", "INFRA_ERROR", told="out of GPU memory: tried to allocate 26 GiB"),
+    ]
+    graphs = replace(measured(), case_id=f"{FIRST.key}-graphs")
+    found = sights(story(ON_H100, PROOF, records, measured(), graphs).seen)
+    assert [sight.name for sight in found if not sight.found] == []
+    told = {sight.name: sight.told for sight in found}
+    assert told["device discovery by NVML"].startswith("NVIDIA H100 80GB HBM3, 80.0 GiB, sm_90; driver ")
+    assert told["clock samples in the window"] == "SM 1980 to 1980 MHz over 2 runs, memory 2619 MHz"
+    assert told["CUDA_VISIBLE_DEVICES"] == "the only card that PyTorch saw: GPU-aa"
+    assert told["a batch that does not fit is told as such"].startswith("out of GPU memory")
+
+
+def test_without_a_gpu_nothing_is_found_and_the_summary_says_so_first() -> None:
+    on_cpu = proof_on_cpu()
+    told = story(CPU_MACHINE, on_cpu, [record("neighbour", "INVALID")])
+    assert [sight.found for sight in sights(told.seen)] == [False] * len(sights(told.seen))
+    text = summary(told)
+    assert text.splitlines()[2].startswith("**Nothing here ran on a GPU: no libnvidia-ml.so.1.**")
+    assert all(f"- {line}" in text for line in on_cpu.left_out)
+
+
+def test_another_card_than_the_lease_is_not_found() -> None:
+    other = record("peak-bf16", "MEASURED", extra={**PEAK, "uuid": "GPU-other"})
+    found = {sight.name: sight.found for sight in sights(story(ON_H100, PROOF, [other], measured("GPU-other")).seen)}
+    assert not found["leases by UUID"]
+    assert not found["CUDA_VISIBLE_DEVICES"]
+
+
+def test_the_utilisation_is_of_the_peak_of_the_same_card() -> None:
+    peak = record("peak-bf16", "MEASURED", extra=PEAK)
+    slowed = record("slowed", "REGRESSION", case_id=FIRST.key, images_per_s=1400.0)
+    told = shares(story(ON_H100, PROOF, [FIGURE, peak, slowed], measured()))
+    assert told[FIRST.key] == "8.5% of the measured bf16 peak (800 TFLOP/s)"
+    told = shares(story(ON_H100, PROOF, [FIGURE, peak], measured("GPU-bb")))
+    assert told[FIRST.key] == "the peak is of another card (GPU-aa)"
+    assert shares(story(ON_H100, PROOF, [FIGURE], measured()))[FIRST.key] == "no measured peak"
+
+
+def test_a_share_above_the_peak_is_no_share() -> None:
+    peak = record("peak-bf16", "MEASURED", extra={**PEAK, "tflops": 50.0})
+    told = shares(story(ON_H100, PROOF, [FIGURE, peak], measured()))
+    assert told[FIRST.key].startswith("no share: faster than the measured product (50 TFLOP/s)")
+
+
+def test_the_summary_has_figures_wrong_steps_and_what_was_not_reached() -> None:
+    slowed = record("slowed", "PASS", right=False, told="no drop | at all")
+    repeats = [record(f"repeat-{n}", run_images_per_s=(2800.0 + n,), case_id=FIRST.key) for n in range(1, 11)]
+    unable = not_run(step_of(Kind.BARE_LOOP), "no loop")
+    told = story(ON_H100, PROOF, [FIGURE, slowed, *repeats, unable], measured())
+    text = summary(told)
+    assert "12 of 29 steps done on NVIDIA H100 80GB HBM3, until today. **Wrong: slowed, bare-loop.**" in text
+    assert f"| `{FIRST.key}` | 2800 (n=2) | no measured peak | - | NO_BASELINE |" in text
+    assert "10 PASS." in text and "mean 2806, deviation 0.11%" in text
+    assert "- a build slowed down on purpose, by 5%: PASS (WRONG): no drop \\| at all" in text
+    lines = not_reached(told)
+    vgg16 = ", ".join(f"pytorch-vgg16-{each}-bs128-1x1-synthetic" for each in ("bf16", "amp", "tf32"))
+    assert f"VGG16: {vgg16}" in lines
+    assert f"{FIRST.key}: no loop" in lines
+
+
+# ---- beside the suite
+
+
+def test_the_probe_sees_the_leased_card_alone_by_its_uuid() -> None:
+    on_gpu = environment_of(H100, {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "3"})
+    assert (on_gpu["CUDA_VISIBLE_DEVICES"], on_gpu["PATH"]) == ("GPU-aa", "/bin")
+    on_cpu = environment_of(CpuCard(0, (2, 3)), {})
+    assert (on_cpu["CUDA_VISIBLE_DEVICES"], on_cpu["OMP_NUM_THREADS"]) == ("", "2")
+
+
+def test_the_slowdown_is_over_with_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    monkeypatch.delenv(SLOWDOWN_VARIABLE, raising=False)
+    with pytest.raises(LaunchError), _slowdown(0.05):
+        assert os.environ[SLOWDOWN_VARIABLE] == "0.05"
+        raise LaunchError("a job")
+    assert SLOWDOWN_VARIABLE not in os.environ
+
+
+def test_the_configuration_names_the_given_python(tmp_path: Path) -> None:
+    write_config(tmp_path, "some/python")
+    found = load_config(tmp_path / "perf.yaml").frameworks[Framework.PYTORCH].interpreter
+    assert found == str(Path("some/python").absolute())
+
+
+def test_one_file_has_everything_but_images_and_what_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "proof"
+    for name in ("images/a.jpeg", "runs/s/result.json", "summary.md", "good-python", "gpu-proof.tar.gz", ".lock"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    with tarfile.open(pack(folder)) as archive:
+        assert [m.name for m in archive.getmembers() if m.isfile()] == ["proof/runs/s/result.json", "proof/summary.md"]
+
+
+def test_a_doctor_that_gives_no_answer_ends_the_proof(tmp_path: Path) -> None:
+    (tmp_path / "perf.yaml").write_text("nonsense: 1\n")
+    with pytest.raises(LaunchError, match="exit status 4"):
+        ask_doctor(tmp_path)
+
+
+def test_an_error_is_a_record_of_its_step() -> None:
+    assert failed(FIRST, OSError("no room")).told == "OSError: no room"
