@@ -49,6 +49,9 @@ def training(arguments: argparse.Namespace) -> Callable[[int], Block]:
     optimizer = torch.optim.SGD(
         model.parameters(), lr=arguments.learning_rate, momentum=0.9, weight_decay=1e-4, fused=True
     )
+    for weights in model.parameters():
+        # The fused step makes its own uninitialised, and keeps it so where the first loss overflows.
+        optimizer.state[weights]["momentum_buffer"] = torch.zeros_like(weights)
     images = torch.randn(arguments.batch_size, 3, 224, 224, device=device)
     labels = torch.randint(0, 1000, (arguments.batch_size,), device=device)
     scale = arguments.loss_scaling

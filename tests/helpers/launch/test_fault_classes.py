@@ -67,7 +67,7 @@ def run(folder: Path, *behaviours: str, limits: JobLimits = LIMITS) -> JobOutcom
         ("writes-bytes", FailureClass.BAD_LOG, "rank0.jsonl:9: got b'\\xff\\xfe\\n', expected UTF-8"),
         ("writes-a-gigabyte", FailureClass.BAD_LOG, "rank0.jsonl:9: got "),
         ("leaves-a-link", FailureClass.BAD_LOG, "[Errno 40] Too many levels of symbolic links"),
-        ("leaves-a-folder", FailureClass.BAD_LOG, "[Errno 22] not a regular file"),
+        ("leaves-a-folder", FailureClass.BAD_LOG, "[Errno 21] Is a directory"),
         ("leaves-a-pipe", FailureClass.BAD_LOG, "[Errno 22] not a regular file"),
         ("leaves-a-stray-log", FailureClass.BAD_LOG, "rank7.jsonl: field 'rank': expected logs of ranks 0 to 0"),
     ],
