@@ -164,8 +164,10 @@ def test_what_a_killed_suite_and_a_killed_guard_leave_the_next_session_ends(
 ) -> None:
     running = suite("hangs", "stubborn")
     running.wait_for_step(3)
-    os.kill(guard_of(job_id).pid, signal.SIGKILL)
+    killed = guard_of(job_id).pid
+    os.kill(killed, signal.SIGKILL)
     running.end()
+    assert until(lambda: not is_alive(killed))
     processes = Processes(supervisor_variable=SUPERVISOR)
     assert {process.pid for process in processes.orphans()} == {process.pid for process in Processes().of_job(job_id)}
     end_processes(processes.orphans, 0.2, about="orphans")
