@@ -204,6 +204,6 @@ def _parser() -> argparse.ArgumentParser:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except SuiteError as error:
+    except (SuiteError, OSError) as error:
         print(f"gpu-proof: {error}", file=sys.stderr)
         sys.exit(EXIT_USAGE)

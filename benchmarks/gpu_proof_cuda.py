@@ -138,9 +138,16 @@ def _events(seen: Seen) -> tuple[bool, str]:
 
 
 def _neighbours(seen: Seen) -> tuple[bool, str]:
+    records = seen.of_kind(Kind.NEIGHBOUR)
     if seen.proof.device == CPU:
-        return False, "no GPU; the CPU version has shown a process beside the job on the cores"
-    return _shown(seen.of_kind(Kind.NEIGHBOUR), "not tried")
+        return False, f"no GPU; a process beside the job on the cores {_seen_on_cores(records)}"
+    return _shown(records, "not tried")
+
+
+def _seen_on_cores(records: Sequence[Record]) -> str:
+    if not records or not records[-1].right:
+        return "has not been seen"
+    return "was seen" if records[-1].extra.get("named") else "was not told from others who were there too"
 
 
 def _graphs(seen: Seen) -> tuple[bool, str]:

@@ -57,9 +57,12 @@ def not_reached(story: Story) -> list[str]:
         if step.key not in story.records:
             missing.setdefault(step.part, []).append(step.key)
     lines = [f"{part}: {', '.join(keys)}" for part, keys in missing.items()]
-    unable = [story.records[s.key] for s in story.steps if s.key in story.records]
-    lines += [f"{r.case_id or r.key}: {r.told}" for r in unable if r.status == Status.NOT_RUN.value]
-    return list(dict.fromkeys([*lines, *story.seen.proof.left_out]))
+    unable: dict[str, list[str]] = {}
+    for record in (story.records[step.key] for step in story.steps if step.key in story.records):
+        if record.status == Status.NOT_RUN.value:
+            unable.setdefault(record.told, []).append(record.key)
+    lines += [f"{', '.join(keys)}: {why}" for why, keys in unable.items()]
+    return [*lines, *story.seen.proof.left_out]
 
 
 def shares(story: Story) -> dict[str, str]:

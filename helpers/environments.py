@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -36,7 +37,8 @@ class FrameworkEnvironment:
 
     @property
     def is_whole(self) -> bool:
-        return (self.folder / _STAMP).exists()
+        """As the bootstrap sees it: the Python that it was made by may be gone since."""
+        return (self.folder / _STAMP).exists() and os.access(self.folder / "bin" / "python", os.X_OK)
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -54,8 +54,7 @@ def compare_peers(
 
     A fault of one framework leaves its cell empty, and the others go on.
     """
-    # The measurer is the suite's own, so that the runs are made under the session's terms.
-    peers = _measure(suite._measurer, configuration, pairs, on_progress)
+    peers = _measure(suite.measurer, configuration, pairs, on_progress)
     return row_of(peers, _figures(suite))
 
 
@@ -218,6 +217,6 @@ def targets_here(suite: Suite) -> tuple[str, ...]:
 
 def pairs_of(text: str) -> int:
     """The number of pairs that an option asks for. Raises ValueError."""
-    if not text.isdecimal() or not LEAST_PAIRS <= int(text) <= MOST_PAIRS:
+    if not (text.isascii() and text.isdecimal()) or not LEAST_PAIRS <= int(text) <= MOST_PAIRS:
         raise ValueError(f"{text!r}: expected a number of pairs from {LEAST_PAIRS} to {MOST_PAIRS}")
     return int(text)

@@ -115,7 +115,7 @@ class Suite:
         )
 
     @cached_property
-    def _measurer(self) -> Measurer:
+    def measurer(self) -> Measurer:
         return Measurer(
             self.options,
             self.config,
@@ -204,7 +204,7 @@ class Suite:
         """Forget which builds were found: there may be more by now."""
         self._to_build = False
         self._builds = BuildFinder()
-        for name in ("_installed", "_planner", "_measurer", "system"):
+        for name in ("_installed", "_planner", "measurer", "system"):
             self.__dict__.pop(name, None)
 
     def selection_here(self) -> tuple[frozenset[tuple[str, str]], str]:
@@ -275,11 +275,11 @@ class Suite:
 
     def calibrate(self, suite_case: SuiteCase, by: Judge, on_progress: OnProgress | None = None) -> CaseResult:
         """Make the runs that ``by`` wants of one case, as ``measure`` does; they are held against nothing."""
-        return self._measurer.measure(suite_case, Asking(by=by, most=_MOST_CALIBRATING_RUNS), on_progress)
+        return self.measurer.measure(suite_case, Asking(by=by, most=_MOST_CALIBRATING_RUNS), on_progress)
 
     def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseRow:
         asking = Asking(suspicion, cases_tonight=self._cases_tonight)
-        return self._row(self._measurer.measure(suite_case, asking, on_progress))
+        return self._row(self.measurer.measure(suite_case, asking, on_progress))
 
     def _row(self, result: CaseResult) -> CaseRow:
         folders = tuple(str(self.store.run_folder(run.case_id, run.replicate)) for run in result.runs)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from helpers.calibration import LEAST_RUNS, CaseNoise, calibrating, noise_of
-from helpers.cli.loading import add_history, find_cases, width_of
+from helpers.cli.loading import add_history, find_cases, session_name, width_of
 from helpers.config import Tolerances
 from helpers.config_matrix import TARGETS
 from helpers.errors import ConfigError, SuiteError, printable
@@ -124,15 +122,12 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[Sui
 
 
 def _options(arguments: argparse.Namespace) -> SuiteOptions:
-    session = arguments.resume or f"calibrate-{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     runs_folder = arguments.runs_dir.expanduser().absolute()
-    if arguments.resume and not (runs_folder / session).is_dir():
-        raise ConfigError("--resume", got=arguments.resume, expected=f"a session in {runs_folder}")
     return SuiteOptions(
         config_path=arguments.config,
         baselines_folder=arguments.baselines,
         runs_folder=runs_folder,
-        session=session,
+        session=session_name(arguments.resume, "calibrate", runs_folder),
         resume=arguments.resume is not None,
         data_root=_absolute(arguments.data),
         allow_contention=arguments.allow_contention,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
-import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +11,14 @@ from pathlib import Path
 from typing import TextIO
 
 from helpers.case import Case
-from helpers.cli.loading import add_history, find_cases, width_of, write_answer
+from helpers.cli.loading import add_history, check_place, find_cases, session_name, width_of, write_answer
 from helpers.config_matrix import TARGETS
 from helpers.errors import ConfigError, printable
 from helpers.launch.tail import Progress
 from helpers.peers import Configuration, configurations, named, twin_of
 from helpers.peers_measuring import (
+    LEAST_PAIRS,
+    MOST_PAIRS,
     USUAL_PAIRS,
     can_measure,
     compare_peers,
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_pairs,
         default=USUAL_PAIRS,
         metavar="N",
-        help=f"Run each framework N times, in turn. Default: {USUAL_PAIRS}",
+        help=f"Run each framework N times, in turn, {LEAST_PAIRS} to {MOST_PAIRS}. Default: {USUAL_PAIRS}",
     )
     parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine, and mark it")
@@ -81,11 +81,11 @@ class _Compared:
 
     @property
     def exit_code(self) -> int:
-        """6 where a framework that is installed gave no figure, or nothing was measured at all."""
+        """6 where a framework that is installed gave no figure, or in no row two of them did: nothing was compared."""
         if self.interrupted:
             return _EXIT_INTERRUPTED
-        cells = [cell for row in self.rows for cell in row.cells]
-        complete = any(cell.measured for cell in cells) and not any(cell.missing for cell in cells)
+        missing = any(cell.missing for row in self.rows for cell in row.cells)
+        complete = any(row.measured > 1 for row in self.rows) and not missing
         return EXIT_OK if complete else EXIT_NOT_JUDGED
 
 
@@ -95,6 +95,8 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
 
     Raises SuiteError on options, files and a history that cannot be used.
     """
+    for option in ("--markdown", "--json"):
+        check_place(option, getattr(arguments, option.strip("-")))
     suite = load(_options(arguments))
     found = chosen(suite, arguments.cases, arguments.target, arguments.keyword)
     if arguments.build_envs:
@@ -177,15 +179,12 @@ def _has(configuration: Configuration, keyword: str) -> bool:
 
 
 def _options(arguments: argparse.Namespace) -> SuiteOptions:
-    session = arguments.resume or f"peers-{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     runs_folder = arguments.runs_dir.expanduser().absolute()
-    if arguments.resume and not (runs_folder / session).is_dir():
-        raise ConfigError("--resume", got=arguments.resume, expected=f"a session in {runs_folder}")
     return SuiteOptions(
         config_path=arguments.config,
         baselines_folder=arguments.baselines,
         runs_folder=runs_folder,
-        session=session,
+        session=session_name(arguments.resume, "peers", runs_folder),
         resume=arguments.resume is not None,
         data_root=None if arguments.data is None else str(Path(arguments.data).expanduser().absolute()),
         allow_contention=arguments.allow_contention,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import difflib
 import getpass
 import os
+import secrets
 import shutil
 import sys
 from collections.abc import Iterable
@@ -20,6 +22,7 @@ from helpers.history import default_url, open_history
 from helpers.history.spool import Spool
 from helpers.launch.launcher import ROOT
 from helpers.plan import SuiteCase
+from helpers.results import sessions
 from helpers.suite import Suite, SuiteOptions
 
 if TYPE_CHECKING:
@@ -49,6 +52,15 @@ def add_history(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def session_name(resumed: str | None, kind: str, runs_folder: Path) -> str:
+    """The session to go on with, which must be there (ConfigError), else a new one's name."""
+    if resumed is None:
+        return f"{kind}-{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    if resumed not in sessions(runs_folder):
+        raise ConfigError("--resume", got=resumed, expected=f"a session in {runs_folder}")
+    return resumed
+
+
 def history_url(arguments: argparse.Namespace) -> str:
     """The history that the options or perf.yaml name, else the file in the run folder. Raises ConfigError."""
     configured = load_config(arguments.config).history.url
@@ -72,6 +84,15 @@ def history_of(arguments: argparse.Namespace) -> History:
         told = f"note: {waiting} entries are spooled in {spool.folder} and not in this answer: perfgate reindex"
         print(printable(told), file=sys.stderr)
     return open_history(url)
+
+
+def check_place(option: str, path: Path | None) -> None:
+    """Refuse, before hours of measuring, a file that :func:`write_answer` could not write. Raises ConfigError."""
+    if path is None:
+        return
+    place = path.expanduser().absolute()
+    if place.is_dir() or not os.access(place.parent, os.W_OK | os.X_OK):
+        raise ConfigError(option, got=str(path), expected="a file that can be written", remedy="Name another place")
 
 
 def write_answer(option: str, path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from helpers.case import Case, Framework
-from helpers.peers_table import Cell, PeerRow, PublishedCell, Ratio
+from helpers.peers_table import Cell, PeerRow, PublishedCell
 from helpers.plan import CPU
 from helpers.report.escaping import markdown_text
 from helpers.report.text import hanging
@@ -147,7 +147,7 @@ def _line(row: PeerRow, frameworks: Sequence[Framework], notes: _Notes) -> tuple
     cells = [label(row), *(_rate(row.cell(each)) for each in frameworks)]
     for each in frameworks:
         if each is not Framework.PADDLE:
-            cells += [_ratio(row.cell(each).ratio), _published(row, row.published_of(each), notes)]
+            cells += [_ratio(row, each), _published(row, row.published_of(each), notes)]
     return tuple(cells)
 
 
@@ -164,12 +164,19 @@ def _rate(cell: Cell) -> str:
     return f"{told} [{number(max(0.0, cell.low))}, {number(cell.high)}]"
 
 
-def _ratio(ratio: Ratio | None) -> str:
-    if ratio is None:
+def _ratio(row: PeerRow, framework: Framework) -> str:
+    """With a star where one of its two figures has one."""
+    cell = row.cell(framework)
+    if cell.ratio is None:
         return ""
-    if ratio.low is None or ratio.high is None:
-        return f"{ratio.centre:.3f}"
-    return f"{ratio.centre:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+    centre, low, high = cell.ratio.centre, cell.ratio.low, cell.ratio.high
+    told = f"{_digits(centre)}{'*' if cell.marks or row.cell(Framework.PADDLE).marks else ''}"
+    return told if low is None or high is None else f"{told} [{_digits(low)}, {_digits(high)}]"
+
+
+def _digits(ratio: float) -> str:
+    """Of two runs far apart the interval has no use for three decimals."""
+    return f"{ratio:.3f}" if ratio < 1000 else "over 999"
 
 
 def _published(row: PeerRow, found: PublishedCell | None, notes: _Notes) -> str:

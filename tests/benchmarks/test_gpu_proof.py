@@ -333,11 +333,15 @@ def test_everything_is_found_on_a_card_that_showed_it() -> None:
 
 def test_without_a_gpu_nothing_is_found_and_the_summary_says_so_first() -> None:
     on_cpu = proof_on_cpu()
-    told = story(CPU_MACHINE, on_cpu, [record("neighbour", "INVALID")])
+    told = story(CPU_MACHINE, on_cpu, [record("neighbour", "INVALID", extra={"named": True})])
     assert [sight.found for sight in sights(told.seen)] == [False] * len(sights(told.seen))
     text = summary(told)
     assert text.splitlines()[2].startswith("**Nothing here ran on a GPU: no libnvidia-ml.so.1.**")
     assert all(f"- {line}" in text for line in on_cpu.left_out)
+    assert "a process beside the job on the cores was seen" in text
+    others = story(CPU_MACHINE, on_cpu, [record("neighbour", "INVALID", extra={"named": False})])
+    assert "on the cores was not told from others" in summary(others)
+    assert "on the cores has not been seen" in summary(story(CPU_MACHINE, on_cpu, []))
 
 
 def test_another_card_than_the_lease_is_not_found() -> None:
@@ -376,7 +380,9 @@ def test_the_summary_has_figures_wrong_steps_and_what_was_not_reached() -> None:
     lines = not_reached(told)
     vgg16 = ", ".join(f"pytorch-vgg16-{each}-bs128-1x1-synthetic" for each in ("bf16", "amp", "tf32"))
     assert f"VGG16: {vgg16}" in lines
-    assert f"{FIRST.key}: no loop" in lines
+    assert "bare-loop: no loop" in lines
+    others = [not_run(step_of(Kind.SLOWED), "no loop"), unable]
+    assert "slowed, bare-loop: no loop" in not_reached(story(ON_H100, PROOF, others, measured()))
 
 
 # ---- beside the suite

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,8 @@ class NoBuild(BuildFinder):
 
 
 def make_whole(folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    (folder / "bin" / "python").symlink_to(sys.executable)
     (folder / ".perfgate-stamp.json").touch()
 
 
@@ -86,6 +88,17 @@ def test_a_missing_environment_is_told_with_its_command_and_a_whole_one_with_the
     assert "not complete" in str(find_framework(Framework.PYTORCH, configured(folder), NoBuild()))
     make_whole(folder)
     assert find_framework(Framework.PYTORCH, configured(folder), NoBuild()) == "pytorch is not there"
+
+
+def test_an_environment_whose_python_is_gone_is_built_anew(tmp_path: Path) -> None:
+    folder, bootstrap = tmp_path / "env", StandInBootstrap(1)
+    make_whole(folder)
+    (folder / "bin" / "python").unlink()
+    (folder / "bin" / "python").symlink_to(tmp_path / "python-that-was-upgraded")
+    assert "not complete" in str(find_framework(Framework.PYTORCH, configured(folder), NoBuild()))
+    with pytest.raises(LaunchError):
+        build_missing([Framework.PYTORCH], {Framework.PYTORCH: configured(folder)}, lambda line: None, bootstrap)
+    assert len(bootstrap.asked) == 1
 
 
 def test_what_is_missing_is_built_once_and_what_stands_is_left_alone(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -1008,9 +1009,10 @@ def _pytorch_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: A
 
     def run(argv: Sequence[str]) -> tuple[int, str]:
         asked.append(" ".join(argv[2:]))
-        stamp = Path(argv[-1]) / ".perfgate-stamp.json"
-        stamp.parent.mkdir()
-        stamp.touch()
+        python = Path(argv[-1]) / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.symlink_to(sys.executable)
+        (Path(argv[-1]) / ".perfgate-stamp.json").touch()
         return 0, ""
 
     @dataclass

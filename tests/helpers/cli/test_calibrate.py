@@ -219,6 +219,7 @@ def test_patterns_choose_what_runs_here(bench: Bench) -> None:
         (["paddle-nothing-*"], "a pattern that a case matches"),
         (["paddle-resnet50v1.5-fp99"], "Nearest"),
         ([SYNTHETIC, "--resume", "nosuch"], "a session in"),
+        ([SYNTHETIC, "--resume", ""], "a session in"),
     ],
 )
 def test_what_is_not_there_is_refused(bench: Bench, argv: list[str], told: str) -> None:

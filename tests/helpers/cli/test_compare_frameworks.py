@@ -126,7 +126,7 @@ def test_a_framework_that_is_not_installed_is_an_empty_cell_with_the_command(
 ) -> None:
     absent(monkeypatch, pytorch=NOT_INSTALLED)
     status, text = bench.compare(PADDLE, "--pairs", "2")
-    assert status == 0, "every cell that could be measured was"
+    assert status == NOT_JUDGED, "nothing was compared"
     assert flat(text.splitlines()[3]) == "CPU=1,BS=4 synthetic 100 [100, 100] 0.941 (1)"
     assert f"PyTorch: not measured, resnet50v1.5 fp32 CPU=1,BS=4 synthetic: {NOT_INSTALLED}" in flat(text)
     assert bench.runner.made == ["paddle", "paddle"]
@@ -227,7 +227,7 @@ def test_markdown_and_json_hold_the_same_table(bench: Bench, monkeypatch: pytest
     assert "| CPU=1,BS=4 synthetic | 100 [100, 100] |  |  | 0.941 (1) |" in told
     assert "a\\|b is not installed" in told
     found = json.loads(record.read_text())
-    assert (found["schema_version"], found["pairs"], found["exit_code"]) == (1, 2, 0)
+    assert (found["schema_version"], found["pairs"], found["exit_code"]) == (1, 2, 6)
     (row,) = found["configurations"]
     assert (row["name"], row["execution"], row["published"][0]["differs"][0]) == (
         NAME, "dynamic", "card V100-SXM2-32GB, here cpu",
@@ -256,6 +256,10 @@ def test_a_named_execution_is_the_one_that_is_run(bench: Bench) -> None:
         ([PADDLE, PADDLE.replace("dynamic", "static")], "one execution"),
         (["-k", "nosuch"], "nothing to compare"),
         ([PADDLE, "--resume", "nosuch"], "a session in"),
+        ([PADDLE, "--resume", ""], "a session in"),
+        ([PADDLE, "--resume", "."], "a session in"),
+        ([PADDLE, "--json", "/"], "--json: got '/', expected a file that can be written"),
+        ([PADDLE, "--markdown", "/nosuch/peers.md"], "--markdown: got '/nosuch/peers.md'"),
     ],
 )
 def test_what_is_not_there_is_refused(bench: Bench, argv: list[str], told: str) -> None:
@@ -264,7 +268,7 @@ def test_what_is_not_there_is_refused(bench: Bench, argv: list[str], told: str) 
     assert bench.runner.made == []
 
 
-@pytest.mark.parametrize("pairs", ["1", "0", "x", "51"])
+@pytest.mark.parametrize("pairs", ["1", "0", "x", "51", "٣"])
 def test_too_few_pairs_are_a_usage_error(pairs: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["compare-frameworks", PADDLE, "--pairs", pairs], io.StringIO())

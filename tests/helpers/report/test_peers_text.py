@@ -71,11 +71,17 @@ def test_one_run_has_no_interval_and_a_wide_one_does_not_go_below_nothing() -> N
     assert flat(line) == "GPU=8,BS=256 dali 2 2(compile) [0, 7] 1.000 0.538 (1)"
 
 
+def test_an_interval_without_an_end_has_no_endless_number() -> None:
+    wide = replace(PYTORCH, ratio=Ratio(1.024, 3e-8, 32007431.463, 2))
+    assert "1.024 [0.000, over 999]" in render_peers([replace(ROW, cells=(PADDLE, wide))], 110)
+
+
 def test_a_disputed_figure_and_a_disturbed_one_have_a_star() -> None:
     disputed = replace(PUBLISHED, disputed=True, differs=("8 cards, here 1",))
     marked = replace(PADDLE, marks=("contended",))
     text = flat(render_peers([replace(ROW, cells=(marked, PYTORCH), published=(disputed,))], 110))
     assert "10937* [10900" in text and "0.538* (1)" in text
+    assert "0.538* [0.530, 0.547]" in text
     assert "unlike GPU=8,BS=256 dali: 8 cards, here 1; * disputed: its own logs contradict it" in text
     assert "* measured all the same, and no figure to rely on: contended" in text
 
