@@ -14,8 +14,9 @@ from helpers.job import JobSpec
 
 ROOT = Path(helpers.__file__).resolve().parent.parent
 
-# Set by whatever started the suite, they would tell the ranks a wrong place in a wrong job.
-_FOREIGN_PREFIXES = ("PADDLE_", "POD_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_")
+# Set by whatever started the suite, they would tell the ranks a wrong place in a wrong job. PET_ are defaults of
+# torch.distributed.run's own options.
+_FOREIGN_PREFIXES = ("PADDLE_", "POD_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "PET_")
 _FOREIGN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WITH_COVERAGE")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy
 import torch
@@ -24,11 +25,35 @@ def feed_to(device: Any) -> Feed:
     """Puts a loader's arrays, which it may overwrite, and tensors onto the rank's device."""
 
     def feed(batch: Any) -> Any:
-        if isinstance(batch, torch.Tensor):
-            return batch.to(device, non_blocking=True)
-        return torch.tensor(batch, device=device)
+        if not isinstance(batch, torch.Tensor):
+            lent = torch.as_tensor(batch)
+            # From pageable memory the host would wait, at every step, until the card has done all steps before.
+            batch = torch.empty_like(lent, pin_memory=device.type == "cuda").copy_(lent)
+        return batch.to(device, non_blocking=True)
 
     return feed
+
+
+class Lent:
+    """Keeps tensors in a loader's own memory until the card has done the work that was issued on them.
+
+    Over the dynamic executor DALI's plugin copies nothing, and DALI takes a tensor back once nobody holds it: it knows
+    nothing of PyTorch's stream, which the host is steps ahead of.
+    """
+
+    def __init__(self, mark: Callable[[], Any]) -> None:
+        """``mark`` gives an event behind all that was issued so far."""
+        self._mark = mark
+        self._held: Deque[Tuple[Any, Any]] = deque()
+
+    def keep(self, tensors: Any) -> None:
+        self._held.append((self._mark(), tensors))
+        while self._held and self._held[0][0].query():
+            self._held.popleft()
+
+
+def device_mark() -> Any:
+    return torch.cuda.current_stream().record_event()
 
 
 def open_reader(trainer: Trainer, settings: PytorchSettings, device: Any) -> Reader:
@@ -48,10 +73,11 @@ def open_reader(trainer: Trainer, settings: PytorchSettings, device: Any) -> Rea
 
 
 class DaliReader:
-    """DALI on the CPU hands out host arrays, which are copied; on a GPU its PyTorch plugin fills device tensors."""
+    """DALI on the CPU hands out host arrays, which are copied; on a GPU its PyTorch plugin lends its own."""
 
     def __init__(self, images: ImageList, plan: DaliPlan, feed: Feed) -> None:
         self._samples = plan.share.batch_size
+        self._lent: Optional[Lent] = None
         if plan.gpu is None:
             self._source = DaliSource(images, plan)
             self._convert: Callable[[Any], Tuple[Any, Any]] = lambda outputs: tuple(
@@ -59,12 +85,16 @@ class DaliReader:
             )
         else:
             self._source = DaliSource(images, plan, _plugin_runner)
+            self._lent = Lent(device_mark)
             self._convert = lambda outputs: (feed(outputs["images"]), feed(outputs["labels"]))
 
     def epoch(self, number: int) -> Iterator[Batch]:
         for outputs in self._source.epoch():
             images, labels = self._convert(outputs)
             yield Batch(images, labels, self._samples)
+            # Asked for the next one, whoever has this one has issued its work.
+            if self._lent is not None:
+                self._lent.keep((images, labels))
 
 
 def _plugin_runner(pipeline: Any) -> Callable[[], Any]:

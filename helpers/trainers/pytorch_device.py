@@ -100,8 +100,8 @@ def apply_switches(spec: JobSpec, settings: PytorchSettings, threads: int) -> Di
     torch.set_num_threads(threads)
     facts = {"torch_threads": str(torch.get_num_threads())}
     if spec.device == "cpu":
-        version = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
-        facts["onednn"] = on(bool(version))
+        onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
+        facts["onednn"] = on(bool(onednn))
         facts["bfloat16_hardware"] = bfloat16_hardware(cpu_flags())
         return facts
     torch.backends.cudnn.benchmark = settings.cudnn_benchmark

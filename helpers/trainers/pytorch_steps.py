@@ -12,6 +12,7 @@ from torch import nn
 
 from helpers.case import Model
 from helpers.job import JobSpec
+from helpers.trainers.facts import on
 from helpers.trainers.loop import Batch
 from helpers.trainers.process import Refused, Trainer
 from helpers.trainers.pytorch_models import VGG16, ResNet50
@@ -115,6 +116,8 @@ class TrainingStep:
             self._forward = nn.parallel.DistributedDataParallel(self._model, device_ids=ids, **settings.ddp)
         if settings.compile_mode is not None:
             self._forward = torch.compile(self._forward, backend=self._proof.reading(_inductor()))
+            # What the proof reads is what Inductor is given: with this on, it may compute NCHW as channels_last.
+            self._facts["inductor_layout_optimization"] = on(_inductor_lays_out())
         self._autocast: Callable[[], ContextManager[Any]] = contextlib.nullcontext
         if settings.amp_level == "O1":
             dtype = getattr(torch, str(settings.amp_dtype))
@@ -176,6 +179,7 @@ class GraphedStep:
         self._train = train
         self._steps = 0
         self._graph: Any = None
+        self._side: Any = None
         self._fixed: Dict[str, Any] = {}
 
     def __call__(self, images: Any, labels: Any) -> Any:
@@ -191,7 +195,8 @@ class GraphedStep:
 
     def _eager(self, images: Any, labels: Any) -> Any:
         # On a stream of its own, as capturing wants it: what the default stream's work allocates could not be captured.
-        stream = torch.cuda.Stream()
+        # One for all of them: memory that one stream has freed is no other's.
+        stream = self._side = self._side or torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             loss = self._train(images, labels)
@@ -210,3 +215,9 @@ def _inductor() -> Any:
     from torch._dynamo import lookup_backend
 
     return lookup_backend("inductor")
+
+
+def _inductor_lays_out() -> bool:
+    from torch._inductor import config
+
+    return bool(config.layout_optimization)

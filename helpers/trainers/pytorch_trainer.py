@@ -43,7 +43,8 @@ def program(trainer: Trainer) -> None:
     if several:
         trainer.beat("connect ranks")
         facts["backend"] = "nccl" if on_gpu else "gloo"
-        torch.distributed.init_process_group(facts["backend"])
+        # With the card NCCL connects here and now, not within the first step, and a barrier need not guess it.
+        torch.distributed.init_process_group(facts["backend"], device_id=device if on_gpu else None)
     trainer.beat("data")
     reader = pytorch_data.open_reader(trainer, settings, device)
     trainer.beat("build model")

@@ -143,6 +143,7 @@ def test_a_case_that_nothing_launches_is_an_error(case_id: str) -> None:
 
 def test_a_jobs_variables_come_over_the_callers_and_no_other_launchers_get_in() -> None:
     inherited = {"PATH": "/bin", "PADDLE_TRAINER_ID": "3", "RANK": "1", "OMP_NUM_THREADS": "64", "PYTHONPATH": "/mine"}
+    inherited["PET_STANDALONE"] = "1"
     command = LaunchCommand(("x",), {"PADDLE_DISTRI_BACKEND": "gloo"})
     assert job_environment(inherited, job(2), command, {"MARK": "1"}) == {
         "PATH": "/bin",

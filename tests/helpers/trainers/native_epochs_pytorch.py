@@ -35,6 +35,7 @@ def reader(images: ImageList, share: Share, workers: int, kind: str) -> Any:
         # As on a GPU, but over a pipeline on the CPU.
         on_cpu: Any = lambda images, plan, runner: DaliSource(images, dataclasses.replace(plan, gpu=None), runner)  # noqa: E731
         pytorch_data.DaliSource = on_cpu
+        pytorch_data.device_mark = lambda: SimpleNamespace(query=lambda: True)
         return pytorch_data.DaliReader(images, dataclasses.replace(plan, gpu=0), feed)
     native = SimpleNamespace(workers=workers, prefetch_factor=2, shared_memory=kind == "shared")
     settings: Any = SimpleNamespace(native=native, augmentation=AUGMENTATION)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
+import numpy
 import torch
 
 from helpers.job import JobSpec
 from helpers.trainers.loop import Batch
 from helpers.trainers.process import Device, Ranks, Refused
+from helpers.trainers.pytorch_data import Lent, feed_to
 from helpers.trainers.pytorch_device import force_float32
 from helpers.trainers.pytorch_models import VGG16, ResNet50, as_layout
 from helpers.trainers.pytorch_proof import Convolutions, check_weights
-from helpers.trainers.pytorch_steps import TrainingStep
+from helpers.trainers.pytorch_steps import GraphedStep, TrainingStep
 from helpers.trainers.settings import PytorchSettings
 
 IMAGES = torch.ones(1, 3, 64, 64)
@@ -75,6 +80,78 @@ def overflows(spec: JobSpec, settings: PytorchSettings) -> list[list[float]]:
     return [losses(spec, settings, 3), losses(spec, scaled, 9)]
 
 
+def held() -> list[list[int]]:
+    """Which lent batches are alive after each of four, while the card has done none, none, the first two, and all."""
+    done, issued = 0, 0
+
+    def mark() -> Any:
+        nonlocal issued
+        issued, own = issued + 1, issued
+        return SimpleNamespace(query=lambda: own < done)
+
+    lent, batches, alive = Lent(mark), [], []
+    for done in (0, 0, 2, 4):  # noqa: B007 - what the marks look at
+        batch = torch.zeros(1)
+        batches.append(weakref.ref(batch))
+        lent.keep((batch,))
+        del batch
+        alive.append([number for number, each in enumerate(batches) if each() is not None])
+    return alive
+
+
+class CardDouble:
+    """Stands for torch.cuda: a graph is what ran while it was captured, run again over the same tensors."""
+
+    def __init__(self) -> None:
+        self.streams: list[Any] = []
+        self.captures = self.replays = 0
+        self.again: Any = None
+
+    def Stream(self) -> Any:
+        self.streams.append(self.current_stream())
+        return self.streams[-1]
+
+    def current_stream(self) -> Any:
+        return SimpleNamespace(wait_stream=lambda other: None)
+
+    def stream(self, stream: Any) -> Any:
+        return contextlib.nullcontext()
+
+    def CUDAGraph(self) -> Any:
+        return SimpleNamespace(replay=self.replay)
+
+    def graph(self, graph: Any, capture_error_mode: str) -> Any:
+        self.captures += 1
+        return contextlib.nullcontext()
+
+    def replay(self) -> None:
+        self.replays += 1
+        self.again()
+
+
+def graphed() -> dict[str, Any]:
+    """The losses of six batches through a step that is captured; a loss is the sum of its batch and label."""
+    card, out = CardDouble(), torch.zeros(())
+
+    def train(images: Any, labels: Any) -> Any:
+        card.again = lambda: out.copy_(images.sum() + labels.sum())
+        card.again()
+        return out
+
+    with mock.patch.object(torch, "cuda", card):
+        step = GraphedStep(train)
+        told = [float(step(torch.tensor([float(number)]), torch.tensor([100]))) for number in range(6)]
+    return {"losses": told, "captures": card.captures, "replays": card.replays, "streams": len(card.streams)}
+
+
+def fed() -> list[float]:
+    """What the step has of a loader's array that is filled anew afterwards."""
+    array = numpy.ones(2, dtype=numpy.float32)
+    tensor = feed_to(torch.device("cpu"))(array)
+    array[:] = 7.0
+    return [float(each) for each in tensor]
+
+
 def main(spec: JobSpec) -> dict[str, Any]:
     settings = PytorchSettings.of(spec)
     groups, rates = {}, []
@@ -97,6 +174,9 @@ def main(spec: JobSpec) -> dict[str, Any]:
         "rates": rates,
         "feed": [list(feed.shape), feed.is_contiguous(memory_format=torch.channels_last)],
         "precise": precise,
+        "held": held(),
+        "fed": fed(),
+        "graphed": graphed(),
         "overflows": overflows(spec, settings),
     }
 

@@ -40,7 +40,10 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "feed": "NCHW, 4 channels, float32",
             },
         ),
-        (f"{VGG16}-fp32-bs1-1x1-synthetic-compile", {"float32_convolutions": "13", "compiled_graphs": "1"}),
+        (
+            f"{VGG16}-fp32-bs1-1x1-synthetic-compile",
+            {"float32_convolutions": "13", "compiled_graphs": "1", "inductor_layout_optimization": "on"},
+        ),
         (f"{RESNET50}-fp32-bs2-1x2-native", {"backend": "gloo", "float32_convolutions": "53"}),
         (f"{RESNET50}-amp_o2-bs2-1x2-dali", {"backend": "gloo", "NHWC_convolutions": "53"}),
         (f"{VGG16}-amp_o2-bs2-1x1-dali", {"bfloat16_convolutions": "13", "master_copies": "32"}),

@@ -54,6 +54,20 @@ def test_a_feed_in_nhwc_is_taken_as_it_lies(told: dict[str, Any]) -> None:
     assert told["feed"] == [[2, 3, 5, 5], True]
 
 
+def test_what_a_loader_lent_is_kept_until_the_card_has_done_the_work_on_it(told: dict[str, Any]) -> None:
+    assert told["held"] == [[0], [0, 1], [2], []]
+
+
+def test_what_the_step_gets_is_a_copy_of_a_loader_s_array(told: dict[str, Any]) -> None:
+    assert told["fed"] == [1.0, 1.0]
+
+
+def test_a_graph_is_captured_once_and_replayed_over_each_batch(told: dict[str, Any]) -> None:
+    assert told["graphed"] == {
+        "losses": [100.0, 101.0, 102.0, 103.0, 104.0, 105.0], "captures": 1, "replays": 3, "streams": 1,
+    }  # fmt: skip
+
+
 def test_float32_is_shown_by_arithmetic(told: dict[str, Any]) -> None:
     assert told["precise"] == {"tf32": "not on a CPU"}
 
