@@ -2,7 +2,8 @@
 
 Step logs, recorded and published baselines, perf.yaml and case ids (benchmarks/fuzz_targets.py), each by two
 engines: Hypothesis here, which draws documents, and atheris in a process and an environment of its own
-(``make env-fuzz``), which is guided by the lines that an input reaches. Exits with 1 on a finding, whose input is kept.
+(``make env-fuzz``), which is guided by the lines that an input reaches. Before that, families of growing inputs show whether a reader's time grows
+in proportion. Exits with 1 on a finding, whose input is kept, and on a reader whose time grows faster.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from benchmarks.fuzz_growth import Growth, growths
 from benchmarks.fuzz_strategies import inputs
 from benchmarks.fuzz_targets import Target, targets
 
 ROOT = Path(__file__).resolve().parents[1]
 MEMORY = Path("/dev/shm")
-# 1: first format.
-JSON_VERSION = 1
+# 1: first format; 2: growth.
+JSON_VERSION = 2
 # Beyond the seconds asked for: imports, and the seeds, which are run before the clock is looked at.
 SPARE_SECONDS = 120
 
@@ -64,6 +66,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     start = options.seed if options.seed is not None else random.randrange(1, 2**31)
     print(f"seed {start}, {options.seconds} s of atheris and {options.examples} examples of Hypothesis a target")
+    grown = list(growing(options.targets))
     lines: list[Line] = []
     for line in run(options, start):
         lines.append(line)
@@ -78,8 +81,19 @@ def main(arguments: Sequence[str]) -> int:
             print(f"trouble: {line.target}, {line.engine}: {line.trouble}")
     if options.json:
         record = {"version": JSON_VERSION, "seed": start, "lines": [asdict(line) for line in lines]}
+        record["growth"] = [asdict(each) for each in grown]
         options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 1 if any(line.findings or line.trouble for line in lines) else 0
+    slow = any(each.too_fast for each in grown)
+    return 1 if slow or any(line.findings or line.trouble for line in lines) else 0
+
+
+def growing(names: Sequence[str]) -> Iterator[Growth]:
+    """Each family of growing inputs, printed as it is timed."""
+    with tempfile.TemporaryDirectory(prefix="perfgate-fuzz-") as scratch:
+        readers = targets(Path(scratch))
+        for growth in growths({name: readers[name] for name in names}):
+            print(f"  {growth}", flush=True)
+            yield growth
 
 
 def run(options: argparse.Namespace, start: int) -> Iterator[Line]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from benchmarks import fuzz, fuzz_targets
+from benchmarks.fuzz_growth import growths
 from benchmarks.fuzz_seeds import SMALL_CONFIG, recorded_document
-from benchmarks.fuzz_strategies import inputs, linear_families, logs
+from benchmarks.fuzz_strategies import inputs, logs
 from benchmarks.fuzz_targets import Broken, Target, findings, targets
 from helpers import baseline_files, config, steplog_reader
 from helpers.case import Case
@@ -24,10 +24,6 @@ from helpers.steplog_reader import read_step_log
 TARGETS = ("step-log", "recorded-baseline", "published-baseline", "config", "case-id")
 EXAMPLES = 200
 FINDINGS = [(name, path) for name in TARGETS for path in findings(name)]
-# A reader takes microseconds a byte at most; a quadratic one needs 16 times as long for 4 times as much.
-GROWTH = 8.0
-# Below this a ratio is the clock's.
-LEAST_SECONDS = 0.05
 
 
 @pytest.fixture
@@ -62,40 +58,27 @@ def test_the_first_seed_is_taken_so_that_changes_start_from_what_is_right(
 
 
 @pytest.mark.parametrize(("name", "path"), FINDINGS, ids=[f"{name}/{path.name}" for name, path in FINDINGS])
-def test_what_was_a_finding_once_is_none_and_costs_little(name: str, path: Path, readers: dict[str, Target]) -> None:
-    begin = time.process_time()
+def test_what_was_a_finding_once_is_none(name: str, path: Path, readers: dict[str, Target]) -> None:
     readers[name].check(path.read_bytes())
-    assert time.process_time() - begin < 1.0
 
 
 def test_findings_are_kept() -> None:
     assert len(FINDINGS) >= 12
 
 
-@pytest.mark.parametrize(
-    ("name", "before", "part", "after"),
-    [
-        # PyYAML needs a second for what the others read in a hundredth.
-        pytest.param(name, *parts, id=f"{name}, {what}", marks=[pytest.mark.slow] if name == "config" else [])
-        for name, what, *parts in linear_families()
-    ],
-)
-def test_time_grows_no_faster_than_the_input(
-    name: str, before: str, part: str, after: str, readers: dict[str, Target]
+@pytest.mark.parametrize(("power", "too_fast"), [(1, False), (2, True)])
+def test_a_reader_whose_time_grows_faster_than_its_input_is_told(
+    power: int, too_fast: bool, readers: dict[str, Target]
 ) -> None:
-    def seconds(size: int) -> float:
-        count = size // len(part % 0 if "%d" in part else part)
-        middle = "".join(part % number for number in range(count)) if "%d" in part else part * count
-        data = (before + middle + after).encode()
-        begin = time.process_time()
-        readers[name].check(data)
-        return time.process_time() - begin
+    now = 0.0
 
-    small, large = (16_000, 64_000) if name == "config" else (32_000, 128_000)
-    # PyYAML's own numbers of base 60 are quadratic: that one is bounded by the size a file may have.
-    growth = 2 * GROWTH if part == ":1" else GROWTH
-    most = growth * max(seconds(small), LEAST_SECONDS)
-    assert seconds(large) < most or seconds(large) < most
+    def check(data: bytes) -> None:
+        nonlocal now
+        now += (len(data) / 1e4) ** power
+
+    grown = list(growths({"step-log": replace(readers["step-log"], check=check)}, lambda: now))
+    assert grown
+    assert {each.too_fast for each in grown} == {too_fast}
 
 
 @pytest.mark.parametrize(("size", "refused"), [(1 << 17, False), ((1 << 17) + 1, True)], ids=["at the limit", "above"])
