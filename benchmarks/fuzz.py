@@ -2,8 +2,9 @@
 
 Step logs, recorded and published baselines, perf.yaml and case ids (benchmarks/fuzz_targets.py), each by two
 engines: Hypothesis here, which draws documents, and atheris in a process and an environment of its own
-(``make env-fuzz``), which is guided by the lines that an input reaches. Before that, families of growing inputs show whether a reader's time grows
-in proportion. Exits with 1 on a finding, whose input is kept, and on a reader whose time grows faster.
+(``make env-fuzz``), which is guided by the lines that an input reaches. Before that, families of growing inputs show
+whether a reader's time grows in proportion. Exits with 1 on a finding, whose input is kept, and on a reader whose time
+grows faster.
 """
 
 from __future__ import annotations
