@@ -179,6 +179,7 @@ def test_native_shuffles_each_epoch_anew_by_its_seed(tmp_path: Path) -> None:
     assert _epoch(other, 0) != first
 
 
+@pytest.mark.slow
 def test_native_s_worker_processes_read_the_same_batches_as_none(tmp_path: Path) -> None:
     _numbered(tmp_path, 12)
     alone, helped = (_alone(tmp_path, 12, "1 2 2", workers) for workers in (0, 2))
@@ -186,6 +187,7 @@ def test_native_s_worker_processes_read_the_same_batches_as_none(tmp_path: Path)
     assert alone == helped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_native_s_broken_image_is_named_far_down_a_list(tmp_path: Path, workers: int) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "0.jpeg", "JPEG")
