@@ -7,7 +7,6 @@ Exit status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the ste
 from __future__ import annotations
 
 import os
-import random
 import signal
 import sys
 import time
@@ -17,7 +16,7 @@ from helpers.case import Execution
 from helpers.trainers.loop import HostTimer, StepTimer, train
 from helpers.trainers.process import Refused, Trainer, run
 from helpers.trainers.settings import PaddleSettings
-from helpers.trainers.training import edges_of, plan_of
+from helpers.trainers.training import edges_of, plan_of, seed_everything
 from helpers.trainers.variables import set_environment
 
 # As paddle.distributed.launch sets them: rank, rank in the node, number of ranks.
@@ -42,7 +41,7 @@ def program(trainer: Trainer) -> None:
     device.facts.update(paddle_device.flag_facts(settings))
     on_gpu = spec.device == "gpu"
     device.facts.update(paddle_device.force_tf32(spec.case.precision) if on_gpu else {"tf32": "not on a CPU"})
-    _seed(paddle, spec.seed)
+    seed_everything(paddle.seed, spec.seed)
     device.facts.update(paddle_facts.setting_facts(spec, settings))
     # Today's automatic parallelism makes its programs of a dynamic model.
     from_dynamic = automatic is not None and automatic.way is not paddle_auto.Way.SWITCH
@@ -84,15 +83,6 @@ def _import_paddle(trainer: Trainer, settings: PaddleSettings) -> Any:
     trainer.device.framework_version = str(paddle.__version__)
     trainer.device.framework_commit = str(paddle.version.commit)
     return paddle
-
-
-def _seed(paddle: Any, seed: int) -> None:
-    """The same weights on every rank; the readers add the rank to the seed of the data."""
-    import numpy
-
-    paddle.seed(seed)
-    numpy.random.seed(seed)
-    random.seed(seed)
 
 
 def _stepper(trainer: Trainer, settings: PaddleSettings, automatic: Any) -> Any:

@@ -7,7 +7,6 @@ Exit status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the ste
 from __future__ import annotations
 
 import os
-import random
 import signal
 import sys
 import time
@@ -17,7 +16,7 @@ from helpers.trainers.loop import HostTimer, StepTimer, train
 from helpers.trainers.process import Refused, Trainer, run
 from helpers.trainers.pytorch_facts import setting_facts
 from helpers.trainers.settings import PytorchSettings
-from helpers.trainers.training import edges_of, plan_of
+from helpers.trainers.training import edges_of, plan_of, seed_everything
 from helpers.trainers.variables import set_environment
 
 # As torch.distributed.run sets them: rank, rank in the node, number of ranks.
@@ -37,7 +36,7 @@ def program(trainer: Trainer) -> None:
     trainer.device.name = pytorch_device.device_name(device)
     facts.update(pytorch_device.apply_switches(spec, settings, int(facts["threads"])))
     facts.update(pytorch_device.force_float32(spec, device))
-    _seed(torch, spec.seed)
+    seed_everything(torch.manual_seed, spec.seed)
     facts.update(setting_facts(spec, settings))
     on_gpu, several = spec.device == "gpu", trainer.ranks.world_size > 1
     if several:
@@ -72,15 +71,6 @@ def _import_torch(trainer: Trainer, settings: PytorchSettings) -> Any:
     trainer.device.framework_version = str(torch.__version__)
     trainer.device.framework_commit = str(torch.version.git_version)
     return torch
-
-
-def _seed(torch: Any, seed: int) -> None:
-    """The same weights on every rank; the readers add the rank to the seed of the data."""
-    import numpy
-
-    torch.manual_seed(seed)
-    numpy.random.seed(seed)
-    random.seed(seed)
 
 
 if __name__ == "__main__":

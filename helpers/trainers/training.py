@@ -1,12 +1,23 @@
-"""A rank's plan and edges for the loop, from its job; alike for every framework."""
+"""A rank's seeds, and its plan and edges for the loop, from its job; alike for every framework."""
 
 from __future__ import annotations
 
+import random
 import time
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from helpers.trainers.loop import Edges, Plan
 from helpers.trainers.process import Trainer
+
+
+def seed_everything(framework: Callable[[int], Any], seed: int) -> None:
+    """The same weights on every rank; the readers add the rank to the seed of the data."""
+    # Only here: the variables that say how many threads it takes are set by then.
+    import numpy
+
+    framework(seed)
+    numpy.random.seed(seed)
+    random.seed(seed)
 
 
 def plan_of(trainer: Trainer) -> Plan:
