@@ -70,6 +70,10 @@ class DatasetError(SuiteError):
     """The data folder is not the ImageNet layout the trainers read."""
 
 
+class LogError(SuiteError):
+    """A training log of another program that cannot be read: unknown, ambiguous, cut, or silent on what is needed."""
+
+
 class ResultError(SuiteError):
     """A stored result cannot be read or written."""
 
