@@ -33,7 +33,7 @@ help:
 	@echo "make test    all tests, real training among them"
 	@echo "make test-paddle26  training with Paddle 2.6.2 too, in .venv-paddle26 (a download of 1.3 GB, no GPU needed)"
 	@echo "make check   lint, types and unit tests, in under 3 minutes"
-	@echo "make bench   how fast the suite itself is, its training loop against a bare one, how good its verdicts are, what watching costs, every fault; 40 minutes on idle cores"
+	@echo "make bench   how fast the suite itself is, how fast it imports logs, its training loop against a bare one, how good its verdicts are, what watching costs, every fault; 40 minutes on idle cores"
 	@echo "make gpu-proof  PyTorch on this machine's GPU, step by step: figures, logs, baseline; on a CPU where there is none"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
 	@echo "make env-pytorch  PyTorch in .venv-pytorch, for its cases (a download of 0.8 to 3.3 GB: requirements/pytorch-cpu.txt)"
@@ -63,6 +63,7 @@ check: env-dev
 bench: env-dev env-pytorch
 	$(VENV_PYTHON) -m benchmarks.suite_overhead
 	$(VENV_PYTHON) -m benchmarks.history_scale
+	$(VENV_PYTHON) -m benchmarks.importing
 	$(VENV_PYTHON) -m benchmarks.loader_cost
 	$(VENV_PYTHON) -m benchmarks.verdicts --quick
 	$(VENV_PYTHON) -m benchmarks.trainer_speed

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -25,6 +26,8 @@ HOSTILE: tuple[Any, ...] = (
     1e308, math.nan, math.inf, -math.inf, "", " ", "x" * 3000, "\ud800", "\x00", "\n", "\x1b[31m", "\u202e", "../..",
     "$(id)", "0", "null", [], {}, [[]], {"": {}}, _DEEP,
 )  # fmt: skip
+# Keys of perf.yaml under which the user names things: any key may stand there.
+_NAMED = ("protocols", "machines", "environment")
 
 
 def mutated(document: Any, random: Random) -> Any:
@@ -54,6 +57,18 @@ def yaml_document(data: bytes, random: Random) -> bytes:
     """JSON is YAML, but for the numbers that JSON has not; without the bounds, aliases would catch this loader too."""
     text = json.dumps(mutated(yaml.load(data, Loader=BoundedLoader), random))
     return text.replace("-Infinity", "-.inf").replace("Infinity", ".inf").replace("NaN", ".nan").encode()
+
+
+def closed_mappings(document: Any, named: bool = False) -> Iterator[dict[str, Any]]:
+    """Every mapping of perf.yaml whose keys are the suite's own."""
+    if isinstance(document, dict):
+        if not named:
+            yield document
+        for key, value in list(document.items()):
+            yield from closed_mappings(value, named=not named and key in _NAMED)
+    elif isinstance(document, list):
+        for value in document:
+            yield from closed_mappings(value)
 
 
 def as_list(value: Any) -> list[Any]:

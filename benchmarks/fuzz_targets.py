@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import yaml
 
-from benchmarks.fuzz_mutations import json_document, json_lines, yaml_document
+from benchmarks.fuzz_logs import WORDS, changed_lines, log_seeds, wrong_log
+from benchmarks.fuzz_mutations import closed_mappings, json_document, json_lines, yaml_document
 from benchmarks.fuzz_seeds import (
     CASE_WORDS,
     CONFIG_WORDS,
@@ -45,7 +45,7 @@ from helpers.baseline import (
 from helpers.baseline_files import write_document
 from helpers.case import Case, Framework
 from helpers.config import Config, load_config
-from helpers.errors import BaselineError, ConfigError, StepLogError, SuiteError
+from helpers.errors import BaselineError, ConfigError, LogError, StepLogError, SuiteError
 from helpers.rules import RULES, RuleError, figures, reader_share
 from helpers.steplog import StepLog, StepLogWriter, steadiness
 from helpers.steplog_reader import read_step_log
@@ -55,8 +55,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FINDINGS = ROOT / "tests" / "helpers" / "fuzz_findings"
 UNKNOWN_KEY = "no_such_key"
 LONGEST_MESSAGE = 2500
-# Keys of perf.yaml under which the user names things: any key may stand there.
-_NAMED = ("protocols", "machines", "environment")
+# A log of no known format is told what each format looks like, and its closest lines.
+LONGEST_LOG_MESSAGE = 4000
 
 
 class Broken(AssertionError):
@@ -105,6 +105,7 @@ def targets(folder: Path) -> dict[str, Target]:
         ),
         Target("config", readers.config, yaml_document, config_seeds(), CONFIG_WORDS),
         Target("case-id", readers.case_id, None, case_seeds(), CASE_WORDS),
+        Target("training-log", readers.training_log, changed_lines, log_seeds(), WORDS),
     )
     return {each.name: each for each in listed}
 
@@ -183,7 +184,7 @@ class _Readers:
         if self._load(document) != config:
             raise Broken("the configuration reads otherwise after it was written again")
         # One place an input, chosen by the input: all of them would cost a load each.
-        places = list(_closed_mappings(document))
+        places = list(closed_mappings(document))
         place = places[zlib.crc32(data) % len(places)]
         place[UNKNOWN_KEY] = 1
         try:
@@ -206,6 +207,17 @@ class _Readers:
         if case.id != text or Case.parse(case.id) != case:
             raise Broken(f"{text!r} is the case {case.id!r}")
 
+    def training_log(self, data: bytes) -> None:
+        """Every figure is finite and above 0, or has a reason; every line is clean and numbered."""
+        self._input.write_bytes(data)
+        try:
+            wrong = wrong_log(self._input)
+        except LogError as error:
+            _check_message(error)
+            return
+        if wrong:
+            raise Broken("; ".join(wrong))
+
     def _load(self, document: object) -> Config:
         self._input.write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
         return load_config(self._input)
@@ -221,7 +233,8 @@ class _Readers:
 def _check_message(error: SuiteError) -> None:
     """What a report prints must not forge its lines, and a hostile file must not fill it."""
     text = str(error)
-    if not text.isprintable() or len(text) > LONGEST_MESSAGE:
+    longest = LONGEST_LOG_MESSAGE if isinstance(error, LogError) else LONGEST_MESSAGE
+    if not text.isprintable() or len(text) > longest:
         raise Broken(f"a message of {len(text)} characters: {text[:300]!r}")
 
 
@@ -275,15 +288,3 @@ def _check_config(config: Config) -> None:
     for each in config.matrix:
         if each.protocol not in config.protocols or Case.parse(each.case.id) != each.case:
             raise Broken(f"matrix case {each}")
-
-
-def _closed_mappings(document: Any, named: bool = False) -> Iterator[dict[str, Any]]:
-    """Every mapping of perf.yaml whose keys are the suite's own."""
-    if isinstance(document, dict):
-        if not named:
-            yield document
-        for key, value in list(document.items()):
-            yield from _closed_mappings(value, named=not named and key in _NAMED)
-    elif isinstance(document, list):
-        for value in document:
-            yield from _closed_mappings(value)

@@ -20,13 +20,13 @@ WALL_CLOCK = "wall-clock"
 MEDIAN_STEP = "median-step"
 
 _PADDLECLAS_PRINT_INTERVAL = 10
-_PADDLECLAS_SKIPPED_RECORDS = 10
+PADDLECLAS_SKIPPED_RECORDS = 10
 # What 310 steps leave; a trimmed mean of fewer would be one of a handful of the middle.
-_PADDLECLAS_TRIMMED_RECORDS = 21
+PADDLECLAS_TRIMMED_RECORDS = 21
 # PaddleClas restarts its running mean at step 5 of an epoch, so a record at step s covers s - 4 steps.
 _PADDLECLAS_FIRST_TIMED_STEP = 5
-_SKIPPED_STEPS = 20
-_COUNTED_STEPS = 100
+SKIPPED_STEPS = 20
+COUNTED_STEPS = 100
 
 
 class RuleError(SuiteError):
@@ -166,27 +166,32 @@ def paddleclas_records(logs: Sequence[StepLog]) -> list[float]:
 
 
 def _paddleclas_mean(logs: Sequence[StepLog]) -> float:
-    records = paddleclas_records(logs)[_PADDLECLAS_SKIPPED_RECORDS:]
+    records = paddleclas_records(logs)[PADDLECLAS_SKIPPED_RECORDS:]
     if not records:
-        raise _too_few_records("paddleclas-mean", logs, _PADDLECLAS_SKIPPED_RECORDS + 1)
+        raise _too_few_records("paddleclas-mean", logs, PADDLECLAS_SKIPPED_RECORDS + 1)
     return statistics.fmean(records)
 
 
 def _paddleclas_trimmed(logs: Sequence[StepLog]) -> float:
-    records = sorted(paddleclas_records(logs)[_PADDLECLAS_SKIPPED_RECORDS:])
-    dropped = max(int(0.05 * len(records)), 5)
-    if len(records) < _PADDLECLAS_TRIMMED_RECORDS:
-        needed = _PADDLECLAS_SKIPPED_RECORDS + _PADDLECLAS_TRIMMED_RECORDS
+    records = sorted(paddleclas_records(logs)[PADDLECLAS_SKIPPED_RECORDS:])
+    dropped = paddleclas_ends(len(records))
+    if len(records) < PADDLECLAS_TRIMMED_RECORDS:
+        needed = PADDLECLAS_SKIPPED_RECORDS + PADDLECLAS_TRIMMED_RECORDS
         raise _too_few_records("paddleclas-trimmed", logs, needed)
     return statistics.fmean(records[dropped:-dropped])
 
 
+def paddleclas_ends(records: int) -> int:
+    """How many of the sorted ``records`` PaddleClas's trimmed mean drops at each end."""
+    return max(int(0.05 * records), 5)
+
+
 def _after_twenty(logs: Sequence[StepLog], rule: str) -> list[tuple[Step, ...]]:
     """Steps 21 to 120 of every rank, whatever the log calls warm-up: the publishers count from the first step."""
-    last = _SKIPPED_STEPS + _COUNTED_STEPS
+    last = SKIPPED_STEPS + COUNTED_STEPS
     if min(len(log.steps) for log in logs) < last:
         raise _too_short(rule, logs, last)
-    return list(zip(*(log.steps[_SKIPPED_STEPS:last] for log in logs), strict=True))
+    return list(zip(*(log.steps[SKIPPED_STEPS:last] for log in logs), strict=True))
 
 
 def _fleetx(logs: Sequence[StepLog]) -> float:
@@ -205,7 +210,7 @@ def _dlperf_log(logs: Sequence[StepLog]) -> float:
 def _dlperf_time(logs: Sequence[StepLog]) -> float:
     steps = _after_twenty(logs, "dlperf-time")
     global_batch = sum(step.samples for step in steps[0])
-    return global_batch * (_COUNTED_STEPS - 1) / (steps[-1][0].end - steps[0][0].end)
+    return global_batch * (COUNTED_STEPS - 1) / (steps[-1][0].end - steps[0][0].end)
 
 
 def _check_whole_run(logs: Sequence[StepLog]) -> None:

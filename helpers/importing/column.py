@@ -44,8 +44,9 @@ class Column:
             yield np.frombuffer(self._file.read(count * _BYTES), dtype=np.float64)
             at += count
         if at < stop:
-            tail = np.concatenate(self._tail)
-            yield tail[at - self._on_disk : stop - self._on_disk]
+            if len(self._tail) > 1:
+                self._tail = [np.concatenate(self._tail)]
+            yield self._tail[0][at - self._on_disk : stop - self._on_disk]
 
     def __getitem__(self, index: int) -> float:
         """The number at ``index``, from the end where it is negative. Raises IndexError."""
@@ -73,3 +74,21 @@ class Column:
         self._file.write(np.concatenate(self._tail).tobytes())
         self._on_disk += self._in_tail
         self._tail, self._in_tail = [], 0
+
+
+class Part(Column):
+    """The numbers of a column from ``first`` up to ``end`` (not included): one run's, where a log's share a column."""
+
+    def __init__(self, whole: Column, first: int, end: int) -> None:
+        super().__init__()
+        self._whole, self._first, self._end = whole, first, end
+
+    def __len__(self) -> int:
+        return self._end - self._first
+
+    def append(self, values: NDArray[np.float64]) -> None:
+        raise TypeError("a part of a column is read only")
+
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.float64]]:
+        stop = len(self) if stop is None else min(stop, len(self))
+        return self._whole.blocks(self._first + max(start, 0), self._first + stop)

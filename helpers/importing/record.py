@@ -110,12 +110,14 @@ class Stamp:
 class Context:
     """What configuration is read from: ``name`` is the file's (or the archive member's) path as it was given, with
     ``/``; ``lines`` the run's lines that are no records, the first few thousand; ``ranks`` those that mpirun's prefixes
-    or the launcher's lines name in the run; ``runs_in_file`` so many runs share the name."""
+    or the launcher's lines name in the run; ``runs_in_file`` so many runs share the name; ``first_record`` the run's
+    first record, which of a summary line is all there is."""
 
     name: str
     lines: Sequence[Line]
     ranks: frozenset[int] = frozenset()
     runs_in_file: int = 1
+    first_record: Line | None = None
 
 
 Configure = Callable[[Context], Mapping[Setting, Said]]
@@ -129,7 +131,8 @@ class FormatSpec:
     - ``marker``: a literal that stands in every record line and hardly anywhere else: found first, since it is fast.
     - ``record``: the pattern of one record, groups named by Field values and TIME_GROUP, matching within a line. It is
       searched in blocks of many lines, so nothing in it may match a line's end.
-    - ``starts``: patterns (multi-line mode) of the lines that begin a new run.
+    - ``starts``: patterns (multi-line mode) of the lines that begin a new run, none of them a record's; ``record``
+      itself where every record is a run.
     - ``printed``: by name, patterns with a group ``images_per_s`` (and ``epoch`` where there is one) of the figures the
       script prints itself: ``average``, ``train_throughput``, ``summary_total``, ``summary_compute``, ``epoch``.
     - ``proofs``: patterns of which a log of this format has at least one, beside its records.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from benchmarks import fuzz, fuzz_targets
+from benchmarks import fuzz, fuzz_logs, fuzz_targets
 from benchmarks.fuzz_growth import growths
 from benchmarks.fuzz_seeds import SMALL_CONFIG, recorded_document
 from benchmarks.fuzz_strategies import inputs, logs
@@ -18,10 +20,14 @@ from benchmarks.fuzz_targets import Broken, Target, findings, targets
 from helpers import baseline_files, config, steplog_reader
 from helpers.case import Case
 from helpers.errors import SuiteError
+from helpers.importing import clean
+from helpers.importing.imported import Imported
+from helpers.importing.importer import import_file
+from helpers.importing.record import Said, Setting
 from helpers.rules import figures
 from helpers.steplog_reader import read_step_log
 
-TARGETS = ("step-log", "recorded-baseline", "published-baseline", "config", "case-id")
+TARGETS = ("step-log", "recorded-baseline", "published-baseline", "config", "case-id", "training-log")
 EXAMPLES = 200
 FINDINGS = [(name, path) for name in TARGETS for path in findings(name)]
 
@@ -128,6 +134,22 @@ def test_an_unknown_key_that_is_taken_is_found(readers: dict[str, Target], monke
         for number in range(200):
             # Another comment has the key put into another place.
             readers["config"].check(readers["config"].seeds[0] + b"# %d\n" % number)
+
+
+def test_an_imported_figure_that_is_none_is_found(readers: dict[str, Target], monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(path: Path, asked: Mapping[Setting, Said]) -> tuple[Imported, ...]:
+        (run,) = import_file(path, asked)
+        return (replace(run, honest=replace(run.honest, images_per_s=math.inf)),)
+
+    monkeypatch.setattr(fuzz_logs, "import_file", endless)
+    with pytest.raises(Broken, match="honest: inf images/s"):
+        readers["training-log"].check(readers["training-log"].seeds[0])
+
+
+def test_a_line_that_is_not_clean_is_found(readers: dict[str, Target], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clean, "_ESCAPE", re.compile(rb"never"))
+    with pytest.raises(Broken, match="not clean"):
+        readers["training-log"].check(b"\x1b[0m\n" + readers["training-log"].seeds[0])
 
 
 def test_a_second_spelling_of_a_case_is_found(readers: dict[str, Target], monkeypatch: pytest.MonkeyPatch) -> None:

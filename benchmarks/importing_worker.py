@@ -1,0 +1,82 @@
+"""Reads one log in a process of its own and prints what that took, as JSON: for benchmarks.importing.
+
+``import``: as import-log does; ``clean``: only the lines (helpers/importing/source.py); ``sha256``: only its hash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+from helpers.errors import LogError
+from helpers.importing.importer import import_file
+from helpers.importing.record import Said, Setting
+from helpers.importing.source import open_logs
+
+_BLOCK_BYTES = 2**20
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("import", "clean", "sha256"))
+    parser.add_argument("path", type=Path)
+    parser.add_argument("framework")
+    parser.add_argument("cards")
+    arguments = parser.parse_args()
+    asked = {
+        Setting.FRAMEWORK: Said(arguments.framework, "--framework"),
+        Setting.MODEL: Said("resnet50v1.5", "--model"),
+        Setting.PRECISION: Said("fp32", "--precision"),
+        Setting.BATCH_SIZE_PER_CARD: Said("256", "--batch-size"),
+        Setting.CARDS: Said(arguments.cards, "--cards"),
+    }
+    begin, begin_processor = time.perf_counter(), time.process_time()
+    if arguments.what == "import":
+        found = _imported(arguments.path, asked)
+    elif arguments.what == "clean":
+        found = {"lines": _lines(arguments.path)}
+    else:
+        _hash(arguments.path)
+        found = {}
+    took = {
+        "seconds": time.perf_counter() - begin,
+        "processor_seconds": time.process_time() - begin_processor,
+        "peak_bytes": _peak_bytes(),
+    }
+    print(json.dumps({**found, **took}))
+    return 0
+
+
+def _imported(path: Path, asked: dict[Setting, Said]) -> dict[str, object]:
+    (run,) = import_file(path, asked)
+    if run.dropped or run.honest.images_per_s is None:
+        raise LogError(str(path), got=f"{run.dropped} {run.honest.reason}", expected="every record used")
+    used = next(each.used for each in run.figures if each.rule == run.usual)
+    return {"format": run.format, "lines": run.last_line, "used": used, "images_per_s": run.honest.images_per_s}
+
+
+def _lines(path: Path) -> int:
+    (log,) = open_logs(path)
+    return sum(chunk.data.count(b"\n") for chunk in log.chunks())
+
+
+def _hash(path: Path) -> None:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            found.update(block)
+
+
+def _peak_bytes() -> int:
+    """Of this program alone: ru_maxrss would count what the process that started it had."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(re.findall(r"VmHWM:\s*(\d+) kB", status)[0]) * 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""From files to figures: every log of every file, each run of it, once; what cannot be read is told beside the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from helpers.errors import LogError, SuiteError
+from helpers.importing import own
+from helpers.importing.analysis import AUTO, analyse
+from helpers.importing.detect import detect
+from helpers.importing.formats import FORMATS
+from helpers.importing.imported import HONEST, Imported
+from helpers.importing.reading import read_log
+from helpers.importing.record import LogRun, Said, Setting
+from helpers.importing.rules import parse_rule
+from helpers.importing.source import LogFile, open_logs
+from helpers.rules import RULES as OWN_RULES
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A log that gave nothing, and why."""
+
+    source: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What several files gave, in their order. ``notes``: what was left out and is no error, in words: a log with the
+    bytes of one before it, a member of an archive that is no log."""
+
+    imported: tuple[Imported, ...]
+    unread: tuple[Unread, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def import_file(
+    path: Path, asked: Mapping[Setting, Said], format: str = AUTO, rule: str = AUTO
+) -> tuple[Imported, ...]:
+    """The runs of one file. Raises LogError where one of its logs cannot be read."""
+    batch = import_files((path,), asked, format, rule)
+    for each in batch.unread:
+        raise LogError(each.error)
+    return batch.imported
+
+
+def import_files(paths: Sequence[Path], asked: Mapping[Setting, Said], format: str = AUTO, rule: str = AUTO) -> Batch:
+    """The runs of all files. Step logs of one job are one run, whichever files hold its ranks.
+
+    Raises LogError for a rule or a format that is not known; a log that cannot be read is among ``unread``.
+    """
+    check_rule(rule)
+    check_format(format)
+    reader = _Reader(asked, format, rule)
+    for path in paths:
+        try:
+            logs = open_logs(path)
+        except (SuiteError, OSError) as error:
+            reader.unread.append(Unread(str(path), str(error)))
+            continue
+        reader.notes += [f"{path}!{each.name}: left out, {each.reason}" for each in logs.skipped]
+        for log in logs:
+            reader.read(log)
+    reader.read_step_logs()
+    return Batch(tuple(reader.imported), tuple(reader.unread), tuple(reader.notes))
+
+
+class _Reader:
+    """Reads one log after another and keeps what it gave."""
+
+    def __init__(self, asked: Mapping[Setting, Said], format: str, rule: str) -> None:
+        self._asked, self._format, self._rule = asked, format, rule
+        self._first: dict[str, str] = {}
+        self._steps: list[LogFile] = []
+        self.imported: list[Imported] = []
+        self.unread: list[Unread] = []
+        self.notes: list[str] = []
+
+    def read(self, log: LogFile) -> None:
+        """A step log waits for the other ranks of its job."""
+        try:
+            if self._format == own.NAME or (self._format == AUTO and own.is_step_log(log)):
+                if self._is_new(log):
+                    self._steps.append(log)
+                return
+            found = [analyse(run, self._rule) for run in runs_of(log, self._asked, self._format)]
+            # Its hash is known once it was read; a file of gigabytes is not read twice for it.
+            if self._is_new(log):
+                self.imported += found
+        except (SuiteError, OSError) as error:
+            self.unread.append(Unread(log.source, str(error)))
+
+    def read_step_logs(self) -> None:
+        for job in own.jobs(self._steps):
+            try:
+                found = own.read_job(job, self._asked, AUTO if self._rule == HONEST else self._rule)
+                self.imported.append(replace(found, usual=HONEST) if self._rule == HONEST else found)
+            except (SuiteError, OSError) as error:
+                self.unread.append(Unread(", ".join(each.source for each in job), str(error)))
+
+    def _is_new(self, log: LogFile) -> bool:
+        sha256 = log.sha256()
+        if sha256 in self._first:
+            self.notes.append(f"{log.source}: the same bytes as {self._first[sha256]}, one result")
+            return False
+        self._first[sha256] = log.source
+        return True
+
+
+def runs_of(log: LogFile, asked: Mapping[Setting, Said], format: str = AUTO) -> tuple[LogRun, ...]:
+    """The runs of a log that is no step log of ours. Raises LogError."""
+    # Where the format was named, what else the log holds is the user's to know.
+    return read_log(log, detect(log, FORMATS, format), asked, FORMATS.values() if format == AUTO else ())
+
+
+def check_format(format: str) -> None:
+    known = (AUTO, *FORMATS, own.NAME)
+    if format not in known:
+        raise LogError("format", got=format, expected="one of " + ", ".join(known))
+
+
+def check_rule(rule: str) -> None:
+    if rule not in (AUTO, HONEST, *OWN_RULES):
+        parse_rule(rule)

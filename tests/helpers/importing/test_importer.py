@@ -1,0 +1,106 @@
+"""From files to figures: each log once, nothing lost to one that cannot be read."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from helpers.errors import LogError
+from helpers.importing.importer import import_file, import_files
+from helpers.importing.record import Said, Setting
+from tests.helpers.importing.made_logs import tensorflow_lines, write
+from tests.helpers.replay_double import write_run
+
+RATES = [500.0 + each for each in range(30)]
+MEAN = sum(RATES[5:]) / 25
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write(tmp_path / "tf_gpu2_amp.txt", tensorflow_lines(RATES))
+
+
+def test_a_log_is_read_to_its_figures(log: Path) -> None:
+    (found,) = import_file(log, {})
+    figure = found.figure("ngc-tf-mean:skip=5")
+    assert figure is not None
+    assert (figure.images_per_s, figure.used) == (MEAN, 25)
+    assert (found.usual, found.format, found.runs_in_file) == ("ngc-tf-mean:skip=5", "nvidia-tensorflow", 1)
+    assert found.settings[Setting.CARDS] == Said("2", "file name")
+
+
+def test_the_same_bytes_are_one_result_wherever_they_lie(log: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "again_gpu2.txt"
+    shutil.copy(log, copy)
+    packed = tmp_path / "tf_gpu2.txt.gz"
+    packed.write_bytes(gzip.compress(log.read_bytes()))
+    with zipfile.ZipFile(tmp_path / "logs_gpu2.zip", "w") as archive:
+        archive.write(log, "a/tf_gpu2.txt")
+        archive.writestr("notes.md", "not a log\n")
+    batch = import_files([log, log, copy, packed, tmp_path / "logs_gpu2.zip"], {})
+    assert len(batch.imported) == 1
+    assert batch.unread == ()
+    told = [note.partition(": the same bytes as ")[::2] for note in batch.notes if "the same bytes" in note]
+    names = [str(log), str(copy), str(packed), f"{tmp_path / 'logs_gpu2.zip'}!a/tf_gpu2.txt"]
+    assert told == [(name, f"{log}, one result") for name in names]
+    assert any(note.startswith(f"{tmp_path / 'logs_gpu2.zip'}!notes.md: left out") for note in batch.notes)
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_goes_on(log: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "poem.txt", ["a line", "another one"])
+    batch = import_files([tmp_path / "missing.txt", other, log], {})
+    assert [each.source for each in batch.imported] == [str(log)]
+    assert [each.source for each in batch.unread] == [str(tmp_path / "missing.txt"), str(other)]
+    assert "no records of a format that is known" in batch.unread[1].error
+    with pytest.raises(LogError, match="no records of a format"):
+        import_file(other, {})
+
+
+def test_what_the_log_does_not_say_is_asked_for(tmp_path: Path) -> None:
+    log = write(tmp_path / "tf.txt", tensorflow_lines(RATES))
+    with pytest.raises(LogError, match="--cards"):
+        import_file(log, {})
+    (found,) = import_file(log, {Setting.CARDS: Said("4", "--cards")})
+    assert found.settings[Setting.CARDS].where == "--cards"
+
+
+def test_a_rule_or_format_that_is_not_known_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    for values in ({"rule": "mean"}, {"format": "tensorflow"}):
+        with pytest.raises(LogError, match="one of"):
+            import_files([tmp_path / "missing.txt"], {}, **values)
+
+
+def test_two_runs_of_a_file_are_two_results(tmp_path: Path) -> None:
+    lines = [*tensorflow_lines(RATES), *tensorflow_lines([each * 2 for each in RATES])]
+    found = import_file(write(tmp_path / "tf_gpu2.txt", lines), {})
+    assert [(each.number, each.runs_in_file) for each in found] == [(1, 2), (2, 2)]
+    figures = [each.figure(each.usual) for each in found]
+    assert [each.images_per_s for each in figures if each is not None] == [MEAN, 2 * MEAN]
+
+
+@pytest.mark.parametrize(
+    ("rule", "usual"), [("auto", "wall-clock"), ("honest", "honest"), ("median-step", "median-step")]
+)
+def test_the_step_logs_of_a_jobs_ranks_are_one_run(log: Path, tmp_path: Path, rule: str, usual: str) -> None:
+    case = "paddle-vgg16-fp32-bs4-1x2-synthetic-dynamic"
+    folder = write_run(tmp_path / "run", case, 0.5, ranks=2)
+    other = write_run(tmp_path / "other", case, 0.25, ranks=2, job_id="another")
+    paths = [folder / "rank1.jsonl", log, other / "rank0.jsonl", folder / "rank0.jsonl", other / "rank1.jsonl"]
+    batch = import_files(paths, {}, rule=rule)
+    ours = [each for each in batch.imported if each.format == "steplog"]
+    figures = [each.figure(usual) for each in ours]
+    assert [each.usual for each in ours] == [usual, usual]
+    assert [each.images_per_s for each in figures if each is not None] == pytest.approx([16.0, 32.0])
+    # The other log has no such rule, and says so; it is no error.
+    assert (len(batch.imported), batch.unread) == (3, ())
+
+
+def test_a_lost_rank_is_told_and_the_rest_goes_on(log: Path, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", "paddle-vgg16-fp32-bs4-1x2-synthetic-dynamic", ranks=2)
+    batch = import_files([folder / "rank0.jsonl", log], {})
+    assert [each.format for each in batch.imported] == ["nvidia-tensorflow"]
+    assert "rank 1" in batch.unread[0].error
