@@ -8,11 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TextIO
 
 from helpers.calibration import LEAST_RUNS, CaseNoise, calibrating, noise_of
-from helpers.cli.loading import add_history, find_cases, session_name, width_of
+from helpers.cli.loading import absolute, add_history, find_cases, session_name, width_of
 from helpers.config import Tolerances
 from helpers.config_matrix import TARGETS
 from helpers.errors import ConfigError, SuiteError, printable
@@ -129,15 +128,11 @@ def _options(arguments: argparse.Namespace) -> SuiteOptions:
         runs_folder=runs_folder,
         session=session_name(arguments.resume, "calibrate", runs_folder),
         resume=arguments.resume is not None,
-        data_root=_absolute(arguments.data),
+        data_root=absolute(arguments.data),
         allow_contention=arguments.allow_contention,
-        reference_env=_absolute(arguments.reference_env),
+        reference_env=absolute(arguments.reference_env),
         history_url=arguments.history,
     )
-
-
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).expanduser().absolute())
 
 
 def _calibrate(suite: Suite, suite_case: SuiteCase, arguments: argparse.Namespace, done: Calibrated) -> None:

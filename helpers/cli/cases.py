@@ -19,10 +19,11 @@ from helpers.config import Config
 from helpers.config_matrix import TARGETS
 from helpers.errors import ConfigError
 from helpers.job import JobSpec, finite
-from helpers.launch.build_check import TIMEOUT_SECONDS, BuildReport, check_builds, why_no_build_check
+from helpers.launch.build_check import TIMEOUT_SECONDS, BuildReport, BuildState, check_builds, why_no_build_check
 from helpers.launch.frameworks import BuildFinder, FrameworkBuild
 from helpers.launch.settings_check import check_settings
 from helpers.plan import CPU, SuiteCase, draft_job
+from helpers.policy import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.recipe import settings_for
 from helpers.report.case_table import COMPLETE, CaseLine, render, render_markdown, summary
 from helpers.suite import Suite
@@ -60,7 +61,8 @@ def _seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print the table. Raises SuiteError on options that choose nothing, and where a check gives no answer."""
+    """Print the table; with --build 6 where a build failed or none could be tried. Raises SuiteError on options that
+    choose nothing, and where a check gives no answer."""
     if arguments.interpreter and not arguments.build:
         raise ConfigError("--interpreter", got=arguments.interpreter, expected="--build with it")
     suite = load_suite(arguments)
@@ -74,7 +76,14 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         lines = builds.tried(chosen, lines)
         about["builds by"] = builds.describe()
     print(_table(lines, about, "json" if arguments.json else arguments.format, width_of(out)), file=out)
-    return 0
+    return _exit_code(lines) if arguments.build else EXIT_OK
+
+
+def _exit_code(lines: Sequence[CaseLine]) -> int:
+    """A refusal is an answer, which the table gives with its reason; a build that broke is none."""
+    states = {line.build for line in lines}
+    answered = states & {BuildState.BUILT.value, BuildState.REFUSED.value}
+    return EXIT_OK if answered and BuildState.FAILED.value not in states else EXIT_NOT_JUDGED
 
 
 def _is_chosen(suite_case: SuiteCase, arguments: argparse.Namespace) -> bool:

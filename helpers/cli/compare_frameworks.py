@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import TextIO
 
 from helpers.case import Case
-from helpers.cli.loading import add_history, check_place, find_cases, session_name, width_of, write_answer
+from helpers.cli.loading import (
+    absolute,
+    add_history,
+    check_place,
+    find_cases,
+    session_name,
+    width_of,
+    write_answer,
+)
 from helpers.config_matrix import TARGETS
 from helpers.errors import ConfigError, printable
 from helpers.launch.tail import Progress
@@ -19,6 +27,7 @@ from helpers.peers import Configuration, configurations, named, twin_of
 from helpers.peers_measuring import (
     LEAST_PAIRS,
     MOST_PAIRS,
+    NO_PEER,
     USUAL_PAIRS,
     can_measure,
     compare_peers,
@@ -26,6 +35,7 @@ from helpers.peers_measuring import (
     targets_here,
     unmeasured,
     why_not,
+    why_not_compared,
 )
 from helpers.peers_table import PeerRow
 from helpers.plan import SuiteCase
@@ -101,7 +111,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
     found = chosen(suite, arguments.cases, arguments.target, arguments.keyword)
     if arguments.build_envs:
         suite.build_environments([each for row in found for each in row.members], _say)
-    suite.prepare([each for row in found for each in row.members if why_not(suite, each) is None])
+    suite.prepare(_to_run(suite, found))
     done = _measured(suite, found, arguments.pairs)
     for note in suite.history_notes():
         _say(note)
@@ -119,14 +129,27 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
     return done.exit_code
 
 
+def _to_run(suite: Suite, found: Sequence[Configuration]) -> list[SuiteCase]:
+    """What will be run of the configurations. Tells, before an hour of measuring, which of them will not be."""
+    cases = []
+    for each in found:
+        if reason := why_not_compared(suite, each):
+            _say(f"{each.name} is not measured: {reason}")
+        else:
+            cases += [member for member in each.members if why_not(suite, member) is None]
+    return cases
+
+
 def _measured(suite: Suite, found: Sequence[Configuration], pairs: int) -> _Compared:
     done = _Compared()
     for number, each in enumerate(found, 1):
+        if why_not_compared(suite, each):
+            done.rows.append(unmeasured(suite, each, NO_PEER))
+            continue
         if done.interrupted:
             done.rows.append(unmeasured(suite, each, _INTERRUPTED))
             continue
-        runs = pairs * can_measure(suite, each)
-        _say(f"{number} of {len(found)}: {each.name}, {runs} runs")
+        _say(f"{number} of {len(found)}: {each.name}, {pairs * can_measure(suite, each)} runs")
         try:
             done.rows.append(compare_peers(suite, each, pairs, _progress(pairs)))
         except KeyboardInterrupt:
@@ -186,7 +209,7 @@ def _options(arguments: argparse.Namespace) -> SuiteOptions:
         runs_folder=runs_folder,
         session=session_name(arguments.resume, "peers", runs_folder),
         resume=arguments.resume is not None,
-        data_root=None if arguments.data is None else str(Path(arguments.data).expanduser().absolute()),
+        data_root=absolute(arguments.data),
         allow_contention=arguments.allow_contention,
         history_url=arguments.history,
         build_envs=arguments.build_envs,

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TextIO
 
+from helpers.case import DataSource
 from helpers.cli.loading import add_format, load_suite, width_of
 from helpers.devices import Machine
 from helpers.doctor.diagnosis import diagnose
@@ -62,12 +63,12 @@ def run(arguments: argparse.Namespace, out: TextIO, edges: Edges | None = None) 
 
 
 def largest_batch(suite: Suite, machine: Machine) -> int:
-    """Images a step of all cards, over the published cases that this machine has the cards for; 0 without any."""
+    """Images a step of all cards, over the cases that read any and that this machine has the cards for; 0 without."""
     return max(
         (
             each.case.batch_size_per_card * each.case.cards
             for each in suite.cases
-            if each.target != CPU and each.case.nodes == 1
+            if each.target != CPU and each.case.nodes == 1 and each.case.data is not DataSource.SYNTHETIC
             and each.case.cards_per_node <= len(machine.cards_of(each.target))
         ),
         default=0,

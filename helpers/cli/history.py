@@ -22,7 +22,8 @@ NAME = "history"
 HELP = "Show a case's nights: throughput, verdict, effect, segments, exclusions and acknowledgements"
 
 # 1: first format.
-HISTORY_SCHEMA_VERSION = 1
+# 2: "imported" holds the results that were read from logs.
+HISTORY_SCHEMA_VERSION = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,12 +49,19 @@ def _svg(text: str) -> Path:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print the series of each target that has nights of the case.
+    """Print the series of each target that has nights of the case, and what was imported of it from logs.
 
     Raises ConfigError on an unknown case, HistoryError on one without nights.
     """
+    # Not at the top: every command would load the readers of logs, and numpy, with it.
+    from helpers.importing.storing import stored_of
+    from helpers.report.imported_text import render_stored, stored_record
+
     with history_of(arguments) as history:
-        known = _known(history, arguments)
+        imported = stored_of(history, arguments.case, arguments.target)
+        known = history.cases(arguments.case, arguments.target)
+        if not known and (not imported or arguments.plot is not None):
+            raise _nothing_known(arguments)
         if arguments.plot is not None and len(known) > 1:
             raise ConfigError("--plot", got=f"{len(known)} targets", expected="one", remedy="Choose it with --target")
         records = []
@@ -67,20 +75,21 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
             if not arguments.json:
                 between = "" if each == known[0] else "\n"
                 print(between + render_history(title, lines, left_out, width_of(out)), file=out)
+    if imported and not arguments.json:
+        print(("\n" if known else "") + render_stored(imported, width_of(out)), file=out)
     if arguments.json:
         record = {"schema_version": HISTORY_SCHEMA_VERSION, "cases": records}
+        record["imported"] = [stored_record(each) for each in imported]
         print(json.dumps(record, indent=1, sort_keys=True, allow_nan=False), file=out)
     elif arguments.plot is not None:
         print("\n" + printable(f"drawn into {arguments.plot}"), file=out)
     return 0
 
 
-def _known(history: History, arguments: argparse.Namespace) -> tuple[CaseLine, ...]:
-    """The case on each of its targets and hosts. A case may have left perf.yaml and still have its nights."""
-    if known := history.cases(arguments.case, arguments.target):
-        return known
+def _nothing_known(arguments: argparse.Namespace) -> HistoryError:
+    """Of a case without nights (one may have left perf.yaml and still have its own); ConfigError for no case."""
     find_cases(load_suite(arguments).cases, arguments.case, arguments.target)
-    raise HistoryError(
+    return HistoryError(
         f"history of {arguments.case}", got="no nights", expected="one", remedy="Measure it: pytest perf_tests -k CASE"
     )
 

@@ -52,6 +52,11 @@ def add_history(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def absolute(path: str | None) -> str | None:
+    """A path of the command line as SuiteOptions takes it."""
+    return None if path is None else str(Path(path).expanduser().absolute())
+
+
 def session_name(resumed: str | None, kind: str, runs_folder: Path) -> str:
     """The session to go on with, which must be there (ConfigError), else a new one's name."""
     if resumed is None:

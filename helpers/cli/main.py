@@ -47,13 +47,31 @@ def commands() -> tuple[Command, ...]:
         compare_frameworks,
         doctor,
         exclude,
+        group_report,
         history,
+        import_log,
         reindex,
         show,
         trend,
+        verify_published,
     )
 
-    return (show, cases, doctor, calibrate, compare, compare_frameworks, history, trend, acknowledge, exclude, reindex)
+    return (
+        show,
+        cases,
+        doctor,
+        calibrate,
+        compare,
+        compare_frameworks,
+        history,
+        trend,
+        acknowledge,
+        exclude,
+        reindex,
+        import_log,
+        verify_published,
+        group_report,
+    )
 
 
 def parser_of(known: Sequence[Command]) -> argparse.ArgumentParser:

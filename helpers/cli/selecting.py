@@ -14,6 +14,7 @@ from helpers.evidence import Build, Stage
 from helpers.history.stored import StoredNight, StoredResult
 from helpers.report.history_text import build_text
 from helpers.results import segment_of
+from helpers.results_check import MEASURED
 from helpers.rules import MEDIAN_STEP
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def _kept(stored: StoredResult, allow_marked: bool) -> KeptRun | None:
     rate = result.log_rate
     if not result.measured or rate is None or stored.exclusion is not None:
         return None
-    if stored.unlearned and not (allow_marked and result.marks and not result.overrides):
+    if result.origin != MEASURED or (stored.unlearned and not (allow_marked and result.marks and not result.overrides)):
         return None
     return KeptRun(
         uuid=result.uuid,

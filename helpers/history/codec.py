@@ -25,6 +25,7 @@ from helpers.results import (
     result_of_record,
     segment_of,
 )
+from helpers.results_check import MEASURED
 from helpers.verdict import Standing
 
 # Stored once for all runs that have them alike. The rest of a run stands in its row.
@@ -91,7 +92,7 @@ def why_unlearned(result: RunResult) -> str:
     reasons = [mark for mark in (CONTENDED, MACHINE_SHARED, SLOWED) if mark in result.marks]
     if result.overrides:
         reasons.append(f"settings changed ({', '.join(sorted(result.overrides))})")
-    if result.origin != "measured":
+    if result.origin != MEASURED:
         reasons.append(result.origin)
     return plain("; ".join(reasons))
 

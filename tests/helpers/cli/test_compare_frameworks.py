@@ -122,14 +122,33 @@ def test_a_keyword_chooses_among_them(bench: Bench) -> None:
 
 
 def test_a_framework_that_is_not_installed_is_an_empty_cell_with_the_command(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     absent(monkeypatch, pytorch=NOT_INSTALLED)
     status, text = bench.compare(PADDLE, "--pairs", "2")
     assert status == NOT_JUDGED, "nothing was compared"
-    assert flat(text.splitlines()[3]) == "CPU=1,BS=4 synthetic 100 [100, 100] 0.941 (1)"
     assert f"PyTorch: not measured, resnet50v1.5 fp32 CPU=1,BS=4 synthetic: {NOT_INSTALLED}" in flat(text)
-    assert bench.runner.made == ["paddle", "paddle"]
+    assert "Paddle: not measured, resnet50v1.5 fp32 CPU=1,BS=4 synthetic: it has no peer that can run here" in flat(
+        text
+    )
+    assert bench.runner.made == [], "no time is spent on what compares nothing"
+    told = capsys.readouterr().err
+    assert f"{NAME} is not measured: paddle: it has no peer that can run here; pytorch: {NOT_INSTALLED}" in told
+
+
+def test_what_will_not_be_measured_is_said_before_anything_is(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        compare_frameworks,
+        "why_not_compared",
+        lambda suite, row: "pytorch: not for VGG16" if "vgg16" in row.name else None,
+    )
+    status, _ = bench.compare("--pairs", "2")
+    first, second = capsys.readouterr().err.splitlines()[:2]
+    assert first == f"{NAME.replace('resnet50v1.5', 'vgg16')} is not measured: pytorch: not for VGG16"
+    assert second == f"1 of 2: {NAME}, 4 runs"
+    assert (status, len(bench.runner.made)) == (0, 4), "each cell that could be compared was"
 
 
 def test_where_no_framework_is_installed_nothing_was_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,8 +234,8 @@ def test_half_a_pair_is_made_again_with_its_other_half(bench: Bench) -> None:
     assert bench.runner.made[4:] == ["pytorch", "paddle"]
 
 
-def test_markdown_and_json_hold_the_same_table(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    absent(monkeypatch, pytorch="a|b is not installed")
+def test_markdown_and_json_hold_the_same_table(bench: Bench) -> None:
+    bench.runner.answers = {1: {"refusal": "a|b is refused"}}
     markdown, record = bench.folder / "peers.md", bench.folder / "peers.json"
     bench.compare(PADDLE, "--pairs", "2", "--markdown", str(markdown), "--json", str(record))
     told = markdown.read_text()
@@ -225,7 +244,7 @@ def test_markdown_and_json_hold_the_same_table(bench: Bench, monkeypatch: pytest
         in told
     )
     assert "| CPU=1,BS=4 synthetic | 100 [100, 100] |  |  | 0.941 (1) |" in told
-    assert "a\\|b is not installed" in told
+    assert "a\\|b is refused" in told
     found = json.loads(record.read_text())
     assert (found["schema_version"], found["pairs"], found["exit_code"]) == (1, 2, 6)
     (row,) = found["configurations"]
@@ -234,7 +253,7 @@ def test_markdown_and_json_hold_the_same_table(bench: Bench, monkeypatch: pytest
     )  # fmt: skip
     paddle, pytorch = row["cells"]
     assert (paddle["run_images_per_s"], len(paddle["run_folders"])) == ([100.0, 100.0], 2)
-    assert (pytorch["images_per_s"], pytorch["reason"]) == (None, "a|b is not installed")
+    assert (pytorch["images_per_s"], pytorch["reason"]) == (None, "a|b is refused")
 
 
 def test_a_case_that_the_matrix_lacks_is_its_twins(bench: Bench) -> None:

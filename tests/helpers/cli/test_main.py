@@ -35,7 +35,10 @@ def run_with(monkeypatch: pytest.MonkeyPatch, behaviour: BaseException | str) ->
 
 
 def test_every_command_has_a_name_and_says_what_it_does() -> None:
-    names = "show cases doctor calibrate compare compare-frameworks history trend acknowledge exclude reindex"
+    names = (
+        "show cases doctor calibrate compare compare-frameworks history trend acknowledge exclude reindex "
+        "import-log verify-published group-report"
+    )
     assert [command.NAME for command in commands()] == names.split()
     assert all(command.HELP for command in commands())
 
