@@ -1,0 +1,211 @@
+"""Logs judged where a session would otherwise train (``--replay``): from a case's logs to its verdict.
+
+Nothing is started, leased or asked of a framework, and nothing is learned: a replayed result enters no baseline and
+no history, and no later run is held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from helpers.baseline import FigureStatus, RecordedEntry
+from helpers.config import Config
+from helpers.config_budgets import Budget
+from helpers.errors import ResultError
+from helpers.evidence import Build, Evidence, Past, PublishedReference, Stage
+from helpers.history.records import Memory
+from helpers.importing.cards import card_words, same_card
+from helpers.importing.imported import HONEST
+from helpers.judging.judge import judge
+from helpers.plan import CasePlan, SuiteCase
+from helpers.replay_fit import Fitting
+from helpers.replay_logs import AnyRun
+from helpers.replay_own import OwnRun
+from helpers.replay_results import replayed
+from helpers.results import CONTENDED, SLOWED, ResultStore, RunResult
+from helpers.results_check import REPLAYED
+from helpers.rules import WALL_CLOCK, run_figure
+from helpers.session import CaseResult, evidence_of, segment_tonight
+from helpers.verdict import NeedRuns, Reason, Status, Verdict
+
+_NAMED = 2
+_NO_STEPS = "not compared, since another program's log holds neither each step's seconds nor the environment"
+_NO_RESULT = "not compared: without a result.json beside the step logs, in what they were measured is not known"
+_NOTHING = "nothing recorded for this case on this machine"
+
+
+@dataclass(frozen=True)
+class ReplayRunner:
+    """Implements session.Runner: its k-th run is the k-th log of the case. Nothing is started, so there is no run
+    beyond the logs: ResultError."""
+
+    case: SuiteCase
+    runs: Sequence[AnyRun]
+    store: ResultStore
+
+    def run(
+        self, plan: CasePlan, replicate: int, build: Build = Build.CANDIDATE, stage: Stage = Stage.SCREEN
+    ) -> RunResult:
+        if replicate >= len(self.runs):
+            raise ResultError(
+                f"case {plan.case.id}", got=f"run {replicate + 1}", expected=f"one of its {len(self.runs)} logs"
+            )
+        result = replayed(self.runs[replicate], self.case, self.store.session, replicate)
+        self.store.new_run_folder(plan.case.id, replicate)
+        self.store.write(result)
+        return result
+
+
+@dataclass(frozen=True)
+class ReplayTerms:
+    """What the judging of logs takes from the session. ``recorded`` looks up this machine's entry of a case,
+    ``memory`` opens the history, which is only read. ``allow_disturbed``: whether a run that others disturbed, or
+    that was slowed down, may be judged."""
+
+    config: Config
+    recorded: Callable[[SuiteCase], RecordedEntry | None]
+    memory: Callable[[], Memory]
+    allow_disturbed: bool = True
+    cases_tonight: int = 1
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The recorded question of a case: its entry, its past, or why it is not asked."""
+
+    entry: RecordedEntry | None = None
+    past: Past = field(default_factory=Past)
+    why_not: str = ""
+
+
+def replay_case(case: SuiteCase, fitting: Fitting, store: ResultStore, terms: ReplayTerms) -> CaseResult:
+    """Judge the logs of a case. Each result is on disk before the verdict; SuiteError where the disk refuses."""
+    runner = ReplayRunner(case, fitting.runs, store)
+    plan = CasePlan(case)
+    made = tuple(runner.run(plan, number) for number in range(len(fitting.runs)))
+    runs = tuple(_checked(run, terms.allow_disturbed) for run in made)
+    plan = _plan(case, fitting.runs, runs, terms)
+    asked = _recorded(plan, fitting.runs, runs, terms)
+    plan = replace(plan, recorded=asked.entry)
+    answer = _judged(_evidence(plan, runs, asked, terms))
+    message = f"{_source_told(plan, fitting, runs)}: {answer.reason.message}"
+    # What a night leaves to later ones: a replayed one leaves nothing.
+    verdict = replace(answer, reason=Reason(answer.reason.code, message), standing=None)
+    store.add_verdict(runs, verdict)
+    return CaseResult(plan, verdict, runs)
+
+
+def _judged(evidence: Evidence) -> Verdict:
+    answer = judge(evidence)
+    if isinstance(answer, NeedRuns):
+        told = f"{len(evidence.runs)} logged runs do not settle it, and there are no more: {answer.why}"
+        return Verdict(Status.INCONCLUSIVE, Reason("no-more-logs", told))
+    return answer
+
+
+def _plan(case: SuiteCase, logs: Sequence[AnyRun], runs: Sequence[RunResult], terms: ReplayTerms) -> CasePlan:
+    config, case_id = terms.config, case.case.id
+    published = published_for(case, [log.gpu for log in logs], config.tolerances.published_for(case_id))
+    last = runs[-1]
+    reference = next((run.build for run in runs if run.role == Build.REFERENCE.value), {})
+    return CasePlan(
+        case,
+        build=next((run.build for run in runs if run.role == Build.CANDIDATE.value), {}),
+        settings=last.settings,
+        overrides=last.overrides,
+        published=published,
+        tolerance=config.tolerances.recorded_for(case_id),
+        rule=rule_of(published, logs, runs),
+        reference=reference,
+        why_no_reference="" if reference else f"{REPLAYED} logs: nothing is run beside them",
+        budget=_budget(runs),
+    )
+
+
+def _budget(runs: Sequence[RunResult]) -> Budget:
+    """As many runs of each kind as there are: the judge answers with them, and asks for no more."""
+    screening = [run for run in runs if (run.role, run.stage) == (Build.CANDIDATE.value, Stage.SCREEN.value)]
+    usable = sum(run.measured for run in screening)
+    pairs = sum(run.measured and run.stage == Stage.CONFIRM.value for run in runs) // 2
+    return Budget(
+        screen_runs=max(usable, 1),
+        first_runs=max(usable, 1),
+        pairs=pairs,
+        repeats=sum(run.invalid is not None for run in runs) if usable else 0,
+        retries=sum(run.failure is not None for run in runs) if usable else 0,
+    )
+
+
+def published_for(case: SuiteCase, gpus: Sequence[str], tolerance: float) -> tuple[PublishedReference, ...]:
+    """The figures of the card that all logs ran on, as far as they tell it: a log that says ``V100`` is held against
+    the V100 rows of every form and memory, which the label tells."""
+    found = []
+    for figure in case.figures:
+        if not gpus or not all(gpu and same_card(gpu, figure.gpu) for gpu in gpus):
+            continue
+        vague = sorted({gpu for gpu in gpus if card_words(figure.gpu).keys() - card_words(gpu).keys()})
+        said = f" (the log says {' and '.join(vague)})" if vague else ""
+        label = f"{figure.table}, {figure.gpu}{said}, {figure.case.framework.value} {figure.framework_version}"
+        gates = figure.status is FigureStatus.GATE
+        found.append(PublishedReference(figure.images_per_s, figure.rule, label, gates, tolerance))
+    return tuple(found)
+
+
+def rule_of(published: Sequence[PublishedReference], logs: Sequence[AnyRun], runs: Sequence[RunResult]) -> str:
+    """The rule of the images/s shown first: a published figure's that the logs give, the deciding ones first, else
+    the one that the log's publisher uses, else the honest one. A published figure is held against its own alone."""
+    measured = [run for run in runs if run.measured]
+    names = [each.rule for each in sorted(published, key=lambda each: not each.gates)]
+    names += [WALL_CLOCK if isinstance(log, OwnRun) else log.imported.usual for log in logs]
+    for name in (*names, HONEST):
+        if measured and not any(isinstance(run_figure(name, run.figures), str) for run in measured):
+            return name
+    return names[0]
+
+
+def _recorded(plan: CasePlan, logs: Sequence[AnyRun], runs: tuple[RunResult, ...], terms: ReplayTerms) -> _Asked:
+    """This machine's entry for step logs of our own that tell their environment; what differs in it is compared as
+    in any other session. The past is what it was before the logs' own session."""
+    own = [log for log in logs if isinstance(log, OwnRun)]
+    if not own:
+        return _Asked(why_not=_NO_STEPS)
+    if any(log.result is None for log in own):
+        return _Asked(why_not=_NO_RESULT)
+    if (entry := terms.recorded(plan.suite_case)) is None:
+        return _Asked(why_not=_NOTHING)
+    segment = segment_tonight(plan, runs)
+    if not segment:
+        return _Asked(entry)
+    case = plan.case
+    return _Asked(entry, terms.memory().past(case.id, plan.suite_case.target, segment, case.cards, own[0].session))
+
+
+def _evidence(plan: CasePlan, runs: tuple[RunResult, ...], asked: _Asked, terms: ReplayTerms) -> Evidence:
+    evidence = evidence_of(plan, runs, asked.past, cases_tonight=terms.cases_tonight)
+    usable = sum((run.role, run.stage, run.measured) == ("candidate", "screen", True) for run in runs)
+    return replace(
+        evidence,
+        planned_runs=max(usable, 1),
+        why_not_recorded=asked.why_not,
+        record_command="measure it, pytest perf_tests --update-baselines (not with --replay)",
+    )
+
+
+def _checked(run: RunResult, allow_disturbed: bool) -> RunResult:
+    """A run that was measured though others disturbed it stays out of a gate when it is judged again."""
+    disturbed = [mark for mark in (CONTENDED, SLOWED) if mark in run.marks]
+    if allow_disturbed or not disturbed or not run.measured:
+        return run
+    return replace(run, invalid=f"{' and '.join(disturbed)}: no such run enters a gate")
+
+
+def _source_told(plan: CasePlan, fitting: Fitting, runs: Sequence[RunResult]) -> str:
+    """``replayed from a.log and b.log (2 of the 7 runs that the protocol plans)``."""
+    names = [log.name for log in fitting.runs]
+    told = " and ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    screened = sum(run.stage == Stage.SCREEN.value for run in runs)
+    notes = list(fitting.notes)
+    if screened < plan.protocol.runs:
+        notes.insert(0, f"{screened} of the {plan.protocol.runs} runs that the protocol plans")
+    return f"{REPLAYED} from {told}" + (f" ({'; '.join(notes)})" if notes else "")
