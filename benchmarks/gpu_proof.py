@@ -17,13 +17,13 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.gpu_proof_bench import Bench, write_config
 from benchmarks.gpu_proof_cuda import Seen
-from benchmarks.gpu_proof_plan import CPU, GPU, Kind, Proof, Step, proof_on_cpu, proof_on_gpu, with_peaks
+from benchmarks.gpu_proof_plan import CPU, GPU, Step, proof_on_cpu, proof_on_gpu
 from benchmarks.gpu_proof_state import Record, State, read_state
 from benchmarks.gpu_proof_steps import DOCTOR_JSON, Steps, doctor_argv, failed
 from benchmarks.gpu_proof_summary import Story, not_reached, summary
@@ -31,8 +31,6 @@ from helpers.devices import Machine, discover
 from helpers.errors import LaunchError, SuiteError, printable
 from helpers.files import write_whole
 from helpers.launch.launcher import ROOT
-from helpers.recipe import settings_for
-from helpers.utilisation import peak_precision
 from helpers.wall_clock import utc_now
 
 OUT = ROOT / "runs" / "gpu-proof"
@@ -80,7 +78,6 @@ class Run:
 
     bench: Bench
     steps: Sequence[Step]
-    precisions: Mapping[str, str]
     run_step: Callable[[Step], Record]
     clock: Clock = time.monotonic
 
@@ -117,17 +114,11 @@ class Run:
         runs = [run for found in folders.values() for run in bench.runs_of(found)]
         doctor = json.loads((bench.folder / DOCTOR_JSON).read_text(encoding="utf-8"))
         seen = Seen(bench.machine, bench.proof, state.records, runs)
-        return Story(seen, self.steps, self.precisions, doctor, f"{utc_now():%Y-%m-%d %H:%M} UTC")
+        return Story(seen, self.steps, doctor, f"{utc_now():%Y-%m-%d %H:%M} UTC")
 
 
 def _figure(record: Record) -> str:
     return "" if record.images_per_s is None else f"{record.images_per_s:.5g} images/s; "
-
-
-def precisions_of(proof: Proof) -> dict[str, str]:
-    """Which matrix product is each measured case's limit."""
-    cases = [step.case for step in proof.steps if step.case is not None and step.kind is Kind.MEASURE]
-    return {case.id: peak_precision(case.precision, settings_for(case, proof.device)) for case in cases}
 
 
 def ask_doctor(folder: Path) -> None:
@@ -176,8 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     state = read_state(folder, about)
     data = given.data.expanduser().absolute() if given.data else None
     bench = Bench(folder, proof, machine, data)
-    precisions = precisions_of(proof)
-    run = Run(bench, with_peaks(proof.steps, precisions), precisions, Steps(bench).run)
+    run = Run(bench, proof.steps, Steps(bench).run)
     if reason := bench.why_not(proof.steps[0]):
         raise LaunchError("PyTorch", got=reason, expected="an interpreter that has it", remedy="make env-pytorch")
     ask_doctor(folder)

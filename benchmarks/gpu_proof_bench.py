@@ -1,7 +1,7 @@
 """The suite as ``benchmarks.gpu_proof`` uses it: one session a step, all in one folder with one history.
 
 The same Suite that pytest uses, so leases, supervision, health and verdicts are the suite's own. Not through pytest,
-because the published targets (perf.yaml) are V100 and A100, and the proof is for whatever card is there.
+because a step has runs, a budget and a build of its own; what is recorded are cases of perf.yaml's target gpu.
 """
 
 from __future__ import annotations
@@ -115,6 +115,9 @@ class Bench:
             allow_contention=slowed,
             reference_env=str(self._good_build) if slowed else None,
             to_record=step.kind is Kind.MEASURE,
+            utilisation=step.kind is Kind.MEASURE,
+            # One for all steps, which are sessions of their own.
+            peaks_folder=str(self.folder / "peaks"),
         )
         return Suite(options, config, {}, machine=self.machine)
 

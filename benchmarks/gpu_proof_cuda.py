@@ -99,9 +99,9 @@ def _leases(seen: Seen) -> tuple[bool, str]:
 
 
 def _visible(seen: Seen) -> tuple[bool, str]:
-    """PyTorch must have seen the card that the lease's UUID names in CUDA_VISIBLE_DEVICES."""
+    """The program that measured a peak must have seen the card that the lease's UUID names in CUDA_VISIBLE_DEVICES."""
     cards = {gpu.uuid for gpu in seen.machine.gpus}
-    told = {str(record.extra.get("uuid", "")) for record in seen.records.values() if "uuid" in record.extra} - {""}
+    told = set(seen.facts("peak_uuid")) - {""}
     if not told:
         return False, "PyTorch has told no card's UUID"
     return told <= cards, f"the only card that PyTorch saw: {', '.join(sorted(told))}"

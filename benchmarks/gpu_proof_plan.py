@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from benchmarks.lockstep import Plan
@@ -17,7 +17,6 @@ CPU, GPU = "cpu", "gpu"
 class Kind(enum.Enum):
     """What is done with a step's case."""
 
-    PEAK = "the fastest matrix product"
     MEASURE = "measured and recorded"
     REPEAT = "one more night of the same build"
     SLOWED = "a build slowed down on purpose"
@@ -30,8 +29,8 @@ class Kind(enum.Enum):
 class Step:
     """One piece of the proof, done whole or not at all; ``key`` is its name on disk.
 
-    ``precision`` is a PEAK's; ``slowdown`` the share by which a SLOWED build's steps are longer; ``pairs`` and
-    ``turns`` a BARE_LOOP's (benchmarks.trainer_speed). ``may_not_fit``: that the batch does not fit is an answer.
+    ``slowdown`` is the share by which a SLOWED build's steps are longer; ``pairs`` and ``turns`` are a BARE_LOOP's
+    (benchmarks.trainer_speed). ``may_not_fit``: that the batch does not fit is an answer.
     ``optional``: so is that this machine lacks what the case needs.
     """
 
@@ -41,7 +40,6 @@ class Step:
     case: Case | None = None
     protocol: MeasuringProtocol | None = None
     budget: Budget = field(default_factory=Budget)
-    precision: str = ""
     slowdown: float = 0.0
     pairs: int = 0
     turns: Plan = field(default_factory=lambda: Plan(1))
@@ -137,24 +135,11 @@ def proof_on_cpu() -> Proof:
     return Proof(CPU, tuple(steps), left_out)
 
 
-def with_peaks(steps: Iterable[Step], precision_of: dict[str, str]) -> tuple[Step, ...]:
-    """The steps, with each case's peak (``precision_of`` its id) measured once, just before it is first needed."""
-    found: list[Step] = []
-    known = set()
-    for step in steps:
-        precision = precision_of.get(step.case.id, "") if step.case else ""
-        if precision and precision not in known:
-            known.add(precision)
-            found.append(Step(f"peak-{precision}", step.part, Kind.PEAK, precision=precision))
-        found.append(step)
-    return tuple(found)
-
-
 def _measure(part: str, case_id: str, protocol: MeasuringProtocol) -> Step:
     return Step(case_id, part, Kind.MEASURE, Case.parse(case_id), protocol, optional=part in _OPTIONAL)
 
 
-def _repeats(case_id: str, protocol: MeasuringProtocol) -> Iterable[Step]:
+def _repeats(case_id: str, protocol: MeasuringProtocol) -> Iterator[Step]:
     for number in range(1, REPEATS + 1):
         yield Step(f"repeat-{number}", _AGAIN, Kind.REPEAT, Case.parse(case_id), protocol, _ONE_RUN)
 

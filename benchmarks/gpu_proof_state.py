@@ -14,6 +14,8 @@ from helpers.files import write_whole
 # 1: first format.
 STATE_VERSION = 1
 STATE_FILE = "state.json"
+# What a record's ``extra`` calls a case's share of the card's peak, in words.
+UTILISATION = "utilisation"
 
 
 @dataclass(frozen=True)

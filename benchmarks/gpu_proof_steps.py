@@ -9,9 +9,9 @@ from pathlib import Path
 
 from benchmarks.arms import Seat
 from benchmarks.gpu_proof_bench import Bench
-from benchmarks.gpu_proof_peak import measure_peak, neighbour
+from benchmarks.gpu_proof_neighbour import neighbour
 from benchmarks.gpu_proof_plan import Kind, Step
-from benchmarks.gpu_proof_state import Record
+from benchmarks.gpu_proof_state import UTILISATION, Record
 from benchmarks.trainer_speed import OTHER_PROCESS, SPEED_LIMIT, measure, speeds
 from helpers.case import Framework
 from helpers.launch.failure import FailureClass
@@ -43,7 +43,6 @@ class Steps:
     @property
     def _kinds(self) -> Mapping[Kind, Callable[[Step], Record]]:
         return {
-            Kind.PEAK: self._peak,
             Kind.MEASURE: self._measure,
             Kind.REPEAT: lambda step: self._judged(step, _NO_ALARM),
             Kind.SLOWED: lambda step: self._judged(step, (Status.REGRESSION,)),
@@ -51,12 +50,6 @@ class Steps:
             Kind.NEIGHBOUR: self._neighbour,
             Kind.BARE_LOOP: self._bare_loop,
         }
-
-    def _peak(self, step: Step) -> Record:
-        bench = self.bench
-        peak = measure_peak(bench.machine, bench.proof.device, bench.interpreter, step.precision)
-        told = f"{peak.tflops:.4g} TFLOP/s in {peak.precision}, {peak.size} x {peak.size}, {peak.how}"
-        return Record(step.key, MEASURED, True, True, told, extra=asdict(peak))
 
     def _measure(self, step: Step) -> Record:
         if reason := self._no_kernels(step):
@@ -114,6 +107,9 @@ class Steps:
         fits = row.failure_class != FailureClass.GPU_MEMORY.value
         settled = Status(row.status) not in _NOT_SETTLED or not fits
         standing = asdict(row.standing) if row.standing else {}
+        extra = {key: standing.get(key) for key in ("effect", "low", "high", "pairs")} if standing else {}
+        if row.utilisation is not None:
+            extra[UTILISATION] = row.utilisation.told()
         return Record(
             key=step.key,
             status=row.status,
@@ -128,7 +124,7 @@ class Steps:
             run_images_per_s=row.run_images_per_s,
             reader_share=row.reader_share,
             run_folders=tuple(self.bench.within(each) for each in row.run_folders),
-            extra={key: standing.get(key) for key in ("effect", "low", "high", "pairs")} if standing else {},
+            extra=extra,
         )
 
 

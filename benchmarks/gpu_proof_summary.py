@@ -8,25 +8,19 @@ from dataclasses import dataclass
 
 from benchmarks.gpu_proof_cuda import Seen, sights
 from benchmarks.gpu_proof_plan import CPU, Kind, Step
-from benchmarks.gpu_proof_state import Record
-from helpers.case import Case
+from benchmarks.gpu_proof_state import UTILISATION, Record
 from helpers.report.escaping import markdown_text
 from helpers.results import RunResult
 from helpers.stats import number
-from helpers.utilisation import Peak, told, utilisation
 from helpers.verdict import Status
-
-_PEAK = "peak-"
 
 
 @dataclass(frozen=True)
 class Story:
-    """``precisions``: which peak is each case's limit, by case id; ``doctor``: the doctor's record; ``date``: when
-    this was told."""
+    """``doctor``: the doctor's record; ``date``: when this was told."""
 
     seen: Seen
     steps: Sequence[Step]
-    precisions: Mapping[str, str]
     doctor: Mapping[str, object]
     date: str
 
@@ -67,24 +61,9 @@ def not_reached(story: Story) -> list[str]:
 
 def shares(story: Story) -> dict[str, str]:
     """Each measured case's utilisation in words, or why there is none; a slowed or a repeated one has none."""
-    peaks = {key: Peak.from_record(r.extra) for key, r in story.records.items() if key.startswith(_PEAK) and r.extra}
     keys = [step.key for step in story.steps if step.kind is Kind.MEASURE]
     found = [story.records[key] for key in keys if key in story.records]
-    return {record.case_id: _share(record, peaks, story) for record in found if record.images_per_s}
-
-
-def _share(record: Record, peaks: Mapping[str, Peak], story: Story) -> str:
-    peak = peaks.get(_PEAK + story.precisions.get(record.case_id, ""))
-    case = Case.parse(record.case_id)
-    if peak is None:
-        return "no measured peak"
-    used = {run.environment.get("card_ids", "") for run in story.seen.runs if run.case_id == record.case_id}
-    if peak.uuid and used != {peak.uuid}:
-        return f"the peak is of another card ({peak.uuid})"
-    share = utilisation(record.images_per_s or 0.0, case.model, peak, case.cards)
-    # The product was disturbed, or this library's is not the device's best; a wrong share would look like a right one.
-    no_peak = f"no share: faster than the measured product ({peak.tflops:.3g} TFLOP/s), which is then no peak"
-    return told(share, peak) if share <= 1 else no_peak
+    return {each.case_id: str(each.extra.get(UTILISATION, "no measured peak")) for each in found if each.images_per_s}
 
 
 def _headline(story: Story) -> str:
@@ -173,7 +152,7 @@ def _others(story: Story) -> list[str]:
         if record is None or step.kind in (Kind.MEASURE, Kind.REPEAT):
             continue
         verdict = "as it must be" if record.right else "WRONG"
-        name = f"{step.kind.value}" + (f", {step.precision}" if step.precision else "")
+        name = step.kind.value
         if step.kind is Kind.SLOWED:
             name += f", by {step.slowdown:.0%}"
         lines.append(f"- {name}: {record.status} ({verdict}): {markdown_text(record.told[:500])}")

@@ -13,6 +13,8 @@ from typing import Any, Callable, List, Protocol, Tuple
 from helpers.errors import DeviceError
 
 LIBRARY = "libcuda.so.1"
+# cuEventQuery's answer for work that is under way.
+_NOT_READY = 600
 
 
 class Events(Protocol):
@@ -23,6 +25,9 @@ class Events(Protocol):
 
     def wait(self, event: Any) -> None:
         """Until the card has reached the mark."""
+
+    def reached(self, event: Any) -> bool:
+        """Whether the card has; does not wait for it."""
 
     def seconds_between(self, first: Any, second: Any) -> float:
         """By the card's clock; both were reached. Raises DeviceError unless it is positive."""
@@ -60,6 +65,12 @@ class CudaEvents:
     def wait(self, event: Any) -> None:
         self._call("cuEventSynchronize", event)
 
+    def reached(self, event: Any) -> bool:
+        code = self._driver.cuEventQuery(event)
+        if code not in (0, _NOT_READY):
+            raise _failure("cuEventQuery", code)
+        return bool(code == 0)
+
     def seconds_between(self, first: Any, second: Any) -> float:
         milliseconds = ctypes.c_float()
         self._call("cuEventElapsedTime", ctypes.byref(milliseconds), first, second)
@@ -79,13 +90,40 @@ class CudaEvents:
     def _call(self, name: str, *arguments: Any) -> None:
         code = getattr(self._driver, name)(*arguments)
         if code != 0:
-            raise DeviceError(
-                "CUDA driver",
-                field=name,
-                got=f"error {code}",
-                expected="0 (CUDA_SUCCESS)",
-                remedy="CUDA's manual names the error under CUresult; 'nvidia-smi' must work",
-            )
+            raise _failure(name, code)
+
+
+def _failure(name: str, code: int) -> DeviceError:
+    return DeviceError(
+        "CUDA driver",
+        field=name,
+        got=f"error {code}",
+        expected="0 (CUDA_SUCCESS)",
+        remedy="CUDA's manual names the error under CUresult; 'nvidia-smi' must work",
+    )
+
+
+class EventMarks:
+    """Gives marks behind all that was issued so far (dali_data.Lent), by events that are released once reached."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+
+    def __call__(self) -> EventMark:
+        return EventMark(self._events)
+
+
+class EventMark:
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._event = events.record()
+
+    def query(self) -> bool:
+        """Whether the card has reached it. Not to be asked again after that."""
+        if not self._events.reached(self._event):
+            return False
+        self._events.release(self._event)
+        return True
 
 
 class EventTimer:

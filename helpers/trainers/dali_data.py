@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Any, Callable, Deque, Iterator, List, Mapping, Optional, Protocol, Tuple
+
+import numpy
 
 from helpers.trainers.data import IMAGE_SIZE, MEAN, SEARCH_SECONDS, STD, Form, ImageList, Share, reading_error
+from helpers.trainers.loop import Batch
 from helpers.trainers.process import Refused
 from helpers.trainers.settings import Augmentation, Dali
 
@@ -54,6 +58,67 @@ class DaliSource:
             raise reading_error(self._images, words, dali_names(self._images, self._plan, self._runs)) from error
         self._runs += 1
         return outputs
+
+
+class Mark(Protocol):
+    """A mark behind work that was issued to a card."""
+
+    def query(self) -> bool:
+        """Whether the card has reached it; does not wait."""
+
+
+class Lent:
+    """Keeps tensors in a loader's own memory until the card has done the work that was issued on them.
+
+    Over the dynamic executor (DALI 2's own) DALI's plugins copy nothing, and DALI takes a tensor back once nobody holds
+    it: it knows nothing of the framework's stream, which the host is steps ahead of.
+    """
+
+    def __init__(self, mark: Callable[[], Mark]) -> None:
+        """``mark`` gives a mark behind all that was issued so far."""
+        self._mark = mark
+        self._held: Deque[Tuple[Mark, Any]] = deque()
+
+    def keep(self, tensors: Any) -> None:
+        self._held.append((self._mark(), tensors))
+        while self._held and self._held[0][0].query():
+            self._held.popleft()
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A framework's plugin of DALI on a card: ``runner`` makes of a pipeline what gives the next batch as the
+    framework's tensors, by the names images and labels; ``mark`` is Lent's."""
+
+    runner: Callable[[Any], Callable[[], Mapping[str, Any]]]
+    mark: Callable[[], Mark]
+
+
+class DaliReader:
+    """DALI on the CPU hands out host arrays, which ``feed`` copies; on a GPU the plugin lends device tensors."""
+
+    def __init__(
+        self, images: ImageList, plan: DaliPlan, feed: Callable[[Any], Any], plugin: Optional[Plugin] = None
+    ) -> None:
+        """``plugin`` None: for a pipeline wholly on the CPU."""
+        self._samples = plan.share.batch_size
+        self._feed = feed
+        self._lent = None if plugin is None else Lent(plugin.mark)
+        self._source = DaliSource(images, plan) if plugin is None else DaliSource(images, plan, plugin.runner)
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        for outputs in self._source.epoch():
+            images, labels = self._tensors(outputs)
+            yield Batch(images, labels, self._samples)
+            # Asked for the next one, whoever has this one has issued its work.
+            if self._lent is not None:
+                self._lent.keep((outputs, images, labels))
+
+    def _tensors(self, outputs: Any) -> Tuple[Any, Any]:
+        if self._lent is not None:
+            return self._feed(outputs["images"]), self._feed(outputs["labels"])
+        images, labels = (self._feed(numpy.asarray(output.as_tensor())) for output in outputs)
+        return images, labels
 
 
 def dali_names(images: ImageList, plan: DaliPlan, run: int) -> List[str]:

@@ -6,6 +6,9 @@ from typing import Dict
 
 from helpers.trainers.settings import Settings
 
+# A scale that is to rise after so many steps is a static one, in the terms of a dynamic one.
+_NEVER_STEPS = 10**9
+
 
 def common_facts(settings: Settings) -> Dict[str, str]:
     """Of a job in float32; a framework says what mixed precision makes of ``precision`` and ``weights``."""
@@ -20,7 +23,10 @@ def common_facts(settings: Settings) -> Dict[str, str]:
     }
     if settings.loss_scaling is not None:
         rule = ", ".join(f"{name} {value}" for name, value in sorted(settings.loss_scaling_rule.items()))
-        facts["loss_scaling"] = f"dynamic from {settings.loss_scaling} ({rule})"
+        rises = settings.loss_scaling_rule["incr_every_n_steps"] < _NEVER_STEPS
+        first = settings.loss_scaling
+        facts["loss_scaling"] = f"dynamic from {first}" if rises else f"static {first}, less after overflows"
+        facts["loss_scaling"] += f" ({rule})"
     return facts
 
 

@@ -10,10 +10,11 @@ import paddle
 
 from helpers.job import JobSpec
 from helpers.trainers import readers
-from helpers.trainers.dali_data import DaliPlan, DaliSource
+from helpers.trainers.cuda_events import EventMarks
+from helpers.trainers.dali_data import DaliPlan, DaliReader, Plugin
 from helpers.trainers.data import Form, ImageList, Share, reading_error
 from helpers.trainers.loop import Batch, Reader
-from helpers.trainers.paddle_device import gpu_index
+from helpers.trainers.paddle_device import card_events, gpu_index
 from helpers.trainers.process import Trainer
 from helpers.trainers.readers import Feed, KeyedBatches, KeyedImages
 from helpers.trainers.settings import PaddleSettings
@@ -44,31 +45,17 @@ def open_reader(trainer: Trainer, settings: PaddleSettings, feed: Feed) -> Reade
         readers.Loaders(
             feed,
             gpu_index,
-            lambda images, plan: DaliReader(images, plan, feed),
+            lambda images, plan: dali_reader(images, plan, feed),
             lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec),
             "paddle.io.DataLoader",
         ),
     )
 
 
-class DaliReader:
-    """DALI on the CPU hands out host arrays, which are copied; on a GPU its Paddle plugin fills device tensors."""
-
-    def __init__(self, images: ImageList, plan: DaliPlan, feed: Feed) -> None:
-        self._samples = plan.share.batch_size
-        if plan.gpu is None:
-            self._source = DaliSource(images, plan)
-            self._convert: Callable[[Any], Tuple[Any, Any]] = lambda outputs: tuple(
-                feed(numpy.asarray(output.as_tensor())) for output in outputs
-            )
-        else:
-            self._source = DaliSource(images, plan, _plugin_runner)
-            self._convert = lambda outputs: (feed(outputs["images"]), feed(outputs["labels"]))
-
-    def epoch(self, number: int) -> Iterator[Batch]:
-        for outputs in self._source.epoch():
-            images, labels = self._convert(outputs)
-            yield Batch(images, labels, self._samples)
+def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed) -> DaliReader:
+    """On a GPU through DALI's Paddle plugin."""
+    plugin = None if plan.gpu is None else Plugin(_plugin_runner, EventMarks(card_events()))
+    return DaliReader(images, plan, feed, plugin)
 
 
 def _plugin_runner(pipeline: Any) -> Callable[[], Any]:

@@ -164,9 +164,14 @@ def all_agree(own: bool) -> bool:
     return float(against) == 0.0
 
 
-def event_timer() -> EventTimer:
-    """Times steps on the rank's card by events on the stream that Paddle computes on."""
+def card_events() -> CudaEvents:
+    """Events on the stream of the rank's card that Paddle computes on."""
     index = gpu_index()
     place = paddle.CUDAPlace(index)
-    events = CudaEvents(index, lambda: int(paddle.device.current_stream(place).stream_base.cuda_stream))
-    return EventTimer(events, lambda: paddle.device.synchronize(place))
+    return CudaEvents(index, lambda: int(paddle.device.current_stream(place).stream_base.cuda_stream))
+
+
+def event_timer() -> EventTimer:
+    """Times steps on the rank's card."""
+    place = paddle.CUDAPlace(gpu_index())
+    return EventTimer(card_events(), lambda: paddle.device.synchronize(place))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Tuple, Union
 
 import numpy
 import torch
@@ -13,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from helpers.errors import DatasetError
 from helpers.job import JobSpec
 from helpers.trainers import readers
-from helpers.trainers.dali_data import DaliPlan, DaliSource
+from helpers.trainers.dali_data import DaliPlan, DaliReader, Plugin
 from helpers.trainers.data import Form, ImageList, Share
 from helpers.trainers.loop import Batch, Reader
 from helpers.trainers.process import Trainer
@@ -34,24 +33,6 @@ def feed_to(device: Any) -> Feed:
     return feed
 
 
-class Lent:
-    """Keeps tensors in a loader's own memory until the card has done the work that was issued on them.
-
-    Over the dynamic executor DALI's plugin copies nothing, and DALI takes a tensor back once nobody holds it: it knows
-    nothing of PyTorch's stream, which the host is steps ahead of.
-    """
-
-    def __init__(self, mark: Callable[[], Any]) -> None:
-        """``mark`` gives an event behind all that was issued so far."""
-        self._mark = mark
-        self._held: Deque[Tuple[Any, Any]] = deque()
-
-    def keep(self, tensors: Any) -> None:
-        self._held.append((self._mark(), tensors))
-        while self._held and self._held[0][0].query():
-            self._held.popleft()
-
-
 def device_mark() -> Any:
     return torch.cuda.current_stream().record_event()
 
@@ -65,36 +46,17 @@ def open_reader(trainer: Trainer, settings: PytorchSettings, device: Any) -> Rea
         readers.Loaders(
             feed,
             lambda: int(device.index),
-            lambda images, plan: DaliReader(images, plan, feed),
+            lambda images, plan: dali_reader(images, plan, feed),
             lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec, feed),
             "torch.utils.data.DataLoader",
         ),
     )
 
 
-class DaliReader:
-    """DALI on the CPU hands out host arrays, which are copied; on a GPU its PyTorch plugin lends its own."""
-
-    def __init__(self, images: ImageList, plan: DaliPlan, feed: Feed) -> None:
-        self._samples = plan.share.batch_size
-        self._lent: Optional[Lent] = None
-        if plan.gpu is None:
-            self._source = DaliSource(images, plan)
-            self._convert: Callable[[Any], Tuple[Any, Any]] = lambda outputs: tuple(
-                feed(numpy.asarray(output.as_tensor())) for output in outputs
-            )
-        else:
-            self._source = DaliSource(images, plan, _plugin_runner)
-            self._lent = Lent(device_mark)
-            self._convert = lambda outputs: (feed(outputs["images"]), feed(outputs["labels"]))
-
-    def epoch(self, number: int) -> Iterator[Batch]:
-        for outputs in self._source.epoch():
-            images, labels = self._convert(outputs)
-            yield Batch(images, labels, self._samples)
-            # Asked for the next one, whoever has this one has issued its work.
-            if self._lent is not None:
-                self._lent.keep((images, labels))
+def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed) -> DaliReader:
+    """On a GPU through DALI's PyTorch plugin."""
+    plugin = None if plan.gpu is None else Plugin(_plugin_runner, device_mark)
+    return DaliReader(images, plan, feed, plugin)
 
 
 def _plugin_runner(pipeline: Any) -> Callable[[], Any]:

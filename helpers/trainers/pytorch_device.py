@@ -69,7 +69,7 @@ def _refuse_on_gpu(case: Case) -> None:
     if torch.version.cuda is None:
         raise Refused("this build of PyTorch is for CPUs: make env-pytorch installs one for CUDA where there is a GPU")
     if not torch.cuda.is_available() or torch.cuda.device_count() == 0:
-        raise Refused("PyTorch sees no GPU that its CUDA works with")
+        raise Refused(f"PyTorch sees no GPU that its CUDA works with: {_why_no_gpu()}")
     capability, name = tuple(torch.cuda.get_device_capability()), torch.cuda.get_device_name()
     archs = torch.cuda.get_arch_list()
     if not has_kernels(capability, archs):
@@ -81,6 +81,15 @@ def _refuse_on_gpu(case: Case) -> None:
         wanted, got = (".".join(map(str, each)) for each in (needed, capability))
         what = case.precision.value + (" with compile" if case.compile else "")
         raise Refused(f"{what} needs compute capability {wanted}, {name} has {got}")
+
+
+def _why_no_gpu() -> str:
+    """CUDA's own words, which tell an old driver from a broken card."""
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return str(error)
+    return f"CUDA {torch.version.cuda} begins without an error and counts {torch.cuda.device_count()}"
 
 
 def use_device(spec: JobSpec, ranks: Ranks) -> Any:

@@ -61,7 +61,7 @@ class Settings:
     """A training configuration; ``environment`` holds variables that are set before the framework's import.
 
     Images arrive in ``feed_layout`` and the model works in ``layout``. ``amp_level`` is None, O1 or O2;
-    ``loss_scaling`` the first dynamic loss scale, None without one, and ``loss_scaling_rule`` how it moves.
+    ``loss_scaling`` the first loss scale, None without one, and ``loss_scaling_rule`` how it moves.
     The learning rate is multiplied by ``learning_rate_decay`` at each of ``learning_rate_boundaries``
     (epochs).
     """

@@ -19,23 +19,22 @@ from benchmarks.gpu_proof import (
     device_of,
     exit_status,
     pack,
-    precisions_of,
 )
 from benchmarks.gpu_proof_bench import Bench, _slowdown, write_config
 from benchmarks.gpu_proof_cuda import Seen, sights
-from benchmarks.gpu_proof_peak import environment_of
-from benchmarks.gpu_proof_plan import CPU, GPU, Kind, Proof, Step, proof_on_cpu, proof_on_gpu, with_peaks
-from benchmarks.gpu_proof_state import Record, State, read_state
+from benchmarks.gpu_proof_plan import CPU, GPU, Kind, Proof, Step, proof_on_cpu, proof_on_gpu
+from benchmarks.gpu_proof_state import UTILISATION, Record, State, read_state
 from benchmarks.gpu_proof_steps import Steps, failed, not_run
 from benchmarks.gpu_proof_summary import Story, not_reached, shares, summary
-from helpers.case import DataSource, Framework
+from helpers.case import Case, DataSource, Framework
 from helpers.config import load_config
-from helpers.devices import CpuCard, Machine
+from helpers.devices import Machine
 from helpers.errors import DeviceError, LaunchError, ResultError
 from helpers.job import SLOWDOWN_VARIABLE
 from helpers.nvml import Gpu
 from helpers.report.rows import CaseRow
 from helpers.results import RunResult
+from helpers.utilisation import Peak, Utilisation
 from helpers.verdict import Status
 from tests.helpers.machines import CPU_MACHINE, GIB, gpu_machine
 
@@ -44,10 +43,7 @@ ON_H100 = gpu_machine((H100,))
 ABOUT = {"device": "gpu", "machine": "m"}
 PROOF = proof_on_gpu()
 FIRST = PROOF.steps[0]
-PEAK = {
-    "precision": "bf16", "device": "gpu", "device_name": H100.name, "uuid": H100.uuid, "tflops": 800.0, "size": 8192,
-    "repeats": 10, "how": "torch.matmul", "framework_version": "2.13.0",
-}  # fmt: skip
+PEAK = Peak("bf16", GPU, H100.name, H100.uuid, 800.0, 8192, 10, "torch.matmul", "2.13.0")
 
 
 def record(key: str, status: str = "PASS", **values: Any) -> Record:
@@ -56,7 +52,7 @@ def record(key: str, status: str = "PASS", **values: Any) -> Record:
 
 def run_of(bench: Bench, run_step: Callable[[Step], Record], steps: tuple[Step, ...] = PROOF.steps) -> Run:
     seconds: Iterator[int] = iter(range(0, 10_000, 7))
-    return Run(bench, steps, {}, run_step, clock=lambda: float(next(seconds)))
+    return Run(bench, steps, run_step, clock=lambda: float(next(seconds)))
 
 
 def result(case_id: str, **values: Any) -> RunResult:
@@ -95,18 +91,16 @@ def test_the_cpu_has_the_same_parts_or_says_why_not() -> None:
 
 @pytest.mark.parametrize("proof", [proof_on_gpu(), proof_on_cpu()])
 def test_keys_are_one_steps_own_and_fit_as_a_sessions_name(proof: Proof) -> None:
-    keys = [step.key for step in with_peaks(proof.steps, precisions_of(proof))]
+    keys = [step.key for step in proof.steps]
     assert len(set(keys)) == len(keys)
     assert all(len(key) <= 100 and "/" not in key for key in keys)
 
 
-def test_a_peak_is_measured_once_and_just_before_the_first_case_that_needs_it() -> None:
-    keys = [step.key for step in with_peaks(PROOF.steps, precisions_of(PROOF))][:6]
-    assert keys == [
-        "peak-bf16", "pytorch-resnet50v1.5-bf16-bs256-1x1-synthetic",
-        "peak-fp16", "pytorch-resnet50v1.5-amp-bs256-1x1-synthetic",
-        "peak-tf32", "pytorch-resnet50v1.5-tf32-bs256-1x1-synthetic",
-    ]  # fmt: skip
+def test_only_what_is_measured_is_held_against_peaks_which_all_steps_share(bench: Bench, tmp_path: Path) -> None:
+    write_config(tmp_path, "some/python")
+    first, repeat = (bench._suite(step_of(kind)).options for kind in (Kind.MEASURE, Kind.REPEAT))
+    assert (first.utilisation, repeat.utilisation) == (True, False)
+    assert first.session != repeat.session and first.peaks_folder == repeat.peaks_folder == str(tmp_path / "peaks")
 
 
 def test_a_gpu_is_taken_where_there_is_one_and_nothing_else_was_asked_for() -> None:
@@ -297,7 +291,7 @@ def measured(uuid: str = H100.uuid) -> RunResult:
     facts = {
         "sm_clock_mhz": "1980", "memory_clock_mhz": "2619", "gpu_temperature_c": "55", "gpu_hottest_c": "57",
         "gpu_power_watts": "650", "gpu_uncorrected_ecc": "0", "gpu_clocks_held_by": "software power cap 98%",
-        "not_measured": "Xid errors", "loader": "DALI 2.4.0, 4 threads, decoding on GPU (mixed)",
+        "not_measured": "Xid errors", "peak_uuid": uuid, "loader": "DALI 2.4.0, 4 threads, decoding on GPU (mixed)",
     }  # fmt: skip
     return result(
         str(FIRST.case), facts=facts, environment={"card_ids": uuid, "framework": "pytorch", "cuda": "12.8"},
@@ -308,7 +302,7 @@ def measured(uuid: str = H100.uuid) -> RunResult:
 def story(machine: Machine, proof: Proof, records: list[Record], *runs: RunResult, steps: Any = None) -> Story:
     kept = {each.key: each for each in records}
     doctor = {"system": {"pytorch": {"version": "2.13.0"}}, "findings": []}
-    return Story(Seen(machine, proof, kept, runs), steps or proof.steps, precisions_of(proof), doctor, "today")
+    return Story(Seen(machine, proof, kept, runs), steps or proof.steps, doctor, "today")
 
 
 FIGURE = record(FIRST.key, "NO_BASELINE", case_id=FIRST.key, images_per_s=2800.0, run_images_per_s=(2790.0, 2810.0))
@@ -317,7 +311,6 @@ FIGURE = record(FIRST.key, "NO_BASELINE", case_id=FIRST.key, images_per_s=2800.0
 def test_everything_is_found_on_a_card_that_showed_it() -> None:
     records = [
         FIGURE,
-        record("peak-bf16", "MEASURED", extra=PEAK),
         record("neighbour", "INVALID", told="contended: python (pid 7)"),
         record("too-large", "INFRA_ERROR", told="out of GPU memory: tried to allocate 26 GiB"),
     ]
@@ -345,26 +338,18 @@ def test_without_a_gpu_nothing_is_found_and_the_summary_says_so_first() -> None:
 
 
 def test_another_card_than_the_lease_is_not_found() -> None:
-    other = record("peak-bf16", "MEASURED", extra={**PEAK, "uuid": "GPU-other"})
-    found = {sight.name: sight.found for sight in sights(story(ON_H100, PROOF, [other], measured("GPU-other")).seen)}
+    found = {sight.name: sight.found for sight in sights(story(ON_H100, PROOF, [], measured("GPU-other")).seen)}
     assert not found["leases by UUID"]
     assert not found["CUDA_VISIBLE_DEVICES"]
 
 
-def test_the_utilisation_is_of_the_peak_of_the_same_card() -> None:
-    peak = record("peak-bf16", "MEASURED", extra=PEAK)
-    slowed = record("slowed", "REGRESSION", case_id=FIRST.key, images_per_s=1400.0)
-    told = shares(story(ON_H100, PROOF, [FIGURE, peak, slowed], measured()))
-    assert told[FIRST.key] == "8.5% of the measured bf16 peak (800 TFLOP/s)"
-    told = shares(story(ON_H100, PROOF, [FIGURE, peak], measured("GPU-bb")))
-    assert told[FIRST.key] == "the peak is of another card (GPU-aa)"
-    assert shares(story(ON_H100, PROOF, [FIGURE], measured()))[FIRST.key] == "no measured peak"
-
-
-def test_a_share_above_the_peak_is_no_share() -> None:
-    peak = record("peak-bf16", "MEASURED", extra={**PEAK, "tflops": 50.0})
-    told = shares(story(ON_H100, PROOF, [FIGURE, peak], measured()))
-    assert told[FIRST.key].startswith("no share: faster than the measured product (50 TFLOP/s)")
+def test_the_utilisation_is_the_sessions_own(tmp_path: Path) -> None:
+    share = Utilisation.of(2800.0, "wall-clock", Case.parse(FIRST.key), PEAK)
+    found = answer(FIRST, tmp_path, case_id=FIRST.key, status="NO_BASELINE", images_per_s=2800.0, utilisation=share)
+    slowed = record("slowed", "REGRESSION", case_id=FIRST.key, images_per_s=1400.0, extra={UTILISATION: "none"})
+    told = shares(story(ON_H100, PROOF, [found, slowed], measured()))
+    assert told == {FIRST.key: "8.5% of the measured bf16 peak (800 TFLOP/s)"}
+    assert shares(story(ON_H100, PROOF, [FIGURE], measured())) == {FIRST.key: "no measured peak"}
 
 
 def test_the_summary_has_figures_wrong_steps_and_what_was_not_reached() -> None:
@@ -386,13 +371,6 @@ def test_the_summary_has_figures_wrong_steps_and_what_was_not_reached() -> None:
 
 
 # ---- beside the suite
-
-
-def test_the_probe_sees_the_leased_card_alone_by_its_uuid() -> None:
-    on_gpu = environment_of(H100, {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "3"})
-    assert (on_gpu["CUDA_VISIBLE_DEVICES"], on_gpu["PATH"]) == ("GPU-aa", "/bin")
-    on_cpu = environment_of(CpuCard(0, (2, 3)), {})
-    assert (on_cpu["CUDA_VISIBLE_DEVICES"], on_cpu["OMP_NUM_THREADS"]) == ("", "2")
 
 
 def test_the_slowdown_is_over_with_its_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from helpers.errors import DatasetError
-from helpers.trainers import pytorch_data
+from helpers.trainers import dali_data, pytorch_data
 from helpers.trainers.dali_data import DaliPlan, DaliSource
 from helpers.trainers.data import MEAN, STD, Form, ImageList, Share
 from helpers.trainers.settings import Augmentation, Dali
@@ -30,13 +30,13 @@ def reader(images: ImageList, share: Share, workers: int, kind: str) -> Any:
     feed = pytorch_data.feed_to(torch.device("cpu"))
     plan = DaliPlan(share, FORM, AUGMENTATION, Dali(1, 2, 42, 0, 0), 1, gpu=None)
     if kind == "dali":
-        return pytorch_data.DaliReader(images, plan, feed)
+        return pytorch_data.dali_reader(images, plan, feed)
     if kind == "plugin":
         # As on a GPU, but over a pipeline on the CPU.
         on_cpu: Any = lambda images, plan, runner: DaliSource(images, dataclasses.replace(plan, gpu=None), runner)  # noqa: E731
-        pytorch_data.DaliSource = on_cpu
+        dali_data.DaliSource = on_cpu
         pytorch_data.device_mark = lambda: SimpleNamespace(query=lambda: True)
-        return pytorch_data.DaliReader(images, dataclasses.replace(plan, gpu=0), feed)
+        return pytorch_data.dali_reader(images, dataclasses.replace(plan, gpu=0), feed)
     native = SimpleNamespace(workers=workers, prefetch_factor=2, shared_memory=kind == "shared")
     settings: Any = SimpleNamespace(native=native, augmentation=AUGMENTATION)
     spec: Any = SimpleNamespace(seed=share.seed, device="cpu")

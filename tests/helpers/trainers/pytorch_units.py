@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import json
 import sys
-import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +14,12 @@ from unittest import mock
 import numpy
 import torch
 
+from helpers.case import Case
 from helpers.job import JobSpec
 from helpers.trainers.loop import Batch
 from helpers.trainers.process import Device, Ranks, Refused
-from helpers.trainers.pytorch_data import Lent, feed_to
-from helpers.trainers.pytorch_device import force_float32
+from helpers.trainers.pytorch_data import feed_to
+from helpers.trainers.pytorch_device import force_float32, refuse_what_cannot_run
 from helpers.trainers.pytorch_models import VGG16, ResNet50, as_layout
 from helpers.trainers.pytorch_proof import Convolutions, check_weights
 from helpers.trainers.pytorch_steps import GraphedStep, TrainingStep
@@ -80,25 +80,6 @@ def overflows(spec: JobSpec, settings: PytorchSettings) -> list[list[float]]:
     return [losses(spec, settings, 3), losses(spec, scaled, 9)]
 
 
-def held() -> list[list[int]]:
-    """Which lent batches are alive after each of four, while the card has done none, none, the first two, and all."""
-    done, issued = 0, 0
-
-    def mark() -> Any:
-        nonlocal issued
-        issued, own = issued + 1, issued
-        return SimpleNamespace(query=lambda: own < done)
-
-    lent, batches, alive = Lent(mark), [], []
-    for done in (0, 0, 2, 4):  # noqa: B007 - what the marks look at
-        batch = torch.zeros(1)
-        batches.append(weakref.ref(batch))
-        lent.keep((batch,))
-        del batch
-        alive.append([number for number, each in enumerate(batches) if each() is not None])
-    return alive
-
-
 class CardDouble:
     """Stands for torch.cuda: a graph is what ran while it was captured, run again over the same tensors."""
 
@@ -144,6 +125,19 @@ def graphed() -> dict[str, Any]:
     return {"losses": told, "captures": card.captures, "replays": card.replays, "streams": len(card.streams)}
 
 
+def no_gpu(init: Any) -> str:
+    """What a GPU's job is refused with where PyTorch's CUDA finds none."""
+    case = Case.parse("pytorch-resnet50v1.5-bf16-bs4-1x1-synthetic")
+    spec = JobSpec("j", case, 0, "r", "gpu", 0, 1, settings={})
+    card = SimpleNamespace(is_available=lambda: False, device_count=lambda: 0, init=init)
+    with mock.patch.object(torch, "cuda", card), mock.patch.object(torch.version, "cuda", "13.0"):
+        return refusal(lambda: refuse_what_cannot_run(spec))
+
+
+def too_old() -> None:
+    raise RuntimeError("The NVIDIA driver on your system is too old (found version 11040).")
+
+
 def fed() -> list[float]:
     """What the step has of a loader's array that is filled anew afterwards."""
     array = numpy.ones(2, dtype=numpy.float32)
@@ -174,10 +168,10 @@ def main(spec: JobSpec) -> dict[str, Any]:
         "rates": rates,
         "feed": [list(feed.shape), feed.is_contiguous(memory_format=torch.channels_last)],
         "precise": precise,
-        "held": held(),
         "fed": fed(),
         "graphed": graphed(),
         "overflows": overflows(spec, settings),
+        "no_gpu": [no_gpu(too_old), no_gpu(lambda: None)],
     }
 
 

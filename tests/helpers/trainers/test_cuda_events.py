@@ -11,7 +11,7 @@ import pytest
 
 from helpers.errors import DeviceError
 from helpers.trainers import cuda_events
-from helpers.trainers.cuda_events import CudaEvents, EventTimer
+from helpers.trainers.cuda_events import CudaEvents, EventMarks, EventTimer
 
 CARD, STREAM, CONTEXT = 3, 0x7FAB_CDEF_1230, 0x7F00_0000_0BEE
 INVALID_CONTEXT, INVALID_HANDLE, NOT_READY = 201, 400, 600
@@ -27,6 +27,7 @@ class Driver:
     current: list[int | None] = field(default_factory=list)
     events: dict[int, float | None] = field(default_factory=dict)
     created: int = 0
+    reached: float = 0.0
 
     def __getattribute__(self, name: str) -> Any:
         failing: dict[str, int] = object.__getattribute__(self, "failing")
@@ -67,6 +68,11 @@ class Driver:
 
     def cuEventSynchronize(self, event: ctypes.c_void_p) -> int:
         return 0 if self.events[event.value or 0] is not None else NOT_READY
+
+    def cuEventQuery(self, event: ctypes.c_void_p) -> int:
+        recorded = self.events[event.value or 0]
+        assert recorded is not None
+        return 0 if recorded <= self.reached else NOT_READY
 
     def cuEventElapsedTime(self, milliseconds: Any, first: ctypes.c_void_p, second: ctypes.c_void_p) -> int:
         start, end = self.events[first.value or 0], self.events[second.value or 0]
@@ -147,3 +153,22 @@ def test_a_machine_without_the_driver_is_told_so(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cuda_events, "ctypes", types.SimpleNamespace(CDLL=load))
     with pytest.raises(DeviceError, match=r"libcuda\.so\.1"):
         CudaEvents(0, lambda: 0)
+
+
+def test_a_mark_is_reached_when_the_card_has_come_to_it_and_gives_its_event_back() -> None:
+    driver = Driver()
+    marks = EventMarks(CudaEvents(CARD, lambda: STREAM, driver))
+    first, second = marks(), marks()
+    assert (first.query(), second.query(), len(driver.events)) == (False, False, 2)
+    driver.reached = 12.5
+    assert (first.query(), second.query(), len(driver.events)) == (True, False, 1)
+    driver.reached = 25.0
+    assert (second.query(), driver.events, driver.current) == (True, {}, [])
+
+
+def test_a_mark_that_the_driver_cannot_tell_of_is_an_error() -> None:
+    driver = Driver()
+    mark = EventMarks(CudaEvents(CARD, lambda: STREAM, driver))()
+    driver.failing["cuEventQuery"] = 700
+    with pytest.raises(DeviceError, match=r"cuEventQuery.*error 700"):
+        mark.query()

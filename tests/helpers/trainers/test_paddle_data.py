@@ -23,7 +23,7 @@ from helpers.case import Case  # noqa: E402
 from helpers.errors import DatasetError  # noqa: E402
 from helpers.job import JobSpec  # noqa: E402
 from helpers.recipe import settings_for  # noqa: E402
-from helpers.trainers import paddle_data  # noqa: E402
+from helpers.trainers import dali_data, paddle_data  # noqa: E402
 from helpers.trainers.dali_data import DaliPlan, DaliSource  # noqa: E402
 from helpers.trainers.data import MEAN, STD, Form, ImageList, Share  # noqa: E402
 from helpers.trainers.process import Device, Ranks  # noqa: E402
@@ -37,7 +37,21 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def reader_with_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def card() -> SimpleNamespace:
+    """A card that has done whatever was issued to it; ``marks`` that it gave are released."""
+    told = SimpleNamespace(marks=0)
+
+    def record() -> str:
+        told.marks += 1
+        return "event"
+
+    told.record, told.reached = record, lambda event: event == "event"
+    told.release = lambda event: setattr(told, "marks", told.marks - 1)
+    return told
+
+
+@pytest.fixture
+def reader_with_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: SimpleNamespace) -> Any:
     """Makes the reader of a GPU's rank; the feed is given."""
     for label in LABELS:
         Image.new("RGB", (40, 30), (label % 256, 100, 50)).save(tmp_path / f"{label}.jpeg")
@@ -47,10 +61,11 @@ def reader_with_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def on_cpu(images: ImageList, plan: DaliPlan, runner: Any) -> DaliSource:
         return DaliSource(images, dataclasses.replace(plan, gpu=None), runner)
 
-    monkeypatch.setattr(paddle_data, "DaliSource", on_cpu)
+    monkeypatch.setattr(dali_data, "DaliSource", on_cpu)
+    monkeypatch.setattr(paddle_data, "card_events", lambda: card)
     monkeypatch.setattr(paddle, "CUDAPlace", lambda index: paddle.CPUPlace())
     monkeypatch.setattr(paddle.device.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=None))
-    return lambda feed: paddle_data.DaliReader(images, plan, feed)
+    return lambda feed: paddle_data.dali_reader(images, plan, feed)
 
 
 def test_dynamic_execution_gets_tensors(reader_with_plugin: Any) -> None:
@@ -87,7 +102,7 @@ def test_dali_decodes_on_the_rank_s_card_or_where_the_case_says_on_the_cpu(
     lines = (f"{name} {label}\n" for name, label in zip(listed.paths, listed.labels, strict=True))
     (tmp_path / "train_list.txt").write_text("".join(lines), encoding="utf-8")
     plans: list[Any] = []
-    monkeypatch.setattr(paddle_data, "DaliReader", lambda images, plan, feed: plans.append(plan))
+    monkeypatch.setattr(paddle_data, "dali_reader", lambda images, plan, feed: plans.append(plan))
     monkeypatch.setattr(paddle_data, "gpu_index", lambda: 3)
     case = Case.parse(f"paddle-resnet50v1.5-amp_o2-bs2-1x2-{data}-to_static")
     spec = JobSpec("j", case, 0, "r", device, 0, 1, data_root=str(tmp_path), settings=settings_for(case, device))
@@ -100,7 +115,7 @@ def test_dali_decodes_on_the_rank_s_card_or_where_the_case_says_on_the_cpu(
 def test_dali_on_the_cpu_gives_a_gpu_s_rank_tensors_in_the_form_of_its_case(tmp_path: Path) -> None:
     listed, form = _numbered(tmp_path, 4), Form("NCHW", 4, "float16")
     plan = DaliPlan(Share(0, 1, 2, 1), form, AUGMENTATION, Dali(1, 2, 42, 0, 0), 1, gpu=None)
-    batches = list(paddle_data.DaliReader(listed, plan, paddle.to_tensor).epoch(0))
+    batches = list(paddle_data.dali_reader(listed, plan, paddle.to_tensor).epoch(0))
     assert [(list(batch.images.shape), batch.images.dtype) for batch in batches] == [
         ([2, 4, 224, 224], paddle.float16)
     ] * 2
@@ -205,7 +220,14 @@ def test_native_s_labels_stay_with_their_images(tmp_path: Path) -> None:
         assert (red / 10).round().astype(int).tolist() == batch.labels.numpy().tolist()
 
 
-def test_the_plugin_reads_every_image_once_an_epoch(reader_with_plugin: Any) -> None:
+def test_the_plugin_reads_every_image_once_an_epoch_and_each_batch_is_kept_until_the_card_is_done(
+    reader_with_plugin: Any, card: SimpleNamespace
+) -> None:
+    done, card.reached = card.reached, lambda event: False
     reader = reader_with_plugin(paddle.to_tensor)
     for number in range(3):
         assert sorted(_epoch(reader, number)) == list(LABELS)
+        assert card.marks == number + 1
+    card.reached = done
+    _epoch(reader, 3)
+    assert card.marks == 0, "every event is given back"

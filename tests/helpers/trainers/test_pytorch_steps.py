@@ -54,10 +54,6 @@ def test_a_feed_in_nhwc_is_taken_as_it_lies(told: dict[str, Any]) -> None:
     assert told["feed"] == [[2, 3, 5, 5], True]
 
 
-def test_what_a_loader_lent_is_kept_until_the_card_has_done_the_work_on_it(told: dict[str, Any]) -> None:
-    assert told["held"] == [[0], [0, 1], [2], []]
-
-
 def test_what_the_step_gets_is_a_copy_of_a_loader_s_array(told: dict[str, Any]) -> None:
     assert told["fed"] == [1.0, 1.0]
 
@@ -70,6 +66,14 @@ def test_a_graph_is_captured_once_and_replayed_over_each_batch(told: dict[str, A
 
 def test_float32_is_shown_by_arithmetic(told: dict[str, Any]) -> None:
     assert told["precise"] == {"tf32": "not on a CPU"}
+
+
+def test_a_gpu_that_cuda_does_not_begin_with_is_refused_in_cudas_words(told: dict[str, Any]) -> None:
+    refused = "PyTorch sees no GPU that its CUDA works with: "
+    assert told["no_gpu"] == [
+        f"{refused}The NVIDIA driver on your system is too old (found version 11040).",
+        f"{refused}CUDA 13.0 begins without an error and counts 0",
+    ]
 
 
 def test_a_step_that_overflows_leaves_no_trace(told: dict[str, Any]) -> None:

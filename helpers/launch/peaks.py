@@ -1,0 +1,152 @@
+"""The measured peaks of a session's cards: a framework's own program multiplies matrices on a leased card.
+
+Once for each build, precision and card: the answer is kept in a file, which other processes of the session and a
+later ``--resume`` find. A probe that failed is not tried again by this process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from helpers.devices import Card, CpuCard
+from helpers.errors import LaunchError, ResultError, SuiteError
+from helpers.files import write_whole
+from helpers.launch.launcher import ROOT
+from helpers.launch.processes import Processes
+from helpers.nvml import Gpu
+from helpers.utilisation import PEAK_PRECISIONS, Peak
+
+# Five seconds where nothing is wrong; a cold wheel of several gigabytes is read first.
+PROBE_SECONDS = 120.0
+_REASON_LENGTH = 300
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What is asked: ``build`` as a plan names it, ``variables`` those of the framework's jobs, ``host_id`` whose card
+    it is. ``precision`` is that of the product."""
+
+    build: Mapping[str, str]
+    precision: str
+    device: str
+    card: Card
+    host_id: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def framework(self) -> str:
+        return self.build["framework"]
+
+    @property
+    def module(self) -> str:
+        return f"helpers.trainers.{self.framework}_peak"
+
+    @property
+    def name(self) -> str:
+        """Fit as a file's; another build, host, card or variable gives another one."""
+        cores = self.card.cores if isinstance(self.card, CpuCard) else ()
+        told = [dict(self.build), self.host_id, self.device, self.card.id, cores, dict(self.variables)]
+        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        return f"peak-{self.framework}-{self.precision}-{digest[:16]}.json"
+
+
+Measure = Callable[[Probe], Peak]
+
+
+def measure_peak(probe: Probe, timeout_seconds: float = PROBE_SECONDS) -> Peak:
+    """Run the probe on its card, which must be leased; ends it and raises LaunchError where it takes too long, fails or
+    saw another card, and ResultError on an answer that is none."""
+    about = f"{probe.module} {probe.precision} {probe.device}"
+    argv = [probe.build["interpreter"], "-m", probe.module, probe.precision, probe.device]
+    if isinstance(probe.card, CpuCard):
+        argv += ["--cores", ",".join(map(str, probe.card.cores))]
+    # Marked as a job, so that the next one ends it where this suite was killed meanwhile.
+    environment = {**card_environment(probe.card), **probe.variables, **Processes().marks(uuid.uuid4().hex)}
+    try:
+        done = subprocess.run(
+            argv, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=timeout_seconds, check=True,
+        )  # fmt: skip
+        record = json.loads(next(reversed(done.stdout.strip().splitlines()), "nothing"))
+    except subprocess.TimeoutExpired as error:
+        raise LaunchError(about, got=f"no answer within {timeout_seconds:g} s", expected="a measured peak") from error
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise LaunchError(about, got=_last_words(error), expected="a measured peak") from error
+    peak = Peak.from_record(record, about)
+    if peak.precision != probe.precision or peak.uuid not in ("", probe.card.id):
+        got = f"{peak.precision} on {peak.uuid or peak.device_name}"
+        raise LaunchError(about, got=got, expected=f"{probe.precision} on {probe.card.id}")
+    return peak
+
+
+class Peaks:
+    """Peaks kept in ``folder``, which is made with the first one."""
+
+    def __init__(self, folder: Path, measure: Measure = measure_peak, root: Path = ROOT) -> None:
+        self._folder = folder
+        self._measure = measure
+        self._root = root
+        self._failed: dict[str, str] = {}
+
+    def of(self, probe: Probe, on_probe: Callable[[], None] = lambda: None) -> Peak | str:
+        """The peak, or in words why there is none. ``on_probe`` is called before one is measured."""
+        if probe.precision not in PEAK_PRECISIONS:
+            return f"no matrix product is known for precision {probe.precision}"
+        if not (self._root / f"{probe.module.replace('.', '/')}.py").exists():
+            return f"{probe.framework} has no program that measures the peak ({probe.module})"
+        if probe.name in self._failed:
+            return self._failed[probe.name]
+        path = self._folder / probe.name
+        if (known := _read(path)) is not None:
+            return known
+        on_probe()
+        try:
+            peak = self._measure(probe)
+        except SuiteError as error:
+            told = " ".join(str(error).split())
+            self._failed[probe.name] = f"the peak could not be measured: {told[:_REASON_LENGTH]}"
+            return self._failed[probe.name]
+        self._keep(path, peak)
+        return peak
+
+    def _keep(self, path: Path, peak: Peak) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, (json.dumps(asdict(peak), allow_nan=False) + "\n").encode())
+        except OSError:
+            # Known to this case all the same; the next one measures again.
+            return
+
+
+def card_environment(card: Card, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The caller's variables, with this card alone to be seen, a GPU by its UUID."""
+    inherited = os.environ if inherited is None else inherited
+    path = inherited.get("PYTHONPATH")
+    return {
+        **inherited,
+        "PYTHONPATH": f"{ROOT}:{path}" if path else str(ROOT),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": card.uuid if isinstance(card, Gpu) else "",
+    }
+
+
+def _read(path: Path) -> Peak | None:
+    """What an earlier process kept; a damaged file is measured anew and replaced."""
+    try:
+        return Peak.from_record(json.loads(path.read_text(encoding="utf-8")), str(path))
+    except (OSError, ValueError, ResultError):
+        return None
+
+
+def _last_words(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return "no JSON object in its output"
+    said = (getattr(error, "stderr", None) or str(error) or repr(error)).strip().splitlines()
+    return said[-1] if said else repr(error)

@@ -1,0 +1,190 @@
+"""Peaks once a session, by a stand-in for the framework's program, which is a process like the real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from helpers.devices import CpuCard
+from helpers.errors import LaunchError, ResultError
+from helpers.launch.peaks import Peaks, Probe, card_environment, measure_peak
+from helpers.nvml import Gpu
+from helpers.utilisation import Peak
+
+GPU = Gpu(0, "GPU-aa", "NVIDIA H100 80GB HBM3", 80 * 1024**3, (9, 0), 700)
+CARD = CpuCard(1, tuple(sorted(os.sched_getaffinity(0)))[:1])
+BUILD = {"interpreter": sys.executable, "framework": "pytorch", "version": "2.13.0", "commit": "abc"}
+PROBE = Probe(BUILD, "bf16", "cpu", CARD, "host")
+PEAK = Peak("bf16", "cpu", "AMD EPYC", "", 0.46, 1024, 5, "torch.matmul", "2.13.0")
+
+
+@dataclass
+class Measured:
+    """Stands where measure_peak stands: answers, or raises, and counts."""
+
+    answer: Peak | Exception = PEAK
+    asked: list[Probe] = field(default_factory=list)
+
+    def __call__(self, probe: Probe) -> Peak:
+        self.asked.append(probe)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def program(folder: Path, body: str) -> Probe:
+    """A probe whose interpreter is a program of the test's; ``sys`` and ``json`` are imported, ANSWER is a peak's."""
+    text = f"#!{sys.executable}\nimport json, os, sys, time\nANSWER = {asdict(PEAK)!r}\n{body}\n"
+    path = folder / "python"
+    path.write_text(text)
+    path.chmod(0o755)
+    return replace(PROBE, build={**BUILD, "interpreter": str(path)})
+
+
+# ---- once a session
+
+
+def test_a_peak_is_measured_once_and_told_first(tmp_path: Path) -> None:
+    measured, told = Measured(), list[str]()
+    peaks = Peaks(tmp_path / "session", measured)
+    assert [peaks.of(PROBE, lambda: told.append("now")) for _ in range(2)] == [PEAK, PEAK]
+    assert (measured.asked, told) == ([PROBE], ["now"])
+
+
+def test_another_process_of_the_session_finds_it(tmp_path: Path) -> None:
+    Peaks(tmp_path, Measured()).of(PROBE)
+    later = Measured(LaunchError("not asked"))
+    assert Peaks(tmp_path, later).of(PROBE) == PEAK
+    assert later.asked == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(PROBE, precision="fp32"),
+        replace(PROBE, build={**BUILD, "commit": "def"}),
+        replace(PROBE, card=CpuCard(1, (7, 8))),
+        replace(PROBE, card=GPU, device="gpu"),
+        replace(PROBE, host_id="another"),
+        replace(PROBE, variables={"MKL_DEBUG_CPU_TYPE": "7"}),
+    ],
+)
+def test_another_build_card_or_precision_has_a_peak_of_its_own(tmp_path: Path, other: Probe) -> None:
+    measured = Measured()
+    peaks = Peaks(tmp_path, measured)
+    peaks.of(PROBE)
+    peaks.of(other)
+    assert measured.asked == [PROBE, other]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"tflops": NaN}', "\ud800"])
+def test_a_damaged_file_is_measured_anew(tmp_path: Path, text: str) -> None:
+    (tmp_path / PROBE.name).write_bytes(text.encode("utf-8", "surrogatepass"))
+    assert Peaks(tmp_path, Measured()).of(PROBE) == PEAK
+    assert json.loads((tmp_path / PROBE.name).read_text()) == asdict(PEAK)
+
+
+def test_a_folder_that_cannot_be_written_costs_another_probe_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    measured = Measured()
+    peaks = Peaks(tmp_path / "file", measured)
+    assert [peaks.of(PROBE), peaks.of(PROBE)] == [PEAK, PEAK]
+    assert len(measured.asked) == 2
+
+
+@pytest.mark.parametrize("error", [LaunchError("probe", got="no\nanswer"), ResultError("probe", got="no answer")])
+def test_a_probe_that_failed_is_a_reason_and_not_tried_again(tmp_path: Path, error: Exception) -> None:
+    measured = Measured(error)
+    peaks = Peaks(tmp_path, measured)
+    reasons = [peaks.of(PROBE), peaks.of(PROBE)]
+    assert reasons[0] == reasons[1] == f"the peak could not be measured: {error}"
+    assert len(measured.asked) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_nothing_can_measure_is_told_without_a_process(tmp_path: Path) -> None:
+    measured = Measured()
+    peaks = Peaks(tmp_path, measured)
+    assert peaks.of(replace(PROBE, precision="unstated")) == "no matrix product is known for precision unstated"
+    told = peaks.of(replace(PROBE, build={**BUILD, "framework": "mxnet"}))
+    assert told == "mxnet has no program that measures the peak (helpers.trainers.mxnet_peak)"
+    assert measured.asked == []
+
+
+@pytest.mark.parametrize("framework", ["paddle", "pytorch"])
+def test_the_frameworks_that_train_have_a_program(tmp_path: Path, framework: str) -> None:
+    assert Peaks(tmp_path, Measured()).of(replace(PROBE, build={**BUILD, "framework": framework})) == PEAK
+
+
+# ---- the process
+
+
+def test_the_program_gets_its_cores_and_variables_and_is_marked_as_a_job(tmp_path: Path) -> None:
+    body = (
+        "seen = [*sys.argv[1:], *(os.environ[n] for n in ('CUDA_VISIBLE_DEVICES', 'X', 'PERFGATE_SUPERVISOR'))]\n"
+        "print('noise'); print(json.dumps({**ANSWER, 'how': ' '.join(seen)}))"
+    )
+    probe = replace(program(tmp_path, body), variables={"X": "7"})
+    words = measure_peak(probe).how.split(" ")
+    assert words[:6] == ["-m", "helpers.trainers.pytorch_peak", "bf16", "cpu", "--cores", str(CARD.cores[0])]
+    assert words[6:8] == ["", "7"]
+    assert f"/{os.getpid()}/" in words[8]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("print('first', file=sys.stderr); print('refused: no such arithmetic', file=sys.stderr); sys.exit(3)",
+         "refused: no such arithmetic"),
+        ("sys.exit(1)", "returned non-zero exit status 1"),
+        ("os.kill(os.getpid(), 9)", "died with <Signals.SIGKILL: 9>"),
+        ("pass", "no JSON object in its output"),
+        ("print('no JSON')", "no JSON object in its output"),
+    ],
+)  # fmt: skip
+def test_a_program_that_fails_is_told_by_its_last_words(tmp_path: Path, body: str, told: str) -> None:
+    with pytest.raises(LaunchError, match=r"pytorch_peak bf16 cpu: got .*expected a measured peak") as error:
+        measure_peak(program(tmp_path, body))
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [("'precision': 'fp32'", "fp32 on AMD EPYC"), ("'uuid': 'GPU-other'", "bf16 on GPU-other")],
+)
+def test_another_card_or_precision_than_asked_for_is_no_peak(tmp_path: Path, changed: str, told: str) -> None:
+    with pytest.raises(LaunchError, match=rf"got '{told}', expected bf16 on cpu1"):
+        measure_peak(program(tmp_path, f"print(json.dumps({{**ANSWER, {changed}}}))"))
+
+
+def test_an_answer_that_is_no_peak_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="tflops"):
+        measure_peak(program(tmp_path, "print(json.dumps({**ANSWER, 'tflops': -1}))"))
+
+
+def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    probe = program(tmp_path, f"open({str(path)!r}, 'w').write(str(os.getpid())); time.sleep(60)")
+    started = time.monotonic()
+    with pytest.raises(LaunchError, match=r"no answer within 0\.5 s"):
+        measure_peak(probe, timeout_seconds=0.5)
+    assert time.monotonic() - started < 20
+    assert not Path(f"/proc/{path.read_text()}").exists()
+
+
+def test_an_interpreter_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="No such file"):
+        measure_peak(replace(PROBE, build={**BUILD, "interpreter": str(tmp_path / "none")}))
+
+
+def test_only_the_leased_card_is_seen_by_its_uuid() -> None:
+    on_gpu = card_environment(GPU, {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "3", "PYTHONPATH": "/mine"})
+    assert (on_gpu["CUDA_VISIBLE_DEVICES"], on_gpu["PATH"]) == ("GPU-aa", "/bin")
+    assert on_gpu["PYTHONPATH"].endswith(":/mine")
+    assert card_environment(CARD, {})["CUDA_VISIBLE_DEVICES"] == ""

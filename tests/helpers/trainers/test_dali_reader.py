@@ -1,0 +1,95 @@
+"""What a plugin of DALI lends is kept until the card has done the work on it; without DALI, framework or card."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from helpers.trainers import dali_data
+from helpers.trainers.dali_data import DaliPlan, DaliReader, Lent, Plugin
+from helpers.trainers.data import Form, ImageList, Share
+from helpers.trainers.settings import Augmentation, Dali
+
+STEPS = 4
+IMAGES = ImageList(Path("images"), tuple(f"{number}.jpeg" for number in range(2 * STEPS)), (0,) * 2 * STEPS)
+
+
+class Tensor:
+    """Something that DALI lends, or that a feed makes of it."""
+
+
+class Card:
+    """Marks behind what was issued; the first ``done`` of them are reached."""
+
+    def __init__(self) -> None:
+        self.done = self.issued = 0
+
+    def mark(self) -> Any:
+        self.issued, own = self.issued + 1, self.issued
+        return SimpleNamespace(query=lambda: own < self.done)
+
+
+def _plan(gpu: int | None) -> DaliPlan:
+    augmentation = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
+    return DaliPlan(Share(0, 1, 2, 1), Form("NCHW", 3, "float32"), augmentation, Dali(1, 2, 42, 0, 0), 1, gpu)
+
+
+def _alive(batches: list[Any]) -> list[int]:
+    gc.collect()
+    return [number for number, each in enumerate(batches) if each() is not None]
+
+
+def test_lent_tensors_are_kept_in_order_until_their_mark_is_reached() -> None:
+    """Alive after each of four, while the card has done none, none, the first two, and all."""
+    card, batches, alive = Card(), [], []
+    lent = Lent(card.mark)
+    for card.done in (0, 0, 2, 4):
+        batch = Tensor()
+        batches.append(weakref.ref(batch))
+        lent.keep((batch,))
+        del batch
+        alive.append(_alive(batches))
+    assert alive == [[0], [0, 1], [2], []]
+
+
+@pytest.mark.parametrize("feed", [lambda tensor: tensor, lambda tensor: Tensor()], ids=["itself", "a copy"])
+def test_a_readers_batches_are_kept_while_the_card_is_behind(
+    monkeypatch: pytest.MonkeyPatch, feed: Callable[[Any], Any]
+) -> None:
+    """The lender's own tensors too: what the feed makes of them may be a copy that the card has not made yet."""
+    card, lent = Card(), []
+
+    def runner(pipeline: Any) -> Callable[[], dict[str, Any]]:
+        def outputs() -> dict[str, Any]:
+            given = {"images": Tensor(), "labels": Tensor()}
+            lent.append(weakref.ref(given["images"]))
+            return given
+
+        return outputs
+
+    monkeypatch.setattr(dali_data, "dali_pipeline", lambda images, plan: None)
+    reader = DaliReader(IMAGES, _plan(0), feed, Plugin(runner, card.mark))
+    issued, alive = [], []
+    for batch in reader.epoch(0):
+        # The step issues its work on the batch, and asks for the next one.
+        issued.append(card.issued)
+        del batch
+        alive.append(_alive(lent))
+        card.done = max(0, len(lent) - 2)
+    assert issued == [0, 1, 2, 3], "a mark stands behind the work of its batch"
+    # One that was marked is let go when the mark after it finds it reached.
+    assert alive == [[0], [0, 1], [0, 1, 2], [1, 2, 3]]
+
+
+def test_on_the_cpu_nothing_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = SimpleNamespace(as_tensor=lambda: [1, 2])
+    pipeline = SimpleNamespace(run=lambda: (output, output))
+    monkeypatch.setattr(dali_data, "dali_pipeline", lambda images, plan: pipeline)
+    fed = [(batch.images.tolist(), batch.labels.tolist()) for batch in DaliReader(IMAGES, _plan(None), abs).epoch(0)]
+    assert fed == [([1, 2], [1, 2])] * STEPS
