@@ -116,7 +116,7 @@ class HistoryConfig:
 class GateRule:
     """``--gate`` judges the cases whose id matches ``cases``; ``needs`` is published, recorded or both.
 
-    ``target`` (cpu, v100, a100) keeps it to one target's cases; None: all that have such an id.
+    ``target`` (cpu, v100, a100, gpu) keeps it to one target's cases; None: all that have such an id.
     """
 
     cases: str

@@ -12,7 +12,8 @@ from helpers.case import Case, DataSource, Execution, Framework, Model, Precisio
 from helpers.config_schema import Field, close_to
 from helpers.errors import ConfigError
 
-TARGETS = ("cpu", "v100", "a100")
+# "gpu" is any NVIDIA card; the others name a model.
+TARGETS = ("cpu", "v100", "a100", "gpu")
 # Features of a case that a block switches on.
 _SWITCHES = ("compile", "graphs", "auto")
 # The published tables have 110 figures; dimensions multiply, so that a few lines could ask for billions.

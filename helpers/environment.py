@@ -27,7 +27,13 @@ _LIBRARY_FLAGS = (
 )  # fmt: skip
 FRAMEWORK_FLAGS = {
     "paddle": ("FLAGS_", "GLOG_v"),
-    "pytorch": ("TORCH_", "TORCHINDUCTOR_", "PYTORCH_"),
+    # Of Triton's (its knobs.py), which torch.compile calls on a GPU, those that change the code: the others say where
+    # it is kept and what is printed.
+    "pytorch": (
+        "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_F32_DEFAULT", "TRITON_DEFAULT_FP_FUSION",
+        "TRITON_INTERPRET", "TRITON_DEBUG", "TRITON_ENABLE_", "TRITON_KERNEL_OVERRIDE", "TRITON_OVERRIDE_ARCH",
+        "TRITON_MOCK_PTX_VERSION", "DISABLE_PTXAS_OPT", "PTXAS_OPTIONS",
+    ),
     # By name: Terraform's variables start with TF_ too.
     "tensorflow": (
         "TF_XLA_FLAGS", "XLA_FLAGS", "TF_ENABLE_", "TF_DISABLE_", "TF_CUDNN_", "TF_GPU_", "TF_FORCE_GPU_",

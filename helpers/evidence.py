@@ -161,6 +161,7 @@ class Evidence:
       says why this case has none (empty: none was given).
     - ``suspicion``: why the case is to be confirmed whatever its own runs say (a group of cases that fell together).
     - ``cases_tonight``: the selected cases, over which the error rates hold together.
+    - ``why_not_recorded``: why no recorded figure is asked (runs that were read from logs); empty: none is recorded.
     - ``seed``: decides which build is first in the first pair; the same when a session is resumed.
 
     ``overrides`` are the keys of changed settings; ``neutral`` those of them that are known to leave the
@@ -183,6 +184,7 @@ class Evidence:
     suspicion: str = ""
     cases_tonight: int = 1
     seed: str = ""
+    why_not_recorded: str = ""
 
 
 def _check_reference(reference: PublishedReference | RecordedReference) -> None:

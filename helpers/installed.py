@@ -75,6 +75,8 @@ class Installed:
     def why_not(self, suite_case: SuiteCase) -> str | None:
         """Why the case cannot run here, in one line; None where it can."""
         hosts = len(self.config.nodes.hosts)
+        if model := next((each for each in suite_case.models if self.machine.cards_of(each)), None):
+            return f"this machine's {model.upper()} has this case of its own (-m {model})"
         if reason := why_not_run(suite_case.case, suite_case.target, self.machine, hosts):
             return reason
         if self.to_build and missing_environments([suite_case.case.framework], self.config.frameworks):

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 
 from helpers.case import DataSource
 from helpers.config import Config
 from helpers.dataset import DatasetFacts
-from helpers.devices import Machine
+from helpers.devices import Card, Machine
 from helpers.errors import SuiteError
 from helpers.gate import Gate
 from helpers.history.records import Memory
 from helpers.judging.judge import judge
 from helpers.launch.failure import FailureClass, class_of_words
+from helpers.launch.peaks import Peaks
 from helpers.launch.tail import Progress
 from helpers.leased import RunTerms, leased_runner
-from helpers.plan import CasePlan, SuiteCase
+from helpers.plan import CPU, CasePlan, SuiteCase
 from helpers.planning import Planner
 from helpers.results import ResultStore
 from helpers.session import CaseResult, Judge, Runner, measure_case, not_run
+from helpers.share_of_peak import ShareOfPeak
 from helpers.suite_options import SuiteOptions
 from helpers.verdict import Reason, Status, Verdict
 
@@ -78,7 +82,27 @@ class Measurer:
         with leased_runner(plan, self.machine, self.store, self.config, terms, on_progress) as runner:
             # Which hosts the nodes are is known only now: runs of other hosts are not gone on with.
             hosts = {**plan.environment, "nodes": runner.crew.nodes}
-            return self._measured(replace(plan, environment=hosts), runner, asking)
+            result = self._measured(replace(plan, environment=hosts), runner, asking)
+            return self._with_share(result, runner.cards, on_progress) if self._wants_share(plan) else result
+
+    def _wants_share(self, plan: CasePlan) -> bool:
+        wanted = self.options.utilisation
+        return plan.suite_case.target != CPU if wanted is None else wanted
+
+    def _with_share(self, result: CaseResult, cards: Sequence[Card], on_progress: OnProgress | None) -> CaseResult:
+        """One of the leased cards speaks for all of them."""
+
+        def tell(case_id: str) -> None:
+            if on_progress is not None:
+                on_progress(Progress(case_id, 0, "measuring the card's fastest matrix product", 0, 0, None, None))
+
+        share = ShareOfPeak(self._peaks, self.store, self.memory(), tell)
+        return share.into(result, cards[0], self.machine.host_id)
+
+    @cached_property
+    def _peaks(self) -> Peaks:
+        folder = self.options.peaks_folder
+        return Peaks(self.store.folder if folder is None else Path(folder))
 
     def _measured(self, plan: CasePlan, runner: Runner, asking: Asking) -> CaseResult:
         return measure_case(

@@ -8,20 +8,27 @@ of the published targets alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from helpers.baseline import PublishedFigure
 from helpers.case import Case, Execution, Framework, Precision
+from helpers.environment import CPU, GPU
 from helpers.errors import ConfigError
 from helpers.launch.launcher import ROOT, trainer_module
 from helpers.plan import SuiteCase
+
+# The cases of a configuration, by target and configuration_of().
+Groups = dict[tuple[str, str], list[SuiteCase]]
 
 SINGLE, HALF = "FP32", "AMP"
 # The documents' two tables a card: what an A100 computes as TF32 stands under FP32.
 _CLASS_OF: Mapping[Precision, str] = {Precision.FP32: SINGLE, Precision.TF32: SINGLE, Precision.UNSTATED: "unstated"}
 # A peer trains step by step from Python; Paddle's dynamic execution is that, and what it compiles comes next.
 _NEAREST_EXECUTION = (Execution.DYNAMIC, Execution.TO_STATIC, Execution.STATIC)
+# Paddle's dynamic execution has no mixed precision on a CPU, and its trainer refuses it.
+_NEAREST_OF_HALF_ON_CPU = (Execution.TO_STATIC, Execution.STATIC, Execution.DYNAMIC)
 
 
 def precision_class(precision: Precision) -> str:
@@ -34,10 +41,24 @@ def configuration_of(case: Case) -> str:
     return _plain(case, Framework.PYTORCH).id.partition("-")[2]
 
 
-def _plain(case: Case, framework: Framework) -> Case:
-    """The configuration in a framework, executed as it does where nothing is asked for."""
-    execution = Execution.DYNAMIC if framework is Framework.PADDLE else None
-    return replace(case, framework=framework, execution=execution, compile=False, graphs=False, xla=False)
+def _plain(case: Case, framework: Framework, device: str = GPU) -> Case:
+    """The configuration in a framework, executed as it does where nothing is asked for.
+
+    Paddle has no precision that is called AMP alone: with a peer's the documents pair its AMP O2.
+    """
+    precision = case.precision
+    if framework is Framework.PADDLE and precision is Precision.AMP:
+        precision = Precision.AMP_O2
+    execution = _executions(device, precision)[0] if framework is Framework.PADDLE else None
+    return replace(
+        case, framework=framework, precision=precision, execution=execution, compile=False, graphs=False, xla=False
+    )
+
+
+def _executions(device: str, precision: Precision) -> tuple[Execution, ...]:
+    """Paddle's executions, the one that is nearest to a peer's first."""
+    half_on_cpu = device == CPU and precision_class(precision) == HALF
+    return _NEAREST_OF_HALF_ON_CPU if half_on_cpu else _NEAREST_EXECUTION
 
 
 @dataclass(frozen=True)
@@ -109,8 +130,8 @@ def named(cases: Sequence[SuiteCase], wanted: Sequence[SuiteCase]) -> tuple[Conf
     """The configurations of the ``wanted`` cases, whatever their framework, each with a case of every framework that
     has a trainer: the matrix's, else one by the protocol of the case that was asked for.
 
-    Raises ConfigError where two executions of one configuration are wanted: they would share the other framework's
-    runs.
+    Raises ConfigError where two executions of one configuration are wanted, or a case would stand in two rows: they
+    would share its runs.
     """
     known = configurations(cases)
     groups = _groups(tuple(cases))
@@ -125,14 +146,18 @@ def named(cases: Sequence[SuiteCase], wanted: Sequence[SuiteCase]) -> tuple[Conf
         mine = asked.setdefault(key, {})
         other = mine.setdefault(each.case.framework, each)
         if other.case != each.case:
-            raise ConfigError(
-                "cases to compare",
-                got=f"{other.case.id} and {each.case.id}",
-                expected="one execution of a configuration",
-                remedy="Compare them one after another",
-            )
-        found[key] = _completed(mine, groups.get(key, ()))
-    return tuple(found.values())
+            raise _one_after_another(f"{other.case.id} and {each.case.id}", "one execution of a configuration")
+        found[key] = _completed(mine, groups)
+    rows = tuple(found.values())
+    shared = Counter(member.key for row in rows for member in row.members)
+    for (_, case_id), times in shared.items():
+        if times > 1:
+            raise _one_after_another(f"{case_id} in {times} rows", "cases that stand in one row each")
+    return rows
+
+
+def _one_after_another(got: str, expected: str) -> ConfigError:
+    return ConfigError("cases to compare", got=got, expected=expected, remedy="Compare them one after another")
 
 
 def has_trainer(framework: Framework) -> bool:
@@ -144,12 +169,17 @@ def twin_of(cases: Iterable[SuiteCase], case: Case, target: str | None) -> Suite
     None where the matrix has none."""
     for each in cases:
         if target in (None, each.target) and configuration_of(each.case) == configuration_of(case):
-            return replace(each, case=case, short=False, figures=())
+            return _in_place_of(each, case)
     return None
 
 
-def _groups(cases: Sequence[SuiteCase]) -> dict[tuple[str, str], list[SuiteCase]]:
-    groups: dict[tuple[str, str], list[SuiteCase]] = {}
+def _in_place_of(suite_case: SuiteCase, case: Case) -> SuiteCase:
+    """A case that is not in the matrix, by the protocol of one that is."""
+    return replace(suite_case, case=case, short=False, figures=(), models=())
+
+
+def _groups(cases: Sequence[SuiteCase]) -> Groups:
+    groups: Groups = {}
     for each in cases:
         groups.setdefault((each.target, configuration_of(each.case)), []).append(each)
     return groups
@@ -165,14 +195,25 @@ def _one_each(group: Iterable[SuiteCase]) -> tuple[SuiteCase, ...]:
 def _execution_rank(suite_case: SuiteCase) -> tuple[int, int]:
     case = suite_case.case
     compilers = case.compile + case.graphs + case.xla
-    return compilers, _NEAREST_EXECUTION.index(case.execution) if case.execution else 0
+    nearest = _executions(suite_case.device, case.precision)
+    return compilers, nearest.index(case.execution) if case.execution else 0
 
 
-def _completed(wanted: Mapping[Framework, SuiteCase], group: Iterable[SuiteCase]) -> Configuration:
+def _completed(wanted: Mapping[Framework, SuiteCase], groups: Groups) -> Configuration:
     """The wanted cases with their configuration's in the other frameworks."""
     first = next(iter(wanted.values()))
+    group = groups.get((first.target, configuration_of(first.case)), ())
     members = {**{each.case.framework: each for each in _one_each(group)}, **wanted}
     for framework in Framework:
         if framework not in members and has_trainer(framework):
-            members[framework] = replace(first, case=_plain(first.case, framework), short=False, figures=())
-    return Configuration(tuple(members[each] for each in Framework if each in members))
+            members[framework] = _peer(first, framework, groups)
+    precisions = {each.case.precision for each in members.values()}
+    return Configuration(tuple(members[each] for each in Framework if each in members), len(precisions) > 1)
+
+
+def _peer(suite_case: SuiteCase, framework: Framework, groups: Groups) -> SuiteCase:
+    """The case's configuration in a framework that has it under another precision or not at all."""
+    case = _plain(suite_case.case, framework, suite_case.device)
+    group = groups.get((suite_case.target, configuration_of(case)), ())
+    mine = [each for each in group if each.case.framework is framework]
+    return min(mine, key=_execution_rank) if mine else _in_place_of(suite_case, case)

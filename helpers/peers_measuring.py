@@ -17,7 +17,7 @@ from helpers.leased import RunTerms, leased_runner
 from helpers.measuring import Measurer
 from helpers.peers import Configuration
 from helpers.peers_table import COMPARED, PeerRow, Peers, row_of
-from helpers.plan import CPU, CasePlan, SuiteCase
+from helpers.plan import CPU, CasePlan, SuiteCase, usual_targets
 from helpers.results import RunResult
 from helpers.session import CaseResult, Runner, evidence_of, night_of, reusable_runs, utc_now
 from helpers.suite import Suite
@@ -25,6 +25,7 @@ from helpers.verdict import Reason, Status, Verdict
 
 OnProgress = Callable[[Progress], None]
 
+NO_PEER = "it has no peer that can run here"
 LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS = 2, 50, 3
 
 _ONE_NODE = (
@@ -71,6 +72,17 @@ def _figures(suite: Suite) -> tuple[PublishedFigure, ...]:
 def can_measure(suite: Suite, configuration: Configuration) -> int:
     """How many frameworks of a configuration this machine has and can run it in."""
     return sum(why_not(suite, member) is None for member in configuration.members)
+
+
+def why_not_compared(suite: Suite, configuration: Configuration) -> str | None:
+    """Why nothing of a configuration is run, in one line: fewer than two of its frameworks can run here, and one alone
+    compares nothing. None where two can."""
+    if can_measure(suite, configuration) > 1:
+        return None
+    found: dict[str, list[str]] = {}
+    for each in configuration.members:
+        found.setdefault(why_not(suite, each) or NO_PEER, []).append(each.case.framework.value)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in found.items())
 
 
 def why_not(suite: Suite, suite_case: SuiteCase) -> str | None:
@@ -212,7 +224,7 @@ def _keep(measurer: Measurer, turn: _Turn) -> None:
 def targets_here(suite: Suite) -> tuple[str, ...]:
     """The targets of this machine whose configurations are compared when none is named: its GPUs', else the CPU."""
     on_gpu = {each.target for each in suite.cases if each.device != CPU and suite.machine.cards_of(each.target)}
-    return tuple(sorted(on_gpu)) or (CPU,)
+    return tuple(sorted(usual_targets(on_gpu))) or (CPU,)
 
 
 def pairs_of(text: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
@@ -11,21 +11,21 @@ from helpers.baseline import FigureStatus, PublishedFigure, RecordedEntry
 from helpers.case import Case, DataSource, Model, Precision
 from helpers.config import Config, MeasuringProtocol
 from helpers.config_budgets import Budget
-from helpers.environment import differences
+from helpers.environment import CPU as CPU
+from helpers.environment import GPU, differences
 from helpers.errors import ConfigError
 from helpers.evidence import PublishedReference, RecordedReference
 from helpers.job import JobSpec
 from helpers.results import segment_of
 from helpers.rules import WALL_CLOCK
 
-CPU = "cpu"
-
 
 @dataclass(frozen=True)
 class SuiteCase:
-    """One case on one target (``cpu``, ``v100``, ``a100``): what pytest collects.
+    """One case on one target (``cpu``, ``v100``, ``a100``, ``gpu``: any card): what pytest collects.
 
-    ``short`` marks the selection that runs without a marker; ``figures`` are the published ones.
+    ``short`` marks the selection that runs without a marker; ``figures`` are the published ones. ``models`` are the
+    card models that have this case of their own, of a case for any card.
     """
 
     case: Case
@@ -33,6 +33,7 @@ class SuiteCase:
     protocol: MeasuringProtocol
     short: bool = False
     figures: tuple[PublishedFigure, ...] = ()
+    models: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
@@ -40,7 +41,7 @@ class SuiteCase:
 
     @property
     def device(self) -> str:
-        return "cpu" if self.target == CPU else "gpu"
+        return CPU if self.target == CPU else GPU
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -140,7 +141,22 @@ def matrix(config: Config, published: Mapping[str, Iterable[PublishedFigure]]) -
                 expected="cases that baselines/published does not have",
                 remedy="Take it out: the published case runs by its own protocol",
             )
-    return tuple(own)
+    return _with_models(own)
+
+
+def _with_models(cases: Sequence[SuiteCase]) -> tuple[SuiteCase, ...]:
+    models: dict[str, tuple[str, ...]] = {}
+    for each in cases:
+        if each.target not in (CPU, GPU):
+            models[each.case.id] = (*models.get(each.case.id, ()), each.target)
+    return tuple(replace(each, models=models.get(each.case.id, ())) if each.target == GPU else each for each in cases)
+
+
+def usual_targets(found: Iterable[str]) -> frozenset[str]:
+    """Of the GPU targets whose cards a machine has, those that are measured where none is named: a card model's own
+    cases stand for those of any card, which would be twice the work."""
+    found = frozenset(found)
+    return found - {GPU} or found
 
 
 def refuse_two_targets(chosen: Iterable[SuiteCase]) -> None:

@@ -15,6 +15,7 @@ from helpers.evidence import Build, Stage
 from helpers.plan import CPU
 from helpers.report.rows import CaseRow
 from helpers.results import RunResult, segment_of
+from helpers.results_check import MEASURED
 from helpers.rules import MEDIAN_STEP, case_figure
 from helpers.stats import summarise
 from helpers.verdict import Status
@@ -128,6 +129,8 @@ def _refusal(row: CaseRow, runs: Sequence[RunResult], segments: Sequence[dict[st
     """Why the case is no honest reference; ``runs`` is all that its verdict rests on, ``segments`` what is counted."""
     if Status(row.status) in (Status.INFRA_ERROR, Status.INVALID):
         return f"{row.status}: {row.reason}"
+    if foreign := sorted({run.origin for run in runs} - {MEASURED}):
+        return f"{' and '.join(foreign)} from logs: a baseline holds what this machine measured"
     if any(run.marks for run in runs):
         return "; ".join(row.marks)
     changed = sorted({key for run in runs for key in run.overrides})

@@ -22,7 +22,7 @@ from helpers.files import write_whole
 from helpers.job import finite
 from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.overrides import settings_segment
-from helpers.results_check import check_record
+from helpers.results_check import MEASURED, check_record
 from helpers.rules import MEDIAN_STEP
 from helpers.verdict import Verdict
 
@@ -36,6 +36,9 @@ CONTENDED = "contended"
 MACHINE_SHARED = "machine shared"
 SLOWED = "slowed down for a test"
 
+# Facts of a run that was read from a log: the log, in one line; what is to be doubted of it.
+LOG_FACT, LOG_WARNINGS_FACT = "log", "log warnings"
+
 _SESSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
@@ -44,6 +47,7 @@ class RunResult:
     """One run of one case, with everything its throughput depends on.
 
     - ``system``: the environment tables of the machine (system_report), by section.
+    - ``origin``: ``measured`` here, ``replayed`` or ``imported`` from a log; only the first is a reference for others.
     - ``role``: ``candidate`` or ``reference``; ``stage``: ``screen`` or ``confirm`` (evidence.Build, evidence.Stage).
     - ``losses``: rank 0's losses in the window, where they were fetched.
     - ``figures``: each rule's images/s, or the reason why it does not apply.
@@ -63,7 +67,7 @@ class RunResult:
     target: str
     replicate: int
     created: str
-    origin: str = "measured"
+    origin: str = MEASURED
     role: str = Build.CANDIDATE.value
     stage: str = Stage.SCREEN.value
     build: Mapping[str, str] = field(default_factory=dict)

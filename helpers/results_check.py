@@ -9,7 +9,9 @@ from helpers.errors import ResultError
 from helpers.evidence import Build, Stage
 from helpers.job import finite
 
-ORIGINS = ("measured", "replayed", "imported")
+# Where a result comes from: a run of this suite's session; logs that were judged again; a log that history took in.
+MEASURED, REPLAYED, IMPORTED = "measured", "replayed", "imported"
+ORIGINS = (MEASURED, REPLAYED, IMPORTED)
 
 
 def check_record(record: Mapping[str, Any], known: Sequence[str], about: str) -> None:

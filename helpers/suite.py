@@ -24,7 +24,7 @@ from helpers.installed import REFERENCE_OPTION, Installed
 from helpers.launch.frameworks import BuildFinder
 from helpers.measuring import Asking, Measurer, OnProgress
 from helpers.overrides import effective
-from helpers.plan import CPU, SuiteCase, matrix, refuse_two_targets
+from helpers.plan import CPU, SuiteCase, matrix, refuse_two_targets, usual_targets
 from helpers.planning import Planner
 from helpers.recipe import settings_for
 from helpers.recording import RecordedBaselines
@@ -67,8 +67,9 @@ class Suite:
         if memory is not None:
             self.memory = memory
 
-    @staticmethod
+    @classmethod
     def load(
+        cls,
         options: SuiteOptions,
         runner: Runner | None = None,
         machine: Machine | None = None,
@@ -88,7 +89,7 @@ class Suite:
                 str(folder), got=f"no figures for {missing[0]}", expected=f"{missing[0]}.json", remedy="Restore it"
             )
         config = load_config(options.config_path)
-        return Suite(options, config, published, runner=runner, machine=machine, memory=memory)
+        return cls(options, config, published, runner=runner, machine=machine, memory=memory)
 
     @cached_property
     def machine(self) -> Machine:
@@ -209,16 +210,15 @@ class Suite:
 
     def selection_here(self) -> tuple[frozenset[tuple[str, str]], str]:
         """What runs without a marker: under ``--gate`` the gate's cases, else the GPU cases that this machine
-        runs, else the short CPU selection.
-
-        Also returns one line that says so and what was left out.
+        runs (those for any card where its model has none), else the short CPU selection; and a line that says so.
         """
         on_gpu = [case for case in self.cases if case.device != CPU and self.why_not(case) is None]
+        usual = usual_targets(case.target for case in on_gpu)
         if self.options.gate:
             here = [case for case in self.cases if self.gate.rule_for(case) is not None]
             what = f"the gate's {len(here)} cases"
         elif on_gpu:
-            here = on_gpu
+            here = [case for case in on_gpu if case.target in usual]
             what = f"the {len(here)} cases that {self.machine.device_name('gpu')} runs"
         else:
             here = [case for case in self.cases if case.short and case.target == CPU]
@@ -228,7 +228,7 @@ class Suite:
         left = len(self.cases) - len(here)
         return (
             frozenset(case.key for case in here),
-            f"no marker given: {what}; {left} left out (-m cpu, -m v100, -m a100 …); found {self.machine.describe()}",
+            f"no marker given: {what}; {left} left out (-m cpu, -m gpu, -m v100 …); found {self.machine.describe()}",
         )
 
     def header_lines(self) -> list[str]:

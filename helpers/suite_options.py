@@ -14,7 +14,10 @@ class SuiteOptions:
 
     ``reference_env`` is where the good build is (a Python interpreter or a virtual environment's folder),
     ``history_url`` the history's database, ``to_record`` whether results may become the recorded figures,
-    ``build_envs`` whether a framework's missing environment is built before anything is measured.
+    ``build_envs`` whether a framework's missing environment is built before anything is measured. ``utilisation``:
+    whether the cards' peaks are measured and cases held against them, None: on GPUs; ``peaks_folder`` is where peaks
+    are kept, None: the session's folder. ``replay`` is the folder whose logs are judged instead of training,
+    ``replay_gpu`` the card model of those that do not tell theirs.
     """
 
     config_path: Path
@@ -32,3 +35,7 @@ class SuiteOptions:
     history_url: str | None = None
     to_record: bool = False
     build_envs: bool = False
+    utilisation: bool | None = None
+    peaks_folder: str | None = None
+    replay: str | None = None
+    replay_gpu: str | None = None

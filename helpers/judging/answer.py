@@ -17,6 +17,10 @@ class Answer:
 
 
 def no_baseline(what: str, evidence: Evidence) -> SubVerdict:
+    if evidence.why_not_recorded:
+        return SubVerdict(
+            Question.RECORDED, Status.NO_BASELINE, Reason("no-baseline", f"recorded: {evidence.why_not_recorded}")
+        )
     remedy = f"record it: {evidence.record_command}"
     if evidence.overrides:
         remedy = f"settings changed ({', '.join(evidence.overrides)}), so this is not recorded; without --set, {remedy}"

@@ -19,7 +19,8 @@ from helpers.report.scaling import Scaling
 # 3: a case has "standing", "pairs", "set_aside", "reference_build" and "why_no_reference"; its figures are of the
 #    screening runs of the build under test alone. New: "night".
 # 4: a case has "attempts" and "failure_class".
-RESULTS_SCHEMA_VERSION = 4
+# 5: a case has "utilisation", "origin" and "sources".
+RESULTS_SCHEMA_VERSION = 5
 
 
 def document(

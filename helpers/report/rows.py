@@ -14,13 +14,17 @@ from helpers.judging.attempts import RUN_FAILED
 from helpers.launch.failure import FAILURE_FACT
 from helpers.overrides import neutral_reason
 from helpers.policy import Effect
+from helpers.report.from_logs import figures_of, log_warnings, sources_of
 from helpers.results import CONTENDED, RunResult, segment_of
-from helpers.rules import CaseFigure, over_runs, run_figure
+from helpers.results_check import MEASURED
+from helpers.rules import CaseFigure, run_figure
 from helpers.session import CaseResult
 from helpers.stats import summarise
+from helpers.utilisation import Utilisation
 from helpers.verdict import Standing, SubVerdict
 
 _SCREENED = (Build.CANDIDATE.value, Stage.SCREEN.value)
+_TUPLES = ("run_images_per_s", "overrides", "marks", "warnings", "run_folders", "set_aside", "attempts", "sources")
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,9 @@ class CaseRow:
     ``--set`` that a throughput may depend on, ``segment`` the facts within which results are compared.
     ``wall_seconds`` is all of its runs, ``training_seconds`` the part spent in training steps. ``standing`` is the
     verdict's. ``reference_build`` names the good build at hand, ``why_no_reference`` why there is none.
+    ``utilisation`` holds ``images_per_s`` against the cards' measured peak; None where no peak was asked for.
+    ``origin`` is the runs' (RunResult): of what was not ``measured`` in this session ``sources`` are the logs, one
+    line a run.
     """
 
     case_id: str
@@ -127,6 +134,14 @@ class CaseRow:
     failure_class: str = ""
     reference_build: str = ""
     why_no_reference: str = ""
+    utilisation: Utilisation | None = None
+    origin: str = MEASURED
+    sources: tuple[str, ...] = ()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its runs were made in this session, and not read from logs."""
+        return self.origin == MEASURED
 
     def to_record(self) -> dict[str, Any]:
         return asdict(self)
@@ -146,7 +161,9 @@ class CaseRow:
             values["figures"] = tuple(_figure(item) for item in record["figures"])
             values["standing"] = None if record["standing"] is None else Standing(**record["standing"])
             values["pairs"] = tuple(Pair(**item) for item in record["pairs"])
-            for name in ("run_images_per_s", "overrides", "marks", "warnings", "run_folders", "set_aside", "attempts"):
+            share = record["utilisation"]
+            values["utilisation"] = None if share is None else Utilisation.from_record(share)
+            for name in _TUPLES:
                 values[name] = tuple(record[name])
         except (KeyError, TypeError) as error:
             raise ResultError("case row", got=str(error), expected="lists and comparisons where they belong") from error
@@ -180,12 +197,12 @@ def row_of(result: CaseResult, effect: Effect, *, judged: bool = True, run_folde
         run_images_per_s=rates,
         step_seconds=tuple(run.step_seconds for run in measured),
         samples_per_step=next((run.samples_per_step[0] for run in measured if run.samples_per_step), None),
-        figures=over_runs([run.figures for run in measured]),
+        figures=figures_of(measured),
         published=tuple(Comparison.of(answer) for answer in verdict.published),
         recorded=Comparison.of(verdict.recorded) if verdict.recorded else None,
         overrides=_telling_overrides(result.runs),
         marks=_marks(result.runs),
-        warnings=summary.warnings if summary else (),
+        warnings=(*(summary.warnings if summary else ()), *log_warnings(measured)),
         reader_share=statistics.median(shares) if shares else None,
         loader=next((run.facts["loader"] for run in measured if "loader" in run.facts), ""),
         foreign_share=max((run.foreign_share for run in result.runs if run.foreign_share is not None), default=None),
@@ -203,6 +220,11 @@ def row_of(result: CaseResult, effect: Effect, *, judged: bool = True, run_folde
         failure_class=failed[-1].facts.get(FAILURE_FACT, "") if failed and verdict.reason.code == RUN_FAILED else "",
         reference_build=plan.reference_label or "",
         why_no_reference=plan.why_no_reference,
+        utilisation=Utilisation.of_runs(summary.centre, plan.rule, plan.case, [run.facts for run in measured])
+        if summary
+        else None,
+        origin=result.runs[0].origin if result.runs else MEASURED,
+        sources=sources_of(result.runs, plan.rule),
     )
 
 

@@ -188,11 +188,14 @@ def _without_cards(segment: Mapping[str, str]) -> dict[str, str]:
 
 
 def marks_of(row: CaseRow) -> tuple[str, ...]:
-    """Why a figure is to be doubted: a bad status, contention or another mark, settings that were changed.
+    """Why a figure is to be doubted: a bad status, logs in the place of runs, contention or another mark, settings
+    that were changed.
 
     Who it was that contended stands in the case's own row.
     """
     marks = [row.status] if row.status in _SUSPECT else []
+    if not row.is_measured:
+        marks.append(row.origin)
     marks += [each.partition(": ")[0].replace(CONTENDED, CONTENDED.upper(), 1) for each in row.marks]
     if row.overrides:
         marks.append(f"OVERRIDDEN: {', '.join(row.overrides)}")

@@ -29,8 +29,9 @@ def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: b
 
     ``data`` is the share of the window spent waiting for data. A reason stands in its own column where at
     least 40 columns are left for it, else below its case. The differences of a confirmation's pairs follow in one
-    line. With ``details`` they follow with both builds' images/s, and so do the runs that no figure rests on and
-    the case's figures by every measuring rule. Cases that were not run for one and the same reason share a line.
+    line, and so does the share of the cards' measured peak, where there is one. With ``details`` they follow with all
+    that they are made of, and so do the runs that no figure rests on and the case's figures by every measuring rule.
+    Cases that were not run for one and the same reason share a line.
     """
     shown = [row for row in rows if row.status != Status.NOT_RUN.value]
     parts: list[str] = []
@@ -43,10 +44,12 @@ def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: b
 
 
 def summary_line(rows: Sequence[CaseRow]) -> str:
-    """``4 cases: 3 PASS, 1 not run``, worst first."""
+    """``4 cases: 3 PASS, 1 not run``, worst first; ``(replayed)`` where none of them was measured in this session."""
     counts = Counter(row.status for row in rows)
     told = [f"{counts[status.value]} {status.value}" for status in Status if status.value in counts]
-    return f"{len(rows)} case{'s' if len(rows) != 1 else ''}: {', '.join(told)}"
+    origins = sorted({row.origin for row in rows if not row.is_measured})
+    of = f" ({', '.join(origins)}: judged from logs, nothing was run)" if origins else ""
+    return f"{len(rows)} case{'s' if len(rows) != 1 else ''}: {', '.join(told)}{of}"
 
 
 def rules_line(row: CaseRow) -> str:
@@ -127,9 +130,14 @@ def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
             build = row.reference_build or "the reference build"
             lines = _wrapped(printable(f"A/B, new against {build}; images/s by {MEDIAN_STEP}"), room)
         lines += pairs_table(row)
+        for place, told in enumerate(row.sources):
+            lines += _wrapped(printable(f"r{place} {row.origin} from {told}"), room)
         for told in row.set_aside:
             lines += _wrapped(printable(f"set aside {told}"), room)
         lines += _wrapped(rules_line(row), room)
+    if row.utilisation is not None:
+        told = row.utilisation.details() if details else row.utilisation.told()
+        lines += _wrapped(printable(f"utilisation: {told}"), room)
     return [_REASON_INDENT + line for line in lines]
 
 
@@ -157,7 +165,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def _cells(row: CaseRow) -> tuple[str, ...]:
     return (
-        printable(f"{row.case_id} [{row.target}]"),
+        printable(f"{row.case_id} [{row.target}]{'' if row.is_measured else f' ({row.origin})'}"),
         _measured(row),
         share_cell(row),
         *_reference(_shown_published(row)),
@@ -194,6 +202,8 @@ def _notes(row: CaseRow) -> list[str]:
     for each in row.published:
         if not each.sets_status and each.reference_images_per_s is not None:
             ratio = "" if each.ratio is None else f", ratio {each.ratio:.3f}"
+            if each.ratio is None and not row.is_measured:
+                ratio = f", no ratio: {each.reason}"
             notes.append(f"* shown only: {number(each.reference_images_per_s)} ({each.label}{ratio})")
     if row.set_aside and row.images_per_s is not None:
         notes.append(f"{len(row.set_aside)} of {_all_runs(row)} runs set aside (-v lists them)")

@@ -124,6 +124,24 @@ def test_flags_are_the_callers_measuring_variables_only() -> None:
     assert flags_of(variables, "paddle") == "FLAGS_max_inplace_grad_add=8 OMP_PROC_BIND=close"
 
 
+def test_of_the_compiler_behind_torch_compile_what_changes_the_code_is_a_flag() -> None:
+    variables = {
+        "TRITON_F32_DEFAULT": "tf32x3",
+        "TRITON_DEFAULT_FP_FUSION": "0",
+        "TORCHDYNAMO_DISABLE": "1",
+        "PTXAS_OPTIONS": "-O1",
+        # Where its results are kept, and what it prints.
+        "TRITON_CACHE_DIR": "/scratch/triton",
+        "TRITON_CACHE_AUTOTUNING": "1",
+        "TRITON_PRINT_AUTOTUNING": "1",
+        "TRITON_HOME": "/scratch",
+    }
+    assert flags_of(variables, "pytorch") == (
+        "PTXAS_OPTIONS=-O1 TORCHDYNAMO_DISABLE=1 TRITON_DEFAULT_FP_FUSION=0 TRITON_F32_DEFAULT=tf32x3"
+    )
+    assert flags_of(variables, "paddle") == ""
+
+
 def test_another_frameworks_and_another_programs_variables_are_no_flags() -> None:
     variables = {
         "FLAGS_conv_workspace_size_limit": "4000",

@@ -95,6 +95,47 @@ def test_a_named_case_gets_a_peer_that_the_matrix_lacks(monkeypatch: pytest.Monk
     assert found.members[1].protocol == PADDLE.protocol
 
 
+@pytest.mark.parametrize(
+    ("target", "pytorch", "paddle"),
+    [
+        ("cpu", "bf16-bs4-1x1-dali", "bf16-bs4-1x1-dali-to_static"),
+        ("cpu", "amp_o1-bs4-1x1-synthetic", "amp_o1-bs4-1x1-synthetic-to_static"),
+        ("cpu", "fp32-bs4-1x1-synthetic-compile", "fp32-bs4-1x1-synthetic-dynamic"),
+        ("gpu", "bf16-bs4-1x1-dali", "bf16-bs4-1x1-dali-dynamic"),
+        # Paddle has no precision of that name: the documents pair its O2 with it.
+        ("cpu", "amp-bs4-1x1-dali_cpu", "amp_o2-bs4-1x1-dali_cpu-to_static"),
+        ("gpu", "amp-bs4-1x1-synthetic", "amp_o2-bs4-1x1-synthetic-dynamic"),
+    ],
+)
+def test_paddles_peer_is_one_that_its_trainer_takes(target: str, pytorch: str, paddle: str) -> None:
+    """Its dynamic execution has no mixed precision on a CPU."""
+    wanted = suite_case(f"pytorch-resnet50v1.5-{pytorch}", target)
+    (found,) = named([wanted], [wanted])
+    assert [each.case.id for each in found.members] == [f"paddle-resnet50v1.5-{paddle}", wanted.case.id]
+    assert found.documented == ("amp-" in pytorch)
+
+
+def test_the_matrix_own_peer_is_taken_in_the_execution_that_works() -> None:
+    pytorch, dynamic, compiled, static = (
+        suite_case(f"{name}-resnet50v1.5-{precision}-bs4-1x1-dali{execution}")
+        for name, precision, execution in (
+            ("pytorch", "amp", ""),
+            ("paddle", "amp_o2", "-dynamic"),
+            ("paddle", "amp_o2", "-to_static"),
+            ("paddle", "amp_o2", "-static"),
+        )
+    )
+    assert named([pytorch, dynamic, static, compiled], [pytorch])[0].members == (compiled, pytorch)
+    assert named([pytorch, dynamic, static], [pytorch])[0].members == (static, pytorch)
+
+
+def test_a_case_is_in_one_row_of_a_comparison() -> None:
+    """Its runs are kept by its id: two rows would take each other's."""
+    amp, pure = (suite_case(f"pytorch-resnet50v1.5-{each}-bs4-1x1-dali") for each in ("amp", "amp_o2"))
+    with pytest.raises(ConfigError, match="amp_o2-bs4-1x1-dali-to_static in 2 rows"):
+        named([amp, pure], [amp, pure])
+
+
 def test_a_twin_has_the_protocol_of_its_configuration_and_no_figures() -> None:
     twin = twin_of([PADDLE], PYTORCH.case, None)
     assert twin == PYTORCH

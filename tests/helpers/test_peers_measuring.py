@@ -15,6 +15,7 @@ import helpers.planning
 import helpers.suite
 from helpers.evidence import Build, Stage
 from helpers.leased import RunTerms
+from helpers.nvml import Gpu
 from helpers.peers import Configuration
 from helpers.peers_measuring import compare_peers, pairs_of, targets_here, why_not
 from helpers.plan import CasePlan, SuiteCase
@@ -92,6 +93,20 @@ def test_several_nodes_are_not_compared(suite: Suite, monkeypatch: pytest.Monkey
     assert "one node" in (why_not(suite, two) or "")
     (cell,) = compare_peers(suite, Configuration((two,)), 2).cells
     assert "one node" in cell.reason and not cell.runs_here
+
+
+@pytest.mark.parametrize(
+    ("cards", "targets"),
+    [(("NVIDIA H200",), ("gpu",)), (("Tesla V100-SXM2-32GB",), ("v100",)), (("NVIDIA A100-PCIE-40GB",), ("a100",))],
+)
+def test_a_machine_with_gpus_compares_its_models_configurations_else_those_of_any_card(
+    suite: Suite, cards: tuple[str, ...], targets: tuple[str, ...]
+) -> None:
+    gpus = tuple(Gpu(n, f"GPU-{n}", name, 32 * 1024**3, (8, 0), 300) for n, name in enumerate(cards))
+    suite.machine = replace(MACHINE, gpus=gpus, gpu_note="")
+    anys = replace(suite.cases[0], target="gpu")
+    suite.cases = (*suite.cases, anys)
+    assert targets_here(suite) == targets
 
 
 def test_a_machine_without_gpus_compares_its_cpus_configurations(suite: Suite) -> None:

@@ -66,13 +66,14 @@ def machine_with(*names: str) -> Machine:
 
 @dataclass
 class Builds:
-    """Stands where BuildFinder stands: Paddle is installed as ``distribution``, nothing else is."""
+    """Stands where BuildFinder stands: Paddle is installed as ``distribution``, nothing else but ``frameworks`` is."""
 
     distribution: str = "paddlepaddle-gpu"
     named_in: str = ""
+    frameworks: tuple[Framework, ...] = (Framework.PADDLE,)
 
     def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
-        if framework is not Framework.PADDLE or not self.distribution:
+        if framework not in self.frameworks or not self.distribution:
             return f"{framework.value} is not installed"
         return FrameworkBuild(interpreter or "/opt/python", framework, self.distribution, "3.0.0", "abcdef")
 
@@ -264,11 +265,43 @@ def test_a_v100_machine_runs_the_v100_cases_that_fit_it(bench: Bench, gpus: int,
     assert f"the {len(expected)} cases that {SXM2} runs" in told
 
 
-def test_a_gpu_that_no_case_knows_leaves_the_short_cpu_list_and_says_so(bench: Bench) -> None:
+def test_any_other_card_runs_the_cases_for_any_card_that_fit_it(bench: Bench) -> None:
     suite = bench.suite(machine_with(H200))
     here, told = suite.selection_here()
-    assert here == short_selection(suite)
-    assert f"no case runs on {H200}" in told
+    expected = {
+        case.key
+        for case in suite.cases
+        if case.target == "gpu" and case.case.framework is Framework.PADDLE and case.case.cards == 1
+    }
+    assert here == expected
+    assert expected
+    assert f"the {len(expected)} cases that {H200} runs" in told
+
+
+def test_a_case_for_any_card_is_not_run_beside_the_same_case_of_the_cards_model(bench: Bench, builds: Builds) -> None:
+    """A recorded figure is kept by case id: two of one id in a session would be one figure of two."""
+    builds.frameworks = (Framework.PADDLE, Framework.PYTORCH)
+    both = "pytorch-resnet50v1.5-amp-bs256-1x1-synthetic"
+    suite = bench.suite(machine_with(SXM2))
+    assert suite.why_not(case_of(suite, both, "gpu")) == "this machine's V100 has this case of its own (-m v100)"
+    assert suite.why_not(case_of(suite, both, "v100")) is None
+    assert suite.why_not(case_of(suite, both.replace("amp", "fp32"), "gpu")) is None
+    suite.prepare(suite.cases)
+    assert bench.suite(machine_with(H200)).why_not(case_of(suite, both, "gpu")) is None
+
+
+def test_what_is_recorded_on_any_card_is_compared_on_it_and_not_on_another(bench: Bench) -> None:
+    case_id = "paddle-resnet50v1.5-bf16-bs256-1x1-synthetic-static"
+    suite = bench.suite(machine_with(H200), to_record=True)
+    row = suite.measure(case_of(suite, case_id, "gpu"))
+    assert (row.status, row.target) == ("NO_BASELINE", "gpu")
+    (written,) = suite.write_baselines([row], suite.propose([row]))
+    assert written.kind is ProposalKind.CREATED
+    again = bench.suite(machine_with(H200)).measure(case_of(suite, case_id, "gpu"))
+    assert again.recorded is not None
+    assert again.status == "PASS", again.reason
+    other = bench.suite(machine_with("NVIDIA H100 PCIe")).measure(case_of(suite, case_id, "gpu"))
+    assert other.status == "NO_BASELINE"
 
 
 @pytest.mark.parametrize("distribution", ["paddlepaddle", ""])
@@ -289,7 +322,7 @@ def test_under_the_gate_its_cases_are_selected_on_whatever_target(bench: Bench, 
     patterns = ("paddle-resnet50v1.5-amp*", "paddle-vgg16-*-1x2-*")
     expected = {case.key for case in suite.cases if any(fnmatchcase(case.case.id, each) for each in patterns)}
     assert here == expected
-    assert {target for target, _ in here} == {"cpu", "v100", "a100"}
+    assert {target for target, _ in here} == {"cpu", "v100", "a100", "gpu"}
     assert f"the gate's {len(expected)} cases" in told
 
 

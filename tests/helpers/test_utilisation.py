@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
-from helpers.case import Model, Precision
+from helpers.case import Case, Model, Precision
 from helpers.errors import ResultError
 from helpers.utilisation import (
     Peak,
+    Utilisation,
     forward_multiply_adds,
     layers_of,
+    peak_of_facts,
     peak_precision,
-    told,
     training_flops,
     utilisation,
 )
@@ -23,6 +26,10 @@ ANSWER: dict[str, Any] = {
     "size": 8192, "repeats": 10, "how": "torch.matmul", "framework_version": "2.13.0",
 }  # fmt: skip
 PEAK = Peak.from_record(ANSWER)
+ONE = Case.parse("pytorch-resnet50v1.5-bf16-bs256-1x1-synthetic")
+EIGHT = Case.parse("pytorch-resnet50v1.5-bf16-bs256-2x4-synthetic")
+# A published H100 figure's order of magnitude: 2800 images/s are 68.04 TFLOP/s of ResNet50.
+SHARE = Utilisation.of(2800.0, "wall-clock", ONE, PEAK)
 
 
 @pytest.mark.parametrize(("model", "known"), [(Model.RESNET50, 4.089e9), (Model.VGG16, 15.470e9)])
@@ -56,7 +63,6 @@ def test_the_share_is_of_all_cards() -> None:
     half = 400e12 / training_flops(Model.RESNET50)
     assert utilisation(half, Model.RESNET50, PEAK) == pytest.approx(0.5)
     assert utilisation(half, Model.RESNET50, PEAK, cards=2) == pytest.approx(0.25)
-    assert told(0.381, PEAK) == "38.1% of the measured bf16 peak (800 TFLOP/s)"
 
 
 @pytest.mark.parametrize(
@@ -95,3 +101,57 @@ def test_an_answer_with_other_keys_is_refused() -> None:
         Peak.from_record({**ANSWER, "watts": 1})
     with pytest.raises(ResultError, match="the keys"):
         Peak.from_record([])
+
+
+def test_a_share_is_told_with_the_figures_that_it_is_made_of() -> None:
+    assert SHARE.share == pytest.approx(2800 * 24.299077632e9 / 800e12)
+    assert SHARE.told() == "8.5% of the measured bf16 peak (800 TFLOP/s)"
+    assert SHARE.details() == (
+        "8.5% of the measured bf16 peak (800 TFLOP/s); 2800 images/s by wall-clock x 24.30 GFLOP an image = "
+        "68 TFLOP/s; peak: 8192 x 8192, torch.matmul; version 2.13.0"
+    )
+
+
+def test_several_cards_are_held_against_as_many_peaks() -> None:
+    eight = Utilisation.of(8 * 2800.0, "wall-clock", EIGHT, PEAK)
+    assert eight.share == pytest.approx(SHARE.share)
+    assert eight.told() == "8.5% of 8 x the measured bf16 peak (800 TFLOP/s a card)"
+    assert "22400 images/s by wall-clock of 8 cards x 24.30 GFLOP an image = 544 TFLOP/s" in eight.details()
+
+
+def test_a_cpus_peak_is_told_in_gflops() -> None:
+    slow = Utilisation.of(3.0, "wall-clock", ONE, replace(PEAK, tflops=0.1021))
+    assert slow.told() == "71.4% of the measured bf16 peak (102 GFLOP/s)"
+
+
+def test_training_that_is_faster_than_the_product_has_no_share() -> None:
+    wrong = Utilisation.of(2800.0, "wall-clock", ONE, replace(PEAK, tflops=50.0))
+    assert wrong.share is None
+    assert wrong.told() == "no share: faster than the measured product (50 TFLOP/s), which is then no peak"
+    assert "2800 images/s" in wrong.details() and "8192 x 8192" in wrong.details()
+
+
+def test_without_a_peak_the_reason_stands_in_its_place() -> None:
+    none = Utilisation.of(2800.0, "wall-clock", ONE, "no program; none at all")
+    assert (none.share, none.peak, none.told()) == (None, None, "no share: no program; none at all")
+
+
+@pytest.mark.parametrize("found", [PEAK, "no program; none at all", replace(PEAK, tflops=50.0)])
+def test_facts_and_records_give_back_what_was_put_in(found: Peak | str) -> None:
+    share = Utilisation.of(2800.0, "wall-clock", ONE, found)
+    facts = share.to_facts()
+    assert all(isinstance(value, str) for value in facts.values())
+    assert facts["utilisation"] == share.details()
+    assert peak_of_facts({"cores": "0", **facts}) == found
+    assert Utilisation.from_record(json.loads(json.dumps(asdict(share)))) == share
+
+
+def test_facts_of_a_run_without_a_probe_tell_nothing() -> None:
+    assert peak_of_facts({"cores": "0"}) is None
+
+
+@pytest.mark.parametrize("wrong", [{"peak_size": "large"}, {"peak_tflops": "nan"}, {"peak_uuid": None}])
+def test_damaged_facts_are_refused(wrong: dict[str, Any]) -> None:
+    facts = {name: value for name, value in {**SHARE.to_facts(), **wrong}.items() if value is not None}
+    with pytest.raises(ResultError, match="facts"):
+        peak_of_facts(facts)
