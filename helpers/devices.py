@@ -92,9 +92,13 @@ class Machine:
     def _gpus_text(self) -> str:
         if not self.gpus:
             return f"no NVIDIA GPU ({self.gpu_note})" if self.gpu_note else "no NVIDIA GPU"
-        return ", ".join(
-            f"{sum(each.name == name for each in self.gpus)} x {name}" for name in sorted({g.name for g in self.gpus})
-        ) + (" (split by MIG)" if any(gpu.mig_enabled for gpu in self.gpus) else "")
+        return by_model(self.gpus) + (" (split by MIG)" if any(gpu.mig_enabled for gpu in self.gpus) else "")
+
+
+def by_model(cards: Sequence[Card], between: str = ", ") -> str:
+    """``7 x NVIDIA A100-SXM4-40GB, 1 x NVIDIA H100``."""
+    names = [card.name for card in cards]
+    return between.join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
 
 
 def discover(
@@ -185,7 +189,7 @@ def why_not_run(case: Case, target: str, machine: Machine, hosts: int = 0) -> st
         named = f"{hosts} host{'' if hosts == 1 else 's'}" if hosts else "none"
         return f"needs {case.nodes} nodes of {each}, and perf.yaml names {named} (nodes.hosts; docs/multi-node.md)"
     if case.cards_per_node > len(cards):
-        found = f"{len(cards)} ({cards[0].name} each)" if target == CPU else f"{len(cards)} x {cards[0].name}"
+        found = f"{len(cards)} ({cards[0].name} each)" if target == CPU else by_model(cards)
         return f"needs {case.cards_per_node} cards of {target}, this machine has {found}"
     return None
 
@@ -218,7 +222,6 @@ def environment_of(
     facts = facts or {}
     host = machine.facts
     gpus = [card for card in cards if isinstance(card, Gpu)]
-    names = sorted({card.name for card in cards})
     return Environment(
         host=host.host,
         host_id=host.host_id,
@@ -228,7 +231,7 @@ def environment_of(
         logical_cores=str(host.logical_cores),
         memory_gib=f"{host.memory_bytes / GIB:.0f}",
         device=GPU if gpus else CPU,
-        cards=" + ".join(f"{sum(card.name == name for card in cards)} x {name}" for name in names),
+        cards=by_model(cards, " + "),
         card_ids=" ".join(gpu.uuid for gpu in gpus),
         driver=machine.driver if gpus else "",
         cuda=facts.get("cuda", machine.cuda_driver) if gpus else "",

@@ -71,7 +71,28 @@ class DatasetError(SuiteError):
 
 
 class LogError(SuiteError):
-    """A training log of another program that cannot be read: unknown, ambiguous, cut, or silent on what is needed."""
+    """A training log of another program that cannot be read: unknown, ambiguous, cut, or silent on what is needed.
+
+    ``lines`` tell it to people where one line would be too long: what is wrong, then line by line why.
+    """
+
+    def __init__(
+        self,
+        about: str,
+        *,
+        field: str | None = None,
+        got: object | None = None,
+        expected: str | None = None,
+        remedy: str | None = None,
+        lines: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(about, field=field, got=got, expected=expected, remedy=remedy)
+        self.lines = tuple(printable(each) for each in lines) or (str(self),)
+
+
+def lines_of(error: Exception) -> tuple[str, ...]:
+    """An error as people read it: one line, of some LogErrors more."""
+    return error.lines if isinstance(error, LogError) else (str(error),)
 
 
 class ResultError(SuiteError):

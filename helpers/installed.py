@@ -17,9 +17,6 @@ from helpers.plan import CPU, SuiteCase, build_label
 
 REFERENCE_OPTION = "--reference-env"
 
-# The distribution without GPU kernels: it would train a GPU case on the processor.
-_CPU_DISTRIBUTION = "paddlepaddle"
-
 
 @dataclass(frozen=True)
 class Installed:
@@ -93,7 +90,7 @@ def _interpreter(path: Path) -> Path:
 
 
 def _without_gpu_kernels(suite_case: SuiteCase, build: FrameworkBuild | str) -> str:
-    if isinstance(build, str) or suite_case.device == CPU or build.distribution != _CPU_DISTRIBUTION:
+    if isinstance(build, str) or suite_case.device == CPU or not build.for_cpu_alone:
         return ""
     return f"{build.distribution} {build.version} in {build.interpreter} has no GPU kernels: install the GPU build"
 

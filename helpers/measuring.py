@@ -90,14 +90,12 @@ class Measurer:
         return plan.suite_case.target != CPU if wanted is None else wanted
 
     def _with_share(self, result: CaseResult, cards: Sequence[Card], on_progress: OnProgress | None) -> CaseResult:
-        """One of the leased cards speaks for all of them."""
-
         def tell(case_id: str) -> None:
             if on_progress is not None:
                 on_progress(Progress(case_id, 0, "measuring the card's fastest matrix product", 0, 0, None, None))
 
         share = ShareOfPeak(self._peaks, self.store, self.memory(), tell)
-        return share.into(result, cards[0], self.machine.host_id)
+        return share.into(result, cards, self.machine.host_id)
 
     @cached_property
     def _peaks(self) -> Peaks:

@@ -19,6 +19,12 @@ from helpers.verdict import Status
 
 # The code of a verdict on a case that was measured beside its peers and held against nothing.
 COMPARED = "compared"
+# What a step computes, by the settings that say so; a recipe without decay_norms decays them.
+_TRAINING = (
+    "optimizer", "learning_rate", "momentum", "weight_decay", "decay_norms", "layout", "input_channels", "input_dtype",
+    "amp_level", "amp_dtype", "loss_scaling",
+)  # fmt: skip
+_UNSAID: Mapping[str, Any] = {"decay_norms": True}
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,8 @@ class PublishedCell:
 
 @dataclass(frozen=True)
 class PeerRow:
-    """One configuration on one target."""
+    """One configuration on one target. ``unlike``: settings of the training in which the measured frameworks differ,
+    by name, with each one's value."""
 
     name: str
     target: str
@@ -116,6 +123,7 @@ class PeerRow:
     cells: tuple[Cell, ...]
     published: tuple[PublishedCell, ...] = ()
     documented: bool = False
+    unlike: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def measured(self) -> int:
@@ -176,7 +184,17 @@ def row_of(peers: Peers, figures: Iterable[PublishedFigure]) -> PeerRow:
         cells=tuple(_with_ratio(cells[each], each, reference) for each in cells),
         published=tuple(_published(configuration, each, figures) for each in others),
         documented=configuration.documented,
+        unlike=_unlike({each.value: peers.results[each].plan.settings for each in cells if cells[each].measured}),
     )
+
+
+def _unlike(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By setting, each framework's value where they are not one."""
+    found = {
+        name: {framework: each.get(name, _UNSAID.get(name)) for framework, each in settings.items()}
+        for name in _TRAINING
+    }
+    return {name: values for name, values in found.items() if len(set(values.values())) > 1}
 
 
 def _cell(peers: Peers, framework: Framework) -> Cell:

@@ -17,6 +17,7 @@ from helpers.evidence import Build, Evidence, Past, PublishedReference, Stage
 from helpers.history.records import Memory
 from helpers.importing.cards import card_words, same_card
 from helpers.importing.imported import HONEST
+from helpers.judging.attempts import RUN_FAILED
 from helpers.judging.judge import judge
 from helpers.plan import CasePlan, SuiteCase
 from helpers.replay_fit import Fitting
@@ -60,12 +61,12 @@ class ReplayRunner:
 @dataclass(frozen=True)
 class ReplayTerms:
     """What the judging of logs takes from the session. ``recorded`` looks up this machine's entry of a case,
-    ``memory`` opens the history, which is only read. ``allow_disturbed``: whether a run that others disturbed, or
-    that was slowed down, may be judged."""
+    ``memory`` opens the history, which is only asked, and gives None where there is none. ``allow_disturbed``: whether
+    a run that others disturbed, or that was slowed down, may be judged."""
 
     config: Config
     recorded: Callable[[SuiteCase], RecordedEntry | None]
-    memory: Callable[[], Memory]
+    memory: Callable[[], Memory | None]
     allow_disturbed: bool = True
     cases_tonight: int = 1
 
@@ -98,10 +99,25 @@ def replay_case(case: SuiteCase, fitting: Fitting, store: ResultStore, terms: Re
 
 def _judged(evidence: Evidence) -> Verdict:
     answer = judge(evidence)
-    if isinstance(answer, NeedRuns):
-        told = f"{len(evidence.runs)} logged runs do not settle it, and there are no more: {answer.why}"
-        return Verdict(Status.INCONCLUSIVE, Reason("no-more-logs", told))
-    return answer
+    if not isinstance(answer, NeedRuns):
+        return answer
+    if (ended := _none_usable(evidence)) is not None:
+        return ended
+    told = f"{len(evidence.runs)} logged runs do not settle it, and there are no more: {answer.why}"
+    return Verdict(Status.INCONCLUSIVE, Reason("no-more-logs", told))
+
+
+def _none_usable(evidence: Evidence) -> Verdict | None:
+    """Where a live session would make a run again: what its runs ended with is the answer. None with a usable one."""
+    if any(run.usable for run in evidence.runs):
+        return None
+    failures = [run.failure for run in evidence.runs if run.failure is not None]
+    ends = failures or [run.invalid for run in evidence.runs if run.invalid is not None]
+    if not ends:
+        return None
+    status, code = (Status.INFRA_ERROR, RUN_FAILED) if failures else (Status.INVALID, "run-invalid")
+    made = len(evidence.runs)
+    return Verdict(status, Reason(code, ends[-1] + (f" (none of {made} logged runs is usable)" if made > 1 else "")))
 
 
 def _plan(case: SuiteCase, logs: Sequence[AnyRun], runs: Sequence[RunResult], terms: ReplayTerms) -> CasePlan:
@@ -119,22 +135,17 @@ def _plan(case: SuiteCase, logs: Sequence[AnyRun], runs: Sequence[RunResult], te
         rule=rule_of(published, logs, runs),
         reference=reference,
         why_no_reference="" if reference else f"{REPLAYED} logs: nothing is run beside them",
-        budget=_budget(runs),
+        budget=_budget(runs, config.budgets.budget_for(case_id)),
     )
 
 
-def _budget(runs: Sequence[RunResult]) -> Budget:
-    """As many runs of each kind as there are: the judge answers with them, and asks for no more."""
+def _budget(runs: Sequence[RunResult], live: Budget) -> Budget:
+    """As many runs of each kind as there are: the judge answers with them, and asks for no more. What a session may
+    make again is as in a live one: a case that used it up was not judged there, and is not here."""
     screening = [run for run in runs if (run.role, run.stage) == (Build.CANDIDATE.value, Stage.SCREEN.value)]
-    usable = sum(run.measured for run in screening)
+    usable = max(sum(run.measured for run in screening), 1)
     pairs = sum(run.measured and run.stage == Stage.CONFIRM.value for run in runs) // 2
-    return Budget(
-        screen_runs=max(usable, 1),
-        first_runs=max(usable, 1),
-        pairs=pairs,
-        repeats=sum(run.invalid is not None for run in runs) if usable else 0,
-        retries=sum(run.failure is not None for run in runs) if usable else 0,
-    )
+    return replace(live, screen_runs=usable, first_runs=usable, pairs=pairs)
 
 
 def published_for(case: SuiteCase, gpus: Sequence[str], tolerance: float) -> tuple[PublishedReference, ...]:
@@ -175,10 +186,10 @@ def _recorded(plan: CasePlan, logs: Sequence[AnyRun], runs: tuple[RunResult, ...
     if (entry := terms.recorded(plan.suite_case)) is None:
         return _Asked(why_not=_NOTHING)
     segment = segment_tonight(plan, runs)
-    if not segment:
+    if not segment or (memory := terms.memory()) is None:
         return _Asked(entry)
     case = plan.case
-    return _Asked(entry, terms.memory().past(case.id, plan.suite_case.target, segment, case.cards, own[0].session))
+    return _Asked(entry, memory.past(case.id, plan.suite_case.target, segment, case.cards, own[0].session))
 
 
 def _evidence(plan: CasePlan, runs: tuple[RunResult, ...], asked: _Asked, terms: ReplayTerms) -> Evidence:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
-from helpers.case import DataSource
+from helpers.case import Case, DataSource
 from helpers.environment import CPU, GPU
+from helpers.errors import ConfigError
 from helpers.importing.cards import is_of_target
 from helpers.importing.record import Setting
 from helpers.plan import SuiteCase
@@ -63,7 +65,7 @@ class Fits:
 def fit(cases: Sequence[SuiteCase], folder: LogFolder) -> Fits:
     """Give each log to the case that it is of. One that fits several cases alike is given to none of them."""
     found: dict[Key, list[AnyRun]] = {}
-    ambiguous: dict[Key, str] = {}
+    open_to: dict[Key, list[str]] = {}
     for run in folder.runs:
         for target in dict.fromkeys(case.target for case in cases):
             fitting = [case for case in cases if case.target == target and not differences_of(run, case)]
@@ -74,9 +76,13 @@ def fit(cases: Sequence[SuiteCase], folder: LogFolder) -> Fits:
                 continue
             for case in chosen:
                 others = ", ".join(other.case.id for other in chosen if other is not case)
-                ambiguous.setdefault(case.key, f"{run.name} does not tell enough: it may be of {others} just as well; "
-                                               f"say its {_open(run)} in INDEX.csv")  # fmt: skip
-    return Fits(folder, {key: _sorted_out(runs) for key, runs in found.items()}, ambiguous)
+                told = f"{run.name} does not tell enough: it may be of {others} just as well; "
+                open_to.setdefault(case.key, []).append(f"{told}say its {_open(run)} in INDEX.csv")
+    return Fits(
+        folder,
+        {key: _sorted_out(runs, folder.broken, open_to.get(key, ())) for key, runs in found.items()},
+        {key: told[0] for key, told in open_to.items()},
+    )
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ def differences_of(run: AnyRun, case: SuiteCase) -> list[Difference]:
 def _own_differences(run: OwnRun, case: SuiteCase) -> list[Difference]:
     found = []
     if run.case_id != case.case.id:
-        found.append(Difference(f"its case is {run.case_id}", grave=True))
+        found.append(Difference(f"its case is {run.case_id}", _of_another_model(run.case_id, case.case)))
     if run.device != case.device:
         found.append(Difference(f"it ran on a {run.device}", grave=True))
     elif run.result is not None and run.result.target != case.target:
@@ -103,6 +109,14 @@ def _own_differences(run: OwnRun, case: SuiteCase) -> list[Difference]:
     elif run.result is None:
         found += _card_differences(run.gpu, case)
     return found
+
+
+def _of_another_model(case_id: str, case: Case) -> bool:
+    try:
+        other = Case.parse(case_id)
+    except ConfigError:
+        return True
+    return (other.framework, other.model) != (case.framework, case.model)
 
 
 def _logged_differences(run: LoggedRun, case: SuiteCase) -> list[Difference]:
@@ -162,23 +176,35 @@ def _open(run: AnyRun) -> str:
     return " and ".join(each.value for each in names if run.said(each) is None) or "configuration"
 
 
-def _sorted_out(runs: Sequence[AnyRun]) -> Fitting:
-    """All logs of other programs; of our own runs one session's, the newest, since nights are no replicates."""
+def _sorted_out(runs: Sequence[AnyRun], broken: Sequence[str], notes: Iterable[str]) -> Fitting:
+    """All logs of other programs; of our own runs one session's, the newest, since nights are no replicates.
+    ``broken`` are the folders of our own runs that were not read, ``notes`` are on logs that may be of the case."""
     own = [run for run in runs if isinstance(run, OwnRun)]
     if not own:
-        return Fitting(tuple(runs))
-    notes = []
+        return Fitting(tuple(runs), (*notes, *_versions(runs)))
+    told = list(notes)
     if others := len(runs) - len(own):
-        notes.append(f"{_counted(others, 'log')} of another program left out: its rule is not the step logs'")
+        told.append(f"{_counted(others, 'log')} of another program left out: its rule is not the step logs'")
     newest = max(own, key=_age).session
     chosen = sorted((run for run in own if run.session == newest), key=_place)
     if left := sorted({run.session for run in own} - {newest}):
-        notes.append(f"of {len(left) + 1} sessions with this case the newest is judged, {newest}, not {_few(left)}")
+        told.append(f"of {len(left) + 1} sessions with this case the newest is judged, {newest}, not {_few(left)}")
     alike = [run for run in chosen if _setup(run.result) == _setup(chosen[-1].result)]
     if len(alike) < len(chosen):
-        told = _counted(len(chosen) - len(alike), "run")
-        notes.append(f"{told} of {newest} left out: with other settings than its last one")
-    return Fitting(tuple(alike), tuple(notes))
+        told.append(
+            f"{_counted(len(chosen) - len(alike), 'run')} of {newest} left out: with other settings than its last one"
+        )
+    beside = {PurePosixPath(run.name).parent for run in chosen}
+    if lost := [name for name in broken if PurePosixPath(name).parent in beside]:
+        told.append(f"{_few(lost)} beside them could not be read")
+    return Fitting(tuple(alike), tuple(told))
+
+
+def _versions(runs: Sequence[AnyRun]) -> tuple[str, ...]:
+    """Logs of two versions of a framework are no two runs of one build, which their median does not tell."""
+    told = (run.said(Setting.FRAMEWORK_VERSION) for run in runs if not isinstance(run, OwnRun))
+    versions = sorted({version for version in told if version})
+    return (f"of {len(versions)} versions of the framework: {_few(versions)}",) if len(versions) > 1 else ()
 
 
 def _age(run: OwnRun) -> tuple[float, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import posixpath
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,7 +25,8 @@ def read_index(path: Path) -> Index:
         return {}
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
-            table = csv.DictReader(lines)
+            # Strict, or a quotation mark that is never closed takes all rows after it for one value.
+            table = csv.DictReader(lines, strict=True)
             rows = [(table.line_num, row) for row in table]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise LogError(str(path), got=str(error), expected="a table of logs (CSV, UTF-8)") from error
@@ -32,7 +34,7 @@ def read_index(path: Path) -> Index:
         raise LogError(str(path), field="file", got=table.fieldnames or "nothing", expected="a column of that name")
     found: dict[str, dict[Setting, list[Said]]] = {}
     for number, row in rows:
-        said = found.setdefault(row["file"] or "", {})
+        said = found.setdefault(posixpath.normpath(row["file"] or ""), {})
         for setting in Setting:
             if value := (row.get(setting.value) or "").strip():
                 said.setdefault(setting, []).append(Said(value, f"{INDEX} line {number}"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from helpers.report.rows import CaseRow
 from helpers.results_check import REPLAYED
 from helpers.session import CaseResult, not_run
 from helpers.suite import Suite
+from helpers.suite_history import SuiteMemory, is_there
 from helpers.verdict import Reason, Status, Verdict
 
 _SHOWN = 10
@@ -74,15 +75,13 @@ class ReplaySuite(Suite):
         """What is judged, and which files gave nothing."""
         logs, options = self.logs, self.options
         fitting = sum(len(each.runs) for each in self.fits.found.values())
-        lines = [
+        return [
             f"{REPLAYED.upper()}: nothing is trained; {len(logs.runs)} runs of {logs.files} files in {logs.root} are "
             f"judged again, {fitting} of them as one of {len(self.fits.found)} cases",
             f"session: {options.session} in {options.runs_folder}; config: {self.config.path}",
-            *(f"not read: {told}" for told in logs.unread[:_SHOWN]),
+            *_few("not read", logs.unread),
+            *_few("left out", logs.notes),
         ]
-        if len(logs.unread) > _SHOWN:
-            lines.append(f"not read: {len(logs.unread) - _SHOWN} more files")
-        return lines
 
     def history_notes(self) -> tuple[str, ...]:
         """Nothing goes into the history."""
@@ -109,7 +108,7 @@ class ReplaySuite(Suite):
         terms = ReplayTerms(
             self.config,
             lambda case: self.baselines.load(case.device).entries.get(case.case.id),
-            lambda: self.memory,
+            self._memory_to_ask,
             allow_disturbed=self.gate.gated(plan) is None,
             cases_tonight=self._cases_tonight,
         )
@@ -117,6 +116,16 @@ class ReplaySuite(Suite):
             return replay_case(suite_case, self.fits.found[suite_case.key], self.store, terms)
         except (SuiteError, OSError) as error:
             return CaseResult(plan, Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, str(error))))
+
+    def _memory_to_ask(self) -> SuiteMemory | None:
+        """The history, None where there is none yet."""
+        asked = "memory" in self.__dict__ or is_there(self.options, self.config)
+        return self.memory if asked else None
+
+
+def _few(what: str, told: Sequence[str]) -> list[str]:
+    lines = [f"{what}: {each}" for each in told[:_SHOWN]]
+    return [*lines, f"{what}: {len(told) - _SHOWN} more"] if len(told) > _SHOWN else lines
 
 
 def _no_baseline() -> BaselineError:

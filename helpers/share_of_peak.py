@@ -5,11 +5,11 @@ After, because a probe heats the card, and a verdict must not depend on whether 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from helpers.devices import Card
+from helpers.devices import Card, CpuCard
 from helpers.errors import SuiteError
 from helpers.evidence import Build
 from helpers.history.records import Memory
@@ -34,15 +34,22 @@ class ShareOfPeak:
     memory: Memory
     on_probe: Callable[[str], None]
 
-    def into(self, result: CaseResult, card: Card, host_id: str) -> CaseResult:
+    def into(self, result: CaseResult, cards: Sequence[Card], host_id: str) -> CaseResult:
         """The result with the share in the facts of every usable run of the build under test that lacks it, on disk
-        too. Whatever goes wrong is the reason that stands there instead; the verdict is as it was."""
+        too. Whatever goes wrong is the reason that stands there instead; the verdict is as it was. One of the leased
+        ``cards`` speaks for all of them."""
         plan = result.plan
         if not any(_lacks(plan, run) for run in result.runs):
             return result
-        probe = probe_of(plan, card, host_id)
-        found = self.peaks.of(probe, lambda: self.on_probe(plan.case.id))
-        return replace(result, runs=tuple(self._kept(plan, run, result.verdict, found) for run in result.runs))
+        found = self._peak(plan, cards, host_id)
+        runs = tuple(self._kept(plan, run, result.verdict, _of_run(run, cards[0], found)) for run in result.runs)
+        return replace(result, runs=runs)
+
+    def _peak(self, plan: CasePlan, cards: Sequence[Card], host_id: str) -> Peak | str:
+        models = sorted({card.name for card in cards})
+        if len(models) > 1:
+            return f"its cards are of {len(models)} models ({', '.join(models)}), and one of them speaks for all"
+        return self.peaks.of(probe_of(plan, cards[0], host_id), lambda: self.on_probe(plan.case.id))
 
     def _kept(self, plan: CasePlan, run: RunResult, verdict: Verdict, found: Peak | str) -> RunResult:
         if not _lacks(plan, run):
@@ -68,6 +75,13 @@ def probe_of(plan: CasePlan, card: Card, host_id: str) -> Probe:
         host_id=host_id,
         variables={name: str(value) for name, value in variables.items() if not name.startswith(_SWITCHES)},
     )
+
+
+def _of_run(run: RunResult, card: Card, found: Peak | str) -> Peak | str:
+    """A session that is gone on with may have its first runs on another card of the machine."""
+    if isinstance(card, CpuCard) or card.id in run.environment.get("card_ids", "").split():
+        return found
+    return f"this run was on another card than {card.id}, which was at hand to measure the peak of"
 
 
 def _lacks(plan: CasePlan, run: RunResult) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 from helpers.baseline_update import Proposal, ProposalKind
@@ -53,6 +54,12 @@ def told_of(options: SuiteOptions, config: Config) -> str:
 def history_url(options: SuiteOptions, config: Config) -> str:
     """The command line's database, else perf.yaml's, else a file in the runs folder."""
     return options.history_url or config.history.url or default_url(options.runs_folder)
+
+
+def is_there(options: SuiteOptions, config: Config) -> bool:
+    """Whether there is a history to ask: the question alone must not make an empty file."""
+    url = history_url(options, config)
+    return not url.startswith("sqlite:") or Path(url.partition(":///")[2]).exists()
 
 
 def start_segments(

@@ -119,9 +119,9 @@ class Utilisation:
 
     @staticmethod
     def of_runs(images_per_s: float, rule: str, case: Case, facts: Iterable[Mapping[str, str]]) -> Utilisation | None:
-        """By the peak in the facts of the first run that has one, else by the first reason; None where no peak was
-        asked for."""
-        found = [each for one in facts if (each := peak_of_facts(one)) is not None]
+        """By the peak in the facts of the first run that has one, else by the first reason, which damaged facts are
+        too; None where no peak was asked for."""
+        found = [each for one in facts if (each := _peak_or_reason(one)) is not None]
         peak = next((each for each in found if isinstance(each, Peak)), found[0] if found else None)
         return None if peak is None else Utilisation.of(images_per_s, rule, case, peak)
 
@@ -172,6 +172,13 @@ def peak_of_facts(facts: Mapping[str, str]) -> Peak | str | None:
     except (KeyError, ValueError) as error:
         raise ResultError("peak of a run's facts", got=str(error), expected="numbers") from error
     return Peak.from_record(values, "peak of a run's facts")
+
+
+def _peak_or_reason(facts: Mapping[str, str]) -> Peak | str | None:
+    try:
+        return peak_of_facts(facts)
+    except ResultError as error:
+        return f"the peak in the run's result cannot be read: {' '.join(str(error).split())}"
 
 
 def layers_of(model: Model) -> tuple[Layer, ...]:

@@ -129,6 +129,9 @@ def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str
             kept = stamp["parts"] if stamp and plan.action == "add" else {}
             assert isinstance(kept, dict)
             write_stamp(venv, python, base, {**kept, **wanted})
+        elif chosen not in SETS:
+            # Asked for by name; the suite's own is made on the way to other commands, and is silent there.
+            say("{} stands: nothing to do".format(os.path.relpath(venv)), "")
         if chosen in SETS:
             # No part of the stamp: an environment that stands gets it, or its next version, without being made anew.
             console_script.provide(venv, os.path.dirname(folder))

@@ -132,11 +132,14 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
 def _to_run(suite: Suite, found: Sequence[Configuration]) -> list[SuiteCase]:
     """What will be run of the configurations. Tells, before an hour of measuring, which of them will not be."""
     cases = []
+    left_out: dict[str, list[str]] = {}
     for each in found:
         if reason := why_not_compared(suite, each):
-            _say(f"{each.name} is not measured: {reason}")
+            left_out.setdefault(reason, []).append(each.name)
         else:
             cases += [member for member in each.members if why_not(suite, member) is None]
+    for reason, names in left_out.items():
+        _say(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not measured: {reason}")
     return cases
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TextIO
 
-from helpers.cli.import_log import AUTO, EXIT_UNREAD, add_settings, asked_of
+from helpers.cli.import_log import AUTO, EXIT_UNREAD, add_settings, asked_of, print_error
 from helpers.cli.loading import check_place, width_of, write_answer
 from helpers.errors import printable
 from helpers.policy import EXIT_OK
@@ -32,12 +31,14 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
     check_place("--json", arguments.json)
     report = read_groups(arguments.folder.expanduser(), asked_of(arguments), arguments.format, arguments.rule)
-    for error in report.unread:
-        print(printable(f"perfgate {NAME}: error: {error}"), file=sys.stderr)
+    for lines in report.unread:
+        print_error(NAME, lines)
     if report.groups:
         print(render_dlperf(report), file=out)
         if arguments.json is not None:
             write_answer("--json", arguments.json, json.dumps(result_of(report), allow_nan=False) + "\n")
             print(printable(f"Saving result to {arguments.json}"), file=out)
         print("\n" + render_groups(report, width_of(out)), file=out)
+        for note in report.notes:
+            print(printable(note), file=out)
     return EXIT_UNREAD if report.unread else EXIT_OK

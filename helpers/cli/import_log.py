@@ -93,13 +93,21 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         print(json.dumps(_record(batch, stored), indent=1, sort_keys=True, allow_nan=False), file=out)
     else:
         _print(batch, stored, out)
-    errors = [each.error for each in batch.unread] + ([refusal] if refusal else [])
-    for error in errors:
-        print(printable(f"perfgate {NAME}: error: {error}"), file=sys.stderr)
+    errors = [*(each.lines or (each.error,) for each in batch.unread), *([(refusal,)] if refusal else [])]
+    for lines in errors:
+        print_error(NAME, lines)
     if errors:
         return EXIT_UNREAD
     wanting = arguments.rule != AUTO and any(_lacks_its_figure(each) for each in batch.imported)
     return EXIT_NOT_JUDGED if wanting else EXIT_OK
+
+
+def print_error(command: str, lines: Sequence[str]) -> None:
+    """On standard error: what is wrong behind the command's name, then why."""
+    first, *rest = lines
+    print(printable(f"perfgate {command}: error: {first}"), file=sys.stderr)
+    for line in rest:
+        print(f"  {printable(line)}", file=sys.stderr)
 
 
 def _lacks_its_figure(found: Imported) -> bool:
@@ -113,7 +121,8 @@ def _print(batch: Batch, stored: Sequence[str], out: TextIO) -> None:
     width = width_of(out)
     told = [render_imported(each, width) for each in batch.imported]
     notes = [printable(each) for each in (*batch.notes, *stored)]
-    print("\n\n".join([*told, *(["\n".join(notes)] if notes else [])]), file=out)
+    if told or notes:
+        print("\n\n".join([*told, *(["\n".join(notes)] if notes else [])]), file=out)
 
 
 def _record(batch: Batch, stored: Sequence[str]) -> dict[str, object]:
@@ -122,7 +131,7 @@ def _record(batch: Batch, stored: Sequence[str]) -> dict[str, object]:
     return {
         "schema_version": IMPORT_SCHEMA_VERSION,
         "runs": [imported_record(each) for each in batch.imported],
-        "unread": [{"source": each.source, "error": each.error} for each in batch.unread],
+        "unread": [{"source": each.source, "error": each.error, "lines": list(each.lines)} for each in batch.unread],
         "notes": list(batch.notes),
         "stored": list(stored),
     }

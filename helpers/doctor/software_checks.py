@@ -58,12 +58,12 @@ def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
     machine, build, cuda = context.facts.machine, framework.build, framework.stated("cuda")
     name = build.framework.value
     served = f"driver {machine.driver} serves CUDA {machine.cuda_driver}"
-    if not cuda and name == "paddle":
+    if build.for_cpu_alone:
         yield blocker(
             "framework build",
             f"{build.distribution} {build.version} has no GPU kernels, with {len(machine.gpus)} GPUs here",
             "GPU cases are not run: they would train on the processor",
-            "make perf (chooses the build by the hardware), or install paddlepaddle-gpu",
+            "make env and make env-pytorch choose the build by the hardware; or install the framework's GPU build",
         )
     if cuda and _number(cuda) > _number(machine.cuda_driver):
         yield (blocker if _major(cuda) > _major(machine.cuda_driver) else warning)(

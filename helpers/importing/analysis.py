@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from helpers.importing.doubts import doubts
-from helpers.importing.honest import honest, is_summary
+from helpers.importing.honest import honest
 from helpers.importing.imported import HONEST, Imported, RuleFigure, Spread
 from helpers.importing.order import median, sum_of
 from helpers.importing.record import Field, LogRun
@@ -23,7 +23,8 @@ def analyse(run: LogRun, rule: str = AUTO) -> Imported:
     Raises LogError for a rule that is not known.
     """
     by_rule = figures(run)
-    usual = usual_rule(by_rule)
+    # Where no publisher has a rule for such logs, the honest figure is the one.
+    usual = usual_rule(by_rule) or HONEST
     if rule == HONEST:
         usual = HONEST
     elif rule != AUTO:
@@ -68,7 +69,7 @@ def _after_warm_up(run: LogRun) -> int:
 
 def _spread(run: LogRun) -> Spread | None:
     """Of the printed rates after warm-up; of all where the log ends within it."""
-    if not run.records or is_summary(run):
+    if not run.records or run.format.is_summary:
         return None
     start = _after_warm_up(run)
     try:

@@ -6,44 +6,62 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import repeat
+from itertools import islice, repeat
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from helpers.importing.dropped import shown
-from helpers.importing.record import TIME_GROUP, Field, FormatSpec, Line
+from helpers.importing.record import STAMP_BEGINS, STAMP_ENDS, TIME_GROUP, Field, FormatSpec, Line
+from helpers.importing.shapes import Shapes
 
 Floats = NDArray[np.float64]
 
 # What a format's record must have one of, in this order: without it a record says nothing.
 _MAIN = (Field.IMAGES_PER_S, Field.STEP_SECONDS, Field.SPAN_SECONDS)
 _POSITIVE = (Field.IMAGES_PER_S, Field.COMPUTE_IMAGES_PER_S, Field.STEP_SECONDS, Field.SPAN_SECONDS)
+# Beyond them a number is no measurement: the square or the reciprocal of one within them is still a number.
+_SMALLEST, _LARGEST = 1e-100, 1e100
 # Significant digits, with the point among them, of a number whose missing end would not show in a rate.
 _ENOUGH_DIGITS = 6
+# So many stamps of a block are looked for one by one; for more, all of them are.
+_FEW_TIMES = 4
 
 
 class Groups:
-    """Where a record pattern has its fields. Read once a log."""
+    """Where a record pattern has its fields. Read once a log.
+
+    ``record`` is the pattern without its time stamp, ``timed`` the one with it, None where it has none: few stamps are
+    needed, and looking for all of them takes a tenth of the time.
+    """
 
     def __init__(self, spec: FormatSpec) -> None:
-        at = spec.record.groupindex
+        self.record = _untimed(spec.record)
+        self.timed = spec.record if TIME_GROUP in spec.record.groupindex else None
+        at = self.record.groupindex
         self.fields = {each: at[each.value] for each in Field if each.value in at}
-        self.time = at.get(TIME_GROUP)
         self.main = next((each for each in _MAIN if each in self.fields), None)
-        self.width = spec.record.groups + 1
+        self.width = self.record.groups + 1
+        self.shapes = Shapes(self.record, self.fields)
+
+
+def _untimed(record: re.Pattern[bytes]) -> re.Pattern[bytes]:
+    pattern = re.sub(re.escape(STAMP_BEGINS) + rb".*?" + re.escape(STAMP_ENDS), b"", record.pattern, flags=re.DOTALL)
+    return re.compile(pattern.replace(b"(?P<%s>" % TIME_GROUP.encode(), b"(?:"), record.flags)
 
 
 class Block:
     """Whole lines from ``first_line`` of a log on, and what a format's pattern finds in them: ``count`` records."""
+
+    _times_asked = 0
 
     def __init__(self, spec: FormatSpec, groups: Groups, data: bytes, first_line: int) -> None:
         self.data, self.first_line = data, first_line
         self._groups = groups
         # The text between records and the groups of each, one behind the other: columns are slices of it, and there is
         # no tuple a record, which the garbage collector would look at.
-        self._parts: list[bytes | None] = spec.record.split(data) if spec.marker in data else [data]
+        self._parts: list[bytes | None] = groups.record.split(data) if spec.marker in data else [data]
         self.count = len(self._parts) // groups.width
 
     @cached_property
@@ -95,10 +113,10 @@ class Block:
     def _line_ends(self) -> NDArray[np.int64]:
         """How many line ends each of the texts has. A record has none."""
         texts = self._texts
-        # Most often every line is a record and ends behind its number.
-        if texts[0] == b"" and texts[-1] == b"\n" and texts.count(b"\n") == len(texts) - 1:
-            ends = np.ones(len(texts), dtype=np.int64)
-            ends[0] = 0
+        # Most often every line is a record and the same stands behind each.
+        if len(texts) > 2 and texts[1:-1].count(texts[1]) == len(texts) - 2:
+            ends = np.full(len(texts), texts[1].count(b"\n"), dtype=np.int64)
+            ends[0], ends[-1] = texts[0].count(b"\n"), texts[-1].count(b"\n")
             return ends
         return np.fromiter(map(bytes.count, texts, repeat(b"\n")), dtype=np.int64, count=len(texts))
 
@@ -107,15 +125,28 @@ class Block:
         return {each: _numbers(self._parts[at :: self._groups.width]) for each, at in self._groups.fields.items()}
 
     def time(self, row: int) -> bytes:
-        if self._groups.time is None:
+        """A row's time stamp; empty where its line has none."""
+        if self._groups.timed is None:
             return b""
-        return self._parts[row * self._groups.width + self._groups.time] or b""
+        self._times_asked += 1
+        if self._times_asked > _FEW_TIMES:
+            return self._times[row]
+        first = row
+        while first > 0 and self._line_ends[first] == 0:
+            first -= 1
+        matches = self._groups.timed.finditer(self.data, self.offset(self.line_number(row)))
+        return next(islice(matches, row - first, None))[TIME_GROUP] or b""
+
+    @cached_property
+    def _times(self) -> list[bytes]:
+        assert self._groups.timed is not None
+        return [match[TIME_GROUP] or b"" for match in self._groups.timed.finditer(self.data)]
 
 
 def _numbers(texts: Sequence[bytes | None]) -> Floats:
     numbers: Floats | None = None
     # An epoch has many records.
-    if texts.count(texts[0]) == len(texts):
+    if texts[0] == texts[-1] and texts.count(texts[0]) == len(texts):
         return np.full(len(texts), _number(texts[0]))
     # None is a group that took no part in a match: most often in all of them.
     if texts[0] is not None:
@@ -140,10 +171,14 @@ def faults(fields: dict[Field, Floats], main: Field | None) -> list[tuple[str, N
     """Why rows cannot be used, and which: rates that are no numbers or not above 0. A row has one reason, its first."""
     found: list[tuple[str, NDArray[np.bool_]]] = []
     for each, numbers in fields.items():
+        low = numbers.min()
+        # False where one of them is NaN.
+        if (low >= _SMALLEST if each in _POSITIVE else low >= 0) and numbers.max() <= _LARGEST:
+            continue
         checks = [(f"no {each.value}", np.isnan(numbers))] if each is main else []
-        checks.append((f"{each.value}: no finite number", np.isinf(numbers)))
+        checks.append((f"{each.value}: no finite number", np.abs(numbers) > _LARGEST))
         if each in _POSITIVE:
-            checks.append((f"{each.value}: 0 or less", numbers <= 0))
+            checks.append((f"{each.value}: 0 or less", numbers < _SMALLEST))
         elif each is Field.READER_SECONDS:
             checks.append((f"{each.value}: below 0", numbers < 0))
         for reason, mask in checks:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 _DATE_BYTES = 24
+# Among so many prefixes one of rank 0 is looked for.
+_LOOKED_AT = 64
 # The date is looked for backwards from the bracket: so the pattern begins with a literal, which is found fast.
 _PREFIX = re.compile(
     rb"\[(?:(?<=([A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\[))?"
@@ -36,20 +38,35 @@ class Ranks:
 
 def by_rank(lines: bytes) -> Ranks | None:
     """Whole lines, divided by their prefixes; None where there is none."""
-    if b"]<std" not in lines:
+    # The first of the two is found far faster, and most logs have none of it.
+    if b"<" not in lines or b"]<std" not in lines:
         return None
+    lines, first = _without_first_ranks(lines)
     parts = _PREFIX.split(lines)
     if len(parts) == 1:
-        return None
+        return Ranks(lines, b"", first) if first else None
     texts, named = parts[0::3], parts[2::3]
     _strip_dates(texts, parts[1::3])
-    if b">: " in lines:
-        _strip_spaces(texts)
+    _strip_spaces(texts)
     numbers = {rank: int(rank) for rank in set(named)}
     zeros = {rank for rank, number in numbers.items() if number == 0}
     places = [(index, numbers[rank]) for index, rank in enumerate(named, 1) if rank not in zeros]
     others, at, others_at = _taken(texts, places)
-    return Ranks(b"".join(texts), others, frozenset(numbers.values()), at, others_at)
+    return Ranks(b"".join(texts), others, first.union(numbers.values()), at, others_at)
+
+
+def _without_first_ranks(lines: bytes) -> tuple[bytes, frozenset[int]]:
+    """The lines without rank 0's prefix at their starts, where most have the same one without a date; and the ranks it
+    names. Any other prefix is left, also rank 0's within a line."""
+    found = next((each for each in islice(_PREFIX.finditer(lines), _LOOKED_AT) if not int(each[2])), None)
+    if found is None or found[1]:
+        return lines, frozenset()
+    prefix = found[0]
+    rest = (b"\n" + lines).replace(b"\n" + prefix, b"\n")[1:]
+    # The space behind a prefix goes with it, which is looked at piece by piece.
+    if prefix + b" " in lines:
+        return lines, frozenset()
+    return rest, frozenset((0,))
 
 
 def _strip_dates(texts: list[bytes], dates: Sequence[bytes | None]) -> None:

@@ -20,7 +20,7 @@ _NUMBER = re.compile(rb"\d")
 
 
 class Closest:
-    """Fed with a log's chunks; as text it tells the lines, by number."""
+    """Fed with a log's chunks; tells the lines, by number."""
 
     def __init__(self, markers: Sequence[bytes]) -> None:
         self._words = (*markers, *_WORDS)
@@ -41,13 +41,17 @@ class Closest:
         self._best = sorted(self._best)[:_MOST]
 
     def __str__(self) -> str:
+        lines = self.lines()
+        return f"{self.heading()}: " + "; ".join(lines) if lines else self.heading()
+
+    def heading(self) -> str:
         others = sorted(self._ranks - {0})
         note = f" (only rank 0's lines are read; those of ranks {_spans(others)} are not)" if others else ""
-        lines = sorted((number, line) for score, number, line in self._best if score < 0)
-        if not lines:
-            return f"No line has a rate or a step's time{note}"
-        told = [f"line {number}: {line_text(line)[:_LINE]}" for number, line in lines]
-        return f"The lines that come closest{note}: " + "; ".join(told)
+        return ("The lines that come closest" if self.lines() else "No line has a rate or a step's time") + note
+
+    def lines(self) -> tuple[str, ...]:
+        found = sorted((number, line) for score, number, line in self._best if score < 0)
+        return tuple(f"line {number}: {line_text(line)[:_LINE]}" for number, line in found)
 
     def _score(self, line: bytes) -> int:
         """Words with a number in the line; a format's marker counts as three."""

@@ -10,8 +10,8 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-# Numbers in memory at a time, 2 MiB of them.
-BLOCK = 2**18
+# Numbers in memory at a time, half a MiB of them.
+BLOCK = 2**16
 _BYTES = 8
 
 

@@ -16,6 +16,8 @@ from helpers.importing.record import FormatSpec, Line
 AUTO = "auto"
 # Of a line in an error, so many characters.
 _LINE = 160
+_UNKNOWN = "no records of a format that is known"
+_SEVERAL = "records of several formats"
 
 
 class Log(Protocol):
@@ -62,10 +64,11 @@ class _Search:
             self.printed = _line_of(next(filter(None, matches), None), chunk)
 
 
-def detect(log: Log, formats: Mapping[str, FormatSpec], wanted: str = AUTO) -> FormatSpec:
+def detect(log: Log, formats: Mapping[str, FormatSpec], wanted: str = AUTO, besides: Sequence[str] = ()) -> FormatSpec:
     """The format of a log's first records, or the one that is wanted.
 
-    Reads until a format is proven; ``read_log`` looks for records of the others in all of the log. Raises LogError for
+    A format of records goes before one that is a summary of a whole run, which a job may print behind them. Reads until
+    a format is proven; ``read_log`` looks for records of the others in all of the log. Raises LogError for
     a name that is not known, and where no format or more than one fits.
     """
     if wanted != AUTO:
@@ -76,12 +79,14 @@ def detect(log: Log, formats: Mapping[str, FormatSpec], wanted: str = AUTO) -> F
     for chunk in log.chunks():
         for each in searches:
             each.look(chunk)
-        if fitting := [each for each in searches if each.fits]:
+        if fitting := [each for each in searches if each.fits and not each.spec.is_summary]:
             return _only(log, fitting)
-    return _without_records(log, searches)
+    if fitting := [each for each in searches if each.fits]:
+        return _only(log, fitting)
+    return _without_records(log, searches, besides)
 
 
-def _without_records(log: Log, searches: Sequence[_Search]) -> FormatSpec:
+def _without_records(log: Log, searches: Sequence[_Search], besides: Sequence[str]) -> FormatSpec:
     """By the figures that a script printed itself: of some logs only the last lines were kept."""
     closest = Closest([each.spec.marker for each in searches])
     for chunk in log.chunks():
@@ -90,11 +95,21 @@ def _without_records(log: Log, searches: Sequence[_Search]) -> FormatSpec:
             each.look_for_ends(chunk)
     if (ends := [each for each in searches if each.printed]) and not any(each.records for each in searches):
         return _only(log, ends)
+    looked_for = [*(f"{each.spec.name}: {each.spec.looked_for}" for each in searches), *besides]
+    unproven = _unproven(searches)
     raise LogError(
         log.source,
-        got="no records of a format that is known",
-        expected="; or ".join(f"{each.spec.name}: {each.spec.looked_for}" for each in searches),
-        remedy=f"{closest}{_unproven(searches)}",
+        got=_UNKNOWN,
+        expected="; or ".join(looked_for),
+        remedy=f"{closest}{'. ' if unproven else ''}{unproven}",
+        lines=(
+            f"{log.source}: {_UNKNOWN}",
+            "Looked for:",
+            *(f"  {each}" for each in looked_for),
+            f"{closest.heading()}{':' if closest.lines() else ''}",
+            *(f"  {each}" for each in closest.lines()),
+            *([unproven] if unproven else []),
+        ),
     )
 
 
@@ -115,11 +130,13 @@ def _only(log: Log, searches: Sequence[_Search]) -> FormatSpec:
         line = each.first or each.printed
         figures = f"{each.records} records" if each.records else "a printed figure"
         told.append(f"{figures} of {each.spec.name}" + (f", line {line.number}: {line.text[:_LINE]}" if line else ""))
+    remedy = f"Give --format {' or '.join(spec.name for spec in specs)}, or split the log"
     raise LogError(
         log.source,
-        got="records of several formats",
+        got=_SEVERAL,
         expected="those of one",
-        remedy=f"It has {'; '.join(told)}. Give --format {' or '.join(spec.name for spec in specs)}, or split the log",
+        remedy=f"It has {'; '.join(told)}. {remedy}",
+        lines=(f"{log.source}: {_SEVERAL}", *(f"  {each}" for each in told), remedy),
     )
 
 
@@ -142,4 +159,4 @@ def _line_of(match: re.Match[bytes] | None, chunk: Chunk) -> Line | None:
 
 def _unproven(searches: Sequence[_Search]) -> str:
     told = [f"{each.records} of {each.spec.name}" for each in searches if each.records]
-    return f". Records without the rest of their format: {', '.join(told)}" if told else ""
+    return f"Records without the rest of their format: {', '.join(told)}" if told else ""

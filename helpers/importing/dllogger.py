@@ -80,7 +80,7 @@ def finished(facts: Facts, said: Mapping[Setting, Said | None]) -> dict[Setting,
         if setting not in content and (found := facts.line(pattern)):
             content[setting] = found
     settings = with_name(content, facts.context.name)
-    if precision := _with_tf32(settings):
+    if precision := with_tf32(settings):
         settings[Setting.PRECISION] = precision
     return settings
 
@@ -92,16 +92,24 @@ def count(said: Said | None) -> Said | None:
     return Said(str(int(said.value)), said.where)
 
 
-def cards_of_lines(facts: Facts) -> Said | None:
-    """How many cards NCCL's lines tell, or the ranks in the lines' prefixes.
+def cards_of_nccl(facts: Facts) -> Said | None:
+    """How many cards NCCL's lines tell."""
+    return count(facts.line(_NCCL_RANKS))
 
-    A log that shows rank 0 alone may be one rank's part of a larger job; a gap in the ranks tells no number, and ranks
-    of a log with several runs need not be all of each.
+
+def cards_of_lines(facts: Facts) -> Said | None:
+    """How many cards NCCL's lines tell, or the ranks in the lines' prefixes, of a script that has a process a card.
+
+    A log that shows rank 0 alone may be one rank's part of a larger job; a gap in the ranks tells no number, ranks
+    of a log with several runs need not be all of each, and a name that tells more cards knows of lines left out.
     """
-    if told := count(facts.line(_NCCL_RANKS)):
+    if told := cards_of_nccl(facts):
         return told
     ranks = sorted(facts.context.ranks)
     if facts.context.runs_in_file > 1 or len(ranks) < 2 or ranks != list(range(len(ranks))):
+        return None
+    named = facts.named.get(Setting.CARDS)
+    if named is not None and int(named.value) > len(ranks):
         return None
     return Said(str(len(ranks)), f"ranks 0 to {ranks[-1]} in the lines' prefixes")
 
@@ -135,8 +143,9 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
         yield from ((pair[1], pair[2].strip("'\" ")) for pair in _ARGUMENT.finditer(match[1]))
 
 
-def _with_tf32(settings: Mapping[Setting, Said]) -> Said | None:
-    """NVIDIA's containers leave TF32 on, so FP32 on a card that has it is TF32 (METHODS: A100 "FP32" is TF32)."""
+def with_tf32(settings: Mapping[Setting, Said]) -> Said | None:
+    """The precision where it is TF32 by default, else None. NVIDIA's containers leave TF32 on, so FP32 on a card that
+    has it is TF32 (METHODS: A100 "FP32" is TF32)."""
     precision, gpu = settings.get(Setting.PRECISION), settings.get(Setting.GPU)
     if precision is None or gpu is None or precision.value != "fp32" or not _TF32_CARD.match(gpu.value):
         return None

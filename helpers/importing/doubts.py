@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from helpers.importing.drift import drift_of
-from helpers.importing.honest import by_stamps, is_summary
+from helpers.importing.honest import by_stamps
 from helpers.importing.imported import RuleFigure, Spread
 from helpers.importing.record import Field, LogRun, RateOf, Setting
 from helpers.importing.rules import warm_up_records
@@ -23,6 +23,8 @@ _WHOLE_FIGURES = {
     "average": "Average total_ips",
     "train_throughput": "train_throughput",
     "summary_total": "Summary",
+    "summary_ips": "Summary",
+    "tipc": "summary line of TIPC",
 }
 
 
@@ -77,7 +79,7 @@ def _of_batch(run: LogRun) -> Iterator[str]:
 def _few(run: LogRun) -> Iterator[str]:
     skipped = warm_up_records(run)
     left = run.records - skipped
-    if run.records and not is_summary(run) and left < PADDLECLAS_TRIMMED_RECORDS:
+    if run.records and not run.format.is_summary and left < PADDLECLAS_TRIMMED_RECORDS:
         yield f"few records: {left} after {skipped} of warm-up, fewer than {PADDLECLAS_TRIMMED_RECORDS}"
 
 

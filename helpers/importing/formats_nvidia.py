@@ -118,7 +118,7 @@ MXNET = FormatSpec(
             "epoch": re.compile(
                 rb"- Epoch: " + group("epoch", rb"\d+") + rb"  [^\n]*?\btrain\.ips : " + group("images_per_s")
             ),
-            "summary_total": re.compile(rb"- Summary: [^\n]*?\btrain\.ips : " + group("images_per_s")),
+            "summary_ips": re.compile(rb"- Summary: [^\n]*?\btrain\.ips : " + group("images_per_s")),
         }
     ),
 )

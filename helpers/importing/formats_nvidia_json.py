@@ -79,7 +79,7 @@ _EVERY = (
         rb"[^\n]*?",
         {
             "epoch": _EPOCH + _key("train.ips") + group("images_per_s"),
-            "summary_total": _RUN + _key("train.ips") + group("images_per_s"),
+            "summary_ips": _RUN + _key("train.ips") + group("images_per_s"),
         },
     ),
 )

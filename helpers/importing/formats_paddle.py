@@ -21,7 +21,7 @@ from types import MappingProxyType
 from helpers.importing.configure_fleet import of_dlperf, of_fleetx, of_fleetx_dynamic, of_tipc
 from helpers.importing.configure_paddle import of_paddleclas, of_paddleclas_dynamic
 from helpers.importing.dllogger import group
-from helpers.importing.record import FormatSpec, RateOf
+from helpers.importing.record import STAMP_BEGINS, STAMP_ENDS, FormatSpec, RateOf
 
 _RULES = ("paddleclas-trimmed", "paddleclas-mean")
 
@@ -35,7 +35,7 @@ _DAY_AND_TIME = group("time", rb"\d{4}[-/]\d\d[-/]\d\d \d\d:\d\d:\d\d")
 
 def _stamp(behind: bytes) -> bytes:
     """The time stamp, where the line has one; ``behind`` stands between it and where the pattern is."""
-    return rb"(?:(?<=" + _DAY_AND_TIME + behind + rb"))?"
+    return STAMP_BEGINS + rb"(?:(?<=" + _DAY_AND_TIME + behind + rb"))?" + STAMP_ENDS
 
 
 # The lines that only one process of a job prints, before anything else that tells its configuration.
@@ -201,8 +201,7 @@ FLEETX = FormatSpec(
 )
 
 # PaddlePaddle/FleetX, python/fleetx/applications/trainer.py (its VGG16 and ResNet50 benchmarks): speed is 1 / the
-# seconds of the step, so steps/s; step 11 is the first that is printed. Not among PADDLE_FORMATS as long as reading a
-# log takes no steps/s for a record.
+# seconds of the step, so steps/s; step 11 is the first that is printed.
 FLEETX_TRAINER = FormatSpec(
     name="fleetx-trainer",
     title="FleetX's trainer (epoch id: N, stepN)",
@@ -244,15 +243,19 @@ FLEETX_DYNAMIC = FormatSpec(
 
 # PaddlePaddle/benchmark's analysis.py, called by test_tipc/benchmark_train.sh: ips is the mean of the records times
 # the cards. Before 2021 its keys were FINAL_RESULT and UNIT. A line in another unit (ms/iteration) is not read.
+_TIPC_RECORD = re.compile(_TIPC)
 TIPC = FormatSpec(
     name="tipc",
     title="TIPC's summary line (JSON)",
     marker=b'"model_name": ',
-    record=re.compile(_TIPC),
+    record=_TIPC_RECORD,
     looked_for='a line {"model_name": ..., "ips": N, "speed_unit": "images/s", ...}',
     rate_of=RateOf.JOB,
     configure=of_tipc,
     rules=("tipc-summary",),
+    # Each line is another job's.
+    starts=(_TIPC_RECORD,),
+    is_summary=True,
 )
 
 # PaddlePaddle/models release/1.8, PaddleCV/image_classification: each line is one step's seconds.
@@ -286,6 +289,7 @@ _EVERY = (
     STATIC_2020,
     ELAPSE_2020,
     FLEETX,
+    FLEETX_TRAINER,
     FLEETX_DYNAMIC,
     TIPC,
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from helpers.errors import LogError, SuiteError
+from helpers.errors import LogError, SuiteError, lines_of
 from helpers.importing.analysis import AUTO
 from helpers.importing.imported import Imported
 from helpers.importing.importer import check_rule, import_file
@@ -67,15 +67,34 @@ class Group:
 
 @dataclass(frozen=True)
 class Report:
-    """The groups, those of few cards first, and the logs that gave no figure, each with why."""
+    """The groups, those of few cards first, and the logs that gave no figure, each with why, in lines.
+    ``notes``: what is to be doubted and is no error.
+    """
 
     groups: tuple[Group, ...]
-    unread: tuple[str, ...] = ()
+    unread: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
 
     def speedup(self, group: Group) -> float | None:
-        """Its median over that of the same model on one card; None where there is no such group."""
-        base = next((each for each in self.groups if each.model == group.model and each.cards == 1), None)
-        return None if base is None else _rounded(group.median / base.median)
+        """Its median over that of the same model on one card; None where there is no such group, or an unlike one."""
+        base = self._base(group)
+        return None if base is None or self.unlike(group) else _rounded(group.median / base.median)
+
+    def unlike(self, group: Group) -> str:
+        """In what the runs on one card differ from these beside the cards, empty where in nothing."""
+        base = self._base(group)
+        if base is None:
+            return ""
+        pairs = (
+            ("batch size", base.batch_size_per_card, group.batch_size_per_card),
+            ("precision", base.precision, group.precision),
+            ("rule", base.rule, group.rule),
+        )
+        told = [f"{name} {mine}, {base.folder} {theirs}" for name, theirs, mine in pairs if mine != theirs]
+        return f"no speed-up: {'; '.join(told)}" if told else ""
+
+    def _base(self, group: Group) -> Group | None:
+        return next((each for each in self.groups if each.model == group.model and each.cards == 1), None)
 
 
 def _rounded(value: float) -> float:
@@ -90,15 +109,19 @@ def read_groups(folder: Path, asked: Mapping[Setting, Said], format: str = AUTO,
     if not paths:
         raise LogError(f"folder {folder}", got="no logs", expected="folders by cards (1n1g, 1n8g) with logs in them")
     groups: dict[tuple[str, str], list[tuple[Imported, GroupRun]]] = {}
-    unread = []
+    unread: list[tuple[str, ...]] = []
+    notes: list[str] = []
+    read: dict[str, Path] = {}
     for path in paths:
         try:
             found = _only(path, import_file(path, asked, format, rule))
+            if (first := read.setdefault(found.sha256, path)) != path:
+                notes.append(f"{path}: the same bytes as {first}; a copy is no run of its own, and is counted")
             figure = found.figure(found.usual)
             if figure is None or figure.images_per_s is None:
                 raise LogError(f"log {path}", got=figure.reason if figure else "no rule", expected="a figure")
         except (SuiteError, OSError) as error:
-            unread.append(str(error))
+            unread.append(lines_of(error))
             continue
         name = _NAME.match(path.name)
         model = name["model"] if name else found.settings[Setting.MODEL].value
@@ -106,7 +129,7 @@ def read_groups(folder: Path, asked: Mapping[Setting, Said], format: str = AUTO,
         number = int(name["number"]) if name else len(runs) + 1
         runs.append((found, GroupRun(path, number, _rounded(figure.images_per_s))))
     made = [_group(*key, runs) for key, runs in groups.items()]
-    return Report(tuple(sorted(made, key=lambda each: (each.model, each.cards))), tuple(unread))
+    return Report(tuple(sorted(made, key=lambda each: (each.model, each.cards))), tuple(unread), tuple(notes))
 
 
 def _only(path: Path, runs: Sequence[Imported]) -> Imported:

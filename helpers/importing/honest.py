@@ -39,7 +39,7 @@ def honest(run: LogRun) -> RuleFigure:
 def _computed(run: LogRun) -> Used:
     if not run.records:
         return _of_epochs(run)
-    if is_summary(run):
+    if run.format.is_summary:
         raise RuleError(
             f"a log of {run.format.name}",
             got="one figure for the whole run",
@@ -52,12 +52,6 @@ def _computed(run: LogRun) -> Used:
     if not left:
         raise RuleError(f"rule {HONEST}", got=f"{run.records} records, all of warm-up", expected="1 or more after it")
     return Used(_rate(run, skip, run.records), left, told(skip, "of warm-up"))
-
-
-def is_summary(run: LogRun) -> bool:
-    """The records tell no step and no seconds: each is a figure for a whole run (TIPC's JSON line)."""
-    told_by = {Field.STEP, Field.STEP_SECONDS, Field.SPAN_SECONDS}
-    return run.format.record_covers is None and not told_by & run.columns.keys()
 
 
 def _of_running_means(run: LogRun, first_timed: int) -> Used:
@@ -76,7 +70,7 @@ def _of_running_means(run: LogRun, first_timed: int) -> Used:
         *told(run.records - records, f"up to step {first_timed - 1} of an epoch, which are timed otherwise"),
         f"the first {first_timed - 1} steps of {of_epochs}, and the steps after the last record",
     )
-    return Used(math.fsum(steps) / math.fsum(cost), records, left_out)
+    return Used(_over(math.fsum(steps), math.fsum(cost)), records, left_out)
 
 
 def _of_epochs(run: LogRun) -> Used:
@@ -91,6 +85,11 @@ def _rate(run: LogRun, start: int, stop: int) -> float:
     """Images/s of all cards of the records from ``start`` up to ``stop``."""
     parts = [(sum_of(each.steps), sum_of(each.cost)) for each in stretches(run, start, stop)]
     steps, cost = (math.fsum(each) for each in zip(*parts, strict=True))
+    return _over(steps, cost)
+
+
+def _over(steps: float, cost: float) -> float:
+    """Running means that contradict each other may tell no time, or less."""
     if not cost > 0:
         raise RuleError(f"rule {HONEST}", got=f"{cost} seconds", expected="more than 0")
     return steps / cost
@@ -135,14 +134,17 @@ def by_stamps(run: LogRun) -> ByStamps | None:
 
 
 def _ends(run: LogRun) -> tuple[Stamp, Stamp] | None:
-    if is_summary(run) or not ({Field.STEP, Field.SPAN_END} & run.columns.keys()):
+    if run.format.is_summary or not ({Field.STEP, Field.SPAN_END} & run.columns.keys()):
         return None
-    after = [each for each in run.stamps if each.index >= min(warm_up_records(run), run.records)]
+    skip = min(warm_up_records(run), run.records)
+    after = [each for each in run.stamps if each.index >= skip]
     if len(after) < 2:
         return None
     first = after[0]
     if Field.EPOCH not in run.columns:
         return first, after[-1]
     epochs = run.column(Field.EPOCH)
-    same = [each for each in after[1:] if epochs[each.index] == epochs[first.index]]
-    return (first, same[-1]) if same else None
+    # From the end, since each look costs.
+    wanted = epochs[first.index]
+    same = next((each for each in reversed(after[1:]) if epochs[each.index] == wanted), None)
+    return None if same is None else (first, same)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from helpers.errors import LogError, SuiteError
+from helpers.errors import LogError, SuiteError, lines_of
 from helpers.importing import own
 from helpers.importing.analysis import AUTO, analyse
 from helpers.importing.detect import detect
@@ -14,17 +14,19 @@ from helpers.importing.formats import FORMATS
 from helpers.importing.imported import HONEST, Imported
 from helpers.importing.reading import read_log
 from helpers.importing.record import LogRun, Said, Setting
-from helpers.importing.rules import parse_rule
+from helpers.importing.rules import RULES, parse_rule
+from helpers.importing.shared_name import with_doubts
 from helpers.importing.source import LogFile, open_logs
 from helpers.rules import RULES as OWN_RULES
 
 
 @dataclass(frozen=True)
 class Unread:
-    """A log that gave nothing, and why."""
+    """A log that gave nothing, and why; ``lines`` tell it to people where one line is too long."""
 
     source: str
     error: str
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def import_file(
     """The runs of one file. Raises LogError where one of its logs cannot be read."""
     batch = import_files((path,), asked, format, rule)
     for each in batch.unread:
-        raise LogError(each.error)
+        raise LogError(each.error, lines=each.lines)
     return batch.imported
 
 
@@ -59,7 +61,7 @@ def import_files(paths: Sequence[Path], asked: Mapping[Setting, Said], format: s
         try:
             logs = open_logs(path)
         except (SuiteError, OSError) as error:
-            reader.unread.append(Unread(str(path), str(error)))
+            reader.unread.append(_unread(str(path), error))
             continue
         reader.notes += [f"{path}!{each.name}: left out, {each.reason}" for each in logs.skipped]
         for log in logs:
@@ -89,9 +91,9 @@ class _Reader:
             found = [analyse(run, self._rule) for run in runs_of(log, self._asked, self._format)]
             # Its hash is known once it was read; a file of gigabytes is not read twice for it.
             if self._is_new(log):
-                self.imported += found
+                self.imported += with_doubts(found)
         except (SuiteError, OSError) as error:
-            self.unread.append(Unread(log.source, str(error)))
+            self.unread.append(_unread(log.source, error))
 
     def read_step_logs(self) -> None:
         for job in own.jobs(self._steps):
@@ -99,7 +101,7 @@ class _Reader:
                 found = own.read_job(job, self._asked, AUTO if self._rule == HONEST else self._rule)
                 self.imported.append(replace(found, usual=HONEST) if self._rule == HONEST else found)
             except (SuiteError, OSError) as error:
-                self.unread.append(Unread(", ".join(each.source for each in job), str(error)))
+                self.unread.append(_unread(", ".join(each.source for each in job), error))
 
     def _is_new(self, log: LogFile) -> bool:
         sha256 = log.sha256()
@@ -110,10 +112,15 @@ class _Reader:
         return True
 
 
+def _unread(source: str, error: Exception) -> Unread:
+    return Unread(source, str(error), lines_of(error))
+
+
 def runs_of(log: LogFile, asked: Mapping[Setting, Said], format: str = AUTO) -> tuple[LogRun, ...]:
     """The runs of a log that is no step log of ours. Raises LogError."""
     # Where the format was named, what else the log holds is the user's to know.
-    return read_log(log, detect(log, FORMATS, format), asked, FORMATS.values() if format == AUTO else ())
+    rivals = [each for each in FORMATS.values() if format == AUTO or each.is_summary]
+    return read_log(log, detect(log, FORMATS, format, (own.LOOKED_FOR,)), asked, rivals)
 
 
 def check_format(format: str) -> None:
@@ -123,5 +130,10 @@ def check_format(format: str) -> None:
 
 
 def check_rule(rule: str) -> None:
-    if rule not in (AUTO, HONEST, *OWN_RULES):
-        parse_rule(rule)
+    if rule in (AUTO, HONEST, *OWN_RULES):
+        return
+    if rule.partition(":")[0] not in RULES:
+        raise LogError(
+            "rule", got=rule, expected="one of " + ", ".join(dict.fromkeys((AUTO, *RULES, HONEST, *OWN_RULES)))
+        )
+    parse_rule(rule)

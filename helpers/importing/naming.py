@@ -15,11 +15,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from helpers.importing.cards import card_words, same_card
 from helpers.importing.record import Said, Setting
+
+# How the place of such a setting begins.
+FILE_NAME, FOLDER_NAME = "file name", "folder name"
 
 _LARGEST = 1_000_000
 _RESNET50 = "resnet50v1.5"
 _LESS_EXACT = {"amp_o1": ("amp",), "amp_o2": ("amp",), "tf32": ("fp32",)}
+_NUMBERS = (Setting.BATCH_SIZE_PER_CARD, Setting.CARDS, Setting.NODES, Setting.SEED)
 _GPUS = "v100|a100|a800|a10|a30|a40|h100|h800|h200|h20|p100|p40|k80|t4|l40s|l40|l4"
 
 Found = tuple[Setting, str]
@@ -31,7 +36,7 @@ def settings_of_name(name: str) -> dict[Setting, Said]:
     settings: dict[Setting, Said] = {}
     closed: set[Setting] = set()
     for depth, part in enumerate(reversed(parts)):
-        where = "file name" if depth == 0 else f"folder name {part}"
+        where = FILE_NAME if depth == 0 else f"{FOLDER_NAME} {part}"
         for setting, values in _values_of_part(part).items():
             if setting not in closed and len(values) == 1:
                 settings[setting] = Said(next(iter(values)), where)
@@ -45,14 +50,28 @@ def with_name(said: Mapping[Setting, Said], name: str) -> dict[Setting, Said]:
 
 
 def agrees(setting: Setting, one: str, other: str) -> bool:
-    """Whether two sayings of a setting are the same, or one says it less exactly: ``amp`` of ``amp_o2``, ``fp32`` of
-    ``tf32`` (which is what frameworks call FP32 on a card that has it), ``A100`` of ``A100-SXM4-40GB``."""
+    """Whether two sayings of a setting can be true at once: the same, or one says it less exactly: ``amp`` of
+    ``amp_o2``, ``fp32`` of ``tf32`` (which is what frameworks call FP32 on a card that has it), ``A100`` of
+    ``A100-SXM4-40GB``."""
+    one, other = one.strip().lower(), other.strip().lower()
+    if one == other:
+        return True
     if setting is Setting.PRECISION:
-        return one == other or any(each in _LESS_EXACT.get(than, ()) for each, than in ((one, other), (other, one)))
+        return other in _LESS_EXACT.get(one, ()) or one in _LESS_EXACT.get(other, ())
     if setting is Setting.GPU:
-        short, long = sorted((one.upper(), other.upper()), key=len)
-        return short == long or long.startswith(short + "-")
-    return one == other
+        return same_card(one, other)
+    if setting in _NUMBERS and one.isdecimal() and other.isdecimal():
+        return int(one) == int(other)
+    return False
+
+
+def more_exact(setting: Setting, one: str, other: str) -> bool:
+    """Of two sayings that agree, whether ``one`` says more than ``other``."""
+    if setting is Setting.PRECISION:
+        return other in _LESS_EXACT.get(one, ())
+    if setting is Setting.GPU:
+        return len(card_words(one)) > len(card_words(other))
+    return False
 
 
 def model_of(text: str) -> str | None:

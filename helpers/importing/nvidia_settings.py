@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from helpers.importing.dllogger import Facts, cards_of_lines, count, facts_of, finished, json_of
+from helpers.importing.dllogger import Facts, cards_of_lines, cards_of_nccl, count, facts_of, finished, json_of
 from helpers.importing.naming import model_of
 from helpers.importing.record import Context, Said, Setting
 
@@ -63,7 +63,8 @@ def of_pytorch(context: Context) -> Mapping[Setting, Said]:
             Setting.MODEL: _model(facts.parameter("arch")),
             Setting.PRECISION: _as_amp(facts.switched_on("amp", "fp16")) or _as("fp32", facts.parameter("amp", "fp16")),
             Setting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size")),
-            Setting.CARDS: count(facts.parameter("world_size")) or cards_of_lines(facts),
+            # mpirun starts one launcher a node (multiproc.py), so its ranks are no cards.
+            Setting.CARDS: count(facts.parameter("world_size")) or cards_of_nccl(facts),
             Setting.DATA: _backend(facts),
             Setting.SEED: count(facts.parameter("seed")),
         },

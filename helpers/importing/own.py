@@ -22,6 +22,7 @@ from helpers.steplog import COMPLETE, StepLog
 from helpers.steplog_reader import MOST_LINE_BYTES, read_step_log
 
 NAME = "steplog"
+LOOKED_FOR = f'{NAME}: lines {{"kind": "header", ...}} and {{"kind": "step", ...}} of this suite'
 _AUTO = "auto"
 _KINDS = ("header", "step", "footer")
 # What the logs of one job's ranks have in common.

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path, PurePosixPath
 
-from helpers.errors import LogError, SuiteError
-from helpers.importing.cards import same_card
+from helpers.errors import LogError, SuiteError, lines_of
 from helpers.importing.importer import runs_of
+from helpers.importing.naming import agrees
 from helpers.importing.record import NEEDED, LogRun, Said, Setting
 from helpers.importing.rules import figure
 from helpers.importing.source import open_logs
 
 INDEX = "INDEX.csv"
+# Decimal reads 5_17 too, and digits of other scripts.
+_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
 _FILE, _RULE, _PUBLISHED, _COMPUTED = "file", "rule", "published_images_per_s", "computed_images_per_s"
 _SETTINGS = (
     Setting.FRAMEWORK,
@@ -42,12 +45,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Verified:
-    """An entry and what its log gives by its rule. ``problem`` says what is wrong, empty where they agree."""
+    """An entry and what its log gives by its rule. ``problem`` says what is wrong, empty where they agree; ``lines``
+    say it to people where one is too long."""
 
     entry: Entry
     images_per_s: float | None
     rule: str
     problem: str = ""
+    lines: tuple[str, ...] = ()
 
     @property
     def difference(self) -> Decimal | None:
@@ -59,9 +64,12 @@ def read_index(path: Path) -> tuple[Entry, ...]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             table = csv.DictReader(lines, strict=True)
-            missing = [each for each in NEEDED_COLUMNS if each not in (table.fieldnames or ())]
+            columns = list(table.fieldnames or ())
+            if twice := [each for each in (*NEEDED_COLUMNS, _COMPUTED) if columns.count(each) > 1]:
+                raise LogError(str(path), got=f"the column {twice[0]} twice", expected="each once")
+            missing = [each for each in NEEDED_COLUMNS if each not in columns]
             if missing:
-                raise LogError(str(path), got=list(table.fieldnames or ()), expected="columns " + ", ".join(missing))
+                raise LogError(str(path), got=columns, expected="columns " + ", ".join(missing))
             entries = tuple(_entry(path, table.line_num, row) for row in table)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise LogError(str(path), got=str(error), expected="a table of logs (CSV, UTF-8)") from error
@@ -72,6 +80,9 @@ def read_index(path: Path) -> tuple[Entry, ...]:
 
 def _entry(path: Path, line: int, row: Mapping[str, str | None]) -> Entry:
     about = f"{path}:{line}"
+    # DictReader puts what no column names under None.
+    if row.get(None):  # type: ignore[call-overload]
+        raise LogError(about, got="more values than columns", expected="as many", remedy='Write "1,323.1" as 1323.1')
     for column in NEEDED_COLUMNS:
         if not (row.get(column) or "").strip():
             raise LogError(about, field=column, got=row.get(column), expected="a value")
@@ -83,11 +94,8 @@ def _entry(path: Path, line: int, row: Mapping[str, str | None]) -> Entry:
 
 
 def _figure(about: str, column: str, text: str) -> Decimal:
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        value = Decimal("NaN")
-    if not value.is_finite() or value <= 0:
+    value = Decimal(text) if _NUMBER.fullmatch(text) else Decimal(0)
+    if value <= 0:
         raise LogError(about, field=column, got=text, expected="images/s above 0")
     return value
 
@@ -115,16 +123,20 @@ def _verify_file(folder: Path, entries: Sequence[Entry]) -> Iterable[Verified]:
     except LogError as error:
         silent_on = _silent_on(error)
         if not silent_on:
-            return [Verified(each, None, each.rule, str(error)) for each in entries]
+            return [_failed(each, error) for each in entries]
     except (SuiteError, OSError) as error:
-        return [Verified(each, None, each.rule, str(error)) for each in entries]
+        return [_failed(each, error) for each in entries]
     verified = []
     for entry in entries:
         try:
             verified.append(_verify(entry, _runs_told(path, entry, silent_on) if silent_on else runs))
         except (SuiteError, OSError) as error:
-            verified.append(Verified(entry, None, entry.rule, str(error)))
+            verified.append(_failed(entry, error))
     return verified
+
+
+def _failed(entry: Entry, error: Exception) -> Verified:
+    return Verified(entry, None, entry.rule, str(error), lines_of(error))
 
 
 def _silent_on(error: LogError) -> frozenset[Setting]:
@@ -181,7 +193,7 @@ def _run_of(entry: Entry, runs: Sequence[LogRun]) -> LogRun:
     if len(runs) == 1:
         return runs[0]
     cards = entry.settings[Setting.CARDS]
-    fitting = [run for run in runs if agree(Setting.CARDS, run.said(Setting.CARDS) or "", cards.value)]
+    fitting = [run for run in runs if agrees(Setting.CARDS, run.said(Setting.CARDS) or "", cards.value)]
     if not fitting:
         have = ", ".join(dict.fromkeys(run.said(Setting.CARDS) or "an unsaid number" for run in runs))
         raise LogError(f"log {entry.file}", got=f"runs of {have} cards", expected=f"one of {cards.value}")
@@ -202,20 +214,8 @@ def _contradictions(entry: Entry, run: LogRun) -> list[str]:
     return [
         f"{each.value} {run.settings[each].value} ({run.settings[each].where}), not {said.value} ({said.where})"
         for each, said in entry.settings.items()
-        if each in run.settings and not agree(each, run.settings[each].value, said.value)
+        if each in run.settings and not agrees(each, run.settings[each].value, said.value)
     ]
-
-
-def agree(setting: Setting, one: str, other: str) -> bool:
-    """Whether two values can be true at once: ``amp`` is any of its levels, ``V100`` any of its cards."""
-    one, other = one.lower(), other.lower()
-    if setting is Setting.PRECISION and "amp" in (one, other):
-        return one.startswith("amp") and other.startswith("amp")
-    if setting is Setting.GPU:
-        return one == other or same_card(one, other)
-    if setting in (Setting.BATCH_SIZE_PER_CARD, Setting.CARDS) and one.isdecimal() and other.isdecimal():
-        return int(one) == int(other)
-    return one == other
 
 
 def _problem(entry: Entry, images_per_s: float) -> str:

@@ -14,25 +14,28 @@ from numpy.typing import NDArray
 from helpers.errors import LogError
 from helpers.importing.besides import Besides
 from helpers.importing.block import Block, Groups, faults, is_whole
+from helpers.importing.block_shaped import block_of
 from helpers.importing.clean import Chunk
 from helpers.importing.column import Column
 from helpers.importing.detect import Log, check_only
+from helpers.importing.dllogger import with_tf32
 from helpers.importing.dropped import AGAIN, CUT, shown, why_no_record
-from helpers.importing.literals import finder
-from helpers.importing.record import FormatSpec, Line, LogRun, Said, Setting
+from helpers.importing.literals import Finder, finder
+from helpers.importing.record import Field, FormatSpec, Line, LogRun, Said, Setting
 from helpers.importing.runs import Place as RunPlace
 from helpers.importing.runs import RunBuilder
 from helpers.importing.settings import settle
 from helpers.importing.stamps import seconds_of
 from helpers.importing.steps import Place, key_text, step_keys
 
-_BLOCK_BYTES = 2**17
+_BLOCK_BYTES = 2**19
 _LEAST_PIECE_BYTES = 2**9
 # More are no runs but a log whose steps mean something else.
 _MOST_RUNS = 10_000
 # Of the lines that configuration is read from, over all runs of a log.
 _CONTEXT_BYTES = 64 * 2**20
 _NO_END = "the last line has no end"
+_KEPT_AS = {Field.STEPS_PER_S: Field.STEP_SECONDS}
 
 
 def read_log(
@@ -54,7 +57,7 @@ def read_log(
     return tuple(
         run.build(
             RunPlace(log.source, log.name, sha256, number, len(runs)),
-            lambda about, read: settle(about, read, asked),
+            lambda about, read: _with_tf32(settle(about, read, asked)),
             cut if number == len(runs) else "",
         )
         for number, run in enumerate(runs, 1)
@@ -63,11 +66,15 @@ def read_log(
 
 class _Reader:
     def __init__(self, log: Log, spec: FormatSpec, rivals: Sequence[FormatSpec]) -> None:
-        self._log, self._source, self._spec, self._rivals = log, log.source, spec, rivals
+        self._log, self._source, self._spec = log, log.source, spec
+        # A summary line behind records is a figure that the job printed of them, as TIPC's does of PaddleClas' log.
+        summaries = {} if spec.is_summary else {each.name: each for each in rivals if each.is_summary}
+        self._rivals = [each for each in rivals if each.name not in summaries]
         self._groups = Groups(spec)
         self._starts = [finder(pattern) for pattern in spec.starts]
         self._printed = {name: finder(pattern) for name, pattern in spec.printed.items()}
-        self._columns = {each: Column() for each in self._groups.fields}
+        self._printed |= {name: Finder(each.record, each.marker) for name, each in summaries.items()}
+        self._columns = {_KEPT_AS.get(each, each): Column() for each in self._groups.fields}
         self._context_bytes = 0
         self._done: list[RunBuilder] = []
         self._run = RunBuilder(spec, self._columns, 1)
@@ -103,7 +110,7 @@ class _Reader:
         return self._done
 
     def _block(self, data: bytes, number: int) -> Block:
-        return Block(self._spec, self._groups, data, number)
+        return block_of(self._spec, self._groups, data, number)
 
     def _take(self, block: Block) -> int:
         """Takes a block, cut at its start lines; the number of the line after it."""
@@ -173,12 +180,13 @@ class _Reader:
         if not block.count:
             self._others(block)
             return None
-        fields = block.numbers()
+        fields = _kept(block.numbers())
         wrong = faults(fields, self._groups.main)
         rows: NDArray[np.intp] = np.arange(block.count)
         if wrong:
             rows = rows[~np.logical_or.reduce([mask for _, mask in wrong])]
-        keys = step_keys({each: numbers[rows] for each, numbers in fields.items()}) if len(rows) else None
+        sound = {each: numbers[rows] for each, numbers in fields.items()} if wrong else fields
+        keys = step_keys(sound) if len(rows) else None
         if keys is not None:
             plan = self._run.order.plan(keys, lambda at: seconds_of(block.time(int(rows[at]))))
             if plan.stop is not None:
@@ -241,6 +249,18 @@ class _Reader:
         number = chunk.first_line + chunk.data.count(b"\n", 0, start)
         self._run.drops.add(CUT, shown(number, line))
         return chunk.data[:start] + b"\n"
+
+
+def _with_tf32(settled: dict[Setting, Said]) -> dict[Setting, Said]:
+    """Of a card that only an option names it is as if the log's name had said it."""
+    precision = with_tf32(settled)
+    return {**settled, Setting.PRECISION: precision} if precision else settled
+
+
+def _kept(fields: dict[Field, NDArray[np.float64]]) -> dict[Field, NDArray[np.float64]]:
+    """Seconds of a step, where the records tell steps/s."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return {_KEPT_AS.get(each, each): 1 / found if each in _KEPT_AS else found for each, found in fields.items()}
 
 
 def _blocks(data: bytes) -> Iterator[bytes]:

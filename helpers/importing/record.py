@@ -18,6 +18,7 @@ class Field(enum.Enum):
     - ``STEP_SECONDS``: seconds of a step as printed; of PaddleClas a running mean (``FormatSpec.running_mean``).
     - ``READER_SECONDS``: the part of them spent waiting for data.
     - ``SPAN_SECONDS``, ``SPAN_START``, ``SPAN_END``: a record over the steps from one to another (TimeHistory).
+    - ``STEPS_PER_S``: kept as STEP_SECONDS, 1 / it.
     """
 
     EPOCH = "epoch"
@@ -29,10 +30,13 @@ class Field(enum.Enum):
     SPAN_SECONDS = "span_seconds"
     SPAN_START = "span_start"
     SPAN_END = "span_end"
+    STEPS_PER_S = "steps_per_s"
 
 
 # A group of a record pattern beside the fields: the line's time stamp. Kept of the first records and of the last.
 TIME_GROUP = "time"
+# What a record pattern has between these two comments only looks back at that stamp, where the line has one.
+STAMP_BEGINS, STAMP_ENDS = b"(?#stamp)", b"(?#end)"
 
 
 class RateOf(enum.Enum):
@@ -140,6 +144,7 @@ class FormatSpec:
     - ``rate_of``: one card's or the job's images/s.
     - ``running_mean``: a record's rate is the mean since the epoch's step ``running_mean`` (PaddleClas: 5), else None.
     - ``record_covers``: steps of one record where the log's own step numbers do not tell, else None.
+    - ``is_summary``: its records tell no step and no seconds; each is a figure for a whole run (TIPC's JSON line).
     - ``rules``: names of the publishers' rules that apply, the usual one first.
     """
 
@@ -156,6 +161,7 @@ class FormatSpec:
     proofs: tuple[re.Pattern[bytes], ...] = ()
     running_mean: int | None = None
     record_covers: int | None = None
+    is_summary: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from helpers.errors import LogError
 from helpers.importing.imported import RuleFigure
 from helpers.importing.order import trimmed_mean
-from helpers.importing.record import Field, LogRun, Printed
+from helpers.importing.record import Field, LogRun, Printed, RateOf
 from helpers.importing.rules_dlperf import dlperf_log, dlperf_tf2, dlperf_time, fleetx, warm_up_spans, warm_up_steps
 from helpers.importing.series import Rates, cards_of
 from helpers.importing.used import Used, leading, told
@@ -64,8 +64,9 @@ def figure(run: LogRun, rule: str) -> RuleFigure:
 
 
 def figures(run: LogRun) -> tuple[RuleFigure, ...]:
-    """Every rule of the run's format, the usual one first."""
-    return tuple(figure(run, rule) for rule in run.format.rules)
+    """Every rule of the run's format, the usual one first, and that of a summary line behind its records."""
+    rules = run.format.rules
+    return tuple(figure(run, rule) for rule in (*rules, *((_TIPC,) if _TIPC_LINE in run.printed else ())))
 
 
 def usual_rule(by_rule: Sequence[RuleFigure]) -> str:
@@ -125,8 +126,8 @@ def _printed(name: str, key: str, line: str) -> Callable[[LogRun, int], Used]:
 
 
 def _tipc_summary(run: LogRun, skip: int) -> Used:
-    if not run.records:
-        raise RuleError("rule tipc-summary", got="no such line in the log", expected="TIPC's summary line")
+    if not (run.format.is_summary and run.records):
+        return _printed(_TIPC, _TIPC_LINE, "TIPC's summary line")(run, skip)
     return Used(Rates(run).values(run.records - 1)[0], 1, told(run.records - 1, "printed before it"))
 
 
@@ -146,8 +147,12 @@ def _mxnet_epochs(run: LogRun, skip: int) -> Used:
 
 
 def mxnet_epochs(run: LogRun) -> tuple[Printed, ...]:
-    """The epochs' own figures in the order of the epochs."""
-    return tuple(sorted(run.printed.get("epoch", ()), key=lambda each: (each.epoch or 0, each.line)))
+    """The epochs' own figures, of all cards, in the order of the epochs."""
+    printed = run.printed.get("epoch", ())
+    if printed and run.format.rate_of is RateOf.CARD:
+        cards = cards_of(run)
+        printed = tuple(replace(each, images_per_s=each.images_per_s * cards) for each in printed)
+    return tuple(sorted(printed, key=lambda each: (each.epoch or 0, each.line)))
 
 
 def _left_after(run: LogRun, rule: str, skip: int, needed: int) -> int:
@@ -177,6 +182,8 @@ def _mxnet_warm_up(run: LogRun) -> int:
 
 
 _AVERAGE, _SUMMARY = "ngc-tf-average", "ngc-tf-summary"
+# The format whose line stands behind other formats' records, and its rule.
+_TIPC_LINE, _TIPC = "tipc", "tipc-summary"
 _PYTORCH, _COMPUTE = "ngc-pytorch-summary", "ngc-pytorch-summary-compute"
 
 RULES: Mapping[str, ImportRule] = MappingProxyType(
@@ -264,7 +271,7 @@ RULES: Mapping[str, ImportRule] = MappingProxyType(
                 _ngc_pytorch_warm_up,
             ),
             ImportRule(
-                "tipc-summary",
+                _TIPC,
                 "the line's own ips, which its script computed from a log's records",
                 _tipc_summary,
                 lambda run: 0,

@@ -90,6 +90,8 @@ def fleetx(run: LogRun) -> Used:
         expected = f"records of exactly {COUNTED_STEPS} steps after the first {SKIPPED_STEPS}"
         raise RuleError(f"rule {rule}", got=got, expected=expected)
     _check_no_gap(run, rule, last)
+    if not math.fsum(cost) > 0:
+        raise RuleError(f"rule {rule}", got=f"{math.fsum(cost)} seconds", expected="more than 0")
     return Used(COUNTED_STEPS / math.fsum(cost), last - first + 1, _left_out(run, first, last))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ _MOST_PRINTED = 10_000
 # A new run that no line announces begins after the last record before it; so many lines there may be its own.
 _MOST_TAIL = 1000
 # Printed once, when the script ends as it should.
-_FINAL = ("average", "train_throughput", "summary_total", "summary_compute")
+_FINAL = ("average", "train_throughput", "summary_total", "summary_compute", "summary_ips")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class RunBuilder:
 
     @property
     def has_figures(self) -> bool:
-        return self.records > 0 or bool(self._printed)
+        return self.records > 0 or any(name in self.spec.printed for name in self._printed)
 
     def add_records(self, block: Block, fields: Mapping[Field, Floats], rows: NDArray[np.intp]) -> None:
         """The rows of a block that are this run's next records."""
@@ -70,15 +71,16 @@ class RunBuilder:
             return
         if self._first_record is None:
             self._first_record = block.line(int(rows[0]))
-        for each, numbers in fields.items():
-            self.columns[each].append(numbers[rows])
+        kept = fields if len(rows) == block.count else {each: numbers[rows] for each, numbers in fields.items()}
+        for each, numbers in kept.items():
+            self.columns[each].append(numbers)
         for at, row in enumerate(rows[: max(_FIRST_STAMPS - self.records, 0)].tolist()):
             seconds = seconds_of(block.time(row))
             if seconds is not None:
                 self._stamps.append(Stamp(self.records + at, seconds))
         self._last_time = block.time(int(rows[-1]))
         self.records += len(rows)
-        self._epochs.add({each: numbers[rows] for each, numbers in fields.items()})
+        self._epochs.add(kept)
 
     def add_others(self, lines: Sequence[tuple[int, bytes]], records_from: int | None, records_to: int) -> None:
         """Lines without a record; the block's records stand from line ``records_from`` (None: it has none) on."""
@@ -158,6 +160,8 @@ class _Epochs:
         ends = np.flatnonzero(epochs[1:] != epochs[:-1]).tolist()
         for end in (*ends[-2:], len(epochs) - 1):
             epoch, step = float(epochs[end]), float(steps[end])
+            if math.isnan(epoch) or math.isnan(step):
+                continue
             if self._epoch is not None and epoch > self._epoch:
                 self._before = (self._epoch, self._step)
             self._epoch, self._step = epoch, step

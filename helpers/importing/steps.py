@@ -149,9 +149,11 @@ class _Ahead:
             if key > self._first:
                 return Place.BACK
             return Place.RESTART if self._records >= _FIRST_AGAIN_RECORDS else Place.AGAIN
+        between_records = (last - first) / max(self._records - 1, 1)
         if now < last:
-            return Place.AGAIN
+            # Ranks begin together; what begins long before the run does is another job's log put behind it.
+            earlier = key <= self._first and first - now > _LAG_RECORDS * between_records
+            return Place.RESTART if earlier else Place.AGAIN
         if key > self._first:
             return Place.BACK
-        between_records = (last - first) / (self._records - 1)
         return Place.AGAIN if now - last < between_records / 2 and key in self._recent else Place.RESTART

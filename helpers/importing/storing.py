@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from helpers.case import Case, DataSource, Execution, Framework, Model, Precision, choice
 from helpers.config_matrix import TARGETS
+from helpers.environment import CPU, GPU
 from helpers.errors import ConfigError, LogError
 from helpers.importing.as_result import result_of
 from helpers.importing.cards import card_words
@@ -125,7 +126,7 @@ def _missing(about: str, setting: Setting, expected: str) -> LogError:
 def _target(settings: Mapping[Setting, Said]) -> str:
     gpu = settings.get(Setting.GPU)
     model = card_words(gpu.value).get("model", "").lower() if gpu else ""
-    return model if model in TARGETS else UNSTATED_TARGET
+    return model if model in TARGETS and model not in (CPU, GPU) else UNSTATED_TARGET
 
 
 def _put(history: History, result: RunResult) -> str:

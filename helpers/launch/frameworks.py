@@ -27,6 +27,12 @@ class FrameworkBuild:
     version: str
     commit: str = ""
 
+    @property
+    def for_cpu_alone(self) -> bool:
+        """Without GPU kernels, so that a GPU case would train on the processor: Paddle's distribution for CPUs, or a
+        version that says so, as 2.13.0+cpu."""
+        return self.distribution == "paddlepaddle" or self.version.endswith("+cpu")
+
 
 class BuildFinder:
     """Finds builds, and asks each interpreter once. ``root`` holds ``helpers/trainers``; ``named_in`` is where the

@@ -6,12 +6,13 @@ later ``--resume`` find. A probe that failed is not tried again by this process.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import subprocess
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from helpers.devices import Card, CpuCard
 from helpers.errors import LaunchError, ResultError, SuiteError
 from helpers.files import write_whole
 from helpers.launch.launcher import ROOT
-from helpers.launch.processes import Processes
+from helpers.launch.processes import JobProcesses, Processes, end_processes
 from helpers.nvml import Gpu
 from helpers.utilisation import PEAK_PRECISIONS, Peak
 
@@ -67,17 +68,12 @@ def measure_peak(probe: Probe, timeout_seconds: float = PROBE_SECONDS) -> Peak:
     argv = [probe.build["interpreter"], "-m", probe.module, probe.precision, probe.device]
     if isinstance(probe.card, CpuCard):
         argv += ["--cores", ",".join(map(str, probe.card.cores))]
-    # Marked as a job, so that the next one ends it where this suite was killed meanwhile.
-    environment = {**card_environment(probe.card), **probe.variables, **Processes().marks(uuid.uuid4().hex)}
     try:
-        done = subprocess.run(
-            argv, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=timeout_seconds, check=True,
-        )  # fmt: skip
-        record = json.loads(next(reversed(done.stdout.strip().splitlines()), "nothing"))
+        said = _last_line(argv, {**card_environment(probe.card), **probe.variables}, timeout_seconds)
+        record = json.loads(said)
     except subprocess.TimeoutExpired as error:
         raise LaunchError(about, got=f"no answer within {timeout_seconds:g} s", expected="a measured peak") from error
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+    except (OSError, subprocess.SubprocessError, ValueError, RecursionError) as error:
         raise LaunchError(about, got=_last_words(error), expected="a measured peak") from error
     peak = Peak.from_record(record, about)
     if peak.precision != probe.precision or peak.uuid not in ("", probe.card.id):
@@ -109,7 +105,7 @@ class Peaks:
         on_probe()
         try:
             peak = self._measure(probe)
-        except SuiteError as error:
+        except (SuiteError, OSError) as error:
             told = " ".join(str(error).split())
             self._failed[probe.name] = f"the peak could not be measured: {told[:_REASON_LENGTH]}"
             return self._failed[probe.name]
@@ -123,6 +119,32 @@ class Peaks:
         except OSError:
             # Known to this case all the same; the next one measures again.
             return
+
+
+def _last_line(argv: Sequence[str], environment: Mapping[str, str], timeout_seconds: float) -> str:
+    """Of what a program that succeeded prints. Whatever happens, nothing that it started is left and nobody waits for
+    it longer: not for a process that is in the kernel's hands, nor for one that holds the program's output open.
+
+    It is marked as a job, so that the next one ends it where this suite was killed meanwhile.
+    """
+    processes, job_id = Processes(), uuid.uuid4().hex
+    process = subprocess.Popen(
+        argv, env={**environment, **processes.marks(job_id)}, cwd=ROOT, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+    )  # fmt: skip
+    try:
+        stdout, stderr = process.communicate(timeout=timeout_seconds)
+    finally:
+        # What is left all the same is found again as an orphan, and as foreign on the card until then.
+        with contextlib.suppress(LaunchError):
+            end_processes(JobProcesses(processes, job_id).find, 0.0, about=f"peak {job_id}")
+        process.poll()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+    if process.returncode != 0:
+        raise subprocess.CalledProcessError(process.returncode, list(argv), stdout, stderr)
+    return next(reversed(stdout.strip().splitlines()), "nothing")
 
 
 def card_environment(card: Card, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -141,7 +163,7 @@ def _read(path: Path) -> Peak | None:
     """What an earlier process kept; a damaged file is measured anew and replaced."""
     try:
         return Peak.from_record(json.loads(path.read_text(encoding="utf-8")), str(path))
-    except (OSError, ValueError, ResultError):
+    except (OSError, ValueError, RecursionError, ResultError):
         return None
 
 

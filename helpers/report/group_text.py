@@ -40,7 +40,7 @@ def render_dlperf(report: Report) -> str:
 
 
 def render_groups(report: Report, width: int) -> str:
-    """A table of each model's groups; below it why a rule over runs is not kept."""
+    """A table of each model's groups; below it what is not as it should be."""
     parts = []
     for model in dict.fromkeys(each.model for each in report.groups):
         groups = [each for each in report.groups if each.model == model]
@@ -49,8 +49,8 @@ def render_groups(report: Report, width: int) -> str:
         title = f"{model} {precisions}: images/s by {rules}; spread: the run farthest from the median"
         lines = [*hanging(title, width, "", _INDENT), *_table(report, groups)]
         for each in groups:
-            if each.shortfall:
-                lines += hanging(f"{each.folder}: {each.shortfall}", width, _INDENT, _INDENT * 2)
+            for told in filter(None, (each.shortfall, report.unlike(each))):
+                lines += hanging(f"{each.folder}: {told}", width, _INDENT, _INDENT * 2)
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

@@ -133,6 +133,7 @@ def _table(rows: Sequence[PeerRow], notes: _Notes) -> _Table:
     if first.execution:
         title += f" (Paddle: {first.execution})"
     notes.others += dict.fromkeys(_pairing(row) for row in rows if row.documented)
+    notes.others += dict.fromkeys(_unlike(row) for row in rows if row.unlike)
     return _Table(title, frameworks, tuple(_line(row, frameworks, notes) for row in rows))
 
 
@@ -141,6 +142,15 @@ def _pairing(row: PeerRow) -> str:
     cases = [Case.parse(cell.case_id) for cell in row.cells]
     told = [f"{NAMES[case.framework]} {case.precision.value}, {case.data.value}" for case in cases]
     return f"{row.target} {row.precision}: as the documents pair them: {'; '.join(told)}"
+
+
+def _unlike(row: PeerRow) -> str:
+    """What else than the framework is in the ratio: ``amp_level O2 (Paddle), O1 (PyTorch)``."""
+    told = []
+    for name, values in row.unlike.items():
+        each = (f"{json.dumps(value).strip(chr(34))} ({NAMES[Framework(of)]})" for of, value in values.items())
+        told.append(f"{name} {', '.join(each)}")
+    return f"{row.target} {row.model} {row.precision}: not trained alike (perfgate show CASE): {'; '.join(told)}"
 
 
 def _line(row: PeerRow, frameworks: Sequence[Framework], notes: _Notes) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ def render_verified(found: Sequence[Verified], width: int) -> str:
     for each, cells in zip(found, rows[1:], strict=True):
         lines += hanging(f"{_short(each.entry.file, width // 2)}: {_configuration(each)}", width, "", _INDENT)
         lines.append(_line(cells, widths))
-        if each.problem:
-            lines += hanging(each.problem, width, _INDENT * 2, _INDENT * 2)
+        for line in each.lines or filter(None, (each.problem,)):
+            lines += hanging(line, width, _INDENT * 2, _INDENT * 3)
     agreeing = sum(not each.problem for each in found)
     return "\n".join([*lines, "", f"{agreeing} of {len(found)} agree with the published figure"])
 

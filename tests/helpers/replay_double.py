@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from helpers.errors import StepLogError
 from helpers.results import RunResult
-from helpers.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLogWriter
+from helpers.rules import samples_per_step, window_seconds
+from helpers.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog, StepLogWriter
+from helpers.steplog_reader import read_step_log
 
 WARM, STEPS = 2, 5
 
@@ -42,6 +45,16 @@ def write_run(
 
 
 def write_result(folder: Path, result: RunResult, **changes: object) -> None:
-    """The result beside the step logs that ``write_run`` wrote."""
-    made = replace(result, **{"uuid": "job", **changes})  # type: ignore[arg-type] # by name
+    """The result beside the step logs that ``write_run`` wrote, of the window that these hold."""
+    window: dict[str, object] = {}
+    if logs := _complete(folder):
+        window = {"samples_per_step": samples_per_step(logs), "window_seconds": window_seconds(logs)}
+    made = replace(result, **{"uuid": "job", **window, **changes})  # type: ignore[arg-type] # by name
     (folder / "result.json").write_text(made.to_json())
+
+
+def _complete(folder: Path) -> list[StepLog]:
+    try:
+        return [read_step_log(path) for path in sorted(folder.glob("rank*.jsonl"))]
+    except StepLogError:
+        return []

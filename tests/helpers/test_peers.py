@@ -219,5 +219,6 @@ def test_a_row_comes_back_from_json_as_it_was() -> None:
         (Cell("paddle", "p", (1.0, 2.0), 1.5, 1.0, 2.0, runs_here=True, marks=("contended",), run_folders=("r0",)),
          Cell("pytorch", ratio=Ratio(1.1, 1.0, 1.2, 2))),
         (PublishedCell("pytorch", 0.9, differs=("card",)),),
+        unlike={"amp_level": {"paddle": "O2", "pytorch": None}},
     )  # fmt: skip
     assert PeerRow.from_record(json.loads(json.dumps(asdict(row)))) == row

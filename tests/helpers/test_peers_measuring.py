@@ -13,6 +13,7 @@ import pytest
 import helpers.peers_measuring
 import helpers.planning
 import helpers.suite
+from helpers.case import Framework
 from helpers.evidence import Build, Stage
 from helpers.leased import RunTerms
 from helpers.nvml import Gpu
@@ -58,6 +59,31 @@ def of(suite: Suite, *case_ids: str) -> Configuration:
     return Configuration(tuple(known[case_id] for case_id in case_ids))
 
 
+@pytest.mark.parametrize(
+    ("of_paddle", "of_pytorch", "unlike"),
+    [
+        ({"amp_level": "O2"}, {"amp_level": "O1"}, {"amp_level": {"paddle": "O2", "pytorch": "O1"}}),
+        ({}, {"decay_norms": True}, {}),
+        ({}, {"decay_norms": False}, {"decay_norms": {"paddle": True, "pytorch": False}}),
+        ({"execution": "static"}, {"cudnn_benchmark": True}, {}),
+    ],
+)
+def test_a_row_tells_in_what_its_frameworks_are_not_trained_alike(
+    suite: Suite,
+    monkeypatch: pytest.MonkeyPatch,
+    of_paddle: dict[str, Any],
+    of_pytorch: dict[str, Any],
+    unlike: dict[str, Any],
+) -> None:
+    own = {Framework.PADDLE: of_paddle, Framework.PYTORCH: of_pytorch}
+    monkeypatch.setattr(
+        helpers.planning, "settings_for", lambda case, device: {"optimizer": "momentum", **own[case.framework]}
+    )
+    suite.measurer.__dict__["runner"] = TurnsRunner(suite.options.runs_folder, session="s")
+    row = compare_peers(suite, of(suite, PADDLE, PYTORCH), 2)
+    assert (row.measured, row.unlike) == (2, unlike)
+
+
 def test_all_frameworks_run_on_one_lease_under_the_sessions_terms(
     suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +97,7 @@ def test_all_frameworks_run_on_one_lease_under_the_sessions_terms(
 
     monkeypatch.setattr(helpers.peers_measuring, "leased_runner", leased)
     row = compare_peers(suite, of(suite, PADDLE, PYTORCH), 2)
-    assert row.measured == 2
+    assert (row.measured, row.unlike) == (2, {})
     assert leases == [(PADDLE, RunTerms(allow_contention=True, data=None, system={}))]
     assert runner.read == [(name, None) for name in ("paddle", "pytorch", "pytorch", "paddle")], "synthetic: no images"
 

@@ -20,17 +20,20 @@ from helpers.environment import Host
 from helpers.errors import BaselineError, ConfigError, ResultError
 from helpers.evidence import Build, Stage
 from helpers.judging.judge import judge
-from helpers.plan import CasePlan, SuiteCase
+from helpers.plan import CasePlan, SuiteCase, published_references
 from helpers.policy import Effect
 from helpers.replay import ReplayRunner, published_for
 from helpers.replay_fit import fit
 from helpers.replay_logs import LogFolder, LoggedRun
 from helpers.replay_suite import ReplaySuite
 from helpers.report.rows import CaseRow, row_of
-from helpers.results import CONTENDED, ResultStore, RunResult, read_result
+from helpers.results import CONTENDED, FAILURE_FACT, ResultStore, RunResult, read_result
 from helpers.results_check import REPLAYED
+from helpers.rules import figures
 from helpers.session import CaseResult, evidence_of
+from helpers.steplog_reader import read_step_log
 from helpers.suite import Suite, SuiteOptions
+from helpers.verdict import Verdict
 from tests.helpers.importing_double import MXNET, PADDLE, imported, read_double, write_log
 from tests.helpers.memory_double import MemoryDouble
 from tests.helpers.replay_double import write_result, write_run
@@ -300,6 +303,25 @@ def test_a_log_that_may_be_of_several_cases_is_of_none(bench: Bench) -> None:
     assert "say its data and execution and xla and nodes in INDEX.csv" in row.reason
 
 
+def test_a_log_that_may_be_of_a_case_is_told_beside_the_ones_that_are(bench: Bench) -> None:
+    settings = {**MXNET, "framework": "tensorflow", "batch_size_per_card": "224"}
+    bench.log("a.log", settings, 900.0, data="dali", xla="false")
+    bench.log("b.log", settings, 450.0, data="dali")
+    row = bench.row("tensorflow-resnet50v1.5-amp-bs224-1x1-dali")
+    assert row.run_images_per_s == (900.0,)
+    assert (
+        "V100-LOG/b.log does not tell enough: it may be of tensorflow-resnet50v1.5-amp-bs224-1x1-dali-xla" in row.reason
+    )
+
+
+def test_logs_of_two_versions_are_told(bench: Bench) -> None:
+    bench.log("a.log", PADDLE, PUBLISHED, framework_version="2.3.0")
+    bench.log("b.log", PADDLE, PUBLISHED, framework_version="2.3.0")
+    assert "versions of the framework" not in bench.row(GATE).reason
+    bench.log("c.log", PADDLE, PUBLISHED, framework_version="2.5.0")
+    assert "of 2 versions of the framework: 2.3.0, 2.5.0" in bench.row(GATE, session="again").reason
+
+
 def test_a_case_that_states_its_data_comes_before_one_that_does_not(bench: Bench) -> None:
     bench.log("a.log", MXNET, 1400.0, data="dali")
     assert bench.row(SHOWN).status == "NO_BASELINE"
@@ -447,6 +469,15 @@ def test_they_are_held_against_what_this_machine_recorded(recorded: Recorded, mo
     assert row.standing is None
 
 
+def test_to_ask_a_history_that_is_not_there_makes_none(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded.record(monkeypatch)
+    recorded.session("s1", 0.5, 0.5)
+    suite = recorded.bench.suite()
+    del suite.memory
+    assert suite.measure(case_of(suite, CPU_CASE, "cpu")).status == "PASS"
+    assert not (recorded.bench.folder / "runs" / "history.sqlite").exists()
+
+
 def test_a_drop_is_told_and_nothing_more_is_run(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded.record(monkeypatch)
     recorded.session("s1", 0.7)
@@ -493,6 +524,88 @@ def test_what_broke_stays_broken(recorded: Recorded, field: str, status: str, ef
     row = recorded.bench.row(CPU_CASE, "cpu")
     assert (row.status, row.effect) == (status, effect)
     assert "killed" in row.reason
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ([{}, {"invalid": "throttled"}, {"invalid": "throttled"}], "NO_BASELINE"),
+        ([{}, *[{"invalid": "throttled"}] * 3], "INVALID"),
+        ([{}, {"failure": "killed", "facts": {FAILURE_FACT: "killed by a signal"}}], "NO_BASELINE"),
+        ([{}, *[{"failure": "killed", "facts": {FAILURE_FACT: "killed by a signal"}}] * 2], "INFRA_ERROR"),
+        ([{}, {"failure": "crashed"}], "INFRA_ERROR"),
+        ([{"failure": "killed", "facts": {FAILURE_FACT: "killed by a signal"}}], "INFRA_ERROR"),
+        ([{"invalid": "throttled"}] * 2, "INVALID"),
+        (
+            [{"invalid": "throttled"}, {"failure": "killed", "facts": {FAILURE_FACT: "killed by a signal"}}],
+            "INFRA_ERROR",
+        ),
+    ],
+)
+def test_nothing_that_ended_a_live_case_is_hidden(
+    recorded: Recorded, fields: list[dict[str, Any]], status: str
+) -> None:
+    """perf.yaml: an invalid run is made again twice, one that an infrastructure failure ended once."""
+    recorded.session("s1", *[0.5] * len(fields))
+    for number, changes in enumerate(fields):
+        folder = recorded.bench.logs / "s1" / CPU_CASE / f"r{number}"
+        write_result(folder, recorded.result(session="s1", replicate=number), uuid=f"s1{number}", **changes)
+    assert recorded.bench.row(CPU_CASE, "cpu").status == status
+
+
+def test_what_never_started_stays_so(recorded: Recorded) -> None:
+    folder = recorded.bench.logs / "s1" / CPU_CASE / "r0"
+    folder.mkdir(parents=True)
+    for name in ("spec.json", "output.log"):
+        (folder / name).write_text("{}")
+    write_result(folder, recorded.result(session="s1"), failure="never started")
+    row = recorded.bench.row(CPU_CASE, "cpu")
+    assert (row.status, row.effect) == ("INFRA_ERROR", "error")
+    assert row.reason == f"replayed from s1/{CPU_CASE}/r0 (1 of the 2 runs that the protocol plans): never started"
+
+
+def test_a_damaged_run_is_told_beside_the_others(recorded: Recorded) -> None:
+    recorded.session("s1", 0.5, 0.5)
+    (recorded.bench.logs / "s1" / CPU_CASE / "r0" / "rank0.jsonl").write_text("{")
+    row = recorded.bench.row(CPU_CASE, "cpu")
+    assert row.runs == 1
+    assert f"s1/{CPU_CASE}/r0 beside them could not be read" in row.reason
+
+
+def test_a_run_of_another_case_of_the_model_is_the_closest(recorded: Recorded) -> None:
+    recorded.session("s1", 0.5)
+    row = recorded.bench.row(CPU_CASE.replace("bs4", "bs8"), "cpu")
+    assert row.reason == f"no log of this case; closest: s1/{CPU_CASE}/r0 (its case is {CPU_CASE})"
+
+
+@pytest.mark.parametrize("share", [1.02, 0.951, 0.949, 0.5])
+def test_a_replayed_step_log_is_judged_as_the_run_that_wrote_it(bench: Bench, share: float) -> None:
+    """The published question: status, figure, reference, tolerance, ratio and what decides, and the case's status."""
+    card = "Tesla V100-SXM2-32GB"
+    seconds = [256 / (share * PUBLISHED)] * 340
+    folder = write_run(
+        bench.logs / "s1" / GATE / "r0", GATE, seconds, device="gpu", batch=256, facts={"device_name": card}
+    )
+    logs = [read_step_log(folder / "rank0.jsonl")]
+    suite = bench.suite()
+    case = case_of(suite, GATE, "v100")
+    tolerance = suite.config.tolerances.published_for(GATE)
+    live = RunResult("job", "s1", GATE, "v100", 0, "2024-05-06T07:08:09+00:00", figures=figures(logs))
+    plan = CasePlan(case, published=published_references(case.figures, card, tolerance))
+    verdict = judge(evidence_of(plan, (live,)))
+    assert isinstance(verdict, Verdict)
+    row = suite.measure(case)
+    (answer,) = row.published
+    (expected,) = verdict.published
+    assert (answer.status, answer.measured_images_per_s, answer.reference_images_per_s, answer.tolerance) == (
+        expected.status.value,
+        expected.measured,
+        expected.reference,
+        expected.tolerance,
+    )
+    assert (answer.rule, answer.label, answer.sets_status) == (expected.rule, expected.label, expected.sets_status)
+    assert answer.reason == expected.reason.message
+    assert row.status == verdict.status.value == ("NO_BASELINE" if share > 0.95 else "BELOW_PUBLISHED")
 
 
 def test_what_was_invalid_and_made_again_is_judged_by_the_rest(recorded: Recorded) -> None:

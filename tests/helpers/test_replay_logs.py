@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from helpers.importing.importer import Batch
 from helpers.importing.record import Said, Setting
 from helpers.replay_logs import LogFolder, LoggedRun, read_folder
 from helpers.replay_own import OwnRun
-from tests.helpers.importing_double import MXNET, read_double, write_log
+from tests.helpers.importing_double import MXNET, imported, read_double, write_log
 from tests.helpers.replay_double import write_result, write_run
 
 CPU_CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic"
@@ -91,7 +92,28 @@ def test_the_same_bytes_twice_are_one_run(tmp_path: Path) -> None:
     # The double's content is the file's name.
     for name in ("x/a.log", "y/a.log"):
         write_log(tmp_path / name, MXNET)
-    assert [run.name for run in found(tmp_path).runs] == ["x/a.log"]
+    folder = found(tmp_path)
+    assert [run.name for run in folder.runs] == ["x/a.log"]
+    assert folder.notes == ("y/a.log: the same run as x/a.log, counted once",)
+
+
+def test_the_same_bytes_of_two_cards_are_of_none(tmp_path: Path) -> None:
+    for name in ("V100-LOG/a.log", "A100-LOG/a.log"):
+        write_log(tmp_path / name, MXNET)
+    folder = found(tmp_path)
+    assert folder.runs == ()
+    assert folder.unread == (
+        "V100-LOG/a.log: the same bytes as A100-LOG/a.log, of which it is said: gpu A100, not V100",
+    )
+
+
+def test_a_run_of_ours_that_lies_there_twice_is_one(tmp_path: Path) -> None:
+    for name in ("s1", "copy of s1"):
+        for number in range(2):
+            write_run(tmp_path / name / CPU_CASE / f"r{number}", CPU_CASE, job_id=f"j{number}", replicate=number)
+    folder = found(tmp_path)
+    assert len(folder.runs) == 2
+    assert len(folder.notes) == 2
 
 
 # --- INDEX.csv
@@ -102,13 +124,51 @@ def index(folder: Path, *rows: str) -> None:
 
 
 def test_what_a_log_leaves_open_stands_in_the_index(tmp_path: Path) -> None:
-    index(tmp_path, "logs/a.log,V100,fp32,dali,ngc")
+    index(tmp_path, "./logs//a.log,V100,AMP,dali,ngc")
     write_log(tmp_path / "logs/a.log", settings(precision="amp"))
     run = only(tmp_path)
     assert run.settings[Setting.DATA] == Said("dali", "INDEX.csv line 2")
     assert run.settings[Setting.GPU] == Said("V100", "INDEX.csv line 2")
     # The log's own word stands.
-    assert run.said(Setting.PRECISION) == "amp"
+    assert run.settings[Setting.PRECISION] == Said("amp", "line 7")
+
+
+def test_a_log_that_the_index_contradicts_is_no_log(tmp_path: Path) -> None:
+    index(tmp_path, "a.log,V100,fp32,,")
+    write_log(tmp_path / "a.log", settings(precision="amp"))
+    folder = found(tmp_path)
+    assert folder.runs == ()
+    (told,) = folder.unread
+    assert "precision amp (line 7) and precision fp32 (INDEX.csv line 2)" in told
+
+
+@pytest.mark.parametrize(("cards", "names"), [("8", ["a.log (run 1 of 2)", "a.log (run 2 of 2)"]), ("4", [])])
+def test_a_row_is_of_one_of_a_files_runs_at_least(tmp_path: Path, cards: str, names: list[str]) -> None:
+    def two(path: Path, said: Mapping[Setting, Said]) -> Batch:
+        runs = (imported({**MXNET, "cards": each}, runs_in_file=2) for each in ("1", "8"))
+        return Batch(tuple(replace(run, number=number) for number, run in enumerate(runs, 1)))
+
+    write_log(tmp_path / "a.log", MXNET)
+    (tmp_path / "INDEX.csv").write_text(f"file,gpu,cards,data\na.log,V100,{cards},dali\n")
+    folder = read_folder(tmp_path, two)
+    assert [run.name for run in folder.runs] == names
+    assert len(folder.unread) == 2 - len(names)
+    said = [run.said(Setting.DATA) for run in folder.runs if isinstance(run, LoggedRun)]
+    assert said == ([None, "dali"] if names else [])
+
+
+def test_a_row_of_a_log_that_is_not_there_is_told(tmp_path: Path) -> None:
+    index(tmp_path, "b.log,V100,,,", "a.log,V100,,,")
+    write_log(tmp_path / "a.log", MXNET)
+    assert found(tmp_path).notes == ("INDEX.csv tells of b.log: no such log below this folder",)
+    # Of one file the others are no matter.
+    assert found(tmp_path / "a.log").notes == ()
+
+
+def test_a_quotation_without_its_end_is_an_error(tmp_path: Path) -> None:
+    index(tmp_path, 'a.log,V100,"amp,,', "b.log,V100,amp,,")
+    with pytest.raises(LogError, match=r"INDEX\.csv.*unexpected end of data"):
+        found(tmp_path)
 
 
 def test_a_log_that_is_refused_without_it_is_read_with_it(tmp_path: Path) -> None:
@@ -252,3 +312,59 @@ def test_a_failed_run_has_its_result_and_no_logs(tmp_path: Path, make_plan, make
     run = own(tmp_path)
     assert run.result is not None
     assert (run.logs, run.result.failure, run.case_id) == ((), "killed by a signal", plan.case.id)
+
+
+def test_one_step_log_stands_for_its_run(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "s1" / CPU_CASE / "r0", CPU_CASE.replace("1x1", "1x2"), ranks=2)
+    (read,) = found(run / "rank1.jsonl").runs
+    assert isinstance(read, OwnRun)
+    assert (read.name, len(read.logs)) == ("r0", 2)
+
+
+def test_a_run_that_broke_off_before_its_first_step_is_a_run(tmp_path: Path, make_plan, make_run) -> None:  # type: ignore[no-untyped-def]
+    folder = tmp_path / "s1" / CPU_CASE / "r0"
+    folder.mkdir(parents=True)
+    for name in ("spec.json", "output.log", "rank0.heartbeat"):
+        (folder / name).write_text("{}")
+    assert "no step log, and no result.json either" in found(tmp_path).unread[0]
+    assert found(tmp_path).broken == (f"s1/{CPU_CASE}/r0",)
+    result = make_run(make_plan())
+    write_result(folder, result)
+    assert "no step log, and a result.json that calls it measured" in found(tmp_path).unread[0]
+    write_result(folder, result, failure="never started")
+    (run,) = found(tmp_path).runs
+    assert isinstance(run, OwnRun)
+    assert (run.logs, run.case_id, run.result and run.result.failure) == ((), result.case_id, "never started")
+
+
+def test_a_spec_beside_other_programs_logs_makes_no_run_of_them(tmp_path: Path) -> None:
+    write_log(tmp_path / "a.log", MXNET)
+    (tmp_path / "spec.json").write_text("{}")
+    assert [run.name for run in found(tmp_path).runs] == ["a.log"]
+
+
+def test_logs_that_contradict_their_result_or_their_case_are_refused(tmp_path: Path, make_plan, make_run) -> None:  # type: ignore[no-untyped-def]
+    plan = make_plan()
+    folder = write_run(tmp_path / "s" / "c" / "r0", plan.case.id)
+    write_result(folder, make_run(plan), window_seconds=2.0)
+    assert "got '20 images in 2.5 s', expected the 20 in 2 s of its result.json" in found(tmp_path).unread[0]
+    write_result(folder, make_run(plan), samples_per_step=(4, 4))
+    assert "got '20 images in 2.5 s', expected the 8 in 2.5 s of its result.json" in found(tmp_path).unread[0]
+    larger = found(write_run(tmp_path / "t" / "c" / "r0", CPU_CASE, batch=5))
+    assert "got '5 images in a step', expected at most the 4 of its case" in larger.unread[0]
+
+
+def test_a_step_log_outside_of_its_runs_folder_is_refused(tmp_path: Path) -> None:
+    def steps(path: Path, said: Mapping[Setting, Said]) -> Batch:
+        return Batch((imported(MXNET, format="steplog"),))
+
+    write_log(tmp_path / "V100-LOG" / "copy.jsonl", MXNET)
+    folder = read_folder(tmp_path, steps)
+    assert folder.runs == ()
+    assert "a step log of this suite" in folder.unread[0]
+
+
+def test_what_was_left_out_of_an_archive_is_told(tmp_path: Path) -> None:
+    write_log(tmp_path / "a.zip", MXNET)
+    folder = read_folder(tmp_path, lambda path, said: Batch((), (), ("a.zip!b: left out, no log",)))
+    assert folder.notes == ("a.zip!b: left out, no log",)

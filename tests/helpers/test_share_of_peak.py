@@ -21,6 +21,7 @@ from helpers.gate import Gate
 from helpers.launch.peaks import Peaks, Probe
 from helpers.launch.tail import Progress
 from helpers.measuring import Asking, Measurer
+from helpers.nvml import Gpu
 from helpers.plan import CasePlan, SuiteCase
 from helpers.policy import Effect
 from helpers.report.results_json import document
@@ -39,6 +40,7 @@ from tests.helpers.session_double import NEW, FakeRunner, finish
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
 CARD = CpuCard(0, (0, 1))
+H100 = Gpu(0, "GPU-0", "NVIDIA H100 80GB HBM3", 80 * 1024**3, (9, 0))
 # VGG16 with 92.65 GFLOP an image, the plan's: 2 images/s on 2 cards are 185 GFLOP/s of 2 x 400.
 PEAK = Peak("fp32", "cpu", "AMD EPYC", "", 0.4, 1024, 5, "paddle.matmul", "3.3.1")
 TOLD = "23.2% of 2 x the measured fp32 peak (400 GFLOP/s a card)"
@@ -55,6 +57,7 @@ class Bench:
     memory: MemoryDouble = field(default_factory=MemoryDouble)
     asked: list[Probe] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    cards: tuple[Card, ...] = (CARD,)
 
     def measure(self, probe: Probe) -> Peak:
         self.asked.append(probe)
@@ -67,7 +70,7 @@ class Bench:
         finish(self.store, *runs)
         self.store.add_verdict(runs, NO_BASELINE)
         share = ShareOfPeak(Peaks(self.store.folder, self.measure), self.store, self.memory, self.told.append)
-        return share.into(CaseResult(self.plan, NO_BASELINE, runs), CARD, "host")
+        return share.into(CaseResult(self.plan, NO_BASELINE, runs), self.cards, "host")
 
     def on_disk(self) -> tuple[RunResult, ...]:
         return self.store.results(self.plan.case.id)
@@ -144,7 +147,7 @@ def test_what_cannot_be_kept_is_told_and_changes_no_verdict(
     finish(bench.store, run)
     if fails == ("disk",):
         monkeypatch.setattr("helpers.results.write_whole", full)
-    result = share.into(CaseResult(bench.plan, NO_BASELINE, (run,)), CARD, "host")
+    result = share.into(CaseResult(bench.plan, NO_BASELINE, (run,)), (CARD,), "host")
     assert result.verdict is NO_BASELINE
     assert result.runs[0].facts["utilisation"].startswith("no share: the share of the peak could not be written: ")
 
@@ -162,6 +165,25 @@ def test_only_usable_runs_of_the_build_under_test_get_one_and_only_once(bench: B
     assert (bench.asked, bench.memory.results) == ([], [])
     assert "utilisation" in bench.into(*runs, make_run(plan, 5, 2.0)).runs[5].facts
     assert [run.replicate for run in bench.memory.results] == [5]
+
+
+def test_cards_of_two_models_have_no_share(bench: Bench, make_run: MakeRun) -> None:
+    bench.cards = (H100, replace(H100, index=1, uuid="GPU-1", name="NVIDIA A100-SXM4-80GB"))
+    (run,) = bench.into(make_run(bench.plan, 0, 2.0, environment={"card_ids": "GPU-0 GPU-1"})).runs
+    assert bench.asked == []
+    assert run.facts["no_peak"] == (
+        "its cards are of 2 models (NVIDIA A100-SXM4-80GB, NVIDIA H100 80GB HBM3), and one of them speaks for all"
+    )
+
+
+def test_a_run_on_another_card_than_the_measured_one_has_no_share(bench: Bench, make_run: MakeRun) -> None:
+    bench.cards = (H100, replace(H100, index=1, uuid="GPU-1"))
+    of_ids = {number: {"card_ids": ids} for number, ids in enumerate(("GPU-0 GPU-1", "GPU-2 GPU-3", ""))}
+    runs = bench.into(*(make_run(bench.plan, number, 2.0, environment=of_ids[number]) for number in of_ids)).runs
+    assert ["peak_tflops" in run.facts for run in runs] == [True, False, False]
+    assert runs[1].facts["no_peak"] == (
+        "this run was on another card than GPU-0, which was at hand to measure the peak of"
+    )
 
 
 def test_the_probe_has_the_variables_of_the_jobs_but_no_switches_of_whole_programs(plan: CasePlan) -> None:

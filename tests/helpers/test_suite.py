@@ -32,7 +32,7 @@ from helpers.errors import BaselineError, ConfigError, DatasetError, HistoryErro
 from helpers.evidence import Build, Stage
 from helpers.history import default_url, open_history
 from helpers.launch.crew import Crew
-from helpers.launch.frameworks import FrameworkBuild
+from helpers.launch.frameworks import BuildFinder, FrameworkBuild
 from helpers.nvml import Gpu
 from helpers.plan import CasePlan, SuiteCase
 from helpers.report.rows import CaseRow
@@ -495,6 +495,20 @@ def test_a_gpu_case_without_a_gpu_build_has_its_reason(
     row = suite.measure(case_of(suite, ONE_RUN, "v100"))
     assert row.status == "not run"
     assert told in row.reason
+
+
+def test_pytorchs_build_for_cpus_runs_no_gpu_case(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else a GPU machine without a marker would choose cases that its trainer refuses one by one."""
+    known = {"2.13.0+cpu": "the short CPU selection", "2.13.0+cu130": f"cases that {H200} runs"}
+    for version, told in known.items():
+        torch = FrameworkBuild("/python", Framework.PYTORCH, "torch", version)
+        monkeypatch.setattr(
+            BuildFinder,
+            "find_build",
+            lambda self, framework, path=None, torch=torch: torch if framework is Framework.PYTORCH else "not here",
+        )
+        options = SuiteOptions(ROOT / "perf.yaml", ROOT / "baselines", tmp_path, "s")
+        assert told in Suite.load(options, machine=machine_with(H200)).selection_here()[1]
 
 
 def test_the_cpu_build_runs_the_cpu_cases(bench: Bench, builds: Builds) -> None:

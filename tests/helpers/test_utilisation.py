@@ -155,3 +155,12 @@ def test_damaged_facts_are_refused(wrong: dict[str, Any]) -> None:
     facts = {name: value for name, value in {**SHARE.to_facts(), **wrong}.items() if value is not None}
     with pytest.raises(ResultError, match="facts"):
         peak_of_facts(facts)
+
+
+def test_damaged_facts_are_a_reason_in_a_row_and_another_runs_peak_counts() -> None:
+    good = SHARE.to_facts()
+    damaged = {**good, "peak_tflops": "none"}
+    found = Utilisation.of_runs(2800.0, "wall-clock", ONE, [damaged])
+    assert found is not None and found.share is None
+    assert found.reason.startswith("the peak in the run's result cannot be read: ")
+    assert Utilisation.of_runs(2800.0, "wall-clock", ONE, [damaged, good]) == SHARE

@@ -282,6 +282,23 @@ def test_a_tools_environment_holds_its_set_alone_and_no_command_of_the_suite(
     assert runner.done[2:] == [".venv-trend", "trend.txt"]
 
 
+def test_an_environment_that_was_asked_for_by_name_and_stands_is_said_to_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _requirements(tmp_path / "requirements")
+    (folder / "trend.txt").write_text("otava")
+    monkeypatch.setattr(bootstrap, "run", Steps())
+    told = []
+    for _ in range(2):
+        bootstrap.set_up(str(folder), str(tmp_path / ".venv-trend"), "trend", [], sys.executable)
+        told.append(capsys.readouterr().out)
+    assert "nothing to do" not in told[0]
+    assert told[1].endswith(".venv-trend stands: nothing to do\n")
+    for _ in range(2):
+        _set_up(monkeypatch, tmp_path)
+    assert capsys.readouterr().out.count("\n") == 1, "the suite's own is made before every other command"
+
+
 @pytest.mark.parametrize(
     ("part", "alone"),
     [("trend", True), ("fuzz", True), ("dataset", True), ("cpu", False), ("dev", False), ("pytorch-cpu", False)],

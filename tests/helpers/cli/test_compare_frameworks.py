@@ -151,6 +151,16 @@ def test_what_will_not_be_measured_is_said_before_anything_is(
     assert (status, len(bench.runner.made)) == (0, 4), "each cell that could be compared was"
 
 
+def test_what_is_left_out_for_one_reason_is_said_in_one_line(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent(monkeypatch, pytorch=NOT_INSTALLED)
+    assert bench.compare("--pairs", "2")[0] == NOT_JUDGED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{NAME}, {NAME.replace('resnet50v1.5', 'vgg16')} are not measured: ")
+    assert line.endswith(NOT_INSTALLED)
+
+
 def test_where_no_framework_is_installed_nothing_was_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     absent(monkeypatch, pytorch=NOT_INSTALLED, paddle="no paddle")
     assert bench.compare(PADDLE)[0] == NOT_JUDGED

@@ -36,6 +36,24 @@ def report(*argv: object) -> tuple[int, str]:
     return status, out.getvalue()
 
 
+def test_a_copy_of_a_log_is_told(folder: Path) -> None:
+    copy = folder / "1n2g" / name(3)
+    copy.write_bytes((folder / "1n2g" / name(1)).read_bytes())
+    status, text = report(folder)
+    assert status == EXIT_OK
+    assert text.splitlines()[-1].startswith(f"{copy}: the same bytes as {folder / '1n2g' / name(1)}; a copy is no run")
+    assert "'median_speed': 590.5," in text
+
+
+def test_runs_that_differ_in_more_than_cards_have_no_speed_up(folder: Path) -> None:
+    write(folder / "1n4g" / "rn50_b96_fp16_1.log", time_history_lines([1.0, *[2000.0] * 6]))
+    status, text = report(folder)
+    assert status == EXIT_OK
+    assert text.splitlines()[-1] == "  1n4g: no speed-up: batch size 96, 1n1g 64; precision amp, 1n1g fp32"
+    result = ast.literal_eval(text[text.index("{'rn50'") : text.index("\n\n")])
+    assert ["speedup" in each for each in result["rn50"].values()] == [True, True, False]
+
+
 def test_the_text_and_the_json_are_dlperfs(folder: Path) -> None:
     target = folder / "result.json"
     status, text = report(folder, "--json", target)

@@ -12,6 +12,8 @@ import pytest
 from helpers.cli.import_log import EXIT_UNREAD
 from helpers.cli.main import EXIT_OK, EXIT_USAGE, main
 from helpers.history import default_url, open_history
+from helpers.importing.formats import FORMATS
+from helpers.importing.own import LOOKED_FOR
 from helpers.importing.storing import SESSION
 from helpers.policy import EXIT_NOT_JUDGED
 from tests.helpers.importing.made_logs import tensorflow_lines, write
@@ -82,8 +84,13 @@ def test_a_log_that_cannot_be_read_is_status_4_and_the_others_are_printed(
     assert status == EXIT_UNREAD
     assert (len(told["runs"]), told["unread"][0]["source"]) == (1, str(poem))
     error = capsys.readouterr().err
-    assert error.startswith("perfgate import-log: error: ")
-    assert error.count("\n") == 1
+    first, *rest = error.splitlines()
+    assert first == f"perfgate import-log: error: {poem}: no records of a format that is known"
+    assert rest[0] == "  Looked for:"
+    assert rest[1:-1] == [f"    {each.name}: {each.looked_for}" for each in FORMATS.values()] + [f"    {LOOKED_FOR}"]
+    assert rest[-1] == "  No line has a rate or a step's time"
+    assert told["unread"][0]["lines"] == [first.split("error: ")[1], *(line[2:] for line in rest)]
+    assert told["unread"][0]["error"].startswith(f"{poem}: got 'no records of a format that is known', expected ")
 
 
 @pytest.mark.parametrize("argv", [["--rule", "mean"], ["--format", "pytorch"], ["--rule", "ngc-tf-mean:last=5"]])

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from helpers.cli.main import EXIT_OK, EXIT_USAGE, main
-from helpers.importing.published import NEEDED_COLUMNS, agree, unit_of
-from helpers.importing.record import Setting
+from helpers.importing.published import NEEDED_COLUMNS, unit_of
 from helpers.policy import EXIT_SLOWER
 from tests.helpers.importing.made_logs import TENSORFLOW, tensorflow_lines, write
 
@@ -139,7 +138,38 @@ def test_a_column_that_is_missing_or_empty_is_named(
     assert f"INDEX.csv:2: field '{column}'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("published", ["nan", "inf", "0", "-5", "many"])
+def test_a_column_that_is_there_twice_and_a_value_without_a_column_are_errors(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verified(folder, ROW)
+    index = folder / "INDEX.csv"
+    heads, row = index.read_text().splitlines()
+    for text, told in (
+        (f"{heads},rule\n{row},ngc-tf-average\n", "the column rule twice"),
+        (f"{heads}\n{row.replace('517.00', '1,517.00')}\n", "more values than columns"),
+    ):
+        index.write_text(text)
+        assert main(["verify-published", str(folder)], io.StringIO()) == EXIT_USAGE
+        assert told in capsys.readouterr().err
+
+
+def test_an_unknown_log_is_told_in_lines(folder: Path) -> None:
+    write(folder / "poem.txt", ["a line"])
+    status, text = verified(folder, {**ROW, "file": "poem.txt"})
+    assert status == EXIT_SLOWER
+    assert f"{folder / 'poem.txt'}: no records of a format that is known" in " ".join(text.split())
+    assert any(line.strip().startswith("tipc: a line") for line in text.splitlines())
+
+
+def test_fp32_of_a_card_with_tf32_is_what_its_publisher_calls_it(folder: Path) -> None:
+    lines = [each.replace("amp : True", "amp : False") for each in tensorflow_lines(RATES)]
+    write(folder / "A100/tf_gpu2.txt", lines)
+    row = {**ROW, "file": "A100/tf_gpu2.txt", "gpu": "A100-SXM4-40GB"}
+    assert verified(folder, {**row, "precision": "fp32"}, {**row, "precision": "tf32"})[0] == EXIT_OK
+    assert verified(folder, {**row, "precision": "amp"})[0] == EXIT_SLOWER
+
+
+@pytest.mark.parametrize("published", ["nan", "inf", "0", "-5", "many", "5_17", "1,517.0", "５１７"])
 def test_a_published_figure_that_is_none_is_an_error(
     folder: Path, published: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,17 +187,3 @@ def test_columns_beyond_the_known_ones_are_nobodys_business_and_the_index_may_li
 @pytest.mark.parametrize(("text", "unit"), [("1323.10", "0.01"), ("10336", "1"), ("323.9", "0.1"), ("1.2e3", "1e2")])
 def test_the_unit_of_a_printed_figure(text: str, unit: str) -> None:
     assert unit_of(Decimal(text)) == Decimal(unit)
-
-
-@pytest.mark.parametrize(
-    ("setting", "one", "other", "agreed"),
-    [
-        (Setting.PRECISION, "amp", "amp_o2", True), (Setting.PRECISION, "amp_o1", "amp_o2", False),
-        (Setting.PRECISION, "amp", "fp32", False), (Setting.GPU, "V100", "V100-SXM2-32GB", True),
-        (Setting.GPU, "V100", "A100", False), (Setting.CARDS, "8", "08", True), (Setting.CARDS, "8", "1", False),
-        (Setting.MODEL, "vgg16", "resnet50v1.5", False),
-    ],
-)  # fmt: skip
-def test_what_agrees_is_what_can_be_true_at_once(setting: Setting, one: str, other: str, agreed: bool) -> None:
-    assert agree(setting, one, other) is agreed
-    assert agree(setting, other, one) is agreed

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from helpers.case import Framework
 from helpers.doctor.diagnosis import diagnose
 from helpers.doctor.finding import Context, Finding, Severity
 from helpers.launch.contention import ContentionSample, ForeignProcess
@@ -228,12 +229,16 @@ def test_libraries_that_neither_a_wheel_nor_the_machine_has_are_told() -> None:
     assert diagnose(context(facts=facts(machine=one, machine_libraries={"cudnn": ("8.9.7",)}))).findings == ()
 
 
-def test_a_build_without_gpu_kernels_beside_gpus_blocks() -> None:
-    build = replace(BUILD, distribution="paddlepaddle", version="3.3.1")
-    framework = FrameworkFacts(build, {"python": "3.11", "dali_wheel": "nvidia-dali-cuda120 2.4.0"})
-    finding = only(context(facts=facts(frameworks=(framework,))))
+@pytest.mark.parametrize(
+    ("framework", "distribution", "version"),
+    [(Framework.PADDLE, "paddlepaddle", "3.3.1"), (Framework.PYTORCH, "torch", "2.13.0+cpu")],
+)
+def test_a_build_without_gpu_kernels_beside_gpus_blocks(framework: Framework, distribution: str, version: str) -> None:
+    build = replace(BUILD, framework=framework, distribution=distribution, version=version)
+    found = FrameworkFacts(build, {"python": "3.11", "dali_wheel": "nvidia-dali-cuda120 2.4.0"})
+    finding = only(context(facts=facts(frameworks=(found,))))
     assert (finding.severity, finding.name) == (BLOCKER, "framework build")
-    assert "paddlepaddle 3.3.1 has no GPU kernels, with 8 GPUs" in finding.found
+    assert f"{distribution} {version} has no GPU kernels, with 8 GPUs" in finding.found
 
 
 def test_a_framework_without_dali_and_one_whose_libraries_are_unknown_are_told() -> None:

@@ -37,6 +37,31 @@ def time_history_lines(rates: Sequence[float]) -> list[str]:
     ]
 
 
+def paddleclas_lines(means: Sequence[float], batch: int = 32) -> list[str]:
+    """An epoch of PaddleClas' static graph: every tenth step the mean seconds since step 5."""
+    return [
+        f"[2031/02/03 04:{5 + index // 60:02}:{index % 60:02}] ppcls INFO: epoch:0   train step:{10 * index + 10:<4} "
+        f"lr: 0.100000, loss:  6.5000 batch_cost: {mean:.5f} s, reader_cost: 0.00100 s, "
+        f"ips: {batch / mean:.5f} samples/sec."
+        for index, mean in enumerate(means)
+    ]
+
+
+def fleetx_trainer_lines(steps_per_s: Sequence[float]) -> list[str]:
+    """A run of FleetX's trainer: each step's own steps/s, from step 11 on."""
+    return [
+        f"epoch id: 0, step{11 + index}, train_loss: 6.5, total time cost = 9.5, step per second: 1.5, speed: {rate}"
+        for index, rate in enumerate(steps_per_s)
+    ]
+
+
+def tipc_line(ips: float, batch: int = 32, cards: int = 2, precision: str = "fp32") -> str:
+    return (
+        f'{{"model_branch": "x", "model_name": "ResNet50_bs{batch}_{precision}_DP", "batch_size": {batch}, "fp_item": '
+        f'"{precision}", "device_num": "N1C{cards}", "ips": {ips}, "speed_unit": "images/s", "convergence_value": 0}}'
+    )
+
+
 def fleetx_lines(seconds: float, batch: int, steps: int = 130) -> list[str]:
     """A run of FleetX's script: every tenth batch the mean since the one before."""
     return [

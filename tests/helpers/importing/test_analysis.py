@@ -202,5 +202,5 @@ def test_a_run_without_records_is_analysed_all_the_same() -> None:
 
 
 def test_a_summary_of_a_whole_run_has_its_figure_and_nothing_beside_it() -> None:
-    found = analyse(run(spec("tipc-summary"), {Field.IMAGES_PER_S: [900.0]}))
+    found = analyse(run(spec("tipc-summary", is_summary=True), {Field.IMAGES_PER_S: [900.0]}))
     assert (found.usual, found.honest.images_per_s, found.spread, found.warnings) == ("tipc-summary", None, None, ())

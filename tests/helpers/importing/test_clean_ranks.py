@@ -89,3 +89,26 @@ def test_it_is_told_in_which_line_the_others_wrote() -> None:
     assert found.others == b"bc\nd\ne\nf\n"
     assert found.others_at == (2, 2, 4, 6)
     assert found.at == ((2, 3), (2, 3), (2, 2), (4, 2), (6, 4))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"[1,0]<stdout>:a\n[1,0]<stdout>:b\n",
+        b"[1,0]<stdout>:a[1,0]<stdout>:b\n[1,0]<stdout>:c\n",
+        b"[1,0]<stdout>:[1,0]<stdout>:a\n[1,0]<stdout>:b\n",
+        b"[1,0]<stdout>: a\n[1,0]<stdout>:b\n",
+        b"[1,3]<stdout>:a\n[1,0]<stdout>:b\n[1,3]<stdout>:c[1,0]<stdout>:d\n",
+        b"[1,3]<stdout>:a\n[1,0]<stdout>:b\n[1,3]<stdout>:c\nlauncher\n[1,0]<stdout>:[1,2]<stderr>:e\n",
+        b"[1,0]<stdout>:a\n" + DATE + b"[1,0]<stdout>:b\n[1,0]<stderr>:c\n",
+        b"[1,0]<stdout>:" + DATE + b"[1,2]<stdout>:b\n[1,0]<stdout>:c\n",
+        b"[1,0]<stdout>:a\n[5][1,0]<stdout>:b\n[1,0]<stdout>:c\n",
+        b"[1,0]<stdout>:a\n[1,0]<stdout>:",
+    ],
+)
+def test_taking_the_most_frequent_prefix_first_changes_nothing(lines: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = by_rank(lines)
+    monkeypatch.setattr("helpers.importing.clean_ranks._without_first_ranks", lambda lines: (lines, frozenset()))
+    slow = by_rank(lines)
+    assert found is not None and slow is not None
+    assert (found, found.at, found.others_at) == (slow, slow.at, slow.others_at)

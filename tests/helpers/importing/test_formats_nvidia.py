@@ -100,13 +100,13 @@ def test_other_figures_are_no_records(text: str) -> None:
         ("nvidia-pytorch", "summary_compute", "- Summary: lr : 0.1  train.compute_ips : 71.5 img/s", None),
         ("nvidia-pytorch", "epoch", "- Epoch: 3  train.loss : 6  train.total_ips : 71.5 img/s", b"3"),
         ("nvidia-mxnet", "epoch", "- Epoch: 3  train.loss : 6  train.ips : 71.5 images/s", b"3"),
-        ("nvidia-mxnet", "summary_total", "- Summary: train.loss : 6  train.ips : 71.5 ", None),
+        ("nvidia-mxnet", "summary_ips", "- Summary: train.loss : 6  train.ips : 71.5 ", None),
         ("nvidia-tensorflow-json", "train_throughput", '"step": [], "data": {"train_throughput": 71.5}}', None),
         ("nvidia-pytorch-json", "summary_total", '"step": [], "data": {"loss": 6, "train.total_ips": 71.5}}', None),
         ("nvidia-pytorch-json", "summary_compute", '"step": [], "data": {"train.compute_ips": 71.5}}', None),
         ("nvidia-pytorch-json", "epoch", '"step": [3], "data": {"loss": 6, "train.total_ips": 71.5}}', b"3"),
         ("nvidia-mxnet-json", "epoch", '"step": [3], "data": {"loss": 6, "train.ips": 71.5}}', b"3"),
-        ("nvidia-mxnet-json", "summary_total", '"step": [], "data": {"loss": 6, "train.ips": 71.5}}', None),
+        ("nvidia-mxnet-json", "summary_ips", '"step": [], "data": {"loss": 6, "train.ips": 71.5}}', None),
     ],
 )  # fmt: skip
 def test_the_figures_that_the_script_prints_itself(name: str, figure: str, text: str, epoch: bytes | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 import numpy as np
@@ -116,7 +117,7 @@ def test_mxnet_counts_the_records_after_the_first_epoch_and_epochs_where_there_a
 
 
 def test_a_summary_of_a_whole_run_permits_no_honest_figure() -> None:
-    found = honest(run(spec(), {Field.IMAGES_PER_S: [900.0]}))
+    found = honest(run(spec(is_summary=True), {Field.IMAGES_PER_S: [900.0]}))
     assert found.images_per_s is None
     assert "got 'one figure for the whole run', expected records of steps, or seconds" in found.reason
 
@@ -157,7 +158,12 @@ def test_time_stamps_tell_the_same_stretch() -> None:
 def test_stamps_of_another_epoch_are_not_compared() -> None:
     columns = {Field.EPOCH: [0.0, 0.0, 0.0, 1.0], Field.STEP: [0.0, 1.0, 2.0, 0.0], Field.IMAGES_PER_S: [64.0] * 4}
     found = by_stamps(run(spec(), columns, stamps=stamps([0.5, 1.5, 2.5, 60.0])))
-    assert found is None or found.last == 2
+    assert found is not None and (found.first, found.last) == (0, 2)
+
+
+def test_records_without_a_step_have_no_stretch() -> None:
+    columns = {Field.STEP: [math.nan] * 4, Field.IMAGES_PER_S: [64.0] * 4}
+    assert by_stamps(run(spec(), columns, stamps=stamps([0.5, 1.5, 2.5, 60.0]))) is None
 
 
 @pytest.mark.parametrize("clock", [[], [1.0], [5.0] * 25, [25.0 - each for each in range(25)]])
@@ -176,3 +182,14 @@ def test_a_column_of_many_blocks_gives_the_same_figure() -> None:
     columns = {Field.STEP: steps, Field.IMAGES_PER_S: long}
     big = LogRun(**{**vars(given), "columns": columns})
     assert value(big) == pytest.approx(float(1 / np.mean(1 / values[5:])), rel=1e-9)
+
+
+def test_running_means_that_contradict_each_other_tell_no_time() -> None:
+    """By the last record all of the epoch took no time, though the first took some."""
+    format = spec("paddleclas-mean", rate_of=RateOf.CARD, running_mean=5, name="paddleclas")
+    columns = {Field.EPOCH: [0.0, 0.0], Field.STEP: [10.0, 20.0], Field.IMAGES_PER_S: [1.0, 1e90]}
+    found = honest(run(format, columns))
+    assert found.images_per_s is None
+    assert "expected more than 0" in found.reason
+    window = {Field.EPOCH: [0.0] * 3, Field.STEP: [24.0, 74.0, 124.0], Field.IMAGES_PER_S: [1.0, 1.0, 1e90]}
+    assert "expected more than 0" in figure(run(format, window), "fleetx-20-100-median7").reason

@@ -12,7 +12,7 @@ import pytest
 from helpers.errors import LogError
 from helpers.importing.importer import import_file, import_files
 from helpers.importing.record import Said, Setting
-from tests.helpers.importing.made_logs import tensorflow_lines, write
+from tests.helpers.importing.made_logs import fleetx_trainer_lines, tensorflow_lines, write
 from tests.helpers.replay_double import write_run
 
 RATES = [500.0 + each for each in range(30)]
@@ -70,8 +70,11 @@ def test_what_the_log_does_not_say_is_asked_for(tmp_path: Path) -> None:
 
 def test_a_rule_or_format_that_is_not_known_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     for values in ({"rule": "mean"}, {"format": "tensorflow"}):
-        with pytest.raises(LogError, match="one of"):
+        with pytest.raises(LogError, match="one of") as error:
             import_files([tmp_path / "missing.txt"], {}, **values)
+        assert all(
+            each in str(error.value) for each in (("honest", "wall-clock") if "rule" in values else ("steplog",))
+        )
 
 
 def test_two_runs_of_a_file_are_two_results(tmp_path: Path) -> None:
@@ -104,3 +107,43 @@ def test_a_lost_rank_is_told_and_the_rest_goes_on(log: Path, tmp_path: Path) -> 
     batch = import_files([folder / "rank0.jsonl", log], {})
     assert [each.format for each in batch.imported] == ["nvidia-tensorflow"]
     assert "rank 1" in batch.unread[0].error
+
+
+def test_a_card_that_only_an_option_names_has_its_tf32(tmp_path: Path) -> None:
+    lines = [each.replace("amp : True", "amp : False") for each in tensorflow_lines(RATES)]
+    log = write(tmp_path / "tf_gpu2.txt", lines)
+    for gpu, precision in (("A100", "tf32"), ("V100", "fp32")):
+        (found,) = import_file(log, {Setting.GPU: Said(gpu, "--gpu")})
+        assert found.settings[Setting.PRECISION].value == precision
+    (named,) = import_file(write(tmp_path / "A100" / "tf_gpu2.txt", lines), {})
+    assert named.settings[Setting.PRECISION].value == "tf32"
+
+
+def test_steps_per_second_are_seconds_of_steps(tmp_path: Path) -> None:
+    log = write(tmp_path / "vgg16_1n8g_bs32_fp32.log", fleetx_trainer_lines([4.0] * 60 + [2.0] * 60))
+    (found,) = import_file(log, {})
+    assert (found.format, found.usual) == ("fleetx-trainer", "fleetx-20-100-median7")
+    figure = found.figure(found.usual)
+    # The log begins at step 11; of steps 21 to 120 50 are at 4 steps/s and 50 at 2.
+    assert figure is not None and figure.images_per_s == pytest.approx(100 * 32 * 8 / (50 / 4 + 50 / 2))
+
+
+@pytest.mark.parametrize("rate", ["0.0", "-4.0"])
+def test_a_step_that_took_no_time_is_no_record(rate: str, tmp_path: Path) -> None:
+    lines = fleetx_trainer_lines([4.0] * 60)
+    lines[30] = lines[30].replace("speed: 4.0", f"speed: {rate}")
+    (found,) = import_file(write(tmp_path / "vgg16_1n8g_bs32_fp32.log", lines), {})
+    assert [(each.count, each.first.number) for each in found.dropped] == [(1, 31)]
+
+
+def test_a_format_without_a_publishers_rule_gives_the_honest_figure(tmp_path: Path) -> None:
+    lines = [
+        f':::MLLOG {{"namespace": "", "time_ms": 17000{60 * at:05}000, "event_type": "POINT_IN_TIME", "key": '
+        f'"tracked_stats", "value": {{"throughput": {rate}}}, "metadata": {{"file": "x.py", "epoch_num": {at}}}}}'
+        for at, rate in enumerate([14000.0, 15000.0, 16000.0])
+    ]
+    (found,) = import_file(write(tmp_path / "resnet50_mxnet_8gpu_bs256_amp.log", lines), {})
+    figure = found.figure(found.usual)
+    assert (found.format, found.usual) == ("nvidia-mllog", "honest")
+    assert figure is not None and figure.images_per_s == pytest.approx(3 / (1 / 14e3 + 1 / 15e3 + 1 / 16e3))
+    assert not any("nan" in each for each in found.warnings)

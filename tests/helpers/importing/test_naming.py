@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.importing.naming import agrees, architecture, model_of, precision_of, settings_of_name, with_name
+from helpers.importing.naming import (
+    agrees,
+    architecture,
+    model_of,
+    more_exact,
+    precision_of,
+    settings_of_name,
+    with_name,
+)
 from helpers.importing.record import Said, Setting
 
 
@@ -116,11 +124,33 @@ def test_models_and_precisions_of_a_script() -> None:
     assert precision_of("fp32_fp16") is None
 
 
-def test_a_less_exact_saying_agrees() -> None:
-    assert agrees(Setting.PRECISION, "amp", "amp_o2")
-    assert agrees(Setting.PRECISION, "tf32", "fp32")
-    assert agrees(Setting.GPU, "A100", "a100-SXM4-40GB")
-    assert not agrees(Setting.GPU, "A10", "A100")
-    assert not agrees(Setting.PRECISION, "amp_o1", "amp_o2")
-    assert not agrees(Setting.PRECISION, "fp32", "amp")
-    assert not agrees(Setting.CARDS, "8", "1")
+@pytest.mark.parametrize(
+    ("setting", "one", "other", "agreed"),
+    [
+        (Setting.PRECISION, "amp", "amp_o2", True), (Setting.PRECISION, "amp_o1", "amp_o2", False),
+        (Setting.PRECISION, "amp", "fp32", False), (Setting.PRECISION, "tf32", "fp32", True),
+        (Setting.PRECISION, "tf32", "amp", False), (Setting.GPU, "V100", "Tesla V100-SXM2-32GB", True),
+        (Setting.GPU, "A100", "a100-SXM4-40GB", True), (Setting.GPU, "A100-SXM4-40GB", "A100-SXM4-80GB", False),
+        (Setting.GPU, "V100", "A100", False), (Setting.GPU, "A10", "A100", False),
+        (Setting.CARDS, "8", "08", True), (Setting.CARDS, "8", "1", False),
+        (Setting.BATCH_SIZE_PER_CARD, "256", "256", True), (Setting.MODEL, "vgg16", "resnet50v1.5", False),
+        (Setting.MODEL, "VGG16", "vgg16", True),
+    ],
+)  # fmt: skip
+def test_what_agrees_is_what_can_be_true_at_once(setting: Setting, one: str, other: str, agreed: bool) -> None:
+    assert agrees(setting, one, other) is agreed
+    assert agrees(setting, other, one) is agreed
+
+
+@pytest.mark.parametrize(
+    ("setting", "more", "less"),
+    [
+        (Setting.PRECISION, "amp_o2", "amp"),
+        (Setting.PRECISION, "tf32", "fp32"),
+        (Setting.GPU, "A100-SXM4-40GB", "A100"),
+    ],
+)
+def test_of_two_sayings_one_says_more(setting: Setting, more: str, less: str) -> None:
+    assert more_exact(setting, more, less)
+    assert not more_exact(setting, less, more)
+    assert not more_exact(setting, more, more)

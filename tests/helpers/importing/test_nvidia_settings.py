@@ -280,3 +280,14 @@ def test_a_hostile_parameter_line_is_quick_and_harmless() -> None:
     ]
     for format_name in ("nvidia-tensorflow", "nvidia-mxnet", "nvidia-pytorch-json"):
         assert set(settings(format_name, lines)) == {"framework"}
+
+
+def test_ranks_of_mpirun_are_nodes_of_pytorchs_script() -> None:
+    """It starts a launcher a node, which starts a process a card."""
+    assert "cards" not in settings("nvidia-pytorch", [], ranks=range(4))
+    assert settings("nvidia-pytorch", [], "pytorch_gpu32_amp_bs64.txt", ranks=range(4))["cards"] == "32"
+
+
+def test_a_name_with_more_cards_than_ranks_knows_of_lines_left_out() -> None:
+    assert settings("nvidia-tensorflow", [], "tf_gpu32_amp_bs64.txt", ranks=range(4))["cards"] == "32"
+    assert settings("nvidia-tensorflow", [], "tf_gpu2_amp_bs64.txt", ranks=range(4))["cards"] == "4"

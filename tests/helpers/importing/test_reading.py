@@ -64,6 +64,8 @@ def test_a_record_that_lacks_a_field_has_nan_in_its_column() -> None:
         ("inf", "images_per_s: no finite number"),
         ("-inf", "images_per_s: no finite number"),
         ("1e999", "images_per_s: no finite number"),
+        ("1e308", "images_per_s: no finite number"),
+        ("1e-320", "images_per_s: 0 or less"),
         ("None", "images_per_s: no finite number"),
         ("127.0.0.1", "images_per_s: no finite number"),
     ],
@@ -128,6 +130,14 @@ def test_a_rank_whose_lines_came_late_is_told_by_its_time_stamps() -> None:
     run = read_one(*early, *early, record(40, time="2022-12-02 18:10:40"))
     assert run.records == 40
     assert drops(run) == {"the same step again: of another rank": (39, 40)}
+
+
+def test_a_log_that_began_long_before_is_another_run() -> None:
+    late = [record(step, time=f"2022-12-02 18:10:{step:02d}") for step in range(1, 40)]
+    for hour, runs in (("17", 2), ("18", 1)):
+        early = [record(step, time=f"2022-12-02 {hour}:09:{step:02d}") for step in range(1, 40)]
+        early = early if hour == "17" else [each.replace("18:09", "18:10") for each in early]
+        assert len(read(*late, *early)) == runs
 
 
 def test_steps_that_go_back_are_an_error_that_names_the_line() -> None:

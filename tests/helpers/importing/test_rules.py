@@ -126,9 +126,15 @@ def test_mxnet_is_the_harmonic_mean_of_the_epochs_after_the_first_in_five_digits
 
 
 def test_a_summary_line_is_its_own_figure() -> None:
-    given = run(spec("tipc-summary"), {Field.IMAGES_PER_S: [900.0, 950.0]})
+    given = run(spec("tipc-summary", is_summary=True), {Field.IMAGES_PER_S: [900.0, 950.0]})
     found = figure(given, "tipc-summary")
     assert (found.images_per_s, found.unused) == (950.0, ("1 printed before it",))
+
+
+def test_epochs_of_one_card_are_of_all_cards() -> None:
+    format = spec("ngc-mxnet-epochs", rate_of=RateOf.CARD)
+    given = run(format, {}, {Setting.CARDS: "8"}, printed={"epoch": [(0, 50.0), (1, 100.0)]})
+    assert value(given, "ngc-mxnet-epochs") == 800.0
 
 
 # ---- DLPerf and FleetX

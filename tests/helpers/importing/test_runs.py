@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 
 from helpers.errors import LogError
+from helpers.importing.block import Block, Groups
+from helpers.importing.block_shaped import block_of
 from helpers.importing.reading import read_log
 from helpers.importing.record import Context, Field, FormatSpec, LogRun, Said, Setting
 from tests.helpers.importing.reading_doubles import (
@@ -139,19 +141,14 @@ def test_only_the_last_run_is_cut_by_a_missing_line_end() -> None:
 def test_many_short_runs_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[int] = []
 
-    class Counting:
-        """The pattern, counting the bytes it is searched in."""
+    def counting(spec: FormatSpec, groups: Groups, data: bytes, first_line: int) -> Block:
+        searched.append(len(data))
+        return block_of(spec, groups, data, first_line)
 
-        pattern, flags, groups = NO_FINAL.record.pattern, 0, NO_FINAL.record.groups
-        groupindex = NO_FINAL.record.groupindex
-
-        def split(self, data: bytes) -> list[bytes]:
-            searched.append(len(data))
-            return NO_FINAL.record.split(data)
-
+    monkeypatch.setattr("helpers.importing.reading.block_of", counting)
     lines = records(1, 5) * 2000
     size = sum(len(line) + 1 for line in lines)
-    runs = read(*lines, spec=replace(NO_FINAL, record=Counting()))  # type: ignore[arg-type]
+    runs = read(*lines, spec=NO_FINAL)
     assert len(runs) == 2000
     # Looking at all of the rest of a block for each of its runs would be some hundred times.
     assert sum(searched) < 12 * size

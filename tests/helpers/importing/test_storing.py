@@ -97,7 +97,13 @@ def test_a_case_that_cannot_be_named_is_an_error_and_nothing_is_written(
 
 @pytest.mark.parametrize(
     ("gpu", "target"),
-    [("", "unstated"), ("V100", "v100"), ("NVIDIA A100-SXM4-40GB", "a100"), ("Tesla P100", "unstated")],
+    [
+        ("", "unstated"),
+        ("V100", "v100"),
+        ("NVIDIA A100-SXM4-40GB", "a100"),
+        ("Tesla P100", "unstated"),
+        ("cpu", "unstated"),
+    ],
 )
 def test_the_target_is_the_cards_model_where_cases_are_for_it(gpu: str, target: str) -> None:
     assert imported_result(imported(settings(**({"gpu": gpu} if gpu else {})))).target == target

@@ -92,6 +92,21 @@ def test_a_documents_row_says_what_it_pairs_once() -> None:
     assert text.count("v100 amp_o2: as the documents pair them: Paddle amp_o2, dali; PyTorch amp_o2, dali") == 1
 
 
+def test_frameworks_that_are_not_trained_alike_are_told_once_a_table() -> None:
+    unlike = {
+        "amp_level": {"paddle": "O2", "pytorch": "O1"},
+        "decay_norms": {"paddle": True, "pytorch": False},
+        "loss_scaling": {"paddle": 128.0, "pytorch": None},
+    }
+    text = flat(render_peers([replace(ROW, unlike=unlike, cards=cards) for cards in (1, 8)], 110))
+    told = (
+        "v100 resnet50v1.5 amp_o2: not trained alike (perfgate show CASE): amp_level O2 (Paddle), O1 (PyTorch); "
+        "decay_norms true (Paddle), false (PyTorch); loss_scaling 128.0 (Paddle), null (PyTorch)"
+    )
+    assert text.count(told) == 1
+    assert "not trained alike" not in render_peers([ROW], 110)
+
+
 def test_foreign_text_is_no_markup() -> None:
     empty = Cell("pytorch", PYTORCH.case_id, status="INFRA_ERROR", reason="<img src=x>|`\x1b[2J", runs_here=True)
     text = render_peers_markdown([replace(ROW, cells=(PADDLE, empty))], {"machine": "<b>"})

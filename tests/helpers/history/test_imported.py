@@ -1,0 +1,47 @@
+"""Imported runs in a real history: stored by several processes at once they are one result, and nobody's past."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.history import open_history
+from helpers.importing.storing import SESSION
+
+ROOT = Path(__file__).parents[3]
+LOG = ROOT / "tests/helpers/importing/samples/resnet50_gpu2_fp32_bs32.txt"
+CASE = "paddle-resnet50v1.5-fp32-bs32-1x2-unstated-static"
+
+
+def start(url: str, log: Path, *options: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "helpers.cli", "import-log", str(log), "--store", "--history", url, *options]
+    return subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def last_line(process: subprocess.Popen[str]) -> str:
+    told, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")
+    return told.rstrip("\n").rpartition("\n")[2]
+
+
+@pytest.mark.slow
+def test_processes_that_store_one_log_leave_one_result_that_is_nobodys_past(url: str, tmp_path: Path) -> None:
+    for told in [last_line(each) for each in [start(url, LOG) for _ in range(3)]]:
+        assert told.startswith(("stored ", "stored already "))
+    packed = tmp_path / "gpu2_fp32_bs32.txt.gz"
+    packed.write_bytes(gzip.compress(LOG.read_bytes()))
+    again = last_line(start(url, packed, "--framework", "paddle", "--model", "resnet50v1.5"))
+    otherwise = last_line(start(url, LOG, "--gpu", "V100", "--rule", "paddleclas-mean"))
+    assert f"{CASE} [unstated]" in again
+    assert otherwise.startswith(f"replaced {CASE} [v100]")
+    with open_history(url) as history:
+        (stored,) = history.results_of(session=SESSION)
+        assert (stored.result.origin, stored.result.target, stored.unlearned) == ("imported", "v100", "imported")
+        assert history.cases() == ()
+        for host in ("", "h"):
+            past = history.past(CASE, "v100", {"host": host}, 2, "tonight")
+            assert (past.nights, past.siblings, past.unexplained) == ((), (), False)
