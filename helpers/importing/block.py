@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from helpers.importing.dropped import shown
 from helpers.importing.record import STAMP_BEGINS, STAMP_ENDS, TIME_GROUP, Field, FormatSpec, Line
 from helpers.importing.shapes import Shapes
+from helpers.importing.stamps import seconds_of_rows
 
 Floats = NDArray[np.float64]
 
@@ -27,6 +28,8 @@ _SMALLEST, _LARGEST = 1e-100, 1e100
 _ENOUGH_DIGITS = 6
 # So many stamps of a block are looked for one by one; for more, all of them are.
 _FEW_TIMES = 4
+# A stamp stands near the beginning of its line.
+_LARGEST_OFFSET = 200
 
 
 class Groups:
@@ -136,6 +139,22 @@ class Block:
             first -= 1
         matches = self._groups.timed.finditer(self.data, self.offset(self.line_number(row)))
         return next(islice(matches, row - first, None))[TIME_GROUP] or b""
+
+    def seconds(self, rows: NDArray[np.intp]) -> Floats | None:
+        """The time stamps of rows, in seconds; None where they do not all stand in one place of their lines, written
+        alike: then each is asked for alone."""
+        stamp = self.time(int(rows[0]))
+        begins = self._row_starts[rows]
+        at = self.data.find(stamp, int(begins[0])) - int(begins[0])
+        if not stamp or at > _LARGEST_OFFSET or int(begins[-1]) + at + len(stamp) > len(self.data):
+            return None
+        texts = np.lib.stride_tricks.sliding_window_view(np.frombuffer(self.data, dtype=np.uint8), len(stamp))
+        return seconds_of_rows(texts[begins + at])
+
+    @cached_property
+    def _row_starts(self) -> NDArray[np.int64]:
+        """Where each row's line begins."""
+        return self._starts[np.cumsum(self._line_ends)[: self.count]]
 
     @cached_property
     def _times(self) -> list[bytes]:

@@ -188,7 +188,9 @@ class _Reader:
         sound = {each: numbers[rows] for each, numbers in fields.items()} if wrong else fields
         keys = step_keys(sound) if len(rows) else None
         if keys is not None:
-            plan = self._run.order.plan(keys, lambda at: seconds_of(block.time(int(rows[at]))))
+            plan = self._run.order.plan(
+                keys, lambda at: seconds_of(block.time(int(rows[at]))), lambda several: block.seconds(rows[several])
+            )
             if plan.stop is not None:
                 if plan.why is Place.BACK:
                     self._refuse(block.line(int(rows[plan.stop])), float(keys[plan.stop]), plan.last)

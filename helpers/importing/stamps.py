@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
+import numpy as np
+from numpy.typing import NDArray
+
 _DATE = re.compile(
     rb"(?:(?P<year>\d{4})[-/]?)?(?P<month>\d\d)[-/]?(?P<day>\d\d)[ T]+"
     rb"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
@@ -31,3 +34,37 @@ def seconds_of(text: bytes) -> float | None:
     except ValueError:
         return None
     return whole + float(b"0." + (found["fraction"] or b"0"))
+
+
+def seconds_of_rows(texts: NDArray[np.uint8]) -> NDArray[np.float64] | None:
+    """``seconds_of`` each row of a matrix of characters, at once; None where the rows are not all dates, written digit
+    for digit like the first one."""
+    found = _DATE.fullmatch(texts[0].tobytes())
+    if found is None:
+        return None
+    digits = np.ascontiguousarray(texts.T) - np.uint8(ord("0"))
+    if not all(bool((each <= 9).all() if each[0] <= 9 else (each == each[0]).all()) for each in digits):
+        return None
+
+    def number(name: str, default: bytes = b"0") -> NDArray[np.int64]:
+        if found[name] is None:
+            return np.full(len(texts), int(default), dtype=np.int64)
+        begin, end = found.span(name)
+        whole: NDArray[np.int64] = digits[begin].astype(np.int64)
+        for each in digits[begin + 1 : end]:
+            whole *= 10
+            whole += each
+        return whole
+
+    year, month, day, hour, minute, second = (number(name, _ANY_YEAR) for name in _PARTS)
+    if not all(
+        bool(np.all((low <= part) & (part <= most)))
+        for part, low, most in ((year, 1, 9999), (month, 1, 12), (hour, 0, 23), (minute, 0, 59), (second, 0, 59))
+    ):
+        return None
+    months = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
+    days = months.astype("datetime64[D]") + (day - 1)
+    if not (days.astype("datetime64[M]") == months).all():
+        return None
+    fraction = number("fraction") / 10.0 ** len(found["fraction"] or b"")
+    return ((days.astype(np.int64) * 24 + hour) * 60 + minute) * 60.0 + second + fraction

@@ -14,6 +14,7 @@ from helpers.importing.record import Field
 
 Floats = NDArray[np.float64]
 Seconds = Callable[[int], "float | None"]
+ManySeconds = Callable[[NDArray[np.intp]], "Floats | None"]
 
 # Ranks wait for each other in every step, so no rank's lines lag further behind another's than this, in records.
 _LAG_RECORDS = 8
@@ -73,11 +74,14 @@ class StepOrder:
         self._first_seconds: float | None = None
         self._last_seconds: float | None = None
 
-    def plan(self, keys: Floats, seconds: Seconds) -> Plan:
-        """What to do with rows of these keys; ``seconds`` gives a row's time stamp. Changes nothing."""
+    def plan(self, keys: Floats, seconds: Seconds, many: ManySeconds = lambda rows: None) -> Plan:
+        """What to do with rows of these keys; ``seconds`` gives a row's time stamp, ``many`` those of several rows at
+        once or None. Changes nothing."""
         kept = np.ones(len(keys), dtype=np.bool_)
         if self._rises(keys):
             return Plan(kept)
+        if self._all_again(keys, many):
+            return Plan(np.zeros(len(keys), dtype=np.bool_))
         ahead = _Ahead(self, seconds)
         for row, key in enumerate(keys.tolist()):
             place = ahead.place(row, key)
@@ -96,6 +100,22 @@ class StepOrder:
         self.last, self._last_seconds = float(keys[-1]), last_seconds
         self._recent.extend(keys[-_LAG_RECORDS:].tolist())
         self._records += len(keys)
+
+    def _all_again(self, keys: Floats, many: ManySeconds) -> bool:
+        """Whether every row is certain to be AGAIN, as in a log whose records were repeated: what _Ahead finds row by
+        row, for all of them together, since none of them changes the order."""
+        if self.last is None or self._first is None or not np.all(keys <= self.last):
+            return False
+        recent = (keys == self.last) | ((keys > self._first) & np.isin(keys, list(self._recent)))
+        unclear = np.flatnonzero(~recent)
+        if not len(unclear):
+            return True
+        now = many(unclear)
+        if now is None or self._first_seconds is None or self._last_seconds is None:
+            return False
+        between = (self._last_seconds - self._first_seconds) / max(self._records - 1, 1)
+        earlier = (keys[unclear] <= self._first) & (self._first_seconds - now > _LAG_RECORDS * between)
+        return bool((now < self._last_seconds).all() and not earlier.any())
 
     def _rises(self, keys: Floats) -> bool:
         after_last = self.last is None or not len(keys) or bool(keys[0] > self.last)
