@@ -16,7 +16,7 @@ from helpers.history import FILE_NAME
 from helpers.history.night_files import NIGHT_FILE
 from helpers.importing.cards import card_of_folders, card_words, has_tf32, same_card
 from helpers.importing.imported import Imported
-from helpers.importing.importer import Batch
+from helpers.importing.importer import Batch, Unread
 from helpers.importing.own import NAME as STEP_LOG
 from helpers.importing.record import Said, Setting
 from helpers.replay_index import INDEX, Index, read_index
@@ -138,7 +138,7 @@ class _Reader:
         except Exception as error:  # noqa: BLE001 - no mistake of a reader takes the other logs with it
             self.unread.append(f"{name}: the suite failed to read it: {type(error).__name__}: {error}")
             return
-        self.unread += [f"{name}: {each.error}" for each in batch.unread]
+        self.unread += [f"{name}: {_in_short(each)}" for each in batch.unread]
         self.notes += batch.notes
         for imported in batch.imported:
             # One that contradicts itself costs no other run of its file.
@@ -265,3 +265,10 @@ def _card_of(about: str, said: Sequence[Said | None], path: Path, given: str | N
     if told:
         return max(told, key=lambda each: len(card_words(each.value)))
     return Said(given, "--replay-gpu") if given else None
+
+
+def _in_short(unread: Unread) -> str:
+    """An error that takes many lines by its first one: a folder may hold many files that are no logs."""
+    if len(unread.lines) < 2:
+        return unread.error
+    return f"{unread.lines[0]}; 'perfgate import-log {unread.source}' tells what was looked for"

@@ -13,6 +13,7 @@ from helpers.importing.importer import Batch
 from helpers.importing.record import Said, Setting
 from helpers.replay_logs import LogFolder, LoggedRun, read_folder
 from helpers.replay_own import OwnRun
+from helpers.replay_suite import read_log
 from tests.helpers.importing_double import MXNET, imported, read_double, write_log
 from tests.helpers.replay_double import write_result, write_run
 
@@ -368,3 +369,12 @@ def test_what_was_left_out_of_an_archive_is_told(tmp_path: Path) -> None:
     write_log(tmp_path / "a.zip", MXNET)
     folder = read_folder(tmp_path, lambda path, said: Batch((), (), ("a.zip!b: left out, no log",)))
     assert folder.notes == ("a.zip!b: left out, no log",)
+
+
+def test_a_file_that_is_no_log_is_told_in_short(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing of a log\n")
+    folder = read_folder(tmp_path, read_log)
+    (told,) = folder.unread
+    assert "no records of a format that is known" in told
+    assert "perfgate import-log" in told
+    assert len(told) < 400
