@@ -81,7 +81,8 @@ def asked_of(arguments: argparse.Namespace) -> Mapping[Setting, Said]:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print every run of every file; 4 where a log cannot be read, 6 where ``--rule`` cannot be computed of one.
+    """Print every run of every file; 4 where a log cannot be read, 6 where ``--rule``, or without it every rule, cannot
+    be computed of one.
 
     Raises LogError on a rule or a format that is not known.
     """
@@ -98,7 +99,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         print_error(NAME, lines)
     if errors:
         return EXIT_UNREAD
-    wanting = arguments.rule != AUTO and any(_lacks_its_figure(each) for each in batch.imported)
+    wanting = any(_lacks_its_figure(each, arguments.rule) for each in batch.imported)
     return EXIT_NOT_JUDGED if wanting else EXIT_OK
 
 
@@ -110,9 +111,10 @@ def print_error(command: str, lines: Sequence[str]) -> None:
         print(f"  {printable(line)}", file=sys.stderr)
 
 
-def _lacks_its_figure(found: Imported) -> bool:
-    figure = found.figure(found.usual)
-    return figure is None or figure.images_per_s is None
+def _lacks_its_figure(found: Imported, rule: str) -> bool:
+    """The one that ``rule`` names; of AUTO, any."""
+    wanted = (*found.figures, found.honest) if rule == AUTO else (found.figure(found.usual),)
+    return all(figure is None or figure.images_per_s is None for figure in wanted)
 
 
 def _print(batch: Batch, stored: Sequence[str], out: TextIO) -> None:

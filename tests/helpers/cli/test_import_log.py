@@ -76,6 +76,13 @@ def test_a_rule_that_is_asked_for_is_the_figure_and_its_lack_is_status_6(log: Pa
     assert record(log, "--rule", "ngc-tf-average")[1]["runs"][0]["images_per_s"] is None
 
 
+def test_a_log_that_no_rule_applies_to_is_status_6(tmp_path: Path) -> None:
+    short = write(tmp_path / "tf_gpu2.txt", tensorflow_lines(RATES[:2]))
+    status, text = asked(short)
+    assert status == EXIT_NOT_JUDGED
+    assert "no figure can be computed" in text
+
+
 def test_a_log_that_cannot_be_read_is_status_4_and_the_others_are_printed(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
