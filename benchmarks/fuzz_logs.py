@@ -12,11 +12,11 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.importing_logs import SAMPLES
-from helpers.importing.clean import Chunk
 from helpers.importing.imported import Imported
 from helpers.importing.importer import import_file
 from helpers.importing.record import Said, Setting
-from helpers.importing.source import open_logs
+from helpers.importing.sources.clean import Chunk
+from helpers.importing.sources.source import open_logs
 
 ASKED = {
     setting: Said(value, "asked for")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from helpers.errors import LogError, SuiteError, lines_of
-from helpers.importing.analysis import AUTO
+from helpers.importing.figures.analysis import AUTO
 from helpers.importing.imported import Imported
 from helpers.importing.importer import check_rule, import_file
 from helpers.importing.record import Said, Setting

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from helpers.errors import LogError, SuiteError, lines_of
 from helpers.importing import own
-from helpers.importing.analysis import AUTO, analyse
-from helpers.importing.detect import detect
-from helpers.importing.formats import FORMATS
+from helpers.importing.figures.analysis import AUTO, analyse
+from helpers.importing.figures.rules import RULES, parse_rule
+from helpers.importing.formats.table import FORMATS
 from helpers.importing.imported import HONEST, Imported
-from helpers.importing.reading import read_log
+from helpers.importing.reading.detect import detect
+from helpers.importing.reading.reader import read_log
 from helpers.importing.record import LogRun, Said, Setting
-from helpers.importing.rules import RULES, parse_rule
 from helpers.importing.shared_name import with_doubts
-from helpers.importing.source import LogFile, open_logs
+from helpers.importing.sources.source import LogFile, open_logs
 from helpers.rules import RULES as OWN_RULES
 
 

@@ -14,9 +14,9 @@ from helpers.case import Case
 from helpers.errors import ConfigError, LogError, StepLogError
 from helpers.importing.imported import HONEST, Imported, RuleFigure
 from helpers.importing.own_figures import doubts, rule_figures, spread_of
+from helpers.importing.reading.settings import settle
 from helpers.importing.record import Said, Setting
-from helpers.importing.settings import settle
-from helpers.importing.source import LogFile
+from helpers.importing.sources.source import LogFile
 from helpers.rules import RULES, WALL_CLOCK, reader_share
 from helpers.steplog import COMPLETE, StepLog
 from helpers.steplog_reader import MOST_LINE_BYTES, read_step_log

@@ -10,11 +10,11 @@ from decimal import Decimal
 from pathlib import Path, PurePosixPath
 
 from helpers.errors import LogError, SuiteError, lines_of
+from helpers.importing.figures.rules import figure
+from helpers.importing.formats.naming import agrees
 from helpers.importing.importer import runs_of
-from helpers.importing.naming import agrees
 from helpers.importing.record import NEEDED, LogRun, Said, Setting
-from helpers.importing.rules import figure
-from helpers.importing.source import open_logs
+from helpers.importing.sources.source import open_logs
 
 INDEX = "INDEX.csv"
 # Decimal reads 5_17 too, and digits of other scripts.

@@ -129,7 +129,7 @@ Configure = Callable[[Context], Mapping[Setting, Said]]
 
 @dataclass(frozen=True)
 class FormatSpec:
-    """One format as a table; reading.py does the rest.
+    """One format as a table; reading does the rest.
 
     - ``name``: as in ``--format`` (``paddleclas``); ``title`` for people.
     - ``marker``: a literal that stands in every record line and hardly anywhere else: found first, since it is fast.

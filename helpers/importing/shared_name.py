@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from helpers.importing.formats.naming import FILE_NAME, FOLDER_NAME
 from helpers.importing.imported import Imported
-from helpers.importing.naming import FILE_NAME, FOLDER_NAME
 from helpers.importing.record import NEEDED, Setting
 
 # Runs of one configuration on one machine differ by less.

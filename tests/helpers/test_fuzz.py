@@ -20,10 +20,10 @@ from benchmarks.fuzz_targets import Broken, Target, findings, targets
 from helpers import baseline_files, config, steplog_reader
 from helpers.case import Case
 from helpers.errors import SuiteError
-from helpers.importing import clean
 from helpers.importing.imported import Imported
 from helpers.importing.importer import import_file
 from helpers.importing.record import Said, Setting
+from helpers.importing.sources import clean
 from helpers.rules import figures
 from helpers.steplog_reader import read_step_log
 

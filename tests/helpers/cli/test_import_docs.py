@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.importing.rules import RULES
+from helpers.importing.figures.rules import RULES
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 from helpers.cli.import_log import EXIT_UNREAD
 from helpers.cli.main import EXIT_OK, EXIT_USAGE, main
 from helpers.history import default_url, open_history
-from helpers.importing.formats import FORMATS
+from helpers.importing.formats.table import FORMATS
 from helpers.importing.own import LOOKED_FOR
 from helpers.importing.storing import SESSION
 from helpers.policy import EXIT_NOT_JUDGED

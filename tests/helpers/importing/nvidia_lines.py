@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from helpers.importing.formats_nvidia import NVIDIA_FORMATS
+from helpers.importing.formats.nvidia import NVIDIA_FORMATS
 from helpers.importing.record import Context, Line
 
 TENSORFLOW_PARAMETERS = (

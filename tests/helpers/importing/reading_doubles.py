@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from helpers.importing.clean import Chunk, Encoding, clean
 from helpers.importing.record import Context, Field, FormatSpec, LogRun, RateOf, Said, Setting
+from helpers.importing.sources.clean import Chunk, Encoding, clean
 
 SAID = {
     Setting.FRAMEWORK: Said("paddle", "test"),

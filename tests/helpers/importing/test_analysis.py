@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 from helpers.errors import LogError
-from helpers.importing.analysis import analyse, reader_share
-from helpers.importing.doubts import doubts
-from helpers.importing.drift import drift_of
-from helpers.importing.honest import honest
+from helpers.importing.figures.analysis import analyse, reader_share
+from helpers.importing.figures.doubts import doubts
+from helpers.importing.figures.drift import drift_of
+from helpers.importing.figures.honest import honest
+from helpers.importing.figures.rules import figures
 from helpers.importing.record import Dropped, Field, Line, LogRun, RateOf, Setting, Stamp
-from helpers.importing.rules import figures
 from tests.helpers.importing.made_runs import paddleclas, rates, run, spec
 
 RANDOM = random.Random(5)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from helpers.errors import LogError
-from helpers.importing import archive
-from helpers.importing.source import LogFile, Skipped, open_logs
+from helpers.importing.sources import archive
+from helpers.importing.sources.source import LogFile, Skipped, open_logs
 
 LOG = b"".join(b"step %d ips: %d.5\n" % (step, 300 + step % 7) for step in range(2000))
 
@@ -258,7 +258,7 @@ def test_a_list_of_contents_as_large_as_a_disk_is_refused(tmp_path: Path) -> Non
 
 
 def test_too_many_members_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helpers.importing.archive_zip.MOST_MEMBERS", 2)
+    monkeypatch.setattr("helpers.importing.sources.archive_zip.MOST_MEMBERS", 2)
     with pytest.raises(LogError, match="got '3 members', expected at most 2"):
         open_logs(packed(tmp_path / "x.zip", *((f"{n}.log", LOG) for n in range(3))))
 

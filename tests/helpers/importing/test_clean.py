@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from helpers.importing.clean import AS_IT_IS, Chunk, Encoding, clean, line_text
 from helpers.importing.record import Line
+from helpers.importing.sources.clean import AS_IT_IS, Chunk, Encoding, clean, line_text
 
 UTF_16 = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
 

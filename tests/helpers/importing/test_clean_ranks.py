@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.importing.clean_ranks import Ranks, by_rank
+from helpers.importing.sources.clean_ranks import Ranks, by_rank
 
 DATE = b"Wed Jun  1 12:20:31 2022"
 
@@ -108,7 +108,9 @@ def test_it_is_told_in_which_line_the_others_wrote() -> None:
 )
 def test_taking_the_most_frequent_prefix_first_changes_nothing(lines: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     found = by_rank(lines)
-    monkeypatch.setattr("helpers.importing.clean_ranks._without_first_ranks", lambda lines: (lines, frozenset()))
+    monkeypatch.setattr(
+        "helpers.importing.sources.clean_ranks._without_first_ranks", lambda lines: (lines, frozenset())
+    )
     slow = by_rank(lines)
     assert found is not None and slow is not None
     assert (found, found.at, found.others_at) == (slow, slow.at, slow.others_at)

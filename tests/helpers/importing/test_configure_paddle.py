@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.importing.formats_paddle import DLPERF_PADDLE, PADDLE_FORMATS
+from helpers.importing.formats.paddle import DLPERF_PADDLE, PADDLE_FORMATS
 from helpers.importing.record import Context, FormatSpec, Line, Setting
 
 _SPECS = {**PADDLE_FORMATS, DLPERF_PADDLE.name: DLPERF_PADDLE}

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from helpers.importing import decimals as module
-from helpers.importing.decimals import MOST_DIGITS, Decimals, decimals
+from helpers.importing.reading import decimals as module
+from helpers.importing.reading.decimals import MOST_DIGITS, Decimals, decimals
 
 FEW = ["0", "7", "007", "5.", "1.5", "0.1", "0.30", "1347.3684210526317", "999999999999999999", "0.000000000000000001"]
 

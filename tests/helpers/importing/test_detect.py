@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from helpers.errors import LogError
-from helpers.importing.detect import detect
+from helpers.importing.reading.detect import detect
 from helpers.importing.record import FormatSpec, RateOf
 from tests.helpers.importing.reading_doubles import PLAIN, TextLog, record, records, text_log
 

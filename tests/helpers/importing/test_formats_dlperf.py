@@ -6,9 +6,9 @@ import pprint
 
 import pytest
 
-from helpers.importing.formats_dlperf import DLPERF_FORMATS
-from helpers.importing.formats_nvidia import NVIDIA_FORMATS
-from helpers.importing.rules import RULES
+from helpers.importing.figures.rules import RULES
+from helpers.importing.formats.dlperf import DLPERF_FORMATS
+from helpers.importing.formats.nvidia import NVIDIA_FORMATS
 from tests.helpers.importing.nvidia_lines import TENSORFLOW_PARAMETERS, context
 
 TENSORFLOW_1 = DLPERF_FORMATS["dlperf-tensorflow1"]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from helpers.importing.formats_nvidia import NVIDIA_FORMATS
-from helpers.importing.reading import read_log
+from helpers.importing.figures.rules import RULES
+from helpers.importing.formats.nvidia import NVIDIA_FORMATS
+from helpers.importing.reading.reader import read_log
 from helpers.importing.record import Context, FormatSpec, Line, Setting
-from helpers.importing.rules import RULES
-from helpers.importing.source import open_logs
+from helpers.importing.sources.source import open_logs
 from tests.helpers.importing.nvidia_lines import (
     MLLOG,
     MXNET_2020_ARGUMENTS,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from helpers.importing.formats_paddle import DLPERF_PADDLE, FLEETX_TRAINER, PADDLE_FORMATS
+from helpers.importing.formats.paddle import DLPERF_PADDLE, FLEETX_TRAINER, PADDLE_FORMATS
 
 _SPECS = {**PADDLE_FORMATS, DLPERF_PADDLE.name: DLPERF_PADDLE}
 

@@ -8,12 +8,12 @@ import statistics
 import numpy as np
 import pytest
 
-import helpers.importing.series
+import helpers.importing.figures.series
 from helpers.importing.column import Column
-from helpers.importing.honest import by_stamps, honest
+from helpers.importing.figures.honest import by_stamps, honest
+from helpers.importing.figures.rules import figure
+from helpers.importing.figures.series import running_seconds, stretches
 from helpers.importing.record import Field, LogRun, RateOf, Setting, Stamp
-from helpers.importing.rules import figure
-from helpers.importing.series import running_seconds, stretches
 from tests.helpers.importing.made_runs import paddleclas, rates, run, spec
 
 SLOW_THEN_FAST = [9.0] * 5 + [0.4] * 100 + [0.2] * 296
@@ -61,7 +61,7 @@ def test_running_means_are_read_in_blocks_of_any_size(monkeypatch: pytest.Monkey
     whole = [list(part) for part in zip(*((each.steps, each.cost) for each in stretches(given)), strict=True)]
     seconds = running_seconds(given, Field.STEP_SECONDS)
     for size in (1, 2, 7):
-        monkeypatch.setattr(helpers.importing.series, "BLOCK", size)
+        monkeypatch.setattr(helpers.importing.figures.series, "BLOCK", size)
         parts = [(each.steps, each.cost) for each in stretches(given)]
         assert len(parts) > 1
         assert [np.concatenate(each).tolist() for each in zip(*parts, strict=True)] == [
@@ -172,7 +172,7 @@ def test_stamps_that_tell_nothing_are_no_reason_to_doubt(clock: list[float]) -> 
 
 
 def test_a_column_of_many_blocks_gives_the_same_figure() -> None:
-    size = helpers.importing.series.BLOCK + 100
+    size = helpers.importing.figures.series.BLOCK + 100
     values = np.random.default_rng(1).uniform(50, 150, size)
     given = rates(spec("ngc-tf-mean", record_covers=1), [1.0])
     long = Column()

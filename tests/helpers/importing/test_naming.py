@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.importing.naming import (
+from helpers.importing.formats.naming import (
     agrees,
     architecture,
     model_of,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from helpers.importing.dllogger import facts_of
+from helpers.importing.formats.dllogger import facts_of
 from tests.helpers.importing.nvidia_lines import (
     MLLOG,
     MXNET_2020_ARGUMENTS,

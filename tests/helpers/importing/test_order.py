@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from helpers.importing.column import BLOCK, Column
-from helpers.importing.order import median, select, trimmed_mean
+from helpers.importing.figures.order import median, select, trimmed_mean
 from tests.helpers.importing.made_runs import column
 
 RANDOM = random.Random(7)

@@ -15,7 +15,7 @@ from helpers.errors import LogError
 from helpers.importing import own
 from helpers.importing.imported import HONEST, Imported
 from helpers.importing.record import Said, Setting
-from helpers.importing.source import LogFile, open_logs
+from helpers.importing.sources.source import LogFile, open_logs
 from helpers.job import SLOWDOWN_FACT
 from helpers.rules import RULES, WALL_CLOCK
 from helpers.steplog import COMPLETE, FAILED, WARMUP, WINDOW, Footer, Header, Step, StepLogWriter

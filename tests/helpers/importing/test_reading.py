@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.errors import LogError
-from helpers.importing import reading
-from helpers.importing.clean import Chunk
-from helpers.importing.reading import read_log
+from helpers.importing.reading import reader as reading
+from helpers.importing.reading.reader import read_log
 from helpers.importing.record import Field, FormatSpec, LogRun, RateOf, Said, Setting, Stamp
+from helpers.importing.sources.clean import Chunk
 from tests.helpers.importing.reading_doubles import (
     NO_FINAL,
     PLAIN,
@@ -107,7 +107,7 @@ def test_a_printed_figure_is_kept_and_no_dropped_record() -> None:
 
 
 def test_only_some_of_a_great_many_printed_figures_are_kept_with_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helpers.importing.runs._MOST_PRINTED", 3)
+    monkeypatch.setattr("helpers.importing.reading.runs._MOST_PRINTED", 3)
     run = read_one(record(1), *(f"end of e{epoch}: {epoch + 1}" for epoch in range(9)))
     assert [each.epoch for each in run.printed["epoch"]] == [0, 1, 8]
 

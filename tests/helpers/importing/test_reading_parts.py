@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from helpers.importing.column import Column, Part
-from helpers.importing.formats import FORMATS
-from helpers.importing.literals import finder, literal_of
+from helpers.importing.formats.table import FORMATS
+from helpers.importing.reading.literals import finder, literal_of
+from helpers.importing.reading.stamps import seconds_of
 from helpers.importing.record import FormatSpec
-from helpers.importing.stamps import seconds_of
 
 
 @pytest.mark.parametrize(

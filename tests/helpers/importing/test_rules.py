@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from helpers.errors import LogError
+from helpers.importing.figures.rules import RULES, figure, figures, usual_rule, warm_up_records
 from helpers.importing.record import Field, LogRun, RateOf, Setting, Stamp
-from helpers.importing.rules import RULES, figure, figures, usual_rule, warm_up_records
 from tests.helpers.importing.made_runs import rates, run, spec
 
 ONE_CARD = {Setting.CARDS: "1"}

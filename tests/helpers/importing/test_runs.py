@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from helpers.errors import LogError
-from helpers.importing.block import Block, Groups
-from helpers.importing.block_shaped import block_of
-from helpers.importing.reading import read_log
+from helpers.importing.reading.block import Block, Groups
+from helpers.importing.reading.block_shaped import block_of
+from helpers.importing.reading.reader import read_log
 from helpers.importing.record import Context, Field, FormatSpec, LogRun, Said, Setting
 from tests.helpers.importing.reading_doubles import (
     NO_FINAL,
@@ -145,7 +145,7 @@ def test_many_short_runs_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch
         searched.append(len(data))
         return block_of(spec, groups, data, first_line)
 
-    monkeypatch.setattr("helpers.importing.reading.block_of", counting)
+    monkeypatch.setattr("helpers.importing.reading.reader.block_of", counting)
     lines = records(1, 5) * 2000
     size = sum(len(line) + 1 for line in lines)
     runs = read(*lines, spec=NO_FINAL)
@@ -155,22 +155,22 @@ def test_many_short_runs_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch
 
 
 def test_too_many_runs_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helpers.importing.reading._MOST_RUNS", 5)
+    monkeypatch.setattr("helpers.importing.reading.reader._MOST_RUNS", 5)
     with pytest.raises(LogError, match=r"another run at line 26', expected at most 5 runs"):
         read(*records(1, 6) * 9)
 
 
 def test_the_configuration_lines_of_all_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helpers.importing.reading._CONTEXT_BYTES", 1000)
+    monkeypatch.setattr("helpers.importing.reading.reader._CONTEXT_BYTES", 1000)
     with pytest.raises(LogError, match="Split the log between its runs"):
         read(*[BEGIN, "x" * 200, record(1)] * 9)
 
 
 def test_the_configuration_lines_of_one_run_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helpers.importing.context._HEAD_LINES", 3)
-    monkeypatch.setattr("helpers.importing.context._BEFORE_LINES", 2)
-    monkeypatch.setattr("helpers.importing.context._AFTER_LINES", 2)
-    monkeypatch.setattr("helpers.importing.context.MOST_LINE_BYTES", 4)
+    monkeypatch.setattr("helpers.importing.reading.context._HEAD_LINES", 3)
+    monkeypatch.setattr("helpers.importing.reading.context._BEFORE_LINES", 2)
+    monkeypatch.setattr("helpers.importing.reading.context._AFTER_LINES", 2)
+    monkeypatch.setattr("helpers.importing.reading.context.MOST_LINE_BYTES", 4)
     seen: list[Context] = []
 
     def configure(context: Context) -> dict[Setting, Said]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from helpers.errors import LogError
+from helpers.importing.reading.settings import settle
 from helpers.importing.record import NEEDED, Said, Setting
-from helpers.importing.settings import settle
 
 READ = {each: Said(value, "line 3") for each, value in zip(
     NEEDED, ("paddle", "resnet50v1.5", "amp_o2", "256", "8"), strict=True

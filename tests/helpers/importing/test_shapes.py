@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from helpers.importing import shapes as module
-from helpers.importing.block import Block, Groups
-from helpers.importing.block_shaped import block_of
-from helpers.importing.formats import FORMATS
+from helpers.importing.formats.table import FORMATS
+from helpers.importing.reading import shapes as module
+from helpers.importing.reading.block import Block, Groups
+from helpers.importing.reading.block_shaped import block_of
+from helpers.importing.reading.shapes import Shapes
 from helpers.importing.record import FormatSpec
-from helpers.importing.shapes import Shapes
 from tests.helpers.importing.reading_doubles import PLAIN
 
 RECORD = "2023-07-28 06:54:{:02d} e{} s{} rate: {}"
@@ -85,7 +85,7 @@ def test_a_line_that_needs_the_pattern_itself_is_left_to_it(odd: str) -> None:
 
 @pytest.mark.parametrize("few", [0, 4])
 def test_each_record_of_a_line_has_its_own_stamp(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helpers.importing.block._FEW_TIMES", few)
+    monkeypatch.setattr("helpers.importing.reading.block._FEW_TIMES", few)
     one, two, three = (f"2023-07-28 06:54:0{second} e0 s{second} rate: 5" for second in (1, 2, 3))
     block = plain(f"x {one} {two}\ne0 s7 rate: 5\n{three}\n".encode())
     stamps = [b"2023-07-28 06:54:01", b"2023-07-28 06:54:02", b"", b"2023-07-28 06:54:03"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from helpers.errors import LogError
-from helpers.importing.source import LogFile, open_logs
+from helpers.importing.sources.source import LogFile, open_logs
 
 LOG = b"DLL 1\nDLL 2\n"
 

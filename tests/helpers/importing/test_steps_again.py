@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from helpers.importing.block import Groups
-from helpers.importing.block_shaped import block_of
-from helpers.importing.formats import FORMATS
-from helpers.importing.stamps import seconds_of, seconds_of_rows
-from helpers.importing.steps import StepOrder
+from helpers.importing.formats.table import FORMATS
+from helpers.importing.reading.block import Groups
+from helpers.importing.reading.block_shaped import block_of
+from helpers.importing.reading.stamps import seconds_of, seconds_of_rows
+from helpers.importing.reading.steps import StepOrder
 
 DLL = FORMATS["nvidia-tensorflow"]
 

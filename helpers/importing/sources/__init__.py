@@ -1,0 +1,1 @@
+"""From files, archives and encodings to cleaned lines: ``source.open_logs``."""
