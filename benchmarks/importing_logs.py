@@ -10,7 +10,6 @@ from pathlib import Path
 
 START = datetime(2023, 7, 28, 6, 54)
 _RECORD_STEPS, _EPOCH_RECORDS = 10, 500
-_EPOCH_STEPS = _RECORD_STEPS * _EPOCH_RECORDS
 _MXNET_CARDS = 8
 
 

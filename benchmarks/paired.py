@@ -32,10 +32,6 @@ class Ratio:
         """The whole interval is under ``limit``."""
         return self.high < limit
 
-    def lies_above(self, limit: float) -> bool:
-        """The whole interval is over ``limit``."""
-        return self.low > limit
-
 
 def pair_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
     """The median of the rounds' ratios of one pair of processes. SuiteError unless all are finite and above 0."""
