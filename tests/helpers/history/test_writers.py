@@ -7,11 +7,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 
 from helpers.history import open_history
 from helpers.history.history import History
 from tests.helpers.history.made import CASE, moment, night, run
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 WRITERS = 3

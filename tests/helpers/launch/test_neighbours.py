@@ -37,6 +37,8 @@ from tests.helpers.launch.test_health import GPU
 from tests.helpers.launch.test_health import StandInNvml as CardStandIn
 from tests.helpers.memory_double import MemoryDouble
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = Path(__file__).with_name("stand_in.py")
 LIMITS = JobLimits(10.0, 2.0, 20.0, grace_seconds=0.3, rank_death_seconds=0.3, poll_seconds=0.02, survey_seconds=0.1)

@@ -25,6 +25,8 @@ from helpers.launch.processes import JOB_VARIABLE, Process, Processes
 from helpers.launch.supervisor import Edges, JobLimits, run_job
 from helpers.launch.tail import Progress
 
+pytestmark = pytest.mark.slow
+
 STAND_IN = Path(__file__).with_name("stand_in.py")
 LIMITS = JobLimits(
     start_up_seconds=10.0,

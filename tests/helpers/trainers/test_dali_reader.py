@@ -16,6 +16,8 @@ from helpers.trainers.dali_data import DaliPlan, DaliReader, Lent, Plugin
 from helpers.trainers.data import Form, ImageList, Share
 from helpers.trainers.settings import Augmentation, Dali
 
+pytestmark = pytest.mark.slow
+
 STEPS = 4
 IMAGES = ImageList(Path("images"), tuple(f"{number}.jpeg" for number in range(2 * STEPS)), (0,) * 2 * STEPS)
 
