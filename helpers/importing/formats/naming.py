@@ -170,6 +170,11 @@ def _gpu(match: re.Match[str]) -> Iterator[Found]:
         yield Setting.CARDS, str(int(cards))
 
 
+def _cards(match: re.Match[str]) -> Iterator[Found]:
+    if 1 <= (cards := int(match.group(1) or match.group("first"))) <= _LARGEST:
+        yield Setting.CARDS, str(cards)
+
+
 # With their case: B200 is a GPU, b200 a batch size.
 _CASED = (
     _part(r"(?P<gpu>GB200|GB300|B100|B200|B300)(?P<before>)(?P<after>)", _gpu),
@@ -195,7 +200,7 @@ _CARDS = (
     _part(r"(\d{1,4})n[-_]?(\d{1,4})[gc]", _nodes_times_cards),
     _part(r"n(\d{1,4})[-_]?c(\d{1,6})", _nodes_of_cards),
     _part(r"(\d{1,4})x(\d{1,4})", _nodes_times_cards),
-    _part(r"gpus?(\d{1,7})|(?P<first>\d{1,7})[-_]?(?:gpus?|cards?)", lambda match: _cards(match)),
+    _part(r"gpus?(\d{1,7})|(?P<first>\d{1,7})[-_]?(?:gpus?|cards?)", _cards),
 )
 _OTHERS = (
     _part(r"(?:batch[-_]?size|batch|bsz|bs|bz)[-_=]?(\d{1,7})", _number(Setting.BATCH_SIZE_PER_CARD)),
@@ -215,8 +220,3 @@ _OTHERS = (
     _part(r"dynamic|dygraph", _is(Setting.EXECUTION, "dynamic")),
 )
 _PARTS = (*_MODELS, *_PRECISIONS, *_CARDS, *_OTHERS)
-
-
-def _cards(match: re.Match[str]) -> Iterator[Found]:
-    if 1 <= (cards := int(match.group(1) or match.group("first"))) <= _LARGEST:
-        yield Setting.CARDS, str(cards)
