@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TextIO
 
 from helpers.cli.loading import width_of
-from helpers.policy import EXIT_OK, EXIT_SLOWER
+from helpers.policy import EXIT_OK
 
 NAME = "verify-published"
 HELP = "Recompute published figures from their logs; fail where one differs by more than its last printed digit"
 
 # 1: first format.
 VERIFY_SCHEMA_VERSION = 1
+
+EXIT_DIFFERS = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,4 +40,4 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         print(json.dumps(record, indent=1, sort_keys=True, allow_nan=False), file=out)
     else:
         print(render_verified(found, width_of(out)), file=out)
-    return EXIT_SLOWER if any(each.problem for each in found) else EXIT_OK
+    return EXIT_DIFFERS if any(each.problem for each in found) else EXIT_OK

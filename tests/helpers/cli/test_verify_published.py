@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from helpers.cli.main import EXIT_OK, EXIT_USAGE, main
+from helpers.cli.verify_published import EXIT_DIFFERS
 from helpers.importing.published import NEEDED_COLUMNS, unit_of
-from helpers.policy import EXIT_SLOWER
 from tests.helpers.importing.made_logs import TENSORFLOW, tensorflow_lines, write
 
 RATES = [500.0 + each for each in range(30)]
@@ -42,7 +42,7 @@ def verified(folder: Path, *rows: dict[str, str], argv: tuple[str, ...] = ()) ->
 def problem(folder: Path, **changes: str) -> str:
     """Of a row that is wrong, beside one that is right and must be checked all the same."""
     status, text = verified(folder, {**ROW, **changes}, ROW, argv=("--json",))
-    assert status == EXIT_SLOWER
+    assert status == EXIT_DIFFERS
     wrong, right = json.loads(text)["rows"]
     assert (wrong["agrees"], right["agrees"]) == (False, True)
     return str(wrong["problem"])
@@ -66,7 +66,7 @@ def test_a_row_that_agrees_is_status_0_with_its_four_figures(folder: Path) -> No
 def test_one_unit_in_the_last_printed_digit_is_allowed_and_no_more(folder: Path, published: str, agrees: bool) -> None:
     row = {**ROW, "published_images_per_s": published, "computed_images_per_s": "", "rule": "ngc-tf-summary"}
     status, text = verified(folder, row)
-    assert status == (EXIT_OK if agrees else EXIT_SLOWER)
+    assert status == (EXIT_OK if agrees else EXIT_DIFFERS)
     assert ("DIFFERS" in text) is not agrees
 
 
@@ -106,7 +106,7 @@ def test_two_runs_of_as_many_cards_are_ambiguous(tmp_path: Path) -> None:
     two = [*tensorflow_lines(RATES), *tensorflow_lines([2 * each for each in RATES])]
     write(tmp_path / LOG, two)
     status, text = verified(tmp_path, ROW, argv=("--json",))
-    assert status == EXIT_SLOWER
+    assert status == EXIT_DIFFERS
     assert "2 runs of 2 cards (lines 1 to 31, lines 32 to 62)" in json.loads(text)["rows"][0]["problem"]
 
 
@@ -115,7 +115,7 @@ def test_the_index_tells_what_the_log_leaves_open_and_overrules_nothing(tmp_path
     row = {**ROW, "file": "tf.txt"}
     assert verified(tmp_path, row)[0] == EXIT_OK
     status, text = verified(tmp_path, row, {**row, "precision": "amp_o1"}, {**row, "precision": "fp32"})
-    assert status == EXIT_SLOWER
+    assert status == EXIT_DIFFERS
     assert "2 of 3 agree" in text
     assert "precision amp (line 1: amp : True), not fp32" in " ".join(text.split())
 
@@ -156,7 +156,7 @@ def test_a_column_that_is_there_twice_and_a_value_without_a_column_are_errors(
 def test_an_unknown_log_is_told_in_lines(folder: Path) -> None:
     write(folder / "poem.txt", ["a line"])
     status, text = verified(folder, {**ROW, "file": "poem.txt"})
-    assert status == EXIT_SLOWER
+    assert status == EXIT_DIFFERS
     assert f"{folder / 'poem.txt'}: no records of a format that is known" in " ".join(text.split())
     assert any(line.strip().startswith("tipc: a line") for line in text.splitlines())
 
@@ -166,7 +166,7 @@ def test_fp32_of_a_card_with_tf32_is_what_its_publisher_calls_it(folder: Path) -
     write(folder / "A100/tf_gpu2.txt", lines)
     row = {**ROW, "file": "A100/tf_gpu2.txt", "gpu": "A100-SXM4-40GB"}
     assert verified(folder, {**row, "precision": "fp32"}, {**row, "precision": "tf32"})[0] == EXIT_OK
-    assert verified(folder, {**row, "precision": "amp"})[0] == EXIT_SLOWER
+    assert verified(folder, {**row, "precision": "amp"})[0] == EXIT_DIFFERS
 
 
 @pytest.mark.parametrize("published", ["nan", "inf", "0", "-5", "many", "5_17", "1,517.0", "５１７"])
