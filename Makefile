@@ -1,9 +1,9 @@
-# Needs make, a POSIX shell and Python 3.10 to 3.13; everything else goes into .venv, with every version pinned.
+# Needs make, a POSIX shell and Python 3.11 to 3.13; everything else goes into .venv, with every version pinned.
 #   PYTHON=/path/to/python    the Python to make .venv with (else the first below that will do)
 #   REQUIREMENTS=cpu          a set of requirements/ whatever the hardware (else chosen by the hardware)
 #   PYTEST_ARGS="-m cpu"      passed on to pytest
 #   CONTENTION=               refuse measurements that other processes disturbed, as a gate on a quiet machine must
-PYTHON ?= $(shell for p in python3.12 python3.11 python3.10 python3.13 python3; do \
+PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3; do \
 	"$$p" requirements/bootstrap.py --probe >/dev/null 2>&1 && { echo "$$p"; exit; }; done; command -v python3)
 REQUIREMENTS ?= auto
 PYTEST_ARGS ?=
@@ -18,14 +18,14 @@ NEVER_HANGS = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true 
 SIDE_BY_SIDE = -n auto --maxprocesses 4 $(NEVER_HANGS) 300 $(PYTEST_ARGS)
 # With arguments of the caller's own, one of the three may have no test left.
 OR_NONE = $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
-NO_PYTHON = no Python 3.10 to 3.13 was found: install one (Debian, Ubuntu: apt-get install python3 python3-venv), \
+NO_PYTHON = no Python 3.11 to 3.13 was found: install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv), \
 	or name it: make PYTHON=/path/to/python3.12 perf
 
 BOOTSTRAP = @python="$(PYTHON)"; if [ -z "$$python" ]; then echo "make: error: $(NO_PYTHON)" >&2; exit 2; fi; \
 	"$$python" requirements/bootstrap.py
 
 .PHONY: help perf fuzz test test-paddle26 check bench gpu-proof doctor
-.PHONY: env env-dev env-beside env-paddle26 env-pytorch env-trend env-fuzz clean
+.PHONY: env env-dev env-beside env-paddle26 env-pytorch env-fuzz clean
 .NOTPARALLEL:
 
 help:
@@ -36,15 +36,14 @@ help:
 	@echo "make bench   how fast the suite itself is, how fast it imports logs, its training loop against a bare one, how good its verdicts are, what watching costs, every fault; 40 minutes on idle cores"
 	@echo "make gpu-proof  PyTorch on this machine's GPU, step by step: figures, logs, baseline; on a CPU where there is none"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
-	@echo "make env-pytorch  PyTorch in .venv-pytorch, for its cases (a download of 0.8 to 3.3 GB: requirements/pytorch-cpu.txt)"
-	@echo "make env-trend  Apache Otava in .venv-trend, for 'perfgate trend' (a download of 55 MB)"
+	@echo "make env-pytorch  PyTorch in .venv-pytorch, for its cases (a download of 0.8 to 4.7 GB: requirements/pytorch-*.txt)"
 	@echo "make fuzz    a minute of atheris on each reader of files, in .venv-fuzz (a download of 36 MB), and Hypothesis"
 	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-trend, .venv-fuzz and caches; results in runs/ and baselines/ stay"
 
 perf: env
 	$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION) $(PYTEST_ARGS)
 
-test: env-dev env-trend env-pytorch
+test: env-dev env-pytorch
 	$(VENV_PYTHON) -m pytest tests -m "not training" $(SIDE_BY_SIDE) $(OR_NONE)
 	$(VENV_PYTHON) -m pytest tests -m untimed -n 2 $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
 	$(VENV_PYTHON) -m pytest tests -m "training and not untimed" $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
@@ -65,18 +64,19 @@ bench: env-dev env-pytorch
 	$(VENV_PYTHON) -m benchmarks.history_scale
 	$(VENV_PYTHON) -m benchmarks.importing
 	$(VENV_PYTHON) -m benchmarks.loader_cost
+	$(VENV_PYTHON) -m benchmarks.reader_speed
 	$(VENV_PYTHON) -m benchmarks.verdicts --quick
 	$(VENV_PYTHON) -m benchmarks.trainer_speed
 	$(VENV_PYTHON) -m benchmarks.trainer_speed --framework pytorch
 	$(VENV_PYTHON) -m benchmarks.watching
-	$(VENV_PYTHON) -m benchmarks.faults
+	$(VENV_PYTHON) -m tests.faults
 
 # Not env: Paddle's builds have no code for the newest GPUs, on which PyTorch is measured.
 gpu-proof: env-beside env-pytorch
 	$(VENV_PYTHON) -m benchmarks.gpu_proof $(GPU_PROOF_ARGS)
 
 fuzz: env-dev env-fuzz
-	$(VENV_PYTHON) -m benchmarks.fuzz --seconds 60 $(FUZZ_ARGS)
+	$(VENV_PYTHON) -m tests.fuzz --seconds 60 $(FUZZ_ARGS)
 
 doctor: env
 	.venv/bin/perfgate doctor
@@ -95,9 +95,6 @@ env-paddle26:
 
 env-pytorch:
 	$(BOOTSTRAP) --requirements pytorch
-
-env-trend:
-	$(BOOTSTRAP) --requirements trend
 
 env-fuzz:
 	$(BOOTSTRAP) --requirements fuzz

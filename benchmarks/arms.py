@@ -12,14 +12,16 @@ from typing import Any
 
 from benchmarks.blocks import BARE, TRAIN
 from benchmarks.lockstep import Arm
-from helpers.case import Case, DataSource, Framework, Model, Precision
-from helpers.config import load_config
-from helpers.dataset import make_small_dataset
-from helpers.errors import ConfigError
-from helpers.job import JobSpec
-from helpers.launch.launcher import ROOT
-from helpers.recipe import settings_for
-from helpers.suite import SMALL_DATASET
+from helpers.plan.dataset import make_small_dataset
+from helpers.plan.perf_yaml import load_config
+from helpers.plan.recipes.recipe import settings_for
+from helpers.session.suite import SMALL_DATASET
+from helpers.trainers.contract.case import Case, DataSource, Precision
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.models import Model
+from helpers.trainers.contract.paths import ROOT
 
 
 @dataclass(frozen=True)

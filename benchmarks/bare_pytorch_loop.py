@@ -37,7 +37,8 @@ def training(arguments: argparse.Namespace) -> Callable[[int], Block]:
     import torch
     import torch.nn.functional as F
 
-    from helpers.trainers.pytorch_models import ResNet50
+    from helpers.trainers.contract.models import Model, spec_of
+    from helpers.trainers.pytorch.models import NETWORKS
 
     device = torch.device(arguments.device)
     on_gpu = device.type == "cuda"
@@ -45,7 +46,8 @@ def training(arguments: argparse.Namespace) -> Callable[[int], Block]:
     if arguments.tf32 is not None:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = arguments.tf32 == "on"
     torch.manual_seed(1234)
-    model = ResNet50().to(device).train()
+    known = spec_of(Model.RESNET50)
+    model = NETWORKS[type(known.network)](known).to(device).train()
     optimizer = torch.optim.SGD(
         model.parameters(), lr=arguments.learning_rate, momentum=0.9, weight_decay=1e-4, fused=True
     )

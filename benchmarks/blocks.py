@@ -8,10 +8,12 @@ input. The end of that input ends the worker.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 MARK = "@"
 
@@ -23,7 +25,8 @@ BARE = "bare"
 
 @dataclass(frozen=True)
 class Block:
-    """``steps`` optimizer steps in a row: ``seconds`` by the wall clock, ``cpu_seconds`` of all threads.
+    """``steps`` optimizer steps in a row: ``seconds`` by the wall clock, ``cpu_seconds`` of all threads and of the
+    loader's processes.
 
     Of ``seconds``, ``recording_seconds`` went into the step log and the life signs and
     ``reader_seconds`` into waiting for data; ``losses`` are those that the loop fetched.
@@ -49,32 +52,64 @@ class Stopwatch:
     """Started when it is made."""
 
     def __init__(self) -> None:
-        self._cpu = time.process_time()
+        self._cpu = _cpu_seconds()
         self._wall = time.perf_counter()
 
     def read(self) -> tuple[float, float]:
-        """Seconds since, by the wall clock and of this process's threads on a core."""
-        return time.perf_counter() - self._wall, time.process_time() - self._cpu
+        """Seconds since, by the wall clock and on a core: of this process's threads and of its children."""
+        return time.perf_counter() - self._wall, _cpu_seconds() - self._cpu
+
+
+def _cpu_seconds() -> float:
+    """Of this process so far, and, in the kernel's ticks, of its living children: a loader's, which outlive a block."""
+    ticks = 0
+    for listed in Path("/proc/self/task").glob("*/children"):
+        for child in listed.read_text().split():
+            try:
+                fields = Path(f"/proc/{child}/stat").read_text().rpartition(") ")[2].split()
+            except OSError:
+                # It ended meanwhile.
+                continue
+            ticks += int(fields[11]) + int(fields[12])
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 Loop = Callable[[int], Block]
 
 
+@dataclass(frozen=True)
+class Request:
+    """What a worker is asked for: ``steps`` steps of the loop with this name."""
+
+    loop: str
+    steps: int
+
+
 def serve(loops: Mapping[str, Loop], facts: Mapping[str, str]) -> None:
     """Say that this worker is ready, with what it runs on, and run the loops it is asked for until told no more."""
+    for asked in requests(facts):
+        reply(loops[asked.loop](asked.steps))
+
+
+def requests(facts: Mapping[str, str]) -> Iterator[Request]:
+    """Say that this worker is ready, with what it runs on; then what it is asked for, until told no more."""
     _say({"facts": dict(facts)})
     for line in sys.stdin:
-        request = json.loads(line)
-        _say(asdict(loops[request["loop"]](request["steps"])))
+        yield Request(**json.loads(line))
+
+
+def reply(done: Block) -> None:
+    """Answer the request before."""
+    _say(asdict(done))
 
 
 def request(loop: str, steps: int) -> str:
-    return json.dumps({"loop": loop, "steps": steps}) + "\n"
+    return json.dumps(asdict(Request(loop, steps))) + "\n"
 
 
-def block(reply: Mapping[str, object]) -> Block:
+def block(replied: Mapping[str, object]) -> Block:
     """The block of a worker's reply."""
-    record = dict(reply)
+    record = dict(replied)
     record["losses"] = tuple(record["losses"])  # type: ignore[arg-type]
     return Block(**record)  # type: ignore[arg-type]
 

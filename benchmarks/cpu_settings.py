@@ -20,9 +20,10 @@ from benchmarks.arms import Seat, last_core, trainer_arm
 from benchmarks.blocks import Block
 from benchmarks.lockstep import Arm, Plan, take_turns
 from benchmarks.paired import pair_ratio, ratio_of
-from helpers.case import Case
-from helpers.errors import LaunchError
-from helpers.recipe_cpu import cpu_environment, read_processor
+from helpers.plan.recipes.cpu import cpu_environment, read_processor
+from helpers.report.unforeseen import ended
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import LaunchError
 
 _USUAL = "as it is"
 CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
@@ -69,7 +70,7 @@ CANDIDATES = (
             "MALLOC_TOP_PAD_": str(2**28),
         },
     ),
-    # helpers/recipe_cpu.py's own, whole.
+    # helpers/plan/recipes/cpu.py's own, whole.
     Candidate("recipe", cpu_environment(read_processor())),
     Candidate("unpinned", {"FLAGS_use_pinned_memory": "0"}),
     Candidate("pool", {"FLAGS_initial_cpu_memory_in_mb": "4000"}),
@@ -186,4 +187,4 @@ def _told(candidate: Candidate) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main, "cpu_settings"))

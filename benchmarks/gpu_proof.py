@@ -27,11 +27,12 @@ from benchmarks.gpu_proof_plan import CPU, GPU, Step, proof_on_cpu, proof_on_gpu
 from benchmarks.gpu_proof_state import Record, State, read_state
 from benchmarks.gpu_proof_steps import DOCTOR_JSON, Steps, doctor_argv, failed
 from benchmarks.gpu_proof_summary import Story, not_reached, summary
-from helpers.devices import Machine, discover
-from helpers.errors import LaunchError, SuiteError, printable
-from helpers.files import write_whole
-from helpers.launch.launcher import ROOT
-from helpers.wall_clock import utc_now
+from helpers.machine.devices import Machine, discover
+from helpers.machine.files import write_whole
+from helpers.machine.wall_clock import utc_now
+from helpers.report.unforeseen import ended
+from helpers.trainers.contract.errors import LaunchError, SuiteError, printable
+from helpers.trainers.contract.paths import ROOT
 
 OUT = ROOT / "runs" / "gpu-proof"
 SUMMARY = "summary.md"
@@ -192,8 +193,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (SuiteError, OSError) as error:
-        print(f"gpu-proof: {error}", file=sys.stderr)
-        sys.exit(EXIT_USAGE)
+    sys.exit(ended(main, "gpu-proof"))

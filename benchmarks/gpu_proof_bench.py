@@ -18,22 +18,23 @@ from typing import Any
 import yaml
 
 from benchmarks.gpu_proof_plan import CPU, Kind, Proof, Step
-from helpers.case import Framework
-from helpers.config import Config, load_config
-from helpers.config_budgets import Budgets
-from helpers.config_matrix import MatrixCase
-from helpers.dataset import make_small_dataset
-from helpers.devices import Machine
-from helpers.errors import ConfigError
-from helpers.files import write_whole
-from helpers.job import SLOWDOWN_VARIABLE
-from helpers.launch.launcher import ROOT
-from helpers.plan import SuiteCase
-from helpers.policy import EXIT_OK
+from helpers.history.results import RunResult, read_result
+from helpers.machine.devices import Machine
+from helpers.machine.files import write_whole
+from helpers.plan.accepted import Accepted
+from helpers.plan.budgets import Budgets
+from helpers.plan.case_plan import SuiteCase
+from helpers.plan.dataset import make_small_dataset
+from helpers.plan.matrix import MatrixCase
+from helpers.plan.perf_yaml import Config, load_config
 from helpers.report import results_json
-from helpers.report.rows import CaseRow
-from helpers.results import RunResult, read_result
-from helpers.suite import Suite, SuiteOptions
+from helpers.session.policy import EXIT_OK
+from helpers.session.rows import CaseRow
+from helpers.session.suite import Suite, SuiteOptions
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import SLOWDOWN_VARIABLE
+from helpers.trainers.contract.paths import ROOT
 
 CONFIG = "perf.yaml"
 # Enough for several batches of 256; the usual small dataset is one.
@@ -77,7 +78,7 @@ class Bench:
             suite.prepare([case])
             row = suite.measure(case)
         if step.kind is Kind.MEASURE:
-            suite.write_baselines([row], suite.propose([row]))
+            suite.write_baselines([row], suite.propose([row], self._accepted(case)))
         for note in suite.history_notes():
             print(f"  {note}", flush=True)
         self._keep(step, row)
@@ -93,6 +94,11 @@ class Bench:
     def within(self, folder: str) -> str:
         """A run's folder as the state names it: from this proof's own."""
         return Path(folder).resolve().relative_to(self.folder.resolve()).as_posix()
+
+    def _accepted(self, case: SuiteCase) -> tuple[Accepted, ...]:
+        """On a CPU, where anybody may be on the cores, the proof records what it gets."""
+        reason = "a proof of the suite's steps, on cores with neighbours"
+        return (Accepted(case.case.id, reason),) if self.proof.device == CPU else ()
 
     def _case(self, step: Step) -> SuiteCase:
         if step.case is None or step.protocol is None:
@@ -114,6 +120,8 @@ class Bench:
             # A slowed build is marked, and measured only where marks are allowed.
             allow_contention=slowed,
             reference_env=str(self._good_build) if slowed else None,
+            # The good build is the slowed one without its slowdown.
+            same_build=slowed,
             to_record=step.kind is Kind.MEASURE,
             utilisation=step.kind is Kind.MEASURE,
             # One for all steps, which are sessions of their own.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from benchmarks.gpu_proof_plan import CPU, Kind, Proof
 from benchmarks.gpu_proof_state import Record
-from helpers.devices import GIB, Machine
-from helpers.environment import MEMORY_MHZ, SM_MHZ
-from helpers.results import RunResult
+from helpers.history.results import RunResult
+from helpers.machine.devices import GIB, Machine
+from helpers.machine.environment import MEMORY_MHZ, SM_MHZ
 
 _HELD_BY = "gpu_clocks_held_by"
 _ON_GPU = "decoding on GPU"

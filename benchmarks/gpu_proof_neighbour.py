@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from helpers.devices import Card
-from helpers.errors import LaunchError
 from helpers.launch.peaks import card_environment
-from helpers.nvml import Gpu
+from helpers.machine.devices import Card
+from helpers.machine.nvml import Gpu
+from helpers.trainers.contract.errors import LaunchError
 
 _BUSY_CPU = "print('ready', flush=True)\nwhile True: pass\n"
 _BUSY_GPU = """

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from benchmarks.lockstep import Plan
-from helpers.case import Case
-from helpers.config_budgets import Budget
-from helpers.config_protocols import MeasuringProtocol
+from helpers.judging.budgets import Budget
+from helpers.plan.protocols import MeasuringProtocol
+from helpers.trainers.contract.case import Case
 
 CPU, GPU = "cpu", "gpu"
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from helpers.errors import ResultError
-from helpers.files import write_whole
+from helpers.machine.files import write_whole
+from helpers.trainers.contract.errors import ResultError
 
 # 1: first format.
 STATE_VERSION = 1

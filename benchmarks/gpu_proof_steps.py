@@ -13,13 +13,13 @@ from benchmarks.gpu_proof_neighbour import neighbour
 from benchmarks.gpu_proof_plan import Kind, Step
 from benchmarks.gpu_proof_state import UTILISATION, Record
 from benchmarks.trainer_speed import OTHER_PROCESS, SPEED_LIMIT, measure, speeds
-from helpers.case import Framework
+from helpers.history.results import CONTENDED
+from helpers.judging.verdict import Status
 from helpers.launch.failure import FailureClass
-from helpers.leases import Leases, default_folder
-from helpers.nvml import Gpu
-from helpers.report.rows import CaseRow
-from helpers.results import CONTENDED
-from helpers.verdict import Status
+from helpers.machine.leases import Leases, default_folder
+from helpers.machine.nvml import Gpu
+from helpers.session.rows import CaseRow
+from helpers.trainers.contract.frameworks import Framework
 
 DOCTOR_JSON = "doctor.json"
 MEASURED = "MEASURED"
@@ -140,5 +140,5 @@ def failed(step: Step, error: Exception) -> Record:
 
 
 def doctor_argv(python: str, folder: Path, *more: str) -> list[str]:
-    return [python, "-m", "helpers.cli", "doctor", "--config", str(folder / "perf.yaml"),
+    return [python, "-m", "helpers.commands", "doctor", "--config", str(folder / "perf.yaml"),
             "--runs-dir", str(folder / "runs"), *more]  # fmt: skip

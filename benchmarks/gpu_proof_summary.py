@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from benchmarks.gpu_proof_cuda import Seen, sights
 from benchmarks.gpu_proof_plan import CPU, Kind, Step
 from benchmarks.gpu_proof_state import UTILISATION, Record
+from helpers.history.results import RunResult
+from helpers.judging.statistics import number
+from helpers.judging.verdict import Status
 from helpers.report.escaping import markdown_text
-from helpers.results import RunResult
-from helpers.stats import number
-from helpers.verdict import Status
 
 
 @dataclass(frozen=True)

@@ -20,21 +20,23 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from helpers.environment import Environment
-from helpers.evidence import Evidence, RecordedReference, RunEvidence
 from helpers.history import default_url, open_history
 from helpers.history.codec import run_row, to_text, utc
 from helpers.history.history import History
 from helpers.history.records import NightRecord
+from helpers.history.results import RunResult
 from helpers.history.schema import night_runs, nights, results, steps
+from helpers.judging.evidence import Evidence, RecordedReference, RunEvidence
 from helpers.judging.judge import judge
-from helpers.results import RunResult, segment_of
-from helpers.rules import MEDIAN_STEP, WALL_CLOCK
-from helpers.verdict import NeedRuns, Standing, Verdict
+from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
+from helpers.judging.verdict import NeedRuns, Standing, Verdict
+from helpers.machine.environment import Environment
+from helpers.plan.segments import segment_of
+from helpers.report.unforeseen import ended
 
 RESULTS = 1_000_000
 CASES = 200
@@ -45,10 +47,16 @@ VERDICT_GOAL_SECONDS = 1.0
 ADDING_GOAL_SECONDS = 0.010
 # Card counts of the matrix, so that a case has about 50 siblings.
 CARDS = (1, 2, 4, 8)
-FIRST_NIGHT = datetime(2000, 1, 1, tzinfo=timezone.utc)
+FIRST_NIGHT = datetime(2000, 1, 1, tzinfo=UTC)
 # Standard deviations of log rates between runs and between nights.
 SIGMA, TAU = 0.003, 0.001
-ENVIRONMENT = {**{item.name: item.name for item in fields(Environment)}, "device": "gpu", "host_id": "0123456789abcdef"}
+ENVIRONMENT = {
+    **{item.name: item.name for item in fields(Environment)},
+    "machine": "",
+    "pool": "",
+    "device": "gpu",
+    "host_id": "0123456789abcdef",
+}
 SETTINGS = {
     "layout": "NHWC",
     "learning_rate": 0.1,
@@ -278,4 +286,4 @@ def _created(day: int, number: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main, "history_scale"))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.importing_logs import SAMPLES, Sample, Written, write_log
+from helpers.report.unforeseen import ended
 
 ROOT = Path(__file__).resolve().parents[1]
 LARGE_MB, SMALL_MB, ROUNDS = 1000, 16, 3
@@ -130,4 +131,4 @@ def _taken(sample: Sample, what: str, path: Path, written: Written) -> Taken:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main, "importing"))

@@ -1,6 +1,6 @@
 """Reads one log in a process of its own and prints what that took, as JSON: for benchmarks.importing.
 
-``import``: as import-log does; ``clean``: only the lines (helpers/importing/sources); ``sha256``: only its hash.
+``import``: as import-log does; ``clean``: only the lines (helpers/logs/sources); ``sha256``: only its hash.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import sys
 import time
 from pathlib import Path
 
-from helpers.errors import LogError
-from helpers.importing.importer import import_file
-from helpers.importing.record import Said, Setting
-from helpers.importing.sources.source import open_logs
+from helpers.logs.importer import import_file
+from helpers.logs.record import Said, Setting
+from helpers.logs.sources.source import open_logs
+from helpers.trainers.contract.errors import LogError
 
 _BLOCK_BYTES = 2**20
 

@@ -20,7 +20,8 @@ from benchmarks.arms import Seat, last_core, trainer_arm
 from benchmarks.blocks import Block
 from benchmarks.lockstep import Plan, take_turns
 from benchmarks.paired import pair_ratio, ratio_of
-from helpers.case import Case, DataSource
+from helpers.report.unforeseen import ended
+from helpers.trainers.contract.case import Case, DataSource
 
 CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
 LOADERS = (DataSource.DALI, DataSource.NATIVE)
@@ -69,4 +70,4 @@ def told(sets: Sequence[Mapping[str, Sequence[Block]]], loader: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main, "loader_cost"))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from benchmarks.blocks import MARK, Block, block, request
-from helpers.errors import LaunchError
+from helpers.trainers.contract.errors import LaunchError
 
 _STOP_SECONDS = 30.0
 

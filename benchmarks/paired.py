@@ -12,8 +12,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from helpers.errors import SuiteError
-from helpers.stats import student_t_95
+from helpers.judging.statistics import student_t_95
+from helpers.trainers.contract.errors import SuiteError
 
 
 @dataclass(frozen=True)

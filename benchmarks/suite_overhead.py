@@ -17,9 +17,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from helpers.errors import ResultError
-from helpers.results import read_result, sessions
-from helpers.steplog import COMPLETE, WINDOW, Footer, Header, Heartbeat, Step, StepLogWriter
+from helpers.history.results import read_result, sessions
+from helpers.report.unforeseen import ended
+from helpers.trainers.contract.errors import ResultError
+from helpers.trainers.contract.steplog import COMPLETE, WINDOW, Footer, Header, Heartbeat, Step, StepLogWriter
 
 REPEATS = 5
 STEPS = 2000
@@ -107,4 +108,4 @@ def _tell_session(runs_folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main, "suite_overhead"))

@@ -21,9 +21,10 @@ from benchmarks.blocks import BARE, FOR, TRAIN, Block
 from benchmarks.lockstep import Plan, take_turns
 from benchmarks.paired import Ratio, pair_ratio, ratio_of
 from benchmarks.suite_overhead import RECORDING_LIMIT, SHORTEST_STEP_SECONDS
-from helpers.case import Case, Framework
-from helpers.errors import SuiteError
-from helpers.recipe import settings_for
+from helpers.plan.recipes.recipe import settings_for
+from helpers.report.unforeseen import ended
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.frameworks import Framework
 
 CASES = {
     Framework.PADDLE: (
@@ -119,7 +120,4 @@ def _share(values: Sequence[float]) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except SuiteError as error:
-        sys.exit(f"trainer_speed: {error}")
+    sys.exit(ended(main, "trainer_speed"))

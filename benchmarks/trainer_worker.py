@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.blocks import FOR, TRAIN, Block, Stopwatch, serve
-from helpers.job import JobSpec
-from helpers.launch.launcher import trainer_module
-from helpers.steplog import Step
-from helpers.trainers import loop
-from helpers.trainers.process import Trainer, run
+from helpers.launch.launchers.launcher import trainer_module
+from helpers.trainers.common import loop
+from helpers.trainers.common.process import Trainer, run
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.steplog import Step
 
 
 def program(trainer: Trainer) -> None:
-    def blocks_instead(plan: loop.Plan, reader: loop.Reader, stepper: Any, timer: Any, edges: loop.Edges) -> None:
-        worker = _Worker(plan, reader, stepper, timer, edges, waits=trainer.spec.device == "gpu")
+    def blocks_instead(plan: loop.Plan, reader: loop.Reader, stepper: Any, timer: Any, io: loop.LoopIO) -> None:
+        worker = _Worker(plan, reader, stepper, timer, io, waits=trainer.spec.device == "gpu")
         serve({TRAIN: worker.train, FOR: worker.bare}, trainer.device.facts)
 
     # The one seam: the program is the trainer's, and so stays what the suite runs.
@@ -43,20 +43,20 @@ class _Worker:
     """``waits``: the steps are issued to a card, and a block ends when the card has done its last one."""
 
     def __init__(
-        self, plan: loop.Plan, reader: loop.Reader, stepper: Any, timer: Any, edges: loop.Edges, waits: bool
+        self, plan: loop.Plan, reader: loop.Reader, stepper: Any, timer: Any, io: loop.LoopIO, waits: bool
     ) -> None:
         self._waits = waits
         self._plan = plan
         self._reader = _OnePass(reader)
         self._stepper = stepper
         self._timer = timer
-        self._edges = edges
+        self._io = io
 
     def train(self, steps: int) -> Block:
-        watch = _Watch(self._edges)
+        watch = _Watch(self._io)
         plan = dataclasses.replace(self._plan, warmup_steps=0, window_steps=steps)
         stopwatch = Stopwatch()
-        loop.train(plan, self._reader, self._stepper, self._timer, watch.edges)
+        loop.train(plan, self._reader, self._stepper, self._timer, watch.io)
         seconds = stopwatch.read()
         return Block(
             steps,
@@ -94,13 +94,13 @@ class _OnePass:
 
 
 class _Watch:
-    """The loop's edges, with the seconds that the log and the life signs take."""
+    """The loop's io, with the seconds that the log and the life signs take."""
 
-    def __init__(self, edges: loop.Edges) -> None:
+    def __init__(self, io: loop.LoopIO) -> None:
         self.seconds = 0.0
         self.steps: list[Step] = []
-        self._real = edges
-        self.edges = dataclasses.replace(edges, record=self._record, beat=self._beat)
+        self._real = io
+        self.io = dataclasses.replace(io, record=self._record, beat=self._beat)
 
     def _record(self, steps: Sequence[Step]) -> None:
         started = time.perf_counter()

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from helpers.evidence import Night, Past
-from helpers.history.past import ACCEPTED_NIGHTS, SIBLINGS
+from helpers.history.past import ACCEPTED_NIGHTS, COMPARED_NIGHTS, SIBLINGS
 from helpers.history.records import Memory, NightRecord
-from helpers.results import RunResult
-from helpers.verdict import Status
+from helpers.history.results import RunResult
+from helpers.judging.evidence import Compared, Night, Past
+from helpers.judging.verdict import Status
 
 
 class ForkingMemory(Memory, Protocol):
@@ -23,7 +23,7 @@ class ForkingMemory(Memory, Protocol):
 class _Held:
     """What was known ``before`` the newest night, which a confirmation may replace, and the newest night.
 
-    ``starts``: whether a segment begins with it; ``unexplained``: what its Standing leaves.
+    ``starts``: whether a segment begins with it; ``unexplained``: what its Standing leaves; ``compared`` its pairs.
     """
 
     cards: int
@@ -31,6 +31,7 @@ class _Held:
     newest: Night | None = None
     starts: bool = False
     unexplained: bool = False
+    compared: Compared | None = None
 
     def until(self, session: str) -> Past:
         """The nights of the segment before ``session``: the newest 40 accepted ones, what lies between and after."""
@@ -40,7 +41,12 @@ class _Held:
         nights = (*kept, self.newest) if self.newest.accepted or not self.starts else kept
         accepted = [index for index, night in enumerate(nights) if night.accepted]
         newest = nights[accepted[-ACCEPTED_NIGHTS] :] if len(accepted) >= ACCEPTED_NIGHTS else nights
-        return Past(newest, unexplained=self.unexplained and bool(newest))
+        gain = self.starts and not self.unexplained
+        compared = () if gain else self.before.compared
+        if self.compared is not None:
+            compared = (*compared, self.compared)[:COMPARED_NIGHTS]
+        unexplained = self.unexplained and bool(newest)
+        return Past(newest, unexplained=unexplained, compared=compared, gained=gain or self.before.gained)
 
 
 class HeldNights:
@@ -79,4 +85,6 @@ class HeldNights:
             night.created,
             night.session,
         )
-        self._held[night.case_id] = _Held(night.cards, before, tonight, standing.new_segment, standing.unexplained)
+        self._held[night.case_id] = _Held(
+            night.cards, before, tonight, standing.new_segment, standing.unexplained, night.compared
+        )

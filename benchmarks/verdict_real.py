@@ -30,10 +30,10 @@ from benchmarks.verdict_series import (
 )
 from benchmarks.verdict_session import RECORDED_RUNS, Machine
 from benchmarks.verdict_worlds import At, Nights
-from helpers.config_budgets import Budget
-from helpers.evidence import Build
-from helpers.trend.otava import Detect
-from helpers.verdict import Status
+from helpers.history.trend.otava import Detect
+from helpers.judging.budgets import Budget
+from helpers.judging.evidence import Build
+from helpers.judging.verdict import Status
 
 # A series has one run a night and no other build's.
 _ONE_RUN = Budget(screen_runs=1, first_runs=1)
@@ -119,7 +119,10 @@ def _kokkos_text(folder: Path, size: RealSize, detect: Detect | None) -> str:
             seen = Seen(first, (nights.run(At(0, night), case, Build.CANDIDATE, 0),))
             rivals["-5% of own reference"] += below_own(seen)
             rivals["pytest-benchmark mean:5%"] += pytest_benchmark(seen)
-    told = [f"{said[status] * per_night:.2g} {status.value}" for status in (Status.REGRESSION, Status.INCONCLUSIVE)]
+    told = [
+        f"{said[status] * per_night:.2g} {status.value}"
+        for status in (Status.REGRESSION, Status.SLOWER, Status.INCONCLUSIVE)
+    ]
     told += [f"{rule} {alarms * per_night:.2g}" for rule, alarms in rivals.items()]
     if detect is not None:
         steps = otava_steps(detect, [series[RECORDED_RUNS : RECORDED_RUNS + count] for series in nights.log_rates])

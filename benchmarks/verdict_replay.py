@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,13 +11,16 @@ from benchmarks.verdict_memory import ForkingMemory, HeldNights
 from benchmarks.verdict_rivals import ASV_NAME, OTAVA_NAME, RIVALS, Seen, Steps, asv_steps, otava_steps
 from benchmarks.verdict_session import Machine, drawn_with
 from benchmarks.verdict_worlds import BURN_IN_NIGHTS, FRESH_NIGHTS, At
-from helpers.evidence import Build
-from helpers.trend.otava import Detect
-from helpers.verdict import Status
+from helpers.history.trend.otava import Detect
+from helpers.judging.evidence import Build
+from helpers.judging.verdict import Status
 
 DROPS_PERCENT = (0.5, 1, 2, 3, 5, 10)
 PROCEDURE = "this procedure"
 FIRST_NIGHTS = "this procedure, its first 15 nights"
+# Where gains were accepted, the pin was left behind, and the gains are lost again (benchmarks.verdict_behind).
+LOST = "this procedure, gains lost again"
+LOST_FIRST = "this procedure, gains lost again, its first 15 nights"
 YOUNG_NIGHTS = 15
 _SAME_STEP_NIGHTS = 1
 
@@ -28,7 +31,9 @@ class Score:
     which the whole machine is slow; of ``injected`` drops, by percent, those found on the first and in three nights.
 
     ``runs`` of both builds on ``case_nights`` without drops. ``better``: improvements seen where there are none.
-    ``not_passed``: quiet nights that did not pass as a whole. ``by_world``: (alarms, nights) of each world.
+    ``not_passed``: quiet nights that did not pass as a whole. ``by_world``: (alarms, unsure, nights) of each world.
+    ``injected_on`` and ``found_on``: the same by (percent, cards), on the first night. ``called_faster``: nights with
+    a drop that were answered by an IMPROVEMENT; ``passed``: first nights with a drop, by percent, that passed.
     """
 
     nights: int = 0
@@ -45,7 +50,11 @@ class Score:
     injected: Counter[float] = field(default_factory=Counter)
     first_night: Counter[float] = field(default_factory=Counter)
     three_nights: Counter[float] = field(default_factory=Counter)
-    by_world: list[tuple[int, int]] = field(default_factory=list)
+    passed: Counter[float] = field(default_factory=Counter)
+    injected_on: Counter[tuple[float, int]] = field(default_factory=Counter)
+    found_on: Counter[tuple[float, int]] = field(default_factory=Counter)
+    called_faster: int = 0
+    by_world: list[tuple[int, int, int]] = field(default_factory=list)
 
     def add(self, other: Score) -> None:
         for name, value in vars(other).items():
@@ -64,11 +73,17 @@ class Score:
         self.slow_alarms += said.count(Status.REGRESSION)
         self.slow_unsure += said.count(Status.INCONCLUSIVE)
 
-    def drop(self, percent: float, found: Sequence[bool]) -> None:
-        """Whether a drop was found on each night of its three."""
-        self.injected[percent] += 1
-        self.first_night[percent] += found[0]
-        self.three_nights[percent] += any(found)
+    def drop(self, percent: float, cards: int, said: Sequence[Status], whole: bool = True) -> None:
+        """What was said of a drop on each of its nights; not ``whole``: counted among those of so many cards only."""
+        found = [each is Status.REGRESSION for each in said]
+        self.injected_on[percent, cards] += 1
+        self.found_on[percent, cards] += found[0]
+        self.called_faster += said.count(Status.IMPROVEMENT)
+        if whole:
+            self.injected[percent] += 1
+            self.first_night[percent] += found[0]
+            self.three_nights[percent] += any(found)
+            self.passed[percent] += said[0] is Status.PASS
 
 
 Scores = dict[str, Score]
@@ -79,14 +94,15 @@ def add_world(total: Scores, world: Scores) -> None:
     for rule, score in world.items():
         mine = total.setdefault(rule, Score())
         mine.add(score)
-        mine.by_world.append((score.alarms, score.nights))
+        mine.by_world.append((score.alarms, score.unsure, score.nights))
 
 
 @dataclass(frozen=True)
 class Future:
-    """Three nights after the shared ones, or one on which the machine is ``slow``.
+    """Three nights after the shared ones, or one on which the machine is ``slow`` or that asks ``noisy`` cases only.
 
     ``drops``: by case, in percent, what the build under test is slower by in all of them; none: a quiet future.
+    ``noisy``: its drops are all of one size and on the noisiest cases, and say nothing of the other cases.
     ``trended``: whether the rules that look at the whole series (asv, Otava) are asked too; they are slow.
     """
 
@@ -94,10 +110,12 @@ class Future:
     drops: Mapping[int, float] = field(default_factory=dict)
     slow: bool = False
     trended: bool = False
+    noisy: bool = False
 
     @property
     def nights(self) -> tuple[At, ...]:
-        return tuple(At(self.branch, BURN_IN_NIGHTS + more) for more in range(1 if self.slow else FRESH_NIGHTS))
+        many = 1 if self.slow or self.noisy else FRESH_NIGHTS
+        return tuple(At(self.branch, BURN_IN_NIGHTS + more) for more in range(many))
 
     @property
     def shares(self) -> dict[int, float]:
@@ -106,21 +124,33 @@ class Future:
 
 @dataclass
 class Replay:
-    """A machine's nights. ``detect`` asks Otava, None leaves it out."""
+    """A machine's nights. ``detect`` asks Otava, None leaves it out.
+
+    ``rule`` and ``first``: what the procedure's scores are called, those of the first nights apart. ``alone``: without
+    its rivals. ``behind``: the cases whose build under test was faster than the good build from the first night on;
+    of the others a drop is counted where their gain was confirmed in the shared nights. None: all drops count.
+    """
 
     machine: Machine
     memory: ForkingMemory = field(default_factory=HeldNights)
     detect: Detect | None = None
+    rule: str = PROCEDURE
+    first: str = FIRST_NIGHTS
+    alone: bool = False
+    behind: Collection[int] | None = None
     scores: Scores = field(default_factory=dict)
     series: list[list[float]] = field(default_factory=list)
+    gained: set[int] = field(default_factory=set)
 
     def run(self, futures: Sequence[Future]) -> Scores:
         """The scores of all rules over all futures."""
         self._burn_in()
         for future in futures:
             self._judged(future)
-            self._rivals(future)
-        self._trends([future for future in futures if future.trended])
+            if not self.alone and not future.noisy:
+                self._rivals(future)
+        if not self.alone:
+            self._trends([future for future in futures if future.trended])
         return self.scores
 
     def _score(self, rule: str) -> Score:
@@ -133,10 +163,11 @@ class Replay:
             for case, values in enumerate(self.series):
                 values.append(self.machine.nights.run(At(0, night), case, Build.CANDIDATE, 0).log_rate)
             if night < YOUNG_NIGHTS:
-                self._score(FIRST_NIGHTS).quiet_night(judged.statuses, judged.runs)
+                self._score(self.first).quiet_night(judged.statuses, judged.runs)
+            self.gained.update(case for case, said in enumerate(judged.statuses) if said is Status.IMPROVEMENT)
 
     def _judged(self, future: Future) -> None:
-        memory, score = self.memory.fork(), self._score(PROCEDURE)
+        memory, score = self.memory.fork(), self._score(self.rule)
         nights: list[list[Status]] = []
         for at in future.nights:
             judged = self.machine.night(at, memory, future.shares)
@@ -154,7 +185,9 @@ class Replay:
         if future.slow:
             score.slow_night(nights[0])
         for case, percent in future.drops.items():
-            score.drop(percent, [said[case] is Status.REGRESSION for said in nights])
+            if self.behind is None or case in self.behind or case in self.gained:
+                cards = self.machine.plans[case].case.cards
+                score.drop(percent, cards, [said[case] for said in nights], whole=not future.noisy)
 
     def _rivals(self, future: Future) -> None:
         seen = [[self._seen(future, at, case) for case in range(len(self.machine.plans))] for at in future.nights]

@@ -18,9 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.verdict_worlds import Array, At, DrawnRun, drawn_run
-from helpers.case import Case, DataSource, Execution, Framework, Model, Precision
-from helpers.errors import SuiteError
-from helpers.evidence import Build
+from helpers.judging.evidence import Build
+from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
+from helpers.trainers.contract.errors import SuiteError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.models import Model
 
 MLPERF = "mlperf_resnet_windows.csv.gz"
 DLPERF = "dlperf_repeats.csv"

@@ -5,27 +5,28 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 
 from benchmarks.verdict_worlds import At, DrawnRun, Nights
-from helpers.baseline import Provenance, RecordedEntry
-from helpers.case import Case
-from helpers.config import MeasuringProtocol
-from helpers.config_budgets import Budget
-from helpers.environment import Environment
-from helpers.evidence import Build, Stage
 from helpers.history.records import Memory
+from helpers.history.results import ResultStore, RunResult
+from helpers.judging.budgets import Budget
+from helpers.judging.evidence import Build, Stage
 from helpers.judging.night import NeedConfirmation, NightVerdict, judge_night
 from helpers.judging.night_groups import Key, NightCase, labels_of
-from helpers.plan import CasePlan, SuiteCase
-from helpers.results import ResultStore, RunResult, segment_of
-from helpers.rules import MEDIAN_STEP, WALL_CLOCK
-from helpers.session import CaseResult, measure_case, protocol_record
-from helpers.stats import summarise
-from helpers.verdict import Status, Verdict
+from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
+from helpers.judging.statistics import summarise
+from helpers.judging.verdict import Status, Verdict
+from helpers.machine.environment import Environment
+from helpers.plan.baseline import Provenance, RecordedEntry
+from helpers.plan.case_plan import CasePlan, SuiteCase
+from helpers.plan.perf_yaml import MeasuringProtocol
+from helpers.plan.segments import segment_of
+from helpers.session.measure import CaseResult, measure_case, protocol_record
+from helpers.trainers.contract.case import Case
 
 # What the reference is recorded from, on night 0; the rules that compare 7 runs with 7 need them all.
 RECORDED_RUNS = 7
@@ -33,7 +34,7 @@ RECORDED_RUNS = 7
 _FIRST_RECORDED = 1000
 _TARGET = "v100"
 _PROTOCOL = MeasuringProtocol("drawn", warmup_steps=20, window_steps=100, runs=1)
-_FIRST_DAY = datetime.datetime(2024, 1, 1, 2, tzinfo=datetime.timezone.utc)
+_FIRST_DAY = datetime.datetime(2024, 1, 1, 2, tzinfo=datetime.UTC)
 _BUILDS: Mapping[Build, Mapping[str, str]] = MappingProxyType(
     {
         build: {"framework": "paddle", "version": "3.3.1", "commit": commit, "interpreter": f"envs/{commit}/bin/python"}
@@ -41,7 +42,8 @@ _BUILDS: Mapping[Build, Mapping[str, str]] = MappingProxyType(
     }
 )
 _KNOWN = {"device": "gpu", "framework": "paddle", "framework_version": "3.3.1", "framework_commit": "good"}
-_ENVIRONMENT = Environment(**{item.name: item.name for item in fields(Environment)} | _KNOWN).to_mapping()
+_UNNAMED = {"machine": "", "pool": ""}
+_ENVIRONMENT = Environment(**{item.name: item.name for item in fields(Environment)} | _KNOWN | _UNNAMED).to_mapping()
 _NO_DROPS: Mapping[int, float] = MappingProxyType({})
 
 
@@ -94,16 +96,23 @@ class Machine:
     first: tuple[tuple[DrawnRun, ...], ...]
 
     @staticmethod
-    def of(nights: Nights, budget: Budget | None = None, has_reference: bool = True) -> Machine:
+    def of(
+        nights: Nights,
+        budget: Budget | None = None,
+        has_reference: bool = True,
+        recorded_faster: Collection[int] = (),
+    ) -> Machine:
+        """``recorded_faster``: the cases whose entry is of the build under test, not of the good one."""
+        recorded = [
+            Build.CANDIDATE if index in recorded_faster else Build.REFERENCE for index in range(len(nights.cases))
+        ]
         first = tuple(
-            tuple(
-                nights.run(At(0, 0), index, Build.REFERENCE, _FIRST_RECORDED + number)
-                for number in range(RECORDED_RUNS)
-            )
-            for index in range(len(nights.cases))
+            tuple(nights.run(At(0, 0), index, build, _FIRST_RECORDED + number) for number in range(RECORDED_RUNS))
+            for index, build in enumerate(recorded)
         )
         plans = [
-            _plan(case, runs, budget or Budget(), has_reference) for case, runs in zip(nights.cases, first, strict=True)
+            _plan(case, runs, budget or Budget(), has_reference, build)
+            for case, runs, build in zip(nights.cases, first, recorded, strict=True)
         ]
         return Machine(nights, tuple(plans), first)
 
@@ -209,7 +218,7 @@ def run_result(
     )
 
 
-def _plan(case: Case, first: tuple[DrawnRun, ...], budget: Budget, has_reference: bool) -> CasePlan:
+def _plan(case: Case, first: tuple[DrawnRun, ...], budget: Budget, has_reference: bool, recorded: Build) -> CasePlan:
     rates = tuple(math.exp(run.log_rate) for run in first)
     entry = RecordedEntry(
         case_id=case.id,
@@ -218,7 +227,7 @@ def _plan(case: Case, first: tuple[DrawnRun, ...], budget: Budget, has_reference
         replicates=rates,
         interval=None,
         tolerance=None,
-        environment=_ENVIRONMENT,
+        environment={**_ENVIRONMENT, "framework_commit": _BUILDS[recorded]["commit"]},
         segment=segment_of(_ENVIRONMENT, {}, case.id),
         provenance=Provenance("good", _FIRST_DAY.date().isoformat(), "drawn", "the first night"),
     )

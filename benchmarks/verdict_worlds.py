@@ -1,4 +1,4 @@
-"""Synthetic nights with the two-level noise of VERDICT.md ("What it gives, simulated"): 60 cases, many nights.
+"""Synthetic nights with the two-level noise of docs/verdicts.md, "What the nights are": 60 cases, many nights.
 
 Every run is drawn from a seed of its own (world, night, case, build, number), so that it is the same whoever asks for
 it and in whatever order.
@@ -13,8 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from helpers.case import Case, DataSource, Execution, Framework, Model, Precision
-from helpers.evidence import Build
+from helpers.judging.evidence import Build
+from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.models import Model
 
 BURN_IN_NIGHTS = 40
 FRESH_NIGHTS = 3
@@ -22,7 +24,7 @@ FRESH_NIGHTS = 3
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
-# VERDICT.md, "What is known about the noise": DLPerf's coefficient of variation between runs, by cards.
+# docs/verdicts.md, "What is known about the noise": DLPerf's coefficient of variation between runs, by cards.
 RUN_CV = {1: 0.0007, 4: 0.0010, 8: 0.0052, 16: 0.0076, 32: 0.0115}
 
 _STEPS = 100
@@ -35,12 +37,12 @@ _NIGHT_SHARE = 0.4
 _DRIFT_SD = 0.002
 _DRIFT_NIGHTS = 20
 _SPELL_SHARE = 0.05
-# VERDICT.md gives the spells' share, not their length.
+# The share of spells is the one of the procedure's first simulation; nobody stated their length.
 _SPELL_NIGHTS = 3
 _SPELL_FACTOR = 4
 _SPELL_SLOWER = 0.005
 _SLOW_MACHINE_SHARE = 0.01
-# Not given in VERDICT.md: with 5% about one case in six lies more than 5% under its published figure, as there.
+# Chosen here: with 5% about one case in six lies more than 5% under its published figure, as there.
 _PUBLISHED_SD = 0.05
 
 

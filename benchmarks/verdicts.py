@@ -1,9 +1,10 @@
 """How many false alarms the verdicts give, and which slowdowns they find, beside other tools' rules: ``make bench``.
 
 Replays nights through the suite's own session loop and judge(): forty nights of the good build, then futures of three
-nights, quiet ones and ones in which a few cases are slower from their first night on. Exit status 1 where a goal is
-missed, and where a SQLite history leads to other verdicts. VERDICT.md, "What it gives, simulated", describes the
-nights, docs/verdicts.md the results.
+nights, quiet ones and ones in which a few cases are slower from their first night on. Then the same on machines whose
+builds got faster while the good build stayed pinned (benchmarks.verdict_behind). Exit status 1 where a goal is missed,
+and where a SQLite history leads to other verdicts. docs/verdicts.md, "What the nights are", describes the
+nights, and "How good it is" the results.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,70 +24,92 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import verdict_real
+from benchmarks.verdict_behind import GAIN_NIGHT, LOSSES_PERCENT, LeftBehind
 from benchmarks.verdict_memory import HeldNights
-from benchmarks.verdict_replay import DROPS_PERCENT, Future, Replay, Scores, add_world
+from benchmarks.verdict_replay import (
+    DROPS_PERCENT,
+    LOST,
+    LOST_FIRST,
+    PROCEDURE,
+    Future,
+    Replay,
+    Scores,
+    add_world,
+)
 from benchmarks.verdict_report import goals_text, missed, more_text, progress_text, scores_json, table_text
 from benchmarks.verdict_session import Machine
 from benchmarks.verdict_worlds import BURN_IN_NIGHTS, CASES, FRESH_NIGHTS, At, Nights, Part, Synthetic
 from helpers.history.history import History
-from helpers.trend.otava import INTERPRETER, change_points
+from helpers.history.trend.otava import change_points
+from helpers.report.unforeseen import ended
 
 SEED = 20240501
 # Cases that a future slows down, of each size.
 _CASES_A_DROP = 3
+# What a noisy future slows down, and by how much: few enough not to fall as a group.
+_NOISY_CARDS, _NOISY_PERCENT, _NOISY_CASES = 32, 2, 3
 # Past the 15th night another rule judges; two cases of each number of cards have siblings.
 _CHECKED_NIGHTS = 18
+# The night after the gains comes with pairs.
+_CHECKED_BEHIND = GAIN_NIGHT + 2
 _CHECKED_CASES = 10
+_BEHIND_FROM = 1000
 
 
 @dataclass(frozen=True)
 class Size:
-    """Worlds, and the futures of each: quiet, with drops, with a slow machine; of the first two, as many as
-    ``trended`` each are also asked of asv and Otava, which take long."""
+    """Worlds, and the futures of each: quiet, with drops, with a slow machine, with 2% drops on 32 cards only; of the
+    first two, as many as ``trended`` each are also asked of asv and Otava, which take long."""
 
     worlds: int
     quiet: int
     dropped: int
     slow: int
     trended: int
+    noisy: int
 
 
-QUICK = Size(worlds=4, quiet=3, dropped=6, slow=1, trended=1)
-FULL = Size(worlds=16, quiet=22, dropped=8, slow=5, trended=2)
+QUICK = Size(worlds=4, quiet=3, dropped=6, slow=1, trended=1, noisy=6)
+FULL = Size(worlds=16, quiet=22, dropped=8, slow=5, trended=2, noisy=8)
+# Of the machines on which the good build was left behind.
+QUICK_BEHIND = Size(worlds=2, quiet=3, dropped=4, slow=1, trended=0, noisy=6)
+FULL_BEHIND = Size(worlds=12, quiet=29, dropped=8, slow=2, trended=0, noisy=10)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    size = QUICK if options.quick else FULL
-    size = size if options.worlds is None else replace(size, worlds=options.worlds)
-    otava = INTERPRETER.exists()
-    print(_headline(options.seed, size, otava), flush=True)
+    sizes = (QUICK, QUICK_BEHIND) if options.quick else (FULL, FULL_BEHIND)
+    if options.worlds is not None:
+        sizes = (replace(sizes[0], worlds=options.worlds), replace(sizes[1], worlds=options.worlds))
+    print(_headline(options.seed, *sizes), flush=True)
     started = time.monotonic()
-    scores = _synthetic(options, size, otava)
+    scores = _synthetic(options, *sizes)
     print(f"\n{table_text(scores)}\n\n{more_text(scores)}\n{time.monotonic() - started:.0f} s\n", flush=True)
     print(goals_text(scores), flush=True)
     if options.json is not None:
-        about = {"seed": options.seed, **asdict(size), "otava": otava}
+        about = {"seed": options.seed, **asdict(sizes[0]), "behind": asdict(sizes[1])}
         options.json.write_text(json.dumps(scores_json(scores, about), indent=1) + "\n", encoding="utf-8")
     told, same = through_history(Synthetic(options.seed, 0))
-    print(told, flush=True)
+    behind = LeftBehind(Synthetic(options.seed, 0), options.seed)
+    told_behind, same_behind = through_history(behind, count=_CHECKED_BEHIND, recorded_faster=behind.recorded_faster)
+    print(f"{told}\nthe good build left behind: {told_behind}", flush=True)
     real = verdict_real.QUICK if options.quick else verdict_real.FULL
-    detect = change_points if otava else None
     spread = partial(_spread, processes=options.processes)
-    print(f"\n{verdict_real.real_series_text(options.series, options.seed, real, detect, spread)}", flush=True)
-    return 1 if missed(scores, clearly=options.quick) or not same else 0
+    print(f"\n{verdict_real.real_series_text(options.series, options.seed, real, change_points, spread)}", flush=True)
+    return 1 if missed(scores, clearly=options.quick) or not (same and same_behind) else 0
 
 
-def _headline(seed: int, size: Size, otava: bool) -> str:
+def _headline(seed: int, size: Size, behind: Size) -> str:
+    return f"seed {seed}: {_counted(size)}\nthe good build left behind: {_counted(behind)}"
+
+
+def _counted(size: Size) -> str:
     nights = size.worlds * FRESH_NIGHTS
-    told = (
-        f"{size.worlds} machines of {len(CASES)} cases, seed {seed}: each {BURN_IN_NIGHTS} nights, then "
-        f"{nights * size.quiet} quiet nights, {nights * size.dropped} with drops, "
-        f"{size.worlds * size.slow} on a slow machine"
+    return (
+        f"{size.worlds} machines of {len(CASES)} cases, each {BURN_IN_NIGHTS} nights, then {nights * size.quiet} quiet "
+        f"nights, {nights * size.dropped} with drops, {size.worlds * size.slow} on a slow machine, "
+        f"{size.worlds * size.noisy} with drops on {_NOISY_CARDS} cards only"
     )
-    if not otava:
-        told += "\nOtava is left out: it has no environment; make env-trend makes one"
-    return told
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -104,15 +127,19 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def futures_of(seed: int, world: int, size: Size) -> tuple[Future, ...]:
+def futures_of(seed: int, world: int, size: Size, percents: Sequence[float] = DROPS_PERCENT) -> tuple[Future, ...]:
     """A world's futures; those with drops slow down three cases of each size, drawn at random."""
     generator = np.random.default_rng([seed, world, 7])
     quiet = [Future(1 + number, trended=number < size.trended) for number in range(size.quiet)]
     dropped = []
     for number in range(size.dropped):
-        chosen = generator.permutation(len(CASES))[: _CASES_A_DROP * len(DROPS_PERCENT)]
-        drops = {int(case): DROPS_PERCENT[place % len(DROPS_PERCENT)] for place, case in enumerate(chosen)}
+        chosen = generator.permutation(len(CASES))[: _CASES_A_DROP * len(percents)]
+        drops = {int(case): percents[place % len(percents)] for place, case in enumerate(chosen)}
         dropped.append(Future(1001 + number, drops, trended=number < size.trended))
+    noisiest = [index for index, case in enumerate(CASES) if case.cards == _NOISY_CARDS]
+    for number in range(size.noisy):
+        chosen = generator.permutation(noisiest)[:_NOISY_CASES]
+        dropped.append(Future(3001 + number, {int(case): _NOISY_PERCENT for case in chosen}, noisy=True))
     return (*quiet, *dropped, *(Future(branch, slow=True) for branch in slow_branches(size)))
 
 
@@ -120,16 +147,28 @@ def slow_branches(size: Size) -> range:
     return range(2001, 2001 + size.slow)
 
 
-def replay_world(world: int, *, seed: int, size: Size, otava: bool) -> Scores:
+def replay_world(world: int, *, seed: int, size: Size) -> Scores:
     """One synthetic machine: what every rule scores on it."""
     nights = Synthetic(seed, world, frozenset(slow_branches(size)))
-    replay = Replay(Machine.of(nights), detect=change_points if otava else None)
+    replay = Replay(Machine.of(nights), detect=change_points)
     return replay.run(futures_of(seed, world, size))
 
 
-def through_history(nights: Nights, cases: int = _CHECKED_CASES, count: int = _CHECKED_NIGHTS) -> tuple[str, bool]:
+def replay_behind(world: int, *, seed: int, size: Size) -> Scores:
+    """One synthetic machine on which the good build is left behind: what the procedure scores on it."""
+    # Other worlds than those without gains, though of one seed.
+    behind = LeftBehind(Synthetic(seed, _BEHIND_FROM + world, frozenset(slow_branches(size))), seed, world)
+    faster = behind.recorded_faster
+    machine = Machine.of(behind, recorded_faster=faster)
+    replay = Replay(machine, rule=LOST, first=LOST_FIRST, alone=True, behind=faster)
+    return replay.run(futures_of(seed, _BEHIND_FROM + world, size, LOSSES_PERCENT))
+
+
+def through_history(
+    nights: Nights, cases: int = _CHECKED_CASES, count: int = _CHECKED_NIGHTS, recorded_faster: Collection[int] = ()
+) -> tuple[str, bool]:
     """Replay the first nights of some cases with a SQLite history on disk: whether it leads to the same verdicts."""
-    machine, held = Machine.of(Part(nights, cases)), HeldNights()
+    machine, held = Machine.of(Part(nights, cases), recorded_faster=recorded_faster), HeldNights()
     with tempfile.TemporaryDirectory() as folder, History.open(f"sqlite:///{folder}/history.sqlite") as history:
         different = 0
         for night in range(count):
@@ -141,12 +180,16 @@ def through_history(nights: Nights, cases: int = _CHECKED_CASES, count: int = _C
     return told + (f"{different} verdicts DIFFER" if different else "the same verdicts"), not different
 
 
-def _synthetic(options: argparse.Namespace, size: Size, otava: bool) -> Scores:
-    replay = partial(replay_world, seed=options.seed, size=size, otava=otava)
+def _synthetic(options: argparse.Namespace, size: Size, behind: Size) -> Scores:
     total: Scores = {}
-    for done, scores in enumerate(_spread(replay, range(size.worlds), options.processes), start=1):
-        add_world(total, scores)
-        print(f"{done} of {size.worlds}: {progress_text(total)}", file=sys.stderr, flush=True)
+    parts: tuple[tuple[Callable[[int], Scores], int, str], ...] = (
+        (partial(replay_world, seed=options.seed, size=size), size.worlds, PROCEDURE),
+        (partial(replay_behind, seed=options.seed, size=behind), behind.worlds, LOST),
+    )
+    for replay, worlds, rule in parts:
+        for done, scores in enumerate(_spread(replay, range(worlds), options.processes), start=1):
+            add_world(total, scores)
+            print(f"{done} of {worlds}: {progress_text(total[rule])}", file=sys.stderr, flush=True)
     return total
 
 
@@ -161,4 +204,4 @@ def _spread(replay: Callable[[int], Scores], worlds: Sequence[int], processes: i
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main, "verdicts"))

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.fault_table.workshop import Workshop
 from benchmarks.paired import Ratio, ratio_of
 from benchmarks.suite_overhead import RECORDING_LIMIT as WATCHING_LIMIT
 from benchmarks.watching_arms import Arms
 from benchmarks.watching_session import Observed, observe
-from helpers.case import Case
-from helpers.errors import SuiteError
+from helpers.report.unforeseen import ended
+from helpers.trainers.contract.case import Case
+from tests.faults.workshop import Workshop
 
 CASE = "paddle-resnet50v1.5-fp32-bs8-1x1-synthetic-dynamic"
 
@@ -108,7 +108,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except SuiteError as error:
-        sys.exit(f"watching: {error}")
+    sys.exit(ended(main, "watching"))

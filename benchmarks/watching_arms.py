@@ -12,17 +12,18 @@ from itertools import count
 from pathlib import Path
 
 from benchmarks.arms import last_core
-from helpers.case import Case
-from helpers.devices import CpuCard
-from helpers.errors import LaunchError
-from helpers.job import JobSpec
-from helpers.launch.launcher import job_environment, launcher_for
-from helpers.launch.meters import meter_for
+from helpers.judging.rules import median_step
+from helpers.launch.launchers.launcher import job_environment
+from helpers.launch.launchers.table import launcher_for
 from helpers.launch.outcome import OutcomeKind
+from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.supervisor import JobLimits, run_job
-from helpers.recipe import settings_for
-from helpers.rules import median_step
-from helpers.steplog_reader import read_step_log
+from helpers.machine.devices import CpuCard
+from helpers.machine.watch.meters import meter_for
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.job import JobSpec
 
 _WARMUP_STEPS = 3
 _LIMITS = JobLimits(start_up_seconds=300, no_progress_seconds=200, run_seconds=1800, grace_seconds=5)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fault_table.workshop import Running, Workshop
-from helpers.case import Case
-from helpers.errors import LaunchError
-from helpers.launch.processes import GUARD_VARIABLE, JOB_VARIABLE
-from helpers.steplog_reader import read_step_log
+from helpers.launch.steplog_reader import read_step_log
+from helpers.machine.watch.processes import GUARD_VARIABLE, JOB_VARIABLE
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import LaunchError
+from tests.faults.workshop import Running, Workshop
 
 WARMUP_STEPS = 3
 _SPANS = "spans.json"
@@ -31,7 +31,7 @@ _LIMITS = {"start_up_seconds": 300, "no_progress_seconds": 200, "run_seconds": 1
 _TIMED = """
 import json, time
 from pathlib import Path
-from helpers.trainers.process import Trainer
+from helpers.trainers.common.process import Trainer
 
 _spans = []
 

@@ -1,11 +1,12 @@
-"""Every installed framework on one configuration, in turn on the same cards (``-m peers``; docs/peers.md)."""
+"""Every installed framework on one configuration, in turn on the same cards (``-m frameworks``; docs/peers.md)."""
 
 import pytest
 
-from fixtures.peers import Compared
+from fixtures.frameworks import ComparedFrameworks
 
 
+@pytest.mark.frameworks
 @pytest.mark.peers
-def test_peers(compared: Compared) -> None:
-    """Each framework that is installed here gives a figure, two of them at least; the table is in the summary."""
+def test_peers(compared: ComparedFrameworks) -> None:
+    """Each framework that is installed here gives a figure, and at least two do; the summary has the table."""
     assert compared.complete, compared.reason

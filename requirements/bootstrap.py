@@ -26,15 +26,19 @@ from machine import SetUpError
 
 SETS = ("cpu", "gpu-cuda11", "gpu-wheel-on-cpu")
 # Environments of one tool without the suite, whose program is started in them.
-TOOLS = ("trend", "fuzz")
-# Environments of one framework without the suite, which trains in them: the sets without and with a GPU, and the
-# files beside a set's own that decide its content.
-FRAMEWORKS = {"pytorch": ("pytorch-cpu", "pytorch-gpu")}
+TOOLS = ("fuzz",)
+# Environments of one framework without the suite, which trains in them: its sets, the one without a GPU first, what
+# chooses one by the GPUs, and the files beside a set's own that decide its content.
+FRAMEWORKS = {"pytorch": ("pytorch-cpu", "pytorch-gpu", "pytorch-gpu-cuda12")}
+FRAMEWORK_CHOICES = {"pytorch": machine.choose_pytorch_set}
 FRAMEWORK_SETS = {
     "pytorch-cpu": ("pytorch-cuda.txt",),
     "pytorch-gpu": ("pytorch-cuda.txt", "pytorch-cpu.txt"),
-}
+    "pytorch-gpu-cuda12": (),
+}  # type: Dict[str, Tuple[str, ...]]
 EXTRAS = ("dev",)
+# Parts of every set of the suite of which one module or the files are used, without what their packages depend on.
+ALONE = ("dataset", "otava")
 PIP = "pip==26.3"
 # Loaded by Paddle and lacking on small systems, so it is made a part of the environment there.
 OPENMP, OPENMP_PART, OPENMP_SCRIPT = "libgomp.so.1", "libgomp", "provide_libgomp.py"
@@ -49,7 +53,8 @@ def wanted_parts(folder: str, chosen: str, extras: Sequence[str]) -> Dict[str, s
         return {chosen: digest(folder, [chosen + ".txt"])}
     if chosen in FRAMEWORK_SETS:
         return {chosen: digest(folder, [chosen + ".txt", *FRAMEWORK_SETS[chosen]])}
-    parts = {chosen: digest(folder, ["suite.txt", chosen + ".txt"]), "dataset": digest(folder, ["dataset.txt"])}
+    parts = {chosen: digest(folder, ["suite.txt", chosen + ".txt"])}
+    parts.update((part, digest(folder, [part + ".txt"])) for part in ALONE)
     for extra in extras:
         parts[extra] = digest(folder, [extra + ".txt"] + ([OPENMP_SCRIPT] if extra == OPENMP_PART else []))
     return parts
@@ -191,13 +196,13 @@ def answers(python: str, code: str) -> bool:
 
 
 def install(venv: str, folder: str, part: str) -> None:
-    """One part, with every version pinned; photographs and tools come without the packages' own dependencies."""
+    """One part, with every version pinned; some come without the packages' own dependencies."""
     requirements = os.path.join(folder, part + ".txt")
     if part == OPENMP_PART:
         run([python_of(venv), os.path.join(folder, OPENMP_SCRIPT), requirements])
         return
     pip = [python_of(venv), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-    alone = ["--no-deps"] if part in ("dataset", *TOOLS) else []
+    alone = ["--no-deps"] if part in (*ALONE, *TOOLS) else []
     run(pip + alone + ["-r", requirements])
 
 
@@ -265,8 +270,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def choose(asked: str, version: Sequence[int]) -> str:
     """The name of a requirement file: the one asked for, or the one for this machine's hardware."""
     if asked in FRAMEWORKS:
-        without_gpu, with_gpu = FRAMEWORKS[asked]
-        return with_gpu if machine.find_gpus(way_round=machine.TRAIN_ON_CPU.format(asked, without_gpu)) else without_gpu
+        way_round = machine.TRAIN_ON_CPU.format(asked, FRAMEWORKS[asked][0])
+        return FRAMEWORK_CHOICES[asked](machine.find_gpus(way_round=way_round))
     if asked == "auto":
         return machine.choose_set(machine.find_gpus(), version)
     if asked == "beside":

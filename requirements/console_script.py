@@ -15,14 +15,14 @@ TEMPLATE = """\
 # Written by requirements/bootstrap.py.
 bin=$(dirname -- "$(readlink -f -- "$0")")
 checkout={checkout}
-if [ ! -f "$checkout/helpers/cli/main.py" ]; then
+if [ ! -f "$checkout/helpers/commands/main.py" ]; then
     echo "perfgate: error: its checkout is not at $checkout any more; call 'make env' where it is now" >&2
     exit 4
 fi
 exec "$bin/python" -c '
 import sys
 sys.path[:] = [sys.argv.pop(1)] + [folder for folder in sys.path if folder]
-from helpers.cli.main import main
+from helpers.commands.__main__ import main
 sys.exit(main(sys.argv[1:]))
 ' "$checkout" "$@"
 """

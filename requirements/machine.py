@@ -7,10 +7,13 @@ import ctypes
 import os
 from typing import Callable, List, NamedTuple, Sequence, Tuple
 
-OLDEST, NEWEST = (3, 10), (3, 13)
+OLDEST, NEWEST = (3, 11), (3, 13)
 GPU_NEWEST = (3, 12)
 # The chips that the CUDA 11.8 build of Paddle holds machine code for.
 GPU_CAPABILITIES = ((6, 1), (8, 6))
+# The least of torch 2.13.0's CUDA 13.0 build, and of the set with 2.10.0 for the chips before them
+# (requirements/pytorch-gpu-cuda12.txt says how its chips were found).
+PYTORCH_OLDEST_CAPABILITY, PYTORCH_CUDA12_CAPABILITIES = (7, 5), ((7, 0), (12, 0))
 # Loaded by the packages, shipped by none: library -> (Debian's, Fedora's) package.
 LIBRARIES = {
     "libstdc++.so.6": ("libstdc++6", "libstdc++"),
@@ -39,7 +42,7 @@ def check_python(version: Sequence[int]) -> None:
     found = tuple(version[:2])
     if not OLDEST <= found <= NEWEST:
         raise SetUpError(
-            "this is Python {}, expected {} to {}. Install one of these (Debian, Ubuntu: python3 and "
+            "this is Python {}, expected {} to {}. Install one of these (Debian 12, Ubuntu 24.04: python3 and "
             "python3-venv; or from python.org) and name it: make PYTHON=/path/to/python3.12 perf".format(
                 dotted(version[:3]), dotted(OLDEST), dotted(NEWEST)
             )
@@ -88,6 +91,24 @@ def choose_set(gpus: Sequence[Gpu], version: Sequence[int]) -> str:
         version, "gpu-cuda11", "this machine's NVIDIA {} needs requirements/gpu-cuda11.txt".format(gpus[0].name)
     )
     return "gpu-cuda11"
+
+
+def choose_pytorch_set(gpus: Sequence[Gpu]) -> str:
+    """The set of PyTorch with code for all of these GPUs; SetUpError where there is none."""
+    if all(gpu.capability >= PYTORCH_OLDEST_CAPABILITY for gpu in gpus):
+        return "pytorch-gpu" if gpus else "pytorch-cpu"
+    low, high = PYTORCH_CUDA12_CAPABILITIES
+    if all(low <= gpu.capability <= high for gpu in gpus):
+        return "pytorch-gpu-cuda12"
+    cards = sorted({"an NVIDIA {} of compute capability {}".format(gpu.name, dotted(gpu.capability)) for gpu in gpus})
+    raise SetUpError(
+        "this machine has {}; requirements/pytorch-gpu.txt runs on {} and newer, requirements/pytorch-gpu-cuda12.txt "
+        "on {} to {}. Install a PyTorch build for these chips into an environment of its own and put that "
+        "environment's Python under frameworks.pytorch.interpreter in perf.yaml. {}".format(
+            " and ".join(cards), dotted(PYTORCH_OLDEST_CAPABILITY), dotted(low), dotted(high),
+            TRAIN_ON_CPU.format("PyTorch", "pytorch-cpu"),
+        )
+    )  # fmt: skip
 
 
 def check_gpu_python(version: Sequence[int], chosen: str, why: str) -> None:

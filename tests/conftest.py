@@ -1,8 +1,10 @@
-"""Which interpreters the tests of Paddle's lines train in, and what Paddle's import leaves in the tests' process."""
+"""Which interpreters the tests of Paddle's lines train in, what Paddle's import leaves in the tests' process, and where
+errors that a test injects are written down."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,14 @@ def pytest_collection_finish() -> None:
     paddle = sys.modules.get("paddle")
     if paddle is not None:
         paddle.disable_signal_handler()
+
+
+@pytest.fixture
+def accidents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files, in this process and in those that it starts: a test's own, so that tracebacks of
+    errors that nobody foresaw are found there and left nowhere else."""
+    folder = tmp_path / "accidents"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-WATCHED = ("helpers/launch", "helpers/trainers", "helpers/leases.py", "helpers/steplog.py", "fixtures/progress.py")
+WATCHED = (
+    "helpers/launch",
+    "helpers/machine/watch",
+    "helpers/machine/framework_probe.py",
+    "helpers/machine/frameworks.py",
+    "helpers/machine/leases.py",
+    "helpers/trainers",
+    "fixtures/progress.py",
+)
 # Of time, datetime and a file's status. time.strftime may write a date for a reader.
 WALL_CLOCK = ("time", "time_ns", "localtime", "gmtime", "now", "utcnow", "today", "fromtimestamp")
 FILE_TIMES = ("st_mtime", "st_mtime_ns", "st_ctime", "st_ctime_ns", "st_atime", "st_atime_ns", "getmtime", "getctime")

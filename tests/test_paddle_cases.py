@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.baseline import BASELINES, load_published
-from helpers.case import Framework
+from helpers.plan.baseline import BASELINES, load_published
+from helpers.trainers.contract.frameworks import Framework
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "paddle-cases.md").read_text(encoding="utf-8")

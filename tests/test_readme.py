@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from helpers.config_matrix import TARGETS
-from helpers.policy import effect
-from helpers.verdict import Status
+from helpers.judging.verdict import Status
+from helpers.plan.matrix import TARGETS
+from helpers.session.policy import effect
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ Opening one imports the database libraries; whoever only needs the types does no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,14 @@ def default_url(runs_folder: Path) -> str:
     return f"sqlite:///{runs_folder.absolute() / FILE_NAME}"
 
 
-def open_history(url: str) -> History:
-    """Open, and where need be make or migrate, the history at ``url``. Raises HistoryError."""
+def open_history(url: str, on_wait: Callable[[str], None] | None = None) -> History:
+    """Open, and where need be make or migrate, the history at ``url``. Raises HistoryError.
+
+    ``on_wait`` is told what is waited for, and until when, where another process holds it for longer than a second.
+    """
     from helpers.history.history import History
 
-    return History.open(url)
+    return History.open(url, on_wait=on_wait)
 
 
 if not TYPE_CHECKING:

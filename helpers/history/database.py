@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import sqlite3
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,11 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
-from helpers.errors import HistoryError, HistoryUnreachable
 from helpers.history.address import refuse_ambiguous, without_password
 from helpers.history.schema import HEAD
+from helpers.history.sqlite_file import check_regular, open_sqlite, open_to_read, refuses_writing
+from helpers.history.waiting import Waiting, file_lock
+from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
 
 # How long a call waits for other writers before it is an error.
 WAIT_SECONDS = 60
@@ -69,29 +70,53 @@ class Database:
             yield
 
 
-def open_database(url: str, wait_seconds: float = WAIT_SECONDS) -> Database:
-    """Open, and where need be make or migrate, the database at ``url``. Raises HistoryError."""
+def open_database(
+    url: str, wait_seconds: float = WAIT_SECONDS, on_wait: Callable[[str], None] | None = None
+) -> Database:
+    """Open, and where need be make or migrate, the database at ``url``. Raises HistoryError.
+
+    Where a file's disk is full or read-only, or the file another user's, it can be read and not written. ``on_wait`` is
+    told, from a thread of its own, of every wait for another process that takes longer than a second.
+    """
     parsed = _parsed(url)
     shown = without_password(parsed.render_as_string(hide_password=False))
-    with told(shown, _password(parsed), "opening it"):
-        engine = _sqlite(parsed, shown, wait_seconds) if _is_sqlite(parsed) else _postgresql(parsed, wait_seconds)
+    waiting = Waiting(f"history {shown}", wait_seconds, on_wait)
+    with told(shown, _password(parsed), "opening it", wait_seconds):
+        if not _is_sqlite(parsed):
+            return Database(_ready(_postgresql(parsed, wait_seconds, waiting), parsed, shown, waiting), shown)
+        path = _file(parsed)
+        check_regular(path, shown)
         try:
-            if _version(engine, shown) != HEAD:
-                with _alone(engine, parsed), engine.execution_options(writes=True).begin() as connection:
-                    _migrate(connection, shown)
-        except BaseException:
-            engine.dispose()
-            raise
+            engine = _ready(open_sqlite(path, wait_seconds, waiting), parsed, shown, waiting)
+        except (OperationalError, OSError) as error:
+            if not (path.exists() and refuses_writing(error)):
+                raise
+            to_read = open_to_read(path, wait_seconds, waiting)
+            if to_read is None or _version(to_read, shown) != HEAD:
+                raise
+            engine = to_read
     return Database(engine, shown)
 
 
+def _ready(engine: sa.Engine, url: sa.URL, shown: str, waiting: Waiting) -> sa.Engine:
+    """``engine``, its tables made or migrated."""
+    try:
+        if _version(engine, shown) != HEAD:
+            with _alone(engine, url, waiting), engine.execution_options(writes=True).begin() as connection:
+                _migrate(connection, shown)
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
 @contextmanager
-def told(shown: str, password: str | None, what: str) -> Iterator[None]:
+def told(shown: str, password: str | None, what: str, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
     """Turn the libraries' errors into HistoryError, without the password."""
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error, OSError, *_WRONG_VALUES) as error:
-        raise _refusal(shown, password, what, error) from error
+        raise _refusal(shown, password, what, error, wait_seconds) from error
 
 
 def came_between(error: BaseException) -> bool:
@@ -101,7 +126,7 @@ def came_between(error: BaseException) -> bool:
     return isinstance(error, HistoryError) and (again or isinstance(cause, IntegrityError))
 
 
-def _refusal(shown: str, password: str | None, what: str, error: Exception) -> HistoryError:
+def _refusal(shown: str, password: str | None, what: str, error: Exception, wait_seconds: float) -> HistoryError:
     original = str(getattr(error, "orig", None) or error).strip()
     got = " ".join((original or type(error).__name__).split())
     if password:
@@ -110,7 +135,7 @@ def _refusal(shown: str, password: str | None, what: str, error: Exception) -> H
         return HistoryUnreachable(
             f"history {shown}",
             got=got,
-            expected=f"{what} within {WAIT_SECONDS} s",
+            expected=f"{what} within {wait_seconds:g} s",
             remedy="Another process holds the database: end it, or use PostgreSQL for many runners (--history URL)",
         )
     if not isinstance(error, (SQLAlchemyError, sqlite3.Error, OSError)):
@@ -174,30 +199,7 @@ def _password(url: sa.URL) -> str | None:
     return url.password or (within if isinstance(within, str) else None)
 
 
-def _sqlite(url: sa.URL, shown: str, wait_seconds: float) -> sa.Engine:
-    path = _file(url)
-    if not path.parent.is_dir():
-        path.parent.mkdir(parents=True)
-    engine = sa.create_engine(url, connect_args={"timeout": wait_seconds})
-
-    @sa.event.listens_for(engine, "connect")
-    def prepare(connection: sqlite3.Connection, _: object) -> None:
-        # Transactions are begun below: sqlite3 itself would begin them too late, and never for DDL.
-        connection.isolation_level = None
-        connection.execute("PRAGMA foreign_keys = ON")
-        # In WAL mode the default does not wait for the disk at each commit.
-        connection.execute("PRAGMA synchronous = FULL")
-
-    @sa.event.listens_for(engine, "begin")
-    def begin(connection: sa.Connection) -> None:
-        # A transaction that turns from reading to writing is refused, not made to wait, when another wrote between.
-        writes = connection.get_execution_options().get("writes", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-    return engine
-
-
-def _postgresql(url: sa.URL, wait_seconds: float) -> sa.Engine:
+def _postgresql(url: sa.URL, wait_seconds: float, waiting: Waiting) -> sa.Engine:
     # A night is longer than many a server's patience with an idle connection.
     patience = {"connect_timeout": _CONNECT_SECONDS, **_PROBES}
     engine = sa.create_engine(url, pool_pre_ping=True, connect_args=patience)
@@ -209,6 +211,10 @@ def _postgresql(url: sa.URL, wait_seconds: float) -> sa.Engine:
         cursor.close()
         connection.commit()
 
+    # Which statement meets another's lock, only the server knows.
+    sa.event.listen(engine, "before_cursor_execute", lambda *_: waiting.begin())
+    sa.event.listen(engine, "after_cursor_execute", lambda *_: waiting.end())
+    sa.event.listen(engine, "handle_error", lambda _: waiting.end())
     return engine
 
 
@@ -242,15 +248,14 @@ def _version_in(connection: sa.Connection, shown: str) -> str | None:
 
 
 @contextmanager
-def _alone(engine: sa.Engine, url: sa.URL) -> Iterator[None]:
+def _alone(engine: sa.Engine, url: sa.URL, waiting: Waiting) -> Iterator[None]:
     """Until the block ends, nobody else sets this database up; a killed holder frees it."""
     if not _is_sqlite(url):
         # Its lock is taken within the migration's own transaction.
         yield
         return
     path = _file(url)
-    with path.with_name(f".{path.name}.lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with file_lock(path.with_name(f".{path.name}.lock"), waiting):
         with engine.connect() as connection:
             driver = connection.connection.driver_connection
             # Not within a transaction, and SQLite refuses it, without waiting, to two at once. On a disk without

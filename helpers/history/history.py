@@ -10,13 +10,12 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from helpers.errors import SuiteError
-from helpers.evidence import Past
 from helpers.history import past, reading, remarks, writing
-from helpers.history.codec import run_row
+from helpers.history.codec import run_row, utc
 from helpers.history.database import WAIT_SECONDS, Database, came_between, open_database
 from helpers.history.night_files import NIGHT_FILE, read_night
 from helpers.history.records import NightRecord
+from helpers.history.results import RESULT_FILE, RunResult, read_result, sessions
 from helpers.history.stored import (
     Acknowledgement,
     Calibration,
@@ -27,7 +26,8 @@ from helpers.history.stored import (
     StoredNight,
     StoredResult,
 )
-from helpers.results import RunResult, read_result, sessions
+from helpers.judging.evidence import Past
+from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, SuiteError
 
 # Each time some other writer got something done.
 _ATTEMPTS = 20
@@ -45,9 +45,9 @@ class History:
         self._documents = writing.Documents()
 
     @staticmethod
-    def open(url: str, wait_seconds: float = WAIT_SECONDS) -> History:
+    def open(url: str, wait_seconds: float = WAIT_SECONDS, on_wait: Callable[[str], None] | None = None) -> History:
         """See ``helpers.history.open_history``; ``wait_seconds`` is how long a call waits for other writers."""
-        return History(open_database(url, wait_seconds))
+        return History(open_database(url, wait_seconds, on_wait))
 
     @property
     def url(self) -> str:
@@ -126,7 +126,11 @@ class History:
         """What ``start_segment`` was told of the case."""
         with self._database.reading() as connection:
             rows = remarks.starts_of(connection, case_id, target)
-            return tuple(SegmentStart(segment=json.loads(segment), **values) for segment, values in rows)
+            about = f"history: the start of a segment of {case_id}"
+            return tuple(
+                SegmentStart(**{**values, "segment": _segment_of(segment), "created": utc(values["created"], about)})
+                for segment, values in rows
+            )
 
     # ---- what people say
 
@@ -172,16 +176,24 @@ class History:
         runs = nights = 0
         refused: list[str] = []
         for session in found:
-            paths = sorted((runs_folder / session).glob("*/r*/result.json"))
+            paths = _named(runs_folder / session, "*/r*/*", RESULT_FILE)
             whole = [path for path in paths if path.parent.name[1:].isdecimal()]
-            results = [run for path in whole if (run := _read(read_result, path, refused)) is not None]
-            self._add_results(results)
-            runs += len(results)
-            for path in sorted((runs_folder / session).glob(f"*/{NIGHT_FILE}")):
-                if (night := _read(read_night, path, refused)) is not None:
-                    self.add_night(night)
-                    nights += 1
+            results = [run for path in whole if (run := _read(read_result, path, runs_folder, refused)) is not None]
+            runs += self._taken_in(results, refused)
+            for path in _named(runs_folder / session, "*/*", NIGHT_FILE):
+                if (night := _read(read_night, path, runs_folder, refused)) is not None:
+                    nights += _kept(self.add_night, night, path, refused)
         return Reindexed(len(found), runs, nights, tuple(refused))
+
+    def _taken_in(self, results: Sequence[RunResult], refused: list[str]) -> int:
+        """How many of them went in: all at once, or one by one where the history refuses one."""
+        try:
+            self._add_results(results)
+        except HistoryUnreachable:
+            raise
+        except HistoryError:
+            return sum(_kept(self.add_result, each, Path(each.uuid), refused) for each in results)
+        return len(results)
 
     def _add_results(self, results: Sequence[RunResult]) -> None:
         self._write(
@@ -201,10 +213,35 @@ class History:
         raise AssertionError("unreachable")
 
 
-def _read(read: Callable[[Path], _Kept], path: Path, refused: list[str]) -> _Kept | None:
+def _segment_of(text: str) -> dict[str, str]:
+    """A stored segment. Raises ValueError on what is none."""
+    found = json.loads(text)
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError("a segment that is no object of texts")
+    return found
+
+
+def _kept(keep: Callable[[_Kept], None], entry: _Kept, path: Path, refused: list[str]) -> bool:
+    """Whether the history took an entry; why not in ``refused``. Raises HistoryUnreachable."""
+    try:
+        keep(entry)
+    except HistoryUnreachable:
+        raise
+    except HistoryError as error:
+        refused.append(f"{path}: {error}")
+        return False
+    return True
+
+
+def _named(folder: Path, pattern: str, name: str) -> list[Path]:
+    """The paths of that name; also a link to nothing, which a pattern with the name in it passes over."""
+    return sorted(path for path in folder.glob(pattern) if path.name == name)
+
+
+def _read(read: Callable[[Path, Path], _Kept], path: Path, within: Path, refused: list[str]) -> _Kept | None:
     """What a file holds; None, and why in ``refused``, where it cannot be read."""
     try:
-        return read(path)
+        return read(path, within)
     except SuiteError as error:
         refused.append(str(error))
         return None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from helpers.errors import HistoryError
-from helpers.files import write_whole
 from helpers.history.codec import night_of, night_text
 from helpers.history.records import NightRecord
+from helpers.machine.files import write_whole
+from helpers.machine.opening import MOST_NIGHT_BYTES, read_text_limited
+from helpers.trainers.contract.errors import HistoryError
 
 NIGHT_FILE = "night.json"
 
@@ -25,10 +26,10 @@ def write_night(runs_folder: Path, night: NightRecord) -> Path:
     return path
 
 
-def read_night(path: Path) -> NightRecord:
-    """Raises HistoryError, with the file."""
+def read_night(path: Path, within: Path | None = None) -> NightRecord:
+    """Raises HistoryError, with the file, also where that does not lie in ``within``."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text_limited(path, MOST_NIGHT_BYTES, within=within)
     except (OSError, ValueError) as error:
         raise HistoryError(f"night {path}", got=str(error), expected="a night as JSON") from error
     return night_of(text, f"night {path}")

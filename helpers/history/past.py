@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import sqlalchemy as sa
 
-from helpers.evidence import Night, Past
-from helpers.history.codec import digest, night_of, to_text
-from helpers.history.schema import documents, nights, segment_starts, series
-from helpers.history.writing import learned_rates
-from helpers.verdict import Status
+from helpers.history.codec import compared_of, digest, night_of, stored_name, to_text
+from helpers.history.record_schemas import LEARNED, LOG_RATE
+from helpers.history.schema import calibrations, documents, nights, segment_starts, series
+from helpers.judging.evidence import Compared, Night, Past
+from helpers.judging.pool import levelled
+from helpers.judging.verdict import Status
+from helpers.machine.environment import POOL
+from helpers.machine.records_check import Violation
+from helpers.trainers.contract.errors import HistoryError
 
-# VERDICT.md, Judge: "the accepted nights of the current segment, newest 40".
+# docs/verdicts.md, "Judge": the accepted nights of the segment, the newest 40.
 ACCEPTED_NIGHTS = 40
 SIBLINGS = 60
+# The oldest of a level: it must not follow a build that gets slower bit by bit.
+COMPARED_NIGHTS = 40
 
 
 @dataclass(frozen=True)
@@ -43,13 +51,35 @@ def past(
         series_id = connection.execute(sa.select(series.c.id).where(*this)).scalar_one_or_none()
     before = _judged_already(connection, series_id, session)
     found: tuple[Night, ...] = ()
-    unexplained = False
+    unexplained = gained = False
+    compared: tuple[Compared, ...] = ()
     if series_id is not None:
-        found, newest = _nights(connection, series_id, _others(session, before), before)
+        found, newest = _nights(connection, series_id, segment, _others(session, before), before)
         unexplained = newest is not None and _unexplained(connection, newest)
+        compared, gained = _compared(connection, series_id, _others(session, before), before)
     host = segment.get("host", "")
-    others = _siblings(connection, case_id, target, host, cards, _others(session, before), before)
-    return Past(found, tuple(others), unexplained)
+    others = _siblings(connection, case_id, target, host, cards, session, before)
+    return Past(
+        found,
+        tuple(others),
+        unexplained,
+        compared=compared,
+        gained=gained,
+        pool=_is_pool(host),
+        calibrated=_calibrated(connection, case_id, target, segment_id),
+    )
+
+
+def _calibrated(connection: sa.Connection, case_id: str, target: str, segment_id: int | None) -> float:
+    """The spread between runs that the case's newest calibration in the segment found; 0 without one."""
+    newest = (
+        sa.select(calibrations.c.sigma_run)
+        .where(calibrations.c.case_id == case_id, calibrations.c.target == target)
+        .where(calibrations.c.segment_id == segment_id)
+        .order_by(calibrations.c.created.desc(), calibrations.c.id.desc())
+        .limit(1)
+    )
+    return connection.execute(newest).scalar_one_or_none() or 0.0
 
 
 def segment_row(connection: sa.Connection, segment: Mapping[str, str]) -> int | None:
@@ -58,14 +88,16 @@ def segment_row(connection: sa.Connection, segment: Mapping[str, str]) -> int | 
     return connection.execute(sa.select(documents.c.id).where(wanted)).scalar_one_or_none()
 
 
-def start_of(connection: sa.Connection, series_id: int, before: str | None = None) -> Bound:
-    """Where the newest segment of a series starts, as known ``before`` a moment.
+def start_of(connection: sa.Connection, series_id: int, before: str | None = None, besides: str = "") -> Bound:
+    """Where the newest segment of a series starts, as known ``before`` a moment and ``besides`` a session's nights.
 
     A night that starts one is its first where it was accepted, and is left behind where it was not.
     """
     chosen = [nights.c.series_id == series_id, nights.c.starts.is_(True)]
     if before is not None:
         chosen.append(nights.c.created < before)
+    if besides:
+        chosen.append(nights.c.session != besides)
     night = connection.execute(
         sa.select(nights.c.created, nights.c.id, nights.c.accepted, nights.c.first_rate)
         .where(*chosen)
@@ -76,6 +108,15 @@ def start_of(connection: sa.Connection, series_id: int, before: str | None = Non
     if night is not None:
         first = night.accepted and night.first_rate is not None
         by_night = Bound(night.created, night.id if first else night.id + 1)
+    by_word = _recorded_at(connection, series_id, before)
+    if by_word is not None and by_word >= by_night.created:
+        # The night that was recorded may have been judged in the same second: it is left behind too.
+        return Bound(by_word, sys.maxsize)
+    return by_night
+
+
+def _recorded_at(connection: sa.Connection, series_id: int, before: str | None) -> str | None:
+    """When somebody began the newest segment of a series by recording the case, None where nobody did."""
     told = (
         sa.select(sa.func.max(segment_starts.c.created))
         .join_from(
@@ -91,11 +132,52 @@ def start_of(connection: sa.Connection, series_id: int, before: str | None = Non
     )
     if before is not None:
         told = told.where(segment_starts.c.created < before)
-    by_word = connection.execute(told).scalar_one_or_none()
-    if by_word is not None and by_word >= by_night.created:
-        # The night that was recorded may have been judged in the same second: it is left behind too.
-        return Bound(by_word, sys.maxsize)
-    return by_night
+    return connection.execute(told).scalar_one_or_none()
+
+
+def _compared(
+    connection: sa.Connection, series_id: int, others: sa.ColumnElement[bool], before: str | None
+) -> tuple[tuple[Compared, ...], bool]:
+    """Past.compared and Past.gained: from the night that was recorded, or a confirmed gain, whichever is newer."""
+    mine = [nights.c.series_id == series_id, others]
+    gain = _newest_gain(connection, [*mine, nights.c.starts.is_(True)])
+    by_word = _recorded_at(connection, series_id, before)
+    recorded: tuple[Compared, ...] = ()
+    if by_word is not None and (gain is None or by_word >= gain.created):
+        bound, gain = Bound(by_word, sys.maxsize), None
+        newest = (nights.c.created.desc(), nights.c.id.desc())
+        text = connection.execute(
+            sa.select(nights.c.compared).where(*mine, nights.c.created <= by_word).order_by(*newest).limit(1)
+        ).scalar_one_or_none()
+        # What it measured is the level that somebody recorded, whatever its verdict was.
+        recorded = (replace(_pairs_of(text), teaches_level=True, teaches_good=True),) if text else ()
+    else:
+        bound = gain or Bound()
+    rows = connection.execute(
+        sa.select(nights.c.compared)
+        .where(*mine, bound.condition(), nights.c.compared != "")
+        .order_by(nights.c.created, nights.c.id)
+        .limit(COMPARED_NIGHTS - len(recorded))
+    )
+    return (*recorded, *map(_pairs_of, rows.scalars())), gain is not None
+
+
+def _newest_gain(connection: sa.Connection, starting: list[sa.ColumnElement[bool]]) -> Bound | None:
+    """The newest night that began a segment with a confirmed gain: not one after nights that nobody explained."""
+    rows = connection.execute(
+        sa.select(nights.c.id, nights.c.uuid, nights.c.created, nights.c.body)
+        .where(*starting)
+        .order_by(nights.c.created.desc(), nights.c.id.desc())
+    )
+    for row in rows:
+        standing = night_of(row.body, stored_name(row.uuid)).standing
+        if standing is not None and not standing.unexplained:
+            return Bound(row.created, row.id)
+    return None
+
+
+def _pairs_of(text: str) -> Compared:
+    return compared_of(json.loads(text))
 
 
 def _judged_already(connection: sa.Connection, series_id: int | None, session: str) -> str | None:
@@ -111,7 +193,11 @@ def _others(session: str, before: str | None) -> sa.ColumnElement[bool]:
 
 
 def _nights(
-    connection: sa.Connection, series_id: int, others: sa.ColumnElement[bool], before: str | None
+    connection: sa.Connection,
+    series_id: int,
+    segment: Mapping[str, str],
+    others: sa.ColumnElement[bool],
+    before: str | None,
 ) -> tuple[tuple[Night, ...], int | None]:
     """The newest accepted nights and what lies between and after them, oldest first; the row of the newest."""
     newest_first = (nights.c.created.desc(), nights.c.id.desc())
@@ -128,6 +214,7 @@ def _nights(
     rows = connection.execute(
         sa.select(
             nights.c.id,
+            nights.c.uuid,
             nights.c.learned,
             nights.c.accepted,
             nights.c.evidence,
@@ -135,29 +222,47 @@ def _nights(
             nights.c.stall_share,
             nights.c.created,
             nights.c.session,
+            _body(segment.get("host", "")),
         )
         .where(*inside)
         .order_by(*newest_first)
     ).all()
     found = [
         Night(
-            log_rates=learned_rates(row.learned),
+            log_rates=_learned(row),
             accepted=row.accepted,
             evidence=row.evidence,
             confirmed_regression=row.status == Status.REGRESSION.value,
             stall_share=row.stall_share,
             created=row.created,
             session=row.session,
+            node=_node_of(row),
         )
         for row in rows
     ]
     return tuple(reversed(found)), rows[0].id if rows else None
 
 
+def _learned(row: sa.Row[Any]) -> tuple[float, ...]:
+    """The log rates of a night's row; HistoryError with its name where one of its numbers is none of a real night."""
+    try:
+        rates: Any = json.loads(row.learned)
+    except (ValueError, RecursionError) as error:
+        raise _no_past(row.uuid, Violation("learned", str(error), "a list of log rates")) from error
+    numbers = {"log_rates": rates, "evidence": row.evidence, "stall_share": row.stall_share}
+    if (wrong := LEARNED.violation(numbers)) is not None:
+        raise _no_past(row.uuid, wrong)
+    return tuple(rates)
+
+
+def _no_past(uuid: str, wrong: Violation) -> HistoryError:
+    return HistoryError(stored_name(uuid), field=wrong.field, got=wrong.got, expected=wrong.expected)
+
+
 def _unexplained(connection: sa.Connection, night_id: int) -> bool:
     """What a night left of Standing.unexplained."""
     row = connection.execute(sa.select(nights.c.uuid, nights.c.body).where(nights.c.id == night_id)).one()
-    standing = night_of(row.body, f"history: night {row.uuid}").standing
+    standing = night_of(row.body, stored_name(row.uuid)).standing
     return standing is not None and standing.unexplained
 
 
@@ -167,7 +272,7 @@ def _siblings(
     target: str,
     host: str,
     cards: int,
-    others: sa.ColumnElement[bool],
+    session: str,
     before: str | None,
 ) -> Iterator[tuple[float, ...]]:
     """One series a case: its newest segment with a night before this session."""
@@ -180,13 +285,35 @@ def _siblings(
     for series_id, name in rows:
         if name in told or len(told) == SIBLINGS:
             continue
-        inside = [nights.c.series_id == series_id, others, start_of(connection, series_id, before).condition()]
+        # Of a segment that began tonight nothing is known yet; of the one before it there is.
+        start = start_of(connection, series_id, before, besides=session)
+        inside = [nights.c.series_id == series_id, _others(session, before), start.condition()]
         rates = connection.execute(
-            sa.select(nights.c.first_rate)
+            sa.select(nights.c.uuid, nights.c.first_rate, _body(host))
             .where(*inside, nights.c.accepted.is_(True))
             .order_by(nights.c.created.desc(), nights.c.id.desc())
             .limit(ACCEPTED_NIGHTS)
         )
-        if newest := rates.scalars().all():
+        if newest := [(_first_rate(row), _node_of(row)) for row in rates]:
             told.add(name)
-            yield tuple(reversed([float(rate) for rate in newest if rate is not None]))
+            oldest_first = newest[::-1]
+            yield tuple(levelled([rate for rate, _ in oldest_first], [node for _, node in oldest_first]))
+
+
+def _first_rate(row: sa.Row[Any]) -> float:
+    if (wrong := LOG_RATE.violation(row.first_rate)) is not None:
+        raise _no_past(row.uuid, Violation("log_rates[0]", wrong.got, wrong.expected))
+    return float(row.first_rate)
+
+
+def _is_pool(host: str) -> bool:
+    return host.startswith(POOL)
+
+
+def _body(host: str) -> sa.ColumnElement[str]:
+    """What a night's node is read from, where its segment is a pool's; thousands of nights have no use for it."""
+    return nights.c.body.label("body") if _is_pool(host) else sa.literal("").label("body")
+
+
+def _node_of(row: sa.Row[Any]) -> str:
+    return night_of(row.body, stored_name(row.uuid)).host if row.body else ""

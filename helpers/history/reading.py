@@ -10,13 +10,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from helpers.errors import HistoryError
-from helpers.history.codec import night_of, run_of
+from helpers.history.codec import night_of, run_of, stored_name
 from helpers.history.past import Bound, segment_row, start_of
+from helpers.history.records import NightRecord
 from helpers.history.remarks import exclusions_of
 from helpers.history.schema import documents, nights, results, series, steps
 from helpers.history.stored import CaseLine, StoredNight, StoredResult
 from helpers.history.writing import NIGHT, RESULT, learned_rates
+from helpers.trainers.contract.errors import HistoryError
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-fA-F]{4,40}", re.ASCII)
@@ -153,7 +154,7 @@ def _nights(
     return tuple(
         StoredNight(
             uuid=row.uuid,
-            record=night_of(row.body, f"history: night {row.uuid}"),
+            record=record,
             rates=learned_rates(row.learned),
             segment_digest=row.digest[:12],
             current=_in(starts(row.series_id), row.created, row.id),
@@ -161,7 +162,18 @@ def _nights(
             exclusion=said.get(row.uuid),
         )
         for row in reversed(rows)
+        if (record := _record_of(row, excluded=row.uuid in said)) is not None
     )
+
+
+def _record_of(row: sa.Row[Any], *, excluded: bool) -> NightRecord | None:
+    """A row's night; None where nobody can read it and somebody has excluded it. Raises HistoryError, with its uuid."""
+    try:
+        return night_of(row.body, stored_name(row.uuid))
+    except HistoryError:
+        if excluded:
+            return None
+        raise
 
 
 def _newest_starts(connection: sa.Connection) -> Callable[[int], Bound | None]:

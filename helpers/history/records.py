@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from helpers.evidence import Past
-from helpers.results import RunResult
-from helpers.verdict import Standing
+from helpers.history.results import RunResult
+from helpers.judging.evidence import Compared, Past
+from helpers.judging.verdict import Standing
 
 
 @dataclass(frozen=True)
 class NightRecord:
     """One judged case of one session.
 
-    - ``segment``: the facts within which results are compared (results.segment_of); ``properties`` what cases are
+    - ``segment``: the facts within which results are compared (segments.segment_of); ``properties`` what cases are
       grouped by: framework, model, precision, cards. ``host``: where it was judged, also where nothing ran.
     - ``created``: UTC, ISO 8601, when it was judged; ``run_uuids`` the runs it rests on, in the order they were made.
     - ``log_rates``: of its screening runs of the build under test, first run first; empty where nothing was usable.
     - ``status``, ``code``, ``reason``: the verdict's; ``standing`` its numbers, None where there are none.
-    - ``build``: the build under test.
+    - ``build``: the build under test. ``compared``: its interleaved runs beside the good build, None without.
     """
 
     session: str
@@ -39,6 +39,7 @@ class NightRecord:
     build: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
     host: str = ""
+    compared: Compared | None = None
 
 
 class Memory(Protocol):

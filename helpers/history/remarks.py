@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 import sqlalchemy as sa
 
-from helpers.errors import HistoryError
 from helpers.history.codec import plain, to_text, utc
 from helpers.history.past import segment_row
 from helpers.history.schema import (
@@ -23,8 +23,10 @@ from helpers.history.schema import (
 )
 from helpers.history.stored import Acknowledgement, Calibration, Exclusion, SegmentStart
 from helpers.history.writing import NIGHT, RESULT, Documents, relearn, relearn_nights_of
+from helpers.trainers.contract.errors import HistoryError
 
 _SHORTEST_PREFIX = 6
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _AT_ONCE = 500
 
 
@@ -68,7 +70,7 @@ def all_exclusions(connection: sa.Connection, holding_only: bool) -> tuple[Exclu
     query = sa.select(*_columns(exclusions, Exclusion)).order_by(exclusions.c.created, exclusions.c.id)
     if holding_only:
         query = query.where(exclusions.c.restored == "")
-    return tuple(Exclusion(*row) for row in connection.execute(query))
+    return tuple(map(_excluded, connection.execute(query)))
 
 
 def exclusions_of(connection: sa.Connection, subject: str, uuids: Sequence[str]) -> dict[str, Exclusion]:
@@ -80,7 +82,7 @@ def exclusions_of(connection: sa.Connection, subject: str, uuids: Sequence[str])
             exclusions.c.restored == "",
             exclusions.c.uuid.in_(uuids[at : at + _AT_ONCE]),
         )
-        found.update({row.uuid: Exclusion(*row) for row in connection.execute(query)})
+        found.update({row.uuid: _excluded(row) for row in connection.execute(query)})
     return found
 
 
@@ -94,10 +96,34 @@ def acknowledge(connection: sa.Connection, said: Acknowledgement) -> None:
 
 def acknowledged(connection: sa.Connection, case_id: str | None) -> tuple[Acknowledgement, ...]:
     """By the time they were made; of one case, those whose pattern matches it."""
-    query = sa.select(*_columns(acknowledgements, Acknowledgement))
+    query = sa.select(acknowledgements.c.id, *_columns(acknowledgements, Acknowledgement))
     rows = connection.execute(query.order_by(acknowledgements.c.created, acknowledgements.c.id))
-    found = [Acknowledgement(*row) for row in rows]
+    found = [_said(number, Acknowledgement(*values)) for number, *values in rows]
     return tuple(each for each in found if case_id is None or fnmatchcase(case_id, each.pattern))
+
+
+def _excluded(values: sa.Row[Any]) -> Exclusion:
+    """A stored one; HistoryError where no suite wrote it."""
+    found = Exclusion(*tuple(values))
+    _check_texts(f"history: exclusion of {found.subject} {found.uuid}", asdict(found))
+    return found
+
+
+def _check_texts(about: str, record: Mapping[str, object]) -> None:
+    for name, value in record.items():
+        if not isinstance(value, str):
+            raise HistoryError(about, field=name, got=type(value).__name__, expected="text")
+
+
+def _said(number: int, said: Acknowledgement) -> Acknowledgement:
+    """A stored one; HistoryError, with its number, where no suite wrote it: SQLite keeps anything in any column."""
+    about = f"history: acknowledgement {number}"
+    _check_texts(about, asdict(said))
+    for name in ("first", "last"):
+        value = getattr(said, name)
+        if value and not _DAY.fullmatch(value):
+            utc(value, about, name)
+    return said
 
 
 def add_calibration(connection: sa.Connection, known: Documents, made: Calibration) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 # The newest migration of helpers/history/migrations, which makes exactly these tables.
-HEAD = "0001"
+HEAD = "0002"
 
 # 64 bits on PostgreSQL; SQLite numbers its rows only in a column called INTEGER.
 _BigId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -103,8 +103,9 @@ series = sa.Table(
     sa.Index(None, "host", "target", "cards"),
 )
 
-# One row a judged case of a session. learned, first_rate, evidence and starts are what is left of the verdict's
-# own numbers once excluded runs, and runs that nothing is learned from, are taken out; the record itself is in body.
+# One row a judged case of a session. learned, first_rate, evidence, starts and compared are what is left of the
+# verdict's own numbers once excluded runs, and runs that nothing is learned from, are taken out; the record itself is
+# in body.
 nights = sa.Table(
     "nights",
     metadata,
@@ -123,6 +124,8 @@ nights = sa.Table(
     sa.Column("stall_share", sa.Double),
     _text("learned"),
     _text("unlearned"),
+    # What is learned from the pairs of both builds, JSON; empty where nothing is.
+    sa.Column("compared", sa.Text, nullable=False, server_default=""),
     _text("body"),
     sa.UniqueConstraint("uuid"),
     sa.Index(None, "series_id", "created"),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import json
-import os
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -12,16 +11,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from helpers.errors import HistoryError, HistoryUnreachable, ResultError
-from helpers.files import sync_folder, write_whole
 from helpers.history import default_url
 from helpers.history.address import without_password
 from helpers.history.codec import digest, night_of, night_text, night_uuid, to_text
 from helpers.history.records import NightRecord
+from helpers.history.results import RunResult, result_of_record
 from helpers.history.stored import SegmentStart
-from helpers.results import RunResult, result_of_record
+from helpers.history.waiting import Waiting, file_lock
+from helpers.machine.files import sync_folder, write_whole
+from helpers.machine.opening import MOST_SPOOLED_BYTES, read_text_limited
+from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, ResultError
 
 FOLDER = ".history-spool"
+# Another process takes in some hundred entries a second.
+_LOCK_SECONDS = 60.0
 # 1: first format: kind, created, the entry's JSON as a text with its SHA-256.
 SPOOL_SCHEMA_VERSION = 1
 # Of a file that is being taken in, and of one that cannot be read: it is kept for people.
@@ -171,16 +174,21 @@ class Spool:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Until the block ends no other process empties this folder; a killed one frees it."""
-        try:
-            lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise self._full(error) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        """Until the block ends no other process empties this folder; a killed one frees it. Raises HistoryUnreachable
+        where one holds it for too long: what is here is kept."""
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(file_lock(self.folder / ".lock", Waiting("", _LOCK_SECONDS, None)))
+            except TimeoutError as error:
+                raise HistoryUnreachable(
+                    f"history spool {self.folder}",
+                    got=str(error),
+                    expected="no other process that takes it in",
+                    remedy="End that process; the entries are kept",
+                ) from error
+            except OSError as error:
+                raise self._full(error) from error
             yield
-        finally:
-            os.close(lock)
 
     def _full(self, error: OSError) -> HistoryError:
         return HistoryError(
@@ -198,8 +206,8 @@ def spools_of(runs_folder: Path) -> dict[str, int]:
         spool = Spool(folder, "")
         for path in spool._paths()[:1]:
             try:
-                shown = str(json.loads(path.read_text(encoding="utf-8"))["history"])
-            except (OSError, ValueError, KeyError, TypeError):
+                shown = str(json.loads(_text(path))["history"])
+            except (OSError, ValueError, KeyError, TypeError, RecursionError):
                 shown = f"an unknown history ({folder.name})"
             found[shown] = found.get(shown, 0) + spool.waiting()
     return found
@@ -218,11 +226,15 @@ def _as_text(entry: Entry) -> tuple[str, str, str]:
         raise HistoryError(f"entry of {entry.case_id}", got=str(error), expected="plain finite values") from error
 
 
+def _text(path: Path) -> str:
+    return read_text_limited(path, MOST_SPOOLED_BYTES, within=path.parent)
+
+
 def _read(path: Path) -> tuple[str, str, Entry]:
     """Kind, time and entry. HistoryError on a file that is not whole, OSError where it cannot be read."""
     about = f"spooled file {path}"
     try:
-        record = json.loads(path.read_bytes().decode("utf-8"))
+        record = json.loads(_text(path))
         if record["schema_version"] != SPOOL_SCHEMA_VERSION:
             raise ValueError(f"schema_version {record['schema_version']!r}, known is {SPOOL_SCHEMA_VERSION}")
         kind, created, text = str(record["kind"]), str(record["created"]), str(record["entry"])
@@ -245,7 +257,11 @@ def _entry(kind: str, text: str, about: str) -> Entry:
         return night_of(text, about)
     if kind == "start":
         values: dict[str, Any] = json.loads(text)
-        return SegmentStart(**values)
+        start = SegmentStart(**values)
+        given = {**values, **values["segment"]} if isinstance(start.segment, dict) else {}
+        if not given or not all(isinstance(value, str) for name, value in given.items() if name != "segment"):
+            raise ValueError("a segment's start with a value that is no text")
+        return start
     raise ValueError(f"kind {kind!r}, known are {', '.join(_KINDS)}")
 
 

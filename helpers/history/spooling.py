@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
-from helpers.errors import HistoryError, HistoryUnreachable
-from helpers.evidence import Past
 from helpers.history.records import Memory, NightRecord
+from helpers.history.results import RunResult
 from helpers.history.spool import Emptied, Entry, Spool, give
 from helpers.history.stored import SegmentStart
-from helpers.results import RunResult
-from helpers.wall_clock import utc_now
+from helpers.judging.evidence import Past
+from helpers.machine.wall_clock import utc_now
+from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
 
 # A call that takes longer than its waits for a connection (10 s) and for other writers (60 s) has lost its server.
 ANSWER_SECONDS = 120.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from helpers.history.records import NightRecord
-from helpers.results import RunResult
+from helpers.history.results import RunResult
 
 _DAY = len("2026-11-21")
 
@@ -103,7 +103,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A case's noise as ``perfgate calibrate`` measured it (VERDICT.md, "Calibrate").
+    """A case's noise as ``perfgate calibrate`` measured it (docs/verdicts.md, "Calibrate").
 
     Standard deviations of log rates between runs and between nights with 95% intervals; ``sigma_night`` is None
     where one night was measured. ``smallest_drop`` is the smallest found with 80% power, as a fraction, by

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,12 +17,14 @@ from helpers.history.codec import (
     night_text,
     night_uuid,
     plain,
+    stored_name,
     to_text,
     utc,
     without,
 )
 from helpers.history.records import NightRecord
 from helpers.history.schema import documents, exclusions, night_runs, nights, results, series, steps
+from helpers.trainers.contract.errors import HistoryError
 
 NIGHT = "night"
 RESULT = "result"
@@ -82,7 +85,11 @@ def write_runs(connection: sa.Connection, known: Documents, rows: Sequence[RunRo
 
 
 def write_night(connection: sa.Connection, known: Documents, night: NightRecord) -> None:
-    """Write a night in place of an earlier one of the same session, target, case and host."""
+    """Write a night in place of an earlier one of the same session, target, case and host.
+
+    Raises HistoryError on one that nobody could read again.
+    """
+    night_of(night_text(night), f"night of {night.case_id}, session {night.session}")
     created = utc(night.created, f"night of {night.case_id}")
     standing = night.standing
     values = {
@@ -139,13 +146,23 @@ def relearn_nights_of(connection: sa.Connection, run_uuid: str) -> None:
 def relearn(connection: sa.Connection, night_id: int) -> None:
     """Set what later nights learn from a night: its numbers without the runs that do not count."""
     row = connection.execute(sa.select(nights.c.uuid, nights.c.body).where(nights.c.id == night_id)).one()
-    night = night_of(row.body, f"history: night {row.uuid}")
+    excluded = _exclusion_reason(connection, NIGHT, row.uuid)
+    try:
+        night = night_of(row.body, stored_name(row.uuid))
+    except HistoryError:
+        if not excluded:
+            raise
+        # It can still be left out: by an earlier suite, or by hand, something was stored that nobody can read.
+        nothing = {"learned": "[]", "first_rate": None, "evidence": 1.0, "starts": False, "accepted": False}
+        values = {**nothing, "compared": "", "unlearned": excluded}
+        connection.execute(sa.update(nights).where(nights.c.id == night_id).values(**values))
+        return
     standing = night.standing
-    out = _taken_out(connection, night_id)
+    out, pairs_out = _taken_out(connection, night_id)
     reasons = [f"run {uuid[:12]}: {why}" for uuid, _, why in out]
     if standing is None:
         reasons.insert(0, "no answer against earlier nights")
-    if excluded := _exclusion_reason(connection, NIGHT, row.uuid):
+    if excluded:
         reasons.insert(0, excluded)
     counts = standing is not None and not excluded
     rates = without(night.log_rates, [rate for _, rate, _ in out]) if counts else ()
@@ -159,24 +176,33 @@ def relearn(connection: sa.Connection, night_id: int) -> None:
             evidence=standing.evidence if standing is not None and not reasons else 1.0,
             starts=standing is not None and standing.new_segment and not excluded,
             unlearned="; ".join(reasons),
+            compared=_compared_text(night) if counts and not pairs_out else "",
         )
     )
 
 
-def _taken_out(connection: sa.Connection, night_id: int) -> list[tuple[str, float, str]]:
-    """The night's screening runs that do not count: uuid, log rate, why."""
+def _compared_text(night: NightRecord) -> str:
+    """What later nights learn from the pairs, as ``codec.compared_of`` reads it; empty where there are none."""
+    return "" if night.compared is None else to_text(asdict(night.compared))
+
+
+_TakenOut = list[tuple[str, float, str]]
+
+
+def _taken_out(connection: sa.Connection, night_id: int) -> tuple[_TakenOut, _TakenOut]:
+    """The night's runs that do not count, of the screening and of the pairs: uuid, log rate, why."""
     found = connection.execute(
         sa.select(results.c.uuid, results.c.log_rate, results.c.unlearned, results.c.role, results.c.stage)
         .join_from(night_runs, results, results.c.uuid == night_runs.c.run_uuid)
         .where(night_runs.c.night_id == night_id, results.c.log_rate.is_not(None))
         .order_by(night_runs.c.position)
     )
-    out = []
+    screening: _TakenOut = []
+    pairs: _TakenOut = []
     for uuid, rate, unlearned, role, stage in found.all():
-        why = unlearned or _exclusion_reason(connection, RESULT, uuid)
-        if why and is_screening(role, stage):
-            out.append((uuid, rate, why))
-    return out
+        if why := unlearned or _exclusion_reason(connection, RESULT, uuid):
+            (screening if is_screening(role, stage) else pairs).append((uuid, rate, why))
+    return screening, pairs
 
 
 def _exclusion_reason(connection: sa.Connection, subject: str, uuid: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from helpers.evidence import Evidence, RecordedReference
-from helpers.verdict import Question, Reason, Standing, Status, SubVerdict
+from helpers.judging.evidence import Evidence, RecordedReference
+from helpers.judging.verdict import Question, Reason, Standing, Status, SubVerdict
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,32 @@ class Answer:
 
     told: SubVerdict
     standing: Standing | None = None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the interleaved runs of a night say beside their differences.
+
+    - ``below``: whether the new build's own runs of the pairs still lie below where it is held to stand.
+    - ``good_shift``: the good build tonight less its own earlier figures, in the logarithm; None where nobody knows.
+    - ``good_below``: whether that is a fall as far as the new build's.
+    """
+
+    below: bool
+    good_shift: float | None
+    good_below: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """A status with its reason, before the standing is drawn from it. ``settled``: the suspicion is dealt with;
+    ``beside`` is None without pairs."""
+
+    status: Status
+    code: str
+    message: str
+    settled: bool = False
+    beside: Beside | None = None
 
 
 def no_baseline(what: str, evidence: Evidence) -> SubVerdict:

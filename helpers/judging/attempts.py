@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from helpers.evidence import Build, Evidence, RunEvidence, Stage
+from helpers.judging.evidence import Build, Evidence, RunEvidence, Stage
 
 # The code of a verdict whose case has used its attempts up.
 RUN_FAILED = "run-failed"

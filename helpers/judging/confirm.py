@@ -9,34 +9,47 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helpers.evidence import Build, Evidence, RunEvidence, Stage
 from helpers.judging.estimate import Effect, effect_of
-from helpers.judging.evalue import Direction, evalue
-from helpers.judging.screen import STALL_MARGIN, STALL_SPREADS, Screening, spread
-from helpers.verdict import NeedRuns
+from helpers.judging.evalue import Direction, evalue, odds_against
+from helpers.judging.evidence import Build, Evidence, RunEvidence, Stage
+from helpers.judging.level import Level, level_error
+from helpers.judging.screen import CLEARLY_NO_DROP, STALL_MARGIN, STALL_SPREADS, Screening, spread
+from helpers.judging.verdict import NeedRuns
 
-# VERDICT.md, "Judge": the bar, the bar while fewer than 15 nights are known, what two builds may differ by unchanged.
-THRESHOLD, FIRST_THRESHOLD = 200.0, 1200.0
+# One bar for every night: with so many pairs to reach it 1200 finds as much as 200 does, with a fifth of the false
+# alarms (docs/verdicts.md, "Judge").
+THRESHOLD = 1200.0
 # The number of cases that the bars are for; with more of them, each has to clear a higher one.
 CASES = 60
 PAIR_TAU = 3e-4
-FIRST_LOOK, FIRST_SAME = 2, 3
+FIRST_LOOK = 2
+# A level rests on more than two pairs: one run of each build may be bad.
+FIRST_LEVEL = 3
 SAME_BELOW = 0.2
+# Pairs that show no drop end where they also rule out, at these odds, one beyond the band (RecordedReference).
+RULED_OUT = 20.0
 # A gain beyond this is believed only where both builds' losses agree this well.
 LARGE_GAIN, LOSS_TOLERANCE = 0.10, 0.25
 
 
 class Outcome(enum.Enum):
+    """NO_DROP: the pairs do not show that the builds are the same, but no drop either, and rule a large one out.
+    MEASURED: nothing was suspected, and the pairs told where the nights stand against the good build."""
+
     SLOWER = "slower"
     FASTER = "faster"
     SAME = "same"
+    NO_DROP = "no drop"
     OPEN = "open"
+    MEASURED = "measured"
 
 
 @dataclass(frozen=True)
 class Confirmation:
     """What the pairs say: ``e_drop`` is their e-value for a drop, ``evidence`` for the likelier direction.
 
+    All of it, ``effect`` too, is held against ``level``, that of the nights before against the good build; against
+    the good build itself where the level is not known. ``new`` and ``good`` are the log rates, pair by pair.
     ``stalls`` as in Screening.
     """
 
@@ -46,45 +59,103 @@ class Confirmation:
     e_drop: float
     evidence: float
     threshold: float
+    level: Level
+    new: tuple[float, ...]
+    good: tuple[float, ...]
     stalls: str = ""
 
+    @property
+    def differences(self) -> list[float]:
+        """Log rates of the new build less the good one's."""
+        return [new - good for new, good in zip(self.new, self.good, strict=True)]
 
-def threshold_of(evidence: Evidence, mature: bool) -> float:
+
+def threshold_of(evidence: Evidence) -> float:
     """The e-value that a verdict needs, so that the error rates hold over all of the night's cases together."""
-    return (THRESHOLD if mature else FIRST_THRESHOLD) * max(1.0, evidence.cases_tonight / CASES)
+    return THRESHOLD * max(1.0, evidence.cases_tonight / CASES)
 
 
 def confirm(
-    evidence: Evidence, screening: Screening, candidate: Sequence[float], reference: Sequence[float], why: str
+    evidence: Evidence,
+    screening: Screening,
+    level: Level,
+    candidate: Sequence[float],
+    reference: Sequence[float],
+    why: str,
 ) -> Confirmation | NeedRuns:
     """The outcome of the pairs made so far, or the runs of the next one.
 
     ``candidate`` and ``reference`` are the log rates of the usable confirmation runs, in the order they were made.
     """
-    pairs = min(len(candidate), len(reference))
-    differences = [new - good for new, good in zip(candidate, reference, strict=False)]
-    if pairs >= FIRST_LOOK and len(candidate) == len(reference):
-        found = _decide(evidence, screening, differences)
+    if len(candidate) == len(reference) >= FIRST_LOOK:
+        found = _decide(evidence, screening, level, tuple(candidate), tuple(reference))
         if found is not None:
             return found
     return _next_runs(evidence, len(candidate), len(reference), why)
 
 
-def _decide(evidence: Evidence, screening: Screening, differences: list[float]) -> Confirmation | None:
-    pairs, sigma = len(differences), math.sqrt(2) * screening.noise.sigma
-    threshold = threshold_of(evidence, screening.mature)
-    slower = evalue(differences, sigma, PAIR_TAU)
-    faster = evalue(differences, sigma, PAIR_TAU, Direction.GAIN)
-    if max(slower, faster) >= threshold:
-        outcome = Outcome.SLOWER if slower > faster else Outcome.FASTER
-    elif pairs >= FIRST_SAME and max(slower, faster) < SAME_BELOW:
-        outcome = Outcome.SAME
-    elif pairs >= evidence.budget.pairs:
-        outcome = Outcome.OPEN
-    else:
+def _decide(
+    evidence: Evidence, screening: Screening, level: Level, new: tuple[float, ...], good: tuple[float, ...]
+) -> Confirmation | None:
+    sigma, tau = math.sqrt(2) * screening.noise.sigma, pair_tau(level)
+    differences = [one - other - level.offset for one, other in zip(new, good, strict=True)]
+    threshold = threshold_of(evidence)
+    slower = evalue(differences, sigma, tau)
+    faster = evalue(differences, sigma, tau, Direction.GAIN)
+    outcome = _outcome(evidence, screening, level, differences, (slower, faster, threshold))
+    if outcome is None:
         return None
-    effect = effect_of(differences, sigma, screening.noise.degrees, night=PAIR_TAU)
-    return Confirmation(outcome, pairs, effect, slower, max(slower, faster), threshold, _stalls(evidence, screening))
+    effect = effect_of(differences, sigma, tau)
+    stalls = _stalls(evidence, screening)
+    return Confirmation(outcome, len(new), effect, slower, max(slower, faster), threshold, level, new, good, stalls)
+
+
+def _outcome(
+    evidence: Evidence, screening: Screening, level: Level, differences: list[float], e: tuple[float, float, float]
+) -> Outcome | None:
+    slower, faster, threshold = e
+    pairs = len(differences)
+    if measures(evidence, screening, level):
+        tolerance = evidence.recorded.tolerance if evidence.recorded else 0.0
+        well_known = level_error(differences, screening.noise) <= tolerance
+        enough = pairs >= FIRST_LEVEL and well_known
+        return Outcome.MEASURED if enough or pairs >= evidence.budget.pairs else None
+    if max(slower, faster) >= threshold:
+        return Outcome.SLOWER if slower > faster else Outcome.FASTER
+    if max(slower, faster) < SAME_BELOW:
+        return Outcome.SAME
+    if _no_drop(evidence, screening, level, differences, (slower, faster)):
+        return Outcome.NO_DROP
+    return Outcome.OPEN if pairs >= evidence.budget.pairs else None
+
+
+def _no_drop(
+    evidence: Evidence, screening: Screening, level: Level, differences: list[float], e: tuple[float, float]
+) -> bool:
+    """Whether more pairs could hardly show a drop, and one as large as the band is ruled out.
+
+    With pairs left, only where no gain is asked about; with none left, where a drop explains the pairs no better than
+    none does.
+    """
+    slower, faster = e
+    last = len(differences) >= evidence.budget.pairs
+    if slower >= (1.0 if last else CLEARLY_NO_DROP):
+        return False
+    if not last and screening.gain_suspected and faster >= CLEARLY_NO_DROP:
+        return False
+    band = -math.log1p(-(evidence.recorded.band if evidence.recorded else 0.05))
+    return odds_against(differences, math.sqrt(2) * screening.noise.sigma, pair_tau(level), band) >= RULED_OUT
+
+
+def measures(evidence: Evidence, screening: Screening, level: Level) -> bool:
+    """Whether the pairs are only to tell the level: it is unknown, and nothing is suspected."""
+    suspected = screening.drop_suspected or screening.gain_suspected or screening.stalls or evidence.suspicion
+    return not level.known and not suspected and not evidence.past.unexplained
+
+
+def pair_tau(level: Level) -> float:
+    """Standard deviation of what pairs of unchanged builds may differ by from the level."""
+    return math.hypot(PAIR_TAU, level.error)
 
 
 def _next_runs(evidence: Evidence, candidates: int, references: int, why: str) -> NeedRuns:

@@ -1,4 +1,4 @@
-"""How large a change is: a robust point and its 95% interval, beside the e-value that says whether there is one."""
+"""How large a change is: a robust point, and its 95% interval from the likelihood that the e-value rests on."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from helpers.stats import student_t_95
 
 
 @dataclass(frozen=True)
@@ -19,21 +17,21 @@ class Effect:
     high: float
 
 
-def effect_of(differences: Sequence[float], sigma: float, degrees: float, night: float = 0.0) -> Effect:
+def effect_of(differences: Sequence[float], sigma: float, night: float = 0.0) -> Effect:
     """The effect in ``differences`` of log rates (one at least), whose expected standard deviation is ``sigma``.
 
     The point is Hodges and Lehmann's: the median of all means of two, which one bad run in ten does not move
-    and which is nearly as sharp as the mean. The interval is Student's t about it, the variance pooled from
-    ``sigma``, worth ``degrees`` of freedom, and the differences' own spread. ``night`` is the standard deviation
-    of an offset that all of them share.
+    and which is nearly as sharp as the mean. The interval is the e-value's own likelihood (helpers.judging.evalue),
+    with nothing known of the change before: how far ``sigma`` may be wrong is weighed as there, so runs that scatter
+    widen it, and a single run never has a narrow one. ``night`` is the standard deviation of an offset that all of
+    them share.
     """
-    n = len(differences)
+    # Not at the top: it loads numpy.
+    from helpers.judging.likelihood import interval
+
+    low, high = interval(differences, sigma, night)
     point = hodges_lehmann(differences)
-    squares = sum((value - statistics.fmean(differences)) ** 2 for value in differences)
-    pooled = (degrees * sigma**2 + squares) / (degrees + n - 1)
-    t = student_t_95(max(1, int(degrees + n - 1)))
-    half = t * math.sqrt(pooled / n + night**2)
-    return Effect(math.expm1(point), math.expm1(point - half), math.expm1(point + half))
+    return Effect(math.expm1(point), math.expm1(min(low, point)), math.expm1(max(high, point)))
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:

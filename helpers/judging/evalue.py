@@ -1,9 +1,9 @@
-"""The e-value of a drop (or a gain): how much better "slower" explains the runs than "as before". VERDICT.md, Judge.
+"""The e-value of a drop (or a gain): how much better "slower" explains the runs than "as before".
 
-The ratio of two marginal likelihoods of the differences x, in logarithms of images/s. As before: all runs share an
-offset mu ~ N(0, tau^2). Slower: mu ~ N(-delta, tau^2), delta log-uniform on 0.4 to 20%. Both: run noise
-0.93 N(0, s^2) + 0.07 N(0, (4 s)^2) with s = k sigma and k unknown. It may be looked at after every run: without a
-drop it ever reaches 1/a with probability a at most.
+docs/verdicts.md, "evalue": the ratio of two marginal likelihoods of the differences x, in logarithms of images/s. As
+before: all runs share an offset mu ~ N(0, tau^2). Slower: mu ~ N(-delta, tau^2), delta log-uniform on 0.4 to 20%. Both:
+run noise 0.93 N(0, s^2) + 0.07 N(0, (4 s)^2) with s = k sigma and k unknown. It may be looked at after every run:
+without a drop it ever reaches 1/a with probability a at most.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from helpers.errors import SuiteError
+from helpers.trainers.contract.errors import SuiteError
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -24,9 +24,9 @@ SMALLEST_DROP, LARGEST_DROP = 0.004, 0.20
 TAIL_SHARE, TAIL_WIDTH = 0.07, 4.0
 
 # How far sigma may have been learned wrong. Log-normal weights about 1: a width of 0.6 breaks the error bound when
-# sigma was learned four times too small, 1.0 holds (VERDICT.md).
-_FACTORS = np.geomspace(0.5, 11.0, 16)
-_LOG_FACTOR_WEIGHTS = -0.5 * np.log(_FACTORS) ** 2
+# sigma was learned four times too small, 1.0 holds (docs/verdicts.md, "evalue").
+FACTORS = np.geomspace(0.5, 11.0, 16)
+_LOG_FACTOR_WEIGHTS = -0.5 * np.log(FACTORS) ** 2
 _LOG_FACTOR_WEIGHTS -= np.log(np.exp(_LOG_FACTOR_WEIGHTS).sum())
 
 _DROPS = np.geomspace(SMALLEST_DROP, LARGEST_DROP, 48)
@@ -34,7 +34,7 @@ _DROPS = np.geomspace(SMALLEST_DROP, LARGEST_DROP, 48)
 _DROP_WIDTHS = 0.6 * _DROPS * (_DROPS[1] / _DROPS[0] - 1)
 
 # Nodes about a centre, in units of its width: a fifth of it apart near by, a fifth of their distance further out.
-_FAR = np.sinh(np.arange(-60, 61) * 0.2)
+FAR = np.sinh(np.arange(-60, 61) * 0.2)
 _NEAR = np.sinh(np.arange(-14, 15) * 0.2)
 _LARGEST_LOG = 690.0
 
@@ -56,6 +56,24 @@ def evalue(x: Sequence[float], sigma: float, tau: float, direction: Direction = 
     return drop if direction is Direction.DROP else gain
 
 
+def odds_against(x: Sequence[float], sigma: float, tau: float, drop: float) -> float:
+    """How much better "as before" explains ``x`` than a drop of ``drop``, in the logarithm; the rest as in evalue().
+
+    An e-value against that drop: where there is one, it ever reaches 1/a with probability a at most, and where there
+    is a larger one less often still.
+    """
+    return math.exp(_log_as_before(x, sigma, tau) - _log_as_before([value + drop for value in x], sigma, tau))
+
+
+def _log_as_before(x: Sequence[float], sigma: float, tau: float) -> float:
+    """Logarithm of how likely ``x`` is without a change."""
+    data = np.clip(x, -2 * LARGEST_DROP, 2 * LARGEST_DROP)
+    offsets = _offsets(data, sigma, tau)
+    steps = np.gradient(offsets)
+    steps[[0, -1]] /= 2
+    return _log_sum(log_likelihood(data, offsets, sigma) + _log_normal(offsets, tau) + np.log(steps))
+
+
 @lru_cache(maxsize=4096)
 def _both(x: tuple[float, ...], sigma: float, tau: float) -> tuple[float, float]:
     """The e-values of a drop and of a gain, from one pass over the likelihood."""
@@ -69,7 +87,7 @@ def _both(x: tuple[float, ...], sigma: float, tau: float) -> tuple[float, float]
     offsets = _offsets(data, sigma, tau)
     steps = np.gradient(offsets)
     steps[[0, -1]] /= 2
-    fit = _log_likelihood(data, offsets, sigma)
+    fit = log_likelihood(data, offsets, sigma)
     log_steps = np.log(steps)
     as_before = _log_sum(fit + _log_normal(offsets, tau) + log_steps)
     drop = _log_sum(fit + _log_changed(-offsets, tau) + log_steps) - as_before
@@ -79,10 +97,10 @@ def _both(x: tuple[float, ...], sigma: float, tau: float) -> tuple[float, float]
 
 def _offsets(data: Array, sigma: float, tau: float) -> Array:
     """Values of mu, ascending: close together wherever a prior or the likelihood is narrow."""
-    width = float(_FACTORS[0]) * sigma / math.sqrt(len(data))
+    width = float(FACTORS[0]) * sigma / math.sqrt(len(data))
     edge = math.hypot(tau, float(_DROP_WIDTHS[0]))
     reach = 1.2 * max(float(np.abs(data).max()), LARGEST_DROP) + 8 * tau
-    centres = [tau * _FAR, edge * _NEAR - SMALLEST_DROP, edge * _NEAR + SMALLEST_DROP, data.mean() + width * _FAR]
+    centres = [tau * FAR, edge * _NEAR - SMALLEST_DROP, edge * _NEAR + SMALLEST_DROP, data.mean() + width * FAR]
     if len(data) > 1:
         centres.append((data[:, None] + width * _NEAR).ravel())
     offsets = np.concatenate(centres)
@@ -92,9 +110,9 @@ def _offsets(data: Array, sigma: float, tau: float) -> Array:
     return nodes
 
 
-def _log_likelihood(data: Array, offsets: Array, sigma: float) -> Array:
+def log_likelihood(data: Array, offsets: Array, sigma: float) -> Array:
     """Log of the probability of all runs, by factor k (rows) and offset (columns), weights of k included."""
-    scales = sigma * _FACTORS[:, None]
+    scales = sigma * FACTORS[:, None]
     squares = (data[:, None, None] - offsets) ** 2 / scales**2
     # The wide part is taken out of the sum, so that no run underflows and a product stands for a sum of logarithms.
     wide = 1 / TAIL_WIDTH**2

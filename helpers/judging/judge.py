@@ -1,21 +1,21 @@
 """Judging: evidence in, a verdict or a request for runs out. Pure: no clock, no disk, no process.
 
-Two references, two questions (house plan). *Published*: does this machine deliver what the table
+Two references, two questions. *Published*: does this machine deliver what the table
 says, by the table's own rule, within a plain band? *Recorded*: is this build slower here than before
-(VERDICT.md)? A case's status is the worst of both answers.
+(docs/verdicts.md)? A case's status is the worst of both answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from helpers.evidence import Build, Evidence, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.answer import Answer, no_baseline
 from helpers.judging.attempts import RUN_FAILED, attempts_used_up, told_attempts
+from helpers.judging.evidence import Build, Evidence, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.published import against_published
-from helpers.rules import run_figure
-from helpers.stats import Summary, summarise
-from helpers.verdict import NeedRuns, Reason, Status, SubVerdict, Verdict
+from helpers.judging.rules import run_figure
+from helpers.judging.statistics import Summary, summarise
+from helpers.judging.verdict import NeedRuns, Reason, Status, SubVerdict, Verdict
 
 
 def judge(evidence: Evidence) -> Verdict | NeedRuns:
@@ -43,12 +43,20 @@ def _verdict(
     evidence: Evidence, published: tuple[SubVerdict, ...], answer: Answer, measured: Summary | None
 ) -> Verdict:
     recorded = answer.told
-    deciding = [each for each in (*published, recorded) if each.sets_status]
+    deciding = [each for each in published if each.sets_status]
+    second = recorded
     if not recorded.sets_status:
-        deciding.append(no_baseline(f"the recorded figure is only shown ({recorded.reason.message})", evidence))
+        second = no_baseline(f"the recorded figure is only shown ({recorded.reason.message})", evidence)
+    told = []
+    if second.status is Status.NO_BASELINE and deciding and not evidence.recorded_required:
+        # docs/reference.md, "Statuses": all that is required of the case is published.
+        nothing = recorded.reference is None and not evidence.why_not_recorded
+        told.append(no_baseline("recorded: none", evidence).reason.message if nothing else second.reason.message)
+    else:
+        deciding.append(second)
     worst = min(deciding, key=lambda each: each.status.badness)
     reason = _told_together(worst, deciding)
-    told = [reason.message, _discarded(evidence), told_attempts(evidence)]
+    told = [reason.message, *told, _discarded(evidence), told_attempts(evidence)]
     reason = Reason(reason.code, "; ".join(filter(None, told)))
     return Verdict(worst.status, reason, measured, published, recorded, answer.standing)
 

@@ -1,7 +1,8 @@
-"""The verdict on a night: what its cases say together that none of them says alone. Pure (VERDICT.md, "Group alarm").
+"""The verdict on a night: what its cases say together that none of them says alone. Pure.
 
-A group that fell together is confirmed on its quietest member by interleaved runs of both builds: a slow machine
-looks the same as a slow build. Most cases moving alike puts the machine or the environment under suspicion.
+docs/verdicts.md, "Group alarm". A group that fell together is confirmed on its quietest member by interleaved runs of
+both builds: a slow machine looks the same as a slow build. Most cases moving alike puts the machine or the environment
+under suspicion.
 """
 
 from __future__ import annotations
@@ -23,10 +24,7 @@ from helpers.judging.night_groups import (
     find_alarms,
     group_e_value,
 )
-from helpers.verdict import Reason, Status
-
-# Of an e-value for a drop of the build: below it both builds are the same (VERDICT.md, "Judge").
-_SAME = 0.2
+from helpers.judging.verdict import Reason, Status
 
 _LOOK = "perfgate doctor says what is wrong with it now"
 
@@ -36,7 +34,8 @@ class Answer(enum.Enum):
 
     BUILD: a member's interleaved runs found the new build slower. MACHINE: they found both builds alike.
     CHANCE: they found both builds alike, and without that member the rest says too little. UNCONFIRMED: nobody
-    knows, as there was no reference build, or its runs did not settle it.
+    knows, as there was no reference build, or its runs did not settle it. Both alike is the machine's fall only where
+    the good build itself ran below its own earlier figures.
     """
 
     BUILD = "build"
@@ -144,7 +143,7 @@ def _finding(
     if slow_machine:
         told = f"the reference build is as slow tonight in {_first(slow_machine)}: the machine or the environment"
         return found(Answer.MACHINE, told)
-    alike = [case for case in asked if case.is_same and (case.standing.e_confirm or 0.0) < _SAME]
+    alike = [case for case in asked if case.is_same and case.status is Status.PASS and case.log_e <= 0]
     stands = group_e_value([now[key] for key in alarm.tested], rules) >= alarm.needed
     settled = len(alike) == len(asked)
     if alike and settled and not stands:
@@ -153,8 +152,10 @@ def _finding(
     if len(confirmed) < rules.confirmations and (quietest := _quietest(members, confirmed)) is not None:
         return NeedConfirmation(quietest.case_id, quietest.target, f"{head}; this is their quietest")
     if alike and settled:
-        told = f"interleaved runs found both builds alike in {_first(alike)}: the machine or the environment"
-        return found(Answer.MACHINE, told)
+        told = f"interleaved runs found both builds alike in {_first(alike)}"
+        if any(case.good_fell(alarm.shift) for case in alike):
+            return found(Answer.MACHINE, f"{told}: the machine or the environment")
+        return found(Answer.UNCONFIRMED, f"{told}, and the good build no slower than on its own nights before")
     if asked:
         return found(Answer.UNCONFIRMED, f"interleaved runs of {_first(asked)} did not settle it")
     return found(Answer.UNCONFIRMED, _why_unconfirmed(members))

@@ -2,7 +2,8 @@
 
 A group's e-value is the mean of two, which is an e-value however they depend on each other:
 
-- the product of its members' own e-values (VERDICT.md, "Group alarm"), which needs members that each say a little;
+- the product of its members' own e-values (docs/verdicts.md, "Group alarm"), which needs members that each
+  say a little;
 - evalue() of the members' shifts as one sample, in units of their noise, with an offset that all share: many noisy
   members of which none says anything. What a machine drifts over weeks is an offset that it expects.
 
@@ -18,10 +19,10 @@ import statistics
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from helpers.case import Case
-from helpers.errors import SuiteError
-from helpers.job import finite
-from helpers.verdict import Standing, Status
+from helpers.judging.verdict import Standing, Status
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import SuiteError
+from helpers.trainers.contract.job import finite
 
 ALL_CASES = "all cases"
 
@@ -39,10 +40,10 @@ _LEAST_NOISE = 1e-6
 class NightRules:
     """The thresholds of the verdict on a night.
 
-    - ``error_rate``: of group alarms, over all groups of a night together. Ten times rarer than VERDICT.md's single
+    - ``error_rate``: of group alarms, over all groups of a night together. Ten times rarer than single
       drops become suspects, since without a reference build an alarm is all that a night can say.
-    - ``machine_drift``: standard deviation of what all cases of a machine drift together over weeks (VERDICT.md,
-      the simulated world), as a fraction.
+    - ``machine_drift``: standard deviation of what all cases of a machine drift together over weeks
+      (docs/verdicts.md, "What the nights are"), as a fraction.
     - ``least_members``: two can fall together by chance, and with the largest left out they would be one.
     - ``rest_sum``, ``rest_share``: a large group is named instead of a smaller one inside it only where its rest fell
       too: by this many standard deviations of its sum (1 in 700 by chance), and by this share of what the smaller
@@ -131,8 +132,15 @@ class NightCase:
 
     @property
     def is_same(self) -> bool:
-        """Whether interleaved runs were made and did not confirm that the build is slower."""
-        return self.standing.pairs > 0 and self.status is not Status.REGRESSION
+        """Whether interleaved runs were made and settled that the build is not slower: against a good build of which
+        nobody knows where the nights before stand, they settle nothing."""
+        return self.standing.pairs > 0 and self.status in (Status.PASS, Status.IMPROVEMENT)
+
+    def good_fell(self, shift: float) -> bool:
+        """Whether the good build itself ran below its own earlier figures by about ``shift``, a fraction below 0: by
+        half of it, or as far within two standard deviations. True where nobody knows those figures."""
+        good = self.standing.good_shift
+        return good is None or good <= shift / 2 or abs(good - shift) <= 2 * self.noise
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What earlier nights say of a case: where it stands and how much it varies. VERDICT.md, "learn"."""
+"""What earlier nights say of a case: where it stands and how much it varies. docs/verdicts.md, "learn"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-# A history from here on; with fewer nights there are other rules (VERDICT.md, "No history").
+from helpers.judging.evidence import Past
+
+# Of an entry: beyond it its runs scatter far more than is usual for the case (docs/verdicts.md, "The interval"). Where
+# nobody knows what is usual, 3 honest runs reach 4 in 4% of entries and 6 in 1%, drawn from what the e-value expects
+# of an unknown spread.
+MOST_SCATTER, MOST_SCATTER_UNKNOWN = 4.0, 6.0
+# A history from here on; with fewer nights there are other rules (docs/verdicts.md, "No history").
 KNOWN_NIGHTS = 15
 NEWEST_NIGHTS = 40
 # Standard deviation of a normal distribution over its median absolute deviation.
@@ -24,7 +30,7 @@ _PSEUDO_DEGREES = 8.0
 _UNKNOWN_SIGMA, _GUESS_DEGREES = 0.0094, 2.0
 # A sibling tells its scale from this many nights on.
 _SIBLING_NIGHTS = 8
-# Night effect 0.4 of the spread between runs (VERDICT.md, simulated world): what is expected of the split.
+# docs/verdicts.md, "learn": the night effect is taken for 0.4 of the spread between runs.
 _WITHIN_SHARE = 1 / (1 + 0.4**2)
 _LEAST_NIGHT_SHARE = 0.10
 _LEAST_TAU = 0.0007
@@ -37,7 +43,10 @@ class Noise:
     """Log rates of one case: ``centre`` m, ``sigma`` between runs of one night, ``tau`` of a night's offset from m.
 
     ``tau`` holds the night effect and how well m is known. ``degrees`` of freedom of ``sigma``, pseudo ones
-    included; ``nights`` is how many accepted nights it all rests on.
+    included; ``nights`` is how many accepted nights it all rests on. ``scatter``: how many times ``sigma`` the
+    recorded entry's own runs lie apart, where it is one of the nights and they lie further apart than usual; else 1.
+    ``nodes``: of a pool, how many of its nodes that rests on (else 0), ``node_spread`` the standard deviation between
+    nodes, which is part of ``tau``.
     """
 
     centre: float
@@ -45,6 +54,9 @@ class Noise:
     tau: float
     degrees: float
     nights: int
+    scatter: float = 1.0
+    nodes: int = 0
+    node_spread: float = 0.0
 
 
 def learn(
@@ -84,13 +96,58 @@ def _learn(
     run_part = _blend(_WITHIN_SHARE * total, _PSEUDO_DEGREES, within, within_degrees)
     rest = max(max(total, about) - run_part, _LEAST_NIGHT_SHARE * total)
     error = _MEDIAN_COST * total / len(firsts)
+    sigma = math.sqrt(min(run_part, total))
+    scatter = max(1.0, _factor(recorded, sigma))
+    # Where an entry whose runs lie far apart stands is known as badly as they say.
+    entry_error = _MEDIAN_COST * (scatter**2 - 1) * sigma**2 / max(len(recorded), 1) / len(firsts) ** 2
     return Noise(
         centre=statistics.median(firsts),
-        sigma=math.sqrt(min(run_part, total)),
-        tau=math.sqrt(rest + error + _LEAST_TAU**2),
+        sigma=sigma,
+        tau=math.sqrt(rest + error + entry_error + _LEAST_TAU**2),
         degrees=pseudo + own_degrees + within_degrees,
         nights=len(firsts),
+        scatter=scatter,
     )
+
+
+def usual_sigma(nights: Sequence[Sequence[float]] = (), siblings: Sequence[Sequence[float]] = ()) -> float:
+    """What the runs of a case are expected to vary by within a night, before any recorded run is looked at."""
+    if nights:
+        return learn(nights, siblings).sigma
+    expected, _ = _expected_variance(tuple(tuple(series[-NEWEST_NIGHTS:]) for series in siblings), known=False)
+    return math.sqrt(_WITHIN_SHARE * expected)
+
+
+def entry_scatter(images_per_s: Sequence[float], past: Past) -> float:
+    """How many times as far apart as usual for the case (1) the runs of an entry lie, at most 11; 1 for a single run.
+
+    Usual is what its own nights say, else its calibration, else the cases with as many cards, else a guess.
+    """
+    nights = _accepted(past)
+    usual = past.calibrated
+    if not usual or len(nights) >= _SIBLING_NIGHTS:
+        usual = usual_sigma(nights, past.siblings)
+    return _factor(tuple(math.log(rate) for rate in images_per_s), usual)
+
+
+def most_scatter(past: Past) -> float:
+    """The entry_scatter() beyond which an entry is refused without a reason."""
+    series = [_accepted(past), *past.siblings]
+    known = past.calibrated > 0 or any(len(each) >= _SIBLING_NIGHTS for each in series)
+    return MOST_SCATTER if known else MOST_SCATTER_UNKNOWN
+
+
+def _accepted(past: Past) -> list[tuple[float, ...]]:
+    return [night.log_rates for night in past.nights if night.accepted and night.log_rates]
+
+
+def _factor(log_rates: tuple[float, ...], sigma: float) -> float:
+    if len(log_rates) < 2:
+        return 1.0
+    # Not at the top: it loads numpy.
+    from helpers.judging.likelihood import noise_factor
+
+    return noise_factor(log_rates, sigma)
 
 
 def _expected_variance(siblings: tuple[tuple[float, ...], ...], known: bool) -> tuple[float, float]:

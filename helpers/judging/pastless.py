@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from helpers.evidence import Evidence, RecordedReference
 from helpers.judging import wording
+from helpers.judging.alone import runs_for_slower, slower_than_recorded
 from helpers.judging.answer import Answer, recorded_answer
 from helpers.judging.confirm import Outcome, confirm
+from helpers.judging.evidence import Evidence, RecordedReference
+from helpers.judging.level import learn_level
 from helpers.judging.screen import SUSPECT_DROP, Screening, due
-from helpers.stats import number
-from helpers.verdict import NeedRuns, Status
+from helpers.judging.statistics import number
+from helpers.judging.verdict import NeedRuns, Status
 
 CODE = "history-unreachable"
 
@@ -23,8 +25,8 @@ def without_past(
     reference: Sequence[float],
     measured: float,
 ) -> Answer | NeedRuns:
-    """INCONCLUSIVE with what the recorded entry alone says, or the REGRESSION that pairs with a reference build
-    confirm, which rests on no earlier night.
+    """INCONCLUSIVE with what the recorded entry alone says, or what rests on no earlier night: the REGRESSION that
+    pairs with a reference build confirm, and the SLOWER of a drop from the entry that nobody can doubt.
 
     ``screening`` holds tonight's runs against the entry; ``candidate`` and ``reference`` are the confirmation runs'
     log rates. No standing: a night that was held against nothing must not move what later nights are held against.
@@ -32,12 +34,18 @@ def without_past(
     against = f"by the recorded entry alone: {wording.screened(evidence, screening)}"
     told = f"{evidence.past.unreachable}, so tonight cannot be held against the nights before"
     remedy = "the runs are kept: judge again with --resume once the history answers"
-    if recorded.gates and evidence.reference_build is not None and (why := _why_confirm(evidence, screening)):
-        pairs = confirm(evidence, screening, candidate, reference, why)
+    if (more := runs_for_slower(evidence, recorded, screening)) is not None:
+        return more
+    if (slower := slower_than_recorded(evidence, recorded, screening)) is not None:
+        return Answer(recorded_answer(recorded, slower.status, slower.code, f"{slower.message}; {told}", measured))
+    level = learn_level(evidence, screening.noise)
+    why = _why_confirm(evidence, screening, level.known)
+    if recorded.gates and evidence.reference_build is not None and why:
+        pairs = confirm(evidence, screening, level, candidate, reference, why)
         if isinstance(pairs, NeedRuns):
             return pairs
         numbers = wording.paired(evidence, recorded, pairs)
-        if pairs.outcome is Outcome.SLOWER and pairs.effect.point < -recorded.tolerance:
+        if level.known and pairs.outcome is Outcome.SLOWER and pairs.effect.point < -recorded.tolerance:
             message = f"slower: {numbers}; {told}; {against}"
             return Answer(recorded_answer(recorded, Status.REGRESSION, "confirmed-regression", message, measured))
         against = f"no regression confirmed: {numbers}; {against}"
@@ -45,13 +53,13 @@ def without_past(
     return Answer(recorded_answer(recorded, Status.INCONCLUSIVE, CODE, message, measured))
 
 
-def _why_confirm(evidence: Evidence, screening: Screening) -> str:
+def _why_confirm(evidence: Evidence, screening: Screening, level_known: bool) -> str:
     """Why the reference build is to be run beside the new one; empty where nothing asks for it. A gain is not asked
     for: it could not be called one."""
     if evidence.suspicion:
         return evidence.suspicion
     if screening.drop_suspected:
         return f"a drop is suspected (evidence {wording.strength(screening.evidence)}, from {SUSPECT_DROP:g})"
-    if due(evidence, screening):
+    if due(evidence, screening, level_known):
         return "the history cannot be asked, and it is this case's turn"
     return ""

@@ -1,9 +1,9 @@
-"""The smallest drop that a night finds with 80% power: printed beside every PASS. VERDICT.md, Calibrate.
+"""The smallest drop that a night finds with 80% power: printed beside every PASS (docs/verdicts.md, "Calibrate").
 
 An approximation, deterministic and cheap. Runs are taken as normal with the learned spread. A mean of n runs is
 called suspect, or confirmed, where the e-value of n runs about that mean (lying as n normal runs are expected to)
 reaches the bar. Screening is followed through its first and its last look; confirmation is looked at after its
-last pair and, for the early "same", after its third.
+last pair and, for the early end without a drop, at its first look.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
 
-from helpers.judging.confirm import FIRST_SAME, PAIR_TAU, SAME_BELOW
+from helpers.judging.confirm import FIRST_LOOK, PAIR_TAU
 from helpers.judging.evalue import LARGEST_DROP, evalue
-from helpers.judging.screen import AMBIGUOUS_FROM, SUSPECT_DROP
+from helpers.judging.screen import AMBIGUOUS_FROM, CLEARLY_NO_DROP, STILL_OPEN, SUSPECT_DROP
 
 POWER = 0.80
 LARGEST_TOLD = 0.5
@@ -31,7 +31,8 @@ _HALVINGS = 14
 @dataclass(frozen=True)
 class Detection:
     """How a drop is to be found: ``runs`` screening runs, ``most_runs`` when open; then, unless ``pairs`` is 0,
-    confirmation by at most ``pairs`` pairs at ``threshold``. Without ``screened`` confirmation needs no suspicion."""
+    confirmation by at most ``pairs`` pairs at ``threshold``, which unchanged builds let differ by ``pair_tau``. Without
+    ``screened`` confirmation needs no suspicion."""
 
     sigma: float
     tau: float
@@ -41,11 +42,13 @@ class Detection:
     threshold: float
     tolerance: float
     screened: bool = True
+    pair_tau: float = PAIR_TAU
 
 
 def smallest_drop(how: Detection) -> float:
     """The smallest drop found with 80% power, as a fraction; LARGEST_TOLD where not even that one is."""
-    rounded = replace(how, sigma=_rounded_up(how.sigma), tau=_rounded_up(how.tau))
+    width = PAIR_TAU if how.pair_tau == PAIR_TAU else _rounded_up(how.pair_tau)
+    rounded = replace(how, sigma=_rounded_up(how.sigma), tau=_rounded_up(how.tau), pair_tau=width)
     return _smallest_drop(rounded)
 
 
@@ -72,7 +75,7 @@ def _screening(how: Detection) -> Callable[[float], float]:
     first, last = how.runs, max(how.runs, how.most_runs)
     at_once = _mean_where(SUSPECT_DROP, first, how.sigma, how.tau)
     still_open = _mean_where(AMBIGUOUS_FROM, first, how.sigma, how.tau)
-    at_last = _mean_where(SUSPECT_DROP, last, how.sigma, how.tau)
+    at_last = _mean_where(STILL_OPEN if how.pairs else SUSPECT_DROP, last, how.sigma, how.tau)
     deviation = math.hypot(how.tau, how.sigma / math.sqrt(first))
     shared = how.tau**2 + how.sigma**2 / last
     slope = shared / deviation**2
@@ -95,12 +98,12 @@ def _screening(how: Detection) -> Callable[[float], float]:
 
 def _confirmation(how: Detection) -> Callable[[float], float]:
     sigma = math.sqrt(2) * how.sigma
-    bar = min(_mean_where(how.threshold, how.pairs, sigma, PAIR_TAU), math.log1p(-how.tolerance))
-    dismissed = _mean_where(SAME_BELOW, FIRST_SAME, sigma, PAIR_TAU)
+    bar = min(_mean_where(how.threshold, how.pairs, sigma, how.pair_tau), math.log1p(-how.tolerance))
+    dismissed = _mean_where(CLEARLY_NO_DROP, FIRST_LOOK, sigma, how.pair_tau)
 
     def power(drop: float) -> float:
-        found = _NORMAL.cdf((bar + drop) / math.hypot(PAIR_TAU, sigma / math.sqrt(how.pairs)))
-        kept = _NORMAL.cdf((dismissed + drop) / math.hypot(PAIR_TAU, sigma / math.sqrt(FIRST_SAME)))
+        found = _NORMAL.cdf((bar + drop) / math.hypot(how.pair_tau, sigma / math.sqrt(how.pairs)))
+        kept = _NORMAL.cdf((dismissed + drop) / math.hypot(how.pair_tau, sigma / math.sqrt(FIRST_LOOK)))
         return found * kept
 
     return power

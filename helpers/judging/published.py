@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from helpers.evidence import Evidence, PublishedReference, RunEvidence
-from helpers.rules import case_figure
-from helpers.stats import number
-from helpers.verdict import Question, Reason, Status, SubVerdict
+from helpers.judging.evidence import Evidence, PublishedReference, RunEvidence
+from helpers.judging.rules import case_figure
+from helpers.judging.statistics import number
+from helpers.judging.verdict import Question, Reason, Status, SubVerdict
 
 # A figure exactly at the edge of a band is inside it, whatever the last bits of the division say.
 _ROUNDING = 1e-9

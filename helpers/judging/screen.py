@@ -8,21 +8,26 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helpers.evidence import Build, Evidence, Night, RunEvidence
 from helpers.judging.estimate import Effect, effect_of
 from helpers.judging.evalue import Direction, evalue
+from helpers.judging.evidence import Build, Evidence, Night, RunEvidence
 from helpers.judging.noise import KNOWN_NIGHTS, Noise, learn
-from helpers.verdict import NeedRuns
+from helpers.judging.pool import learn_nights
+from helpers.judging.verdict import NeedRuns
 
-# VERDICT.md, "Judge".
-AMBIGUOUS_FROM, AMBIGUOUS_BELOW = 0.7, 2.0
+# docs/verdicts.md, "Judge".
+AMBIGUOUS_FROM, AMBIGUOUS_BELOW = 0.45, 2.0
 CLEARLY_NO_DROP = 0.3
 SUSPECT_DROP, SUSPECT_GAIN = 2.0, 20.0
+# After the last run of screening: what is still open then, the good build settles.
+STILL_OPEN = 1.0
 ACCEPT_UP_TO = 3.0
 CARRIED_LEAST, CARRIED_MOST = 0.2, 1e6
 # Stalls: a share of the window this much above all earlier nights', and this many times their spread.
 STALL_MARGIN, STALL_SPREADS = 0.02, 3.0
 _STALL_RUNS = 2
+# Where pairs tell something that screening cannot (the level, what explains a segment), a case has so many turns.
+_SOONER = 2
 _SIGMA_PER_MAD = 1.4826
 
 
@@ -32,8 +37,8 @@ class Screening:
 
     ``differences``: log rates less the learned centre, first run first. ``known`` accepted nights of the segment;
     ``dates`` of the first and the last of them. ``carry`` is the evidence brought from last night, ``evidence``
-    what is carried on; ``stalls`` says how tonight stalls more than any night before, empty where it does not.
-    ``after_entry``: whether the recorded entry counts as one night more.
+    what is carried on, and a suspicion from ``suspect_from`` on; ``stalls`` says how tonight stalls more than any
+    night before, empty where it does not. ``after_entry``: whether the recorded entry counts as one night more.
     """
 
     differences: tuple[float, ...]
@@ -43,13 +48,18 @@ class Screening:
     carry: float
     e_drop: float
     e_gain: float
-    effect: Effect
     stalls: str = ""
     after_entry: bool = False
+    suspect_from: float = SUSPECT_DROP
 
     @property
     def evidence(self) -> float:
         return min(max(self.e_drop * self.carry, CARRIED_LEAST), CARRIED_MOST)
+
+    @property
+    def effect(self) -> Effect:
+        """Against the learned centre."""
+        return effect_of(self.differences, self.noise.sigma, self.noise.tau)
 
     @property
     def mature(self) -> bool:
@@ -57,7 +67,7 @@ class Screening:
 
     @property
     def drop_suspected(self) -> bool:
-        return self.evidence >= SUSPECT_DROP
+        return self.evidence >= self.suspect_from
 
     @property
     def gain_suspected(self) -> bool:
@@ -76,8 +86,9 @@ def screen(evidence: Evidence, runs: Sequence[RunEvidence], log_rates: Sequence[
     entry = recorded_night(evidence) if known < KNOWN_NIGHTS else ()
     if nights and not _continues(entry, nights[0], evidence.past.siblings):
         entry = ()
-    noise = learn([night.log_rates for night in nights], evidence.past.siblings, entry)
+    noise = learn_nights(nights, evidence.past, entry)
     differences = tuple(rate - noise.centre for rate in log_rates)
+    at_last = evidence.reference_build is not None and len(log_rates) >= evidence.budget.screen_runs > 1
     return Screening(
         differences,
         noise,
@@ -86,9 +97,9 @@ def screen(evidence: Evidence, runs: Sequence[RunEvidence], log_rates: Sequence[
         max(1.0, evidence.past.nights[-1].evidence) if evidence.past.nights else 1.0,
         evalue(differences, noise.sigma, noise.tau),
         evalue(differences, noise.sigma, noise.tau, Direction.GAIN),
-        effect_of(differences, noise.sigma, noise.degrees, night=noise.tau),
         _stalls(nights, runs),
         after_entry=bool(entry),
+        suspect_from=STILL_OPEN if at_last else SUSPECT_DROP,
     )
 
 
@@ -114,30 +125,36 @@ def _continues(entry: Sequence[float], night: Night, siblings: Sequence[Sequence
     return drop <= ACCEPT_UP_TO and gain < SUSPECT_GAIN
 
 
-def more_screening(evidence: Evidence, screening: Screening) -> NeedRuns | None:
-    """The runs that screening still needs, one at a time while the answer is open; None when it has settled."""
+def more_screening(evidence: Evidence, screening: Screening, due_tonight: bool) -> NeedRuns | None:
+    """The runs that screening still needs, one at a time while the answer is open; None when it has settled.
+
+    ``due_tonight``: whether the good build runs tonight whatever screening says.
+    """
     made = len(screening.differences)
     if not screening.mature and evidence.reference_build is None and made < evidence.budget.first_runs:
         missing = evidence.budget.first_runs - made
         why = f"{screening.known} of {KNOWN_NIGHTS} nights known: run {made + 1} of {evidence.budget.first_runs}"
         return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,) * missing, missing, why)
-    if made >= evidence.budget.screen_runs or due(evidence, screening) or evidence.suspicion:
+    if made >= evidence.budget.screen_runs or due_tonight or evidence.suspicion:
         return None
     if screening.stalls and made < _STALL_RUNS:
-        return _one_more(f"{screening.stalls}: once more")
+        return one_more(f"{screening.stalls}: once more")
     weighed = screening.e_drop * screening.carry
     if AMBIGUOUS_FROM <= weighed < AMBIGUOUS_BELOW and screening.e_drop >= CLEARLY_NO_DROP:
-        return _one_more(f"open after {made} of at most {evidence.budget.screen_runs} runs: evidence {weighed:.2g}")
+        return one_more(f"open after {made} of at most {evidence.budget.screen_runs} runs: evidence {weighed:.2g}")
     return None
 
 
-def due(evidence: Evidence, screening: Screening) -> bool:
+def due(evidence: Evidence, screening: Screening, level_known: bool) -> bool:
     """Whether tonight is the case's turn to be confirmed unsuspected: a reference is at hand, and too few nights are
-    known or nothing explains the segment's beginning."""
-    if evidence.reference_build is None or (screening.mature and not evidence.past.unexplained):
+    known, nothing explains the segment's beginning, or nobody knows where the nights stand against the good build."""
+    if evidence.reference_build is None:
+        return False
+    if screening.mature and level_known and not evidence.past.unexplained:
         return False
     turn = zlib.crc32(evidence.case_id.encode()) + len(evidence.past.nights)
-    return turn % evidence.budget.rotation == 0
+    asked = not level_known or evidence.past.unexplained
+    return turn % (max(1, evidence.budget.rotation // _SOONER) if asked else evidence.budget.rotation) == 0
 
 
 def unaccepted_in_a_row(nights: Sequence[Night]) -> int:
@@ -150,7 +167,7 @@ def unaccepted_in_a_row(nights: Sequence[Night]) -> int:
     return row
 
 
-def _one_more(why: str) -> NeedRuns:
+def one_more(why: str) -> NeedRuns:
     return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,), 1, why)
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from helpers.evidence import Evidence, RecordedReference
 from helpers.judging.confirm import Confirmation
-from helpers.judging.estimate import Effect
+from helpers.judging.estimate import Effect, hodges_lehmann
+from helpers.judging.evidence import Evidence, RecordedReference
 from helpers.judging.noise import KNOWN_NIGHTS
 from helpers.judging.power import LARGEST_TOLD
-from helpers.judging.screen import SUSPECT_DROP, Screening
-from helpers.rules import MEDIAN_STEP
+from helpers.judging.rules import MEDIAN_STEP
+from helpers.judging.screen import Screening
 
 
 def screened(evidence: Evidence, screening: Screening) -> str:
     """Tonight's runs alone against the nights before."""
-    told = f"evidence {strength(screening.evidence)} of a drop (suspect from {SUSPECT_DROP:g}"
+    told = f"evidence {strength(screening.evidence)} of a drop (suspect from {screening.suspect_from:g}"
     if screening.carry > 1:
         told += f"; {strength(screening.e_drop)} tonight x {strength(screening.carry)} carried"
     n = len(screening.differences)
@@ -36,15 +37,36 @@ def suspected(evidence: Evidence, screening: Screening) -> str:
 def paired(evidence: Evidence, recorded: RecordedReference, confirmation: Confirmation) -> str:
     """The pairs of both builds."""
     return (
-        f"{effect(confirmation.effect)} against {evidence.reference_build}, n={confirmation.pairs} interleaved pairs "
-        f"by {MEDIAN_STEP}, evidence {strength(confirmation.evidence)} "
+        f"{effect(confirmation.effect)} against {evidence.reference_build}{_level(confirmation)}, "
+        f"n={confirmation.pairs} interleaved pairs by {MEDIAN_STEP}, evidence {strength(confirmation.evidence)} "
         f"(threshold {confirmation.threshold:.0f}, tolerance {recorded.tolerance:.1%})"
     )
 
 
+def _level(confirmation: Confirmation) -> str:
+    """What the pairs were held against beside the good build itself; empty where nothing is."""
+    level = confirmation.level
+    if not level.known:
+        found = math.expm1(hodges_lehmann(confirmation.differences))
+        return f" itself (how far the nights before stand from it is not known; tonight {found:+.2%})"
+    if not level.error:
+        return ""
+    where = math.expm1(level.offset)
+    return f" at the level of the nights before ({where:+.2%} against it, from {level.pairs} pairs)"
+
+
+def _pool(screening: Screening) -> str:
+    """How far the nodes of a pool are apart; empty where there is no pool."""
+    noise = screening.noise
+    if not noise.nodes:
+        return ""
+    seen = f"{noise.nodes} node{'' if noise.nodes == 1 else 's'}"
+    return f" on {seen} of a pool, whose nodes are {noise.node_spread:.1%} apart (standard deviation)"
+
+
 def nights(evidence: Evidence, screening: Screening) -> str:
     dates = f" ({' to '.join(screening.dates)})" if screening.dates else ""
-    count = f"{screening.known} night{'' if screening.known == 1 else 's'}{dates}"
+    count = f"{screening.known} night{'' if screening.known == 1 else 's'}{dates}{_pool(screening)}"
     if screening.mature or evidence.recorded is None:
         return count
     if not screening.after_entry:

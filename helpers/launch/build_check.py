@@ -1,4 +1,5 @@
-"""Whether an installed build of a framework builds a case's program: asked in a process of its own, nothing trained.
+"""Checks whether an installed build of a framework builds a case's program, in a process of its own; nothing is
+trained.
 
 ``python -m helpers.trainers.<framework>_build SPEC.json`` prints one JSON object as its last line:
 ``built``, ``reason``, ``facts``, ``operators``, ``parameters``; exit status 0 built, 3 refused, 1 failed.
@@ -16,14 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from helpers.case import Framework
-from helpers.errors import LaunchError
-from helpers.files import write_whole
-from helpers.job import JobSpec
-from helpers.launch.launcher import ROOT, LaunchCommand, card_variables, job_environment
-from helpers.launch.processes import JobProcesses, Processes, end_processes
+from helpers.launch.launchers.launcher import LaunchCommand, card_variables, job_environment
+from helpers.machine.files import write_whole
+from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
+from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.paths import ROOT
 
-# Each holds a whole program and, with a GPU wheel, some gigabytes of libraries.
+# Each check holds a whole program in memory and, with a GPU wheel, some gigabytes of libraries.
 AT_ONCE = 2
 # A program builds in seconds; a cold wheel of several gigabytes is read first.
 TIMEOUT_SECONDS = 300.0
@@ -40,24 +42,27 @@ class BuildState(enum.Enum):
 
 @dataclass(frozen=True)
 class BuildReport:
-    """How a build went. ``facts`` are the trainer's own, ``operators`` and ``parameters`` counts of the program."""
+    """How a build went."""
 
     state: BuildState
     reason: str = ""
+    # The trainer's own facts.
     facts: Mapping[str, str] = field(default_factory=dict)
+    # Counts of the program.
     operators: int | None = None
     parameters: int | None = None
 
     @property
     def not_applied(self) -> tuple[str, ...]:
         """Flags and options of the case that this build does not know."""
-        return tuple(sorted(name for name, told in self.facts.items() if told.startswith(_NOT_APPLIED)))
+        return tuple(sorted(name for name, text in self.facts.items() if text.startswith(_NOT_APPLIED)))
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A process that ended; ``returncode`` None: it was ended after its time."""
+    """A process that ended."""
 
+    # None where the process was ended because its time was over.
     returncode: int | None
     stdout: str
     stderr: str
@@ -68,7 +73,7 @@ Run = Callable[[tuple[str, ...], Mapping[str, str], str, float], Finished]
 
 def why_no_build_check(framework: Framework, root: Path = ROOT) -> str | None:
     """Why builds of this framework cannot be checked; None where they can."""
-    file = f"helpers/trainers/{framework.value}_build.py"
+    file = f"helpers/trainers/{framework.value}/build.py"
     return None if (root / file).exists() else f"there is no build check for {framework.value} ({file})"
 
 
@@ -80,11 +85,11 @@ def check_builds(
     on_report: Callable[[JobSpec, BuildReport], None] | None = None,
     run: Run | None = None,
 ) -> tuple[BuildReport, ...]:
-    """Build each job's program with ``interpreter``, at most AT_ONCE side by side; reports in the jobs' order.
+    """Build each job's program with ``interpreter``, at most AT_ONCE side by side; returns reports in the jobs' order.
 
-    ``on_report`` is told each one in that order, as soon as it and those before it are there.
-    Writes each job's spec into its run folder, which must be there. Raises LaunchError where the
-    interpreter cannot be started.
+    ``on_report`` is called with each report in that order, as soon as it and those before it are there.
+    Writes each job's spec into its run folder, which must exist. Raises LaunchError where the interpreter cannot be
+    started.
     """
     start = run or run_process
     pool = ThreadPoolExecutor(AT_ONCE)
@@ -97,12 +102,15 @@ def check_builds(
                 on_report(spec, report)
         return tuple(reports)
     finally:
-        # After Ctrl-C, which the builds have got too, no further one is started.
+        # After Ctrl-C, which reaches the builds too, no further one is started.
         pool.shutdown(cancel_futures=True)
 
 
 def run_process(argv: tuple[str, ...], environment: Mapping[str, str], job_id: str, timeout_seconds: float) -> Finished:
-    """Run to the end, or end it and all it has started when its time is over. Raises LaunchError."""
+    """Run a program to its end, or end it and all that it started when its time is over.
+
+    Raises LaunchError where the program cannot be started.
+    """
     processes = Processes()
     try:
         process = subprocess.Popen(
@@ -132,7 +140,7 @@ def run_process(argv: tuple[str, ...], environment: Mapping[str, str], job_id: s
 
 def _check(spec: JobSpec, interpreter: str, timeout_seconds: float, run: Run) -> BuildReport:
     write_whole(spec.spec_path, spec.to_json().encode())
-    argv = (interpreter, "-u", "-m", f"helpers.trainers.{spec.case.framework.value}_build", str(spec.spec_path))
+    argv = (interpreter, "-u", "-m", f"helpers.trainers.{spec.case.framework.value}.build", str(spec.spec_path))
     environment = job_environment(os.environ, spec, LaunchCommand(argv, card_variables(spec)), {})
     finished = run(argv, environment, spec.job_id, timeout_seconds)
     if finished.returncode is None:
@@ -141,7 +149,7 @@ def _check(spec: JobSpec, interpreter: str, timeout_seconds: float, run: Run) ->
 
 
 def read_report(finished: Finished) -> BuildReport:
-    """The report of a process that ended; an exit and an answer that contradict each other are a failure."""
+    """The report of a process that ended; the check failed where exit status and answer contradict each other."""
     lines = finished.stdout.strip().splitlines()
     record: Any
     try:
@@ -150,8 +158,8 @@ def read_report(finished: Finished) -> BuildReport:
         record = None
     wrong = _wrong(record)
     if finished.returncode not in _EXITS or wrong is not None:
-        told = record["reason"] if wrong is None else _last_words(finished)
-        return BuildReport(BuildState.FAILED, f"exit status {finished.returncode}: {told}")
+        reason = record["reason"] if wrong is None else _last_line(finished)
+        return BuildReport(BuildState.FAILED, f"exit status {finished.returncode}: {reason}")
     if record["built"] is not _EXITS[finished.returncode]:
         return BuildReport(BuildState.FAILED, f"exit status {finished.returncode}, but built is {record['built']}")
     state = BuildState.BUILT if record["built"] else BuildState.REFUSED
@@ -159,7 +167,7 @@ def read_report(finished: Finished) -> BuildReport:
 
 
 def _wrong(record: Any) -> str | None:
-    """What keeps a record from being a build's answer."""
+    """Why a record is no build's answer; None where it is one."""
     checks: dict[str, Callable[[Any], bool]] = {
         "built": lambda value: isinstance(value, bool),
         "reason": lambda value: value is None or isinstance(value, str),
@@ -176,7 +184,7 @@ def _is_count(value: Any) -> bool:
     return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
 
 
-def _last_words(finished: Finished) -> str:
+def _last_line(finished: Finished) -> str:
     for text in (finished.stderr, finished.stdout):
         if lines := text.strip().splitlines():
             return lines[-1][:300]

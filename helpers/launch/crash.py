@@ -1,4 +1,4 @@
-"""Why a process ended, from its exit status and the last it printed."""
+"""Says why a process ended, from its exit status and the last lines that it printed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from helpers.launch.failure import EXCEPTION_LINE, class_of_words, signal_of, words_of_class
-from helpers.steplog_reader import open_log
+from helpers.machine.opening import open_regular
 
 _TAIL_BYTES = 16_384
 _TAIL_LINES = 40
 
-# How the launchers name the rank that failed first and how it ended: Paddle's, and torch.distributed.run.
+# How Paddle's launcher and torch.distributed.run name the rank that failed first, and how it ended.
 _FIRST_FAILED = (
-    re.compile(r"Container rank (?P<rank>\d+) status failed .* code (?P<code>-?\d+) log"),
+    re.compile(r"Container rank (?P<rank>\d{1,9}) status failed .{0,2000} code (?P<code>-?\d{1,9}) log"),
     re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+) \(pid"),
 )
 # torch.distributed.run's list of all ranks that failed, among them those that it ended itself, with SIGTERM.
@@ -30,9 +30,9 @@ _SIGNAL_MEANINGS = {
 
 
 def crash_reason(exit_code: int | None, tail: str, first_rank: int = 0, guilty: int | None = None) -> str:
-    """One line: how the process ended and, where its last words tell, why.
+    """One line: how the process ended and, where its output says so, why.
 
-    ``first_rank`` is that of the node: its launcher counts its own ranks only, of which ``guilty`` is one.
+    ``first_rank`` is the first of the node: its launcher counts its own ranks only, and ``guilty`` is one of them.
     """
     first = _own_end(guilty, tail) or _first_failed(tail)
     parts = []
@@ -48,9 +48,9 @@ def crash_reason(exit_code: int | None, tail: str, first_rank: int = 0, guilty: 
 
 
 def status_of(exit_code: int | None, tail: str, guilty: int | None = None) -> int | None:
-    """The exit status of the process that failed first: the rank that a launcher names, else its own.
+    """The exit status of the rank that a launcher names as the first to fail; else ``exit_code``.
 
-    Of its node's rank ``guilty`` where that is given; None where the launcher names others alone.
+    With ``guilty``, one of the node's ranks, it is that rank's status, and None where the launcher names only others.
     """
     first = _own_end(guilty, tail) or _first_failed(tail)
     if first is None:
@@ -59,7 +59,7 @@ def status_of(exit_code: int | None, tail: str, guilty: int | None = None) -> in
 
 
 def failed_first(tail: str) -> int | None:
-    """Which of its node's ranks a launcher says failed; None where it says nothing."""
+    """Which of its node's ranks failed first by the launcher's output; None where that names none."""
     first = _first_failed(tail)
     return None if first is None else first[0]
 
@@ -71,13 +71,13 @@ def _first_failed(text: str) -> tuple[int, int] | None:
 
 
 def ended_by_launcher(tail: str) -> frozenset[int]:
-    """The node's ranks that a launcher says it ended itself because another one had failed."""
+    """The node's ranks that the launcher, by its output, ended itself because another one had failed."""
     listed = {int(match["rank"]) for match in _LISTED.finditer(tail) if int(match["code"]) == -signal.SIGTERM}
     return frozenset(listed - {failed_first(tail)})
 
 
 def _own_end(rank: int | None, text: str) -> tuple[int, int] | None:
-    """The rank and its exit status, where a launcher lists it among others and did not end it itself."""
+    """The rank and its exit status, where the launcher lists it and did not end it itself."""
     if rank in ended_by_launcher(text):
         return None
     found = (match for match in _LISTED.finditer(text) if int(match["rank"]) == rank)
@@ -85,7 +85,7 @@ def _own_end(rank: int | None, text: str) -> tuple[int, int] | None:
 
 
 def last_words(tail: str) -> str:
-    """What an output says about its end: the line that names a known fault, else the last exception, or nothing."""
+    """The line of an output that names a known fault; else its last exception, or an empty text."""
     exceptions = EXCEPTION_LINE.findall(tail)
     last = exceptions[-1].strip() if exceptions else ""
     if class_of_words(last) is None:
@@ -94,7 +94,7 @@ def last_words(tail: str) -> str:
 
 
 def exit_text(exit_code: int) -> str:
-    """``ended by SIGKILL (...)`` or ``exited with 1``, through a shell (137) or ``sys.exit(-9)`` (247), too."""
+    """``ended by SIGKILL (...)`` or ``exited with 1``; a shell's 137 and ``sys.exit(-9)``'s 247 are signals too."""
     name = signal_of(exit_code)
     if name is None:
         return f"exited with {exit_code}"
@@ -103,21 +103,24 @@ def exit_text(exit_code: int) -> str:
 
 
 def tail_of(paths: Iterable[Path]) -> str:
-    """The last lines of the files, control characters removed so that no output can forge a terminal."""
+    """The last lines of the files, without control characters, so that no output can control the reader's terminal."""
     text = "\n".join(part for part in map(_end_of, paths) if part)
     return "\n".join(text.splitlines()[-_TAIL_LINES:])
 
 
 def launcher_tail(path: Path) -> str:
-    """The last lines of a launcher's output, and its word on which rank failed, however much it quotes of that rank."""
+    """The last lines of a launcher's output, and the lines before them that name the rank that failed first.
+
+    A launcher may quote more of that rank's output than the last lines hold.
+    """
     lines = _end_of(path).splitlines()
-    said = [line for line in lines[:-_TAIL_LINES] if _first_failed(line)]
-    return "\n".join([*said, *lines[-_TAIL_LINES:]])
+    naming = [line for line in lines[:-_TAIL_LINES] if _first_failed(line)]
+    return "\n".join([*naming, *lines[-_TAIL_LINES:]])
 
 
 def _end_of(path: Path) -> str:
     try:
-        with open_log(path) as file:
+        with open_regular(path) as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _TAIL_BYTES))
             text = file.read(_TAIL_BYTES).decode(errors="replace")

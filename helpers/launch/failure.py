@@ -1,4 +1,4 @@
-"""Which fault ended a run: the classes, what their words look like, and which are worth another attempt."""
+"""The classes of faults that end a run, the words by which each is known, and which are worth another attempt."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import signal
 
 
 class FailureClass(enum.Enum):
-    """The value stands at the beginning of an INFRA_ERROR's reason and in a result's ``facts["failure_class"]``.
-
-    RANK_LOST: a rank's process is gone, or lost its peers, and nothing says how. LAUNCHER_DIED: its ranks lived on.
-    """
+    """The value stands at the beginning of an INFRA_ERROR's reason and in a result's ``facts["failure_class"]``."""
 
     KILLED = "killed by a signal"
     OOM_KILLED = "killed by the kernel for want of memory"
@@ -24,7 +21,9 @@ class FailureClass(enum.Enum):
     HUNG = "hung"
     TIMED_OUT = "over the time limit"
     NEVER_STARTED = "never started"
+    # Its ranks lived on.
     LAUNCHER_DIED = "launcher died"
+    # A rank's process is gone, or lost the connection to other ranks, and nothing says how.
     RANK_LOST = "rank lost"
     PORT_IN_USE = "port in use"
     UNREACHABLE = "rendezvous unreachable"
@@ -36,10 +35,10 @@ class FailureClass(enum.Enum):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same run may end otherwise.
+        """Whether another attempt at the same run may end differently.
 
-        Data, a diverged loss, a missing module and a full disk stay what they are; and a run over its time limit may
-        be a build that got slower, which no attempt may hide.
+        Bad data, a diverged loss, a missing module and a full disk stay as they are. A run over its time limit may show
+        a build that got slower, and another attempt must not hide that.
         """
         return self not in _FINAL
 
@@ -53,12 +52,12 @@ _FINAL = frozenset(
         FailureClass.TIMED_OUT,
     }
 )
-# The facts of a result in which its class stands.
+# The name of the fact of a result that holds its failure class.
 FAILURE_FACT = "failure_class"
 
 NATIVE_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
 
-# In this order: the allocator's own name first, since "out of memory" alone may be said of either memory.
+# The order counts: the allocator's own name comes first, since "out of memory" alone may mean either memory.
 _WORDS = (
     (
         FailureClass.GPU_MEMORY,
@@ -74,15 +73,15 @@ _WORDS = (
         FailureClass.HOST_MEMORY,
         r"\bMemoryError\b|cannot allocate memory|std::bad_alloc|ENOMEM|\[Errno 12\]|fail to alloc memory of",
     ),
-    # PyTorch's: its workers die of what the kernel or a person does, since what they raise comes as their own error.
+    # PyTorch's data workers die of this only when killed from outside: an exception of theirs is shown as itself.
     (FailureClass.KILLED, r"DataLoader worker \(pid(?:\(s\))? [^)]*\) (?:is killed by signal|exited unexpectedly)"),
     (
         FailureClass.FRAMEWORK_MISSING,
-        r"\bModuleNotFoundError\b|ImportError: [^\n]*cannot open shared object file",
+        r"\bModuleNotFoundError\b|ImportError: [^\n]{0,500}cannot open shared object file",
     ),
     (FailureClass.DATA_FAULT, r"\bDatasetError\b"),
     (FailureClass.DIVERGED, r"\bLossError\b"),
-    # Paddle 3's TCPStore says nothing and aborts where its port is taken: only its traceback tells, or that of libuv.
+    # Paddle 3's TCPStore aborts without a message where its port is taken: only its traceback, or libuv's, shows it.
     (
         FailureClass.PORT_IN_USE,
         r"address already in use|EADDRINUSE|\[Errno 98\]|TCPServer::create\(|uv__finish_close: Assertion",
@@ -100,35 +99,36 @@ _UNREACHABLE = re.compile(
     r"|\d+/\d+ clients joined",
     re.IGNORECASE,
 )
-# What a rank says that only suffers from another one's end.
+# What a rank prints when another one's end is all that is wrong with it.
 _COMMUNICATION = re.compile(
     r"connection (?:reset|closed|refused)|closed by peer|broken pipe|gloo|nccl|c10d|tcp_?store|timed? ?out",
     re.IGNORECASE,
 )
-# The line that Python prints last of an exception that nobody caught; torchrun's own say only that a rank failed.
+# The last line that Python prints of an exception that nobody caught. torchrun's own exceptions are left out, since
+# they say only that a rank failed.
 EXCEPTION_LINE = re.compile(
     r"^(?!torch\.distributed\.elastic\.multiprocessing\.)[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*", re.MULTILINE
 )
 
 
 def is_consequence(reason: str) -> bool:
-    """Whether a rank's failure reads like the loss of a peer, so that the peer is the one to name."""
+    """Whether a rank's failure reads as if it lost another rank, so that the other one is to blame."""
     return _COMMUNICATION.search(reason) is not None and class_of_words(reason) is None
 
 
 def class_of_words(text: str) -> FailureClass | None:
-    """The class that an exception or an output names; None where it names none."""
+    """The class that the words of an exception or an output name; None where they name none."""
     return next((failure for failure, pattern in _PATTERNS if pattern.search(text)), None)
 
 
 def words_of_class(text: str) -> str:
-    """The line of an output that names its class, empty where none does; the last one counts."""
+    """The last line of an output that names a class; empty where none does."""
     named = [line.strip() for line in text.splitlines() if class_of_words(line) is not None]
     return named[-1] if named else ""
 
 
 def class_of_failure(reason: str, started: bool) -> FailureClass:
-    """Of a rank that could still say why: ``reason`` is its footer's, an exception's class and text.
+    """The class of a rank's failure by its footer's ``reason``, which is an exception's class and text.
 
     ``started``: whether the job had taken a step.
     """
@@ -141,9 +141,10 @@ def class_of_failure(reason: str, started: bool) -> FailureClass:
 
 
 def class_of_exit(exit_code: int | None, tail: str, started: bool) -> FailureClass:
-    """Of a process that ended without a word in its log; ``tail`` is the end of its output, None an unknown status.
+    """The class of a failure of a process whose log does not say why it ended.
 
-    What was said counts before how it ended: an allocator that gives up aborts.
+    ``exit_code`` is None where it is not known; ``tail`` is the end of the process's output, and ``started`` says
+    whether the job had taken a step. The output counts before the exit code: an allocator that finds no memory aborts.
     """
     named = class_of_words(tail)
     if named is not None:
@@ -159,7 +160,7 @@ def class_of_exit(exit_code: int | None, tail: str, started: bool) -> FailureCla
 
 
 def waits_for_rendezvous(tail: str) -> bool:
-    """Whether the last that an output says is that nobody answers at the rendezvous."""
+    """Whether the last lines of an output say that nobody answers at the rendezvous."""
     return any(_UNREACHABLE.search(line) for line in tail.splitlines()[-8:])
 
 

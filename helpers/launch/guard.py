@@ -1,4 +1,4 @@
-"""Stands between the suite and one job, so that the job never outlives the suite, whatever ends that.
+"""Stands between the suite and one job, so that the job never outlives the suite, whatever ends the suite.
 
 ``python -I -S guard.py MARK GRACE_SECONDS``, started by ``guarded``, with a socket to the suite as standard input.
 It takes an order (``guarded.order``), starts the launcher in a session of its own, and answers in lines:
@@ -6,7 +6,8 @@ It takes an order (``guarded.order``), starts the launcher in a session of its o
 ends everything below it and all whose environment holds MARK (``NAME=VALUE``), frees the shared memory of what it
 ended, and exits.
 
-Standard library only, and little of it: it is there for every run, and must work when the checkout is gone.
+It imports the standard library only, and little of it: one guard starts with every run, and it must work when the
+checkout is gone.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ import time
 _PR_SET_CHILD_SUBREAPER = 36
 _SOCKET = 0
 _LENGTH_BYTES = 4
-# As guarded.end_processes: a process in the kernel's hands outlives SIGKILL for as long as it stays there.
+# As in processes.end_processes: a process that is inside the kernel outlives SIGKILL until it comes out.
 _KILL_SECONDS = 10.0
 _SHARED_MEMORY = "/dev/shm"
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
-# What Python ignores for itself; a program expects the default (subprocess does the same).
+# Python itself ignores the last ones; a program expects the default (subprocess restores them too).
 _RESTORED = (*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
 
 
 def main(mark: bytes, grace_seconds: float) -> int:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    # Where it is not allowed (prctl answers -1), marks and parents must do.
+    # Where this is not allowed (prctl returns -1), marks and parents must be enough to find the processes.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     children = _wake_at_childs_end()
     order = _order()
@@ -49,7 +50,7 @@ def main(mark: bytes, grace_seconds: float) -> int:
 
 
 def _wake_at_childs_end() -> int:
-    """A descriptor that becomes readable when a child ends."""
+    """A file descriptor that becomes readable when a child ends."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
@@ -59,7 +60,7 @@ def _wake_at_childs_end() -> int:
 
 
 def _order() -> list[bytes] | None:
-    """Folder, number of words, words, variables; None where the suite died before it had said all."""
+    """Folder, number of words, words, variables; None where the suite died before it had sent all of them."""
     head = _receive(_LENGTH_BYTES)
     body = _receive(int.from_bytes(head, "big")) if head else None
     return body.split(b"\0") if body else None
@@ -78,16 +79,16 @@ def _receive(count: int) -> bytes | None:
     return data
 
 
-def _tell(text: str) -> None:
+def _send_line(text: str) -> None:
     try:
         os.write(_SOCKET, text.encode() + b"\n")
     except OSError:
-        # Nobody is there to hear it; the socket's end says what to do.
+        # The suite is gone, which the caller finds at the socket's end.
         return
 
 
 def _start(order: list[bytes]) -> int | None:
-    """The launcher's process id; None where it cannot be started, which the suite is told."""
+    """Start the launcher and send its process id, or why it cannot be started; returns the id, or None."""
     folder, count, *rest = order
     argv, variables = rest[: int(count)], dict(each.split(b"=", 1) for each in rest[int(count) :])
     read, write = os.pipe()
@@ -100,14 +101,14 @@ def _start(order: list[bytes]) -> int | None:
     os.close(read)
     if failure:
         os.waitpid(pid, 0)
-        _tell(f"failed {failure.decode()}")
+        _send_line(f"failed {failure.decode()}")
         return None
-    _tell(f"started {pid}")
+    _send_line(f"started {pid}")
     return pid
 
 
 def _become(folder: bytes, argv: list[bytes], variables: dict[bytes, bytes], failure: int) -> None:
-    """In the child: the launcher, or word of why not. Never returns."""
+    """Runs in the child: becomes the launcher, or writes to ``failure`` why it cannot. Never returns."""
     number = 0
     try:
         signal.set_wakeup_fd(-1)
@@ -125,7 +126,7 @@ def _become(folder: bytes, argv: list[bytes], variables: dict[bytes, bytes], fai
 
 
 def _watch(launcher: int, children: int) -> None:
-    """Sleep until the suite is gone; meanwhile tell it of the launcher's end, and bury orphans."""
+    """Sleep until the suite is gone; meanwhile report the launcher's end to it, and reap orphans."""
     poller = select.poll()
     poller.register(_SOCKET, select.POLLIN)
     poller.register(children, select.POLLIN)
@@ -133,12 +134,13 @@ def _watch(launcher: int, children: int) -> None:
         ready = [descriptor for descriptor, _ in poller.poll()]
         if children in ready:
             os.read(children, 4096)
-            _bury(launcher)
+            _reap(launcher)
         if _SOCKET in ready and _receive(1) is None:
             return
 
 
-def _bury(launcher: int = 0) -> None:
+def _reap(launcher: int = 0) -> None:
+    """Collect the exit statuses of children that have ended, so that they are no zombies."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -147,12 +149,14 @@ def _bury(launcher: int = 0) -> None:
         if pid == 0:
             return
         if pid == launcher:
-            _tell(f"exited {os.waitstatus_to_exitcode(status)}")
+            _send_line(f"exited {os.waitstatus_to_exitcode(status)}")
 
 
 def _end_all(mark: bytes, grace_seconds: float, everyone: set[int]) -> bool:
-    """SIGTERM, SIGKILL after the grace, until nothing is found; whether that was reached. ``everyone`` takes the ids
-    of all that were found."""
+    """Send SIGTERM, and after the grace SIGKILL, until no process is found; returns whether that was reached.
+
+    The ids of all that were found are added to ``everyone``.
+    """
     found = _alive(mark)
     everyone |= found
     _send(found, signal.SIGTERM, signal.SIGCONT)
@@ -161,7 +165,7 @@ def _end_all(mark: bytes, grace_seconds: float, everyone: set[int]) -> bool:
         time.sleep(0.05)
         found = _alive(mark)
     deadline = time.monotonic() + _KILL_SECONDS
-    # Once more when none is found: a process that was being born during the one search is in the next.
+    # When none is found it searches once more: a process that was being started during one search is in the next.
     while left := found or _alive(mark):
         if time.monotonic() >= deadline:
             return False
@@ -173,13 +177,14 @@ def _end_all(mark: bytes, grace_seconds: float, everyone: set[int]) -> bool:
 
 
 def _free_segments(pids: set[int]) -> None:
-    """As shared_memory.free_segments, which a dead suite cannot do any more."""
+    """Does what shared_memory.free_segments does, for a suite that is dead."""
     for name in os.listdir(_SHARED_MEMORY) if pids else ():  # noqa: PTH208
         kind, _, rest = name.partition("_")
         pid = rest.partition("_")[0]
         if kind in ("paddle", "torch") and pid.isdigit() and int(pid) in pids and not _read(f"/proc/{pid}/stat"):
             try:
-                os.unlink(f"{_SHARED_MEMORY}/{name}")  # noqa: PTH108
+                if os.lstat(f"{_SHARED_MEMORY}/{name}").st_uid == os.geteuid():
+                    os.unlink(f"{_SHARED_MEMORY}/{name}")  # noqa: PTH108
             except OSError:
                 continue
 
@@ -194,8 +199,8 @@ def _send(pids: set[int], *numbers: int) -> None:
 
 
 def _alive(mark: bytes) -> set[int]:
-    """All marked processes and all below them or below this one, zombies aside."""
-    _bury()
+    """All processes with the mark, and all below them or below this one, except zombies."""
+    _reap()
     this, parents, dead, found = os.getpid(), {}, set(), set()
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib takes longer to load than all the rest
         if not name.isdigit():
@@ -228,5 +233,5 @@ def _read(path: str) -> bytes:
 
 
 if __name__ == "__main__":
-    # The suite waits for it, and there is nothing to tidy up.
+    # The suite waits for the guard's end, and Python's own shutdown would only take time.
     os._exit(main(os.fsencode(sys.argv[1]), float(sys.argv[2])))

@@ -1,4 +1,4 @@
-"""Starts a job's launcher under its guard (``guard``), and hears from it how the launcher ended."""
+"""Starts a job's launcher under its guard (``guard``), and receives from the guard how the launcher ended."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from helpers.errors import LaunchError
 from helpers.launch.crash import exit_text
-from helpers.launch.processes import GUARD_VARIABLE, JOB_VARIABLE
+from helpers.machine.watch.processes import GUARD_VARIABLE, JOB_VARIABLE
+from helpers.trainers.contract.errors import LaunchError
 
 GUARD = Path(__file__).with_name("guard.py")
-# A guard answers within tens of ms; but a machine that begins to swap takes its time.
+# A guard answers within tens of milliseconds, but a machine that begins to swap is much slower.
 _ANSWER_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
 
 
 class GuardLostError(LaunchError):
-    """The guard of a job ended before the job did, so nobody knows how the launcher ends."""
+    """The guard of a job ended before the job did, so nobody will know how the launcher ends."""
 
 
 class GuardedProcess:
@@ -38,69 +38,72 @@ class GuardedProcess:
         self._guard = guard
         self._link = link
         self._job_id = job_id
-        self._heard = b""
+        self._received = b""
         self._exit_code: int | None = None
 
     def poll(self) -> int | None:
         """The launcher's exit code, negative for a signal; None while it runs. Raises GuardLostError."""
-        # A launcher that ends at once is told of together with its start.
-        if self._exit_code is None and (self._heard or select.select([self._link], [], [], 0)[0]):
-            self._exit_code = int(self._word("exited"))
+        # Where the launcher ends at once, its end comes together with its start.
+        if self._exit_code is None and (self._received or select.select([self._link], [], [], 0)[0]):
+            self._exit_code = int(self._value_of("exited"))
         return self._exit_code
 
     def close(self) -> None:
-        """Let the guard go: it ends what may be left of the job, and itself; where it does not in time it is killed."""
+        """Close the connection, on which the guard ends what is left of the job, and itself; kill a guard that does not
+        end in time."""
         with self._link:
-            # It is gone when its own end closes: waiting for a process with a limit means polling.
+            # The guard's end shows as the end of the connection; waiting for the process itself would mean polling.
             with contextlib.suppress(OSError):
                 self._link.shutdown(socket.SHUT_WR)
             deadline = time.monotonic() + _CLOSE_SECONDS
-            while self._hears(deadline - time.monotonic()):
+            while self._receives(deadline - time.monotonic()):
                 continue
         self._guard.kill()
         self._guard.wait()
 
-    def _hears(self, seconds: float) -> bool:
-        """Whether the guard says something within this time; False at its end."""
+    def _receives(self, seconds: float) -> bool:
+        """Whether the guard sends something within this time; False at its end."""
         try:
             return bool(select.select([self._link], [], [], max(0.0, seconds))[0] and self._link.recv(256))
         except ConnectionError:
             return False
 
     def give_order(self, data: bytes) -> None:
-        """Have the launcher started. Raises OSError as starting it here would, GuardLostError without an answer."""
-        # More than the socket holds waits for its reader, who may never come.
+        """Have the guard start the launcher. Raises the OSError that starting it here would raise, and GuardLostError
+        where the guard does not answer."""
+        # An order larger than the socket's buffer is sent only as the guard reads it, which may never happen.
         self._link.settimeout(_ANSWER_SECONDS)
         try:
             self._link.sendall(data)
         except TimeoutError:
             raise self._lost(f"nothing read within {_ANSWER_SECONDS:g} s") from None
         except ConnectionError:
-            # How it ended is told below.
+            # What is received below says how the guard ended.
             pass
         self._link.settimeout(None)
         if not select.select([self._link], [], [], _ANSWER_SECONDS)[0]:
             raise self._lost(f"no answer within {_ANSWER_SECONDS:g} s")
-        kind, value = self._words()
+        kind, value = self._line()
         if kind == "failed":
             raise OSError(int(value), os.strerror(int(value)))
 
-    def _word(self, kind: str) -> str:
-        got, value = self._words()
+    def _value_of(self, kind: str) -> str:
+        got, value = self._line()
         if got != kind:
             raise self._lost(f"{got} {value}")
         return value
 
-    def _words(self) -> tuple[str, str]:
-        while b"\n" not in self._heard:
+    def _line(self) -> tuple[str, str]:
+        """Kind and value of the next line that the guard sends."""
+        while b"\n" not in self._received:
             try:
                 data = self._link.recv(256)
             except ConnectionError:
                 data = b""
             if not data:
                 raise self._lost(self._how_it_ended())
-            self._heard += data
-        line, _, self._heard = self._heard.partition(b"\n")
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
         kind, _, value = line.decode().partition(" ")
         return kind, value
 
@@ -123,9 +126,10 @@ class GuardedProcess:
 def start_guarded(
     argv: tuple[str, ...], environment: Mapping[str, str], output: IO[bytes], folder: Path, grace_seconds: float
 ) -> GuardedProcess:
-    """Start ``argv`` in ``folder``, the run's, because frameworks drop files where they are started (fleet:
-    ``main_sharding_0``). In sessions of their own, so that Ctrl-C reaches the suite alone, which ends the job in order.
+    """Start ``argv`` under a guard in ``folder``, the run's, because frameworks leave files where they are started
+    (fleet: ``main_sharding_0``).
 
+    Both start in sessions of their own, so that Ctrl-C reaches the suite alone, which then ends the job in order.
     Raises OSError where the program cannot be started, GuardLostError where the guard cannot.
     """
     job_id = environment.get(JOB_VARIABLE, "")
@@ -135,7 +139,7 @@ def start_guarded(
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            # Without the site module: half the time to start, and nothing of an environment that may be broken.
+            # Without the site module the guard starts in half the time, and a broken environment cannot harm it.
             guard = subprocess.Popen(
                 (sys.executable, "-I", "-S", str(GUARD), f"{JOB_VARIABLE}={job_id}", str(grace_seconds)),
                 env=marked, cwd="/", stdin=theirs.fileno(), stdout=output, stderr=subprocess.STDOUT,
@@ -154,7 +158,7 @@ def start_guarded(
 
 
 def order(argv: tuple[str, ...], environment: Mapping[str, str], folder: Path) -> bytes:
-    """What a guard is told: length, then folder, number of words, words and variables, a NUL between two."""
+    """The order for a guard: its length, then folder, number of words, words and variables, with NUL between them."""
     variables = [os.fsencode(name) + b"=" + os.fsencode(value) for name, value in environment.items()]
     words = [os.fsencode(word) for word in argv]
     body = b"\0".join([os.fsencode(folder), str(len(words)).encode(), *words, *variables])

@@ -1,4 +1,4 @@
-"""How a job ended, judged from its exit status and every rank's step log."""
+"""Decides how a job ended, from its exit status and every rank's step log."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.errors import StepLogError
-from helpers.job import JobSpec
-from helpers.launch.contention import ContentionSample
 from helpers.launch.crash import (
     crash_reason,
     ended_by_launcher,
@@ -27,16 +24,20 @@ from helpers.launch.failure import (
     is_consequence,
     waits_for_rendezvous,
 )
-from helpers.launch.launcher import LaunchCommand
+from helpers.launch.launchers.launcher import LaunchCommand
+from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.tail import RankWatch
-from helpers.steplog import COMPLETE, FAILED, REFUSED, StepLog
-from helpers.steplog_reader import read_step_log
+from helpers.machine.watch.contention import ContentionSample
+from helpers.trainers.contract.errors import StepLogError
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, StepLog
 
 
 class OutcomeKind(enum.Enum):
-    """COMPLETE alone is a measurement. REFUSED: the trainer says that this device or build cannot run the case."""
+    """How a job ended; only COMPLETE is a measurement."""
 
     COMPLETE = "complete"
+    # The trainer says that this device or build cannot run the case.
     REFUSED = "refused"
     CRASHED = "crashed"
     HUNG = "hung"
@@ -47,48 +48,48 @@ class OutcomeKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Ending:
-    """``kind`` and ``reason``, with the rank to blame where there is one; ``logs`` only when COMPLETE.
-
-    ``cause`` is the class of a failure, None where the kind tells it.
-    """
+    """How a job ended, before its processes are gone and its contention is known."""
 
     kind: OutcomeKind
     reason: str
+    # The rank to blame; None where there is none.
     rank: int | None = None
+    # Only of a COMPLETE job, in rank order.
     logs: tuple[StepLog, ...] = ()
+    # The class of a failure; None where the kind decides it.
     cause: FailureClass | None = None
 
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What became of a job.
-
-    ``logs`` are the step logs in rank order, only of a COMPLETE job. ``log_tail`` is the end of the
-    guilty rank's output. ``start_up_seconds`` run to the first step of the slowest rank (None: never).
-    ``unhealthy`` says why the cards were not fit. ``cause`` as in Ending.
-    """
+    """What became of a job."""
 
     kind: OutcomeKind
     reason: str
+    # The end of the guilty rank's output.
     log_tail: str
     exit_code: int | None
+    # The step logs in rank order, only of a COMPLETE job.
     logs: tuple[StepLog, ...]
     wall_seconds: float
+    # Until the first step of the slowest rank; None where a rank made none.
     start_up_seconds: float | None
     contention: ContentionSample
+    # Why the cards were not fit for measuring; empty where they were.
     unhealthy: tuple[str, ...] = ()
     guilty_rank: int | None = None
+    # The class of a failure; None where the kind decides it.
     cause: FailureClass | None = None
 
     @property
     def failure_class(self) -> FailureClass | None:
-        """Which fault it was; None of a run that is complete or was refused."""
+        """Which fault ended the job; None where it is complete or was refused."""
         if self.cause is not None:
             return self.cause
         if self.kind is OutcomeKind.START_UP_FAILED and waits_for_rendezvous(self.log_tail):
             return FailureClass.UNREACHABLE
         if self.kind is OutcomeKind.CRASHED:
-            # Whoever blames no rank lost what started them all.
+            # Where no rank is to blame, the launcher died, which had started them all.
             return FailureClass.LAUNCHER_DIED if self.guilty_rank is None else FailureClass.RANK_LOST
         return _CLASS_OF_KIND.get(self.kind)
 
@@ -102,7 +103,8 @@ _CLASS_OF_KIND = {
 
 
 def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch], exit_code: int | None) -> Ending:
-    """The ending of a job that ended by itself, or in which a rank died. Fails closed: COMPLETE needs all."""
+    """The ending of a job that ended by itself, or in which a rank died. A job is COMPLETE only where all its ranks
+    are and every log can be read."""
     refused = [rank for rank in ranks if rank.footer_status == REFUSED]
     if refused:
         return Ending(OutcomeKind.REFUSED, refused[0].footer_reason or "refused without a reason", refused[0].rank)
@@ -122,7 +124,8 @@ def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch],
         return Ending(kind, crash_reason(exit_code, tail, first_rank), cause=class_of_exit(exit_code, tail, started))
     own, local_rank = output_tail(spec, command, guilty.rank), guilty.rank - first_rank
     reason = crash_reason(exit_code, tail, first_rank, local_rank)
-    # Of two ranks gone within one look of the launcher's it names the lower one, which may only have lost its peer.
+    # Where two ranks are gone within one look of the launcher, it names the lower one, which may only have lost the
+    # connection to the other.
     cause = class_of_exit(status_of(exit_code, tail, local_rank), own, started)
     if guilty.footer_status == FAILED:
         cause = class_of_failure(guilty.footer_reason or own, started)
@@ -130,10 +133,10 @@ def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch],
 
 
 def _left_alone(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch], exit_code: int | None) -> str | None:
-    """How a launcher ended that was not made to by a rank; None where it was, or the rank is its own launcher.
+    """How a launcher ended that no rank made end; None where a rank did, or the rank has no launcher.
 
-    A signal that ended it was its own: it tells a rank's by a status above 0. Asked of one node only: of several,
-    the code may be any node's.
+    A negative exit code is the launcher's own signal: for a rank's signal it exits with a status above 0. Always None
+    for several nodes, where the code may be any node's.
     """
     if exit_code is None or spec.case.nodes > 1 or any(rank.footer_status == FAILED for rank in ranks):
         return None
@@ -149,7 +152,8 @@ def _left_alone(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch
 
 
 def _without_footer(spec: JobSpec, guilty: RankWatch) -> Ending:
-    """A job that ended well by its status alone: what is wrong with the log, by file and line."""
+    """The ending of a job that exited with 0 although a rank's log has no footer: what is wrong with that log, by file
+    and line."""
     lost = f"{guilty.name} ended without its log's footer, although the job exited with 0"
     cause = FailureClass.BAD_LOG
     try:
@@ -160,23 +164,23 @@ def _without_footer(spec: JobSpec, guilty: RankWatch) -> Ending:
 
 
 def _class_of_log(error: StepLogError) -> FailureClass:
-    """A loss that is not finite is no fault of the log."""
+    """The class of a log that the reader refused: a loss that is not finite is the training's fault, not the log's."""
     return FailureClass.DIVERGED if error.field == "loss" else FailureClass.BAD_LOG
 
 
 def guilty_rank(ranks: Sequence[RankWatch]) -> RankWatch | None:
-    """The rank that ended first and badly; None when every rank's log is complete.
+    """The first rank that failed; None when every rank's log is complete.
 
-    A rank that failed on its own account comes before one that was missed while others lived, that
-    before one that only lost its peer, and all before ranks that were ended with the job; among equals,
-    the one that fell silent first.
+    A rank that failed by itself comes before one whose process went while others lived, and that one before a rank that
+    only lost the connection to another. Ranks that were ended with the job come last. Among equals it is the one that
+    fell silent first.
     """
     unfinished = [rank for rank in ranks if rank.footer_status != COMPLETE]
     return min(unfinished, key=_blame_order, default=None)
 
 
 def _unborn(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -> RankWatch | None:
-    """The rank that its launcher says failed and that never showed life: the others were ended for its sake."""
+    """The rank that failed by its launcher's output and never gave a sign of life: for it the others were ended."""
     each = spec.case.cards_per_node
     for first in range(0, len(ranks), each):
         number = failed_first(launcher_tail(_launchers_output(spec, command, first)))
@@ -186,7 +190,7 @@ def _unborn(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -
 
 
 def _not_ended(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -> Sequence[RankWatch]:
-    """The ranks that no launcher says it ended itself, which may be within one look of the one that it names."""
+    """The ranks that no launcher ended itself; those may be gone within the same look as the rank that it names."""
     each, left = spec.case.cards_per_node, []
     for first in range(0, len(ranks), each):
         ended = ended_by_launcher(launcher_tail(_launchers_output(spec, command, first)))
@@ -195,7 +199,7 @@ def _not_ended(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]
 
 
 def output_tail(spec: JobSpec, command: LaunchCommand, rank: int | None) -> str:
-    """The end of the rank's own output, or of the job's where ranks have none."""
+    """The end of the rank's own output, or of the job's where ranks have no output of their own."""
     common = _launchers_output(spec, command, rank or 0)
     own = [Path(command.rank_logs[rank])] if rank is not None and rank < len(command.rank_logs) else []
     return tail_of(own) or tail_of([common])
@@ -208,7 +212,7 @@ def _launchers_output(spec: JobSpec, command: LaunchCommand, rank: int) -> Path:
 
 
 def _blame_order(rank: RankWatch) -> tuple[int, float, float, int]:
-    # Two that fell silent between the same two looks are told apart by how far they came.
+    # Of two that fell silent between the same two looks, the one that took fewer steps is to blame.
     silent_since, step = rank.last_growth or 0.0, rank.step
     if rank.footer_status == FAILED:
         return (2 if is_consequence(rank.footer_reason) else 0), 0.0, silent_since, step
@@ -221,14 +225,14 @@ def _blame(command: LaunchCommand, spec: JobSpec, guilty: RankWatch, how_it_ende
     if guilty.footer_status == FAILED:
         return f"{guilty.name} failed: {guilty.footer_reason or how_it_ended}"
     where = f"step {guilty.step}" if guilty.step else f"phase {guilty.phase!r}"
-    told = how_it_ended.removeprefix(f"rank {guilty.rank} ")
-    if told.startswith("rank "):
-        # Another's end, which the loss of this one brought about, says nothing of how this one came to its own.
-        told = f"the launcher tells only how its peer did then: {told}"
+    text = how_it_ended.removeprefix(f"rank {guilty.rank} ")
+    if text.startswith("rank "):
+        # How another rank ended, for which the loss of this one was the cause, does not say how this one ended.
+        text = f"the launcher tells only how its peer did then: {text}"
     words = last_words(output_tail(spec, command, guilty.rank)) if command.rank_logs else ""
-    if words and words not in told:
-        told += f": {words}"
-    return f"{guilty.name} ended without a footer at {where}: {told}"
+    if words and words not in text:
+        text += f": {words}"
+    return f"{guilty.name} ended without a footer at {where}: {text}"
 
 
 def _read(spec: JobSpec) -> Ending:
@@ -243,15 +247,18 @@ def _read(spec: JobSpec) -> Ending:
     known = {Path(log.path).name for log in logs}
     for stray in sorted(Path(spec.run_folder).glob("rank*.jsonl")):
         if stray.name not in known:
-            told = StepLogError(
+            surplus = StepLogError(
                 f"step log {stray}", field="rank", expected=f"logs of ranks 0 to {spec.case.cards - 1} alone"
             )
-            return Ending(OutcomeKind.BAD_LOG, str(told), cause=FailureClass.BAD_LOG)
+            return Ending(OutcomeKind.BAD_LOG, str(surplus), cause=FailureClass.BAD_LOG)
     return Ending(OutcomeKind.COMPLETE, "", logs=tuple(logs))
 
 
 def _check(spec: JobSpec, log: StepLog, before: Sequence[StepLog]) -> None:
-    """The log is of this job and whole: a shorter run is another measurement. ``before`` are the lower ranks' logs."""
+    """Raise StepLogError where a log is not this job's, or not whole: a shorter run is another measurement.
+
+    ``before`` are the lower ranks' logs.
+    """
     about, made, header = f"step log {log.path}", len(log.warmup), log.header
     facts = (
         ("case_id", header.case_id, spec.case.id),

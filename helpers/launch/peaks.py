@@ -1,7 +1,7 @@
-"""The measured peaks of a session's cards: a framework's own program multiplies matrices on a leased card.
+"""Measures the peaks of a session's cards: a framework's own program multiplies matrices on a leased card.
 
-Once for each build, precision and card: the answer is kept in a file, which other processes of the session and a
-later ``--resume`` find. A probe that failed is not tried again by this process.
+Each peak is measured once for a build, precision and card. It is kept in a file, which other processes of the session
+and a later ``--resume`` find. A probe that failed is not tried again by the same process.
 """
 
 from __future__ import annotations
@@ -16,29 +16,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from helpers.devices import Card, CpuCard
-from helpers.errors import LaunchError, ResultError, SuiteError
-from helpers.files import write_whole
-from helpers.launch.launcher import ROOT
-from helpers.launch.processes import JobProcesses, Processes, end_processes
-from helpers.nvml import Gpu
-from helpers.utilisation import PEAK_PRECISIONS, Peak
+from helpers.judging.utilisation import PEAK_PRECISIONS, Peak
+from helpers.machine.devices import Card, CpuCard
+from helpers.machine.files import write_whole
+from helpers.machine.nvml import Gpu
+from helpers.machine.opening import MOST_NOTE_BYTES, read_text_limited
+from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
+from helpers.trainers.contract.errors import LaunchError, ResultError, SuiteError
+from helpers.trainers.contract.paths import ROOT
 
-# Five seconds where nothing is wrong; a cold wheel of several gigabytes is read first.
+# A probe takes five seconds where nothing is wrong, but a cold wheel of several gigabytes is read first.
 PROBE_SECONDS = 120.0
 _REASON_LENGTH = 300
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What is asked: ``build`` as a plan names it, ``variables`` those of the framework's jobs, ``host_id`` whose card
-    it is. ``precision`` is that of the product."""
+    """The peak that is to be measured."""
 
+    # As in a case's plan.
     build: Mapping[str, str]
+    # The precision of the matrix product.
     precision: str
     device: str
     card: Card
+    # The host of the card.
     host_id: str
+    # The variables of the framework's jobs.
     variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -47,14 +51,14 @@ class Probe:
 
     @property
     def module(self) -> str:
-        return f"helpers.trainers.{self.framework}_peak"
+        return f"helpers.trainers.{self.framework}.peak"
 
     @property
     def name(self) -> str:
-        """Fit as a file's; another build, host, card or variable gives another one."""
+        """The name of the file that keeps the peak; it differs by build, host, card and variables."""
         cores = self.card.cores if isinstance(self.card, CpuCard) else ()
-        told = [dict(self.build), self.host_id, self.device, self.card.id, cores, dict(self.variables)]
-        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        parts = [dict(self.build), self.host_id, self.device, self.card.id, cores, dict(self.variables)]
+        digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         return f"peak-{self.framework}-{self.precision}-{digest[:16]}.json"
 
 
@@ -62,19 +66,21 @@ Measure = Callable[[Probe], Peak]
 
 
 def measure_peak(probe: Probe, timeout_seconds: float = PROBE_SECONDS) -> Peak:
-    """Run the probe on its card, which must be leased; ends it and raises LaunchError where it takes too long, fails or
-    saw another card, and ResultError on an answer that is none."""
+    """Run the probe on its card, which must be leased.
+
+    Raises LaunchError where the probe takes too long (it is then ended), fails or saw another card, and ResultError on
+    a record that is no peak.
+    """
     about = f"{probe.module} {probe.precision} {probe.device}"
     argv = [probe.build["interpreter"], "-m", probe.module, probe.precision, probe.device]
     if isinstance(probe.card, CpuCard):
         argv += ["--cores", ",".join(map(str, probe.card.cores))]
     try:
-        said = _last_line(argv, {**card_environment(probe.card), **probe.variables}, timeout_seconds)
-        record = json.loads(said)
+        record = json.loads(_last_line(argv, {**card_environment(probe.card), **probe.variables}, timeout_seconds))
     except subprocess.TimeoutExpired as error:
         raise LaunchError(about, got=f"no answer within {timeout_seconds:g} s", expected="a measured peak") from error
     except (OSError, subprocess.SubprocessError, ValueError, RecursionError) as error:
-        raise LaunchError(about, got=_last_words(error), expected="a measured peak") from error
+        raise LaunchError(about, got=_reason_of(error), expected="a measured peak") from error
     peak = Peak.from_record(record, about)
     if peak.precision != probe.precision or peak.uuid not in ("", probe.card.id):
         got = f"{peak.precision} on {peak.uuid or peak.device_name}"
@@ -83,7 +89,7 @@ def measure_peak(probe: Probe, timeout_seconds: float = PROBE_SECONDS) -> Peak:
 
 
 class Peaks:
-    """Peaks kept in ``folder``, which is made with the first one."""
+    """The peaks that are kept in ``folder``, which is made with the first one."""
 
     def __init__(self, folder: Path, measure: Measure = measure_peak, root: Path = ROOT) -> None:
         self._folder = folder
@@ -92,7 +98,7 @@ class Peaks:
         self._failed: dict[str, str] = {}
 
     def of(self, probe: Probe, on_probe: Callable[[], None] = lambda: None) -> Peak | str:
-        """The peak, or in words why there is none. ``on_probe`` is called before one is measured."""
+        """The peak, or a text that says why there is none. ``on_probe`` is called before a peak is measured."""
         if probe.precision not in PEAK_PRECISIONS:
             return f"no matrix product is known for precision {probe.precision}"
         if not (self._root / f"{probe.module.replace('.', '/')}.py").exists():
@@ -106,8 +112,8 @@ class Peaks:
         try:
             peak = self._measure(probe)
         except (SuiteError, OSError) as error:
-            told = " ".join(str(error).split())
-            self._failed[probe.name] = f"the peak could not be measured: {told[:_REASON_LENGTH]}"
+            reason = " ".join(str(error).split())
+            self._failed[probe.name] = f"the peak could not be measured: {reason[:_REASON_LENGTH]}"
             return self._failed[probe.name]
         self._keep(path, peak)
         return peak
@@ -117,15 +123,16 @@ class Peaks:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, (json.dumps(asdict(peak), allow_nan=False) + "\n").encode())
         except OSError:
-            # Known to this case all the same; the next one measures again.
+            # This case has the peak all the same; the next one measures it again.
             return
 
 
 def _last_line(argv: Sequence[str], environment: Mapping[str, str], timeout_seconds: float) -> str:
-    """Of what a program that succeeded prints. Whatever happens, nothing that it started is left and nobody waits for
-    it longer: not for a process that is in the kernel's hands, nor for one that holds the program's output open.
+    """The last line that a program prints which succeeds.
 
-    It is marked as a job, so that the next one ends it where this suite was killed meanwhile.
+    All that the program started is ended, whatever happens, and nobody waits longer than the limit: not for a process
+    that is inside the kernel, nor for one that holds the program's output open. The program is marked as a job, so that
+    the next job ends it where this suite was killed meanwhile.
     """
     processes, job_id = Processes(), uuid.uuid4().hex
     process = subprocess.Popen(
@@ -135,7 +142,7 @@ def _last_line(argv: Sequence[str], environment: Mapping[str, str], timeout_seco
     try:
         stdout, stderr = process.communicate(timeout=timeout_seconds)
     finally:
-        # What is left all the same is found again as an orphan, and as foreign on the card until then.
+        # A process that is left all the same is found later as an orphan, and until then as foreign on the card.
         with contextlib.suppress(LaunchError):
             end_processes(JobProcesses(processes, job_id).find, 0.0, about=f"peak {job_id}")
         process.poll()
@@ -148,7 +155,7 @@ def _last_line(argv: Sequence[str], environment: Mapping[str, str], timeout_seco
 
 
 def card_environment(card: Card, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The caller's variables, with this card alone to be seen, a GPU by its UUID."""
+    """The caller's variables, with which only this card is visible: a GPU by its UUID, for a CPU card no GPU."""
     inherited = os.environ if inherited is None else inherited
     path = inherited.get("PYTHONPATH")
     return {
@@ -160,15 +167,15 @@ def card_environment(card: Card, inherited: Mapping[str, str] | None = None) -> 
 
 
 def _read(path: Path) -> Peak | None:
-    """What an earlier process kept; a damaged file is measured anew and replaced."""
+    """The peak that an earlier process kept; None where there is none, or the file is damaged and will be replaced."""
     try:
-        return Peak.from_record(json.loads(path.read_text(encoding="utf-8")), str(path))
+        return Peak.from_record(json.loads(read_text_limited(path, MOST_NOTE_BYTES, within=path.parent)), str(path))
     except (OSError, ValueError, RecursionError, ResultError):
         return None
 
 
-def _last_words(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return "no JSON object in its output"
-    said = (getattr(error, "stderr", None) or str(error) or repr(error)).strip().splitlines()
-    return said[-1] if said else repr(error)
+    lines = (getattr(error, "stderr", None) or str(error) or repr(error)).strip().splitlines()
+    return lines[-1] if lines else repr(error)

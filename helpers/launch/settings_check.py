@@ -1,4 +1,5 @@
-"""Whether a trainer would take the settings of jobs: asked of the trainers' own strict reader, in a process."""
+"""Checks whether a trainer would accept the settings of jobs, with the trainers' own strict reader in a process of its
+own."""
 
 from __future__ import annotations
 
@@ -8,16 +9,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from helpers.errors import LaunchError
-from helpers.job import JobSpec
-from helpers.launch.launcher import ROOT
+from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.paths import ROOT
 
-MODULE = "helpers.trainers.settings_check"
+MODULE = "helpers.trainers.common.settings_check"
 _SECONDS = 60
 
 
 def check_settings(specs: Sequence[JobSpec], interpreter: str = sys.executable) -> tuple[str | None, ...]:
-    """For each job None where its settings are complete and right, else what is wrong in one line.
+    """For each job, what is wrong with its settings in one line; None where they are complete and right.
 
     No framework is imported. Raises LaunchError when the check itself gives no answer.
     """
@@ -37,8 +38,9 @@ def check_settings(specs: Sequence[JobSpec], interpreter: str = sys.executable) 
         )
         answers = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        told = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        raise LaunchError(MODULE, got=told[-1] if told else repr(error), expected="an answer for each job") from error
+        lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        reason = lines[-1] if lines else repr(error)
+        raise LaunchError(MODULE, got=reason, expected="an answer for each job") from error
     right = isinstance(answers, list) and all(answer is None or isinstance(answer, str) for answer in answers)
     if not right or len(answers) != len(specs):
         raise LaunchError(MODULE, got=done.stdout[:100], expected=f"{len(specs)} answers")

@@ -1,11 +1,12 @@
-"""Shared memory that a killed job leaves behind: nobody else frees it, and it fills /dev/shm night by night.
+"""Frees the shared memory that a killed job leaves behind: nobody else does, and it would fill /dev/shm night by night.
 
-Paddle's and PyTorch's loaders hand batches over in files that carry the process id of who made them.
+Paddle's and PyTorch's loaders hand batches over in files whose names hold the process id of their maker.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -14,9 +15,9 @@ _SEGMENT = re.compile(r"(?:paddle|torch)_(?P<pid>\d+)_\d+(?:_\d+)?")
 
 
 def free_segments(pids: Collection[int], lives: Callable[[int], bool], folder: Path = Path("/dev/shm")) -> int:
-    """Remove the segments of those of ``pids``, a job's processes, that no longer live; returns how many.
+    """Remove the segments of a job's processes (``pids``) that no longer live; returns how many were removed.
 
-    A segment that another user owns, or that goes meanwhile, is left alone.
+    A segment of another user is left alone.
     """
     freed = 0
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -24,6 +25,8 @@ def free_segments(pids: Collection[int], lives: Callable[[int], bool], folder: P
         if match is None or int(match["pid"]) not in pids or lives(int(match["pid"])):
             continue
         with contextlib.suppress(FileNotFoundError, PermissionError):
-            path.unlink()
-            freed += 1
+            # Root could remove another user's segment, whose maker had the same process id before.
+            if path.lstat().st_uid == os.geteuid():
+                path.unlink()
+                freed += 1
     return freed

@@ -1,4 +1,4 @@
-"""What Ctrl-C, SIGTERM, SIGHUP and pytest-timeout's alarm do to whoever runs a job: its ending is never cut short."""
+"""Handles Ctrl-C, SIGTERM, SIGHUP and pytest-timeout's alarm while a job runs, so that none cuts its ending short."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from collections.abc import Callable, Generator
 from types import FrameType
 from typing import Any
 
-# Ctrl-C, a stopped CI job, a closed terminal.
+# Sent by Ctrl-C, by a CI system that stops a job, and by a terminal that closes.
 INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Handler = Callable[[int, "FrameType | None"], Any]
 
 
-class Asked:
-    """How often the end was asked for, however often one wish is told: a terminal that closes sends SIGHUP several
-    times, the kernel and the shell each; and a Ctrl-C reaches an xdist worker from the terminal and as SIGHUP from its
-    controller, whichever is handled first."""
+class EndRequests:
+    """Counts how often the end was requested; one request may come as several signals.
+
+    When a terminal closes, the kernel and the shell each send SIGHUP. A Ctrl-C reaches an xdist worker from the
+    terminal, and as SIGHUP from its controller, in either order.
+    """
 
     def __init__(self) -> None:
         self.times = 0
         self._seen: list[int] = []
 
     def take(self, number: int) -> bool:
-        """Whether this signal is a wish of its own, which is counted."""
+        """Count the signal where it is a request of its own; returns whether it is."""
         seen, again = self._seen, False
         if seen:
             again = number == signal.SIGHUP or (
@@ -37,23 +39,23 @@ class Asked:
 
 
 class StopSignals:
-    """Signals around one job. The first interrupts (KeyboardInterrupt), but once the job is being ended (``defer``,
-    or the interrupt itself) nothing does any more: signals are counted, and the second asks for haste."""
+    """The signals during one job. The first one interrupts (KeyboardInterrupt). Once the job is being ended, by that
+    interrupt or after ``defer``, signals are only counted, and the second one ends the job without grace."""
 
     def __init__(self) -> None:
-        self._asked = Asked()
+        self._requests = EndRequests()
         self._deferring = False
-        self._told = False
+        self._raised = False
         self._alarm: Handler | None = None
         self._alarm_due = False
 
     def at_once(self) -> bool:
         """Whether the job is to be ended without grace."""
-        return self._asked.times >= 2
+        return self._requests.times >= 2
 
     def check(self) -> None:
-        """Raise the interrupt again where whoever ran at its moment has swallowed it."""
-        if self._told:
+        """Raise the interrupt again where the code that it interrupted has swallowed it."""
+        if self._raised:
             raise interrupt(signal.SIGINT)
 
     def defer(self) -> None:
@@ -62,9 +64,9 @@ class StopSignals:
 
     def ask(self, number: int, frame: FrameType | None) -> None:
         """The handler of INTERRUPTING."""
-        self._asked.take(number)
+        self._requests.take(number)
         if not self._deferring:
-            self._deferring = self._told = True
+            self._deferring = self._raised = True
             raise interrupt(number)
 
     def take_alarm(self, number: int, frame: FrameType | None) -> None:
@@ -88,8 +90,8 @@ class StopSignals:
             yield
 
     def pass_on(self) -> None:
-        """Raise what was put off, and what was raised but is not on its way any more."""
-        if self._asked.times:
+        """Raise what was deferred, and what was raised and then swallowed."""
+        if self._requests.times:
             raise interrupt(signal.SIGINT)
         if self._alarm_due and self._alarm is not None:
             self._alarm(signal.SIGALRM, None)
@@ -117,7 +119,7 @@ def stop_signals() -> Generator[StopSignals, None, None]:
 
 @contextlib.contextmanager
 def signals_interrupt() -> Generator[None, None, None]:
-    """SIGTERM and SIGHUP as Ctrl-C, for a program whose main thread this is."""
+    """Let SIGTERM and SIGHUP interrupt as Ctrl-C does; for a program whose main thread this is."""
 
     def raise_interrupt(number: int, frame: FrameType | None) -> None:
         raise interrupt(number)
@@ -130,13 +132,14 @@ def signals_interrupt() -> Generator[None, None, None]:
 
 
 def heeded(number: int) -> bool:
-    """Whether to handle a signal here: nohup has SIGHUP ignored, a shell SIGINT in what it runs in the background."""
+    """Whether the suite handles a signal. nohup makes a program ignore SIGHUP, and a shell makes its background
+    programs ignore SIGINT; that is respected."""
     before = signal.getsignal(number)
     return before is not None and (before is not signal.SIG_IGN or number == signal.SIGTERM)
 
 
 def interrupt(number: int) -> KeyboardInterrupt:
-    """Says which signal it was, where it was not Ctrl-C's."""
+    """The interrupt for a signal; its text names the signal where it is not that of Ctrl-C."""
     return (
         KeyboardInterrupt() if number == signal.SIGINT else KeyboardInterrupt(f"ended by {signal.Signals(number).name}")
     )

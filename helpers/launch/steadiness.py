@@ -1,17 +1,26 @@
-"""Whether a run was warm when its window began, judged again from every rank's log, and the plot that shows why not."""
+"""Decides from every rank's log whether a run was warm when its window began, and plots why it was not."""
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from helpers.errors import LaunchError
-from helpers.files import write_whole
-from helpers.job import STEADY_WINDOWS, JobSpec
-from helpers.steplog import STEADY_SHARE, STEADY_STANDARD_ERRORS, Steadiness, StepLog, steadiness
+from helpers.machine.files import write_whole
+from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.job import STEADY_WINDOWS, JobSpec
+from helpers.trainers.contract.steplog import (
+    LOOKED_ONCE,
+    STEADINESS_FACT,
+    STEADY_SHARE,
+    Steadiness,
+    StepLog,
+    standard_errors,
+    steadiness,
+)
 
 # 1: first format.
 PLOT_SCHEMA_VERSION = 1
@@ -19,36 +28,54 @@ PLOT_DATA, PLOT = "steadiness.json", "steadiness.svg"
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 900, 380, 80, 50
 _INNER, _TALL = _WIDTH - _LEFT - 20, _HEIGHT - _TOP - 56
-# Colour-blind safe (Okabe and Ito), one a rank; of more ranks the worst alone stands out.
+# Colours that colour-blind readers can tell apart (Okabe and Ito), one for each rank. Where there are more ranks, only
+# the worst one has a colour.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
 _OTHERS = "#bbb"
 
 
 def steadiness_of(spec: JobSpec, log: StepLog) -> Steadiness:
-    """Of one rank, when its window began; by the same rule over the same numbers as the trainer's own."""
-    return steadiness([step.step_seconds for step in log.warmup], spec.steady_window_steps)
+    """The steadiness of one rank when its window began, by the trainer's own rule over the same numbers."""
+    return steadiness([step.step_seconds for step in log.warmup], spec.steady_window_steps, _looked_once(log))
+
+
+def _looked_once(log: StepLog) -> bool:
+    return log.header.facts.get(STEADINESS_FACT) == LOOKED_ONCE
+
+
+def _of_all_ranks(spec: JobSpec, logs: Sequence[StepLog]) -> Steadiness:
+    """The steadiness of the mean of the ranks' steps, which is one test of the job; a test of each rank would be as
+    many tests as there are ranks."""
+    steps = zip(*([step.step_seconds for step in log.warmup] for log in logs), strict=True)
+    return steadiness([statistics.fmean(seconds) for seconds in steps], spec.steady_window_steps, looked_once=True)
 
 
 def why_unsteady(spec: JobSpec, logs: Sequence[StepLog]) -> str | None:
-    """Why the run is no measurement, with the numbers of its worst rank; None where it was steady or is not to be."""
+    """Why the run is no measurement, with the numbers of its worst rank; None where it was steady or need not be."""
     if not spec.steady_window_steps:
         return None
-    found = [(log, steadiness_of(spec, log)) for log in logs]
+    once = any(map(_looked_once, logs))
+    if once:
+        found = [("the ranks' mean step: the", _of_all_ranks(spec, logs))]
+    else:
+        found = [(f"rank {log.header.rank}'s", steadiness_of(spec, log)) for log in logs]
     if all(each.steady for _, each in found):
         return None
-    log, worst = found[_worst([each for _, each in found])]
+    whose, worst = found[_worst([each for _, each in found])]
     seconds = ", ".join(f"{mean:.4g}" for mean in worst.means)
+    errors = standard_errors(spec.steady_window_steps, once)
     return (
-        f"never steady: rank {log.header.rank}'s last {STEADY_WINDOWS} windows of {spec.steady_window_steps} warm-up "
+        f"never steady: {whose} last {STEADY_WINDOWS} windows of {spec.steady_window_steps} warm-up "
         f"steps took {seconds} s a step, {worst.spread:.2%} apart; at most {worst.limit:.2%} is steady (the larger of "
-        f"{STEADY_SHARE:.1%} and {STEADY_STANDARD_ERRORS:g} standard errors of a window); {len(log.warmup)} warm-up "
-        f"steps were made, at most {spec.longest_warmup_steps} are (most_warmup_steps in perf.yaml); "
+        f"{STEADY_SHARE:.1%} and {errors:.3g} standard errors of a window{', for one look' if once else ''}); "
+        f"{len(logs[0].warmup)} warm-up steps were made, at most {spec.longest_warmup_steps} are (most_warmup_steps in "
+        f"perf.yaml); "
         f"see {Path(spec.run_folder) / PLOT} and {PLOT_DATA}"
     )
 
 
 def _worst(found: Sequence[Steadiness]) -> int:
-    """The place of the one to tell of: not steady, if one is, and then the farthest apart."""
+    """The index of the worst rank: one that is not steady comes first, then the one with the largest spread."""
     return max(range(len(found)), key=lambda at: (not found[at].steady, found[at].spread))
 
 
@@ -65,7 +92,7 @@ def write_plot(spec: JobSpec, logs: Sequence[StepLog]) -> None:
 
 
 def plot_data(spec: JobSpec, logs: Sequence[StepLog]) -> str:
-    """JSON: every step's seconds by rank, where the window begins, the last warm-up windows' means and the limit."""
+    """A JSON text: every step's seconds by rank, where the window begins, the last warm-up windows' means, limit."""
     ranks = []
     for log in logs:
         found = steadiness_of(spec, log)
@@ -92,9 +119,10 @@ def plot_data(spec: JobSpec, logs: Sequence[StepLog]) -> str:
 
 
 def plot(spec: JobSpec, logs: Sequence[StepLog]) -> str:
-    """SVG of every step's seconds by rank; bars are the judged windows' means, the broken line the window's begin.
+    """An SVG of every step's seconds by rank. Bars are the means of the judged windows; the window begins at the broken
+    line.
 
-    Drawn by hand: pygal, once imported, replaces the metadata finder of the process, which here is pytest's.
+    It is drawn without pygal, which on import replaces the metadata finder of the process, and the process is pytest's.
     """
     axes = _axes_of(spec, logs)
     found = [steadiness_of(spec, log) for log in logs]
@@ -113,7 +141,7 @@ def plot(spec: JobSpec, logs: Sequence[StepLog]) -> str:
         f'<text x="{_LEFT}" y="38">{"; ".join(titles)}</text>',
         *axes.frame(),
     ]
-    # The worst over the others, and the bars over all of them.
+    # The worst rank is drawn over the others, and the bars over all of them.
     for rank in sorted(range(len(logs)), key=lambda rank: rank == worst):
         seconds = [step.step_seconds for step in logs[rank].steps]
         points = " ".join(f"{axes.x(number + 0.5)},{axes.y(value)}" for number, value in enumerate(seconds))
@@ -175,7 +203,7 @@ class _Axes:
 
 
 def _axes_of(spec: JobSpec, logs: Sequence[StepLog]) -> _Axes:
-    """Upward for what was judged and what was measured: the start of warm-up would flatten both."""
+    """The axes, scaled to the steps that were judged or measured: the start of warm-up would flatten both."""
     warmup = len(logs[0].warmup)
     first = max(0, warmup - STEADY_WINDOWS * spec.steady_window_steps)
     shown = [step.step_seconds for log in logs for step in log.steps[first:]]

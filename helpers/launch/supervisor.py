@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
 
-from helpers.errors import LaunchError
-from helpers.job import JobSpec
-from helpers.launch.contention import Meter
 from helpers.launch.failure import FailureClass
 from helpers.launch.guarded import GuardLostError, start_guarded
-from helpers.launch.launcher import LaunchCommand, job_environment
-from helpers.launch.meters import CardWatch
+from helpers.launch.launchers.launcher import LaunchCommand, job_environment
+from helpers.launch.nodes.others import NoOtherNodes, OtherNodes
 from helpers.launch.outcome import Ending, JobOutcome, OutcomeKind, ending_of, output_tail
-from helpers.launch.peers import NoPeers, Peers
-from helpers.launch.processes import JobProcesses, Processes, end_processes
 from helpers.launch.shared_memory import free_segments
 from helpers.launch.signals import StopSignals, stop_signals
 from helpers.launch.tail import Progress, RankWatch
 from helpers.launch.watchdog import JobLimits as JobLimits
 from helpers.launch.watchdog import Watchdog
+from helpers.machine.watch.contention import Meter
+from helpers.machine.watch.meters import CardWatch
+from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
+from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.job import JobSpec
 
 
 class StartedProcess(Protocol):
@@ -46,9 +46,10 @@ class Starter(Protocol):
 
 
 @dataclass(frozen=True)
-class Edges:
-    """What a test replaces. ``clock`` must be the step logs' clock where contention is measured."""
+class SupervisorIO:
+    """The clock, the processes and the environment that a job is run with; a test replaces them."""
 
+    # Must be the step logs' clock where contention is measured.
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     start: Starter = start_guarded
@@ -56,15 +57,17 @@ class Edges:
     inherited: Mapping[str, str] | None = None
 
 
-def clear_for(spec: JobSpec, command: LaunchCommand, mark: str, edges: Edges, grace_seconds: float) -> dict[str, str]:
-    """End what a killed suite left on this machine; then the variables of a job whose processes bear ``mark``.
+def clear_for(
+    spec: JobSpec, command: LaunchCommand, mark: str, io: SupervisorIO, grace_seconds: float
+) -> dict[str, str]:
+    """End what a killed suite left on this machine; return the variables of a job whose processes have ``mark``.
 
     Raises LaunchError when an orphan cannot be ended.
     """
-    processes = edges.processes
+    processes = io.processes
     if processes.orphans():
         end_processes(processes.orphans, grace_seconds, about="an orphan of a killed suite")
-    inherited = os.environ if edges.inherited is None else edges.inherited
+    inherited = os.environ if io.inherited is None else io.inherited
     return job_environment(inherited, spec, command, processes.marks(mark))
 
 
@@ -75,18 +78,18 @@ def run_job(
     meter: Meter,
     *,
     on_progress: Callable[[Progress], None] | None = None,
-    edges: Edges | None = None,
-    peers: Peers | None = None,
+    io: SupervisorIO | None = None,
+    others: OtherNodes | None = None,
 ) -> JobOutcome:
     """Run a job to its end and leave none of its processes behind.
 
-    Blocks; call it from the main thread, else signals are not handled. Writes ``spec.json`` and
-    ``output.log`` into the run folder, which must be new. ``on_progress`` is called at every look.
-    ``peers`` are the other nodes, ``command`` starts the ranks of this one, the first.
-    Raises LaunchError when the job cannot be started or ended; KeyboardInterrupt passes through
-    after the job was ended, and SIGTERM and SIGHUP become one. A second signal ends the job without grace.
+    It blocks; outside the main thread signals are not handled. It writes ``spec.json`` and ``output.log`` into the run
+    folder, which must be new. ``on_progress`` is called at every look. ``command`` starts the ranks of this node, which
+    is the first; ``others`` are the other nodes.
+    Raises LaunchError when the job cannot be started or ended. KeyboardInterrupt passes through after the job was
+    ended, and SIGTERM and SIGHUP become one. A second signal ends the job without grace.
     """
-    return _Run(spec, command, limits, meter, on_progress, edges or Edges(), peers or NoPeers()).outcome()
+    return _Run(spec, command, limits, meter, on_progress, io or SupervisorIO(), others or NoOtherNodes()).outcome()
 
 
 class _Run:
@@ -97,26 +100,26 @@ class _Run:
         limits: JobLimits,
         meter: Meter,
         on_progress: Callable[[Progress], None] | None,
-        edges: Edges,
-        peers: Peers,
+        io: SupervisorIO,
+        others: OtherNodes,
     ) -> None:
         self._spec = spec
         self._command = command
         self._limits = limits
         self._meter = meter
         self._on_progress = on_progress
-        self._edges = edges
-        self._peers = peers
-        self._job = JobProcesses(edges.processes, spec.job_id)
+        self._io = io
+        self._others = others
+        self._job = JobProcesses(io.processes, spec.job_id)
         hosts = [host for host in command.hosts for _ in range(spec.case.cards_per_node)] or [""] * spec.case.cards
         self._ranks = [RankWatch(spec, rank, host) for rank, host in enumerate(hosts)]
-        self._cards = CardWatch(meter, self._job, self._edges.clock, limits.survey_seconds)
+        self._cards = CardWatch(meter, self._job, self._io.clock, limits.survey_seconds)
         self._process: StartedProcess | None = None
         self._watchdog = self._new_watchdog()
 
     def outcome(self) -> JobOutcome:
         environment = self._prepare()
-        started = self._edges.clock()
+        started = self._io.clock()
         self._watchdog = self._new_watchdog()
         self._cards.look(survey=True)
         with stop_signals() as stop:
@@ -124,11 +127,11 @@ class _Run:
                 try:
                     ending, exit_code = self._watch(environment, stop)
                 finally:
-                    # A signal on the very way here raises once more, but ends in the outer block.
+                    # A signal that comes just before this line raises once more, which the outer block handles.
                     stop.defer()
             finally:
                 left = self._end(stop)
-        wall_seconds = self._edges.clock() - started
+        wall_seconds = self._io.clock() - started
         window = self._window(ending)
         return JobOutcome(
             kind=ending.kind,
@@ -138,14 +141,14 @@ class _Run:
             logs=ending.logs,
             wall_seconds=wall_seconds,
             start_up_seconds=self._watchdog.start_up_seconds,
-            contention=self._peers.contention(self._meter.contention(window)),
-            unhealthy=(*self._meter.unhealthy(window), *self._peers.unhealthy()),
+            contention=self._others.contention(self._meter.contention(window)),
+            unhealthy=(*self._meter.unhealthy(window), *self._others.unhealthy()),
             guilty_rank=ending.rank,
             cause=ending.cause,
         )
 
     def _prepare(self) -> dict[str, str]:
-        """The run folder with its spec, and no orphan of a killed suite on the cards."""
+        """Make the run folder with its spec, end orphans of a killed suite, and return the job's variables."""
         spec = self._spec
         try:
             Path(spec.run_folder).mkdir(parents=True, exist_ok=True)
@@ -153,13 +156,11 @@ class _Run:
                 file.write(spec.to_json())
         except OSError as error:
             raise _unusable(Path(spec.run_folder), error) from error
-        return clear_for(spec, self._command, spec.job_id, self._edges, self._limits.grace_seconds)
+        return clear_for(spec, self._command, spec.job_id, self._io, self._limits.grace_seconds)
 
     def _new_watchdog(self) -> Watchdog:
-        edges = self._edges
-        return Watchdog(
-            self._spec, self._command, self._limits, self._ranks, self._peers, edges.processes, edges.clock()
-        )
+        io = self._io
+        return Watchdog(self._spec, self._command, self._limits, self._ranks, self._others, io.processes, io.clock())
 
     def _start(self, environment: Mapping[str, str]) -> StartedProcess:
         argv, folder = self._command.argv, Path(self._spec.run_folder)
@@ -169,7 +170,7 @@ class _Run:
             raise _unusable(folder, error) from error
         with output:
             try:
-                return self._edges.start(argv, environment, output, folder, self._limits.grace_seconds)
+                return self._io.start(argv, environment, output, folder, self._limits.grace_seconds)
             except OSError as error:
                 raise LaunchError(
                     f"job {self._spec.job_id}",
@@ -181,28 +182,28 @@ class _Run:
 
     def _watch(self, environment: Mapping[str, str], stop: StopSignals) -> tuple[Ending, int | None]:
         process = self._process = self._start(environment)
-        self._peers.start()
+        self._others.start()
         while True:
             stop.check()
             try:
-                # Asked before the logs are read: whoever has exited writes no more.
+                # The exit code comes before the logs are read: a process that has exited writes no more.
                 exit_code = process.poll()
             except GuardLostError as lost:
                 begun = any(rank.step > 0 for rank in self._ranks)
                 kind = OutcomeKind.CRASHED if begun else OutcomeKind.START_UP_FAILED
                 return Ending(kind, str(lost), cause=FailureClass.LAUNCHER_DIED), None
             at = self._look(survey=exit_code is not None)
-            code = exit_code or self._peers.exit_code
-            if exit_code is not None and self._peers.over:
+            code = exit_code or self._others.exit_code
+            if exit_code is not None and self._others.over:
                 return ending_of(self._spec, self._command, self._ranks, code), code
             ending = self._watchdog.given_up(at, code or None)
             if ending is not None:
                 return ending, exit_code
-            self._edges.sleep(self._limits.poll_seconds)
+            self._io.sleep(self._limits.poll_seconds)
 
     def _look(self, survey: bool) -> float:
-        at = self._edges.clock()
-        self._peers.look()
+        at = self._io.clock()
+        self._others.look()
         self._watchdog.look(at)
         self._cards.look(survey)
         if self._on_progress is not None:
@@ -212,16 +213,16 @@ class _Run:
     def _end(self, stop: StopSignals) -> str:
         """Leave nothing of the job behind; returns what may still run on another node."""
         grace_seconds, about = self._limits.grace_seconds, f"job {self._spec.job_id}"
-        self._peers.ask_to_end()
+        self._others.ask_to_end()
         try:
             end_processes(self._job.find, grace_seconds, about=about, at_once=stop.at_once)
         finally:
             if self._process is not None:
                 self._process.close()
-            left = self._peers.wait_for_end(grace_seconds, stop.at_once)
-        # Also a guard whose start was broken off.
+            left = self._others.wait_for_end(grace_seconds, stop.at_once)
+        # Also ends a guard whose start was interrupted.
         end_processes(self._job.find_with_guard, 0.0, about=about)
-        look = self._edges.processes.look
+        look = self._io.processes.look
         free_segments(self._job.known, lambda pid: look(pid) is not None)
         folder = Path(self._spec.run_folder)
         for pattern in self._command.discard:
@@ -230,7 +231,8 @@ class _Run:
         return left
 
     def _window(self, ending: Ending) -> tuple[float, float] | None:
-        """Of this node's ranks: the clocks of other hosts have nothing to do with this one's."""
+        """From the first to the last window step of this node's ranks; other hosts' clocks have nothing to do with this
+        one's."""
         steps = [step for log in ending.logs[: self._spec.case.cards_per_node] for step in log.window]
         return (min(step.start for step in steps), max(step.end for step in steps)) if steps else None
 

@@ -1,4 +1,4 @@
-"""What a running job's ranks have written so far: for the progress line and the watchdog, never for numbers."""
+"""Follows what a running job's ranks write, for the progress line and the watchdog; never for measured numbers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from helpers.job import JobSpec, finite
-from helpers.steplog import WARMUP, WINDOW
-from helpers.steplog_reader import MOST_LINE_BYTES, open_log
+from helpers.launch.steplog_reader import MOST_LINE_BYTES
+from helpers.machine.opening import open_regular
+from helpers.trainers.contract.job import JobSpec, finite
+from helpers.trainers.contract.steplog import WARMUP, WINDOW
 
-# The phase of warm-up beyond the least that the job wants.
+# The name of the phase in which warm-up goes beyond the steps that every run makes.
 EXTENDED = "warm-up extended"
-# Steps that the shown rate is averaged over: steady enough to read, quick enough to follow.
+# The shown rate is the mean over so many steps: steady enough to read, and quick enough to follow the job.
 _RECENT_STEPS = 10
 _CHUNK_BYTES = 2**20
 # Beyond it the progress line's sums could overflow; no run gives such seconds or samples.
@@ -25,25 +26,25 @@ _MOST_SHOWN = 1e12
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a job is; ``step`` counts from 1 over warm-up and window, ``images_per_s`` over all ranks.
-
-    ``steps`` is 0 before there is a job, while its case waits for cards; it grows where warm-up is extended.
-    """
+    """How far a job is."""
 
     case_id: str
     replicate: int
     phase: str
+    # Counts from 1 over warm-up and window.
     step: int
+    # All steps of the job: 0 while its case waits for cards; it grows where warm-up is extended.
     steps: int
+    # Over all ranks.
     images_per_s: float | None
     seconds_left: float | None
 
 
 class LineTail:
-    """New whole lines of a growing file that may not exist yet; a line still being written waits.
+    """Reads the new whole lines of a growing file, which may not exist yet; a line that is still being written waits.
 
-    Whatever stands there instead of a log, the watch goes on: the strict reader judges. A file with a line beyond what
-    that accepts is read no further.
+    Whatever the file holds, the job is watched on: the strict reader judges the log later. A file with a longer line
+    than that reader accepts is read no further.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,10 +54,10 @@ class LineTail:
         self._given_up = False
 
     def new_records(self) -> list[dict[str, Any]]:
-        """JSON objects of the lines that came since the last call; the strict reader judges other lines later."""
+        """The JSON objects of the lines that came since the last call. Other lines are left out."""
         records: list[dict[str, Any]] = []
         try:
-            with open_log(self._path) as file:
+            with open_regular(self._path) as file:
                 # No further than the file reaches now: a rank that writes without end must not hold the watch.
                 end = os.fstat(file.fileno()).st_size
                 file.seek(self._offset)
@@ -79,19 +80,18 @@ class LineTail:
 
 
 class RankWatch:
-    """One rank of a job, seen through its step log and heartbeat.
-
-    ``gone_at`` is when its process was first missed, ``begun`` the step that it last had its data for; ``name`` is
-    what a reader calls it, with its host where there are several.
-    """
+    """One rank of a job, seen through its step log and its heartbeat file."""
 
     def __init__(self, spec: JobSpec, rank: int, host: str = "") -> None:
         self.rank = rank
+        # As messages call it, with its host where there are several.
         self.name = f"rank {rank} on {host}" if host else f"rank {rank}"
         self.pid: int | None = None
         self.footer: dict[str, Any] | None = None
         self.last_growth: float | None = None
+        # When its process was first found gone.
         self.gone_at: float | None = None
+        # The last step for which it has had its data.
         self.begun = 0
         self.log_path = spec.step_log_path(rank)
         self._log = LineTail(self.log_path)
@@ -104,7 +104,7 @@ class RankWatch:
         self._recent: deque[tuple[float, float, float]] = deque(maxlen=_RECENT_STEPS)
 
     def poll(self, at: float) -> None:
-        """Take in what the rank wrote; ``at`` is now."""
+        """Read what the rank has written since the last call; ``at`` is the time now."""
         records = self._log.new_records()
         beats = self._heartbeat.new_records()
         if records or beats:
@@ -124,7 +124,7 @@ class RankWatch:
 
     @property
     def steps(self) -> int:
-        """Steps in all as far as is known: extended warm-up is counted up to its next look at the steps."""
+        """All steps of the job as far as is known: of an extended warm-up, those until its next test for steadiness."""
         return self._warmup_steps + self._spec.window_steps
 
     @property
@@ -143,7 +143,7 @@ class RankWatch:
     def _warmup_steps(self) -> int:
         spec = self._spec
         if self._in_window:
-            # All of warm-up is in the log before the window begins; a node's log may arrive behind its life signs.
+            # All of warm-up is in the log before the window begins; but a node's log may arrive after its heartbeat.
             return max(spec.warmup_steps, self._warmup_logged)
         over = max(0, self.step - spec.warmup_steps)
         windows = -(-over // spec.steady_window_steps) if spec.steady_window_steps else 0

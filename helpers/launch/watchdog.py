@@ -1,54 +1,52 @@
-"""When a running job is given up, and which rank is to blame: a dead, a silent, a stopped one, one never started."""
+"""Decides when a running job is given up, and which rank is to blame: one that died, fell silent, was stopped or never
+started."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helpers.job import JobSpec
 from helpers.launch.failure import FailureClass
-from helpers.launch.launcher import LaunchCommand
+from helpers.launch.launchers.launcher import LaunchCommand
+from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.outcome import Ending, OutcomeKind, ending_of
-from helpers.launch.peers import Peers
-from helpers.launch.processes import Processes
 from helpers.launch.tail import RankWatch
-from helpers.steplog import FAILED, REFUSED
+from helpers.machine.watch.processes import Processes
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.steplog import FAILED, REFUSED
 
 
 @dataclass(frozen=True)
 class JobLimits:
-    """When the supervisor gives up on a job.
+    """The times after which the supervisor gives up on a job, and those between its looks."""
 
-    - ``start_up_seconds``: until every rank is in its first step.
-    - ``no_progress_seconds``: afterwards, without a sign of life from a rank that is not finished, or
-      without an exit when all are.
-    - ``run_seconds``: the whole job.
-    - ``grace_seconds``: between SIGTERM and SIGKILL.
-    - ``rank_death_seconds``: the launcher's time to notice a dead rank itself and to say how it died (Paddle's looks
-      once a second). With the grace and the kill it keeps the end of a job within 10 s of a rank's death.
-    - ``rank_start_seconds``: between the first rank's first sign of life, which comes before it loads its framework,
-      and the last one's.
-    - ``poll_seconds``: between two looks; ``survey_seconds``: between two looks at all processes.
-    """
-
+    # Until every rank is in its first step.
     start_up_seconds: float
+    # Afterwards: without a sign of life from a rank that is not finished, or without an exit when all ranks are.
     no_progress_seconds: float
+    # The whole job.
     run_seconds: float
+    # Between SIGTERM and SIGKILL.
     grace_seconds: float
+    # For the launcher to notice a dead rank itself and to say how it died (Paddle's looks once a second). With the
+    # grace and the kill, a job ends within 10 s of a rank's death.
     rank_death_seconds: float = 3.0
+    # Between the first sign of life of the first rank and of the last one. It comes before a rank loads its framework.
     rank_start_seconds: float = 60.0
+    # Between two looks at the job.
     poll_seconds: float = 0.25
+    # Between two looks at all processes of the machine.
     survey_seconds: float = 2.0
 
 
 class Watchdog:
-    """Looks at the ranks of one job, ``started`` in the clock of ``at``, all monotonic seconds.
+    """Looks at the ranks of one job. All times are monotonic seconds of one clock.
 
-    ``start_up_seconds`` is how long the slowest rank took to its first step; None before it.
+    ``start_up_seconds`` is how long the slowest rank took to its first step; None before that.
     """
 
     def __init__(
-        self, spec: JobSpec, command: LaunchCommand, limits: JobLimits, ranks: Sequence[RankWatch], peers: Peers,
+        self, spec: JobSpec, command: LaunchCommand, limits: JobLimits, ranks: Sequence[RankWatch], others: OtherNodes,
         processes: Processes, started: float,
     ) -> None:  # fmt: skip
         self._spec = spec
@@ -56,7 +54,7 @@ class Watchdog:
         self._limits = limits
         self._ranks = ranks
         self._own_ranks = ranks[: spec.case.cards_per_node]
-        self._peers = peers
+        self._others = others
         self._processes = processes
         self._started = started
         self._first_sign: float | None = None
@@ -64,7 +62,7 @@ class Watchdog:
         self.start_up_seconds: float | None = None
 
     def look(self, at: float) -> None:
-        """Take in what the ranks have written, and who is gone."""
+        """Read what the ranks have written, and note whose process is gone."""
         for rank in self._ranks:
             rank.poll(at)
             self._miss(rank, at)
@@ -72,8 +70,8 @@ class Watchdog:
             self.start_up_seconds = at - self._started
 
     def given_up(self, at: float, bad_exit: int | None) -> Ending | None:
-        """Why the job is not to go on; None while it may. ``bad_exit``: a node's launcher has failed so."""
-        limits, ranks, lost = self._limits, self._ranks, self._peers.lost
+        """Why the job must end; None while it may go on. ``bad_exit`` is the exit code of a launcher that failed."""
+        limits, ranks, lost = self._limits, self._ranks, self._others.lost
         if lost is not None:
             kind = OutcomeKind.CRASHED if any(rank.step > 0 for rank in ranks) else OutcomeKind.START_UP_FAILED
             return Ending(kind, lost.reason, lost.rank, cause=FailureClass.RANK_LOST)
@@ -97,7 +95,7 @@ class Watchdog:
         return self._hung(at)
 
     def _not_started(self, at: float) -> Ending | None:
-        """A rank that its launcher forgot is waited for by all others, and nobody says so."""
+        """The ending of a job in which one rank never started: all others wait for it, and none of them says so."""
         unborn = [rank for rank in self._ranks if rank.last_growth is None]
         if self._first_sign is None and len(unborn) < len(self._ranks):
             self._first_sign = at
@@ -108,7 +106,7 @@ class Watchdog:
         return Ending(OutcomeKind.START_UP_FAILED, reason, unborn[0].rank)
 
     def _never_met(self) -> Ending | None:
-        """Launchers of several nodes start no rank before they have met."""
+        """The ending of a job whose launchers never met: those of several nodes start no rank before."""
         meeting = self._command.rendezvous
         if not meeting or any(rank.last_growth is not None for rank in self._ranks):
             return None
@@ -132,7 +130,7 @@ class Watchdog:
         silence = {rank.rank: at - (rank.last_growth or self._started) for rank in waiting}
         if max(silence.values()) < limit:
             return None
-        # Who waits for another rank may have fallen silent before it.
+        # A rank that waits for the guilty one may have fallen silent before it.
         silent = [rank for rank in waiting if silence[rank.rank] >= limit / 2]
         stopped = [rank for rank in silent if self._is_stopped(rank)]
         # Ranks wait for each other in every step, so the one furthest behind is the one that hangs.
@@ -146,8 +144,8 @@ class Watchdog:
         """Note when a rank's process is gone although its log has no footer."""
         if rank.footer is not None or rank.gone_at is not None or rank.pid is None:
             return
-        # A process id of another host means nothing here: its own agent looks.
-        if not self._lives(rank) if rank in self._own_ranks else rank.rank in self._peers.gone:
+        # A process id of another host means nothing on this one; that host's agent looks for it.
+        if not self._lives(rank) if rank in self._own_ranks else rank.rank in self._others.gone:
             rank.gone_at = at
 
     def _lives(self, rank: RankWatch) -> bool:

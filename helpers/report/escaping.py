@@ -1,10 +1,10 @@
-"""Foreign text in the formats that give characters a meaning; ``helpers.errors.printable`` comes first in each."""
+"""Foreign text in the formats that give characters a meaning; ``printable`` comes first in each."""
 
 from __future__ import annotations
 
 import re
 
-from helpers.errors import printable
+from helpers.trainers.contract.errors import printable
 
 # A column's end, code, HTML, what makes a link or a picture that a reader's browser would fetch, and a backslash where
 # it would be taken for the escape of what follows.

@@ -6,14 +6,14 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from helpers.case import Case
-from helpers.errors import ResultError
+from helpers.history.results import RunResult, read_result, sessions
 from helpers.judging.night import NightVerdict
 from helpers.judging.night_groups import NightCase, labels_of
-from helpers.report.rows import CaseRow
+from helpers.judging.verdict import Status
 from helpers.report.text import printable
-from helpers.results import RunResult, read_result, sessions
-from helpers.verdict import Status
+from helpers.session.rows import CaseRow
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ResultError
 
 _INDENT = "    "
 _NARROWEST = 40

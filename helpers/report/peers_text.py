@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import itemgetter
 
-from helpers.case import Case, Framework
-from helpers.peers_table import Cell, PeerRow, PublishedCell
-from helpers.plan import CPU
+from helpers.judging.statistics import number
+from helpers.judging.verdict import Status
+from helpers.plan.case_plan import CPU
+from helpers.plan.published import title_of
 from helpers.report.escaping import markdown_text
+from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
-from helpers.stats import number
-from helpers.verdict import Status
+from helpers.session.frameworks.table import Cell, PeerRow, PublishedCell
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 
 # 1: first format.
 PEERS_SCHEMA_VERSION = 1
 
-NAMES: Mapping[Framework, str] = {
-    Framework.PADDLE: "Paddle",
-    Framework.PYTORCH: "PyTorch",
-    Framework.TENSORFLOW: "TensorFlow",
-    Framework.MXNET: "MXNet",
-}
+NAMES = {framework: spec.title for framework, spec in FRAMEWORKS.items()}
 _PARAMETERS, _PUBLISHED = "parameters", "published"
 _LEGEND = (
     "images/s: the median over runs, with the 95% interval of their mean",
@@ -31,25 +30,18 @@ _LEGEND = (
     "precision class, then nearest in cards, then in batch size, then of the same card model, then with the fewest "
     "other differences",
 )
-_GAP = "  "
 
 
 @dataclass(frozen=True)
-class _Table:
-    """Rows of one target, model, precision and execution under one heading, as cells of text.
+class _Titled:
+    """Rows of one target, model, precision and execution under one heading.
 
     The columns: parameters, ``frameworks`` with images/s, then ratio and published ratio of each but Paddle.
     """
 
     title: str
     frameworks: tuple[Framework, ...]
-    lines: tuple[tuple[str, ...], ...]
-
-    @property
-    def headings(self) -> tuple[str, ...]:
-        peers = [NAMES[each] for each in self.frameworks if each is not Framework.PADDLE]
-        ratios = [heading for name in peers for heading in (f"{name} / Paddle", _PUBLISHED)]
-        return (_PARAMETERS, *(NAMES[each] for each in self.frameworks), *ratios)
+    table: Table
 
 
 @dataclass
@@ -75,9 +67,9 @@ def render_peers(rows: Sequence[PeerRow], width: int) -> str:
     """
     tables, notes = _contents(rows)
     lines: list[str] = []
-    for table in tables:
-        lines += hanging(table.title, width, "", "    ")
-        lines += [*_grid(table, width), ""]
+    for titled in tables:
+        lines += hanging(titled.title, width, "", "    ")
+        lines += [*_grid(titled, width), ""]
     for note in notes:
         lines += hanging(note, width, "", "    ")
     return "\n".join(lines)
@@ -86,14 +78,9 @@ def render_peers(rows: Sequence[PeerRow], width: int) -> str:
 def render_peers_markdown(rows: Sequence[PeerRow], about: Mapping[str, str]) -> str:
     tables, notes = _contents(rows)
     parts = ["\n".join(f"- {name}: {markdown_text(value)}" for name, value in about.items())]
-    for table in tables:
-        parts.append(f"**{markdown_text(table.title)}**")
-        grid = [
-            "| " + " | ".join(table.headings) + " |",
-            "| --- |" + " ---: |" * (len(table.headings) - 1),
-            *("| " + " | ".join(map(markdown_text, line)) + " |" for line in table.lines),
-        ]
-        parts.append("\n".join(grid))
+    for titled in tables:
+        parts.append(f"**{markdown_text(titled.title)}**")
+        parts.append("\n".join(titled.table.markdown(markdown_text)))
     parts.append("\n".join(f"- {markdown_text(note)}" for note in notes))
     return "\n\n".join(parts) + "\n"
 
@@ -116,17 +103,17 @@ def label(row: PeerRow) -> str:
     return f"{device}={row.cards},BS={row.batch_size_per_card} {row.data}"
 
 
-def _contents(rows: Sequence[PeerRow]) -> tuple[list[_Table], list[str]]:
+def _contents(rows: Sequence[PeerRow]) -> tuple[list[_Titled], list[str]]:
     notes = _Notes()
     groups: dict[tuple[object, ...], list[PeerRow]] = {}
     for row in (row for row in rows if any(cell.runs_here for cell in row.cells)):
         groups.setdefault((row.target, row.model, row.precision, row.execution, row.documented), []).append(row)
-    tables = [_table(group, notes) for group in groups.values()]
+    tables = [_titled(group, notes) for group in groups.values()]
     notes.others += [*_reasons(rows), *_disturbed(rows), *_builds(rows)]
     return tables, [*notes.lines(), *(_LEGEND if tables else ())]
 
 
-def _table(rows: Sequence[PeerRow], notes: _Notes) -> _Table:
+def _titled(rows: Sequence[PeerRow], notes: _Notes) -> _Titled:
     first, present = rows[0], {cell.framework for row in rows for cell in row.cells}
     frameworks = tuple(each for each in Framework if each.value in present)
     title = f"{first.target}, {first.model}, {first.precision}: images/s"
@@ -134,7 +121,7 @@ def _table(rows: Sequence[PeerRow], notes: _Notes) -> _Table:
         title += f" (Paddle: {first.execution})"
     notes.others += dict.fromkeys(_pairing(row) for row in rows if row.documented)
     notes.others += dict.fromkeys(_unlike(row) for row in rows if row.unlike)
-    return _Table(title, frameworks, tuple(_line(row, frameworks, notes) for row in rows))
+    return _Titled(title, frameworks, Table.of(_columns(frameworks, notes), rows))
 
 
 def _pairing(row: PeerRow) -> str:
@@ -153,12 +140,24 @@ def _unlike(row: PeerRow) -> str:
     return f"{row.target} {row.model} {row.precision}: not trained alike (perfgate show CASE): {'; '.join(told)}"
 
 
-def _line(row: PeerRow, frameworks: Sequence[Framework], notes: _Notes) -> tuple[str, ...]:
-    cells = [label(row), *(_rate(row.cell(each)) for each in frameworks)]
+def _columns(frameworks: Sequence[Framework], notes: _Notes) -> list[Column[PeerRow]]:
+    columns = [Column(_PARAMETERS, label)]
+    columns += [_rate_column(each) for each in frameworks]
     for each in frameworks:
         if each is not Framework.PADDLE:
-            cells += [_ratio(row, each), _published(row, row.published_of(each), notes)]
-    return tuple(cells)
+            columns += _ratio_columns(each, notes)
+    return columns
+
+
+def _rate_column(framework: Framework) -> Column[PeerRow]:
+    return Column(NAMES[framework], lambda row: _rate(row.cell(framework)), Align.RIGHT)
+
+
+def _ratio_columns(framework: Framework, notes: _Notes) -> tuple[Column[PeerRow], ...]:
+    return (
+        Column(f"{NAMES[framework]} / Paddle", lambda row: _ratio(row, framework), Align.RIGHT),
+        Column(_PUBLISHED, lambda row: _published(row, row.published_of(framework), notes), Align.RIGHT),
+    )
 
 
 def _rate(cell: Cell) -> str:
@@ -194,7 +193,7 @@ def _published(row: PeerRow, found: PublishedCell | None, notes: _Notes) -> str:
         return ""
     name = NAMES[Framework(found.framework)]
     note = (
-        f"{found.row}, {found.gpu} ({found.source}): Paddle {number(found.paddle_images_per_s)}, "
+        f"{found.row}, {found.gpu} ({title_of(found.source)}): Paddle {number(found.paddle_images_per_s)}, "
         f"{name} {number(found.images_per_s)}"
     )
     if found.differs:
@@ -240,31 +239,29 @@ def _builds(rows: Iterable[PeerRow]) -> list[str]:
     return [f"builds: {', '.join(builds)}"] if builds else []
 
 
-def _grid(table: _Table, width: int) -> list[str]:
-    lines = [table.headings, *table.lines]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(table.headings))]
-    used = sum(widths) + len(_GAP) * (len(widths) - 1)
-    if used > width:
-        return _stacked(table)
-    first, *rest = (_padded(line, widths) for line in lines)
-    return [first, "-" * used, *rest]
+def _grid(titled: _Titled, width: int) -> list[str]:
+    grid = titled.table.grid()
+    return _stacked(titled) if grid.width > width else [grid.heading, "-" * grid.width, *grid.lines]
 
 
-def _padded(line: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
-    return _GAP.join([line[0].ljust(widths[0]), *cells]).rstrip()
+# Of a framework: its name, images/s, ratio, published ratio. They stand without a heading.
+_STACKED: tuple[Column[Sequence[str]], ...] = (
+    Column("", itemgetter(0)),
+    Column("", itemgetter(1), Align.RIGHT),
+    Column("", itemgetter(2), Align.RIGHT),
+    Column("", itemgetter(3), Align.RIGHT),
+)
 
 
-def _stacked(table: _Table) -> list[str]:
+def _stacked(titled: _Titled) -> list[str]:
     """A line a framework: images/s, ratio, published ratio."""
     lines = []
-    for first, *cells in table.lines:
-        ratios = iter(cells[len(table.frameworks) :])
+    for first, *cells in titled.table.cells:
+        ratios = iter(cells[len(titled.frameworks) :])
         lines.append(first)
         told = []
-        for framework, cell in zip(table.frameworks, cells, strict=False):
+        for framework, cell in zip(titled.frameworks, cells, strict=False):
             ratio, published = ("", "") if framework is Framework.PADDLE else (next(ratios), next(ratios))
             told.append([NAMES[framework], cell, ratio, f"{_PUBLISHED} {published}" if published else ""])
-        widths = [max(len(line[column]) for line in told) for column in range(4)]
-        lines += [f"    {_padded(line, widths)}".rstrip() for line in told]
+        lines += Table.of(_STACKED, told).grid("    ").lines
     return lines

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from helpers.case import Case, DataSource
-from helpers.errors import ConfigError
-from helpers.plan import CPU
-from helpers.report.rows import CaseRow
+from helpers.plan.case_plan import CPU
+from helpers.session.rows import CaseRow
+from helpers.trainers.contract.case import Case, DataSource
+from helpers.trainers.contract.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ReaderBound:
 
 READER_BOUND = ReaderBound(
     0.10,
-    'METHODS.md, "Reader (data) share of the step": 14% to 48% where the reader is known to hold up the published '
+    'docs/measuring-rules.md, "Reader (data) share": 14% to 48% where the reader is known to hold up the published '
     "runs, at most 4% elsewhere; 10% lies between",
 )
 

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from helpers.errors import ResultError
 from helpers.judging.night import NightVerdict
 from helpers.report.reader import READER_BOUND, is_reader_bound
-from helpers.report.rows import CaseRow
 from helpers.report.scaling import Scaling
+from helpers.session.rows import CaseRow
+from helpers.trainers.contract.errors import ResultError
 
 # 1: first format.
 # 2: a case has "figures" by rule, "loader", "overrides", "segment" and "reader_bound"; its "reader_share" is the
@@ -20,7 +20,10 @@ from helpers.report.scaling import Scaling
 #    screening runs of the build under test alone. New: "night".
 # 4: a case has "attempts" and "failure_class".
 # 5: a case has "utilisation", "origin" and "sources".
-RESULTS_SCHEMA_VERSION = 5
+# 6: a case's status may be SLOWER; its standing has "level", "level_error", "good_shift", "teaches_level" and
+#    "teaches_good".
+# 7: a case has "invalid_images_per_s".
+RESULTS_SCHEMA_VERSION = 7
 
 
 def document(

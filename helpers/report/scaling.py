@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from helpers.baseline import RecordedEntry
-from helpers.case import Case
-from helpers.environment import differences
-from helpers.errors import BaselineError, ConfigError
-from helpers.report.rows import CaseRow
-from helpers.results import CONTENDED
-from helpers.rules import MEDIAN_STEP, WALL_CLOCK
-from helpers.verdict import Status
+from helpers.history.results import CONTENDED
+from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
+from helpers.judging.verdict import Status
+from helpers.machine.environment import differences
+from helpers.plan.baseline import RecordedEntry
+from helpers.session.rows import CaseRow
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import BaselineError, ConfigError
 
 THIS_SESSION = "this session"
 

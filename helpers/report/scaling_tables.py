@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
+from helpers.judging.statistics import number
 from helpers.report.scaling import THIS_SESSION, Scaling, ScalingRow
+from helpers.report.table import Align, Column, Table
 from helpers.report.text import printable
-from helpers.stats import number
 
-_DLPERF = ("nodes", "cards", "images/s", "speed-up", "efficiency")
+_DLPERF: tuple[Column[Sequence[str]], ...] = tuple(
+    Column(heading, itemgetter(place))
+    for place, heading in enumerate(("nodes", "cards", "images/s", "speed-up", "efficiency"))
+)
 _FLEETX_CORNER = "batch / node"
 _EMPTY = "-"
 _AUTO = (
@@ -59,29 +64,28 @@ def dlperf_table(scaling: Scaling) -> list[str]:
     if reference.images_per_s is not None and all(row.cards > 1 or row.images_per_s is None for row in scaling.rows):
         cells = [cell for cell, row in zip(cells, scaling.rows, strict=True) if row.cards > 1]
         cells.insert(0, ("1", "1", f"{_rate(reference.images_per_s)}*", "1.00", "100.0%"))
-    lines = [_DLPERF, *cells]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_DLPERF))]
-    rule = "| " + " | ".join("-" * width for width in widths) + " |"
-    first, *rest = (
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
-    )
-    return [first, rule, *rest]
+    return Table.of(_DLPERF, cells).markdown(padded=True)
 
 
 def fleetx_table(group: Sequence[Scaling]) -> list[str]:
     """FleetX's form: batch size per card down, ``nodes x cards per node`` across, images/s in the cells."""
     shapes = sorted({_shape(row) for each in group for row in each.rows} | {(1, 1)})
-    lines = [
-        f"| {_FLEETX_CORNER} | " + " | ".join(f"{nodes} x {cards}" for nodes, cards in shapes) + " |",
-        "|" + " :----: |" * (len(shapes) + 1),
+    columns: list[Column[Scaling]] = [
+        Column(_FLEETX_CORNER, lambda each: str(each.batch_size_per_card), Align.CENTRE),
+        *(_fleetx_column(shape) for shape in shapes),
     ]
-    for each in sorted(group, key=lambda each: each.batch_size_per_card):
-        by_shape = {_shape(row): _fleetx_cell(row) for row in each.rows}
-        if each.reference.images_per_s is not None and each.reference.origin != THIS_SESSION:
-            by_shape[(1, 1)] = f"{_rate(each.reference.images_per_s)}*"
-        cells = [by_shape.get(shape, "not measured") for shape in shapes]
-        lines.append(f"| {each.batch_size_per_card} | " + " | ".join(cells) + " |")
-    return lines
+    return Table.of(columns, sorted(group, key=lambda each: each.batch_size_per_card)).markdown()
+
+
+def _fleetx_column(shape: tuple[int, int]) -> Column[Scaling]:
+    def cell(scaling: Scaling) -> str:
+        reference = scaling.reference
+        if shape == (1, 1) and reference.images_per_s is not None and reference.origin != THIS_SESSION:
+            return f"{_rate(reference.images_per_s)}*"
+        found = [_fleetx_cell(row) for row in scaling.rows if _shape(row) == shape]
+        return found[-1] if found else "not measured"
+
+    return Column("{} x {}".format(*shape), cell, Align.CENTRE)
 
 
 def _tells(scaling: Scaling) -> bool:

@@ -6,17 +6,16 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
-from helpers.errors import printable as printable
-from helpers.evidence import Build
+from helpers.judging.evidence import Build
+from helpers.judging.rules import MEDIAN_STEP
+from helpers.judging.statistics import number
+from helpers.judging.verdict import Status
 from helpers.report.reader import reader_note, share_cell
-from helpers.report.rows import CaseRow, Comparison
-from helpers.rules import MEDIAN_STEP
-from helpers.stats import number
-from helpers.verdict import Status
+from helpers.report.table import GAP, Align, Column, Table
+from helpers.session.rows import CaseRow, Comparison
+from helpers.trainers.contract.errors import printable as printable
 
-_HEADINGS = ("case", "images/s ± spread", "data", "published", "ratio", "recorded", "ratio", "status", "reason")
-_NUMERIC = (1, 2, 3, 4, 5, 6)
-_GAP = "  "
+_REASON = "reason"
 _REASON_INDENT = "    "
 _NARROWEST_REASON = 40
 
@@ -70,35 +69,27 @@ def rules_line(row: CaseRow) -> str:
 
 
 def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
-    cells = [_cells(row) for row in rows]
-    columns = range(len(_HEADINGS) - 1)
-    widths = [max(len(_HEADINGS[column]), *(len(line[column]) for line in cells)) for column in columns]
-    used = sum(widths) + len(_GAP) * len(widths)
+    grid = Table.of(_COLUMNS, rows).grid()
+    used = grid.width + len(GAP)
     beside = width - used >= _NARROWEST_REASON
     if used > width:
-        return _narrow_table(rows, cells, widths, width, colour, details)
-    lines = [_line(_HEADINGS if beside else _HEADINGS[:-1], widths)]
+        return _narrow_table(rows, width, colour, details)
+    lines = [grid.padded_heading + GAP + _REASON] if beside else [grid.heading]
     lines.append("-" * (width if beside else min(width, used)))
-    for row, line in zip(rows, cells, strict=True):
-        lines.extend(_case_lines(row, line, widths, width, beside, colour))
+    for row, line in zip(rows, grid.padded_lines, strict=True):
+        lines.extend(_case_lines(row, line, width, beside, colour))
         lines.extend(_detail_lines(row, width, details))
     return "\n".join(lines)
 
 
-def _narrow_table(
-    rows: Sequence[CaseRow],
-    cells: Sequence[tuple[str, ...]],
-    widths: list[int],
-    width: int,
-    colour: bool,
-    details: bool,
-) -> str:
+def _narrow_table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
     """The same columns with the case on a line of its own, as its id alone fills half a terminal."""
-    widths = [len(_REASON_INDENT) - len(_GAP), *widths[1:]]
-    lines = [_HEADINGS[0], _line(("", *_HEADINGS[1:-1]), widths), "-" * width]
-    for row, line in zip(rows, cells, strict=True):
-        lines.append(line[0])
-        lines.extend(_case_lines(row, ("", *line[1:]), widths, width, False, colour))
+    case, *columns = _COLUMNS
+    grid = Table.of(columns, rows).grid(_REASON_INDENT)
+    lines = [case.heading, grid.heading, "-" * width]
+    for row, line in zip(rows, grid.padded_lines, strict=True):
+        lines.append(case.cell(row))
+        lines.extend(_case_lines(row, line, width, False, colour))
         lines.extend(_detail_lines(row, width, details))
     return "\n".join(lines)
 
@@ -141,17 +132,16 @@ def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
     return [_REASON_INDENT + line for line in lines]
 
 
-def _case_lines(
-    row: CaseRow, cells: tuple[str, ...], widths: list[int], width: int, beside: bool, colour: bool
-) -> list[str]:
+def _case_lines(row: CaseRow, line: str, width: int, beside: bool, colour: bool) -> list[str]:
+    """The row's line of the table and its reason, beside it or below."""
     reason = printable("; ".join([row.reason, *row.marks, *_notes(row)]))
     if beside:
-        room = width - sum(widths) - len(_GAP) * len(widths)
-        first, *rest = _wrapped(reason, room) or [""]
-        lines = [_line((*cells, first), widths)]
-        lines.extend(" " * (width - room) + more for more in rest)
+        taken = len(line) + len(GAP)
+        first, *rest = _wrapped(reason, width - taken) or [""]
+        lines = [(line + GAP + first).rstrip()]
+        lines.extend(" " * taken + more for more in rest)
     else:
-        lines = [_line(cells, widths)]
+        lines = [line.rstrip()]
         lines.extend(_REASON_INDENT + part for part in _wrapped(reason, width - len(_REASON_INDENT)))
     if colour and (code := _COLOURS[row.effect]):
         lines[0] = lines[0].replace(row.status, f"{code}{row.status}{_PLAIN}", 1)
@@ -163,15 +153,8 @@ def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, max(width, _NARROWEST_REASON), break_on_hyphens=False, break_long_words=False)
 
 
-def _cells(row: CaseRow) -> tuple[str, ...]:
-    return (
-        printable(f"{row.case_id} [{row.target}]{'' if row.is_measured else f' ({row.origin})'}"),
-        _measured(row),
-        share_cell(row),
-        *_reference(_shown_published(row)),
-        *_reference(row.recorded),
-        row.status,
-    )
+def _case(row: CaseRow) -> str:
+    return printable(f"{row.case_id} [{row.target}]{'' if row.is_measured else f' ({row.origin})'}")
 
 
 def _shown_published(row: CaseRow) -> Comparison | None:
@@ -183,18 +166,23 @@ def _shown_published(row: CaseRow) -> Comparison | None:
 
 def _measured(row: CaseRow) -> str:
     if row.images_per_s is None:
-        return "-"
+        return "-" if row.invalid_images_per_s is None else f"(invalid: {number(row.invalid_images_per_s)})"
     if row.spread is None:
         return f"{number(row.images_per_s)} (n=1)"
     return f"{number(row.images_per_s)} ± {row.spread:.1%} (n={row.runs})"
 
 
-def _reference(comparison: Comparison | None) -> tuple[str, str]:
-    """Figure and ratio; a star marks a figure that is only shown."""
+def _reference(comparison: Comparison | None) -> str:
+    """A star marks a figure that is only shown."""
     if comparison is None or comparison.reference_images_per_s is None:
-        return "-", "-"
-    ratio = "-" if comparison.ratio is None else f"{comparison.ratio:.3f}"
-    return f"{number(comparison.reference_images_per_s)}{'' if comparison.sets_status else '*'}", ratio
+        return "-"
+    return f"{number(comparison.reference_images_per_s)}{'' if comparison.sets_status else '*'}"
+
+
+def _ratio(comparison: Comparison | None) -> str:
+    if comparison is None or comparison.reference_images_per_s is None or comparison.ratio is None:
+        return "-"
+    return f"{comparison.ratio:.3f}"
 
 
 def _notes(row: CaseRow) -> list[str]:
@@ -230,12 +218,17 @@ def _not_run(rows: Sequence[CaseRow]) -> list[str]:
     return lines
 
 
-def _line(cells: Sequence[str], widths: list[int]) -> str:
-    padded = [
-        cell.rjust(width) if column in _NUMERIC else cell.ljust(width)
-        for column, (cell, width) in enumerate(zip(cells, widths, strict=False))
-    ]
-    return _GAP.join([*padded, *cells[len(widths) :]]).rstrip()
+# The reason follows them, beside or below.
+_COLUMNS: tuple[Column[CaseRow], ...] = (
+    Column("case", _case),
+    Column("images/s ± spread", _measured, Align.RIGHT),
+    Column("data", share_cell, Align.RIGHT),
+    Column("published", lambda row: _reference(_shown_published(row)), Align.RIGHT),
+    Column("ratio", lambda row: _ratio(_shown_published(row)), Align.RIGHT),
+    Column("recorded", lambda row: _reference(row.recorded), Align.RIGHT),
+    Column("ratio", lambda row: _ratio(row.recorded), Align.RIGHT),
+    Column("status", lambda row: row.status),
+)
 
 
 def hanging(text: str, width: int, first: str, rest: str) -> list[str]:

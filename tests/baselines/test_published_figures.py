@@ -10,8 +10,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from helpers.baseline import PUBLISHED, FigureStatus, PublishedFigure, PublishedSet, load_published
-from helpers.case import Execution, Framework
+from helpers.plan.baseline import PUBLISHED, FigureStatus, PublishedFigure, PublishedSet, load_published
+from helpers.plan.published import TITLES
+from helpers.trainers.contract.case import Execution
+from helpers.trainers.contract.frameworks import Framework
 
 TRANSCRIPTION = Path(__file__).with_name("throughput.csv")
 GIVEN = Path(__file__).resolve().parents[3] / "shared" / "published" / "throughput.csv"
@@ -137,6 +139,10 @@ def test_every_environment_belongs_to_a_figure_and_names_the_figures_document(
         assert {figure.environment for figure in published.figures} == set(published.environments)
         for figure in published.figures:
             assert published.environments[figure.environment].document == figure.source
+
+
+def test_every_document_has_a_title(sets: dict[str, PublishedSet]) -> None:
+    assert {figure.source for published in sets.values() for figure in published.figures} == set(TITLES)
 
 
 def test_the_environments_say_what_the_documents_state(sets: dict[str, PublishedSet]) -> None:

@@ -26,16 +26,17 @@ from benchmarks.gpu_proof_plan import CPU, GPU, Kind, Proof, Step, proof_on_cpu,
 from benchmarks.gpu_proof_state import UTILISATION, Record, State, read_state
 from benchmarks.gpu_proof_steps import Steps, failed, not_run
 from benchmarks.gpu_proof_summary import Story, not_reached, shares, summary
-from helpers.case import Case, DataSource, Framework
-from helpers.config import load_config
-from helpers.devices import Machine
-from helpers.errors import DeviceError, LaunchError, ResultError
-from helpers.job import SLOWDOWN_VARIABLE
-from helpers.nvml import Gpu
-from helpers.report.rows import CaseRow
-from helpers.results import RunResult
-from helpers.utilisation import Peak, Utilisation
-from helpers.verdict import Status
+from helpers.history.results import RunResult
+from helpers.judging.utilisation import Peak, Utilisation
+from helpers.judging.verdict import Status
+from helpers.machine.devices import Machine
+from helpers.machine.nvml import Gpu
+from helpers.plan.perf_yaml import load_config
+from helpers.session.rows import CaseRow
+from helpers.trainers.contract.case import Case, DataSource
+from helpers.trainers.contract.errors import DeviceError, LaunchError, ResultError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import SLOWDOWN_VARIABLE
 from tests.helpers.machines import CPU_MACHINE, GIB, gpu_machine
 
 H100 = Gpu(0, "GPU-aa", "NVIDIA H100 80GB HBM3", 80 * GIB, (9, 0), 700)

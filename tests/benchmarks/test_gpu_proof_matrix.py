@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.gpu_proof_plan import Kind, Step, proof_on_gpu
-from helpers.config import load_config
-from helpers.launch.launcher import ROOT
+from helpers.plan.perf_yaml import load_config
+from helpers.trainers.contract.paths import ROOT
 
 MEASURED = [step for step in proof_on_gpu().steps if step.kind is Kind.MEASURE]
 

@@ -10,8 +10,8 @@ import pytest
 from benchmarks import importing
 from benchmarks.importing import CLEAN, HASH, IMPORT, SMALL, Taken, told
 from benchmarks.importing_logs import SAMPLES, Sample, Written, write_log
-from helpers.importing.formats.table import FORMATS
-from helpers.importing.sources.source import open_logs
+from helpers.logs.formats.table import FORMATS
+from helpers.logs.sources.source import open_logs
 
 WRITTEN = Written(5_000_000, 4_990_000, 10**9)
 

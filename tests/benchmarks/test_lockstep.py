@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from benchmarks.blocks import Block
+from benchmarks.blocks import Block, Stopwatch
 from benchmarks.lockstep import Arm, Plan, Worker, take_turns
-from helpers.errors import LaunchError
+from helpers.trainers.contract.errors import LaunchError
 
 ROOT = Path(__file__).parents[2]
 
@@ -95,3 +96,14 @@ def test_a_worker_has_the_variables_of_its_arm() -> None:
         assert worker.facts == {"kernels": "7"}
     finally:
         worker.end()
+
+
+def test_the_time_on_the_cores_counts_a_child_that_lives_on() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        stopwatch = Stopwatch()
+        own = time.process_time()
+        assert child.stdout is not None and child.stdout.readline() == b"done\n"
+        _, cpu_seconds = stopwatch.read()
+        assert cpu_seconds - (time.process_time() - own) > 0.15
+        child.communicate(b"\n")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.paired import Ratio, pair_ratio, ratio_of
-from helpers.errors import SuiteError
+from helpers.trainers.contract.errors import SuiteError
 
 positive = st.floats(min_value=1e-3, max_value=1e3)
 
@@ -19,11 +19,11 @@ def test_a_round_in_which_one_was_disturbed_does_not_move_its_pair() -> None:
 
 
 def test_the_interval_is_students_over_the_logarithms() -> None:
-    # Logarithms 0 and 2d: mean d, standard deviation d * sqrt(2), t of 1 degree of freedom 12.706.
+    # Logarithms 0 and 2d: mean d, standard deviation d * sqrt(2), t of 1 degree of freedom 12.7062.
     found = ratio_of([1.0, math.exp(0.02)])
     assert found.centre == pytest.approx(math.exp(0.01))
-    assert found.low == pytest.approx(math.exp(0.01 - 12.706 * 0.01))
-    assert found.high == pytest.approx(math.exp(0.01 + 12.706 * 0.01))
+    assert found.low == pytest.approx(math.exp(0.01 - 12.7062 * 0.01))
+    assert found.high == pytest.approx(math.exp(0.01 + 12.7062 * 0.01))
     assert found.n == 2
 
 

@@ -12,9 +12,9 @@ from benchmarks.blocks import BARE, FOR, TRAIN, Block
 from benchmarks.cpu_settings import CANDIDATES, speed_up
 from benchmarks.loader_cost import told as loader_told
 from benchmarks.trainer_speed import told
-from helpers.case import Case
-from helpers.errors import ConfigError
-from helpers.recipe import settings_for
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
 
 Sets = list[Mapping[str, Sequence[Block]]]
 

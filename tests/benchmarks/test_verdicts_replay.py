@@ -12,18 +12,28 @@ import pytest
 
 from benchmarks import verdict_session
 from benchmarks.verdict_memory import HeldNights
-from benchmarks.verdict_replay import FIRST_NIGHTS, PROCEDURE, Future, Replay, Score, add_world, is_new_step
+from benchmarks.verdict_replay import (
+    FIRST_NIGHTS,
+    LOST,
+    LOST_FIRST,
+    PROCEDURE,
+    Future,
+    Replay,
+    Score,
+    add_world,
+    is_new_step,
+)
 from benchmarks.verdict_rivals import ASV_NAME, OTAVA_NAME, RIVALS
 from benchmarks.verdict_session import Machine
 from benchmarks.verdict_worlds import BURN_IN_NIGHTS, CASES, At, DrawnRun, Synthetic, drawn_run
 from benchmarks.verdicts import through_history
-from helpers.case import Case
-from helpers.evidence import Build, Past, Stage
 from helpers.history.history import History
 from helpers.history.records import NightRecord
+from helpers.judging.evidence import Build, Past, Stage
 from helpers.judging.night import NeedConfirmation
 from helpers.judging.night_groups import Key, NightCase
-from helpers.verdict import Standing, Status
+from helpers.judging.verdict import Standing, Status
+from helpers.trainers.contract.case import Case
 
 SLOW = 99
 
@@ -118,7 +128,7 @@ def test_a_history_that_forgets_leads_to_others(monkeypatch: pytest.MonkeyPatch)
 
 
 def record(case: Case, night: int, rate: float, standing: Standing | None, status: Status) -> NightRecord:
-    created = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(days=night)
+    created = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(days=night)
     return NightRecord(
         session=f"n{night}",
         case_id=case.id,
@@ -188,11 +198,27 @@ def test_a_replay_scores_the_procedure_and_every_rival() -> None:
     assert scores[ASV_NAME].three_nights[10] == 1
 
 
+def test_where_gains_are_lost_only_accepted_ones_count() -> None:
+    """Case 0 was recorded with the faster build; case 1 gains nothing, so there is nothing of it to lose."""
+    replay = Replay(Machine.of(Quiet()), rule=LOST, first=LOST_FIRST, alone=True, behind={0})
+    scores = replay.run([Future(1), Future(2, {0: 5, 1: 5}), Future(3, {0: 2}, noisy=True)])
+    assert set(scores) == {LOST, LOST_FIRST}
+    assert scores[LOST].injected == {5: 1}
+    assert scores[LOST].injected_on == {(5, 1): 1, (2, 1): 1}
+    replay.gained.add(1)
+    replay._judged(Future(4, {1: 5}))
+    assert scores[LOST].injected == {5: 2}
+
+
 def test_a_drop_counts_once_however_often_it_is_found() -> None:
-    score = Score()
-    for found in ([False, True, True], [True, True, True], [False, False, False]):
-        score.drop(2, found)
+    score, drop = Score(), Status.REGRESSION
+    for said in ([Status.INCONCLUSIVE, drop, drop], [drop] * 3, [Status.PASS, Status.IMPROVEMENT, Status.PASS]):
+        score.drop(2, 8, said)
     assert (score.injected[2], score.first_night[2], score.three_nights[2]) == (3, 1, 2)
+    assert (score.passed[2], score.called_faster) == (1, 1)
+    score.drop(2, 32, [drop], whole=False)
+    assert (score.injected[2], score.first_night[2]) == (3, 1)
+    assert (score.injected_on, score.found_on) == ({(2, 8): 3, (2, 32): 1}, {(2, 8): 1, (2, 32): 1})
 
 
 def test_only_regressions_are_alarms() -> None:
@@ -208,10 +234,10 @@ def test_worlds_are_added_up_and_remembered() -> None:
     total: dict[str, Score] = {}
     for alarms in (1, 2):
         score = Score(nights=10, alarms=alarms)
-        score.drop(3, [True])
+        score.drop(3, 1, [Status.REGRESSION])
         add_world(total, {"rule": score})
     assert (total["rule"].alarms, total["rule"].nights, total["rule"].injected[3]) == (3, 20, 2)
-    assert total["rule"].by_world == [(1, 10), (2, 10)]
+    assert total["rule"].by_world == [(1, 0, 10), (2, 0, 10)]
 
 
 def test_a_step_that_moved_by_a_night_is_no_new_one() -> None:
@@ -224,4 +250,5 @@ def test_a_step_that_moved_by_a_night_is_no_new_one() -> None:
 def test_a_future_lies_after_the_nights_that_all_share() -> None:
     assert [at.night for at in Future(3).nights] == [BURN_IN_NIGHTS, BURN_IN_NIGHTS + 1, BURN_IN_NIGHTS + 2]
     assert Future(3, slow=True).nights == (At(3, BURN_IN_NIGHTS),)
+    assert Future(3, {1: 2}, noisy=True).nights == (At(3, BURN_IN_NIGHTS),)
     assert Future(3, {1: 0.5}).shares == {1: 0.005}

@@ -13,9 +13,9 @@ from benchmarks.verdict_real import RealSize, real_series_text
 from benchmarks.verdict_replay import Scores
 from benchmarks.verdict_series import DLPERF, KOKKOS, MLPERF, TIGERBEETLE, dlperf, kokkos, mlperf, tigerbeetle
 from benchmarks.verdict_worlds import At
-from helpers.errors import SuiteError
-from helpers.evidence import Build
-from helpers.trend.otava import ChangePoint
+from helpers.history.trend.otava import ChangePoint
+from helpers.judging.evidence import Build
+from helpers.trainers.contract.errors import SuiteError
 
 SMALL = RealSize(machines=1, quiet=1, dropped=1, nights=20)
 RECORDED = 7

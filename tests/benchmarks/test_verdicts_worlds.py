@@ -1,4 +1,4 @@
-"""The synthetic nights are what VERDICT.md describes, and the same whoever asks for them."""
+"""The synthetic nights are what docs/verdicts.md describes, and the same whoever asks for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.verdict_worlds import BURN_IN_NIGHTS, CASES, RUN_CV, At, Part, Synthetic, drawn_run
-from helpers.evidence import Build
+from helpers.judging.evidence import Build
 
 SLOW = 7
 ONE_CARD, MANY_CARDS = 0, 4

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fault_table.workshop import ONE_CARD, Workshop
 from benchmarks.paired import ratio_of
 from benchmarks.watching import Cost, document
 from benchmarks.watching_arms import Arms
 from benchmarks.watching_session import Observed, Sampler, cpu_seconds, kind_of, observe, spent_within, value_at
-from helpers.case import Case
-from helpers.errors import LaunchError
-from helpers.job import JobSpec
-from helpers.steplog import COMPLETE, WINDOW, Footer, Header, Step, StepLogWriter
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.steplog import COMPLETE, WINDOW, Footer, Header, Step, StepLogWriter
+from tests.faults.workshop import ONE_CARD, Workshop
 
 QUIET = Observed(60.0, 24, 1, {"pytest": 0.2, "guard": 0.01}, 0.03, 48)
 

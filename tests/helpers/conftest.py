@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
-from helpers.case import Case
-from helpers.config import MeasuringProtocol
-from helpers.environment import Environment
-from helpers.plan import CasePlan, SuiteCase
-from helpers.results import RunResult
-from helpers.rules import MEDIAN_STEP
-from helpers.session import protocol_record
+from helpers.history.results import RunResult
+from helpers.judging.rules import MEDIAN_STEP
+from helpers.machine.environment import Environment
+from helpers.plan.case_plan import CasePlan, SuiteCase
+from helpers.plan.perf_yaml import MeasuringProtocol
+from helpers.session.measure import protocol_record
+from helpers.trainers.contract.case import Case
 
 CASE = Case.parse("paddle-vgg16-fp32-bs8-1x2-dali-static")
-ENVIRONMENT = Environment(**{**{item.name: item.name for item in fields(Environment)}, "device": "cpu"})
+ENVIRONMENT = Environment(
+    **{**{item.name: item.name for item in fields(Environment)}, "machine": "", "pool": "", "device": "cpu"}
+)
 
 
 @pytest.fixture

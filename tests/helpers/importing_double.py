@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from helpers.importing.imported import HONEST, Imported, RuleFigure, Spread
-from helpers.importing.importer import Batch, Unread
-from helpers.importing.record import Said, Setting
+from helpers.logs.imported import HONEST, Imported, RuleFigure, Spread
+from helpers.logs.importer import Batch, Unread
+from helpers.logs.record import Said, Setting
 
 # Of a published V100 row: 1471.9 images/s by ngc-mxnet-epochs, a reference.
 MXNET = {"framework": "mxnet", "model": "resnet50v1.5", "precision": "amp", "batch_size_per_card": "256", "cards": "1"}

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from helpers.devices import CpuCard, Machine
-from helpers.environment import Host
-from helpers.nvml import Gpu, GpuSettings, GpuState
-from helpers.nvml_details import TO_GPU, TO_SWITCH, GpuDetails, Link
-from helpers.system_host import HostState, Space
-from helpers.unknown import Unknown
+from helpers.machine.devices import CpuCard, Machine
+from helpers.machine.environment import Host
+from helpers.machine.facts.host import HostState, Space
+from helpers.machine.nvml import Gpu, GpuSettings, GpuState
+from helpers.machine.nvml_details import TO_GPU, TO_SWITCH, GpuDetails, Link
+from helpers.machine.unknown import Unknown
 
 GIB = 1024**3
 HOST = Host(

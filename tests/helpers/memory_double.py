@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from helpers.errors import HistoryError
-from helpers.evidence import Past
 from helpers.history.records import NightRecord
+from helpers.history.results import RunResult
 from helpers.history.stored import SegmentStart
-from helpers.results import RunResult
+from helpers.judging.evidence import Past
+from helpers.trainers.contract.errors import HistoryError
 
 
 @dataclass

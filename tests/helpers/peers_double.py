@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from helpers.case import Framework
-from helpers.evidence import Build, Stage
-from helpers.launch.frameworks import FrameworkBuild
-from helpers.plan import CasePlan
-from helpers.results import ResultStore, RunResult
-from helpers.rules import MEDIAN_STEP
-from helpers.session import protocol_record
+from helpers.history.results import ResultStore, RunResult
+from helpers.judging.evidence import Build, Stage
+from helpers.judging.rules import MEDIAN_STEP
+from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
+from helpers.plan.case_plan import CasePlan
+from helpers.session.measure import protocol_record
+from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.conftest import ENVIRONMENT
 from tests.helpers.session_double import roles
 
@@ -60,6 +60,9 @@ class TwoFrameworks:
 
     def __init__(self, **values: Any) -> None:
         pass
+
+    def find_identity(self, build: FrameworkBuild) -> BuildIdentity:
+        return BuildIdentity(prefix=build.interpreter, place=build.interpreter, digest=f"digest of {build.interpreter}")
 
     def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
         missing = {Framework.TENSORFLOW: "no trainer", Framework.MXNET: "no trainer", **self.absent}

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from helpers.errors import StepLogError
-from helpers.results import RunResult
-from helpers.rules import samples_per_step, window_seconds
-from helpers.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog, StepLogWriter
-from helpers.steplog_reader import read_step_log
+from helpers.history.results import RunResult
+from helpers.judging.rules import samples_per_step, window_seconds
+from helpers.launch.steplog_reader import read_step_log
+from helpers.trainers.contract.errors import StepLogError
+from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog, StepLogWriter
 
 WARM, STEPS = 2, 5
 

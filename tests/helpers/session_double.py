@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from helpers.evidence import Build, Stage
-from helpers.plan import CasePlan
-from helpers.results import ResultStore, RunResult
-from helpers.verdict import Standing
+from helpers.history.results import ResultStore, RunResult
+from helpers.judging.evidence import Build, Stage
+from helpers.judging.verdict import Standing
+from helpers.plan.case_plan import CasePlan
 
 MakeRun = Callable[..., RunResult]
 
 GOOD = {"interpreter": "/envs/good/bin/python", "framework": "paddle", "version": "3.3.1", "commit": "abcdef"}
 NEW = {**GOOD, "interpreter": "/envs/new/bin/python", "commit": "123456"}
-WHEN = datetime.datetime(2026, 11, 21, 3, 4, 5, tzinfo=datetime.timezone.utc)
+WHEN = datetime.datetime(2026, 11, 21, 3, 4, 5, tzinfo=datetime.UTC)
 STANDING = Standing(
     4.6, 1.0, 1.0, accepted=True, sigma=0.002, tau=0.001, nights=20, runs=1, new_segment=True, segment_reason="faster"
 )

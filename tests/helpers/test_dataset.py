@@ -16,10 +16,11 @@ from unittest import mock
 import pytest
 from PIL import Image
 
-from helpers import dataset, image_folder
-from helpers.dataset import PHOTOGRAPHS, check_dataset, make_small_dataset, photographs_folder
-from helpers.errors import DatasetError
-from helpers.trainers.data import read_train_list
+from helpers.plan import dataset, image_folder
+from helpers.plan.dataset import PHOTOGRAPHS, check_dataset, make_small_dataset, photographs_folder
+from helpers.trainers.common.images import read_train_list
+from helpers.trainers.contract.errors import DatasetError
+from tests.hostile_strings import TEXTS
 
 
 def _image(path: Path, kind: str = "JPEG", size: tuple[int, int] = (20, 10)) -> None:
@@ -340,3 +341,22 @@ def test_the_real_one_has_imagenet_s_usual_file_size(tmp_path: Path) -> None:
 def test_no_images_asked_for_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="images_per_class"):
         make_small_dataset(tmp_path / "small", images_per_class=0)
+
+
+@pytest.mark.parametrize("trick", TEXTS)
+def test_an_image_of_any_name_is_the_same_to_the_check_and_the_trainer_or_is_refused_in_words(
+    folder: Path, trick: str
+) -> None:
+    name = TEXTS[trick]
+    with contextlib.suppress(OSError, ValueError):
+        _image(folder / "train" / f"{name}.jpeg")
+    text = f"train/n 01/a 猫.jpeg 0\ntrain/{name}.jpeg 1\n"
+    (folder / "train_list.txt").write_bytes(text.encode("utf-8", "surrogatepass"))
+    try:
+        facts = check_dataset(folder)
+    except DatasetError as error:
+        assert str(error).isprintable()
+        return
+    images = read_train_list(str(folder))
+    assert facts.images == len(images.paths) == 2
+    assert images.paths[1] == f"train/{name}.jpeg"

@@ -1,4 +1,4 @@
-"""METHODS.md point by point, over every published Paddle row: what it says of a configuration, the recipe has.
+"""docs/measuring-rules.md point by point: what it says of a configuration, every published Paddle row's recipe has.
 
 Where the suite departs from a sentence, the test says so and asks for the reason beside the recipe.
 """
@@ -10,15 +10,18 @@ from typing import Any
 
 import pytest
 
-from helpers.baseline import BASELINES, PublishedFigure, load_published
-from helpers.case import Case, DataSource, Execution, Framework, Model, Precision
-from helpers.config import MeasuringProtocol
-from helpers.job import JobSpec
-from helpers.launch.launcher import Place, launcher_for
-from helpers.plan import SuiteCase, draft_job
-from helpers.recipe import settings_for
-from helpers.recipe_sources import OWN, fixed_of, source_of
-from helpers.trainers import data
+from helpers.launch.launchers.launcher import Place
+from helpers.launch.launchers.table import launcher_for
+from helpers.plan.baseline import BASELINES, PublishedFigure, load_published
+from helpers.plan.case_plan import SuiteCase, draft_job
+from helpers.plan.perf_yaml import MeasuringProtocol
+from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.recipes.sources import OWN, fixed_of, source_of
+from helpers.trainers.common import images as data
+from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.models import Model, spec_of
 
 FIGURES = [
     figure
@@ -67,7 +70,7 @@ def test_launcher_python_for_one_card_and_paddle_s_for_more_with_all_nodes(figur
     place = Place(1, case.nodes, "10.0.0.2", "10.0.0.1:1234") if case.nodes > 1 else None
     words = " ".join(launcher_for(case).command(spec, "python", place).argv)
     if case.cards == 1:
-        assert words == "python -u -m helpers.trainers.paddle_trainer RUN/spec.json"
+        assert words == "python -u -m helpers.trainers.paddle.trainer RUN/spec.json"
         return
     assert words.startswith("python -u -m paddle.distributed.launch")
     assert "--devices 0,1,2,3,4,5,6,7" in words
@@ -88,7 +91,7 @@ def test_resnet50_common(figure: PublishedFigure) -> None:
     assert figure.case.batch_size_per_card == 256
     assert fixed(figure)["loss"] == "mean cross-entropy, no label smoothing"
     assert fixed(figure)["image size"].startswith("224 x 224")
-    assert data.IMAGE_SIZE == 224
+    assert data.IMAGE_SIZE == 224 == spec_of(Model.RESNET50).image_size
     assert fixed(figure)["seed"] == "1234"
     assert inspect.signature(JobSpec).parameters["seed"].default == 1234
 

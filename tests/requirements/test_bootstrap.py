@@ -64,10 +64,10 @@ def test_a_tool_has_an_environment_of_its_own_without_the_suite(monkeypatch: pyt
     asked: list[Any] = []
     monkeypatch.setattr(machine, "loads", lambda name: name != "libgomp.so.1")
     monkeypatch.setattr(bootstrap, "set_up", lambda *arguments: asked.append(arguments[1:4]))
-    assert bootstrap.main(["--requirements", "trend"]) == 0
-    assert bootstrap.main(["--requirements", "trend", "--venv", "elsewhere"]) == 0
+    assert bootstrap.main(["--requirements", "fuzz"]) == 0
+    assert bootstrap.main(["--requirements", "fuzz", "--venv", "elsewhere"]) == 0
     assert bootstrap.main(["--requirements", "cpu"]) == 0
-    assert asked == [(".venv-trend", "trend", []), ("elsewhere", "trend", []), (".venv", "cpu", ["libgomp"])]
+    assert asked == [(".venv-fuzz", "fuzz", []), ("elsewhere", "fuzz", []), (".venv", "cpu", ["libgomp"])]
 
 
 def test_nothing_is_added_to_a_tools_environment(
@@ -75,8 +75,8 @@ def test_nothing_is_added_to_a_tools_environment(
 ) -> None:
     monkeypatch.setattr(machine, "loads", lambda name: True)
     monkeypatch.setattr(bootstrap, "set_up", lambda *arguments: pytest.fail("set-up was started"))
-    assert bootstrap.main(["--requirements", "trend", "--with", "dev"]) == 2
-    assert "trend is one of its own" in capsys.readouterr().err
+    assert bootstrap.main(["--requirements", "fuzz", "--with", "dev"]) == 2
+    assert "fuzz is one of its own" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,9 @@ def test_nothing_is_added_to_a_tools_environment(
     [
         ("pytorch", [], ".venv-pytorch", "pytorch-cpu"),
         ("pytorch", [("NVIDIA H100", (9, 0))], ".venv-pytorch", "pytorch-gpu"),
+        ("pytorch", [("Tesla V100-SXM2-32GB", (7, 0))], ".venv-pytorch", "pytorch-gpu-cuda12"),
+        ("pytorch", [("NVIDIA A100-SXM4-40GB", (8, 0))], ".venv-pytorch", "pytorch-gpu"),
+        ("pytorch-gpu-cuda12", [], ".venv-pytorch", "pytorch-gpu-cuda12"),
         ("pytorch-cpu", [("NVIDIA H100", (9, 0))], ".venv-pytorch", "pytorch-cpu"),
         ("pytorch-gpu", [], ".venv-pytorch", "pytorch-gpu"),
         ("beside", [], ".venv", "cpu"),
@@ -124,7 +127,7 @@ def test_a_gpu_that_does_not_answer_is_no_reason_for_a_cpu_build_of_pytorch(monk
         bootstrap.choose("pytorch", (3, 11))
 
 
-@pytest.mark.parametrize("name", ["pytorch-cpu", "pytorch-gpu"])
+@pytest.mark.parametrize("name", ["pytorch-cpu", "pytorch-gpu", "pytorch-gpu-cuda12"])
 def test_nothing_of_the_suite_is_added_to_a_framework_s_environment(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -200,7 +203,7 @@ def test_the_environment_is_made_anew_when_it_does_not_fit(stamp: dict[str, obje
 
 def _requirements(folder: Path) -> Path:
     folder.mkdir()
-    for name in ("suite", "cpu", "dataset", "dev", "libgomp"):
+    for name in ("suite", "cpu", "dataset", "otava", "dev", "libgomp"):
         (folder / f"{name}.txt").write_text(name)
     (folder / bootstrap.OPENMP_SCRIPT).write_text("pass")
     return folder
@@ -271,29 +274,29 @@ def test_a_tools_environment_holds_its_set_alone_and_no_command_of_the_suite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, runner = _requirements(tmp_path / "requirements"), Steps()
-    (folder / "trend.txt").write_text("otava")
+    (folder / "fuzz.txt").write_text("atheris")
     monkeypatch.setattr(bootstrap, "run", runner)
     for _ in range(2):
-        bootstrap.set_up(str(folder), str(tmp_path / ".venv-trend"), "trend", [], sys.executable)
-    assert runner.done == [".venv-trend", "trend.txt"]
-    assert not (tmp_path / ".venv-trend" / "bin" / "perfgate").exists()
-    (folder / "trend.txt").write_text("another otava")
-    bootstrap.set_up(str(folder), str(tmp_path / ".venv-trend"), "trend", [], sys.executable)
-    assert runner.done[2:] == [".venv-trend", "trend.txt"]
+        bootstrap.set_up(str(folder), str(tmp_path / ".venv-fuzz"), "fuzz", [], sys.executable)
+    assert runner.done == [".venv-fuzz", "fuzz.txt"]
+    assert not (tmp_path / ".venv-fuzz" / "bin" / "perfgate").exists()
+    (folder / "fuzz.txt").write_text("another atheris")
+    bootstrap.set_up(str(folder), str(tmp_path / ".venv-fuzz"), "fuzz", [], sys.executable)
+    assert runner.done[2:] == [".venv-fuzz", "fuzz.txt"]
 
 
 def test_an_environment_that_was_asked_for_by_name_and_stands_is_said_to_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = _requirements(tmp_path / "requirements")
-    (folder / "trend.txt").write_text("otava")
+    (folder / "fuzz.txt").write_text("atheris")
     monkeypatch.setattr(bootstrap, "run", Steps())
     told = []
     for _ in range(2):
-        bootstrap.set_up(str(folder), str(tmp_path / ".venv-trend"), "trend", [], sys.executable)
+        bootstrap.set_up(str(folder), str(tmp_path / ".venv-fuzz"), "fuzz", [], sys.executable)
         told.append(capsys.readouterr().out)
     assert "nothing to do" not in told[0]
-    assert told[1].endswith(".venv-trend stands: nothing to do\n")
+    assert told[1].endswith(".venv-fuzz stands: nothing to do\n")
     for _ in range(2):
         _set_up(monkeypatch, tmp_path)
     assert capsys.readouterr().out.count("\n") == 1, "the suite's own is made before every other command"
@@ -301,9 +304,9 @@ def test_an_environment_that_was_asked_for_by_name_and_stands_is_said_to_stand(
 
 @pytest.mark.parametrize(
     ("part", "alone"),
-    [("trend", True), ("fuzz", True), ("dataset", True), ("cpu", False), ("dev", False), ("pytorch-cpu", False)],
+    [("fuzz", True), ("dataset", True), ("otava", True), ("cpu", False), ("dev", False), ("pytorch-cpu", False)],
 )
-def test_a_tool_comes_without_what_its_package_wants_beside_it(
+def test_some_parts_come_without_what_their_packages_want_beside_them(
     monkeypatch: pytest.MonkeyPatch, part: str, alone: bool
 ) -> None:
     commands: list[Sequence[str]] = []
@@ -323,7 +326,7 @@ def test_the_first_call_makes_everything_and_the_second_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _requirements(tmp_path / "requirements")
-    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt"]
+    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt"]
     assert _set_up(monkeypatch, tmp_path) == []
     assert _set_up(monkeypatch, tmp_path, ["dev"]) == ["dev.txt"]
     assert _set_up(monkeypatch, tmp_path) == []
@@ -343,14 +346,20 @@ def test_an_environment_that_stands_gets_the_command_without_being_made_anew(
 
 def test_libgomp_comes_after_the_set_it_serves_and_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _requirements(tmp_path / "requirements")
-    assert _set_up(monkeypatch, tmp_path, ["libgomp"]) == [".venv", "cpu.txt", "dataset.txt", "libgomp.txt"]
+    assert _set_up(monkeypatch, tmp_path, ["libgomp"]) == [
+        ".venv",
+        "cpu.txt",
+        "dataset.txt",
+        "otava.txt",
+        "libgomp.txt",
+    ]
     assert _set_up(monkeypatch, tmp_path, ["libgomp"]) == []
     assert _set_up(monkeypatch, tmp_path) == []
     stamp = json.loads((tmp_path / ".venv" / bootstrap.STAMP).read_text())
     assert "libgomp" in stamp["parts"]
 
 
-@pytest.mark.parametrize("step", [".venv", "cpu.txt", "dataset.txt"])
+@pytest.mark.parametrize("step", [".venv", "cpu.txt", "dataset.txt", "otava.txt"])
 @pytest.mark.parametrize("error", [bootstrap.SetUpError, KeyboardInterrupt])
 def test_an_interrupted_set_up_starts_again_from_an_empty_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: type[BaseException]
@@ -361,7 +370,7 @@ def test_an_interrupted_set_up_starts_again_from_an_empty_folder(
     half = tmp_path / ".venv" / "lib" / "half.py"
     half.parent.mkdir()
     half.write_text("half a package")
-    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt"]
+    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt"]
     assert not half.exists()
 
 
@@ -372,14 +381,14 @@ def test_an_interrupted_addition_starts_again_from_an_empty_folder(
     _set_up(monkeypatch, tmp_path)
     with pytest.raises(bootstrap.SetUpError):
         _set_up(monkeypatch, tmp_path, ["dev"], fail_at="dev.txt")
-    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt"]
+    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt"]
 
 
 def test_a_vanished_interpreter_makes_the_environment_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _requirements(tmp_path / "requirements")
     _set_up(monkeypatch, tmp_path)
     (tmp_path / ".venv" / "bin" / "python").unlink()
-    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt"]
+    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"stamp": 2}'])
@@ -389,7 +398,7 @@ def test_a_damaged_or_unknown_stamp_makes_the_environment_anew(
     _requirements(tmp_path / "requirements")
     _set_up(monkeypatch, tmp_path)
     (tmp_path / ".venv" / bootstrap.STAMP).write_text(text)
-    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt"]
+    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt"]
 
 
 def test_a_folder_that_the_script_did_not_make_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,7 +415,7 @@ def test_without_ensurepip_the_pip_of_the_base_puts_one_there(tmp_path: Path, mo
     _requirements(tmp_path / "requirements")
     monkeypatch.setattr(bootstrap, "answers", lambda python, code: "ensurepip" not in code)
     done = _set_up(monkeypatch, tmp_path)
-    assert done == [".venv", bootstrap.PIP, "cpu.txt", "dataset.txt"]
+    assert done == [".venv", bootstrap.PIP, "cpu.txt", "dataset.txt", "otava.txt"]
 
 
 def test_without_ensurepip_and_pip_the_package_to_install_is_named(
@@ -483,7 +492,7 @@ def test_every_requirement_is_pinned_to_one_version_and_names_no_registry(name: 
 @pytest.mark.parametrize("chosen", bootstrap.SETS)
 def test_a_set_includes_the_suite_and_repeats_none_of_it(chosen: str) -> None:
     assert "-r suite.txt" in (REQUIREMENTS / f"{chosen}.txt").read_text(encoding="utf-8").splitlines()
-    for other in ("suite.txt", "dev.txt", "dataset.txt"):
+    for other in ("suite.txt", "dev.txt", "dataset.txt", "otava.txt"):
         assert not _pins(f"{chosen}.txt").keys() & _pins(other).keys()
 
 
@@ -513,6 +522,18 @@ def test_both_of_pytorch_s_sets_have_one_torch_and_what_its_cuda_build_brings_is
     assert not _pins("pytorch-cpu.txt").keys() & _pins("pytorch-cuda.txt").keys()
 
 
+def test_the_pytorch_of_cuda_12_has_another_torch_and_cuda_and_else_what_the_other_sets_have() -> None:
+    pins, cpu, cuda = _pins("pytorch-gpu-cuda12.txt"), _pins("pytorch-cpu.txt"), _pins("pytorch-cuda.txt")
+    # Plain == could also take a build for CPUs.
+    assert str(pins["torch"]) == "torch===2.10.0"
+    others = cpu.keys() - {"torch"}
+    assert {name: str(pins[name]) for name in others} == {name: str(cpu[name]) for name in others}
+    own = pins.keys() - cpu.keys()
+    assert own >= {"triton", "nvidia-cudnn-cu12", "nvidia-nccl-cu12", "nvidia-cuda-runtime-cu12"}
+    # Nothing of CUDA 13 beside it; pip itself refuses what torch's own metadata does not name.
+    assert own & cuda.keys() == {"triton", "cuda-bindings", "cuda-pathfinder"}
+
+
 def test_pytorch_is_fed_by_the_dali_and_the_numpy_of_the_cpu_set() -> None:
     """So the same images are decoded by the same code for either framework."""
     pins, cpu = _pins("pytorch-cpu.txt"), _pins("cpu.txt") | _pins("suite.txt")
@@ -521,26 +542,13 @@ def test_pytorch_is_fed_by_the_dali_and_the_numpy_of_the_cpu_set() -> None:
     assert {name: str(pins[name]) for name in fed_by} == {name: str(cpu[name]) for name in fed_by}
 
 
-@pytest.mark.parametrize("minor", [10, 11, 12, 13])
-def test_otavas_own_bounds_hold_for_every_python(minor: int) -> None:
-    """apache-otava 0.8.0 pins numpy to 2.2.0 and bounds scipy by the interpreter's version."""
-    lines = (REQUIREMENTS / "trend.txt").read_text(encoding="utf-8").splitlines()
-    pins = [Requirement(line) for line in lines if not line.startswith("#")]
-    environment = {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.1"}
-    chosen = {each.name: str(each.specifier) for each in pins if not each.marker or each.marker.evaluate(environment)}
-    assert set(chosen) == {"apache-otava", "numpy", "scipy"}
-    assert (chosen["apache-otava"], chosen["numpy"]) == ("==0.8.0", "==2.2.0")
-    assert chosen["scipy"].startswith("==1.15." if minor == 10 else "==1.16.")
-
-
-@pytest.mark.parametrize("minor", [10, 11, 12, 13])
+@pytest.mark.parametrize("minor", [11, 12, 13])
 def test_the_fuzzer_reads_with_the_packages_that_the_suite_reads_with(minor: int) -> None:
-    """And every Python of the suite has one wheel of atheris: 3.0.0 has none for 3.10, 2.3.0 none after 3.11."""
     lines = (REQUIREMENTS / "fuzz.txt").read_text(encoding="utf-8").splitlines()
     pins = [Requirement(line) for line in lines if not line.startswith("#")]
     environment = {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.1"}
     chosen = {each.name: each.specifier for each in pins if not each.marker or each.marker.evaluate(environment)}
-    assert str(chosen.pop("atheris")) == ("==2.3.0" if minor == 10 else "==3.0.0")
+    assert str(chosen.pop("atheris")) == "==3.0.0"
     suite = _pins("suite.txt")
     assert {name: suite[name.lower().replace("_", "-")].specifier for name in chosen} == chosen
 

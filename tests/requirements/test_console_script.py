@@ -14,6 +14,7 @@ import pytest
 from tests.requirements.scripts import load
 
 console_script: Any = load("console_script")
+REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND_LINE = """
 import os, sys
 
@@ -25,10 +26,11 @@ def main(arguments):
 
 
 def _checkout(root: Path) -> Path:
-    (root / "helpers" / "cli").mkdir(parents=True)
-    for folder in ("helpers", "helpers/cli"):
+    (root / "helpers" / "commands").mkdir(parents=True)
+    for folder in ("helpers", "helpers/commands"):
         (root / folder / "__init__.py").write_text("")
-    (root / "helpers" / "cli" / "main.py").write_text(COMMAND_LINE)
+    (root / "helpers" / "commands" / "main.py").write_text(COMMAND_LINE)
+    shutil.copy(REPOSITORY / "helpers" / "commands" / "__main__.py", root / "helpers" / "commands")
     return root
 
 
@@ -48,7 +50,7 @@ def _call(command: str | Path, *arguments: str, cwd: Path, **variables: str) -> 
 def _answers(command: str | Path, checkout: Path, cwd: Path, **variables: str) -> None:
     done = _call(command, "a b", "--c=$HOME", "'", cwd=cwd, **variables)
     assert (done.returncode, done.stderr) == (7, "")
-    main = os.path.realpath(checkout / "helpers" / "cli" / "main.py")
+    main = os.path.realpath(checkout / "helpers" / "commands" / "main.py")
     assert done.stdout == f'["{main}", "{os.path.realpath(cwd)}", ["a b", "--c=$HOME", "\'"]]\n'
 
 
@@ -107,6 +109,16 @@ def test_without_its_checkout_it_says_what_to_do(tmp_path: Path) -> None:
     done = _call(venv / "bin" / "perfgate", "doctor", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (4, "")
     assert f"not at {checkout} any more; call 'make env'" in done.stderr
+
+
+def test_what_cannot_be_loaded_ends_with_no_regression_s_code(tmp_path: Path) -> None:
+    checkout = _checkout(tmp_path / "checkout")
+    venv = _environment(checkout / ".venv")
+    console_script.provide(str(venv), str(checkout))
+    (checkout / "helpers" / "commands" / "main.py").write_text("import a_package_that_is_gone")
+    done = _call(venv / "bin" / "perfgate", "doctor", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.endswith("perfgate: unforeseen error: it cannot be loaded (ModuleNotFoundError)\n")
 
 
 def test_it_is_written_only_when_it_is_not_there_as_it_should_be(tmp_path: Path) -> None:

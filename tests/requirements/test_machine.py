@@ -23,12 +23,12 @@ P100 = machine.Gpu("Tesla P100-PCIE-16GB", (6, 0))
 # ---- the choice
 
 
-@pytest.mark.parametrize("minor", [10, 11, 12, 13])
+@pytest.mark.parametrize("minor", [11, 12, 13])
 def test_without_a_gpu_the_cpu_set_is_taken(minor: int) -> None:
     assert machine.choose_set([], (3, minor, 1)) == "cpu"
 
 
-@pytest.mark.parametrize("minor", [10, 11, 12])
+@pytest.mark.parametrize("minor", [11, 12])
 @pytest.mark.parametrize("capability", [(6, 1), (7, 0), (7, 5), (8, 0), (8, 6)])
 def test_gpus_of_the_supported_capabilities_take_the_cuda_11_set(capability: tuple[int, int], minor: int) -> None:
     gpus = [V100, machine.Gpu("a card", capability)]
@@ -46,8 +46,38 @@ def test_another_gpu_is_refused_by_name_with_what_to_do(gpu: Any) -> None:
     assert "make REQUIREMENTS=cpu perf" in text
 
 
+@pytest.mark.parametrize(
+    ("capabilities", "chosen"),
+    [
+        ([], "pytorch-cpu"),
+        ([(7, 0)], "pytorch-gpu-cuda12"),
+        ([(7, 0), (7, 0)], "pytorch-gpu-cuda12"),
+        ([(7, 2)], "pytorch-gpu-cuda12"),
+        ([(7, 5)], "pytorch-gpu"),
+        ([(8, 0), (9, 0)], "pytorch-gpu"),
+        ([(12, 1)], "pytorch-gpu"),
+        ([(7, 0), (9, 0)], "pytorch-gpu-cuda12"),
+    ],
+)
+def test_pytorch_s_set_has_code_for_every_card_and_is_the_newest_that_has(
+    capabilities: list[tuple[int, int]], chosen: str
+) -> None:
+    assert machine.choose_pytorch_set([machine.Gpu("a card", each) for each in capabilities]) == chosen
+
+
+@pytest.mark.parametrize("cards", [[P100], [V100, P100], [V100, machine.Gpu("a card", (12, 1))]])
+def test_cards_that_no_set_of_pytorch_has_code_for_are_refused_by_name(cards: list[Any]) -> None:
+    with pytest.raises(machine.SetUpError) as caught:
+        machine.choose_pytorch_set(cards)
+    text = str(caught.value)
+    assert all(f"NVIDIA {card.name} of compute capability" in text for card in cards)
+    assert "runs on 7.5 and newer, requirements/pytorch-gpu-cuda12.txt on 7.0 to 12.0" in text
+    assert "frameworks.pytorch.interpreter in perf.yaml" in text
+    assert "bootstrap.py --requirements pytorch-cpu" in text
+
+
 def test_a_gpu_with_python_3_13_is_refused_with_the_pythons_that_do() -> None:
-    with pytest.raises(machine.SetUpError, match=r"V100.*Python 3\.10 to 3\.12; this is Python 3\.13\.0"):
+    with pytest.raises(machine.SetUpError, match=r"V100.*Python 3\.11 to 3\.12; this is Python 3\.13\.0"):
         machine.choose_set([V100], (3, 13, 0))
 
 
@@ -58,19 +88,19 @@ def test_a_gpu_with_python_3_13_is_refused_with_the_pythons_that_do() -> None:
         ("gpu-wheel-on-cpu", r"make PYTHON=/path/to/python3\.12 test-paddle26$"),
     ],
 )
-@pytest.mark.parametrize("version", [(3, 9, 18), (3, 13, 1)])
+@pytest.mark.parametrize("version", [(3, 10, 20), (3, 13, 1)])
 def test_a_set_with_the_gpu_wheel_names_the_pythons_it_exists_for(
     chosen: str, remedy: str, version: tuple[int, int, int]
 ) -> None:
     with pytest.raises(
-        machine.SetUpError, match=rf"^asked for, whose wheels exist for Python 3\.10 to 3\.12.*{remedy}"
+        machine.SetUpError, match=rf"^asked for, whose wheels exist for Python 3\.11 to 3\.12.*{remedy}"
     ):
         machine.check_gpu_python(version, chosen, "asked for")
 
 
 @given(st.tuples(st.integers(0, 20), st.integers(0, 20)), st.integers(0, 30))
 def test_every_gpu_and_python_get_a_set_that_exists_or_an_error(capability: tuple[int, int], minor: int) -> None:
-    fits = (6, 1) <= capability <= (8, 6) and 10 <= minor <= 12
+    fits = (6, 1) <= capability <= (8, 6) and 11 <= minor <= 12
     try:
         chosen = machine.choose_set([machine.Gpu("a card", capability)], (3, minor, 0))
     except machine.SetUpError:
@@ -80,13 +110,13 @@ def test_every_gpu_and_python_get_a_set_that_exists_or_an_error(capability: tupl
         assert (REQUIREMENTS / f"{chosen}.txt").is_file()
 
 
-@pytest.mark.parametrize("version", [(2, 7, 18), (3, 6, 15), (3, 9, 18), (3, 14, 0), (4, 0, 0)])
+@pytest.mark.parametrize("version", [(2, 7, 18), (3, 6, 15), (3, 10, 20), (3, 14, 0), (4, 0, 0)])
 def test_a_python_without_wheels_is_refused_with_those_that_have_them(version: tuple[int, int, int]) -> None:
-    with pytest.raises(machine.SetUpError, match=r"expected 3\.10 to 3\.13.*make PYTHON="):
+    with pytest.raises(machine.SetUpError, match=r"expected 3\.11 to 3\.13.*make PYTHON="):
         machine.check_python(version)
 
 
-@pytest.mark.parametrize("minor", [10, 11, 12, 13])
+@pytest.mark.parametrize("minor", [11, 12, 13])
 def test_a_python_with_wheels_is_accepted(minor: int) -> None:
     assert machine.check_python((3, minor, 0)) is None
 

@@ -5,19 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from helpers.environment import Environment
 from helpers.history.records import NightRecord
-from helpers.results import RunResult, segment_of
-from helpers.rules import MEDIAN_STEP
-from helpers.verdict import Standing
+from helpers.history.results import RunResult
+from helpers.judging.rules import MEDIAN_STEP
+from helpers.judging.verdict import Standing
+from helpers.machine.environment import Environment
+from helpers.plan.segments import segment_of
 
 CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
 OTHER = "paddle-resnet50v1.5-fp32-bs8-1x2-dali-static"
 SETTINGS = {"layout": "NCHW", "dali": {"threads": None}}
-ENVIRONMENT = {**{item.name: item.name for item in fields(Environment)}, "device": "cpu", "host_id": "h0"}
+ENVIRONMENT = {
+    **{item.name: item.name for item in fields(Environment)},
+    "machine": "",
+    "pool": "",
+    "device": "cpu",
+    "host_id": "h0",
+}
 SEGMENT = segment_of(ENVIRONMENT, SETTINGS, "test")
 STANDING = Standing(
     log_rate=4.5, e_drop=1.5, evidence=1.5, accepted=True, sigma=0.003, tau=0.001, nights=20, runs=1, effect=-0.001
@@ -27,7 +34,7 @@ BUILD = {"framework": "paddle", "version": "3.3.1", "commit": "7688495538f4d6c18
 
 def moment(day: int, second: int = 0) -> str:
     """``day`` days and ``second`` seconds after the first of January 2024."""
-    start = datetime(2024, 1, 1, tzinfo=timezone.utc)
+    start = datetime(2024, 1, 1, tzinfo=UTC)
     return (start + timedelta(days=day, seconds=second)).isoformat()
 
 

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from benchmarks.fault_table.postgres import Server as Server
-from benchmarks.fault_table.postgres import running_server as running_server
+from tests.faults.postgres import Server as Server
+from tests.faults.postgres import running_server as running_server

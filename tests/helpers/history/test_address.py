@@ -6,9 +6,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from helpers.errors import HistoryError
 from helpers.history import open_history
-from helpers.history.address import refuse_ambiguous, without_password
+from helpers.history.address import (
+    passwords_in,
+    refuse_ambiguous,
+    refuse_in_command_line,
+    without_password,
+    without_secrets,
+)
+from helpers.trainers.contract.errors import HistoryError
 
 # Letters of which none stands elsewhere in these URLs.
 SECRETS = st.text(st.sampled_from("XYZ@:/?#&=% ;'\"\\\n\x1b\u202e"), min_size=1, max_size=12)
@@ -89,3 +95,51 @@ def test_a_slip_of_the_pen_shows_no_password(url: str) -> None:
     with pytest.raises(HistoryError) as caught:
         open_history(url)
     assert not leaks("XYZ", str(caught.value)), str(caught.value)
+
+
+PASSWORDS = ["secret", "s3cr%40et", "a:b", "x/y", "ü€", "pass word", "quote'd"]
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "postgresql://me:{}@db/perf",
+        "postgres://:{}@db/perf",
+        "postgresql+psycopg://me:{}@db:5432/perf?sslmode=require",
+        "postgresql://db/perf?user=me&password={}",
+        "postgresql://db/perf?sslpassword={}",
+        "postgresql://me:{}/perf",
+    ],
+)
+def test_a_password_in_a_command_line_is_refused_and_not_repeated(form: str, password: str) -> None:
+    with pytest.raises(HistoryError, match=r"~/\.pgpass") as caught:
+        refuse_in_command_line(form.format(password))
+    assert password not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:////home/a:b@c/history.sqlite", "postgresql://me@db/perf", "postgresql://me@db:5432/perf?sslmode=require",
+        "postgresql://me@/perf?host=/run/postgresql", "postgresql://me@[::1]:5432/perf", "postgresql://me@a:1,b:2/perf",
+        "postgresql:///perf?passfile=/home/me/.pgpass",
+    ],
+)  # fmt: skip
+def test_an_address_without_a_password_is_taken(url: str) -> None:
+    refuse_in_command_line(url)
+    assert passwords_in([url]) == ()
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
+def test_no_text_holds_a_password_that_the_command_line_or_a_variable_held(password: str) -> None:
+    url = f"postgresql://me:{password}@db/perf"
+    text = f"could not connect to {url!r} with {password} (password={password}), {url}"
+    known = passwords_in([f"--history={url}", ("PGPASSWORD", password)])
+    told = without_secrets(text, known)
+    assert len(password) < 4 or password not in told
+
+
+@pytest.mark.parametrize("piece", ["a", "://", "a://", "a://b:", "password=", "x:", "passw: '"])
+def test_a_text_of_any_shape_is_looked_through(piece: str) -> None:
+    assert len(without_secrets(piece * 30_000)) <= 4 * 30_000 * len(piece)

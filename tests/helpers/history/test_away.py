@@ -15,18 +15,19 @@ from typing import Any
 
 import pytest
 
-from helpers.cli.main import main
-from helpers.errors import HistoryError, HistoryUnreachable
-from helpers.evidence import Build, Evidence, Stage
+from helpers.commands.main import main
 from helpers.history import History, default_url, open_history
 from helpers.history.codec import utc
+from helpers.history.results import ResultStore, RunResult
 from helpers.history.spool import Spool
 from helpers.history.spooling import SpoolingMemory
 from helpers.history.stored import SegmentStart
-from helpers.plan import CasePlan
-from helpers.results import ResultStore, RunResult, segment_of
-from helpers.session import CaseResult, measure_case
-from helpers.verdict import NeedRuns, Reason, Status, Verdict
+from helpers.judging.evidence import Build, Evidence, Stage
+from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
+from helpers.plan.case_plan import CasePlan
+from helpers.plan.segments import segment_of
+from helpers.session.measure import CaseResult, measure_case
+from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
 from tests.helpers.conftest import ENVIRONMENT
 from tests.helpers.history.made import moment
 from tests.helpers.history.postgres import Server, running_server

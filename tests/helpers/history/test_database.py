@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import sqlite3
 import subprocess
 import sys
@@ -19,13 +20,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from helpers.errors import HistoryError
 from helpers.history import default_url, open_history
 from helpers.history import schema as schema_module
 from helpers.history.database import open_database
 from helpers.history.history import History
 from helpers.history.schema import HEAD, metadata
-from tests.helpers.history.made import CASE, run
+from helpers.trainers.contract.errors import HistoryError
+from tests.helpers.history.made import CASE, SEGMENT, night, run
 from tests.helpers.history.postgres import Server
 
 ROOT = Path(__file__).parents[3]
@@ -137,6 +138,26 @@ def test_an_older_database_is_migrated(url: str) -> None:
         connection.exec_driver_sql("DELETE FROM alembic_version")
     with open_history(url) as history:
         assert history.cases() == ()
+
+
+def test_nights_of_an_older_database_are_read_and_told_to_have_no_pairs(url: str) -> None:
+    open_history(url).close()
+    engine = engine_of(url)
+    with open_history(url) as history:
+        history.add_night(night(1, 4.5))
+    body = sa.text("UPDATE nights SET body = :body")
+    with engine.begin() as connection:
+        record = json.loads(connection.exec_driver_sql("SELECT body FROM nights").scalar_one())
+        for name in ("compared", "schema_version"):
+            del record[name]
+        for name in ("level", "level_error", "good_shift", "teaches_level", "teaches_good"):
+            del record["standing"][name]
+        connection.execute(body, {"body": json.dumps(record)})
+        connection.exec_driver_sql("ALTER TABLE nights DROP COLUMN compared")
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
+    with open_history(url) as history:
+        found = history.past(CASE, "cpu", SEGMENT, 2, "tonight")
+    assert ([each.log_rates for each in found.nights], found.compared) == ([(4.5,)], ())
 
 
 def test_a_newer_database_is_refused_with_what_to_do(url: str) -> None:

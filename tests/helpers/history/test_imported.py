@@ -10,21 +10,23 @@ from pathlib import Path
 import pytest
 
 from helpers.history import open_history
-from helpers.importing.storing import SESSION
+from helpers.logs.storing import SESSION
 
 ROOT = Path(__file__).parents[3]
-LOG = ROOT / "tests/helpers/importing/samples/resnet50_gpu2_fp32_bs32.txt"
+LOG = ROOT / "tests/helpers/logs/samples/resnet50_gpu2_fp32_bs32.txt"
 CASE = "paddle-resnet50v1.5-fp32-bs32-1x2-unstated-static"
 
 
 def start(url: str, log: Path, *options: str) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-m", "helpers.cli", "import-log", str(log), "--store", "--history", url, *options]
+    argv = [sys.executable, "-m", "helpers.commands", "import-log", str(log), "--store", "--history", url, *options]
     return subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def last_line(process: subprocess.Popen[str]) -> str:
     told, errors = process.communicate(timeout=120)
-    assert (process.returncode, errors) == (0, "")
+    # On a busy machine one of them waits for the other beyond a second, and says so.
+    assert [line for line in errors.splitlines() if not line.startswith("waiting for history ")] == []
+    assert process.returncode == 0
     return told.rstrip("\n").rpartition("\n")[2]
 
 

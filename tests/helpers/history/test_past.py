@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from helpers.evidence import Past
 from helpers.history.history import History
 from helpers.history.records import NightRecord
+from helpers.history.results import CONTENDED, MACHINE_SHARED
 from helpers.history.stored import SegmentStart
-from helpers.results import CONTENDED, MACHINE_SHARED
+from helpers.judging.evidence import Compared, Past
 from tests.helpers.history.made import CASE, OTHER, SEGMENT, moment, night, run, segment
 
 THIRD = "paddle-vgg16-amp_o1-bs8-1x2-dali-static"
@@ -105,9 +105,9 @@ def test_two_hosts_on_which_nothing_ran_keep_both_their_nights(history: History)
 
 def test_the_newest_40_accepted_nights_and_what_lies_between_and_after_them(history: History) -> None:
     refused = {1, 7, 30, 45, 46}
-    add(history, *(night(day, accepted=day not in refused) for day in range(1, 47)))
+    add(history, *(night(day, day / 10, accepted=day not in refused) for day in range(1, 47)))
     # 41 accepted nights: the second, and what is older, is left out.
-    assert days(past(history)) == list(range(3, 47))
+    assert [round(10 * each.log_rates[0]) for each in past(history).nights] == list(range(3, 47))
 
 
 def test_with_fewer_than_40_accepted_nights_all_count(history: History) -> None:
@@ -234,6 +234,65 @@ def test_a_disturbed_run_of_the_confirmation_leaves_the_night_as_it_is(history: 
     assert (found.log_rates, found.evidence) == ((runs[0].log_rate,), 5.0)
 
 
+# --- pairs of both builds
+
+
+def pairs(rate: float, **values: Any) -> Compared:
+    return Compared("paddle 3.3.1 @good", (rate,), (rate + 0.5,), **values)
+
+
+def test_the_pairs_of_a_segments_nights_come_back_oldest_first(history: History) -> None:
+    left = pairs(2.0), pairs(1.0, teaches_level=False), pairs(3.0, teaches_good=False)
+    add(history, night(2, compared=left[0]), night(1, compared=left[1]), night(3), night(4, compared=left[2]))
+    found = past(history)
+    assert (found.compared, found.gained) == ((left[1], left[0], left[2]), False)
+
+
+def test_a_confirmed_gain_begins_the_pairs_anew_and_is_the_first_of_them(history: History) -> None:
+    add(
+        history,
+        night(1, compared=pairs(1.0)),
+        night(2, compared=pairs(2.0), new_segment=True, status="IMPROVEMENT"),
+        night(3, compared=pairs(3.0)),
+    )
+    found = past(history)
+    assert (found.compared, found.gained) == ((pairs(2.0), pairs(3.0)), True)
+
+
+def test_nights_that_nobody_explained_begin_a_segment_and_keep_the_pairs(history: History) -> None:
+    add(
+        history,
+        night(1, compared=pairs(1.0)),
+        night(2, compared=pairs(2.0), new_segment=True, unexplained=True),
+        night(3, compared=pairs(3.0), unexplained=True),
+    )
+    found = past(history)
+    assert (days(found), found.unexplained) == ([2, 3], True)
+    assert (found.compared, found.gained) == ((pairs(1.0), pairs(2.0), pairs(3.0)), False)
+
+
+def test_of_a_case_recorded_anew_the_recorded_nights_pairs_tell_the_level(history: History) -> None:
+    recorded = pairs(2.0, teaches_level=False, teaches_good=False)
+    add(history, night(1, compared=pairs(1.0)), night(2, compared=recorded, status="REGRESSION"))
+    history.start_segment(SegmentStart(CASE, "cpu", SEGMENT, moment(2, 30), "accepted"))
+    add(history, night(3, compared=pairs(3.0)))
+    assert past(history).compared == (pairs(2.0), pairs(3.0))
+
+
+def test_excluded_nights_and_pairs_teach_no_level(history: History) -> None:
+    for uuid in ("aaaaaa", "bbbbbb"):
+        history.add_result(run(uuid, stage="confirm"))
+    add(
+        history,
+        night(1, compared=pairs(1.0), run_uuids=("aaaaaa",)),
+        night(2, compared=pairs(2.0), run_uuids=("bbbbbb",)),
+    )
+    history.exclude("aaaaaa", "me", moment(9), "the wrong wheel")
+    assert past(history).compared == (pairs(2.0),)
+    history.restore("aaaaaa", "me", moment(9), "it was the right one")
+    assert past(history).compared == (pairs(1.0), pairs(2.0))
+
+
 # --- siblings
 
 
@@ -274,13 +333,20 @@ def test_of_a_sibling_the_newest_segment_counts(history: History) -> None:
     assert past(history).siblings == ((3.0, 4.0),)
 
 
+def test_a_siblings_segment_that_began_tonight_leaves_its_older_nights(history: History) -> None:
+    add(history, night(1, case_id=OTHER), night(2, case_id=OTHER))
+    add(history, night(3, case_id=OTHER, new_segment=True, session="tonight"))
+    assert past(history).siblings == ((1.0, 2.0),)
+    assert past(history, session="later").siblings == ((3.0,),)
+
+
 def test_of_many_siblings_the_newest_40_nights_and_60_cases_count(history: History) -> None:
-    add(history, *(night(day, case_id=OTHER) for day in range(45)))
-    add(history, *(night(100, case_id=f"case-{number:02}", created=moment(100, number)) for number in range(60)))
+    add(history, *(night(day, day / 10, case_id=OTHER) for day in range(45)))
+    add(history, *(night(100, 10.0, case_id=f"case-{number:02}", created=moment(100, number)) for number in range(60)))
     siblings = past(history).siblings
     assert len(siblings) == 60
-    assert all(each == (100.0,) for each in siblings)
+    assert all(each == (10.0,) for each in siblings)
     only = history.past("case-00", "cpu", segment(host="h9"), 2, "x")
     assert only.siblings == ()
     alone = history.past("case-00", "cpu", SEGMENT, 2, "s100").siblings
-    assert alone == (tuple(float(day) for day in range(5, 45)),)
+    assert alone == (tuple(day / 10 for day in range(5, 45)),)

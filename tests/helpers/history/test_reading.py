@@ -6,16 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.errors import HistoryError
 from helpers.history.codec import night_of, night_text, night_uuid
 from helpers.history.history import History
 from helpers.history.stored import CaseLine, SegmentStart
+from helpers.judging.evidence import Compared
+from helpers.trainers.contract.errors import HistoryError
 from tests.helpers.history.made import BUILD, CASE, OTHER, SEGMENT, moment, night, segment
 
 FULL = night(
     1, 1.5, 2.5, status="REGRESSION", code="confirmed", reason="slow \x00 \ud800 ü", stall_share=0.1, pairs=4,
     e_confirm=250.0, low=-0.03, high=-0.01, smallest_drop=0.01, machine_slow=True, segment_reason="r",
-    run_uuids=("a", "b"),
+    run_uuids=("a", "b"), compared=Compared("paddle 3.3.1 @good", (1.5,), (1.25,), teaches_good=False), level=0.02,
 )  # fmt: skip
 
 
@@ -86,7 +87,8 @@ def test_cases_are_told_with_their_nights(nights: History) -> None:
 
 
 def test_a_damaged_night_is_an_error_with_its_name(history: History) -> None:
-    for text in ("", "{}", "[]", night_text(FULL).replace('"code"', '"novelty"')):
+    newer = night_text(FULL).replace('"schema_version":2', '"schema_version":3')
+    for text in ("", "{}", "[]", newer, night_text(FULL).replace('"code"', '"novelty"')):
         with pytest.raises(HistoryError, match="night x"):
             night_of(text, "night x")
 

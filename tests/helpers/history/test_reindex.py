@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from helpers.errors import HistoryError
 from helpers.history.history import History
 from helpers.history.night_files import read_night, write_night
+from helpers.history.results import ResultStore
 from helpers.history.stored import Reindexed
-from helpers.results import ResultStore
+from helpers.judging.evidence import Compared
+from helpers.trainers.contract.errors import HistoryError
 from tests.helpers.history.made import CASE, OTHER, SEGMENT, moment, night, run
 
 RUNS = [
@@ -76,6 +77,13 @@ def test_a_night_whose_run_is_excluded_is_rebuilt_without_it(history: History, f
     history.exclude("a", "me", moment(2), "coffee")
     history.reindex(folders)
     assert history.past(CASE, "cpu", SEGMENT, 2, "x").nights == ()
+
+
+def test_the_pairs_of_a_night_are_rebuilt_from_its_file(history: History, folders: Path) -> None:
+    pairs = Compared("paddle 3.3.1 @good", (4.5,), (4.25,), teaches_good=False)
+    write_night(folders, replace(NIGHT, compared=pairs))
+    history.reindex(folders)
+    assert history.past(CASE, "cpu", SEGMENT, 2, "x").compared == (pairs,)
 
 
 def test_no_run_folder_is_no_error(history: History, tmp_path: Path) -> None:

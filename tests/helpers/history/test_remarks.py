@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.errors import HistoryError
-from helpers.evidence import Past
 from helpers.history.history import History
 from helpers.history.stored import Acknowledgement, Calibration, Exclusion
+from helpers.judging.evidence import Past
+from helpers.trainers.contract.errors import HistoryError
 from tests.helpers.history.made import CASE, OTHER, SEGMENT, moment, night, run, segment
 
 NOW = "2024-03-01T00:00:00.000000+00:00"

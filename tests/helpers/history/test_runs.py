@@ -11,10 +11,10 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from helpers.errors import HistoryError, ResultError
 from helpers.history.codec import run_of, run_row
 from helpers.history.history import History
-from helpers.results import CONTENDED, MACHINE_SHARED, RESULT_SCHEMA_VERSION, SLOWED, RunResult
+from helpers.history.results import CONTENDED, MACHINE_SHARED, RESULT_SCHEMA_VERSION, SLOWED, RunResult
+from helpers.trainers.contract.errors import HistoryError, ResultError
 from tests.helpers.history.made import CASE, ENVIRONMENT, OTHER, moment, run
 
 EVERYTHING = run(

@@ -8,14 +8,15 @@ import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from helpers.errors import HistoryError, HistoryUnreachable
 from helpers.history import default_url
+from helpers.history.results import sessions
 from helpers.history.spool import Entry, Spool, spools_of
 from helpers.history.stored import SegmentStart
-from helpers.results import sessions
+from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
 from tests.helpers.history.made import CASE, SEGMENT, moment, night, run
 from tests.helpers.memory_double import MemoryDouble
 
@@ -144,6 +145,14 @@ def test_a_damaged_file_is_named_and_kept_and_the_rest_goes_in(spool: Spool, dam
     assert (spool.empty_into(memory).refused, len(spool.damaged())) == ((), 1)
 
 
+@pytest.mark.parametrize("wrong", [{"segment": "x"}, {"segment": {"a": [1]}}, {"case_id": 1}, {"reason": None}])
+def test_a_start_of_a_segment_with_a_wrong_value_does_not_go_in(spool: Spool, wrong: dict[str, Any]) -> None:
+    spool.put(replace(START, **wrong))
+    memory = MemoryDouble()
+    assert "no text" in spool.empty_into(memory).refused[0]
+    assert len(spool.damaged()) == 1
+
+
 def test_what_the_database_itself_refuses_is_kept_and_named(spool: Spool) -> None:
     spool.put(run("a"))
     emptied = spool.empty_into(MemoryDouble(fails=("add_result",)))
@@ -207,6 +216,7 @@ def test_a_full_disk_is_an_error_that_says_what_is_left(spool: Spool, monkeypatc
 EMPTIER = """
 import os, sys
 from pathlib import Path
+from typing import Any
 from helpers.history.spool import Spool
 from tests.helpers.memory_double import MemoryDouble
 class Slow(MemoryDouble):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from helpers.errors import HistoryError, HistoryUnreachable
-from helpers.evidence import Past
 from helpers.history.spool import Spool
 from helpers.history.spooling import SpoolingMemory
 from helpers.history.stored import SegmentStart
+from helpers.judging.evidence import Past
+from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
 from tests.helpers.history.made import CASE, SEGMENT, moment, night, run
 from tests.helpers.memory_double import MemoryDouble
 
@@ -52,7 +52,7 @@ class World:
     database: Database = field(default_factory=lambda: Database(known=KNOWN))
 
     def now(self) -> datetime.datetime:
-        start = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+        start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
         return start + datetime.timedelta(seconds=self.database.seconds)
 
     def memory(self, **values: float) -> SpoolingMemory:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from helpers.evidence import Build, Evidence, Night, Past, RecordedReference, RunEvidence, Stage
 from helpers.judging.evalue import Direction, evalue
+from helpers.judging.evidence import Build, Evidence, Night, Past, RecordedReference, RunEvidence, Stage
 from helpers.judging.judge import judge
 from helpers.judging.noise import Noise, learn
-from helpers.rules import MEDIAN_STEP
-from helpers.verdict import NeedRuns, Verdict
+from helpers.judging.rules import MEDIAN_STEP
+from helpers.judging.verdict import NeedRuns, Verdict
 
 CENTRE = math.log(100.0)
 # Twenty quiet nights about 100 images/s, 0.2% apart.
@@ -33,9 +33,10 @@ def good(log_rate: float = CENTRE, **values: Any) -> RunEvidence:
     return run(log_rate, stage=Stage.CONFIRM, build=Build.REFERENCE, **values)
 
 
-def pairs(*differences: float, **values: Any) -> tuple[RunEvidence, ...]:
-    """Confirmation runs whose k-th pair differs by the k-th of ``differences``; ``values`` are the new build's."""
-    return tuple(each for gap in differences for each in (good(), new(CENTRE + gap, **values)))
+def pairs(*differences: float, at: float = CENTRE, **values: Any) -> tuple[RunEvidence, ...]:
+    """Confirmation runs whose k-th pair differs by the k-th of ``differences``, the good build's log rate ``at``;
+    ``values`` are the new build's."""
+    return tuple(each for gap in differences for each in (good(at), new(at + gap, **values)))
 
 
 def nights(count: int = 20, scale: float = 0.002, **values: Any) -> tuple[Night, ...]:
@@ -50,11 +51,13 @@ def nights(count: int = 20, scale: float = 0.002, **values: Any) -> tuple[Night,
 
 def recorded(**values: Any) -> RecordedReference:
     given = {"rule": MEDIAN_STEP, "label": "recorded 2024-05-01, abc", "tolerance": 0.005, "replicates": (100.0, 100.1)}
+    given["build"] = GOOD
     return RecordedReference(100.0, **{**given, **values})
 
 
 def evidence(*runs: RunEvidence, past: Sequence[Night] = nights(), **values: Any) -> Evidence:
     given = {"planned_runs": 1, "recorded": recorded(), "past": Past(tuple(past)), "cases_tonight": 60}
+    given["reference_id"] = GOOD
     return Evidence("a-case", "wall-clock", **{**given, "runs": runs, **values})
 
 

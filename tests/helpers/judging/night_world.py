@@ -1,4 +1,4 @@
-"""Synthetic nights of 60 cases with the two-level noise of VERDICT.md, as the verdict on a night takes them."""
+"""Synthetic nights of 60 cases with the two-level noise of docs/verdicts.md, as the verdict on a night takes them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from itertools import product
 
 import numpy as np
 
-from helpers.case import Case
 from helpers.judging.evalue import evalue
 from helpers.judging.night_groups import NightCase, labels_of
-from helpers.verdict import Standing, Status
+from helpers.judging.verdict import Standing, Status
+from helpers.trainers.contract.case import Case
 
-# Run to run coefficient of variation by the number of cards (VERDICT.md, "What is known about the noise").
+# Run to run coefficient of variation by the number of cards (docs/verdicts.md, "What is known about the noise").
 SIGMA = {"1x1": 0.0007, "1x4": 0.0010, "1x8": 0.0052, "2x8": 0.0076, "4x8": 0.0115}
 CASES = tuple(
     Case.parse(f"paddle-{model}-{precision}-bs{batch}-{nodes}-dali-static")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.config_budgets import Budget
-from helpers.evidence import Build, Evidence, RunEvidence, Stage
 from helpers.judging.attempts import RUN_FAILED
+from helpers.judging.budgets import Budget
+from helpers.judging.evidence import Build, Evidence, RunEvidence, Stage
 from helpers.judging.judge import judge
-from helpers.verdict import NeedRuns, Status, Verdict
+from helpers.judging.verdict import NeedRuns, Status, Verdict
 from tests.helpers.judging.evidences import CENTRE, asked, evidence, good, new, nights, pairs, recorded, run, verdict
 
 KILLED = "killed by a signal: rank 0 ended by SIGKILL"
@@ -110,6 +110,7 @@ def with_and_without(draw: st.DrawFn) -> tuple[Evidence, Evidence, int]:
     return given_evidence, replace(given_evidence, runs=tuple(more)), len(attempts)
 
 
+@settings(deadline=None)
 @given(with_and_without())
 def test_failed_attempts_never_change_what_the_usable_runs_say(drawn: tuple[Evidence, Evidence, int]) -> None:
     without, with_failed, attempts = drawn

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.errors import SuiteError
-from helpers.judging.evalue import Direction, evalue
+from helpers.judging.evalue import Direction, evalue, odds_against
+from helpers.trainers.contract.errors import SuiteError
 
 FACTORS = np.geomspace(0.5, 11, 16)
 FACTOR_WEIGHTS = np.exp(-0.5 * np.log(FACTORS) ** 2)
@@ -88,7 +88,7 @@ def test_many_runs_are_integrated_as_well_as_few(sigma: float, tau: float) -> No
 def test_without_a_change_one_in_twenty_looks_at_most_ever_reaches_twenty(
     sigma: float, tau: float, learned_too_small: int
 ) -> None:
-    """Looked at again and again, also where sigma was learned four times too small (VERDICT.md, "evalue")."""
+    """Looked at again and again, also where sigma was learned four times too small (docs/verdicts.md, "evalue")."""
     rng = np.random.default_rng(20)
     reached, series = 0, 250
     for _ in range(series):
@@ -146,3 +146,24 @@ def test_what_no_float_holds_is_the_largest_told() -> None:
 def test_what_no_measurement_gives_is_refused(x: list[float], sigma: float, tau: float) -> None:
     with pytest.raises(SuiteError, match="e-value"):
         evalue(x, sigma, tau)
+
+
+# --- evidence against a drop of a size
+
+
+def test_odds_against_a_drop_are_one_halfway_and_mirror_each_other() -> None:
+    sigma, tau = 0.004, 0.0003
+    half = [-0.01, -0.0101, -0.0099]
+    assert odds_against(half, sigma, tau, 0.02) == pytest.approx(1.0, rel=0.02)
+    assert odds_against([0.0] * 3, sigma, tau, 0.02) == pytest.approx(1 / odds_against([-0.02] * 3, sigma, tau, 0.02))
+    assert odds_against([0.0] * 6, sigma, tau, 0.02) > odds_against([0.0] * 3, sigma, tau, 0.02) > 20
+    assert odds_against([0.0] * 3, sigma, tau, 0.05) > odds_against([0.0] * 3, sigma, tau, 0.02)
+
+
+def test_a_drop_that_is_there_is_seldom_ruled_out_however_often_one_looks() -> None:
+    """Ville: twenty to one in one of twenty at most, also where sigma was learned three times too small."""
+    generator, sigma, ruled_out = np.random.default_rng(3), 0.004, 0
+    for _ in range(300):
+        x = generator.normal(-0.02, 3 * sigma, 8)
+        ruled_out += any(odds_against(x[:n], sigma, 3e-4, 0.02) >= 20 for n in range(2, 9))
+    assert ruled_out <= 0.05 * 300

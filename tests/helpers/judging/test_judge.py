@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.config_budgets import Budget
-from helpers.errors import SuiteError
-from helpers.evidence import (
+from helpers.judging.budgets import Budget
+from helpers.judging.evidence import (
     Build,
     Evidence,
     Night,
@@ -26,8 +25,9 @@ from helpers.evidence import (
     invalid_in_a_row,
 )
 from helpers.judging.judge import judge
-from helpers.rules import MEDIAN_STEP
-from helpers.verdict import NeedRuns, Question, Status, Verdict
+from helpers.judging.rules import MEDIAN_STEP
+from helpers.judging.verdict import NeedRuns, Question, Status, Verdict
+from helpers.trainers.contract.errors import SuiteError
 
 RULE, OTHER_RULE = "wall-clock", "paddleclas-trimmed"
 GREEN = (Status.PASS, Status.IMPROVEMENT)
@@ -46,12 +46,15 @@ def published(images_per_s: float = 100.0, **values: Any) -> PublishedReference:
 
 
 def recorded(images_per_s: float = 100.0, **values: Any) -> RecordedReference:
-    return RecordedReference(images_per_s, **{"rule": MEDIAN_STEP, "label": "abc, May", "tolerance": 0.005, **values})
+    return RecordedReference(
+        images_per_s, **{"rule": MEDIAN_STEP, "label": "abc, May", "tolerance": 0.005, "build": "g", **values}
+    )
 
 
 def evidence(*runs: RunEvidence, **values: Any) -> Evidence:
     usable = [run for run in runs if run.build is Build.CANDIDATE and run.stage is Stage.SCREEN]
     given = {"planned_runs": len(usable), "runs": runs, "recorded": recorded(), "past": Past(KNOWN)}
+    given["reference_id"] = "g"
     return Evidence("a-case", RULE, **{"budget": Budget(repeats=0, screen_runs=1), **given, **values})
 
 
@@ -249,10 +252,45 @@ def test_the_case_has_the_worse_of_both_answers_and_tells_both() -> None:
     assert answer.reason.message.index("interleaved pairs") < answer.reason.message.index("published")
 
 
-def test_a_case_within_the_published_band_without_a_record_has_no_baseline() -> None:
-    answer = verdict(run(), published=(published(),), recorded=None, record_command="pytest --update-baselines -k x")
-    assert answer.status is Status.NO_BASELINE
-    assert "pytest --update-baselines -k x" in answer.reason.message
+@pytest.mark.parametrize(
+    ("required", "status", "told"),
+    [
+        (None, Status.PASS, "recorded: none; record it: pytest --update-baselines -k x"),
+        (False, Status.PASS, "recorded: none; record it: pytest --update-baselines -k x"),
+        (True, Status.NO_BASELINE, "nothing recorded for this case on this machine; record it: pytest --update"),
+    ],
+)
+def test_within_the_published_band_a_case_passes_unless_a_recorded_figure_is_required(
+    required: bool | None, status: Status, told: str
+) -> None:
+    command = "pytest --update-baselines -k x"
+    wanted = {"recorded_required": required, "record_command": command}
+    answer = verdict(run(), published=(published(),), recorded=None, **wanted)
+    assert answer.status is status
+    assert told in answer.reason.message
+    assert answer.recorded is not None
+    assert answer.recorded.status is Status.NO_BASELINE
+
+
+@pytest.mark.parametrize("required", [None, False, True])
+def test_without_a_published_figure_that_decides_nothing_recorded_is_no_pass(required: bool | None) -> None:
+    for shown in ((), (published(gates=False),)):
+        answer = verdict(run(), published=shown, recorded=None, recorded_required=required)
+        assert answer.status is Status.NO_BASELINE
+
+
+@pytest.mark.parametrize("required", [None, False, True])
+def test_a_required_published_figure_hides_no_recorded_drop(required: bool | None) -> None:
+    answer = verdict(
+        run(94.0), *pairs(94.0), published=(published(80.0),), reference_build="good", recorded_required=required
+    )
+    assert answer.status is Status.REGRESSION
+
+
+def test_below_the_published_band_nothing_recorded_is_told_too() -> None:
+    answer = verdict(run(94.0), published=(published(),), recorded=None)
+    assert answer.status is Status.BELOW_PUBLISHED
+    assert "recorded: none; record it" in answer.reason.message
 
 
 def test_several_published_figures_each_answer() -> None:
@@ -271,8 +309,11 @@ def test_a_figure_that_is_only_shown_never_sets_the_status() -> None:
 
 @pytest.mark.parametrize("images_per_s", [10.0, 100.0, 1000.0])
 def test_a_recorded_figure_that_is_only_shown_counts_as_none(images_per_s: float) -> None:
-    answer = verdict(run(), recorded=recorded(images_per_s, gates=False), published=(published(),))
-    assert answer.status is Status.NO_BASELINE
+    shown = recorded(images_per_s, gates=False)
+    answer = verdict(run(), recorded=shown, published=(published(),))
+    assert answer.status is Status.PASS
+    assert "the recorded figure is only shown" in answer.reason.message
+    assert verdict(run(), recorded=shown, published=(published(),), recorded_required=True).status is Status.NO_BASELINE
     assert answer.recorded is not None
     assert (answer.recorded.reference, answer.recorded.sets_status) == (images_per_s, False)
 

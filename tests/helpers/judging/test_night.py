@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from helpers.case import Case
-from helpers.errors import SuiteError
 from helpers.judging.night import Answer, NeedConfirmation, NightVerdict, judge_night
 from helpers.judging.night_groups import (
     RULES,
@@ -24,7 +22,9 @@ from helpers.judging.night_groups import (
     group_e_value,
     labels_of,
 )
-from helpers.verdict import Standing, Status
+from helpers.judging.verdict import Standing, Status
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import SuiteError
 from tests.helpers.judging.night_world import Effect, night
 
 QUIET_SIGMA = 0.001
@@ -269,6 +269,28 @@ def test_builds_that_are_alike_in_one_member_are_asked_about_in_the_next_up_to_t
     assert (found.status, found.reason.code, found.suspect) == (Status.PASS, "machine-suspect", "machine")
     assert found.groups[0].asked == ("case0", "case1", "case2")
     assert "both builds alike in case0, case1 and 1 more" in found.reason.message
+
+
+@pytest.mark.parametrize(
+    ("good", "machine"), [(-0.02, True), (-0.012, True), (0.0, False), (0.01, False), (None, True)]
+)
+def test_both_builds_alike_is_the_machine_only_where_the_good_build_fell_itself(
+    good: float | None, machine: bool
+) -> None:
+    cases = fallen(6, can_confirm=True, e_drop=1e4)
+    cases = [replace(each, standing=replace(each.standing, sigma=0.001, tau=0.001)) for each in cases]
+    confirmed = {each.key: alike(each) for each in cases[:3]}
+    beside = {key: replace(each, standing=replace(each.standing, good_shift=good)) for key, each in confirmed.items()}
+    found = verdict(cases, beside)
+    assert (found.suspect == "machine") is machine
+    assert found.status is (Status.PASS if machine else Status.INCONCLUSIVE)
+
+
+def test_pairs_at_a_level_that_nobody_knows_settle_no_group() -> None:
+    cases = fallen(3, can_confirm=True, e_drop=1e4)
+    unknown = {each.key: replace(alike(each), status=Status.INCONCLUSIVE) for each in cases}
+    found = verdict(cases, unknown)
+    assert (found.status, found.reason.code) == (Status.INCONCLUSIVE, "unconfirmed-group-drop")
 
 
 def test_a_suspicion_that_rested_on_the_confirmed_member_is_dropped() -> None:

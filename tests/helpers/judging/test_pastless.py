@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from helpers.evidence import Past, PublishedReference, RunEvidence
+from helpers.judging.evidence import Past, PublishedReference, RunEvidence
 from helpers.judging.judge import judge
-from helpers.policy import EXIT_NOT_JUDGED, EXIT_OK, Gated, Needs, Outcome, effect, exit_code
-from helpers.verdict import NeedRuns, Status, Verdict
+from helpers.judging.verdict import NeedRuns, Status, Verdict
+from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK, Gated, Needs, Outcome, effect, exit_code
 from tests.helpers.judging.evidences import CENTRE, GOOD, evidence, pairs, recorded, run
 
 AWAY = Past(unreachable="history postgresql://db unreachable since 01:02:03 UTC (connection refused)")
@@ -26,7 +26,7 @@ def verdict(*runs: RunEvidence, **values: Any) -> Verdict:
     return answer
 
 
-@pytest.mark.parametrize("gap", [0.0, -0.003, -0.2, 0.004, 0.2])
+@pytest.mark.parametrize("gap", [0.0, -0.003, -0.04, 0.004, 0.2])
 @pytest.mark.parametrize("reference", [None, GOOD])
 def test_whatever_was_measured_nothing_passes(gap: float, reference: str | None) -> None:
     # Without a suspicion, and with pairs that say the same.
@@ -47,6 +47,15 @@ def test_no_more_runs_are_made_than_the_protocol_plans() -> None:
     assert isinstance(away(run()), Verdict)
     more = away(run(), planned_runs=2)
     assert isinstance(more, NeedRuns) and more.count == 1
+
+
+def test_a_drop_beyond_the_band_in_three_runs_is_slower_than_the_entry_whatever_the_nights_were() -> None:
+    slow = run(CENTRE - 0.2)
+    more = away(slow)
+    assert isinstance(more, NeedRuns) and more.count == 1
+    found = verdict(slow, slow, slow)
+    assert (found.status, found.reason.code, found.standing) == (Status.SLOWER, "slower-unconfirmed", None)
+    assert "unreachable since" in found.reason.message
 
 
 def test_it_leaves_nothing_to_later_nights() -> None:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from helpers.case import Framework
-from helpers.devices import CpuCard, Machine
-from helpers.environment import Host
-from helpers.job import JobSpec
-from helpers.launch import node_agent
-from helpers.launch.frameworks import FrameworkBuild
-from helpers.launch.launcher import LaunchCommand, Place
-from helpers.launch.wire import SILENCE_SECONDS, boot_id, suite_digest
+from helpers.launch.launchers.launcher import LaunchCommand, Place
+from helpers.launch.nodes import agent as node_agent
+from helpers.launch.nodes.wire import SILENCE_SECONDS, boot_id, suite_digest
+from helpers.machine.devices import CpuCard, Machine
+from helpers.machine.environment import Host
+from helpers.machine.frameworks import FrameworkBuild
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec
 
 STAND_IN = Path(__file__).resolve().with_name("stand_in.py")
 # Both on core 0, which every machine has; the stand-in pins nothing.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from helpers.config_nodes import HostConfig
-from helpers.launch.node_link import NodeLink
-from helpers.launch.wire import Frame, FrameReader, encode
+from helpers.launch.nodes.link import NodeLink
+from helpers.launch.nodes.wire import Frame, FrameReader, encode
+from helpers.plan.nodes import HostConfig
 
 
 class LinkStandIn(NodeLink):
@@ -48,5 +48,5 @@ class LinkStandIn(NodeLink):
     def keep_in_touch(self) -> None:
         self.show_life()
 
-    def expect_words(self) -> None:
+    def expect_frames(self) -> None:
         return

@@ -9,13 +9,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from helpers.case import Case
-from helpers.job import JobSpec
-from helpers.launch.contention import CpuMeter
-from helpers.launch.launcher import LaunchCommand
-from helpers.launch.processes import Processes
-from helpers.launch.supervisor import Edges, JobLimits, run_job
+from helpers.launch.launchers.launcher import LaunchCommand
+from helpers.launch.supervisor import JobLimits, SupervisorIO, run_job
 from helpers.launch.tail import Progress
+from helpers.machine.watch.contention import CpuMeter
+from helpers.machine.watch.processes import Processes
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
 
 LIMITS = JobLimits(
     start_up_seconds=30.0, no_progress_seconds=30.0, run_seconds=60.0, rank_death_seconds=0.3, grace_seconds=1.0,
@@ -33,12 +33,12 @@ def main(folder: str, job_id: str, variable: str, *behaviours: str) -> None:
         behaviours = behaviours[:-1]
     words = [word if "=" in word else f"{rank}={word}" for rank, word in enumerate(behaviours)]
     argv = (sys.executable, str(Path(__file__).with_name("stand_in.py")), str(spec.spec_path), *words)
-    edges = Edges(processes=Processes(supervisor_variable=variable))
+    io = SupervisorIO(processes=Processes(supervisor_variable=variable))
 
     def tell(progress: Progress) -> None:
         print(f"LOOK {progress.step}", flush=True)
 
-    outcome = run_job(spec, LaunchCommand(argv), limits, CpuMeter(()), on_progress=tell, edges=edges)
+    outcome = run_job(spec, LaunchCommand(argv), limits, CpuMeter(()), on_progress=tell, io=io)
     print(outcome.kind.value, outcome.reason, flush=True)
 
 

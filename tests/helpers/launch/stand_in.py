@@ -17,8 +17,19 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from helpers.job import JobSpec
-from helpers.steplog import COMPLETE, FAILED, REFUSED, WARMUP, WINDOW, Footer, Header, Heartbeat, Step, StepLogWriter
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.steplog import (
+    COMPLETE,
+    FAILED,
+    REFUSED,
+    WARMUP,
+    WINDOW,
+    Footer,
+    Header,
+    Heartbeat,
+    Step,
+    StepLogWriter,
+)
 
 STEP_SECONDS = 0.02
 

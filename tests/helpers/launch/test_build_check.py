@@ -11,10 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from helpers.case import Case, Framework
-from helpers.config import MeasuringProtocol
-from helpers.errors import LaunchError
-from helpers.job import JobSpec
 from helpers.launch.build_check import (
     BuildReport,
     BuildState,
@@ -24,8 +20,13 @@ from helpers.launch.build_check import (
     run_process,
     why_no_build_check,
 )
-from helpers.plan import SuiteCase, draft_job
-from helpers.recipe import settings_for
+from helpers.plan.case_plan import SuiteCase, draft_job
+from helpers.plan.perf_yaml import MeasuringProtocol
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec
 
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs256-1x8-native-static")
 ANSWER = {
@@ -67,7 +68,7 @@ def test_a_job_is_started_with_its_spec_and_the_case_s_own_variables(tmp_path: P
     spec = job(tmp_path)
     (report,) = check_builds([spec], "/opt/python", timeout_seconds=7, run=answers)
     ((argv, environment, job_id, seconds),) = answers.asked
-    assert argv == ("/opt/python", "-u", "-m", "helpers.trainers.paddle_build", str(spec.spec_path))
+    assert argv == ("/opt/python", "-u", "-m", "helpers.trainers.paddle.build", str(spec.spec_path))
     assert JobSpec.from_json(spec.spec_path.read_text(encoding="utf-8")).case == CASE
     assert environment["FLAGS_conv_workspace_size_limit"] == "4000"
     assert environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
@@ -123,9 +124,9 @@ def test_a_build_that_does_not_end_is_a_failure_that_says_how_long_it_had(tmp_pa
 
 
 def test_a_framework_without_a_build_check_says_so(tmp_path: Path) -> None:
-    assert "helpers/trainers/mxnet_build.py" in (why_no_build_check(Framework.MXNET, tmp_path) or "")
-    (tmp_path / "helpers/trainers").mkdir(parents=True)
-    (tmp_path / "helpers/trainers/mxnet_build.py").write_text("", encoding="utf-8")
+    assert "helpers/trainers/mxnet/build.py" in (why_no_build_check(Framework.MXNET, tmp_path) or "")
+    (tmp_path / "helpers/trainers/mxnet").mkdir(parents=True)
+    (tmp_path / "helpers/trainers/mxnet/build.py").write_text("", encoding="utf-8")
     assert why_no_build_check(Framework.MXNET, tmp_path) is None
 
 

@@ -4,9 +4,9 @@ from collections.abc import Collection
 
 import pytest
 
-from helpers.launch.contention import ContentionSample
-from helpers.launch.meters import CHEAP_SURVEY_SECONDS, CardWatch
-from helpers.launch.processes import JobProcesses, Process, Processes
+from helpers.machine.watch.contention import ContentionSample
+from helpers.machine.watch.meters import CHEAP_SURVEY_SECONDS, CardWatch
+from helpers.machine.watch.processes import JobProcesses, Process, Processes
 
 NOT_MEASURED = ContentionSample(None)
 

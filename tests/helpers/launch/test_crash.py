@@ -65,7 +65,7 @@ TORCHRUN = """E1122 08:32:21.127000 25717 torch/distributed/elastic/multiprocess
 Traceback (most recent call last):
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\u0020
 =======================================================
-helpers.trainers.rank_log FAILED
+helpers.trainers.common.rank_log FAILED
 """
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from helpers.case import Case
-from helpers.job import JobSpec
-from helpers.launch.contention import ContentionSample
 from helpers.launch.failure import FailureClass
-from helpers.launch.launcher import LaunchCommand
+from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.launch.processes import Process, Processes
 from helpers.launch.supervisor import JobLimits, run_job
+from helpers.machine.watch.contention import ContentionSample
+from helpers.machine.watch.processes import Process, Processes
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
 
 pytestmark = pytest.mark.slow
 
@@ -66,8 +66,8 @@ def run(folder: Path, *behaviours: str, limits: JobLimits = LIMITS) -> JobOutcom
         ("foreign", FailureClass.BAD_LOG, "rank0.jsonl:1: field 'job_id': got 'another-job'"),
         ("writes-bytes", FailureClass.BAD_LOG, "rank0.jsonl:9: got b'\\xff\\xfe\\n', expected UTF-8"),
         ("writes-a-gigabyte", FailureClass.BAD_LOG, "rank0.jsonl:9: got "),
-        ("leaves-a-link", FailureClass.BAD_LOG, "[Errno 40] Too many levels of symbolic links"),
-        ("leaves-a-folder", FailureClass.BAD_LOG, "[Errno 21] Is a directory"),
+        ("leaves-a-link", FailureClass.BAD_LOG, "[Errno 22] not a regular file but a symbolic link"),
+        ("leaves-a-folder", FailureClass.BAD_LOG, "[Errno 22] not a regular file but a folder"),
         ("leaves-a-pipe", FailureClass.BAD_LOG, "[Errno 22] not a regular file"),
         ("leaves-a-stray-log", FailureClass.BAD_LOG, "rank7.jsonl: field 'rank': expected logs of ranks 0 to 0"),
     ],

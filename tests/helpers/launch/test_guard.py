@@ -17,11 +17,11 @@ import pytest
 
 from helpers.launch import guard, guarded
 from helpers.launch.guarded import GuardedProcess, GuardLostError, start_guarded
-from helpers.launch.launcher import ROOT
 from helpers.launch.outcome import OutcomeKind
-from helpers.launch.processes import JOB_VARIABLE, JobProcesses, Process, Processes, end_processes
 from helpers.launch.supervisor import run_job
 from helpers.launch.tail import Progress
+from helpers.machine.watch.processes import JOB_VARIABLE, JobProcesses, Process, Processes, end_processes
+from helpers.trainers.contract.paths import ROOT
 from tests.helpers.launch.test_supervisor import LIMITS, QuietMeter, command, job
 
 pytestmark = pytest.mark.slow

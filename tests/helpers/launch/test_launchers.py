@@ -4,15 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from helpers.case import Case, Framework
-from helpers.errors import LaunchError
-from helpers.job import SLOWDOWN_VARIABLE, JobSpec
-from helpers.launch.framework_probe import libraries, probe
-from helpers.launch.frameworks import BuildFinder, FrameworkBuild
-from helpers.launch.launcher import ROOT, LaunchCommand, Place, job_environment, launcher_for
-from helpers.launch.local import LocalLauncher
-from helpers.launch.paddle_launch import PaddleLauncher
-from helpers.launch.torch_launch import TorchLauncher
+from helpers.launch.launchers.launcher import LaunchCommand, Place, job_environment
+from helpers.launch.launchers.local import LocalLauncher
+from helpers.launch.launchers.paddle import PaddleLauncher
+from helpers.launch.launchers.table import launcher_for
+from helpers.launch.launchers.torchrun import TorchLauncher
+from helpers.machine.framework_probe import identity, libraries, probe
+from helpers.machine.frameworks import BuildFinder, BuildIdentity, FrameworkBuild
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, JobSpec
+from helpers.trainers.contract.paths import ROOT
 
 
 def job(cards: int, device: str = "cpu", gpus: tuple[str, ...] = ()) -> JobSpec:
@@ -26,7 +29,7 @@ def options(command: LaunchCommand) -> dict[str, str]:
 
 def test_one_card_is_the_trainer_itself() -> None:
     command = LocalLauncher().command(job(1), "/opt/python")
-    assert command.argv == ("/opt/python", "-u", "-m", "helpers.trainers.paddle_trainer", "runs/x/spec.json")
+    assert command.argv == ("/opt/python", "-u", "-m", "helpers.trainers.paddle.trainer", "runs/x/spec.json")
     assert command.environment["CUDA_VISIBLE_DEVICES"] == ""
 
 
@@ -65,7 +68,7 @@ def test_each_node_of_several_starts_its_own_cards_and_they_meet_at_the_first(no
         "--job_id", "job1",
         "--log_dir", "runs/x/launch_logs",
         "--enable_gpu_log", "0",
-        "/opt/python", "-u", "-m", "helpers.trainers.paddle_trainer", "runs/x/spec.json",
+        "/opt/python", "-u", "-m", "helpers.trainers.paddle.trainer", "runs/x/spec.json",
     )  # fmt: skip
     assert command.environment["NCCL_SOCKET_IFNAME"] == command.environment["GLOO_SOCKET_IFNAME"] == "ib0"
     assert command.environment["NO_PROXY"] == command.environment["no_proxy"] == "10.0.0.1"
@@ -107,8 +110,8 @@ def test_several_cards_of_one_node_meet_at_a_port_that_torchrun_finds() -> None:
         "--local-addr", "127.0.0.1",
         "--max-restarts", "0", "--monitor-interval", "1", "--log-dir", "runs/x/launch_logs",
         "--no-python",
-        "/opt/python", "-u", "-m", "helpers.trainers.rank_log", "runs/x/launch_logs",
-        "/opt/python", "-u", "-m", "helpers.trainers.pytorch_trainer", "runs/x/spec.json",
+        "/opt/python", "-u", "-m", "helpers.trainers.common.rank_log", "runs/x/launch_logs",
+        "/opt/python", "-u", "-m", "helpers.trainers.pytorch.trainer", "runs/x/spec.json",
     )  # fmt: skip
     assert command.environment["GLOO_SOCKET_IFNAME"] == "lo"
     assert command.environment["CUDA_VISIBLE_DEVICES"] == ""
@@ -163,7 +166,8 @@ def trainers(root: Path, *names: str) -> BuildFinder:
     folder = root / "helpers/trainers"
     folder.mkdir(parents=True)
     for name in names:
-        (folder / f"{name}_trainer.py").write_text("")
+        (folder / name).mkdir()
+        (folder / name / "trainer.py").write_text("")
     return BuildFinder(root)
 
 
@@ -197,7 +201,7 @@ def test_another_interpreter_is_asked_and_asked_once(tmp_path: Path) -> None:
 def test_a_missing_trainer_framework_or_interpreter_is_a_reason_and_not_an_error(tmp_path: Path) -> None:
     finder = trainers(tmp_path, "mxnet", "pytorch")
     assert finder.find_build(Framework.PADDLE) == (
-        "there is no trainer for paddle yet (helpers/trainers/paddle_trainer.py)"
+        "there is no trainer for paddle yet (helpers/trainers/paddle/trainer.py)"
     )
     missing = str(finder.find_build(Framework.MXNET))
     assert "mxnet is not installed in" in missing and "install mxnet or mxnet-cu112" in missing
@@ -289,3 +293,78 @@ def test_another_interpreters_libraries_are_asked_once(tmp_path: Path) -> None:
 def test_this_interpreters_libraries_need_no_other_process() -> None:
     build = FrameworkBuild(sys.executable, Framework.PADDLE, "paddlepaddle", "3")
     assert BuildFinder().find_libraries(build) == libraries("paddle")
+
+
+def packages(folder: Path, name: str = "paddlepaddle-gpu", library: bytes = b"code", beside: str = "") -> Path:
+    """An installed framework of one module and one library, with the installer's list of its files."""
+    folder.mkdir(parents=True)
+    install(folder, name, "2.6.2")
+    if beside:
+        install(folder, "nvidia-cudnn-cu11", beside)
+    (folder / "paddle").mkdir()
+    (folder / "paddle/__init__.py").write_text("commit = 'abc'\n")
+    (folder / "paddle/lib.so").write_bytes(library)
+    files = "paddle/__init__.py,sha256=a,17\npaddle/lib.so,sha256=b,4\n../../../bin/fleetrun,sha256=c,9\n"
+    (folder / f"{name.replace('-', '_')}-2.6.2.dist-info/RECORD").write_text(files)
+    return folder
+
+
+def digest_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    return identity("paddle")["digest"]
+
+
+def test_a_build_has_the_same_digest_wherever_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = digest_in(packages(tmp_path / "one"), monkeypatch)
+    other = packages(tmp_path / "two")
+    record = other / "paddlepaddle_gpu-2.6.2.dist-info/RECORD"
+    # The scripts name their environment's Python, and an installer adds what it will.
+    record.write_text(record.read_text().replace("sha256=c", "sha256=d") + "paddlepaddle_gpu-2.6.2.dist-info/X,x=y,1\n")
+    assert len(first) == 16
+    assert digest_in(other, monkeypatch) == first
+
+
+@pytest.mark.parametrize("change", ["a library built again", "a module edited", "another wheel", "another cuDNN"])
+def test_another_build_has_another_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    first = digest_in(packages(tmp_path / "one", beside="8.9"), monkeypatch)
+    library = b"cold" if change == "a library built again" else b"code"
+    other = packages(tmp_path / "two", library=library, beside="9.1" if change == "another cuDNN" else "8.9")
+    if change == "a module edited":
+        (other / "paddle/__init__.py").write_text("commit = 'abcd'\n")
+    if change == "another wheel":
+        record = other / "paddlepaddle_gpu-2.6.2.dist-info/RECORD"
+        record.write_text(record.read_text().replace("sha256=a", "sha256=e"))
+    assert digest_in(other, monkeypatch) != first
+
+
+def test_an_installation_without_a_list_of_its_files_has_no_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = packages(tmp_path / "one")
+    (folder / "paddlepaddle_gpu-2.6.2.dist-info/RECORD").unlink()
+    assert digest_in(folder, monkeypatch) == ""
+
+
+def test_another_name_of_an_interpreter_is_the_same_build(tmp_path: Path) -> None:
+    if not probe("paddle"):
+        pytest.skip("Paddle is not installed")
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    link = tmp_path / "env"
+    link.symlink_to(sys.prefix)
+    finder = BuildFinder()
+    names = (sys.executable, str(wrapper), str(link / "bin/python"))
+    one, two, three = (
+        finder.find_identity(FrameworkBuild(each, Framework.PADDLE, "paddlepaddle", "3")) for each in names
+    )
+    assert one == two == three
+    assert one.place and one.prefix and len(one.digest) == 16
+
+
+def test_an_interpreter_that_does_not_say_which_build_it_has_has_no_identity(tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho '{}'\n")
+    other.chmod(0o755)
+    build = FrameworkBuild(str(other), Framework.PADDLE, "paddlepaddle", "3")
+    assert BuildFinder().find_identity(build) == BuildIdentity()

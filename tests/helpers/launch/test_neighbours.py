@@ -15,26 +15,26 @@ from typing import Any
 
 import pytest
 
-import helpers.runner
-from helpers.case import Case
-from helpers.config import load_config
-from helpers.devices import CpuCard, Machine
-from helpers.environment import Host
-from helpers.evidence import Build, Stage
-from helpers.job import JobSpec
-from helpers.launch.contention import CpuMeter
-from helpers.launch.health import GpuMeter
-from helpers.launch.launcher import LaunchCommand
+import helpers.session.run_job
+from helpers.history.results import ResultStore
+from helpers.judging.evidence import Build, Stage
+from helpers.judging.verdict import Status
+from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.launch.processes import Process, Processes
-from helpers.launch.supervisor import Edges, JobLimits, run_job
-from helpers.plan import CasePlan
-from helpers.results import ResultStore
-from helpers.runner import JobRunner
-from helpers.session import measure_case
-from helpers.verdict import Status
-from tests.helpers.launch.test_health import GPU
-from tests.helpers.launch.test_health import StandInNvml as CardStandIn
+from helpers.launch.supervisor import JobLimits, SupervisorIO, run_job
+from helpers.machine.devices import CpuCard, Machine
+from helpers.machine.environment import Host
+from helpers.machine.watch.contention import CpuMeter
+from helpers.machine.watch.health import GpuMeter
+from helpers.machine.watch.processes import Process, Processes
+from helpers.plan.case_plan import CasePlan
+from helpers.plan.perf_yaml import load_config
+from helpers.session.measure import measure_case
+from helpers.session.run_job import JobRunner
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
+from tests.helpers.machine.watch.test_health import GPU
+from tests.helpers.machine.watch.test_health import StandInNvml as CardStandIn
 from tests.helpers.memory_double import MemoryDouble
 
 pytestmark = pytest.mark.slow
@@ -92,13 +92,13 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobRunner:
     def run(
         spec: JobSpec, command: LaunchCommand, limits: JobLimits, meter: CpuMeter | GpuMeter, **options: Any
     ) -> JobOutcome:
-        outcome = run_job(spec, pinned(spec), LIMITS, meter, edges=Edges(processes=Family()))
+        outcome = run_job(spec, pinned(spec), LIMITS, meter, io=SupervisorIO(processes=Family()))
         assert Processes().of_job(spec.job_id) == []
         return outcome
 
-    monkeypatch.setattr(helpers.runner, "run_job", run)
+    monkeypatch.setattr(helpers.session.run_job, "run_job", run)
     # The stand-in's steps take 20 ms by the wall clock, whoever else is on its core.
-    monkeypatch.setattr(helpers.runner, "why_unsteady", lambda spec, logs: None)
+    monkeypatch.setattr(helpers.session.run_job, "why_unsteady", lambda spec, logs: None)
     card = CpuCard(0, (CORE,))
     machine = Machine(Host("h", "0123456789abcdef", "Linux", "6.1", "CPU", 2, 2**33), (card,))
     return JobRunner(machine, (card,), ResultStore(tmp_path, "s"), load_config(ROOT / "perf.yaml"))

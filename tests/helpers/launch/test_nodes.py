@@ -15,23 +15,23 @@ from pathlib import Path
 
 import pytest
 
-import helpers.launch.crew
-import helpers.launch.node_link
-import helpers.launch.node_peers
-from helpers.case import Case
-from helpers.config_nodes import HostConfig, NodesConfig
-from helpers.errors import LaunchError
-from helpers.job import JobSpec
-from helpers.launch.contention import ContentionSample
-from helpers.launch.crew import CaseNeeds, Crew, open_crew
-from helpers.launch.node_agent import Agent, Hangup
-from helpers.launch.node_job import node_mark
-from helpers.launch.node_link import NodeLink
-from helpers.launch.node_peers import merged
+import helpers.launch.nodes.connected
+import helpers.launch.nodes.link
+import helpers.launch.nodes.shares
+from helpers.launch.nodes.agent import Agent, Hangup
+from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes, connect_nodes
+from helpers.launch.nodes.job import node_mark
+from helpers.launch.nodes.link import NodeLink
+from helpers.launch.nodes.shares import merged
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.launch.processes import Process, Processes
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
+from helpers.machine.watch.contention import ContentionSample
+from helpers.machine.watch.processes import Process, Processes
+from helpers.plan.nodes import HostConfig, NodesConfig
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.job import JobSpec
 from tests.helpers.launch.agent_stand_in import CARDS, MACHINE, VERSION, StandInLauncher
 
 pytestmark = pytest.mark.slow
@@ -98,11 +98,11 @@ def run(
     limits: JobLimits = LIMITS,
     meter: QuietMeter | None = None,
 ) -> JobOutcome:
-    monkeypatch.setattr(helpers.launch.crew, "launcher_for", lambda case: StandInLauncher(first))
-    with open_crew(CASE, nodes(host(behaviour=second)), sys.executable) as crew:
-        assert crew.prepare(needs(), CARDS[: crew.nodes_here], print) == CARDS[:1]
-        command, peers = crew.start_of(job, sys.executable, limits.grace_seconds)
-        return run_job(job, command, limits, meter or QuietMeter(), on_progress=on_progress, peers=peers)
+    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda case: StandInLauncher(first))
+    with connect_nodes(CASE, nodes(host(behaviour=second)), sys.executable) as connected:
+        assert connected.prepare(needs(), CARDS[: connected.nodes_here], print) == CARDS[:1]
+        command, others = connected.start_of(job, sys.executable, limits.grace_seconds)
+        return run_job(job, command, limits, meter or QuietMeter(), on_progress=on_progress, others=others)
 
 
 def test_two_nodes_give_the_logs_of_both_ranks_here(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,14 +116,14 @@ def test_two_nodes_give_the_logs_of_both_ranks_here(job: JobSpec, monkeypatch: p
 
 
 def test_several_jobs_run_over_one_crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(helpers.launch.crew, "launcher_for", lambda case: StandInLauncher("trains"))
+    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda case: StandInLauncher("trains"))
     kinds = []
-    with open_crew(CASE, nodes(host()), sys.executable) as crew:
-        crew.prepare(needs(), CARDS, print)
+    with connect_nodes(CASE, nodes(host()), sys.executable) as connected:
+        connected.prepare(needs(), CARDS, print)
         for replicate in range(2):
             spec = JobSpec(uuid.uuid4().hex, CASE, replicate, str(tmp_path / str(replicate)), "cpu", 1, 2)
-            command, peers = crew.start_of(spec, sys.executable, 0.5)
-            kinds.append(run_job(spec, command, LIMITS, QuietMeter(), peers=peers).kind)
+            command, others = connected.start_of(spec, sys.executable, 0.5)
+            kinds.append(run_job(spec, command, LIMITS, QuietMeter(), others=others).kind)
     assert kinds == [OutcomeKind.COMPLETE] * 2
 
 
@@ -198,7 +198,7 @@ def test_a_rank_that_prints_without_end_on_another_node_holds_nobody_up(
 def test_an_agent_whose_words_nobody_takes_gives_up() -> None:
     (incoming, _), (_, outgoing) = os.pipe(), os.pipe()
     with pytest.raises(Hangup, match=r"nobody reads for 0.05 s"):
-        Agent(incoming, outgoing, silence_seconds=0.05).tell("waiting", obstacle="x" * 2**20)
+        Agent(incoming, outgoing, silence_seconds=0.05).send("waiting", obstacle="x" * 2**20)
 
 
 def test_ctrl_c_ends_both_nodes(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_the_second_ctrl_c_ends_both_nodes_without_grace(job: JobSpec, monkeypat
 def test_a_killed_agents_guard_ends_its_nodes_share_without_another_agent(
     job: JobSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(helpers.launch.node_peers, "sweep", lambda *given: None)
+    monkeypatch.setattr(helpers.launch.nodes.shares, "sweep", lambda *given: None)
     mark, killed = node_mark(job.job_id, 1), []
 
     def kill_agent(progress: Progress) -> None:
@@ -250,16 +250,16 @@ def test_a_killed_agents_guard_ends_its_nodes_share_without_another_agent(
 def test_a_node_ends_its_job_when_the_first_node_is_gone(
     job: JobSpec, goes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(helpers.launch.node_link, "ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr(helpers.launch.nodes.link, "ALIVE_SECONDS", 0.1)
     link = NodeLink(host(), 1, (*host(behaviour="hangs", silence="0.8").connect,))
     link.greet(20.0)
-    crew = Crew((FIRST, link.host), [link])
-    crew.prepare(needs(), CARDS, print)
-    _, peers = crew.start_of(job, sys.executable, 0.2)
-    peers.start()
+    connected = ConnectedNodes((FIRST, link.host), [link])
+    connected.prepare(needs(), CARDS, print)
+    _, others = connected.start_of(job, sys.executable, 0.2)
+    others.start()
     while not job.step_log_path(1).exists():
-        peers.look()
-        assert peers.lost is None
+        others.look()
+        assert others.lost is None
         time.sleep(0.01)
     assert Processes().of_job(node_mark(job.job_id, 1))
     if goes == "it falls silent":
@@ -270,12 +270,12 @@ def test_a_node_ends_its_job_when_the_first_node_is_gone(
 
 
 def test_where_the_first_nodes_share_does_not_start_nobody_waits_for_the_other(job: JobSpec) -> None:
-    with open_crew(CASE, nodes(host()), sys.executable) as crew:
-        crew.prepare(needs(), CARDS, print)
-        command, peers = crew.start_of(job, "/nowhere/python", 0.5)
+    with connect_nodes(CASE, nodes(host()), sys.executable) as connected:
+        connected.prepare(needs(), CARDS, print)
+        command, others = connected.start_of(job, "/nowhere/python", 0.5)
         with pytest.raises(LaunchError, match="Correct the interpreter"):
-            run_job(job, command, LIMITS, QuietMeter(), peers=peers)
-        assert peers.wait_for_end(60.0) == ""
+            run_job(job, command, LIMITS, QuietMeter(), others=others)
+        assert others.wait_for_end(60.0) == ""
 
 
 # ---- before a job
@@ -284,9 +284,9 @@ def test_where_the_first_nodes_share_does_not_start_nobody_waits_for_the_other(j
 def refusal(*others: HostConfig, seconds: float = 20.0, **values: object) -> str:
     with (
         pytest.raises(LaunchError) as raised,
-        open_crew(CASE, nodes(*others, connect_seconds=seconds), sys.executable) as crew,
+        connect_nodes(CASE, nodes(*others, connect_seconds=seconds), sys.executable) as connected,
     ):
-        crew.prepare(needs(**values), CARDS[: crew.nodes_here], print)
+        connected.prepare(needs(**values), CARDS[: connected.nodes_here], print)
     return str(raised.value)
 
 
@@ -305,7 +305,7 @@ def test_a_host_that_never_answers_is_given_up_in_time() -> None:
 def test_a_connection_that_is_a_script_is_ended_with_what_it_waits_for() -> None:
     link = NodeLink(host(), 1, ("sh", "-c", "sleep 60 & echo $! >&2; wait"))
     link.lost = "given up"
-    while not (told := link._words()):
+    while not (told := link._last_output()):
         time.sleep(0.01)
     link.close()
     waited, deadline = int(told.removeprefix(": ")), time.monotonic() + 5.0
@@ -350,7 +350,7 @@ def test_the_first_host_must_be_this_machine() -> None:
     config = NodesConfig((replace(FIRST, address="192.0.2.1"), host()))
     with (
         pytest.raises(LaunchError, match=r"host n0: field 'address': got '192.0.2.1:any port"),
-        open_crew(CASE, config, sys.executable),
+        connect_nodes(CASE, config, sys.executable),
     ):
         pass
 
@@ -360,10 +360,10 @@ def test_the_port_may_be_another_sessions_until_the_cards_are_leased(job: JobSpe
         other.bind(("127.0.0.1", 0))
         other.listen()
         config = replace(nodes(host()), port=other.getsockname()[1])
-        with open_crew(CASE, config, sys.executable) as crew:
-            crew.prepare(needs(), CARDS, print)
+        with connect_nodes(CASE, config, sys.executable) as connected:
+            connected.prepare(needs(), CARDS, print)
             with pytest.raises(LaunchError, match=r"host n0: .*a free port"):
-                crew.start_of(job, sys.executable, 0.5)
+                connected.start_of(job, sys.executable, 0.5)
 
 
 def test_two_nodes_on_one_other_machine_are_refused() -> None:
@@ -371,19 +371,19 @@ def test_two_nodes_on_one_other_machine_are_refused() -> None:
     other = replace(host(boot_id="x"), name="n2", address="127.0.0.2")
     with (
         pytest.raises(LaunchError, match=r"node n2.*the machine of node n1"),
-        open_crew(case, nodes(host(boot_id="x"), other), sys.executable),
+        connect_nodes(case, nodes(host(boot_id="x"), other), sys.executable),
     ):
         pass
 
 
 def test_a_node_on_another_machine_leases_its_own_cards(tmp_path: Path) -> None:
     other = replace(host(boot_id="x"), environment={"XDG_CACHE_HOME": str(tmp_path)})
-    with open_crew(CASE, nodes(other), sys.executable) as crew:
-        assert crew.nodes_here == 1
-        crew.prepare(needs(), CARDS[:1], print)
+    with connect_nodes(CASE, nodes(other), sys.executable) as connected:
+        assert connected.nodes_here == 1
+        connected.prepare(needs(), CARDS[:1], print)
         locks = list(tmp_path.rglob("machine.lock"))
         assert len(locks) == 1 and CASE.id in locks[0].read_text()
-        # Held by the first crew's agent, so the second one's waits and gives up.
+        # Held by the first connected's agent, so the second one's waits and gives up.
         told = refusal(other, wait_seconds=1.0)
         assert "node n1" in told and "is held by process" in told
 
@@ -406,9 +406,9 @@ def test_an_agent_that_says_nothing_for_long_is_lost() -> None:
 
 
 def test_a_case_of_one_node_has_no_crew_to_speak_of() -> None:
-    with open_crew(replace(CASE, nodes=1), NodesConfig(), sys.executable) as crew:
-        assert (crew.nodes_here, crew.facts()) == (1, {})
-        assert crew.prepare(needs(case=replace(CASE, nodes=1)), CARDS[:1], print) == CARDS[:1]
+    with connect_nodes(replace(CASE, nodes=1), NodesConfig(), sys.executable) as connected:
+        assert (connected.nodes_here, connected.facts()) == (1, {})
+        assert connected.prepare(needs(case=replace(CASE, nodes=1)), CARDS[:1], print) == CARDS[:1]
 
 
 # ---- contention of several nodes

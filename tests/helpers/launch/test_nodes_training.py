@@ -6,20 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from helpers.case import Case, Framework
-from helpers.config import MeasuringProtocol, load_config
-from helpers.config_nodes import HostConfig, NodesConfig
-from helpers.devices import Machine, discover
-from helpers.job import JobSpec
-from helpers.launch.crew import CaseNeeds, open_crew
-from helpers.launch.frameworks import BuildFinder, FrameworkBuild
-from helpers.launch.node_job import node_mark
-from helpers.launch.processes import Processes
-from helpers.plan import CasePlan, SuiteCase
-from helpers.recipe import settings_for
-from helpers.results import ResultStore, RunResult
-from helpers.runner import JobRunner
-from helpers.steplog_reader import read_step_log
+from helpers.history.results import ResultStore, RunResult
+from helpers.launch.nodes.connected import CaseNeeds, connect_nodes
+from helpers.launch.nodes.job import node_mark
+from helpers.launch.steplog_reader import read_step_log
+from helpers.machine.devices import Machine, discover
+from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.watch.processes import Processes
+from helpers.plan.case_plan import CasePlan, SuiteCase
+from helpers.plan.nodes import HostConfig, NodesConfig
+from helpers.plan.perf_yaml import MeasuringProtocol, load_config
+from helpers.plan.recipes.recipe import settings_for
+from helpers.session.run_job import JobRunner
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec
 
 ROOT = Path(__file__).resolve().parents[3]
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs2-2x1-synthetic-dynamic")
@@ -54,10 +55,10 @@ def train(folder: Path, plan: CasePlan, machine: Machine) -> tuple[RunResult, Pa
     """One run, after which nothing of it lives."""
     config = replace(load_config(ROOT / "perf.yaml"), nodes=NodesConfig(HOSTS))
     store = ResultStore(folder, "s")
-    with open_crew(CASE, config.nodes, sys.executable) as crew:
+    with connect_nodes(CASE, config.nodes, sys.executable) as connected:
         needs = CaseNeeds(CASE, "cpu", plan.build, machine)
-        cards = crew.prepare(needs, machine.cpu_cards[: crew.nodes_here], print)
-        run = JobRunner(machine, cards, store, config, allow_contention=True, crew=crew).run(plan, 0)
+        cards = connected.prepare(needs, machine.cpu_cards[: connected.nodes_here], print)
+        run = JobRunner(machine, cards, store, config, allow_contention=True, connected=connected).run(plan, 0)
     run_folder = store.run_folder(CASE.id, 0)
     job_id = JobSpec.from_json((run_folder / "spec.json").read_text()).job_id
     assert Processes().of_job(job_id) == Processes().of_job(node_mark(job_id, 1)) == []

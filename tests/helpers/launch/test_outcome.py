@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from helpers.case import Case
-from helpers.job import JobSpec
 from helpers.launch.failure import FailureClass
-from helpers.launch.launcher import LaunchCommand
+from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.outcome import OutcomeKind, ending_of, guilty_rank
 from helpers.launch.tail import RankWatch
-from helpers.steplog import COMPLETE, FAILED, WARMUP, WINDOW, Footer, Header, Step, StepLogWriter
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.steplog import COMPLETE, FAILED, WARMUP, WINDOW, Footer, Header, Step, StepLogWriter
 
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x2-synthetic-dynamic")
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from helpers.devices import CpuCard
-from helpers.errors import LaunchError, ResultError
+from helpers.judging.utilisation import Peak
 from helpers.launch.peaks import Peaks, Probe, card_environment, measure_peak
-from helpers.nvml import Gpu
-from helpers.utilisation import Peak
+from helpers.machine.devices import CpuCard
+from helpers.machine.nvml import Gpu
+from helpers.trainers.contract.errors import LaunchError, ResultError
 
 GPU = Gpu(0, "GPU-aa", "NVIDIA H100 80GB HBM3", 80 * 1024**3, (9, 0), 700)
 CARD = CpuCard(1, tuple(sorted(os.sched_getaffinity(0)))[:1])
@@ -118,7 +118,7 @@ def test_what_nothing_can_measure_is_told_without_a_process(tmp_path: Path) -> N
     peaks = Peaks(tmp_path, measured)
     assert peaks.of(replace(PROBE, precision="unstated")) == "no matrix product is known for precision unstated"
     told = peaks.of(replace(PROBE, build={**BUILD, "framework": "mxnet"}))
-    assert told == "mxnet has no program that measures the peak (helpers.trainers.mxnet_peak)"
+    assert told == "mxnet has no program that measures the peak (helpers.trainers.mxnet.peak)"
     assert measured.asked == []
 
 
@@ -137,7 +137,7 @@ def test_the_program_gets_its_cores_and_variables_and_is_marked_as_a_job(tmp_pat
     )
     probe = replace(program(tmp_path, body), variables={"X": "7"})
     words = measure_peak(probe).how.split(" ")
-    assert words[:6] == ["-m", "helpers.trainers.pytorch_peak", "bf16", "cpu", "--cores", str(CARD.cores[0])]
+    assert words[:6] == ["-m", "helpers.trainers.pytorch.peak", "bf16", "cpu", "--cores", str(CARD.cores[0])]
     assert words[6:8] == ["", "7"]
     assert f"/{os.getpid()}/" in words[8]
 
@@ -155,7 +155,7 @@ def test_the_program_gets_its_cores_and_variables_and_is_marked_as_a_job(tmp_pat
     ],
 )  # fmt: skip
 def test_a_program_that_fails_is_told_by_its_last_words(tmp_path: Path, body: str, told: str) -> None:
-    with pytest.raises(LaunchError, match=r"pytorch_peak bf16 cpu: got .*expected a measured peak") as error:
+    with pytest.raises(LaunchError, match=r"pytorch\.peak bf16 cpu: got .*expected a measured peak") as error:
         measure_peak(program(tmp_path, body))
     assert told in str(error.value)
 

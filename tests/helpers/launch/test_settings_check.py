@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from helpers.case import Case
-from helpers.config import MeasuringProtocol
-from helpers.errors import LaunchError
-from helpers.job import JobSpec
 from helpers.launch.settings_check import check_settings
-from helpers.plan import SuiteCase, draft_job
-from helpers.recipe import settings_for
+from helpers.plan.case_plan import SuiteCase, draft_job
+from helpers.plan.perf_yaml import MeasuringProtocol
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.job import JobSpec
 
 
 def job(case_id: str, device: str) -> JobSpec:

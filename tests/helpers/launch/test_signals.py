@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from helpers.launch.signals import Asked, StopSignals, heeded, signals_interrupt, stop_signals
+from helpers.launch.signals import EndRequests, StopSignals, heeded, signals_interrupt, stop_signals
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
@@ -109,7 +109,7 @@ def test_pytest_timeouts_alarm_is_raised_at_once_or_after_the_ending() -> None:
     ],
 )
 def test_one_wish_told_twice_is_one(numbers: tuple[int, ...], times: int) -> None:
-    asked = Asked()
+    asked = EndRequests()
     counted = [asked.take(number) for number in numbers]
     assert asked.times == sum(counted) == times
 

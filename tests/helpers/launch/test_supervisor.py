@@ -13,17 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from helpers.case import Case
-from helpers.config import Limits, load_config
-from helpers.errors import LaunchError
-from helpers.job import JobSpec
-from helpers.launch.contention import ContentionSample, CpuMeter
-from helpers.launch.launcher import ROOT, LaunchCommand
+from helpers.launch.launchers.launcher import LaunchCommand
+from helpers.launch.nodes.others import NoOtherNodes
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.launch.peers import NoPeers
-from helpers.launch.processes import JOB_VARIABLE, Process, Processes
-from helpers.launch.supervisor import Edges, JobLimits, run_job
+from helpers.launch.supervisor import JobLimits, SupervisorIO, run_job
 from helpers.launch.tail import Progress
+from helpers.machine.watch.contention import ContentionSample, CpuMeter
+from helpers.machine.watch.processes import JOB_VARIABLE, Process, Processes
+from helpers.plan.perf_yaml import Limits, load_config
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -290,7 +291,7 @@ def test_an_interrupt_that_somebody_swallows_ends_the_job_all_the_same(tmp_path:
 
 
 def test_an_interrupt_is_not_lost_behind_another_nodes_failure_to_end(tmp_path: Path) -> None:
-    class NeverEnds(NoPeers):
+    class NeverEnds(NoOtherNodes):
         def wait_for_end(self, grace_seconds: float, at_once: Callable[[], bool]) -> str:
             raise OSError("connection lost")
 
@@ -302,7 +303,7 @@ def test_an_interrupt_is_not_lost_behind_another_nodes_failure_to_end(tmp_path: 
 
     # The session goes on after an OSError: it is the case's failure.
     with pytest.raises(KeyboardInterrupt):
-        run_job(spec, command(spec, "hangs"), LIMITS, QuietMeter(), on_progress=end, peers=NeverEnds())
+        run_job(spec, command(spec, "hangs"), LIMITS, QuietMeter(), on_progress=end, others=NeverEnds())
     assert Processes().of_job(spec.job_id) == []
 
 
@@ -339,13 +340,13 @@ def test_the_second_signal_ends_the_job_without_grace(tmp_path: Path, second: in
 
 
 def test_a_first_signal_while_a_job_is_being_ended_waits_for_the_end(tmp_path: Path) -> None:
-    class InterruptedAtTheEnd(NoPeers):
+    class InterruptedAtTheEnd(NoOtherNodes):
         def ask_to_end(self) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     spec = job(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        run_job(spec, command(spec, "stubborn"), LIMITS, QuietMeter(), peers=InterruptedAtTheEnd())
+        run_job(spec, command(spec, "stubborn"), LIMITS, QuietMeter(), others=InterruptedAtTheEnd())
     assert Processes().of_job(spec.job_id) == []
 
 
@@ -390,7 +391,7 @@ def test_an_orphan_of_a_killed_suite_is_ended_before_the_next_job_starts(tmp_pat
     # Until its own program runs, a new process has no environment in /proc.
     assert orphan.stdout is not None
     assert orphan.stdout.readline() == b"up\n"
-    outcome = run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), edges=Edges(processes=processes))
+    outcome = run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), io=SupervisorIO(processes=processes))
     assert outcome.kind is OutcomeKind.COMPLETE
     orphan.communicate()
     assert orphan.returncode == -signal.SIGTERM
@@ -399,8 +400,8 @@ def test_an_orphan_of_a_killed_suite_is_ended_before_the_next_job_starts(tmp_pat
 def test_the_jobs_environment_has_the_checkout_and_no_stranger(tmp_path: Path) -> None:
     spec = job(tmp_path)
     printing = LaunchCommand((sys.executable, "-c", "import os; print(dict(os.environ))"))
-    edges = Edges(inherited={"PATH": os.environ["PATH"], "PADDLE_TRAINER_ID": "7"})
-    outcome = run_job(spec, printing, LIMITS, QuietMeter(), edges=edges)
+    io = SupervisorIO(inherited={"PATH": os.environ["PATH"], "PADDLE_TRAINER_ID": "7"})
+    outcome = run_job(spec, printing, LIMITS, QuietMeter(), io=io)
     assert "PADDLE_TRAINER_ID" not in outcome.log_tail
     assert f"'PYTHONPATH': '{ROOT}'" in outcome.log_tail and spec.job_id in outcome.log_tail
     assert outcome.kind is OutcomeKind.BAD_LOG

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from helpers.case import Case
-from helpers.job import JobSpec
+from helpers.launch.steplog_reader import MOST_LINE_BYTES
 from helpers.launch.tail import EXTENDED, LineTail, RankWatch
-from helpers.steplog import WARMUP, WINDOW
-from helpers.steplog_reader import MOST_LINE_BYTES
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.steplog import WARMUP, WINDOW
 
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x2-synthetic-dynamic")
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from helpers.case import Case
-from helpers.job import JobSpec
 from helpers.launch.failure import FailureClass
-from helpers.launch.launcher import LaunchCommand
+from helpers.launch.launchers.launcher import LaunchCommand
+from helpers.launch.nodes.others import NoOtherNodes
 from helpers.launch.outcome import Ending, OutcomeKind
-from helpers.launch.peers import NoPeers
-from helpers.launch.processes import Processes
 from helpers.launch.tail import RankWatch
 from helpers.launch.watchdog import JobLimits, Watchdog
-from helpers.steplog import Heartbeat
+from helpers.machine.watch.processes import Processes
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.steplog import Heartbeat
 
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x2-synthetic-dynamic")
 LIMITS = JobLimits(start_up_seconds=20.0, no_progress_seconds=3.0, run_seconds=900.0, grace_seconds=1.0)
@@ -26,7 +26,7 @@ class Watched:
         self.spec = JobSpec("j", CASE, 0, str(folder), "cpu", 1, 20)
         ranks = [RankWatch(self.spec, rank) for rank in range(2)]
         command = LaunchCommand(("launch",), rendezvous=rendezvous)
-        self.dog = Watchdog(self.spec, command, LIMITS, ranks, NoPeers(), Processes(), 0.0)
+        self.dog = Watchdog(self.spec, command, LIMITS, ranks, NoOtherNodes(), Processes(), 0.0)
 
     def beat(self, rank: int, step: int, at: float) -> None:
         Heartbeat(self.spec.heartbeat_path(rank)).beat("window", step, at)

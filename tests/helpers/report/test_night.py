@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from helpers.history.results import ResultStore, RunResult
 from helpers.judging.night import NightVerdict
-from helpers.plan import CasePlan
+from helpers.judging.verdict import Reason, Standing, Status
+from helpers.plan.case_plan import CasePlan
 from helpers.report.night import night_case, night_cases, night_clues, night_lines
-from helpers.report.rows import CaseRow, Comparison
-from helpers.results import ResultStore, RunResult
-from helpers.verdict import Reason, Standing, Status
+from helpers.session.rows import CaseRow, Comparison
 
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]

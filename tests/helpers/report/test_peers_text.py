@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from helpers.peers_table import Cell, PeerRow, PublishedCell, Ratio
 from helpers.report.peers_text import render_peers, render_peers_markdown
+from helpers.session.frameworks.table import Cell, PeerRow, PublishedCell, Ratio
 
 PADDLE = Cell(
     "paddle", "paddle-resnet50v1.5-amp_o2-bs256-1x8-dali-static", (1.0, 2.0), 10936.8, 10900.0, 10980.0,

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.errors import ResultError
 from helpers.judging.night import NightVerdict
+from helpers.judging.rules import CaseFigure
+from helpers.judging.verdict import Reason, Status
 from helpers.report.results_json import RESULTS_SCHEMA_VERSION, document
-from helpers.report.rows import CaseRow
 from helpers.report.scaling import scalings
-from helpers.rules import CaseFigure
-from helpers.verdict import Reason, Status
+from helpers.session.rows import CaseRow
+from helpers.trainers.contract.errors import ResultError
 
 PASSED = CaseRow("a-case", "cpu", "PASS", "pass", "within-recorded", "fine", images_per_s=3.5, step_seconds=((0.5,),))
 SKIPPED = CaseRow("b-case", "a100", "not run", "skip", "not-run", "no A100")

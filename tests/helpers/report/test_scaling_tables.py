@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from helpers.baseline import Provenance, RecordedEntry
-from helpers.report.rows import CaseRow
+from helpers.plan.baseline import Provenance, RecordedEntry
 from helpers.report.scaling import Scaling, scalings
 from helpers.report.scaling_tables import dlperf_table, fleetx_table, to_markdown, to_text
+from helpers.session.rows import CaseRow
 
 
 def row(batch: int, shape: str, images_per_s: float | None, *, rest: str = "native-static", **values: Any) -> CaseRow:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.report.rows import CaseRow, Comparison, Pair
+from helpers.judging.rules import CaseFigure
 from helpers.report.text import number, pairs_line, printable, render, rules_line, summary_line
-from helpers.rules import CaseFigure
+from helpers.session.rows import CaseRow, Comparison, Pair
 
 RESNET = "paddle-resnet50v1.5-fp32-bs8-1x1-dali-static"
 VGG = "paddle-vgg16-amp_o1-bs4-1x2-native-dynamic"

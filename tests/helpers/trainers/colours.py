@@ -16,10 +16,11 @@ from typing import Any
 
 from PIL import Image
 
-from helpers.case import Case
-from helpers.job import JobSpec
-from helpers.launch.launcher import job_environment, launcher_for
-from helpers.recipe import settings_for
+from helpers.launch.launchers.launcher import job_environment
+from helpers.launch.launchers.table import launcher_for
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
 
 # The mean of two steps' losses, as a share of the first one: a guess among 1000 classes has ln 1000 = 6.9, so
 # what is asked for is near ln 2, the loss of one who knows the two classes and cannot tell them apart.

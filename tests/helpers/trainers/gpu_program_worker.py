@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy
 
-from helpers.job import JobSpec
-from helpers.trainers.data import Form, Share, synthetic_batch
-from helpers.trainers.settings import Settings
-from helpers.trainers.variables import set_environment
+from helpers.trainers.common.images import Form, Share, synthetic_batch
+from helpers.trainers.common.settings import Settings
+from helpers.trainers.common.variables import set_environment
+from helpers.trainers.contract.job import JobSpec
 
 STEPS = 5
 
@@ -27,7 +27,8 @@ def main(path: str) -> None:
     set_environment(spec, settings, os.environ)
     import paddle
 
-    from helpers.trainers import paddle_data, paddle_program
+    from helpers.trainers.paddle import data as paddle_data
+    from helpers.trainers.paddle import program as paddle_program
 
     paddle.set_device("cpu")
     paddle.enable_static()

@@ -15,13 +15,14 @@ import numpy
 import paddle
 from paddle import nn
 
-from helpers.case import Case
-from helpers.job import JobSpec
-from helpers.recipe import settings_for
-from helpers.trainers import paddle_auto_steps, paddle_steps
-from helpers.trainers.loop import Batch
-from helpers.trainers.process import Device, Ranks
-from helpers.trainers.settings import Settings
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.common.loop import Batch
+from helpers.trainers.common.process import Device, Ranks
+from helpers.trainers.common.settings import Settings
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.paddle import auto_steps as paddle_auto_steps
+from helpers.trainers.paddle import steps as paddle_steps
 
 STEPS = 6
 BATCH_SIZE = 2

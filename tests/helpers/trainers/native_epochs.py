@@ -13,10 +13,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from helpers.errors import DatasetError
-from helpers.trainers.data import Form, ImageList, Share
-from helpers.trainers.paddle_data import NativeReader
-from helpers.trainers.settings import Augmentation
+from helpers.trainers.common.images import Form, ImageList, Share
+from helpers.trainers.common.settings import Augmentation
+from helpers.trainers.contract.errors import DatasetError
+from helpers.trainers.paddle.data import NativeReader
 
 AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
 

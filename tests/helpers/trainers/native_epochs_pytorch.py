@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 
-from helpers.errors import DatasetError
-from helpers.trainers import dali_data, pytorch_data
-from helpers.trainers.dali_data import DaliPlan, DaliSource
-from helpers.trainers.data import MEAN, STD, Form, ImageList, Share
-from helpers.trainers.settings import Augmentation, Dali
+from helpers.trainers.common import dali as dali_data
+from helpers.trainers.common.dali import DaliPlan, DaliSource
+from helpers.trainers.common.images import MEAN, STD, Form, ImageList, Share
+from helpers.trainers.common.settings import Augmentation, Dali
+from helpers.trainers.contract.errors import DatasetError
+from helpers.trainers.pytorch import data as pytorch_data
 
 AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
 FORM = Form("NCHW", 3, "float32")

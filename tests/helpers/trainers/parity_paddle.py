@@ -17,12 +17,12 @@ from typing import Any
 import numpy
 import paddle
 
-from helpers.job import JobSpec
-from helpers.trainers.data import Form, Share, synthetic_batch
-from helpers.trainers.loop import Batch
-from helpers.trainers.paddle_steps import DynamicStep
-from helpers.trainers.process import Device, Ranks
-from helpers.trainers.settings import PaddleSettings
+from helpers.trainers.common.images import Form, Share, synthetic_batch
+from helpers.trainers.common.loop import Batch
+from helpers.trainers.common.process import Device, Ranks
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.paddle.settings import PaddleSettings
+from helpers.trainers.paddle.steps import DynamicStep
 
 
 def main(spec: JobSpec, weights: Path) -> dict[str, Any]:

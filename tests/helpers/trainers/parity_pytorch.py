@@ -14,12 +14,12 @@ from typing import Any
 import numpy
 import torch
 
-from helpers.job import JobSpec
-from helpers.trainers.data import Form, Share, synthetic_batch
-from helpers.trainers.loop import Batch
-from helpers.trainers.process import Device, Ranks
-from helpers.trainers.pytorch_steps import TrainingStep
-from helpers.trainers.settings import PytorchSettings
+from helpers.trainers.common.images import Form, Share, synthetic_batch
+from helpers.trainers.common.loop import Batch
+from helpers.trainers.common.process import Device, Ranks
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.pytorch.settings import PytorchSettings
+from helpers.trainers.pytorch.steps import TrainingStep
 
 
 def main(spec: JobSpec, weights: Path) -> dict[str, Any]:

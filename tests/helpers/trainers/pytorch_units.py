@@ -14,18 +14,24 @@ from unittest import mock
 import numpy
 import torch
 
-from helpers.case import Case
-from helpers.job import JobSpec
-from helpers.trainers.loop import Batch
-from helpers.trainers.process import Device, Ranks, Refused
-from helpers.trainers.pytorch_data import feed_to
-from helpers.trainers.pytorch_device import force_float32, refuse_what_cannot_run
-from helpers.trainers.pytorch_models import VGG16, ResNet50, as_layout
-from helpers.trainers.pytorch_proof import Convolutions, check_weights
-from helpers.trainers.pytorch_steps import GraphedStep, TrainingStep
-from helpers.trainers.settings import PytorchSettings
+from helpers.trainers.common.loop import Batch
+from helpers.trainers.common.process import Device, Ranks, Refused
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.models import Model, spec_of
+from helpers.trainers.pytorch.data import feed_to
+from helpers.trainers.pytorch.device import force_float32, refuse_what_cannot_run
+from helpers.trainers.pytorch.models import NETWORKS, as_layout
+from helpers.trainers.pytorch.proof import Convolutions, check_weights
+from helpers.trainers.pytorch.settings import PytorchSettings
+from helpers.trainers.pytorch.steps import GraphedStep, TrainingStep
 
 IMAGES = torch.ones(1, 3, 64, 64)
+
+
+def network(model: Model, *arguments: Any, **named: Any) -> Any:
+    spec = spec_of(model)
+    return NETWORKS[type(spec.network)](spec, *arguments, **named)
 
 
 def refusal(act: Any) -> str:
@@ -38,7 +44,7 @@ def refusal(act: Any) -> str:
 
 def proofs(settings: PytorchSettings) -> dict[str, str]:
     """What the proof says where the model computes in another type or layout than the settings, and where not."""
-    model = ResNet50()
+    model = network(Model.RESNET50)
 
     def shown(wanted: PytorchSettings, dtype: Any) -> str:
         proof = Convolutions()
@@ -161,7 +167,8 @@ def main(spec: JobSpec) -> dict[str, Any]:
     precise = force_float32(spec, torch.device("cpu"))
     return {
         "parameters": [
-            sum(each.numel() for each in model.parameters()) for model in (ResNet50(), ResNet50("NHWC", 4), VGG16())
+            sum(each.numel() for each in model.parameters())
+            for model in (network(Model.RESNET50), network(Model.RESNET50, "NHWC", 4), network(Model.VGG16))
         ],
         "proofs": proofs(settings),
         "groups": groups,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from helpers.trainers import dali_data
-from helpers.trainers.dali_data import DaliPlan, DaliReader, Lent, Plugin
-from helpers.trainers.data import Form, ImageList, Share
-from helpers.trainers.settings import Augmentation, Dali
+from helpers.trainers.common import dali as dali_data
+from helpers.trainers.common.dali import DaliPlan, DaliReader, Lent, Plugin
+from helpers.trainers.common.images import Form, ImageList, Share
+from helpers.trainers.common.settings import Augmentation, Dali
 
 pytestmark = pytest.mark.slow
 

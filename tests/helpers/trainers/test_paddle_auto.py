@@ -13,19 +13,21 @@ import numpy
 import paddle
 import pytest
 
-from helpers.case import Case
-from helpers.dataset import make_small_dataset
-from helpers.job import JobSpec
-from helpers.launch.contention import CpuMeter
-from helpers.launch.launcher import ROOT, job_environment, launcher_for
+from helpers.launch.launchers.launcher import job_environment
+from helpers.launch.launchers.table import launcher_for
 from helpers.launch.outcome import OutcomeKind
+from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.supervisor import JobLimits, run_job
-from helpers.recipe import settings_for
-from helpers.steplog import COMPLETE, FAILED, StepLog
-from helpers.steplog_reader import read_step_log
-from helpers.trainers import paddle_auto
-from helpers.trainers.paddle_auto import FACT, Way, choose, examine_switch
-from helpers.trainers.process import Refused
+from helpers.machine.watch.contention import CpuMeter
+from helpers.plan.dataset import make_small_dataset
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.common.process import Refused
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.paths import ROOT
+from helpers.trainers.contract.steplog import COMPLETE, FAILED, StepLog
+from helpers.trainers.paddle import auto as paddle_auto
+from helpers.trainers.paddle.auto import FACT, Way, choose, examine_switch
 from tests.helpers.trainers.cores import own_cores
 
 CORES = own_cores()

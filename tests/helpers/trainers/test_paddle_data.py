@@ -19,16 +19,17 @@ from PIL import Image
 paddle: Any = pytest.importorskip("paddle")
 pytest.importorskip("nvidia.dali")
 
-from helpers.case import Case  # noqa: E402
-from helpers.errors import DatasetError  # noqa: E402
-from helpers.job import JobSpec  # noqa: E402
-from helpers.recipe import settings_for  # noqa: E402
-from helpers.trainers import dali_data, paddle_data  # noqa: E402
-from helpers.trainers.dali_data import DaliPlan, DaliSource  # noqa: E402
-from helpers.trainers.data import MEAN, STD, Form, ImageList, Share  # noqa: E402
-from helpers.trainers.process import Device, Ranks  # noqa: E402
-from helpers.trainers.readers import SyntheticReader  # noqa: E402
-from helpers.trainers.settings import Dali, Settings  # noqa: E402
+from helpers.plan.recipes.recipe import settings_for  # noqa: E402
+from helpers.trainers.common import dali as dali_data  # noqa: E402
+from helpers.trainers.common.dali import DaliPlan, DaliSource  # noqa: E402
+from helpers.trainers.common.images import MEAN, STD, Form, ImageList, Share  # noqa: E402
+from helpers.trainers.common.process import Device, Ranks  # noqa: E402
+from helpers.trainers.common.readers import SyntheticReader  # noqa: E402
+from helpers.trainers.common.settings import Dali, Settings  # noqa: E402
+from helpers.trainers.contract.case import Case  # noqa: E402
+from helpers.trainers.contract.errors import DatasetError  # noqa: E402
+from helpers.trainers.contract.job import JobSpec  # noqa: E402
+from helpers.trainers.paddle import data as paddle_data  # noqa: E402
 from tests.helpers.trainers.native_epochs import AUGMENTATION, native_reader  # noqa: E402
 
 LABELS = (7, 400, 999)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.case import Case
+from helpers.trainers.contract.case import Case
 from tests.helpers.trainers.colours import MOST_STEPS, learn, two_colours
 from tests.helpers.trainers.cores import own_cores
 

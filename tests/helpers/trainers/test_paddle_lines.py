@@ -18,15 +18,18 @@ from typing import Any
 import pytest
 import yaml
 
-from helpers.case import Case, Framework, Precision
-from helpers.dataset import make_small_dataset
-from helpers.job import JobSpec
-from helpers.launch.frameworks import BuildFinder, FrameworkBuild
-from helpers.launch.launcher import ROOT, job_environment, launcher_for
-from helpers.recipe import settings_for
-from helpers.steplog import COMPLETE, REFUSED, StepLog
-from helpers.steplog_reader import read_step_log
-from helpers.trainers.process import EXIT_COMPLETE, EXIT_REFUSED
+from helpers.launch.launchers.launcher import job_environment
+from helpers.launch.launchers.table import launcher_for
+from helpers.launch.steplog_reader import read_step_log
+from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.plan.dataset import make_small_dataset
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_REFUSED
+from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.paths import ROOT
+from helpers.trainers.contract.steplog import COMPLETE, REFUSED, StepLog
 
 pytestmark = pytest.mark.training
 untimed = pytest.mark.untimed
@@ -194,7 +197,7 @@ def test_the_published_gpu_program_is_built_as_far_as_the_wheel_can(
     run.mkdir()
     started.mkdir()
     spec = _job(run, case_id, "gpu")
-    argv = [build.interpreter, "-m", "helpers.trainers.paddle_build", str(spec.spec_path)]
+    argv = [build.interpreter, "-m", "helpers.trainers.paddle.build", str(spec.spec_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         argv, cwd=started, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False

@@ -17,17 +17,18 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from helpers.case import Case
-from helpers.dataset import check_dataset, make_small_dataset
-from helpers.job import SLOWDOWN_VARIABLE, JobSpec
-from helpers.launch.contention import CpuMeter
-from helpers.launch.launcher import job_environment, launcher_for
+from helpers.launch.launchers.launcher import job_environment
+from helpers.launch.launchers.table import launcher_for
 from helpers.launch.outcome import OutcomeKind
+from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.supervisor import JobLimits, run_job
-from helpers.recipe import settings_for
-from helpers.steplog import COMPLETE, FAILED, REFUSED, StepLog, steadiness
-from helpers.steplog_reader import read_step_log
-from helpers.trainers.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
+from helpers.machine.watch.contention import CpuMeter
+from helpers.plan.dataset import check_dataset, make_small_dataset
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, JobSpec
+from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, StepLog, steadiness
 from tests.helpers.trainers.cores import own_cores
 
 pytestmark = pytest.mark.training

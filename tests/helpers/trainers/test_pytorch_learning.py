@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.case import Case
+from helpers.trainers.contract.case import Case
 from tests.helpers.trainers.colours import MOST_STEPS, learn, two_colours
 from tests.helpers.trainers.cores import own_cores
 from tests.helpers.trainers.pytorch_environment import INTERPRETER, needs_pytorch

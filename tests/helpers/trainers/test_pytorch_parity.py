@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from helpers.case import Case
-from helpers.job import JobSpec
-from helpers.recipe import settings_for
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.pytorch_environment import ROOT, needs_pytorch, run_in_pytorch
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed, needs_pytorch]

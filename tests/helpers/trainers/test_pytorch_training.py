@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from helpers.case import Case
-from helpers.dataset import make_small_dataset
-from helpers.job import JobSpec
-from helpers.launch.contention import CpuMeter
 from helpers.launch.failure import FailureClass
-from helpers.launch.launcher import launcher_for
+from helpers.launch.launchers.table import launcher_for
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.launch.processes import Processes
 from helpers.launch.supervisor import JobLimits, run_job
-from helpers.recipe import settings_for
+from helpers.machine.watch.contention import CpuMeter
+from helpers.machine.watch.processes import Processes
+from helpers.plan.dataset import make_small_dataset
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.cores import own_cores
 from tests.helpers.trainers.pytorch_environment import INTERPRETER, needs_pytorch
 

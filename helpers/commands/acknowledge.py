@@ -1,0 +1,104 @@
+"""``perfgate acknowledge CASE``: say of a step that it is known, with the commit that caused it and why it stays."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+from collections.abc import Sequence
+from typing import TextIO
+
+from helpers.commands.loading import add_history, history_of, user_name
+from helpers.history.stored import Acknowledgement, StoredNight
+from helpers.report.text import printable
+from helpers.trainers.contract.errors import ConfigError
+
+NAME = "acknowledge"
+HELP = "Say of a change that it is known, with its commit and the reason; nothing is deleted"
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-fA-F]{4,40}")
+_SHOWN_NIGHTS = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("case", metavar="CASE", help="Acknowledge it of this case, or of those of a pattern")
+    parser.add_argument(
+        "--at",
+        metavar="DATE|COMMIT",
+        required=True,
+        help="Acknowledge the step at this night, or at this build's first",
+    )
+    parser.add_argument("--commit", metavar="HASH", required=True, type=_commit, help="Name the commit that caused it")
+    parser.add_argument("--reason", metavar="TEXT", required=True, help="Say why it stays")
+    parser.add_argument("--who", metavar="NAME", default=None, help="Say it as NAME. Default: the user")
+    add_history(parser)
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Store it. Raises SuiteError on a case that history does not know and on a night that no such case has."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    if not arguments.reason.strip():
+        raise ConfigError("perfgate acknowledge", field="--reason", got="an empty text", expected="why the step stays")
+    with history_of(arguments) as history:
+        case_ids = sorted({line.case_id for line in history.cases(arguments.case)})
+        if not case_ids:
+            raise ConfigError(
+                "perfgate acknowledge", field="case", got=arguments.case, expected="a case that the history holds"
+            )
+        nights = [night for case_id in case_ids for night in history.series(case_id)]
+        first, last = bounds_of(nights, arguments.at)
+        who = arguments.who or user_name()
+        reason = arguments.reason.strip()
+        known = Acknowledgement(arguments.case, first, last, arguments.commit, reason, who, now)
+        history.acknowledge(known)
+    of = f"{case_ids[0]}" if len(case_ids) == 1 else f"{len(case_ids)} cases"
+    told = f"acknowledged by {who}: the step of {of} at {first if first == last else f'{first} to {last}'}"
+    print(printable(f"{told}, {known.commit}: {reason}"), file=out)
+    return 0
+
+
+def bounds_of(nights: Sequence[StoredNight], at: str) -> tuple[str, str]:
+    """The first and the last day meant by ``at``: that day, or the first nights of a build, one a case.
+
+    Raises ConfigError where no night is meant.
+    """
+    if _DAY.fullmatch(at):
+        days = sorted({night.record.created[:10] for night in nights})
+        if at in days:
+            return at, at
+        nearest = sorted(days, key=lambda day: abs(_ordinal(day) - _ordinal(at)))[:_SHOWN_NIGHTS]
+        raise ConfigError(
+            "perfgate acknowledge",
+            field="--at",
+            got=at,
+            expected="a night of the case",
+            remedy="Nearest: " + ", ".join(sorted(nearest)),
+        )
+    if not _COMMIT.fullmatch(at):
+        raise ConfigError(
+            "perfgate acknowledge", field="--at", got=at, expected="a day (2026-11-21) or 4 or more digits of a commit"
+        )
+    firsts: dict[tuple[str, str], str] = {}
+    for night in nights:
+        record = night.record
+        if record.build.get("commit", "").startswith(at.lower()):
+            firsts.setdefault((record.case_id, record.target), record.created[:10])
+    if not firsts:
+        raise ConfigError(
+            "perfgate acknowledge", field="--at", got=at, expected="a commit that a night of the case measured"
+        )
+    return min(firsts.values()), max(firsts.values())
+
+
+def _ordinal(day: str) -> int:
+    try:
+        return datetime.date.fromisoformat(day).toordinal()
+    except ValueError as error:
+        raise ConfigError("perfgate acknowledge", field="--at", got=day, expected="a day of the calendar") from error
+
+
+def _commit(text: str) -> str:
+    if not _COMMIT.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no commit: expected 4 to 40 hexadecimal digits")
+    return text.lower()

@@ -1,0 +1,236 @@
+"""``perfgate calibrate``: measure a case's noise by A/A runs, store it, and say what it lets be found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TextIO
+
+from helpers.commands.calibrate_text import noise_record, render_noise, tolerance_lines
+from helpers.commands.loading import absolute, add_history, find_cases, say_waiting, session_name, width_of
+from helpers.history import open_history
+from helpers.history.results import RunResult
+from helpers.history.stored import Calibration
+from helpers.judging.calibration import LEAST_RUNS, CaseNoise, calibrating, noise_of
+from helpers.launch.tail import Progress
+from helpers.plan.case_plan import SuiteCase
+from helpers.plan.matrix import TARGETS
+from helpers.plan.perf_yaml import Tolerances
+from helpers.session.measure import CaseResult, segment_tonight, utc_now
+from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.session.suite import Suite
+from helpers.session.suite_history import history_url
+from helpers.session.suite_options import SuiteOptions
+from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
+
+NAME = "calibrate"
+HELP = "Measure a case's noise here by A/A runs, and say which tolerance it allows and what it lets be found"
+
+# 1: first format.
+CALIBRATE_SCHEMA_VERSION = 1
+
+_MOST_RUNS = 100
+_EXIT_INTERRUPTED = 130
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "cases", metavar="CASE", nargs="*", help="Case ids or patterns over them. Default: what pytest runs here"
+    )
+    parser.add_argument("--target", choices=TARGETS, help="Calibrate this target's cases alone")
+    parser.add_argument("--runs", type=_runs, default=10, metavar="N", help="Make N restarts of a case. Default: 10")
+    parser.add_argument(
+        "--reference-env", metavar="PATH", help="Run every second one with this interpreter or virtual environment"
+    )
+    parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+    parser.add_argument("--allow-contention", action="store_true", help="Calibrate on a disturbed machine; not stored")
+    parser.add_argument("--resume", metavar="SESSION", help="Go on with an interrupted calibration")
+    parser.add_argument("--json", action="store_true", help="Print JSON")
+    add_history(parser)
+
+
+def _runs(text: str) -> int:
+    if not text.isdecimal() or not LEAST_RUNS <= int(text) <= _MOST_RUNS:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of runs from {LEAST_RUNS} to {_MOST_RUNS}")
+    return int(text)
+
+
+@dataclass
+class Calibrated:
+    """What a calibration has come to so far; ``problems`` are the cases that could not be measured, with why, and
+    ``stored`` those of ``found`` that history keeps: of undisturbed runs."""
+
+    found: list[CaseNoise] = field(default_factory=list)
+    stored: list[CaseNoise] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions], Suite] = Suite.load) -> int:
+    """Calibrate the cases in turn; 6 where one could not be measured, or others use the machine, 130 when interrupted:
+    what was made is kept.
+
+    Raises SuiteError on options, files and a history that cannot be used.
+    """
+    suite = load(_options(arguments))
+    cases = chosen(suite, arguments.cases, arguments.target)
+    suite.prepare(cases)
+    done = Calibrated()
+    if told := suite.disturbance(cases):
+        done.problems.append(told)
+        _report(arguments, done, out)
+        return EXIT_NOT_JUDGED
+    interrupted = False
+    try:
+        for number, suite_case in enumerate(cases, 1):
+            _say(f"{number} of {len(cases)}: {suite_case.case.id}, {arguments.runs} runs")
+            _calibrate(suite, suite_case, arguments, done)
+            if not arguments.json and done.found and done.found[-1].case_id == suite_case.case.id:
+                print(render_noise(done.found[-1], width_of(out)), "\n", file=out, flush=True)
+    except KeyboardInterrupt:
+        interrupted = True
+        _say(
+            f"interrupted: the runs made are kept in {suite.store.folder}; "
+            f"the same command with --resume {suite.options.session} goes on"
+        )
+    for note in suite.history_notes():
+        _say(note)
+    _report(arguments, done, out)
+    if interrupted:
+        return _EXIT_INTERRUPTED
+    return EXIT_NOT_JUDGED if done.problems else EXIT_OK
+
+
+def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[SuiteCase, ...]:
+    """The cases of the ids and patterns, in the matrix's order. Raises ConfigError where one means nothing."""
+    if not wanted:
+        here, _ = suite.selection_here()
+        return tuple(each for each in suite.cases if each.key in here and target in (None, each.target))
+    mine: set[tuple[str, str]] = set()
+    for each in wanted:
+        if any(sign in each for sign in "*?["):
+            found = tuple(
+                case for case in suite.cases if fnmatchcase(case.case.id, each) and target in (None, case.target)
+            )
+            if not found:
+                raise ConfigError("perfgate calibrate", got=each, expected="a pattern that a case matches")
+            # Of a pattern, what runs here: it was not asked for by name.
+            found = tuple(case for case in found if suite.why_not(case) is None) or found
+        else:
+            found = find_cases(suite.cases, each, target)
+        mine |= {case.key for case in found}
+    return tuple(each for each in suite.cases if each.key in mine)
+
+
+def _options(arguments: argparse.Namespace) -> SuiteOptions:
+    runs_folder = arguments.runs_dir.expanduser().absolute()
+    return SuiteOptions(
+        config_path=arguments.config,
+        baselines_folder=arguments.baselines,
+        runs_folder=runs_folder,
+        session=session_name(arguments.resume, "calibrate", runs_folder),
+        resume=arguments.resume is not None,
+        data_root=absolute(arguments.data),
+        allow_contention=arguments.allow_contention,
+        reference_env=absolute(arguments.reference_env),
+        # A/A runs: that both builds are one is their purpose.
+        same_build=True,
+        history_url=arguments.history,
+    )
+
+
+def _calibrate(suite: Suite, suite_case: SuiteCase, arguments: argparse.Namespace, done: Calibrated) -> None:
+    judge = calibrating(arguments.runs, two_builds=arguments.reference_env is not None)
+    result = suite.calibrate(suite_case, judge, _progress(arguments.runs))
+    about = f"{suite_case.case.id} [{suite_case.target}]"
+    if result.verdict.reason.code != "calibrated":
+        done.problems.append(f"{about}: {result.verdict.status.value}: {result.verdict.reason.message}")
+        return
+    try:
+        noise, stored = _noise(suite, result)
+    except SuiteError as error:
+        done.problems.append(f"{about}: {error}")
+        return
+    done.found.append(noise)
+    if stored:
+        done.stored.append(noise)
+    else:
+        _say(f"{about}: runs were disturbed (--allow-contention), so this is not stored and says little")
+
+
+def _noise(suite: Suite, result: CaseResult) -> tuple[CaseNoise, bool]:
+    """The case's noise, kept in history unless its runs were disturbed; whether it was."""
+    plan, runs = result.plan, tuple(run for run in result.runs if run.measured)
+    case, target, tolerances = plan.case, plan.suite_case.target, suite.config.tolerances
+    segment = segment_tonight(plan, runs)
+    with open_history(history_url(suite.options, suite.config), say_waiting) as history:
+        past = history.past(case.id, target, segment, case.cards, suite.options.session)
+        noise = noise_of(
+            [run.evidence for run in runs],
+            past,
+            plan.budget,
+            case_id=case.id,
+            target=target,
+            tolerance=tolerances.recorded_for(case.id),
+            least=Tolerances().recorded,
+        )
+        if any(run.marks for run in runs):
+            return noise, False
+        history.add_calibration(_stored(noise, runs, segment, suite.options.session))
+    return noise, True
+
+
+def _stored(noise: CaseNoise, runs: Sequence[RunResult], segment: dict[str, str], session: str) -> Calibration:
+    night = noise.night
+    return Calibration(
+        case_id=noise.case_id,
+        target=noise.target,
+        segment=segment,
+        created=utc_now().isoformat(timespec="seconds"),
+        session=session,
+        runs=len(runs),
+        sigma_run=noise.run.value,
+        degrees_of_freedom=noise.run.degrees_of_freedom,
+        sigma_run_low=noise.run.low,
+        sigma_run_high=noise.run.high,
+        smallest_drop=noise.night_drop,
+        tolerance=noise.recommended,
+        sigma_night=night.value if night else None,
+        sigma_night_low=night.low if night else None,
+        sigma_night_high=night.high if night else None,
+    )
+
+
+def _report(arguments: argparse.Namespace, done: Calibrated, out: TextIO) -> None:
+    if arguments.json:
+        record = {
+            "schema_version": CALIBRATE_SCHEMA_VERSION,
+            "cases": [noise_record(each) for each in done.found],
+            "problems": done.problems,
+        }
+        print(json.dumps(record, indent=1, sort_keys=True, allow_nan=False), file=out)
+        return
+    for problem in done.problems:
+        print(printable(f"not calibrated: {problem}"), file=out)
+    if lines := tolerance_lines(done.stored):
+        print(lines, file=out)
+
+
+def _progress(runs: int) -> Callable[[Progress], None]:
+    """Tells on standard error which run is under way, once for each: a calibration takes an hour."""
+    told: set[tuple[int, str]] = set()
+
+    def tell(progress: Progress) -> None:
+        what = progress.phase if progress.steps == 0 else ""
+        if (progress.replicate, what) not in told:
+            told.add((progress.replicate, what))
+            _say(what or f"  run {progress.replicate + 1} of {runs}")
+
+    return tell
+
+
+def _say(text: str) -> None:
+    print(printable(text), file=sys.stderr, flush=True)

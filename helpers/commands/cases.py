@@ -1,0 +1,249 @@
+"""``perfgate cases``: every case, how far its configuration is, what this machine runs and builds of it."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+from helpers.commands.cases_text import COMPLETE, CaseLine, render, render_markdown, summary
+from helpers.commands.loading import add_format, load_suite, width_of
+from helpers.commands.twins import cpu_twin, differences
+from helpers.launch.build_check import TIMEOUT_SECONDS, BuildReport, BuildState, check_builds, why_no_build_check
+from helpers.launch.settings_check import check_settings
+from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.plan.case_plan import CPU, SuiteCase, draft_job
+from helpers.plan.images_needed import images_needed
+from helpers.plan.matrix import TARGETS
+from helpers.plan.perf_yaml import Config
+from helpers.plan.recipes.recipe import settings_for
+from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.session.suite import Suite
+from helpers.trainers.contract.case import Execution
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec, finite
+
+NAME = "cases"
+HELP = "List the cases: configuration, what runs and what builds here, what each needs"
+
+# 1: first format.
+CASES_SCHEMA_VERSION = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--framework", choices=[each.value for each in Framework], help="List its cases alone")
+    parser.add_argument("--target", choices=TARGETS, help="List this target's cases alone")
+    parser.add_argument("--published", action="store_true", help="List the cases with a published figure alone")
+    parser.add_argument("--build", action="store_true", help="Build each static GPU program, without training it")
+    parser.add_argument(
+        "--interpreter", metavar="PYTHON", help="Build with this Python. Default: the framework's own in perf.yaml"
+    )
+    parser.add_argument(
+        "--build-seconds",
+        type=_seconds,
+        default=TIMEOUT_SECONDS,
+        metavar="S",
+        help="Give a build S seconds. Default: 300",
+    )
+    add_format(parser)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not finite(value) or value <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: expected seconds above 0")
+    return value
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Print the table; with --build 6 where a build failed or none could be tried. Raises SuiteError on options that
+    choose nothing, and where a check gives no answer."""
+    if arguments.interpreter and not arguments.build:
+        raise ConfigError("--interpreter", got=arguments.interpreter, expected="--build with it")
+    suite = load_suite(arguments)
+    chosen = tuple(each for each in suite.cases if _is_chosen(each, arguments))
+    if not chosen:
+        raise ConfigError("perfgate cases", got="options that no case fits", expected="at least one case")
+    about = {"machine": suite.machine.describe()}
+    lines = case_lines(suite, chosen)
+    if arguments.build:
+        builds = Builds(suite.config, arguments.interpreter, arguments.build_seconds)
+        lines = builds.tried(chosen, lines)
+        about["builds by"] = builds.describe()
+    print(_table(lines, about, "json" if arguments.json else arguments.format, width_of(out)), file=out)
+    return _exit_code(lines) if arguments.build else EXIT_OK
+
+
+def _exit_code(lines: Sequence[CaseLine]) -> int:
+    """A refusal is an answer, which the table gives with its reason; a build that broke is none."""
+    states = {line.build for line in lines}
+    answered = states & {BuildState.BUILT.value, BuildState.REFUSED.value}
+    return EXIT_OK if answered and BuildState.FAILED.value not in states else EXIT_NOT_JUDGED
+
+
+def _is_chosen(suite_case: SuiteCase, arguments: argparse.Namespace) -> bool:
+    return (
+        arguments.framework in (None, suite_case.case.framework.value)
+        and arguments.target in (None, suite_case.target)
+        and (bool(suite_case.figures) or not arguments.published)
+    )
+
+
+def _table(lines: Sequence[CaseLine], about: dict[str, str], form: str, width: int) -> str:
+    if form == "markdown":
+        return render_markdown(lines, about)
+    if form == "text":
+        return render(lines, about, width)
+    record = {
+        "schema_version": CASES_SCHEMA_VERSION,
+        "about": about,
+        "summary": summary(lines),
+        "cases": [line.to_record() for line in lines],
+    }
+    return json.dumps(record, indent=1, sort_keys=True, allow_nan=False)
+
+
+def case_lines(suite: Suite, chosen: Sequence[SuiteCase]) -> tuple[CaseLine, ...]:
+    """The lines of the chosen cases, builds not tried; the trainer's strict reader judges every configuration."""
+    problems = configuration_problems(chosen)
+    lines = []
+    for suite_case, problem in zip(chosen, problems, strict=True):
+        twin, twin_note = _twin(suite, suite_case)
+        lines.append(
+            CaseLine(
+                case_id=suite_case.case.id,
+                target=suite_case.target,
+                published=tuple(f"{each.images_per_s} ({each.status.value})" for each in suite_case.figures),
+                configuration=problem or COMPLETE,
+                here=suite.why_not(suite_case),
+                needs=_needs(suite_case),
+                twin=twin,
+                twin_note=twin_note,
+            )
+        )
+    return tuple(lines)
+
+
+def configuration_problems(chosen: Sequence[SuiteCase]) -> tuple[str | None, ...]:
+    """For each case None where the recipe has settings that the trainer takes whole, else what is wrong."""
+    jobs: dict[int, JobSpec] = {}
+    problems: list[str | None] = []
+    for place, suite_case in enumerate(chosen):
+        try:
+            jobs[place] = _job(suite_case, "RUN")
+            problems.append(None)
+        except ConfigError as error:
+            # The same for every case of a framework, so without the case.
+            problems.append(str(error).removeprefix(f"case {suite_case.case.id}: "))
+    for place, problem in zip(jobs, check_settings(tuple(jobs.values())), strict=True):
+        problems[place] = problem
+    return tuple(problems)
+
+
+class Builds:
+    """Tries the static GPU programs of cases, each framework's with one interpreter."""
+
+    def __init__(self, config: Config, interpreter: str | None, timeout_seconds: float) -> None:
+        self._config = config
+        self._interpreter = interpreter
+        self._finder = BuildFinder()
+        self._timeout_seconds = timeout_seconds
+        self._asked: dict[str, None] = {}
+
+    def describe(self) -> str:
+        """Which builds were asked, without where they stand: the text goes into documents."""
+        return ", ".join(self._asked) or "nothing that is installed"
+
+    def tried(self, chosen: Sequence[SuiteCase], lines: Sequence[CaseLine]) -> tuple[CaseLine, ...]:
+        """``lines`` with what building gave."""
+        changed = list(lines)
+        by_interpreter: dict[str, list[int]] = {}
+        for place, suite_case in enumerate(chosen):
+            where = self._where(suite_case, lines[place])
+            if isinstance(where, FrameworkBuild):
+                self._asked[f"{where.distribution} {where.version}"] = None
+                by_interpreter.setdefault(where.interpreter, []).append(place)
+            else:
+                changed[place] = replace(lines[place], build_note=where)
+        with tempfile.TemporaryDirectory(prefix="perfgate-build-") as folder:
+            for interpreter, places in by_interpreter.items():
+                jobs = [_job(chosen[place], _new_folder(folder, place)) for place in places]
+                reports = check_builds(
+                    jobs, interpreter, timeout_seconds=self._timeout_seconds, on_report=_progress(len(jobs))
+                )
+                for place, report in zip(places, reports, strict=True):
+                    changed[place] = _with_report(lines[place], report)
+        return tuple(changed)
+
+    def _where(self, suite_case: SuiteCase, line: CaseLine) -> FrameworkBuild | str:
+        """The build to try a case's program with, or why nothing is tried."""
+        if suite_case.device == CPU or suite_case.case.execution is not Execution.STATIC:
+            return "only static programs for a GPU are built ahead"
+        if line.configuration != COMPLETE:
+            return "no complete configuration"
+        framework = suite_case.case.framework
+        interpreter = self._interpreter or self._config.frameworks[framework].interpreter
+        return why_no_build_check(framework) or self._finder.find_build(framework, interpreter)
+
+
+def _progress(total: int) -> Callable[[JobSpec, BuildReport], None]:
+    """Tells on standard error how far the builds are: they take minutes, and the answer comes at their end."""
+    number = itertools.count(1)
+
+    def tell(spec: JobSpec, report: BuildReport) -> None:
+        print(f"{next(number)} of {total} tried: {spec.case.id}: {report.state.value}", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _with_report(line: CaseLine, report: BuildReport) -> CaseLine:
+    return replace(
+        line,
+        build=report.state.value,
+        build_note=report.reason,
+        not_applied=report.not_applied,
+        operators=report.operators,
+        parameters=report.parameters,
+    )
+
+
+def _job(suite_case: SuiteCase, run_folder: str) -> JobSpec:
+    settings = settings_for(suite_case.case, suite_case.device)
+    name = f"build-{Path(run_folder).name}"
+    return draft_job(suite_case, settings, device=suite_case.device, run_folder=run_folder, job_id=name)
+
+
+def _new_folder(parent: str, place: int) -> str:
+    folder = Path(parent) / f"{place}"
+    folder.mkdir()
+    return str(folder)
+
+
+def _needs(suite_case: SuiteCase) -> str:
+    case = suite_case.case
+    if suite_case.target == CPU:
+        return f"{case.cards} CPU card{'s' if case.cards > 1 else ''}"
+    cards = f"{case.cards_per_node} x {suite_case.target.upper()}"
+    cards = cards if case.nodes == 1 else f"{case.nodes} nodes of {cards}"
+    needed = images_needed(case, (figure.rule for figure in suite_case.figures))
+    return f"{cards}, {needed.images:,} images" if needed else cards
+
+
+def _twin(suite: Suite, suite_case: SuiteCase) -> tuple[str, str]:
+    """The id of the twin that runs here, empty without one, and what is to be said of it."""
+    if suite_case.target == CPU:
+        return "", "a CPU case has none"
+    twin = cpu_twin(suite_case.case, suite.cases)
+    if twin is None:
+        return "", "perf.yaml's CPU matrix has no case of this framework, model, execution and precision"
+    if reason := suite.why_not(twin):
+        return "", f"{twin.case.id} does not run here either: {reason}"
+    told = differences(twin.case, suite_case.case)
+    return twin.case.id, f"the twin has {', '.join(told)}" if told else ""

@@ -1,0 +1,166 @@
+"""What ``perfgate cases`` tells: a line a case, and the footnotes that many lines share. Plain values and text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from helpers.report.escaping import markdown_text
+from helpers.report.table import Column, Table
+from helpers.report.text import hanging, printable
+
+WIDTH = 100
+NOT_TRIED = "not tried"
+TWINS = (
+    "A CPU twin has a batch and a learning rate of its own, bfloat16 where the case has float16, and none of the "
+    "GPU's flags and strategies; its footnote says what else differs."
+)
+COMPLETE = "complete"
+
+
+@dataclass(frozen=True)
+class CaseLine:
+    """One case on one target.
+
+    ``published`` are its figures as texts, ``configuration`` COMPLETE or what is missing. ``here`` is None
+    where this machine runs the case, else the reason. ``needs`` names its cards, ``twin`` the CPU case that
+    runs here in its place (empty: none) and ``twin_note`` in what it differs or why there is none.
+    ``build`` is how the program was built, ``build_note`` why not; ``not_applied`` are the flags and options
+    that the build which was tried does not know; ``operators`` and ``parameters`` count its program.
+    """
+
+    case_id: str
+    target: str
+    published: tuple[str, ...]
+    configuration: str
+    here: str | None
+    needs: str
+    twin: str = ""
+    twin_note: str = ""
+    build: str = NOT_TRIED
+    build_note: str = ""
+    not_applied: tuple[str, ...] = ()
+    operators: int | None = None
+    parameters: int | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Footnotes:
+    """Texts that several lines share, numbered in the order of their first use."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def mark(self, text: str) -> str:
+        """`` [1]`` for a text, nothing for an empty one."""
+        return f" [{self.numbers.setdefault(text, len(self.numbers) + 1)}]" if text else ""
+
+    def lines(self, shown: Callable[[str], str] = printable) -> list[str]:
+        return [f"[{number}] {shown(text)}" for text, number in self.numbers.items()]
+
+
+def summary(lines: Sequence[CaseLine]) -> str:
+    """One line that counts: how many are complete, run here, have a twin that does, are built."""
+    built = Counter(line.build for line in lines)
+    told = [
+        f"{len(lines)} cases",
+        f"{sum(line.configuration == COMPLETE for line in lines)} with a complete configuration",
+        f"{sum(line.here is None for line in lines)} run here",
+        f"{sum(bool(line.twin) for line in lines)} have a CPU twin that runs here",
+        *(f"{count} {build}" for build, count in sorted(built.items()) if build != NOT_TRIED),
+    ]
+    if built[NOT_TRIED]:
+        told.append(f"{built[NOT_TRIED]} builds not tried")
+    return ", ".join(told)
+
+
+def render(lines: Sequence[CaseLine], about: Mapping[str, str], width: int = WIDTH) -> str:
+    """The table for a terminal; ``about`` names machine and build. Two lines a case, footnotes at the end."""
+    notes = Footnotes()
+    noted = [_noted(line, notes) for line in lines]
+    grid = Table.of(_TEXT_COLUMNS, noted).grid("    ")
+    shown = ["case", grid.heading, "-" * width]
+    for each, told in zip(noted, grid.lines, strict=True):
+        shown += [printable(f"{each.line.case_id} [{each.line.target}]"), told]
+        shown += hanging(_below(each), width, "      ", "      ")
+    heading = [line for name, value in about.items() for line in hanging(f"{name}: {value}", width, "", "    ")]
+    parts = [*heading, "", *shown, "", *hanging(summary(lines), width, "", "    ")]
+    if any(line.twin for line in lines):
+        parts += hanging(TWINS, width, "", "    ")
+    for note in notes.lines():
+        parts += hanging(note, width, "", "    ")
+    return "\n".join(parts)
+
+
+def render_markdown(lines: Sequence[CaseLine], about: Mapping[str, str]) -> str:
+    """The same as a Markdown table with its footnotes below."""
+    notes = Footnotes()
+    rows = Table.of(_MARKDOWN_COLUMNS, [_noted(line, notes) for line in lines]).markdown()
+    facts = [f"- {name}: {markdown_text(value)}" for name, value in about.items()]
+    told = " ".join([f"{summary(lines)}.", *([TWINS] if any(line.twin for line in lines) else [])])
+    return "\n".join([*facts, "", told, "", *rows, "", *(f"- {each}" for each in notes.lines(markdown_text))])
+
+
+@dataclass(frozen=True)
+class _Noted:
+    """A line and its cells with footnotes, whose numbers follow the order in which lines are read."""
+
+    line: CaseLine
+    configuration: str
+    here: str
+    build: str
+    twin_mark: str
+
+    @property
+    def published(self) -> str:
+        return ", ".join(self.line.published) or "-"
+
+
+def _noted(line: CaseLine, notes: Footnotes) -> _Noted:
+    complete = line.configuration == COMPLETE
+    unknown = f"this build does not know: {', '.join(line.not_applied)}" if line.not_applied else ""
+    return _Noted(
+        line,
+        configuration=COMPLETE if complete else "incomplete" + notes.mark(line.configuration),
+        here="yes" if line.here is None else "no" + notes.mark(line.here),
+        build=line.build + notes.mark(line.build_note) + notes.mark(unknown),
+        twin_mark=notes.mark(line.twin_note),
+    )
+
+
+_TEXT_COLUMNS: tuple[Column[_Noted], ...] = (
+    Column("published", lambda each: each.published),
+    Column("configuration", lambda each: each.configuration),
+    Column("runs here", lambda each: each.here),
+    Column("builds here", lambda each: each.build),
+)
+_MARKDOWN_COLUMNS: tuple[Column[_Noted], ...] = (
+    Column("case", lambda each: f"`{markdown_text(each.line.case_id)}`"),
+    Column("target", lambda each: markdown_text(each.line.target)),
+    Column("published images/s", lambda each: markdown_text(each.published)),
+    Column("configuration", lambda each: markdown_text(each.configuration)),
+    Column("runs here", lambda each: markdown_text(each.here)),
+    Column("builds here", lambda each: markdown_text(each.build)),
+    Column("program", lambda each: _program(each.line)),
+    Column("needs", lambda each: markdown_text(each.line.needs)),
+    Column(
+        "CPU twin",
+        lambda each: (f"`{markdown_text(each.line.twin)}`" if each.line.twin else "none") + each.twin_mark,
+    ),
+)
+
+
+def _program(line: CaseLine) -> str:
+    counts = ((line.operators, "operators"), (line.parameters, "parameters"))
+    return ", ".join(f"{count:,} {what}" for count, what in counts if count is not None) or "-"
+
+
+def _below(each: _Noted) -> str:
+    line = each.line
+    twin = f"twin here: {line.twin}" if line.twin else "no twin here"
+    program = "" if _program(line) == "-" else f"; {_program(line)}"
+    return f"needs {line.needs}; {twin}{each.twin_mark}{program}"

@@ -1,0 +1,255 @@
+"""``perfgate compare A B``: is B slower than A, by what history keeps of both?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from helpers.commands.loading import add_history, history_of, load_suite, width_of, write_answer
+from helpers.commands.selecting import Selection, Selector, baseline_runs, select
+from helpers.history.results import RunResult
+from helpers.judging.compare import Comparison, compare, evidence_text
+from helpers.judging.compare_sides import Pairing, Side, pair_up, runs_of_nights, side_of
+from helpers.judging.evidence import Build, Stage
+from helpers.judging.noise import Noise, learn
+from helpers.judging.rules import MEDIAN_STEP
+from helpers.judging.statistics import number
+from helpers.judging.verdict import Reason, Status
+from helpers.plan.case_plan import SuiteCase
+from helpers.report.table import Align, Column, Grid, Table
+from helpers.report.text import hanging, printable
+from helpers.session.compare_recorded import against_recorded
+from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
+from helpers.session.suite import Suite
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
+
+if TYPE_CHECKING:
+    from helpers.history import History
+
+NAME = "compare"
+HELP = "Hold a commit, date, build or session against another, or against the recorded baseline; fail on what is slower"
+
+# 1: first format.
+# 2: a status may be SLOWER; REGRESSION and IMPROVEMENT rest on interleaved pairs alone.
+COMPARE_SCHEMA_VERSION = 2
+
+_OPEN = (Status.INCONCLUSIVE, Status.INCOMPARABLE)
+
+# What the reason below the line repeats goes first where a line is too narrow.
+_DISPENSABLE = ("by", "evidence", "95% interval")
+_INDENT = "    "
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = "commit (4 or more digits), YYYY-MM-DD, FIRST..LAST, build version or session"
+    parser.add_argument("a", metavar="A", help=f"Compare with this {what}, or 'baseline'")
+    parser.add_argument(
+        "b", metavar="B", help="Judge this one, given alike. commit:, date:, build: and session: before it say which"
+    )
+    parser.add_argument("--case", default="*", metavar="PATTERN", help="Compare the cases with such ids. Default: all")
+    parser.add_argument("--gate", action="store_true", help="Fail on what stays open too")
+    parser.add_argument("--allow-contention", action="store_true", help="Compare disturbed runs too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the comparisons to FILE too")
+    add_history(parser)
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Print the comparisons; 1 with a REGRESSION or SLOWER, 6 where nothing could be compared or, as a gate, something
+    is open.
+
+    Raises ConfigError on selectors that mean the same runs, HistoryError on one that matches nothing.
+    """
+    suite = load_suite(arguments)
+    a, b = Selector.parse(arguments.a), Selector.parse(arguments.b)
+    with history_of(arguments) as history:
+        chosen = _sides(suite, history, (a, b), arguments.case, arguments.allow_contention)
+        found = _compared(suite, history, *chosen)
+    about = [
+        f"{name}: {given}, {_counted(side)}{''.join(f'; {each}' for each in side.left_out)}"
+        for name, given, side in zip("AB", (arguments.a, arguments.b), chosen, strict=True)
+    ]
+    print(render_comparisons(found, about, width_of(out)), file=out)
+    if arguments.json is not None:
+        record = {
+            "schema_version": COMPARE_SCHEMA_VERSION,
+            "a": arguments.a,
+            "b": arguments.b,
+            "about": about,
+            "cases": [comparison_record(each) for each in found],
+        }
+        text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
+        write_answer("--json", arguments.json, text)
+    return exit_status(found, arguments.gate)
+
+
+def _counted(side: Selection) -> str:
+    runs, sessions = len(side.runs), len({run.session for run in side.runs})
+    if side.selector.is_baseline:
+        cases = len({run.key for run in side.runs})
+        return f"recorded here for {cases} of the cases" if cases else "nothing recorded here of these cases"
+    return f"{runs} run{'' if runs == 1 else 's'} in {sessions} session{'' if sessions == 1 else 's'}"
+
+
+def exit_status(found: Sequence[Comparison], gate: bool) -> int:
+    if any(each.status in (Status.REGRESSION, Status.SLOWER) for each in found):
+        return EXIT_SLOWER
+    if not any(each.basis for each in found) or (gate and any(each.status in _OPEN for each in found)):
+        return EXIT_NOT_JUDGED
+    return EXIT_OK
+
+
+def _sides(
+    suite: Suite, history: History, given: tuple[Selector, Selector], pattern: str, allow_marked: bool
+) -> tuple[Selection, Selection]:
+    a, b = given
+    if a.is_baseline and b.is_baseline:
+        raise ConfigError("what to compare", got="baseline twice", expected="nights on one side")
+    found = [
+        Selection(each) if each.is_baseline else select(history, each, other, pattern, allow_marked=allow_marked)
+        for each, other in ((a, b), (b, a))
+    ]
+    keys = {run.key for side in found for run in side.runs}
+    left, right = (
+        baseline_runs(sorted(keys), suite.recorded_entry) if side.selector.is_baseline else side for side in found
+    )
+    if both := {run.uuid for run in left.runs} & {run.uuid for run in right.runs}:
+        raise ConfigError(
+            "what to compare",
+            got=f"{len(both)} runs that are on both sides",
+            expected="A and B that share no run",
+            remedy="Narrow one of them to its dates or its session",
+        )
+    return left, right
+
+
+def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tuple[Comparison, ...]:
+    refused = {**a.refused, **b.refused}
+    pairings = pair_up(a.runs, b.runs)
+    by_pairs = sum(bool(each.differences) for each in pairings if each.key not in refused)
+    by_nights = sum(each.is_compared for each in pairings if each.key not in refused) - by_pairs
+    found = []
+    for each in pairings:
+        tolerance = suite.config.tolerances.recorded_for(each.case_id)
+        if each.key in refused:
+            reason = Reason("no-usable-baseline", refused[each.key])
+            sides = side_of(each.a), side_of(each.b)
+            found.append(Comparison(*each.key[::-1], Status.INCOMPARABLE, reason, *sides, MEDIAN_STEP, tolerance))
+            continue
+        if a.selector.is_baseline and (judged := _judged_again(suite, history, each)) is not None:
+            found.append(judged)
+            continue
+        cases = max(1, by_pairs if each.differences else by_nights)
+        band = suite.config.tolerances.unconfirmed_for(each.case_id)
+        noise = _noise(history, each)
+        found.append(compare(each, noise, tolerance=tolerance, band=band, rule=MEDIAN_STEP, cases=cases))
+    return tuple(found)
+
+
+def _judged_again(suite: Suite, history: History, pairing: Pairing) -> Comparison | None:
+    """The recorded baseline against the runs of one session: what pytest said of them; None of several sessions."""
+    sessions = {run.session for run in pairing.b}
+    entry = suite.recorded_entry(pairing.target, pairing.case_id)
+    if len(sessions) != 1 or entry is None:
+        return None
+    (session,) = sessions
+    chosen = {run.uuid for run in pairing.b}
+    kept = [
+        each.result
+        for each in history.results_of(session=session, case_id=pairing.case_id, target=pairing.target)
+        if each.exclusion is None and (each.result.uuid in chosen or not _is_screening(each.result))
+    ]
+    cards = Case.parse(pairing.case_id).cards
+    past = history.past(pairing.case_id, pairing.target, pairing.b[-1].segment, cards, session)
+    tonight = len(history.nights_of(f"session:{session}"))
+    return against_recorded(pairing, _suite_case(suite, pairing), kept, entry, past, suite.config, tonight)
+
+
+def _is_screening(result: RunResult) -> bool:
+    """Whether it is a usable run that the selection has taken or left out."""
+    return result.measured and (result.role, result.stage) == (Build.CANDIDATE.value, Stage.SCREEN.value)
+
+
+def _suite_case(suite: Suite, pairing: Pairing) -> SuiteCase:
+    """The suite's, or one made up for a case that perf.yaml no longer lists: its own runs are all that counts."""
+    known = next((each for each in suite.cases if each.key == pairing.key), None)
+    protocol = next(iter(suite.config.protocols.values()))
+    return known or SuiteCase(Case.parse(pairing.case_id), pairing.target, protocol)
+
+
+def _noise(history: History, pairing: Pairing) -> Noise:
+    """The case's noise in the segment of the comparison: from all its accepted nights, else from A's own."""
+    runs = pairing.a or pairing.b
+    cards = Case.parse(pairing.case_id).cards
+    past = history.past(pairing.case_id, pairing.target, runs[-1].segment, cards, session="")
+    nights: Iterable[Sequence[float]] = [night.log_rates for night in past.nights if night.accepted and night.log_rates]
+    return learn(tuple(nights) or runs_of_nights(runs), past.siblings)
+
+
+def render_comparisons(found: Sequence[Comparison], about: Sequence[str], width: int) -> str:
+    """``about``: lines on what A and B are, and what was left out."""
+    grid = _fitting(Table.of(_COLUMNS, found), width)
+    lines = [line for told in about for line in hanging(told, width, "", _INDENT)]
+    lines += ["", "case", grid.heading, "-" * width]
+    for each, line in zip(found, grid.lines, strict=True):
+        lines += [printable(f"{each.case_id} [{each.target}]"), line]
+        lines += hanging(each.reason.message, width, _INDENT, _INDENT)
+    return "\n".join([*lines, "", comparison_summary(found)])
+
+
+def _fitting(table: Table, width: int) -> Grid:
+    """The table without the columns that ``width`` has no room for."""
+    for heading in _DISPENSABLE:
+        if table.grid(_INDENT).text_width <= width:
+            break
+        table = table.without(heading)
+    return table.grid(_INDENT)
+
+
+def comparison_summary(found: Sequence[Comparison]) -> str:
+    """``3 cases compared: 1 REGRESSION, 2 PASS``, worst first; what could not be compared is told beside it."""
+    counts = Counter(each.status for each in found)
+    told = [f"{counts[status]} {status.value}" for status in Status if counts[status]]
+    compared = sum(bool(each.basis) for each in found)
+    return f"{compared} of {len(found)} case{'s' if len(found) != 1 else ''} compared: {', '.join(told) or 'none'}"
+
+
+def comparison_record(each: Comparison) -> dict[str, Any]:
+    """One comparison as plain values for JSON."""
+    record = asdict(each)
+    record["status"] = each.status.value
+    return record
+
+
+def _interval(each: Comparison) -> str:
+    return "-" if each.low is None or each.high is None else f"{each.low:+.2%} … {each.high:+.2%}"
+
+
+def _by(each: Comparison) -> str:
+    return {"pairs": f"{each.pairs} pairs", "nights": "nights apart"}.get(each.basis, "-")
+
+
+def _evidence(each: Comparison) -> str:
+    return evidence_text(max((each.e_drop, each.e_gain), key=lambda value: value or 0.0))
+
+
+def _side(side: Side) -> str:
+    if side.images_per_s is None:
+        return "-"
+    return f"{number(side.images_per_s)} (n={side.runs}/{side.nights})"
+
+
+_COLUMNS: tuple[Column[Comparison], ...] = (
+    Column("A images/s", lambda each: _side(each.a), Align.RIGHT),
+    Column("B images/s", lambda each: _side(each.b), Align.RIGHT),
+    Column("effect", lambda each: "-" if each.effect is None else f"{each.effect:+.2%}", Align.RIGHT),
+    Column("95% interval", _interval, Align.RIGHT),
+    Column("by", _by, Align.RIGHT),
+    Column("evidence", _evidence, Align.RIGHT),
+    Column("status", lambda each: each.status.value),
+)

@@ -1,0 +1,243 @@
+"""``perfgate compare-frameworks``: one configuration in each installed framework, in turn, beside published ratios."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TextIO
+
+from helpers.commands.loading import (
+    absolute,
+    add_history,
+    check_place,
+    find_cases,
+    session_name,
+    width_of,
+    write_answer,
+)
+from helpers.launch.tail import Progress
+from helpers.plan.case_plan import SuiteCase
+from helpers.plan.matrix import TARGETS
+from helpers.report.peers_text import peers_json, render_peers, render_peers_markdown
+from helpers.session.frameworks.measuring import (
+    LEAST_PAIRS,
+    MOST_PAIRS,
+    NO_PEER,
+    USUAL_PAIRS,
+    can_measure,
+    compare_peers,
+    pairs_of,
+    targets_here,
+    unmeasured,
+    why_not,
+    why_not_compared,
+)
+from helpers.session.frameworks.rows import Configuration, configurations, named, twin_of
+from helpers.session.frameworks.table import PeerRow
+from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.session.suite import Suite
+from helpers.session.suite_options import SuiteOptions
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError, printable
+
+NAME = "compare-frameworks"
+HELP = "Measure configurations in each installed framework in turn, and print images/s and ratios to Paddle"
+
+_EXIT_INTERRUPTED = 130
+_INTERRUPTED = "interrupted before it was measured"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "cases",
+        metavar="CASE",
+        nargs="*",
+        help="Case ids of any framework, or patterns over them. Default: what this machine's target has in two "
+        "frameworks or more",
+    )
+    parser.add_argument("-k", dest="keyword", metavar="TEXT", help="Compare those with TEXT in their name alone")
+    parser.add_argument("--target", choices=TARGETS, help="Compare this target's configurations alone")
+    parser.add_argument(
+        "--pairs",
+        type=_pairs,
+        default=USUAL_PAIRS,
+        metavar="N",
+        help=f"Run each framework N times, in turn, {LEAST_PAIRS} to {MOST_PAIRS}. Default: {USUAL_PAIRS}",
+    )
+    parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+    parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine, and mark it")
+    parser.add_argument("--build-envs", action="store_true", help="Build the environments that frameworks lack here")
+    parser.add_argument("--resume", metavar="SESSION", help="Go on with an interrupted comparison")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="Write the table to FILE as Markdown too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write every number to FILE as JSON too")
+    add_history(parser)
+
+
+def _pairs(text: str) -> int:
+    try:
+        return pairs_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+@dataclass
+class _Compared:
+    rows: list[PeerRow] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """6 where a framework that is installed gave no figure, or in no row two of them did: nothing was compared."""
+        if self.interrupted:
+            return _EXIT_INTERRUPTED
+        missing = any(cell.missing for row in self.rows for cell in row.cells)
+        complete = any(row.measured > 1 for row in self.rows) and not missing
+        return EXIT_OK if complete else EXIT_NOT_JUDGED
+
+
+def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions], Suite] = Suite.load) -> int:
+    """Measure, print the table and write the files; 6 where a cell that could be measured is empty, or others use the
+    machine, 130 when interrupted: what was measured by then is printed and kept.
+
+    Raises SuiteError on options, files and a history that cannot be used.
+    """
+    for option in ("--markdown", "--json"):
+        check_place(option, getattr(arguments, option.strip("-")))
+    suite = load(_options(arguments))
+    found = chosen(suite, arguments.cases, arguments.target, arguments.keyword)
+    if arguments.build_envs:
+        suite.build_environments([each for row in found for each in row.members], _say)
+    to_run = _to_run(suite, found)
+    suite.prepare(to_run)
+    if told := suite.disturbance(to_run):
+        _say(told)
+        return EXIT_NOT_JUDGED
+    done = _measured(suite, found, arguments.pairs)
+    for note in suite.history_notes():
+        _say(note)
+    print(render_peers(done.rows, width_of(out)), file=out, flush=True)
+    about = {
+        "machine": suite.machine.describe(),
+        "session": suite.options.session,
+        "runs": f"{arguments.pairs} of each framework, in turn",
+    }
+    if arguments.markdown is not None:
+        write_answer("--markdown", arguments.markdown, render_peers_markdown(done.rows, about))
+    if arguments.json is not None:
+        text = peers_json(done.rows, about, pairs=arguments.pairs, exit_code=done.exit_code)
+        write_answer("--json", arguments.json, text)
+    return done.exit_code
+
+
+def _to_run(suite: Suite, found: Sequence[Configuration]) -> list[SuiteCase]:
+    """What will be run of the configurations. Tells, before an hour of measuring, which of them will not be."""
+    cases = []
+    left_out: dict[str, list[str]] = {}
+    for each in found:
+        if reason := why_not_compared(suite, each):
+            left_out.setdefault(reason, []).append(each.name)
+        else:
+            cases += [member for member in each.members if why_not(suite, member) is None]
+    for reason, names in left_out.items():
+        _say(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not measured: {reason}")
+    return cases
+
+
+def _measured(suite: Suite, found: Sequence[Configuration], pairs: int) -> _Compared:
+    done = _Compared()
+    for number, each in enumerate(found, 1):
+        if why_not_compared(suite, each):
+            done.rows.append(unmeasured(suite, each, NO_PEER))
+            continue
+        if done.interrupted:
+            done.rows.append(unmeasured(suite, each, _INTERRUPTED))
+            continue
+        _say(f"{number} of {len(found)}: {each.name}, {pairs * can_measure(suite, each)} runs")
+        try:
+            done.rows.append(compare_peers(suite, each, pairs, _progress(pairs)))
+        except KeyboardInterrupt:
+            done.interrupted = True
+            done.rows.append(unmeasured(suite, each, _INTERRUPTED))
+            session = suite.options.session
+            _say(f"interrupted: the runs made are kept in {suite.store.folder}; --resume {session} goes on")
+    return done
+
+
+def chosen(suite: Suite, wanted: Sequence[str], target: str | None, keyword: str | None) -> tuple[Configuration, ...]:
+    """The configurations to compare. Raises ConfigError where one means nothing, and where nothing is left."""
+    if wanted:
+        found = named(suite.cases, [case for text in wanted for case in _cases(suite, text, target)])
+    else:
+        targets = (target,) if target else targets_here(suite)
+        found = tuple(each for each in configurations(suite.cases) if each.target in targets)
+    found = tuple(each for each in found if keyword is None or _has(each, keyword))
+    if not found:
+        raise ConfigError(
+            "perfgate compare-frameworks",
+            got="nothing to compare",
+            expected="a configuration that the matrix has in two frameworks or more",
+            remedy="Name a case of any framework: its peers are made of it",
+        )
+    return found
+
+
+def _cases(suite: Suite, text: str, target: str | None) -> tuple[SuiteCase, ...]:
+    if any(sign in text for sign in "*?["):
+        found = tuple(each for each in suite.cases if fnmatchcase(each.case.id, text) and target in (None, each.target))
+        if not found:
+            raise ConfigError("perfgate compare-frameworks", got=text, expected="a pattern that a case matches")
+        return found
+    try:
+        return find_cases(suite.cases, text, target)
+    except ConfigError as unknown:
+        try:
+            twin = twin_of(suite.cases, Case.parse(text), target)
+        except ConfigError:
+            raise unknown from None
+        if twin is None:
+            raise
+        return (twin,)
+
+
+def _has(configuration: Configuration, keyword: str) -> bool:
+    names = (configuration.name, *(each.case.id for each in configuration.members))
+    return any(keyword.lower() in name.lower() for name in names)
+
+
+def _options(arguments: argparse.Namespace) -> SuiteOptions:
+    runs_folder = arguments.runs_dir.expanduser().absolute()
+    return SuiteOptions(
+        config_path=arguments.config,
+        baselines_folder=arguments.baselines,
+        runs_folder=runs_folder,
+        session=session_name(arguments.resume, "peers", runs_folder),
+        resume=arguments.resume is not None,
+        data_root=absolute(arguments.data),
+        allow_contention=arguments.allow_contention,
+        history_url=arguments.history,
+        build_envs=arguments.build_envs,
+    )
+
+
+def _progress(pairs: int) -> Callable[[Progress], None]:
+    """Tells on standard error which run is under way, once for each."""
+    told: set[tuple[str, int, str]] = set()
+
+    def tell(progress: Progress) -> None:
+        what = progress.phase if progress.steps == 0 else ""
+        if (progress.case_id, progress.replicate, what) not in told:
+            told.add((progress.case_id, progress.replicate, what))
+            framework = progress.case_id.partition("-")[0]
+            # Beyond the pairs, a run is made in place of an invalid or failed one.
+            of = f" of {pairs}" if progress.replicate < pairs else ""
+            _say(what or f"  {framework}, run {progress.replicate + 1}{of}")
+
+    return tell
+
+
+def _say(text: str) -> None:
+    print(printable(text), file=sys.stderr, flush=True)

@@ -1,0 +1,196 @@
+"""``perfgate doctor``: the environment tables of this machine, and what will spoil a measurement on it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, TextIO
+
+from helpers.commands.loading import add_format, history_option, load_suite, width_of
+from helpers.history.reach import history_problem
+from helpers.machine.devices import Machine
+from helpers.machine.doctor.diagnosis import Diagnosis, diagnose
+from helpers.machine.doctor.finding import Finding
+from helpers.machine.environment import CPU
+from helpers.machine.facts.tables import COLUMNS, TOPOLOGY, SystemReport
+from helpers.report.escaping import markdown_text
+from helpers.report.table import Column, Table
+from helpers.session.examination import ExaminationIO, examine
+from helpers.session.suite import Suite
+from helpers.trainers.contract.case import DataSource
+from helpers.trainers.contract.errors import printable
+from helpers.trainers.contract.paths import ROOT
+
+NAME = "doctor"
+HELP = "Print this machine's environment tables and name what will spoil a measurement here, and what to do about it"
+
+EXIT_FIT = 0
+EXIT_BLOCKED = 1
+
+WIDTH = 100
+# 1: first format.
+DOCTOR_SCHEMA_VERSION = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_format(parser)
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="Look at this ImageNet-layout FOLDER")
+    parser.add_argument(
+        "--history", metavar="URL", type=history_option, help="Look whether this history database answers"
+    )
+    parser.add_argument(
+        "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Look at the disk of this run folder"
+    )
+
+
+# A run's spec, result with its tables, and outputs; a step's line in a rank's log.
+_RUN_BYTES = 256 * 1024
+_STEP_BYTES = 256
+
+
+def run(arguments: argparse.Namespace, out: TextIO, io: ExaminationIO | None = None) -> int:
+    """Write tables, findings and verdict; 0 when nothing blocks a measurement, 1 when something makes it worthless."""
+    suite = load_suite(arguments)
+    named = arguments.data or (Path(suite.config.data.root) if suite.config.data.root else None)
+    context = examine(
+        suite.config,
+        data_root=named.expanduser().absolute() if named else None,
+        runs_folder=arguments.runs_dir.expanduser().absolute(),
+        largest_batch_on=lambda machine: largest_batch(suite, machine),
+        runs_bytes_on=lambda machine: night_bytes(suite, machine),
+        history_problem=lambda: history_problem(arguments.history or suite.config.history.url),
+        io=io,
+    )
+    diagnosis = diagnose(context)
+    if arguments.json:
+        out.write(json.dumps(doctor_record(diagnosis), indent=1, allow_nan=False) + "\n")
+    else:
+        out.write(
+            doctor_markdown(diagnosis) if arguments.format == "markdown" else doctor_text(diagnosis, width_of(out))
+        )
+    return EXIT_FIT if diagnosis.fit else EXIT_BLOCKED
+
+
+def largest_batch(suite: Suite, machine: Machine) -> int:
+    """Images a step of all cards, over the cases that read any and that this machine has the cards for; 0 without."""
+    return max(
+        (
+            each.case.batch_size_per_card * each.case.cards
+            for each in suite.cases
+            if each.target != CPU and each.case.nodes == 1 and each.case.data is not DataSource.SYNTHETIC
+            and each.case.cards_per_node <= len(machine.cards_of(each.target))
+        ),
+        default=0,
+    )  # fmt: skip
+
+
+def night_bytes(suite: Suite, machine: Machine) -> int:
+    """What one night of every case that this machine has the cards for writes into the runs folder, about."""
+    total = 0
+    for each in suite.cases:
+        if each.case.cards_per_node <= len(machine.cards_of(each.target)):
+            protocol = each.protocol
+            steps = protocol.window_steps + max(protocol.warmup_steps, protocol.most_warmup_steps or 0)
+            total += protocol.runs * (_RUN_BYTES + each.case.cards * steps * _STEP_BYTES)
+    return total
+
+
+def doctor_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
+    """Tables, findings, and the verdict as the last line."""
+    parts = [report_text(diagnosis.report, width), "", *_findings_text(diagnosis.findings, width)]
+    parts.extend(_wrapped(diagnosis.verdict, "    ", width))
+    return "\n".join(parts) + "\n"
+
+
+def doctor_markdown(diagnosis: Diagnosis) -> str:
+    lines = [report_markdown(diagnosis.report), "## What spoils a measurement here", ""]
+    if diagnosis.findings:
+        lines += [*Table.of(_FINDINGS, diagnosis.findings).markdown(markdown_text), ""]
+    return "\n".join([*lines, f"**{markdown_text(diagnosis.verdict)}**"]) + "\n"
+
+
+def doctor_record(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Plain JSON values; ``schema_version`` is DOCTOR_SCHEMA_VERSION."""
+    findings = [
+        {"severity": f.severity.value, "name": f.name, "found": f.found, "why": f.why, "remedy": f.remedy}
+        for f in diagnosis.findings
+    ]
+    return {
+        "schema_version": DOCTOR_SCHEMA_VERSION,
+        "system": diagnosis.report.to_mapping(),
+        "findings": findings,
+        "fit": diagnosis.fit,
+        "verdict": diagnosis.verdict,
+    }
+
+
+def report_text(report: SystemReport, width: int = WIDTH) -> str:
+    """Every table under its name; the topology as ``nvidia-smi topo -m`` prints it."""
+    lines: list[str] = []
+    for name, rows in report.sections.items():
+        lines += ["", name] if lines else [name]
+        lines += _matrix_text(rows) if name == TOPOLOGY else _rows_text(rows, width)
+    return "\n".join(lines)
+
+
+def report_markdown(report: SystemReport) -> str:
+    lines: list[str] = []
+    for name, rows in report.sections.items():
+        lines += [f"## {name}", ""]
+        if name == TOPOLOGY:
+            lines += ["```", *(line[2:] for line in _matrix_text(rows)), "```", ""]
+        else:
+            lines += [*Table.of(_FACTS, rows.items()).markdown(markdown_text), ""]
+    return "\n".join(lines)
+
+
+def _rows_text(rows: Mapping[str, str], width: int) -> list[str]:
+    widest = max(map(len, rows), default=0)
+    lines = []
+    for name, value in rows.items():
+        first = f"  {printable(name):<{widest}}  "
+        lines += textwrap.wrap(
+            printable(value), width, initial_indent=first, subsequent_indent=" " * len(first), break_long_words=False,
+            break_on_hyphens=False,
+        ) or [first.rstrip()]  # fmt: skip
+    return lines
+
+
+def _matrix_text(rows: Mapping[str, str]) -> list[str]:
+    cells = [["" if name == COLUMNS else name, *text.split("\t")] for name, text in rows.items()]
+    columns = max(map(len, cells))
+    padded = [[*row, *[""] * (columns - len(row))] for row in cells]
+    widths = [max(len(row[place]) for row in padded) for place in range(columns)]
+    return ["  " + "  ".join(map(str.ljust, map(printable, row), widths)).rstrip() for row in padded]
+
+
+def _findings_text(findings: Sequence[Finding], width: int) -> list[str]:
+    if not findings:
+        return []
+    lines = ["what spoils a measurement here"]
+    for finding in findings:
+        head = f"  {finding.severity.value.upper()} {finding.name}: {finding.found}"
+        lines += _wrapped(head, "      ", width)
+        lines += _wrapped(f"    why: {finding.why}", "      ", width)
+        lines += _wrapped(f"    do:  {finding.remedy}", "         ", width)
+    return [*lines, ""]
+
+
+def _wrapped(text: str, indent: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        printable(text), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+_FINDINGS: tuple[Column[Finding], ...] = (
+    Column("", lambda finding: finding.severity.value),
+    Column("what", lambda finding: finding.name),
+    Column("found", lambda finding: finding.found),
+    Column("why", lambda finding: finding.why),
+    Column("what to do", lambda finding: finding.remedy),
+)
+_FACTS: tuple[Column[tuple[str, str]], ...] = (Column("", itemgetter(0)), Column("", itemgetter(1)))

@@ -1,0 +1,87 @@
+"""``perfgate exclude``: take a result or a night out of what later nights learn from, or put it back. Nothing is
+deleted."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, TextIO
+
+from helpers.commands.loading import add_history, history_of, user_name
+from helpers.session.measure import Clock, utc_now
+from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
+
+if TYPE_CHECKING:
+    from helpers.history import History
+
+NAME = "exclude"
+HELP = "Take one result or night out of what later nights are held against, with the reason; --restore puts it back"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what",
+        metavar="UUID|SESSION/CASE[/rN]",
+        nargs="?",
+        help="The night, or its run N, by the place of its folder in runs, or by uuid (6 or more digits)",
+    )
+    parser.add_argument("--reason", metavar="TEXT", help="Say why; it is shown wherever the result is")
+    parser.add_argument("--restore", action="store_true", help="Put it back")
+    parser.add_argument("--list", action="store_true", help="List what is excluded")
+    add_history(parser)
+
+
+def run(arguments: argparse.Namespace, out: TextIO, now: Clock = utc_now) -> int:
+    """Exclude, restore or list. Raises ConfigError on options that do not fit, HistoryError on what is not there."""
+    reason = (arguments.reason or "").strip()
+    if arguments.list == (arguments.what is not None):
+        raise ConfigError("perfgate exclude", expected="a result or night, or --list")
+    if not arguments.list and not reason:
+        raise ConfigError("perfgate exclude", field="--reason", got=arguments.reason, expected="why")
+    with history_of(arguments) as history:
+        if arguments.list:
+            _list(history, out)
+            return 0
+        uuid = _uuid_of(history, arguments.what)
+        change = history.restore if arguments.restore else history.exclude
+        done = change(uuid, user_name(), now().isoformat(timespec="seconds"), reason)
+    told = f"{'restored' if arguments.restore else 'excluded'}: {done.subject} {done.uuid}: {reason}"
+    print(printable(told), file=out)
+    return 0
+
+
+def _list(history: History, out: TextIO) -> None:
+    for each in (found := history.exclusions()):
+        told = f"{each.subject} {each.uuid}: {each.reason} ({each.who}, {each.created[:10]})"
+        print(printable(told), file=out)
+    print(f"{len(found)} excluded", file=out)
+
+
+def _uuid_of(history: History, what: str) -> str:
+    """The uuid, also of a night that is named by its session and case, and of a run that is named by its folder."""
+    session, slash, case_id = what.partition("/")
+    if not slash:
+        return what
+    case_id, slash, folder = case_id.partition("/")
+    if slash:
+        runs = [
+            each.result.uuid
+            for each in history.results_of(session=session, case_id=case_id)
+            if folder == f"r{each.result.replicate}"
+        ]
+        if len(runs) != 1:
+            raise HistoryError(
+                f"result {what}",
+                got=f"{len(runs)} results",
+                expected="one",
+                remedy="Its folder is runs/SESSION/CASE/rN; the uuid is in its result.json",
+            )
+        return runs[0]
+    mine = [night for night in history.series(case_id) if night.record.session == session]
+    if len(mine) != 1:
+        raise HistoryError(
+            f"night {what}",
+            got=f"{len(mine)} nights",
+            expected="one",
+            remedy="perfgate history CASE lists them, with --json their uuids too",
+        )
+    return mine[0].uuid

@@ -1,0 +1,119 @@
+"""``perfgate group-report DIR``: DLPerf's report over repeated runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pprint
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from helpers.commands.import_log import AUTO, EXIT_UNREAD, add_settings, asked_of, print_error
+from helpers.commands.loading import check_place, width_of, write_answer
+from helpers.report.table import Align, Column, Table
+from helpers.report.text import hanging
+from helpers.session.policy import EXIT_OK
+from helpers.trainers.contract.errors import printable
+
+if TYPE_CHECKING:
+    # At run time it would import numpy, also for a command that reads no log.
+    from helpers.logs.group import Group, Report
+
+NAME = "group-report"
+HELP = "Report repeated runs in folders by cards (1n1g, 4n8g) as DLPerf does: average, median and speed-up"
+_INDENT = "  "
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", type=Path, help="Folders by cards, with a log for each run in them")
+    parser.add_argument("--format", default=AUTO, metavar="NAME", help="Read them as NAME. Default: found from content")
+    parser.add_argument("--rule", default=AUTO, metavar="NAME", help="Take NAME. Default: their publisher's")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write DLPerf's result to FILE too")
+    add_settings(parser)
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Print DLPerf's text and a table; 4 where a log gives no figure. Raises LogError where there is no group."""
+    from helpers.logs.group import read_groups
+
+    check_place("--json", arguments.json)
+    report = read_groups(arguments.folder.expanduser(), asked_of(arguments), arguments.format, arguments.rule)
+    for lines in report.unread:
+        print_error(NAME, lines)
+    if report.groups:
+        print(render_dlperf(report), file=out)
+        if arguments.json is not None:
+            write_answer("--json", arguments.json, json.dumps(result_of(report), allow_nan=False) + "\n")
+            print(printable(f"Saving result to {arguments.json}"), file=out)
+        print("\n" + render_groups(report, width_of(out)), file=out)
+        for note in report.notes:
+            print(printable(note), file=out)
+    return EXIT_UNREAD if report.unread else EXIT_OK
+
+
+def result_of(report: Report) -> dict[str, dict[str, dict[str, float | int]]]:
+    """What DLPerf's scripts print and write as JSON: by model and folder. A speed-up needs a run on one card."""
+    result: dict[str, dict[str, dict[str, float | int]]] = {}
+    for group in report.groups:
+        entry: dict[str, float | int] = {
+            "average_speed": group.average,
+            "batch_size_per_device": group.batch_size_per_card,
+            "median_speed": group.median,
+        }
+        if (speedup := report.speedup(group)) is not None:
+            entry["speedup"] = speedup
+        result.setdefault(group.model, {})[group.folder] = entry
+    return result
+
+
+def render_dlperf(report: Report) -> str:
+    """A line a log, with the speeds of its group so far, then the result."""
+    lines = []
+    for group in report.groups:
+        speeds: dict[int, float] = {}
+        for run in group.runs:
+            speeds[run.number] = run.images_per_s
+            lines.append(printable(f"{run.path} {speeds}"))
+    return "\n".join([*lines, pprint.PrettyPrinter(indent=1).pformat(result_of(report))])
+
+
+def render_groups(report: Report, width: int) -> str:
+    """A table of each model's groups; below it what is not as it should be."""
+    parts = []
+    for model in dict.fromkeys(each.model for each in report.groups):
+        groups = [each for each in report.groups if each.model == model]
+        rules = ", ".join(dict.fromkeys(each.rule for each in groups))
+        precisions = ", ".join(dict.fromkeys(each.precision for each in groups))
+        title = f"{model} {precisions}: images/s by {rules}; spread: the run farthest from the median"
+        lines = [*hanging(title, width, "", _INDENT), *_table(report, groups)]
+        for each in groups:
+            for told in filter(None, (each.shortfall, report.unlike(each))):
+                lines += hanging(f"{each.folder}: {told}", width, _INDENT, _INDENT * 2)
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _table(report: Report, groups: Sequence[Group]) -> list[str]:
+    grid = Table.of(_columns(report), groups).grid()
+    return [grid.heading, "-" * grid.text_width, *grid.lines]
+
+
+def _columns(report: Report) -> tuple[Column[Group], ...]:
+    def speedup(group: Group) -> str:
+        return "-" if (times := report.speedup(group)) is None else f"{times:.2f}"
+
+    def of_linear(group: Group) -> str:
+        return "-" if (times := report.speedup(group)) is None else f"{times / group.cards:.0%}"
+
+    return (
+        Column("folder", lambda group: printable(group.folder)),
+        Column("cards", lambda group: str(group.cards), Align.RIGHT),
+        Column("batch", lambda group: str(group.batch_size_per_card), Align.RIGHT),
+        Column("runs", lambda group: str(len(group.runs)), Align.RIGHT),
+        Column("median", lambda group: f"{group.median:.2f}", Align.RIGHT),
+        Column("average", lambda group: f"{group.average:.2f}", Align.RIGHT),
+        Column("spread", lambda group: "-" if group.spread is None else f"{group.spread:.2%}", Align.RIGHT),
+        Column("speed-up", speedup, Align.RIGHT),
+        Column("of linear", of_linear, Align.RIGHT),
+    )

@@ -1,0 +1,128 @@
+"""``perfgate history CASE``: the nights of a case, one line each, as text, JSON or a plot."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from helpers.commands.history_text import NightLine, night_lines, night_record, render_history
+from helpers.commands.loading import add_history, find_cases, history_of, load_suite, width_of, write_answer
+from helpers.history.stored import CaseLine, StoredNight
+from helpers.judging.evidence import Build
+from helpers.plan.matrix import TARGETS
+from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
+
+if TYPE_CHECKING:
+    from helpers.history import History
+
+NAME = "history"
+HELP = "Show a case's nights: throughput, verdict, effect, segments, exclusions and acknowledgements"
+
+# 1: first format.
+# 2: "imported" holds the results that were read from logs.
+HISTORY_SCHEMA_VERSION = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("case", metavar="CASE", help="Case id, as perfgate cases lists them")
+    parser.add_argument("--target", choices=TARGETS, help="Show the nights of this target alone")
+    parser.add_argument("--last", type=_count, metavar="N", help="Show the newest N nights. Default: all")
+    parser.add_argument("--all-segments", action="store_true", help="Show nights of earlier segments too")
+    parser.add_argument("--plot", type=_svg, metavar="FILE.svg", help="Draw them into FILE.svg too")
+    parser.add_argument("--json", action="store_true", help="Print JSON")
+    add_history(parser)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of nights: expected 1 or more")
+    return int(text)
+
+
+def _svg(text: str) -> Path:
+    if not text.endswith(".svg"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in .svg, which every browser shows")
+    return Path(text).expanduser().absolute()
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Print the series of each target that has nights of the case, and what was imported of it from logs.
+
+    Raises ConfigError on an unknown case, HistoryError on one without nights.
+    """
+    # Not at the top: every command would load the readers of logs, and numpy, with it.
+    from helpers.commands.history_imported import render_stored, stored_record
+    from helpers.logs.storing import stored_of
+
+    with history_of(arguments) as history:
+        imported = stored_of(history, arguments.case, arguments.target)
+        known = history.cases(arguments.case, arguments.target)
+        if not known and (not imported or arguments.plot is not None):
+            raise _nothing_known(arguments)
+        if arguments.plot is not None and len(known) > 1:
+            raise ConfigError("--plot", got=f"{len(known)} targets", expected="one", remedy="Choose it with --target")
+        records = []
+        for each in known:
+            lines, left_out = _lines(history, each, arguments)
+            title = f"{each.case_id} [{each.target}] on {each.host}: {each.nights} nights"
+            if arguments.plot is not None:
+                _plot(arguments.plot, title, lines)
+            records.append({"case_id": each.case_id, "target": each.target, "left_out": left_out,
+                            "nights": [night_record(line) for line in lines]})  # fmt: skip
+            if not arguments.json:
+                between = "" if each == known[0] else "\n"
+                print(between + render_history(title, lines, left_out, width_of(out)), file=out)
+    if imported and not arguments.json:
+        print(("\n" if known else "") + render_stored(imported, width_of(out)), file=out)
+    if arguments.json:
+        record = {"schema_version": HISTORY_SCHEMA_VERSION, "cases": records}
+        record["imported"] = [stored_record(each) for each in imported]
+        print(json.dumps(record, indent=1, sort_keys=True, allow_nan=False), file=out)
+    elif arguments.plot is not None:
+        print("\n" + printable(f"drawn into {arguments.plot}"), file=out)
+    return 0
+
+
+def _nothing_known(arguments: argparse.Namespace) -> HistoryError:
+    """Of a case without nights (one may have left perf.yaml and still have its own); ConfigError for no case."""
+    find_cases(load_suite(arguments).cases, arguments.case, arguments.target)
+    return HistoryError(
+        f"history of {arguments.case}", got="no nights", expected="one", remedy="Measure it: pytest perf_tests -k CASE"
+    )
+
+
+def _lines(history: History, case: CaseLine, arguments: argparse.Namespace) -> tuple[tuple[NightLine, ...], int]:
+    """The lines to show, and how many nights of earlier segments are not among them."""
+    every = [
+        night
+        for night in history.series(case.case_id, case.target)
+        if night.record.segment.get("host", "") == case.host
+    ]
+    shown = [night for night in every if arguments.all_segments or night.current]
+    lines = night_lines(
+        shown if arguments.last is None else shown[-arguments.last :],
+        lambda night: _rates(history, night),
+        history.acknowledgements(case.case_id),
+        history.segment_starts(case.case_id, case.target),
+    )
+    return lines, len(every) - len(shown)
+
+
+def _rates(history: History, night: StoredNight) -> Sequence[float]:
+    """The log rates that the night shows: those it was judged by, else those of its runs that teach nothing."""
+    if night.record.log_rates or not night.record.run_uuids:
+        return night.record.log_rates
+    runs = [each.result for each in history.results_of(uuids=night.record.run_uuids)]
+    return [
+        run.log_rate for run in runs if run.measured and run.role == Build.CANDIDATE.value and run.log_rate is not None
+    ]
+
+
+def _plot(path: Path, title: str, lines: Sequence[NightLine]) -> None:
+    # pygal takes a quarter of a second to import, which no other command should wait for.
+    from helpers.commands.history_plot import plot_history
+
+    write_answer("--plot", path, plot_history(title, lines))

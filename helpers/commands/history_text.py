@@ -1,0 +1,195 @@
+"""A case's series as ``perfgate history`` shows it: one line a night, and what was said of it below."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import statistics
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from helpers.history.stored import Acknowledgement, SegmentStart, StoredNight
+from helpers.judging.compare import evidence_text
+from helpers.judging.statistics import number
+from helpers.machine.environment import differences
+from helpers.report.table import Align, Column, Table
+from helpers.report.text import printable
+
+_INDENT = "    "
+_BARS = "▁▂▃▄▅▆▇█"
+_NO_BAR, _EXCLUDED_BAR = "·", "×"
+_SHOWN_DIFFERENCES = 3
+
+Rates = Callable[[StoredNight], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class NightLine:
+    """One night of a case, ready to be shown.
+
+    ``images_per_s`` is the median of its screening runs, ``effect`` a fraction against its reference, ``evidence``
+    what it carried on for a drop. ``segment`` counts the case's segments from 1; ``notes`` say what is to be known
+    of the night: a new segment, why nothing is learned from it, an exclusion, an acknowledgement.
+    """
+
+    uuid: str
+    created: str
+    session: str
+    build: str
+    images_per_s: float | None
+    runs: int
+    status: str
+    reason: str
+    effect: float | None
+    evidence: float | None
+    segment: int
+    excluded: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def night_lines(
+    nights: Sequence[StoredNight],
+    rates: Rates,
+    acknowledgements: Sequence[Acknowledgement] = (),
+    starts: Sequence[SegmentStart] = (),
+) -> tuple[NightLine, ...]:
+    """Lines for ``nights``, oldest first. ``rates`` gives the log rates of a night's runs."""
+    lines = []
+    numbers: dict[tuple[str, int], int] = {}
+    before: StoredNight | None = None
+    for night in nights:
+        begun = [each for each in starts if _since(each, night)]
+        segment = numbers.setdefault((night.segment_digest, len(begun)), len(numbers) + 1)
+        found = list(rates(night))
+        record, standing = night.record, night.record.standing
+        lines.append(
+            NightLine(
+                uuid=night.uuid,
+                created=record.created,
+                session=record.session,
+                build=build_text(record.build),
+                images_per_s=math.exp(statistics.median(found)) if found else None,
+                runs=len(found),
+                status="calibrated" if record.code == "calibrated" else record.status,
+                reason=record.reason,
+                effect=standing.effect if standing else None,
+                evidence=standing.evidence if standing else None,
+                segment=segment,
+                excluded=night.exclusion is not None,
+                notes=tuple(_notes(night, before, begun, acknowledgements)),
+            )
+        )
+        before = night
+    return tuple(lines)
+
+
+def render_history(title: str, lines: Sequence[NightLine], left_out: int, width: int) -> str:
+    """The series as text; ``left_out`` nights of other segments are told and not shown."""
+    grid = Table.of(_COLUMNS, lines).grid()
+    told = [*_wrapped(title, width, ""), ""]
+    if bars := sparkline(lines):
+        told += [bars, ""]
+    told += [grid.heading, "-" * min(width, grid.width)]
+    for line, shown in zip(lines, grid.lines, strict=True):
+        told.append(shown)
+        for note in line.notes:
+            told += _wrapped(note, width, _INDENT)
+    if left_out:
+        told += ["", *_wrapped(f"{left_out} nights of other segments left out (--all-segments shows them)", width, "")]
+    return "\n".join(told)
+
+
+def sparkline(lines: Sequence[NightLine]) -> str:
+    """A bar for each night from the slowest to the fastest, a dot for one without a figure, a cross for an excluded
+    one; empty below 2 bars."""
+    known = [line.images_per_s for line in lines if line.images_per_s is not None and not line.excluded]
+    if len(known) < 2:
+        return ""
+    low, high = min(known), max(known)
+    step = (high - low) or 1.0
+
+    def bar(line: NightLine) -> str:
+        if line.excluded:
+            return _EXCLUDED_BAR
+        if line.images_per_s is None:
+            return _NO_BAR
+        return _BARS[round((line.images_per_s - low) / step * (len(_BARS) - 1))]
+
+    return f"{''.join(map(bar, lines))}  {number(low)} … {number(high)} images/s"
+
+
+def night_record(line: NightLine) -> dict[str, Any]:
+    return asdict(line)
+
+
+def build_text(build: Mapping[str, str]) -> str:
+    """``3.3.1 @0123456``; a dash where the build was not told."""
+    commit = f"@{build['commit'][:7]}" if build.get("commit") else ""
+    return " ".join(each for each in (build.get("version", ""), commit) if each) or "-"
+
+
+def _notes(
+    night: StoredNight,
+    before: StoredNight | None,
+    begun: Sequence[SegmentStart],
+    acknowledgements: Sequence[Acknowledgement],
+) -> list[str]:
+    record, notes = night.record, []
+    if before is not None and before.segment_digest != night.segment_digest:
+        told = differences(before.record.segment, record.segment)
+        more = len(told) - _SHOWN_DIFFERENCES
+        shown = "; ".join(told[:_SHOWN_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
+        notes.append(f"other segment: {shown}")
+    notes += [f"new segment: {each.reason}" for each in begun if before is None or not _since(each, before)]
+    if record.standing is not None and record.standing.new_segment:
+        notes.append(f"new segment from here: {record.standing.segment_reason}")
+    if record.standing is not None and record.standing.machine_slow:
+        notes.append("the machine was slow: the reference build was as slow as the new one")
+    if night.unlearned and night.exclusion is None:
+        notes.append(f"not learned from: {night.unlearned}")
+    if (out := night.exclusion) is not None:
+        notes.append(f"excluded by {out.who} on {out.created[:10]}: {out.reason}")
+    for each in acknowledgements:
+        if each.covers(record.case_id, record.created):
+            commit = f"{each.commit}, " if each.commit else ""
+            notes.append(f"acknowledged by {each.who}: {commit}{each.reason}")
+    return notes
+
+
+def _since(start: SegmentStart, night: StoredNight) -> bool:
+    return _is_before(start.created, night.record.created) and dict(start.segment) == dict(night.record.segment)
+
+
+def _is_before(one: str, other: str) -> bool:
+    """Whether ``one`` is not after ``other``: moments or days, ISO 8601 in UTC, with or without microseconds."""
+    return _moment(one) <= _moment(other)
+
+
+def _moment(text: str) -> datetime.datetime:
+    moment = datetime.datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+
+
+_COLUMNS: tuple[Column[NightLine], ...] = (
+    Column("date", lambda line: line.created[:10]),
+    Column("session", lambda line: printable(line.session)),
+    Column("build", lambda line: printable(line.build)),
+    Column("images/s", lambda line: "-" if line.images_per_s is None else number(line.images_per_s), Align.RIGHT),
+    Column("runs", lambda line: str(line.runs), Align.RIGHT),
+    Column("effect", lambda line: "-" if line.effect is None else f"{line.effect:+.2%}", Align.RIGHT),
+    Column("evidence", lambda line: evidence_text(line.evidence), Align.RIGHT),
+    Column("status", lambda line: f"{line.status}{' (excluded)' if line.excluded else ''}"),
+)
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(
+        printable(text),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

@@ -1,0 +1,158 @@
+"""``perfgate import-log FILE...``: training logs of other programs as results, by every rule that applies."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from helpers.commands.loading import add_history, history_url, say_waiting, width_of
+from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.trainers.contract.case import DataSource, Execution, Precision
+from helpers.trainers.contract.errors import HistoryUnreachable, SuiteError, printable
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.models import Model
+
+if TYPE_CHECKING:
+    # At run time it would import numpy, also for a command that reads no log.
+    from helpers.logs.imported import Imported
+    from helpers.logs.importer import Batch
+    from helpers.logs.record import Said, Setting
+
+NAME = "import-log"
+HELP = "Read training logs of PaddleClas, FleetX, DLPerf, NVIDIA's scripts or ours; print their figures by every rule"
+
+# 1: first format.
+IMPORT_SCHEMA_VERSION = 1
+# One of the files gave nothing; main.EXIT_USAGE, which an error of one file alone would end with.
+EXIT_UNREAD = 4
+AUTO = "auto"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="Read this log, plain, .gz or .zip")
+    parser.add_argument("--format", default=AUTO, metavar="NAME", help="Read it as NAME. Default: found from content")
+    parser.add_argument(
+        "--rule", default=AUTO, metavar="NAME", help="Take NAME[:skip=N] as the figure. Default: its publisher's"
+    )
+    add_settings(parser)
+    parser.add_argument("--json", action="store_true", help="Print JSON")
+    parser.add_argument("--store", action="store_true", help="Put the runs into history, each file once")
+    add_history(parser)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """What a log may be silent on. It is no correction: what contradicts the log is an error."""
+    parser.add_argument("--framework", choices=[each.value for each in Framework], help="Where the log is silent")
+    parser.add_argument("--model", choices=[each.value for each in Model], help="Where the log is silent")
+    parser.add_argument("--precision", choices=[each.value for each in Precision], help="Where the log is silent")
+    parser.add_argument("--batch-size", type=_count, metavar="B", help="Images a card and step")
+    parser.add_argument("--cards", type=_count, metavar="N", help="Cards of all nodes")
+    parser.add_argument("--nodes", type=_count, metavar="N", help="Machines")
+    parser.add_argument("--gpu", metavar="NAME", help="The cards' model, as V100")
+    parser.add_argument("--data", choices=[each.value for each in DataSource], help="Who read the images")
+    parser.add_argument("--execution", choices=[each.value for each in Execution], help="How Paddle ran the program")
+
+
+def _count(text: str) -> str:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 1_000_000):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1 on")
+    return str(int(text))
+
+
+def asked_of(arguments: argparse.Namespace) -> Mapping[Setting, Said]:
+    """What the options say of the configuration, each with its option as the place."""
+    from helpers.logs.record import Said, Setting
+
+    options = {
+        Setting.FRAMEWORK: "framework",
+        Setting.MODEL: "model",
+        Setting.PRECISION: "precision",
+        Setting.BATCH_SIZE_PER_CARD: "batch-size",
+        Setting.CARDS: "cards",
+        Setting.NODES: "nodes",
+        Setting.GPU: "gpu",
+        Setting.DATA: "data",
+        Setting.EXECUTION: "execution",
+    }
+    values = {each: (name, getattr(arguments, name.replace("-", "_"))) for each, name in options.items()}
+    return {each: Said(value, f"--{name}") for each, (name, value) in values.items() if value is not None}
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Print every run of every file; 4 where a log cannot be read, 6 where ``--rule``, or without it every rule, cannot
+    be computed of one.
+
+    Raises LogError on a rule or a format that is not known.
+    """
+    from helpers.logs.importer import import_files
+
+    batch = import_files(arguments.files, asked_of(arguments), arguments.format, arguments.rule)
+    stored, refusal = _store(batch.imported, arguments) if arguments.store else ((), "")
+    if arguments.json:
+        print(json.dumps(_record(batch, stored), indent=1, sort_keys=True, allow_nan=False), file=out)
+    else:
+        _print(batch, stored, out)
+    errors = [*(each.lines or (each.error,) for each in batch.unread), *([(refusal,)] if refusal else [])]
+    for lines in errors:
+        print_error(NAME, lines)
+    if errors:
+        return EXIT_UNREAD
+    wanting = any(_lacks_its_figure(each, arguments.rule) for each in batch.imported)
+    return EXIT_NOT_JUDGED if wanting else EXIT_OK
+
+
+def print_error(command: str, lines: Sequence[str]) -> None:
+    """On standard error: what is wrong behind the command's name, then why."""
+    first, *rest = lines
+    print(printable(f"perfgate {command}: error: {first}"), file=sys.stderr)
+    for line in rest:
+        print(f"  {printable(line)}", file=sys.stderr)
+
+
+def _lacks_its_figure(found: Imported, rule: str) -> bool:
+    """The one that ``rule`` names; of AUTO, any."""
+    wanted = (*found.figures, found.honest) if rule == AUTO else (found.figure(found.usual),)
+    return all(figure is None or figure.images_per_s is None for figure in wanted)
+
+
+def _print(batch: Batch, stored: Sequence[str], out: TextIO) -> None:
+    from helpers.commands.import_log_text import render_imported
+
+    width = width_of(out)
+    told = [render_imported(each, width) for each in batch.imported]
+    notes = [printable(each) for each in (*batch.notes, *stored)]
+    if told or notes:
+        print("\n\n".join([*told, *(["\n".join(notes)] if notes else [])]), file=out)
+
+
+def _record(batch: Batch, stored: Sequence[str]) -> dict[str, object]:
+    from helpers.commands.import_log_text import imported_record
+
+    return {
+        "schema_version": IMPORT_SCHEMA_VERSION,
+        "runs": [imported_record(each) for each in batch.imported],
+        "unread": [{"source": each.source, "error": each.error, "lines": list(each.lines)} for each in batch.unread],
+        "notes": list(batch.notes),
+        "stored": list(stored),
+    }
+
+
+def _store(found: Sequence[Imported], arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:
+    """Put the runs into history: what became of each, in words; or why nothing did. The figures are printed anyway.
+
+    What a history that is away, or held by another process, could not take is kept on disk for it.
+    """
+    from helpers.logs.storing import keep, store
+
+    try:
+        url = history_url(arguments)
+        try:
+            return store(found, url, say_waiting), ""
+        except HistoryUnreachable as error:
+            return (), f"--store: {error}. {keep(found, arguments.runs_dir.expanduser(), url)}"
+    except SuiteError as error:
+        return (), f"--store: {error}"

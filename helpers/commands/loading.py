@@ -1,0 +1,191 @@
+"""What several commands do: load the suite that the options name, and find a case in it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import difflib
+import getpass
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from helpers.history import default_url, open_history
+from helpers.history.address import refuse_in_command_line, refuse_in_open_file
+from helpers.history.results import sessions
+from helpers.history.spool import Spool
+from helpers.machine.files import check_replaceable, write_whole
+from helpers.plan.case_plan import SuiteCase
+from helpers.plan.perf_yaml import load_config
+from helpers.session.suite import Suite, SuiteOptions
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
+from helpers.trainers.contract.paths import ROOT
+
+if TYPE_CHECKING:
+    # At run time it would import the database libraries, also for a command that asks no history.
+    from helpers.history import History
+
+_NEAREST = 3
+_WIDEST, _NARROWEST = 100, 60
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """``--json``, or ``--format`` for text and Markdown; both at once are refused."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--json", action="store_true", help="Print JSON")
+    group.add_argument(
+        "--format", choices=("text", "markdown"), default="text", help="Print text (default) or Markdown"
+    )
+
+
+def add_history(parser: argparse.ArgumentParser) -> None:
+    """``--history`` and ``--runs-dir``: where ``history_of`` looks."""
+    parser.add_argument(
+        "--history",
+        metavar="URL",
+        type=history_option,
+        help="Use the history at URL. Default: perf.yaml's, else history.sqlite in runs",
+    )
+    parser.add_argument(
+        "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Look for runs in FOLDER. Default: runs"
+    )
+
+
+def history_option(url: str) -> str:
+    """A database's address as the command line may hold it, for argparse."""
+    try:
+        refuse_in_command_line(url)
+    except HistoryError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return url
+
+
+def absolute(path: str | None) -> str | None:
+    """A path of the command line as SuiteOptions takes it."""
+    return None if path is None else str(Path(path).expanduser().absolute())
+
+
+def session_name(resumed: str | None, kind: str, runs_folder: Path) -> str:
+    """The session to go on with, which must be there (ConfigError), else a new one's name."""
+    if resumed is None:
+        return f"{kind}-{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    if resumed not in sessions(runs_folder):
+        raise ConfigError("--resume", got=resumed, expected=f"a session in {runs_folder}")
+    return resumed
+
+
+def history_url(arguments: argparse.Namespace) -> str:
+    """The history that the options or perf.yaml name, else the file in the run folder. Raises ConfigError."""
+    configured = load_config(arguments.config).history.url
+    if arguments.history is None and configured is not None:
+        refuse_in_open_file(configured, arguments.config.expanduser())
+    return arguments.history or configured or default_url(arguments.runs_dir.expanduser().absolute())
+
+
+def history_of(arguments: argparse.Namespace) -> History:
+    """The history to be asked, opened; a context manager. Raises ConfigError and HistoryError, also where the file
+    is not there: a question must not make an empty one."""
+    url = history_url(arguments)
+    path = url.partition(":///")[2] if url.startswith("sqlite:") else ""
+    if path and not Path(path).exists():
+        raise HistoryError(
+            f"history {path}",
+            got="no such file",
+            expected="what measuring leaves",
+            remedy="Measure first (pytest perf_tests), name another with --history, or run perfgate reindex",
+        )
+    spool = Spool.of(arguments.runs_dir.expanduser(), url)
+    if waiting := spool.waiting():
+        told = f"note: {waiting} entries are spooled in {spool.folder} and not in this answer: perfgate reindex"
+        print(printable(told), file=sys.stderr)
+    return open_history(url, say_waiting)
+
+
+def say_waiting(told: str) -> None:
+    """Tell whoever looks at the terminal why nothing happens; the answer itself goes to standard output."""
+    with contextlib.suppress(OSError):
+        print(printable(told), file=sys.stderr, flush=True)
+
+
+def check_place(option: str, path: Path | None) -> None:
+    """Refuse, before hours of measuring, a file that :func:`write_answer` could not write. Raises ConfigError."""
+    if path is None:
+        return
+    place = path.expanduser().absolute()
+    try:
+        check_replaceable(place)
+    except OSError as error:
+        raise _no_place(option, path, error) from error
+    if not os.access(place.parent, os.W_OK | os.X_OK):
+        raise ConfigError(option, got=str(path), expected="a file that can be written", remedy="Name another place")
+
+
+def write_answer(option: str, path: Path, text: str) -> None:
+    """Write the file that ``option`` asked for, whole. Raises ConfigError where it cannot be written."""
+    place = path.expanduser().absolute()
+    try:
+        check_replaceable(place)
+        write_whole(place, text.encode())
+    except OSError as error:
+        raise _no_place(option, path, error) from error
+
+
+def _no_place(option: str, path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        option,
+        got=f"{path} ({error.strerror or error})",
+        expected="a file that can be written",
+        remedy="Name another place",
+    )
+
+
+def user_name() -> str:
+    """Who says something of a result; ``unknown`` where the system has no name for the user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def width_of(out: TextIO) -> int:
+    """Columns to write in: the terminal's (or COLUMNS) where that is narrower than 100, but not below 60."""
+    columns = shutil.get_terminal_size((_WIDEST, 0)).columns if out is sys.stdout else _WIDEST
+    return max(_NARROWEST, min(_WIDEST, columns))
+
+
+def load_suite(arguments: argparse.Namespace) -> Suite:
+    """The suite of ``--config`` and ``--baselines``. Raises SuiteError where a file of them cannot be read."""
+    return Suite.load(
+        SuiteOptions(
+            config_path=arguments.config,
+            baselines_folder=arguments.baselines,
+            runs_folder=ROOT / "runs",
+            session="asked",
+        )
+    )
+
+
+def find_cases(cases: Iterable[SuiteCase], case_id: str, target: str | None) -> tuple[SuiteCase, ...]:
+    """The case of this id on each of its targets, or on ``target``.
+
+    Raises ConfigError, with the nearest ids, where there is none.
+    """
+    cases = tuple(cases)
+    found = tuple(each for each in cases if each.case.id == case_id and target in (None, each.target))
+    if found:
+        return found
+    if targets := sorted({each.target for each in cases if each.case.id == case_id}):
+        raise ConfigError(f"case {case_id}", field="target", got=target, expected="one of " + ", ".join(targets))
+    known = list(dict.fromkeys(each.case.id for each in cases if target in (None, each.target)))
+    nearest = "Nearest: " + ", ".join(difflib.get_close_matches(case_id, known, _NEAREST, cutoff=0.0))
+    try:
+        Case.parse(case_id)
+    except ConfigError as error:
+        raise ConfigError(f"no case {case_id!r}: {error}. {nearest}") from error
+    raise ConfigError("case id", got=case_id, expected="a case of perf.yaml or baselines/published", remedy=nearest)

@@ -1,0 +1,163 @@
+"""``perfgate COMMAND``: everything that is asked outside a pytest run. A command is a module of this folder."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import os
+import pkgutil
+import re
+import select
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn, Protocol, TextIO, cast
+
+import helpers.commands
+from helpers.history.address import passwords_in, without_secrets
+from helpers.report.text import printable
+from helpers.report.unforeseen import EXIT_UNFORESEEN, unforeseen
+from helpers.trainers.contract.errors import SuiteError
+from helpers.trainers.contract.paths import ROOT
+
+EXIT_OK = 0
+# A wrong command line, a file that cannot be read: nothing was answered. pytest's own number for a usage error.
+EXIT_USAGE = 4
+# As a shell has it for a command that Ctrl-C ended.
+EXIT_INTERRUPTED = 130
+# As a shell has it for a command that SIGPIPE ended: whoever read the answer (head, less) has seen enough. It cannot be
+# 0, which says that the whole answer went out and was good.
+EXIT_NO_READER = 141
+
+
+class Command(Protocol):
+    """One subcommand; ``run`` writes its answer to ``out`` and returns the exit status."""
+
+    NAME: str
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, arguments: argparse.Namespace, out: TextIO) -> int: ...
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {printable(without_secrets(message))}\n")
+
+
+def commands() -> tuple[Command, ...]:
+    """Every module of this folder that has a NAME, in the order of their names."""
+    found = [_command_in(module.name) for module in pkgutil.iter_modules(helpers.commands.__path__)]
+    return tuple(sorted(filter(None, found), key=lambda command: command.NAME))
+
+
+def asked_commands(argv: Sequence[str]) -> tuple[Command, ...]:
+    """The one command that ``argv`` asks for, where its module is called so; all for a help or a wrong name.
+
+    The others' imports take longer than many an answer.
+    """
+    asked = argv[0] if argv else ""
+    for module in pkgutil.iter_modules(helpers.commands.__path__):
+        if module.name.replace("_", "-") == asked and (command := _command_in(module.name)) is not None:
+            return (command,)
+    return commands()
+
+
+def _command_in(module: str) -> Command | None:
+    """None for what stands beside commands, which is not imported: a plot would bring its library into a help."""
+    source = pkgutil.get_data("helpers.commands", f"{module}.py") or b""
+    if not re.search(rb"^NAME = ", source, re.MULTILINE):
+        return None
+    return cast(Command, importlib.import_module(f"helpers.commands.{module}"))
+
+
+def parser_of(known: Sequence[Command]) -> argparse.ArgumentParser:
+    """The command line of ``known``; every command takes ``--config`` and ``--baselines``."""
+    parser = _Parser(prog="perfgate", description="Does this machine still train as fast as it should?")
+    parsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in known:
+        sub = parsers.add_parser(command.NAME, help=command.HELP, description=command.HELP)
+        sub.add_argument(
+            "--config", type=Path, default=ROOT / "perf.yaml", metavar="FILE", help="Read FILE instead of perf.yaml"
+        )
+        sub.add_argument(
+            "--baselines",
+            type=Path,
+            default=ROOT / "baselines",
+            metavar="FOLDER",
+            help="Read baselines in FOLDER. Default: baselines",
+        )
+        command.add_arguments(sub)
+        sub.set_defaults(run=command.run)
+    return parser
+
+
+def main(argv: Sequence[str], out: TextIO | None = None) -> int:
+    """Run one command; an error is one line on standard error and status 4, one that nobody foresaw status 3."""
+    stream = sys.stdout if out is None else out
+    name = "perfgate"
+    try:
+        if stream is None:
+            return _ended(name, "error: standard output is closed: there is nowhere to write the answer to", EXIT_USAGE)
+        arguments = parser_of(asked_commands(argv)).parse_args(argv)
+        name = f"perfgate {arguments.command}"
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal without the arrow and the plus-minus sign still gets its answer.
+            stream.reconfigure(errors="backslashreplace")
+        status: int = arguments.run(arguments, stream)
+        stream.flush()
+    except SystemExit as end:
+        if not end.code and _has_no_reader(stream):
+            # argparse says nothing of help that it could not print.
+            _silence(stream)
+            return EXIT_NO_READER
+        raise
+    except SuiteError as error:
+        return _ended(name, f"error: {without_secrets(str(error), passwords_in(argv))}", EXIT_USAGE)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) and _has_no_reader(stream):
+            _silence(stream)
+            return EXIT_NO_READER
+        _silence(stream)
+        return _ended(name, f"error: {without_secrets(str(error), passwords_in(argv))}", EXIT_USAGE)
+    except KeyboardInterrupt:
+        return _ended(name, "interrupted", EXIT_INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - Python's own end would be a regression's code
+        _flush(stream)
+        return _ended(name, unforeseen(error, ["perfgate", *argv]), EXIT_UNFORESEEN)
+    return status
+
+
+def _ended(name: str, words: str, status: int) -> int:
+    # Where standard error has no reader either, the status is all that is left to say.
+    with contextlib.suppress(OSError):
+        print(f"{name}: {printable(words)}", file=sys.stderr, flush=True)
+    return status
+
+
+def _has_no_reader(stream: TextIO) -> bool:
+    """Whether it was the answer's own pipe that broke, and not one to a process of the command's."""
+    look = select.poll()
+    try:
+        look.register(stream.fileno(), select.POLLOUT)
+    except (OSError, ValueError):
+        return False
+    return any(state & (select.POLLERR | select.POLLHUP) for _, state in look.poll(0))
+
+
+def _flush(stream: TextIO) -> None:
+    """As much of the answer as there is."""
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        _silence(stream)
+
+
+def _silence(stream: TextIO) -> None:
+    """The interpreter's own flush of what could not be written must not complain at exit."""
+    if stream is sys.stdout:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

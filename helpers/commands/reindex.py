@@ -1,0 +1,48 @@
+"""``perfgate reindex``: make the history again from the run folders, which are its source."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TextIO
+
+from helpers.commands.loading import add_history, history_url, say_waiting
+from helpers.history import open_history
+from helpers.history.spool import Spool, spools_of
+from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.trainers.contract.errors import ConfigError, printable
+
+NAME = "reindex"
+HELP = "Read every run folder into the history again; what is there already stays"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", type=Path, nargs="?", metavar="RUNS", help="Read this folder. Default: --runs-dir")
+    add_history(parser)
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Index the folders; 6 where a file could not be taken, and where there was none.
+
+    Raises ConfigError without a folder, HistoryError.
+    """
+    folder = (arguments.runs or arguments.runs_dir).expanduser().absolute()
+    if not folder.is_dir():
+        raise ConfigError(f"run folder {folder}", got="no folder", expected="one with sessions in it")
+    url = history_url(arguments)
+    spool = Spool.of(folder, url)
+    with open_history(url, say_waiting) as history:
+        emptied = spool.empty_into(history)
+        found = history.reindex(folder)
+        shown = history.url
+    earlier = [path for path in spool.damaged() if not any(str(path) in told for told in emptied.refused)]
+    refused = [*emptied.refused, *(f"damaged spooled file {path}" for path in earlier), *found.refused]
+    for each in refused:
+        print(f"not taken: {printable(each)}", file=out)
+    if emptied.went_in:
+        print(f"{emptied.went_in} spooled entries went in", file=out)
+    for other, waiting in spools_of(folder).items():
+        print(f"{waiting} entries are spooled for {printable(other)}: perfgate reindex --history URL", file=out)
+    told = f"{found.sessions} sessions, {found.results} results, {found.nights} nights"
+    print(printable(f"{told} of {folder} are in {shown}; {len(refused)} files not taken"), file=out)
+    return EXIT_NOT_JUDGED if refused or not (found.results or emptied.went_in) else EXIT_OK

@@ -1,0 +1,197 @@
+"""``perfgate trend``: steps and slow drift over the nights in the history. Reported, never a gate."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from helpers.commands.loading import add_history, history_of, width_of, write_answer
+from helpers.history.trend.drift import Drift
+from helpers.history.trend.otava import Sensitivity, TrendError, change_points
+from helpers.history.trend.series import Kind, Point, Series, series_of
+from helpers.history.trend.trends import LEAST_NIGHTS, Step, Trend, find_trends
+from helpers.report.text import printable
+from helpers.trainers.contract.errors import ConfigError
+
+if TYPE_CHECKING:
+    from helpers.history import History
+
+NAME = "trend"
+HELP = "Find steps and slow drift over the nights in the history, with the builds they lie between"
+EXIT_NOT_JUDGED = 6
+
+# 1: first format.
+TREND_SCHEMA_VERSION = 1
+
+_INDENT = "    "
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "cases", metavar="CASE", nargs="*", help="Look at this case, or at those of a pattern. Default: all"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the answer to FILE for programs, too")
+    parser.add_argument("--last", type=_nights, metavar="N", help="Look at the newest N nights alone")
+    add_history(parser)
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Print the trends; 6 when Otava gives no answer. Raises SuiteError on a case that history does not know."""
+    sensitivity = Sensitivity()
+    with history_of(arguments) as history:
+        series = _series(history, arguments.cases, arguments.last)
+        known = history.acknowledgements()
+    try:
+        trends = find_trends(series, known, lambda several: change_points(several, sensitivity), sensitivity)
+    except TrendError as error:
+        print(f"perfgate {NAME}: error: {printable(str(error))}", file=sys.stderr)
+        return EXIT_NOT_JUDGED
+    if arguments.json is not None:
+        record = trends_record(trends, sensitivity)
+        text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
+        write_answer("--json", arguments.json, text)
+    print(render_trends(trends, sensitivity, width_of(out)), file=out)
+    return 0
+
+
+def _series(history: History, patterns: Sequence[str], last: int | None) -> tuple[Series, ...]:
+    """The series of the cases that fit one of ``patterns``, or of all. Raises ConfigError where a pattern fits none."""
+    case_ids: dict[str, None] = {}
+    for pattern in patterns or ["*"]:
+        found = history.cases(pattern)
+        if patterns and not found:
+            raise ConfigError("perfgate trend", field="case", got=pattern, expected="a case that the history holds")
+        case_ids.update((line.case_id, None) for line in found)
+    excluded = {each.uuid for each in history.exclusions() if each.subject == "result"}
+    return tuple(
+        series for case_id in sorted(case_ids) for series in series_of(history.series(case_id), excluded, last)
+    )
+
+
+def _nights(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of nights: expected 1 or more")
+    return int(text)
+
+
+def render_trends(trends: Sequence[Trend], sensitivity: Sensitivity, width: int) -> str:
+    """A paragraph a series and a sum at the end; an empty history is one sentence."""
+    if not trends:
+        return "The history has no nights that a trend could be found in"
+    parts = ["\n".join(_lines(trend, sensitivity, width)) for trend in trends]
+    return "\n\n".join([*parts, "\n".join(_wrapped(_sum(trends), width, 0))])
+
+
+def trends_record(trends: Sequence[Trend], sensitivity: Sensitivity) -> dict[str, Any]:
+    """For programs: every series with its points, steps and drift; effects as fractions, rates in images/s."""
+    return {
+        "schema_version": TREND_SCHEMA_VERSION,
+        "sensitivity": asdict(sensitivity),
+        "trends": [
+            {
+                "case_id": trend.series.case_id,
+                "target": trend.series.target,
+                "host": trend.series.host,
+                "kind": trend.series.kind.value,
+                "pinned_from": trend.series.pinned_from,
+                "points": [asdict(point) for point in trend.series.points],
+                "too_short": trend.too_short,
+                "steps": [{**asdict(step), "open": step.known is None} for step in trend.steps],
+                "drift": None if trend.drift is None else {**asdict(trend.drift), "a_night": trend.drift.a_night},
+            }
+            for trend in trends
+        ],
+    }
+
+
+def next_command(series: Series, step: Step) -> str:
+    """How to find the cause of a drop: a bisection of its commits, an A/B of its builds, or a look at the machine."""
+    before, after = step.before, step.after
+    if (before.build, before.commit) == (after.build, after.commit):
+        nights = [shlex.quote(f"session:{each.session}") for each in (before, after)]
+        return f".venv/bin/perfgate compare {' '.join(nights)} (the build is the same: look at the machine)"
+    judge = f".venv/bin/python -m pytest perf_tests -k {_word(series.case_id)} --reference-env GOOD"
+    good = before.commit[:12] or before.build or "the build before"
+    if before.commit and after.commit and before.commit != after.commit:
+        builds = f"{shlex.quote(after.commit[:12])} {shlex.quote(good)}"
+        first = f"git bisect start {builds} (in the framework's sources), each build judged by"
+        return f"{first} {judge} (GOOD: an environment with {good})"
+    return f"{judge} (GOOD: an environment with {good})"
+
+
+def _word(case_id: str) -> str:
+    """For a shell, in the quotes that a reader expects about ``-k``, unless it holds what those do not keep."""
+    quoted = shlex.quote(case_id)
+    return f'"{case_id}"' if quoted == case_id else quoted
+
+
+def _lines(trend: Trend, sensitivity: Sensitivity, width: int) -> list[str]:
+    series, points = trend.series, trend.series.points
+    span = f" from {points[0].day} to {points[-1].day}" if points else ""
+    many = "" if len(points) == 1 else "s"
+    lines = _wrapped(
+        f"{series.case_id} [{series.target}]: {series.kind.value}, {len(points)} night{many}{span}", width, 0
+    )
+    if trend.too_short:
+        return [*lines, *_wrapped(f"too few nights to find a step in: {LEAST_NIGHTS} are needed", width, 1)]
+    if not trend.steps and trend.drift is None:
+        lines += _wrapped(f"no step and no drift of {sensitivity.min_magnitude:.1%} or more", width, 1)
+    for step in trend.steps:
+        lines += _wrapped(_step(step), width, 1)
+        if step.effect < 0 and step.known is None and not step.part_of_drift:
+            lines += _wrapped(f"next: {next_command(series, step)}", width, 2)
+    if trend.drift is not None:
+        lines += _wrapped(_drift(trend.drift, series), width, 1)
+    return lines
+
+
+def _step(step: Step) -> str:
+    told = f"step {step.effect:+.2%} (p {step.p:.1g}) between {_night(step.before)} and {_night(step.after)}: "
+    if step.known is not None:
+        known = step.known
+        return f"{told}acknowledged by {known.who} on {known.created[:10]}, {known.commit[:12]}: {known.reason}"
+    return told + ("part of the drift" if step.part_of_drift else "OPEN")
+
+
+def _drift(drift: Drift, series: Series) -> str:
+    since = series.points[drift.first].day
+    interval = f"95%: {drift.low:+.2%} to {drift.high:+.2%}"
+    told = (
+        f"drift {drift.effect:+.2%} ({interval}) in {drift.nights} nights since {since}, {drift.a_night:+.3%} a night"
+    )
+    whole = "a slope tells these nights better than steps" if drift.explains_steps else "beside the steps, if any"
+    against = " against the pinned build" if series.kind is Kind.PAIRS else ""
+    return f"{told}{against}: {whole}"
+
+
+def _sum(trends: Sequence[Trend]) -> str:
+    steps = [step for trend in trends for step in trend.steps if not step.part_of_drift]
+    open_ones = sum(step.known is None for step in steps)
+    drifts = sum(trend.drift is not None for trend in trends)
+    told = f"series: {len(trends)}; steps: {len(steps)}, open: {open_ones}; drifts: {drifts}; never a gate"
+    if open_ones:
+        told += ". A step that is known: .venv/bin/perfgate acknowledge CASE --at NIGHT --commit HASH --reason TEXT"
+    return told
+
+
+def _night(point: Point) -> str:
+    return f"{point.day} ({point.build})" if point.build else point.day
+
+
+def _wrapped(text: str, width: int, depth: int) -> list[str]:
+    indent = _INDENT * depth
+    return textwrap.wrap(
+        printable(text),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + (_INDENT if depth else ""),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

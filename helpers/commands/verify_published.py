@@ -1,0 +1,121 @@
+"""``perfgate verify-published DIR``: do the logs of published figures give these figures?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from helpers.commands.loading import width_of
+from helpers.report.table import Align, Column, Table
+from helpers.report.text import hanging, printable
+from helpers.session.policy import EXIT_OK
+
+if TYPE_CHECKING:
+    # At run time it would import numpy, also for a command that reads no log.
+    from helpers.logs.published import Verified
+
+NAME = "verify-published"
+HELP = "Recompute published figures from their logs; fail where one differs by more than its last printed digit"
+
+# 1: first format.
+VERIFY_SCHEMA_VERSION = 1
+
+EXIT_DIFFERS = 1
+
+_INDENT = "  "
+_AGREES, _DIFFERS, _MISSING = "agrees", "DIFFERS", "NO FIGURE"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", type=Path, help="The logs; an index names each by its path in DIR")
+    parser.add_argument("--index", type=Path, metavar="FILE", help="Read this index. Default: DIR/INDEX.csv")
+    parser.add_argument("--json", action="store_true", help="Print JSON")
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Print published, computed, difference and rule of each row; 1 where a row does not agree.
+
+    Raises LogError on an index that cannot be read.
+    """
+    from helpers.logs.published import INDEX, read_index, verify
+
+    folder = arguments.folder.expanduser()
+    found = verify(folder, read_index(arguments.index or folder / INDEX))
+    if arguments.json:
+        record = {"schema_version": VERIFY_SCHEMA_VERSION, "rows": [verified_record(each) for each in found]}
+        print(json.dumps(record, indent=1, sort_keys=True, allow_nan=False), file=out)
+    else:
+        print(render_verified(found, width_of(out)), file=out)
+    return EXIT_DIFFERS if any(each.problem for each in found) else EXIT_OK
+
+
+def render_verified(found: Sequence[Verified], width: int) -> str:
+    """A row's file and configuration on one line, its figures below, its problem below them."""
+    grid = Table.of(_COLUMNS, found).grid(_INDENT)
+    lines = [grid.heading, "-" * width]
+    for each, line in zip(found, grid.lines, strict=True):
+        lines += hanging(f"{_short(each.entry.file, width // 2)}: {_configuration(each)}", width, "", _INDENT)
+        lines.append(line)
+        for told in each.lines or filter(None, (each.problem,)):
+            lines += hanging(told, width, _INDENT * 2, _INDENT * 3)
+    agreeing = sum(not each.problem for each in found)
+    return "\n".join([*lines, "", f"{agreeing} of {len(found)} agree with the published figure"])
+
+
+def verified_record(each: Verified) -> dict[str, Any]:
+    """One row as plain values; published and index figures as printed."""
+    entry = each.entry
+    return {
+        "line": entry.line,
+        "file": entry.file,
+        "settings": {setting.value: said.value for setting, said in entry.settings.items()},
+        "rule": each.rule,
+        "published_images_per_s": str(entry.published),
+        "index_images_per_s": None if entry.computed is None else str(entry.computed),
+        "computed_images_per_s": each.images_per_s,
+        "difference_images_per_s": None if each.difference is None else float(each.difference),
+        "agrees": not each.problem,
+        "problem": each.problem,
+    }
+
+
+def _configuration(each: Verified) -> str:
+    from helpers.logs.record import Setting
+
+    said = {setting: value.value for setting, value in each.entry.settings.items()}
+    cards = said[Setting.CARDS]
+    return (
+        f"{said[Setting.FRAMEWORK]} {said[Setting.MODEL]} {said[Setting.PRECISION]} "
+        f"bs{said[Setting.BATCH_SIZE_PER_CARD]}, {cards} {said[Setting.GPU]}"
+    )
+
+
+def _short(file: str, width: int) -> str:
+    """The end of a path, which tells more than its beginning."""
+    return file if len(file) <= width else "…" + file[-(width - 1) :]
+
+
+def _computed(each: Verified) -> str:
+    return "-" if each.images_per_s is None or each.difference is None else f"{each.images_per_s:.3f}"
+
+
+def _difference(each: Verified) -> str:
+    return "-" if each.images_per_s is None or each.difference is None else f"{each.difference:+.3f}"
+
+
+def _answer(each: Verified) -> str:
+    if each.images_per_s is None or each.difference is None:
+        return _MISSING
+    return _DIFFERS if each.problem else _AGREES
+
+
+_COLUMNS: tuple[Column[Verified], ...] = (
+    Column("published", lambda each: str(each.entry.published), Align.RIGHT),
+    Column("computed", _computed, Align.RIGHT),
+    Column("difference", _difference, Align.RIGHT),
+    Column("", _answer, Align.RIGHT),
+    Column("rule", lambda each: printable(each.rule)),
+)

@@ -1,0 +1,88 @@
+"""Saying that a history is waited for, and until when, where somebody would otherwise look at a silent terminal."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import lock_descriptor
+
+from helpers.machine.opening import open_lock
+
+# Until then a wait is none.
+SAY_AFTER_SECONDS = 1.0
+_POLL_SECONDS = 0.1
+
+
+class Waiting:
+    """Tells ``say``, once for each wait, what is waited for. ``limit_seconds``: when the wait is given up.
+
+    Each thread may be in one wait at a time.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        limit_seconds: float,
+        say: Callable[[str], None] | None,
+        *,
+        after_seconds: float = SAY_AFTER_SECONDS,
+        now: Callable[[], datetime.datetime] = datetime.datetime.now,
+    ) -> None:
+        self._what = what
+        self.limit_seconds = limit_seconds
+        self._say = say
+        self._after_seconds = after_seconds
+        self._now = now
+        self._mine = threading.local()
+
+    def begin(self) -> None:
+        """What may have to wait begins."""
+        self.end()
+        if self._say is None:
+            return
+        until = self._now() + datetime.timedelta(seconds=self.limit_seconds)
+        told = (
+            f"waiting for {self._what}, which another process holds, until {until:%H:%M:%S} ({self.limit_seconds:g} s)"
+        )
+        timer = self._mine.timer = threading.Timer(self._after_seconds, self._say, [told])
+        timer.daemon = True
+        timer.start()
+
+    def end(self) -> None:
+        """It has its answer."""
+        timer: threading.Timer | None = getattr(self._mine, "timer", None)
+        if timer is not None:
+            timer.cancel()
+        self._mine.timer = None
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        """One wait."""
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+
+
+@contextmanager
+def file_lock(path: Path, waiting: Waiting) -> Iterator[None]:
+    """Hold the lock file at ``path``; a killed holder frees it. OSError after the limit of ``waiting``."""
+    descriptor = open_lock(path, 0o666)
+    try:
+        deadline = time.monotonic() + waiting.limit_seconds
+        with waiting.during():
+            while not lock_descriptor(descriptor, blocking=False):
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(errno.ETIMEDOUT, f"database is locked: another process holds {path}")
+                time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,272 @@
+"""What A/A runs of one case say of its noise: how far runs and nights scatter, and what that allows. Pure.
+
+Log rates throughout: a standard deviation of 0.01 is 1% of the throughput.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from helpers.judging.budgets import Budget
+from helpers.judging.estimate import Effect, effect_of
+from helpers.judging.evidence import Build, Evidence, Past, RunEvidence, Stage, invalid_in_a_row
+from helpers.judging.noise import learn
+from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
+from helpers.trainers.contract.errors import SuiteError
+
+# Fewer degrees of freedom leave sigma's upper bound more than six times its value.
+LEAST_RUNS = 4
+# At most one in a hundred series of independent runs looks like a drift.
+_NORMAL_ONE_SIDED_99 = 2.326
+_NORMAL_95 = 1.96
+# Tolerances are written to a tenth of a percent.
+_TOLERANCE_STEP = 0.001
+_ROUNDING = 1e-9
+_PAIRS = (2, 3, 4, 6, 8, 12, 16, 24)
+_LEAST_SIGMA = 1e-4
+# With 7 degrees of freedom sigma's bounds are a factor of 3 apart.
+_FEW_DEGREES = 7
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A standard deviation of log rates with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+    degrees_of_freedom: int
+
+
+@dataclass(frozen=True)
+class CaseNoise:
+    """One case's noise on this machine, from A/A runs of one build.
+
+    - ``night``: None until two nights of the segment are known; ``nights`` it rests on, tonight's runs as one.
+    - ``by_pairs``: number of interleaved pairs and the smallest drop that they find with 80% power, as a fraction,
+      at the e-value ``threshold``; ``night_drop`` what a night finds that screens first.
+    - ``tolerance``: the effect threshold in use, as a fraction; ``recommended`` the finest one that the noise allows.
+    - ``effect``: of the second interpreter against the first with its 95% interval, where two were given.
+    """
+
+    case_id: str
+    target: str
+    log_rates: tuple[float, ...]
+    run: Spread
+    night: Spread | None
+    nights: int
+    tolerance: float
+    recommended: float
+    by_pairs: tuple[tuple[int, float], ...]
+    night_drop: float
+    threshold: float
+    effect: Effect | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def noise_of(
+    runs: Sequence[RunEvidence],
+    past: Past,
+    budget: Budget,
+    *,
+    case_id: str,
+    target: str,
+    tolerance: float,
+    least: float,
+) -> CaseNoise:
+    """What the usable A/A ``runs`` say, beside the nights of the segment that history knows.
+
+    ``tolerance`` is the one in use, ``least`` the finest that is ever recommended. Raises SuiteError for runs that
+    leave no degree of freedom.
+    """
+    # They import numpy, which takes longer than most commands take to answer.
+    from helpers.judging.confirm import THRESHOLD
+    from helpers.judging.power import Detection, smallest_drop
+
+    rates = tuple(run.log_rate for run in runs if run.log_rate is not None)
+    candidate, reference = (
+        [run.log_rate for run in runs if run.build is each and run.log_rate is not None] for each in Build
+    )
+    run = spread_of_runs((candidate, reference))
+    before = [night.log_rates for night in past.nights if night.accepted and night.log_rates]
+    recommended = recommended_tolerance(run.value, budget.pairs, least)
+    how = Detection(
+        sigma=max(run.value, _LEAST_SIGMA),
+        tau=learn([*before, rates], past.siblings).tau,
+        runs=1,
+        most_runs=budget.screen_runs,
+        pairs=budget.pairs,
+        threshold=THRESHOLD,
+        tolerance=tolerance,
+    )
+    pairs = (*(n for n in _PAIRS if n < budget.pairs), budget.pairs)
+    return CaseNoise(
+        case_id=case_id,
+        target=target,
+        log_rates=rates,
+        run=run,
+        night=spread_of_nights([*before, rates], run),
+        nights=len(before) + 1,
+        tolerance=tolerance,
+        recommended=recommended,
+        by_pairs=tuple((n, smallest_drop(replace(how, pairs=n, screened=False))) for n in pairs),
+        night_drop=smallest_drop(how),
+        threshold=THRESHOLD,
+        effect=_between(candidate, reference, run),
+        warnings=tuple(_warnings(rates, run, tolerance, recommended, budget.pairs)),
+    )
+
+
+def _between(candidate: Sequence[float], reference: Sequence[float], run: Spread) -> Effect | None:
+    """The candidate's interpreter against the reference's: nothing but noise, if they hold the same build."""
+    found = [new - old for new, old in zip(candidate, reference, strict=False)]
+    return effect_of(found, math.sqrt(2) * run.value) if found and run.value else None
+
+
+def _warnings(rates: Sequence[float], run: Spread, tolerance: float, recommended: float, pairs: int) -> Iterator[str]:
+    if tolerance < recommended - _ROUNDING:
+        yield (
+            f"the tolerance in use, {tolerance:.1%}, is finer than the noise allows: two builds that are the same "
+            f"are {recommended:.1%} apart by accident after {pairs} pairs"
+        )
+    if run.degrees_of_freedom < _FEW_DEGREES:
+        yield f"{len(rates)} runs tell the noise only to between {run.low:.2%} and {run.high:.2%}; --runs 10 is usual"
+    if run.value < _LEAST_SIGMA:
+        yield "the runs are equal to 0.01%, which no training is: look at what was measured"
+    if drifts(rates):
+        yield "the runs drift: neighbours are more alike than distant ones, so the machine changed while they were made"
+
+
+def calibrating(runs: int, *, two_builds: bool) -> Callable[[Evidence], Verdict | NeedRuns]:
+    """A judge that wants ``runs`` usable runs and holds them against nothing.
+
+    With ``two_builds`` they are pairs, reference and candidate in turn, first one first and then the other (ABBA),
+    as in a confirmation. A refused or failed run ends it, and so do more invalid ones in a row than the budget repeats.
+    """
+
+    def judge(evidence: Evidence) -> Verdict | NeedRuns:
+        for run in evidence.runs:
+            if run.refusal is not None:
+                return Verdict(Status.NOT_RUN, Reason("refused", run.refusal))
+            if run.failure is not None:
+                return Verdict(Status.INFRA_ERROR, Reason("run-failed", run.failure))
+        row = invalid_in_a_row(evidence.runs)
+        if len(row) > evidence.budget.repeats:
+            return Verdict(Status.INVALID, Reason("run-invalid", f"{len(row)} invalid runs in a row: {row[-1]}"))
+        usable = [run for run in evidence.runs if run.usable]
+        if any(run.log_rate is None for run in usable):
+            return Verdict(Status.INFRA_ERROR, Reason("no-figure", "a run has no images/s by the median step"))
+        order = _missing(usable, runs, two_builds)
+        if not order:
+            return Verdict(Status.PASS, Reason("calibrated", f"{len(usable)} A/A runs measure the noise"))
+        stage = Stage.CONFIRM if two_builds else Stage.SCREEN
+        why = f"A/A run {len(usable) + 1} of {runs}"
+        return NeedRuns(order[0], order, len(order), why, stage)
+
+    return judge
+
+
+def _missing(usable: Sequence[RunEvidence], runs: int, two_builds: bool) -> tuple[Build, ...]:
+    """The builds still to run, in order: what was made counts by its build, whatever was repeated in between."""
+    if not two_builds:
+        return (Build.CANDIDATE,) * (runs - len(usable))
+    pairs = (runs + 1) // 2
+    wanted: list[Build] = []
+    for number in range(pairs):
+        pair = (Build.REFERENCE, Build.CANDIDATE)
+        wanted += pair if number % 2 == 0 else reversed(pair)
+    for run in usable:
+        if run.build in wanted:
+            wanted.remove(run.build)
+    return tuple(wanted)
+
+
+def spread_of_runs(groups: Sequence[Sequence[float]]) -> Spread:
+    """Standard deviation of runs about the mean of their group (a build, a night), pooled; interval by chi-square.
+
+    Raises SuiteError without a single degree of freedom.
+    """
+    degrees = sum(max(0, len(group) - 1) for group in groups)
+    if degrees == 0:
+        raise SuiteError(
+            "calibration",
+            field="runs",
+            got=[len(group) for group in groups],
+            expected="2 or more of one build",
+            remedy="Raise --runs",
+        )
+    squares = sum((len(group) - 1) * statistics.variance(group) for group in groups if len(group) > 1)
+    return _spread(squares / degrees, degrees, 0.0)
+
+
+def spread_of_nights(nights: Sequence[Sequence[float]], run: Spread) -> Spread | None:
+    """Standard deviation of nights' own effects: what their means scatter beyond what their runs explain.
+
+    The interval is the chi-square one of the means' variance less the runs' part. None for fewer than two nights.
+    """
+    means = [statistics.fmean(night) for night in nights if night]
+    if len(means) < 2:
+        return None
+    own = run.value**2 * statistics.fmean(1 / len(night) for night in nights if night)
+    return _spread(statistics.variance(means), len(means) - 1, own)
+
+
+def drifts(log_rates: Sequence[float]) -> bool:
+    """Whether neighbouring runs are so much more alike than distant ones that the session drifted.
+
+    Von Neumann's ratio (1941), of mean squared steps to variance: of n independent runs its mean is 2 and its
+    variance 4(n - 2)/(n² - 1).
+    """
+    n = len(log_rates)
+    if n < LEAST_RUNS or (variance := statistics.variance(log_rates)) == 0:
+        return False
+    steps = [after - before for before, after in itertools.pairwise(log_rates)]
+    least = 2 - _NORMAL_ONE_SIDED_99 * math.sqrt(4 * (n - 2) / (n**2 - 1))
+    return statistics.fmean(step**2 for step in steps) / variance < least
+
+
+def recommended_tolerance(sigma_run: float, pairs: int, least: float) -> float:
+    """The finest effect threshold that ``pairs`` interleaved pairs support, rounded up to 0.1%; at least ``least``.
+
+    A difference's estimate has the standard error √2·σ_run/√pairs; a threshold below its 95% bound is one that
+    two builds that are the same cross by accident.
+    """
+    bound = _NORMAL_95 * math.sqrt(2) * sigma_run / math.sqrt(pairs)
+    return max(least, math.ceil(round(bound / _TOLERANCE_STEP, 6)) * _TOLERANCE_STEP)
+
+
+def chi_square_quantile(share: float, degrees_of_freedom: int) -> float:
+    """The value that a chi-square variable stays below with probability ``share``, by bisection."""
+    low, high = 0.0, 10.0 * degrees_of_freedom + 100.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        if _chi_square_share(middle, degrees_of_freedom) < share:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _chi_square_share(value: float, degrees_of_freedom: int) -> float:
+    """The regularised lower incomplete gamma function by its power series."""
+    half, x = degrees_of_freedom / 2, value / 2
+    if x <= 0:
+        return 0.0
+    term = total = 1 / half
+    step = half
+    while term > total * 1e-16:
+        step += 1
+        term *= x / step
+        total += term
+    return min(1.0, total * math.exp(half * math.log(x) - x - math.lgamma(half)))
+
+
+def _spread(variance: float, degrees: int, own: float) -> Spread:
+    """Of the variance, less ``own``, that has ``degrees`` of freedom."""
+    bounds = (degrees * variance / chi_square_quantile(share, degrees) for share in (0.975, 0.025))
+    low, high = (math.sqrt(max(0.0, bound - own)) for bound in bounds)
+    return Spread(math.sqrt(max(0.0, variance - own)), low, high, degrees)

@@ -1,0 +1,272 @@
+"""Two builds, dates or sessions of one case held against each other, from what history keeps. Pure.
+
+Pairs of an interleaved comparison of just these two builds say most: whatever the machine did that night, it did to
+both. Where there are none, nights are held against nights, a night being one replicate of its builds' runs; those
+confirm nothing, so they end as a session without a good build does.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from helpers.judging.compare_sides import Pairing, Side, runs_of_nights, side_of
+from helpers.judging.estimate import effect_of, hodges_lehmann
+from helpers.judging.noise import Noise
+from helpers.judging.verdict import Reason, Standing, Status
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What an answer needs (docs/verdicts.md, "Judge" and "No history").
+
+    - ``pairs``: the e-value of interleaved pairs, as a night has it; ``per_case``: that of nights apart for each case
+      compared, and of pairs where more than 60 cases have them: e-values above 20 times the cases keep false alarms
+      over all of them together below 5%.
+    - ``one_night``: that of nights apart where a side is a single night, which the whole machine may have been slow on.
+    - ``same``: below it on both sides, pairs show the builds to be the same. ``ruled_out``: where a drop explains them
+      no better than none does, the odds against one beyond the band at which they pass all the same.
+    - ``suspect``, ``clear``: a drop with evidence from ``clear`` to ``suspect`` is neither shown nor excluded.
+    - ``offset``: standard deviation of a difference between builds that are the same, in the logarithm.
+    - ``runs``: the fewest runs a side that nights apart can pass with.
+    """
+
+    pairs: float = 1200.0
+    per_case: float = 20.0
+    one_night: float = 1200.0
+    same: float = 0.2
+    ruled_out: float = 20.0
+    suspect: float = 2.0
+    clear: float = 0.7
+    offset: float = 3e-4
+    runs: int = 3
+
+
+THRESHOLDS = Thresholds()
+_CAUTION = "the nights differ in more than the build: interleaved runs confirm it (--reference-env)"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """B held against A for one case.
+
+    ``effect`` is B's change as a fraction (-0.02 is 2% slower), ``low`` and ``high`` its 95% interval. ``basis`` is
+    ``pairs`` or ``nights``, empty where nothing was compared. ``e_drop`` and ``e_gain`` are held against
+    ``threshold``, the effect against ``tolerance``.
+    """
+
+    case_id: str
+    target: str
+    status: Status
+    reason: Reason
+    a: Side
+    b: Side
+    rule: str
+    tolerance: float
+    basis: str = ""
+    pairs: int = 0
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    e_drop: float | None = None
+    e_gain: float | None = None
+    threshold: float | None = None
+
+    def of_standing(self, standing: Standing | None) -> Comparison:
+        """With the numbers of a night's verdict; as it is where there are none."""
+        if standing is None:
+            return self
+        slower = (standing.effect or 0.0) < 0
+        return replace(
+            self,
+            basis="pairs" if standing.pairs else "nights",
+            pairs=standing.pairs,
+            effect=standing.effect,
+            low=standing.low,
+            high=standing.high,
+            e_drop=standing.e_drop if not standing.pairs else standing.e_confirm if slower else None,
+            e_gain=standing.e_confirm if standing.pairs and not slower else None,
+        )
+
+
+def compare(
+    pairing: Pairing,
+    noise: Noise,
+    *,
+    tolerance: float,
+    band: float,
+    rule: str,
+    cases: int,
+    thresholds: Thresholds = THRESHOLDS,
+) -> Comparison:
+    """B against A. ``cases``: how many are compared by this basis at once, over which the error rate holds; ``band``:
+    the drop beyond which nights apart fail, as no pairs can confirm it (RecordedReference)."""
+    sides = side_of(pairing.a), side_of(pairing.b)
+    empty = Comparison(
+        pairing.case_id, pairing.target, Status.INCOMPARABLE, Reason("", ""), *sides, rule=rule, tolerance=tolerance
+    )
+    if not pairing.a or not pairing.b:
+        which = "A" if not pairing.a else "B"
+        return replace(empty, reason=Reason("one-sided", f"{which} has no usable run of this case"))
+    if pairing.differences:
+        return _decided(
+            empty,
+            _from_pairs(pairing, noise, thresholds),
+            max(thresholds.pairs, thresholds.per_case * cases),
+            thresholds,
+            ruled_out=_odds_against_band(pairing, noise, band, thresholds) >= thresholds.ruled_out,
+        )
+    if pairing.apart:
+        told = "; ".join(pairing.apart)
+        return replace(empty, reason=Reason("other-segment", f"measured in different segments ({told})"))
+    threshold = thresholds.per_case * cases
+    if min(side.nights for side in sides) < 2:
+        threshold = max(threshold, thresholds.one_night)
+    found = _from_nights(pairing, noise, thresholds)
+    return _decided(empty, found, threshold, thresholds, below=all_below(pairing, band))
+
+
+def all_below(pairing: Pairing, band: float) -> bool:
+    """Whether each of B's runs lies below A's level by more than ``band``."""
+    level = hodges_lehmann([statistics.fmean(night) for night in runs_of_nights(pairing.a)])
+    return all(run.log_rate < level + math.log1p(-band) for run in pairing.b)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a basis gives: fractions, and e-values both ways."""
+
+    basis: str
+    effect: float
+    low: float
+    high: float
+    e_drop: float
+    e_gain: float
+    pairs: int = 0
+
+
+def _from_pairs(pairing: Pairing, noise: Noise, thresholds: Thresholds) -> _Found:
+    """docs/verdicts.md, "Judge": evalue(d, √2·σ_run, 3e-4)."""
+    found, sigma = pairing.differences, math.sqrt(2) * noise.sigma
+    size = effect_of(found, sigma, thresholds.offset)
+    evidence = _both_ways(found, sigma, thresholds.offset)
+    return _Found("pairs", size.point, size.low, size.high, *evidence, pairs=len(found))
+
+
+def _from_nights(pairing: Pairing, noise: Noise, thresholds: Thresholds) -> _Found:
+    """Each of B's nights against where A's lie; how well that is known is part of the offset, and of a single
+    night of B's its own effect too, its runs being what is looked at then (docs/verdicts.md, "Judge")."""
+    mine, theirs = runs_of_nights(pairing.a), runs_of_nights(pairing.b)
+    spread = night_sigma(noise)
+    error_a, error_b = (
+        math.sqrt(sum(spread**2 + noise.sigma**2 / len(night) for night in nights)) / len(nights)
+        for nights in (mine, theirs)
+    )
+    before = hodges_lehmann([statistics.fmean(night) for night in mine])
+    offset = math.hypot(error_a, thresholds.offset)
+    if len(theirs) == 1:
+        after = [rate - before for rate in theirs[0]]
+        width = noise.sigma, math.hypot(offset, spread)
+    else:
+        after = [statistics.fmean(night) - before for night in theirs]
+        width = error_b * math.sqrt(len(theirs)), offset
+    size, evidence = effect_of(after, *width), _both_ways(after, *width)
+    return _Found("nights", size.point, size.low, size.high, *evidence)
+
+
+def _odds_against_band(pairing: Pairing, noise: Noise, band: float, thresholds: Thresholds) -> float:
+    # As for the e-values: numpy.
+    from helpers.judging.evalue import odds_against
+
+    return odds_against(pairing.differences, math.sqrt(2) * noise.sigma, thresholds.offset, -math.log1p(-band))
+
+
+def night_sigma(noise: Noise) -> float:
+    """Standard deviation of a night's own effect: of ``tau`` what is left without how well the centre is known.
+
+    ``tau`` squared is night² + (π/2)(night² + sigma²)/nights (helpers.judging.noise).
+    """
+    centre = math.pi / 2 / noise.nights
+    return math.sqrt(max(noise.tau**2 - centre * noise.sigma**2, 0.0) / (1 + centre))
+
+
+def _decided(
+    empty: Comparison,
+    found: _Found,
+    threshold: float,
+    thresholds: Thresholds,
+    *,
+    below: bool = False,
+    ruled_out: bool = False,
+) -> Comparison:
+    answer = replace(empty, **vars(found), threshold=threshold)
+    status, code, why = _status(answer, thresholds, below, ruled_out)
+    return replace(answer, status=status, reason=Reason(code, f"{_numbers(answer)}: {why}"))
+
+
+def _status(answer: Comparison, thresholds: Thresholds, below: bool, ruled_out: bool) -> tuple[Status, str, str]:
+    """``below``: whether each of B's runs is beyond the band below A; ``ruled_out``: whether pairs exclude that."""
+    effect, e_drop, e_gain = answer.effect or 0.0, answer.e_drop or 0.0, answer.e_gain or 0.0
+    threshold, apart = answer.threshold or math.inf, answer.basis == "nights"
+    if e_drop >= threshold and effect < -answer.tolerance:
+        if not apart:
+            return Status.REGRESSION, "slower", "a drop beyond the tolerance"
+        if below and answer.b.runs >= thresholds.runs and e_drop >= thresholds.one_night:
+            return Status.SLOWER, "slower", f"a drop beyond the band in every run; {_CAUTION}"
+        return Status.INCONCLUSIVE, "unconfirmed-drop", f"a drop beyond the tolerance; {_CAUTION}"
+    if e_gain >= threshold and effect > answer.tolerance:
+        if not apart:
+            return Status.IMPROVEMENT, "faster", "a gain beyond the tolerance"
+        return Status.PASS, "faster-unconfirmed", f"a gain beyond the tolerance; {_CAUTION}"
+    if max(e_drop, e_gain) >= threshold:
+        return Status.PASS, "within-tolerance", "a change, within the tolerance"
+    if not apart and max(e_drop, e_gain) < thresholds.same:
+        return Status.PASS, "same", "the builds are the same"
+    if apart and min(answer.a.runs, answer.b.runs) < thresholds.runs:
+        return Status.INCONCLUSIVE, "too-few-runs", f"fewer than {thresholds.runs} runs on a side"
+    if apart and (e_drop < thresholds.clear or (e_drop < thresholds.suspect and effect >= -answer.tolerance)):
+        return Status.PASS, "no-drop", f"no drop; one larger than {-(answer.low or 0.0):.1%} is excluded"
+    if not apart and (answer.low or 0.0) >= -answer.tolerance:
+        return Status.PASS, "no-drop", "a drop beyond the tolerance is excluded"
+    if ruled_out and e_drop < 1.0:
+        return (
+            Status.PASS,
+            "no-drop",
+            f"no drop, and one beyond the band is ruled out ({thresholds.ruled_out:.0f} to 1)",
+        )
+    return Status.INCONCLUSIVE, "open", "neither shown nor excluded: more runs are needed"
+
+
+def _numbers(answer: Comparison) -> str:
+    effect, low, high = answer.effect or 0.0, answer.low or 0.0, answer.high or 0.0
+    how = f"{answer.pairs} interleaved pairs" if answer.basis == "pairs" else "nights apart"
+    counts = ", ".join(
+        f"{name} n={side.runs} in {side.nights} night{'' if side.nights == 1 else 's'}"
+        for name, side in (("A", answer.a), ("B", answer.b))
+    )
+    evidence = (
+        f"evidence {evidence_text(answer.e_drop)} for a drop, {evidence_text(answer.e_gain)} for a gain "
+        f"of the {evidence_text(answer.threshold)} needed"
+    )
+    return (
+        f"{effect:+.2%} [{low:+.2%}, {high:+.2%}] by {how} ({counts}; rule {answer.rule}; {evidence}; "
+        f"tolerance {answer.tolerance:.1%})"
+    )
+
+
+def evidence_text(value: float | None) -> str:
+    """An e-value in few characters: 0.03, 2.1, 340, 1e+06 and above as >1e6."""
+    if value is None:
+        return "-"
+    if value > 1e6:
+        return ">1e6"
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _both_ways(values: Sequence[float], sigma: float, tau: float) -> tuple[float, float]:
+    # numpy takes longer to import than most commands take to answer.
+    from helpers.judging.evalue import Direction, evalue
+
+    return evalue(values, sigma, tau), evalue(values, sigma, tau, Direction.GAIN)

@@ -1,0 +1,158 @@
+"""The recorded question after interleaved runs of both builds: whose is the drop, the build's or the machine's?"""
+
+from __future__ import annotations
+
+import math
+
+from helpers.judging import wording
+from helpers.judging.alone import SLOWER, beyond_doubt
+from helpers.judging.answer import Beside, Found
+from helpers.judging.confirm import LARGE_GAIN, RULED_OUT, Confirmation, Outcome, work_changed
+from helpers.judging.estimate import hodges_lehmann
+from helpers.judging.evalue import evalue
+from helpers.judging.evidence import Evidence, RecordedReference
+from helpers.judging.noise import learn
+from helpers.judging.screen import ACCEPT_UP_TO, Screening, recorded_night
+from helpers.judging.verdict import Status
+
+# A fall of the good build explains the new one's where it is at least half as large, or as large within two errors.
+_ENOUGH, _ERRORS = 0.5, 2.0
+# Below it the pairs' own runs do not repeat what the first run of the night showed.
+_STILL_BELOW = 1.0
+# Codes that what a night leaves depends on.
+MACHINE_SLOW, GOOD_SLOWER = "machine-slow", "good-build-slower"
+LEVEL_UNKNOWN, BELOW_GOOD = "level-unknown", "below-good-build"
+_ITSELF = "driver, libraries, trainer code or machine"
+
+
+def after_pairs(
+    evidence: Evidence,
+    recorded: RecordedReference,
+    screening: Screening,
+    confirmation: Confirmation,
+    smallest: float,
+) -> Found:
+    """The answer after interleaved runs of both builds, held against the level of the nights before."""
+    numbers = wording.paired(evidence, recorded, confirmation)
+    before = wording.suspected(evidence, screening)
+    outcome, point = confirmation.outcome, confirmation.effect.point
+    beside = _beside(evidence, screening, confirmation)
+
+    def found(status: Status, code: str, message: str, settled: bool = False) -> Found:
+        return Found(status, code, message, settled, beside)
+
+    if outcome is Outcome.SLOWER and point < -recorded.tolerance:
+        rates = [*(screening.noise.centre + each for each in screening.differences), *confirmation.new]
+        if not confirmation.level.known and not beyond_doubt(evidence, recorded, screening, rates):
+            told = f"slower than the good build, as the nights before may have been: {_unknown(evidence)}"
+            return found(Status.INCONCLUSIVE, LEVEL_UNKNOWN, f"{told}; {numbers}; {before}")
+        return found(Status.REGRESSION, "confirmed-regression", f"slower: {numbers}; {before}")
+    if confirmation.stalls:
+        told = f"{confirmation.stalls}; {numbers}; {before}"
+        return found(Status.INCONCLUSIVE, "stalls", told, outcome is Outcome.SAME)
+    if outcome is Outcome.OPEN:
+        used = f"open after all {confirmation.pairs} pairs (budgets: pairs)"
+        return found(Status.INCONCLUSIVE, "pairs-used-up", f"{used}: {numbers}; {before}")
+    suspected = screening.drop_suspected or bool(evidence.suspicion)
+    alike = outcome is not Outcome.SLOWER and beside.below
+    if alike and (
+        screening.e_drop > ACCEPT_UP_TO or evidence.past.unexplained or (suspected and not confirmation.level.known)
+    ):
+        rates = [*(screening.noise.centre + each for each in screening.differences), *confirmation.new]
+        doubtless = beyond_doubt(evidence, recorded, screening, rates)
+        return _below_though_alike(evidence, confirmation, beside, f"{numbers}; {before}", doubtless)
+    asked_for_drop = screening.drop_suspected or (evidence.suspicion and not screening.gain_suspected)
+    if outcome is Outcome.FASTER and point > recorded.tolerance and not asked_for_drop:
+        return _faster(evidence, point, f"{numbers}; {before}", beside)
+    after = wording.would_have_found(smallest, confirmed=True)
+    stalls = "; the reference build stalls alike" if screening.stalls else ""
+    told = f"{numbers}; {before}{stalls}; {after}"
+    if outcome is Outcome.MEASURED and not screening.mature and confirmation.e_drop >= confirmation.threshold:
+        below = (
+            "slower than the good build; what was recorded may have been so too, and counts as the level from now on"
+        )
+        return found(Status.INCONCLUSIVE, BELOW_GOOD, f"{below}, unless it is recorded anew: {told}", settled=True)
+    if outcome is Outcome.MEASURED:
+        return found(Status.PASS, "level-measured", f"no drop; measured where the nights stand: {told}", settled=True)
+    if outcome is Outcome.FASTER and point > recorded.tolerance:
+        # A drop was suspected: what is below the nights before is no gain, whatever stands beside it.
+        return found(Status.PASS, "drop-not-repeated", f"the pairs do not repeat the drop: {told}", settled=True)
+    if outcome in (Outcome.SLOWER, Outcome.FASTER):
+        small = f"{outcome.value}, but by less than the tolerance of {recorded.tolerance:.1%}"
+        return found(Status.PASS, "below-tolerance", f"{small}: {told}", settled=True)
+    if outcome is Outcome.NO_DROP:
+        beyond = f"no drop, one of {recorded.band:.1%} or more ruled out ({RULED_OUT:.0f} to 1)"
+        return found(Status.PASS, "no-drop-beside-reference", f"{beyond}: {told}", settled=True)
+    return found(Status.PASS, "same-as-reference", f"no change: {told}", settled=True)
+
+
+def _beside(evidence: Evidence, screening: Screening, confirmation: Confirmation) -> Beside:
+    noise, level = screening.noise, confirmation.level
+    if evidence.past.unexplained:
+        # Its own nights are what nobody explained.
+        noise = learn((), evidence.past.siblings, recorded_night(evidence))
+    below = [rate - noise.centre for rate in confirmation.new]
+    is_below = evalue(below, screening.noise.sigma, noise.tau) > _STILL_BELOW and hodges_lehmann(below) < 0
+    if level.good is None:
+        return Beside(is_below, None, False)
+    shift = hodges_lehmann([rate - level.good for rate in confirmation.good])
+    fall = hodges_lehmann(below)
+    near = abs(shift - fall) <= _ERRORS * math.hypot(level.good_error, noise.tau)
+    return Beside(is_below, shift, shift < 0 and (shift <= _ENOUGH * fall or near))
+
+
+def _unknown(evidence: Evidence) -> str:
+    """That the level is not known, and how to know it."""
+    return (
+        f"nobody knows where those nights stand against {evidence.reference_build}: compare a build of those nights "
+        f"with it (--reference-env), or record this level: {_accepting(evidence)}"
+    )
+
+
+def _accepting(evidence: Evidence) -> str:
+    return f'{evidence.record_command} --accept-regression "{evidence.case_id}=REASON"'
+
+
+def _below_though_alike(
+    evidence: Evidence, confirmation: Confirmation, beside: Beside, numbers: str, doubtless: str
+) -> Found:
+    """The new build runs below where it stood, and not below the good build beside it. ``doubtless`` says how far below
+    the recorded figure every run lies, where that leaves no doubt."""
+    level = confirmation.level
+    again = f"or record this level: {_accepting(evidence)}"
+    if beside.good_below and beside.good_shift is not None:
+        own = f"{level.good_nights} night{'' if level.good_nights == 1 else 's'}"
+        fell = f"the good build is itself {-math.expm1(beside.good_shift):.1%} below its own {own} ({_ITSELF})"
+        if evidence.past.unexplained:
+            told = f"nobody explained it for so many nights: {fell}; find the cause, {again}"
+            return Found(Status.INCONCLUSIVE, GOOD_SLOWER, f"{told}; {numbers}", beside=beside)
+        told = f"the machine is slow tonight, both builds alike: {fell}"
+        return Found(Status.PASS, MACHINE_SLOW, f"{told}; {numbers}", settled=True, beside=beside)
+    if not level.known and beside.good_shift is None and doubtless:
+        return Found(Status.SLOWER, SLOWER, f"slower: {doubtless}; {_unknown(evidence)}; {numbers}", beside=beside)
+    if not level.known:
+        told = (
+            "below the nights before and not below the good build: an accepted gain may be lost or the machine be slow"
+        )
+        return Found(Status.INCONCLUSIVE, LEVEL_UNKNOWN, f"{told}; {_unknown(evidence)}; {numbers}", beside=beside)
+    told = f"below the nights before, and neither the new build nor the good one shows why; run it again, {again}"
+    return Found(Status.INCONCLUSIVE, "drop-not-explained", f"{told}; {numbers}", beside=beside)
+
+
+def _faster(evidence: Evidence, point: float, numbers: str, beside: Beside) -> Found:
+    """A confirmed gain: an improvement, unless it is large and the work is another or unknown."""
+    if point > LARGE_GAIN:
+        changed = work_changed(evidence.runs)
+        if changed is None:
+            unchecked = "the losses of both builds are needed to show that the work is unchanged"
+            told = f"faster beyond {LARGE_GAIN:.0%}; {unchecked}: {numbers}"
+            return Found(Status.INCONCLUSIVE, "work-unchecked", told, beside=beside)
+        if changed:
+            return Found(
+                Status.INCONCLUSIVE,
+                "work-changed",
+                f"faster, but the work changed: {changed}; {numbers}",
+                beside=beside,
+            )
+    remedy = f"make it the reference: {evidence.record_command}"
+    return Found(Status.IMPROVEMENT, "confirmed-improvement", f"faster: {numbers}; {remedy}", True, beside)

@@ -1,0 +1,61 @@
+"""Samples of runs and their summary. A run (fresh processes) is one replicate; steps inside it are not."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from decimal import Decimal
+
+from helpers.trainers.contract.errors import SuiteError
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What n runs of one case say, all in images/s.
+
+    ``low`` and ``high`` bound the mean with 95% confidence (Student's t over runs), None for one run.
+    ``spread`` is the largest distance of a run from the median, as a fraction of the median.
+    """
+
+    centre: float
+    low: float | None
+    high: float | None
+    spread: float | None
+    n: int
+    warnings: tuple[str, ...] = ()
+
+
+def summarise(images_per_s: tuple[float, ...]) -> Summary:
+    """Median, spread and 95% interval of runs' throughputs; SuiteError unless all are finite and positive."""
+    if not images_per_s:
+        raise SuiteError("throughput of a case", got="no runs", expected="at least one")
+    for value in images_per_s:
+        if not math.isfinite(value) or value <= 0:
+            raise SuiteError("throughput of a run", got=value, expected="images/s, finite and above 0")
+    centre = statistics.median(images_per_s)
+    n = len(images_per_s)
+    if n == 1:
+        return Summary(centre, None, None, None, 1, ("one run: no spread between runs is known",))
+    mean = statistics.fmean(images_per_s)
+    half = student_t_95(n - 1) * statistics.stdev(images_per_s) / math.sqrt(n)
+    spread = max(abs(value - centre) for value in images_per_s) / centre
+    warnings = (f"{n} runs: the interval is wide, 3 or more narrow it",) if n < 3 else ()
+    return Summary(centre, mean - half, mean + half, spread, n, warnings)
+
+
+def student_t_95(degrees_of_freedom: int) -> float:
+    """Two-sided 95% quantile of Student's t distribution; SuiteError below 1 degree of freedom."""
+    if degrees_of_freedom < 1:
+        raise SuiteError("Student's t", field="degrees_of_freedom", got=degrees_of_freedom, expected="1 or more")
+    # Not at the top: it loads numpy, and who only lists cases needs neither.
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees_of_freedom, 0.975))
+
+
+def number(images_per_s: float) -> str:
+    """Four significant digits, never an exponent: 1.234, 393.6, 39972."""
+    if images_per_s >= 1000:
+        return f"{images_per_s:.0f}"
+    return f"{Decimal(f'{images_per_s:.4g}'):f}"

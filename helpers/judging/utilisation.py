@@ -1,0 +1,247 @@
+"""How far from the chip's limit a training is: images/s x FLOPs per image / the measured peak of a matrix product.
+
+FLOPs are counted layer by layer from the models' definitions, for 224 x 224 images of 3 channels (a fourth one is
+padding). Conventions: a multiply-add is 2 FLOPs; only convolutions and fully connected layers count, biases, norms,
+activations and pooling do not; a training step is the forward pass, the weights' gradient and the inputs' gradient, as
+much arithmetic each, except that nobody needs the gradient of the images, so the first layer has two of the three.
+What an implementation computes besides (padding, another algorithm) is no use and does not count either.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from helpers.judging.statistics import number
+from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.errors import ResultError
+from helpers.trainers.contract.job import finite
+from helpers.trainers.contract.models import Model, ModelSpec, Plain, Residual, spec_of
+
+_CHANNELS = 3
+_FLOPS_PER_MULTIPLY_ADD = 2
+_TERA, _GIGA = 1e12, 1e9
+# What a case with automatic mixed precision multiplies in, by its settings' amp_dtype.
+_OF_AMP = {"float16": "fp16", "bfloat16": "bf16"}
+_PEAK_TEXTS = ("precision", "device", "device_name", "uuid", "how", "framework_version")
+_PEAK_COUNTS = ("size", "repeats")
+# What a run's facts call the share, and the parts of the peak.
+UTILISATION_FACT = "utilisation"
+_PEAK_FACT = "peak_"
+_NO_PEAK_FACT = "no_peak"
+# The matrix products that a probe can measure.
+PEAK_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """``multiply_adds`` of its forward pass over one image."""
+
+    name: str
+    multiply_adds: int
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The fastest matrix product of one card, as ``helpers.trainers.<framework>_peak`` measured it.
+
+    ``size`` is that of the square matrices, ``repeats`` the number of timings whose median it is, ``uuid`` the
+    card's (empty on a CPU).
+    """
+
+    precision: str
+    device: str
+    device_name: str
+    uuid: str
+    tflops: float
+    size: int
+    repeats: int
+    how: str
+    framework_version: str
+
+    @property
+    def text(self) -> str:
+        """``790 TFLOP/s``."""
+        return _flops_text(self.tflops)
+
+    @staticmethod
+    def from_record(record: object, about: str = "peak") -> Peak:
+        """The probe's answer, strictly; ResultError names the key."""
+        names = (*_PEAK_TEXTS, "tflops", *_PEAK_COUNTS)
+        if not isinstance(record, Mapping) or set(record) != set(names):
+            raise ResultError(about, got=record, expected="the keys " + ", ".join(names))
+        values: dict[str, Any] = dict(record)
+        for name in _PEAK_TEXTS:
+            if not isinstance(values[name], str):
+                raise ResultError(about, field=name, got=values[name], expected="text")
+        for name in _PEAK_COUNTS:
+            if isinstance(values[name], bool) or not isinstance(values[name], int) or values[name] < 1:
+                raise ResultError(about, field=name, got=values[name], expected="a whole number of at least 1")
+        if not finite(values["tflops"]) or values["tflops"] <= 0:
+            raise ResultError(about, field="tflops", got=values["tflops"], expected="a finite number above 0")
+        return Peak(**values)
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    """How far from its limit a case trained: ``images_per_s`` of all ``cards`` together, by ``rule``.
+
+    ``peak`` is one card's, and the limit ``cards`` times that. ``share`` is None where there is none, and ``reason``
+    says why.
+    """
+
+    share: float | None
+    reason: str
+    images_per_s: float
+    rule: str
+    cards: int
+    flops_per_image: int
+    peak: Peak | None
+
+    @staticmethod
+    def of(images_per_s: float, rule: str, case: Case, found: Peak | str) -> Utilisation:
+        """``found`` is the measured peak of one card, or why there is none."""
+        flops = training_flops(case.model)
+        if isinstance(found, str):
+            return Utilisation(None, found, images_per_s, rule, case.cards, flops, None)
+        share = utilisation(images_per_s, case.model, found, case.cards)
+        if share <= 1:
+            return Utilisation(share, "", images_per_s, rule, case.cards, flops, found)
+        # The product was disturbed, or this library's is not the device's best; a wrong share would look like a
+        # right one.
+        reason = f"faster than the measured product ({found.text}), which is then no peak"
+        return Utilisation(None, reason, images_per_s, rule, case.cards, flops, found)
+
+    @staticmethod
+    def of_runs(images_per_s: float, rule: str, case: Case, facts: Iterable[Mapping[str, str]]) -> Utilisation | None:
+        """By the peak in the facts of the first run that has one, else by the first reason, which damaged facts are
+        too; None where no peak was asked for."""
+        found = [each for one in facts if (each := _peak_or_reason(one)) is not None]
+        peak = next((each for each in found if isinstance(each, Peak)), found[0] if found else None)
+        return None if peak is None else Utilisation.of(images_per_s, rule, case, peak)
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Utilisation:
+        """Of what ``dataclasses.asdict`` made of one. Raises TypeError, KeyError and ResultError."""
+        peak = record["peak"]
+        return Utilisation(**{**record, "peak": None if peak is None else Peak.from_record(peak)})
+
+    def told(self) -> str:
+        """``38.1% of the measured bf16 peak (790 TFLOP/s)``, or why there is no share."""
+        if self.share is None or self.peak is None:
+            return f"no share: {self.reason}"
+        times = f"{self.cards} x " if self.cards > 1 else ""
+        each = " a card" if self.cards > 1 else ""
+        return f"{self.share:.1%} of {times}the measured {self.peak.precision} peak ({self.peak.text}{each})"
+
+    def details(self) -> str:
+        """The same with the figures that it is made of."""
+        flops = self.images_per_s * self.flops_per_image / _TERA
+        rate = f"{number(self.images_per_s)} images/s by {self.rule}"
+        if self.cards > 1:
+            rate += f" of {self.cards} cards"
+        parts = [self.told(), f"{rate} x {self.flops_per_image / _GIGA:.2f} GFLOP an image = {_flops_text(flops)}"]
+        if self.peak is not None:
+            size = self.peak.size
+            parts.append(f"peak: {size} x {size}, {self.peak.how}; version {self.peak.framework_version}")
+        return "; ".join(parts)
+
+    def to_facts(self) -> dict[str, str]:
+        """As a run's facts hold it."""
+        told = {UTILISATION_FACT: self.details()}
+        if self.peak is None:
+            return {**told, _NO_PEAK_FACT: self.reason}
+        return {**told, **{_PEAK_FACT + name: str(value) for name, value in asdict(self.peak).items()}}
+
+
+def peak_of_facts(facts: Mapping[str, str]) -> Peak | str | None:
+    """The peak in a run's facts, or why it has none; None where nobody asked for it. Raises ResultError."""
+    if UTILISATION_FACT not in facts:
+        return None
+    if _NO_PEAK_FACT in facts:
+        return facts[_NO_PEAK_FACT]
+    values: dict[str, Any] = {name: facts.get(_PEAK_FACT + name) for name in _PEAK_TEXTS}
+    try:
+        values |= {name: int(facts[_PEAK_FACT + name]) for name in _PEAK_COUNTS}
+        values["tflops"] = float(facts[f"{_PEAK_FACT}tflops"])
+    except (KeyError, ValueError) as error:
+        raise ResultError("peak of a run's facts", got=str(error), expected="numbers") from error
+    return Peak.from_record(values, "peak of a run's facts")
+
+
+def _peak_or_reason(facts: Mapping[str, str]) -> Peak | str | None:
+    try:
+        return peak_of_facts(facts)
+    except ResultError as error:
+        return f"the peak in the run's result cannot be read: {' '.join(str(error).split())}"
+
+
+def layers_of(model: Model) -> tuple[Layer, ...]:
+    """The convolutions and fully connected layers of a model in their order, the one that sees the image first."""
+    spec = spec_of(model)
+    network = spec.network
+    return tuple(_residual(network, spec) if isinstance(network, Residual) else _plain(network, spec))
+
+
+def forward_multiply_adds(model: Model) -> int:
+    """Of one image: 4.089e9 for ResNet50 v1.5, 15.47e9 for VGG16."""
+    return sum(layer.multiply_adds for layer in layers_of(model))
+
+
+def training_flops(model: Model) -> int:
+    """Of one image in one training step: forward, both gradients, without that of the image itself."""
+    first, *rest = layers_of(model)
+    return _FLOPS_PER_MULTIPLY_ADD * (2 * first.multiply_adds + 3 * sum(layer.multiply_adds for layer in rest))
+
+
+def utilisation(images_per_s: float, model: Model, peak: Peak, cards: int = 1) -> float:
+    """The share of the measured peak that ``cards`` such cards train with; 0.38 is 38%."""
+    return images_per_s * training_flops(model) / (peak.tflops * _TERA * cards)
+
+
+def peak_precision(precision: Precision, settings: Mapping[str, Any]) -> str:
+    """Which matrix product is a case's limit: of automatic mixed precision its 16-bit type, else its own precision."""
+    amp = settings.get("amp_dtype")
+    return precision.value if amp is None else _OF_AMP.get(amp, str(amp))
+
+
+def _flops_text(tflops: float) -> str:
+    return f"{tflops:.3g} TFLOP/s" if tflops >= 1 else f"{1000 * tflops:.3g} GFLOP/s"
+
+
+def _residual(network: Residual, spec: ModelSpec) -> Iterator[Layer]:
+    """v1.5: the stride of a stage stands in the 3 x 3 convolution of its first block."""
+    size = spec.image_size // 2
+    yield _convolution("stem", 7, _CHANNELS, 64, size)
+    size, inputs = size // 2, 64
+    for stage, (width, blocks) in enumerate(network.stages, start=1):
+        outputs = 4 * width
+        for block in range(1, blocks + 1):
+            name, before = f"stage {stage} block {block}", size
+            if stage > 1 and block == 1:
+                size //= 2
+            yield _convolution(f"{name} reduce", 1, inputs, width, before)
+            yield _convolution(f"{name} spatial", 3, width, width, size)
+            yield _convolution(f"{name} expand", 1, width, outputs, size)
+            if inputs != outputs:
+                yield _convolution(f"{name} shortcut", 1, inputs, outputs, size)
+            inputs = outputs
+    yield Layer("classifier", inputs * spec.classes)
+
+
+def _plain(network: Plain, spec: ModelSpec) -> Iterator[Layer]:
+    size, inputs = spec.image_size, _CHANNELS
+    for stage, (outputs, convolutions) in enumerate(network.stages, start=1):
+        for place in range(1, convolutions + 1):
+            yield _convolution(f"stage {stage} convolution {place}", 3, inputs, outputs, size)
+            inputs = outputs
+        size //= 2
+    widths = (inputs * size**2, 4096, 4096, spec.classes)
+    for place, (before, after) in enumerate(itertools.pairwise(widths), start=1):
+        yield Layer(f"classifier {place}", before * after)
+
+
+def _convolution(name: str, kernel: int, inputs: int, outputs: int, output_size: int) -> Layer:
+    return Layer(name, kernel * kernel * inputs * outputs * output_size * output_size)

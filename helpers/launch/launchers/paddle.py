@@ -1,0 +1,70 @@
+"""Starts jobs on several cards with ``python -m paddle.distributed.launch``: NCCL on GPUs, gloo on CPU.
+
+This was tried with Paddle 3.3.1. The launcher picks free ports itself, gives each rank a session of its own, and
+ends the other ranks of its node when one fails. With several nodes it runs on each; they meet at ``--master``,
+which node 0 serves when its ``--host`` is the same address.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from helpers.launch.launchers.launcher import (
+    LOG_FOLDER,
+    LaunchCommand,
+    Place,
+    card_variables,
+    interface_variables,
+    trainer_argv,
+)
+from helpers.trainers.contract.job import JobSpec
+
+
+class PaddleLauncher:
+    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
+        ranks = spec.case.cards_per_node
+        folder = Path(spec.run_folder) / LOG_FOLDER
+        on_cpu = spec.device == "cpu"
+        argv = (
+            interpreter, "-u", "-m", "paddle.distributed.launch",
+            "--nproc_per_node", str(ranks),
+            "--devices", _cpu_devices(ranks) if on_cpu else ",".join(spec.cards),
+            *_where(place),
+            "--job_id", spec.job_id,
+            "--log_dir", str(folder),
+            # Otherwise nvidia-smi would run every 5 s beside what is measured.
+            "--enable_gpu_log", "0",
+            # A "script" that does not end in .py is run as it is written. So the trainer runs as a module, and its
+            # own folder is not first on sys.path.
+            *trainer_argv(spec, interpreter),
+        )  # fmt: skip
+        variables = {"PADDLE_DISTRI_BACKEND": "gloo"} if on_cpu else {}
+        if place is not None:
+            variables.update(_node_variables(place))
+        return LaunchCommand(
+            argv=argv,
+            environment={**card_variables(spec), **variables},
+            rank_logs=tuple(str(folder / f"workerlog.{rank}") for rank in range(ranks)),
+            discard=tuple(f"{LOG_FOLDER}/{name}" for name in ("envlog.*", "backup_env.*.json", f"{spec.job_id}.*.log")),
+            rendezvous="" if place is None else place.master,
+        )
+
+
+def _where(place: Place | None) -> tuple[str, ...]:
+    if place is None:
+        # Names do not resolve on every machine, and one machine needs none.
+        return ("--host", "127.0.0.1")
+    return (
+        "--nnodes", str(place.nodes), "--rank", str(place.node), "--master", place.master, "--host", place.address,
+    )  # fmt: skip
+
+
+def _node_variables(place: Place) -> dict[str, str]:
+    # The launchers meet over HTTP, which the caller's proxy would redirect.
+    variables = dict.fromkeys(("NO_PROXY", "no_proxy"), place.master.partition(":")[0])
+    return {**variables, **interface_variables(place.interface)}
+
+
+def _cpu_devices(ranks: int) -> str:
+    """One empty name for each rank: where no GPU is visible, the launcher would find one device for all ranks."""
+    return "," * (ranks - 1)

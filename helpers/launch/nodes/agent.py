@@ -1,0 +1,282 @@
+"""The suite's agent on a node that is not the first: ``python -m helpers.launch.nodes.agent``.
+
+The first node starts it through the host's ``connect`` command and speaks to it over standard input and
+output (``wire``). It holds the node's cards for a case and runs this node's share of each job. When its
+input ends or falls silent, the suite was killed or the network broke: the agent then ends the whole job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from helpers.launch.launchers.launcher import Place
+from helpers.launch.launchers.table import launcher_for
+from helpers.launch.nodes.job import NodeJob, node_mark
+from helpers.launch.nodes.order import NodeOrder, node_facts, node_record
+from helpers.launch.nodes.wire import (
+    ALIVE_SECONDS,
+    PROTOCOL_VERSION,
+    SILENCE_SECONDS,
+    Frame,
+    FrameReader,
+    boot_id,
+    encode,
+    suite_digest,
+)
+from helpers.launch.signals import signals_interrupt, stop_signals
+from helpers.launch.supervisor import SupervisorIO
+from helpers.machine.devices import Card, CpuCard, discover
+from helpers.machine.frameworks import BuildFinder
+from helpers.machine.leases import Leases, default_folder
+from helpers.machine.nvml import Gpu
+from helpers.machine.watch.meters import meter_for
+from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
+from helpers.plan.dataset import DatasetFacts, check_dataset, make_small_dataset
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import DeviceError, LaunchError, SuiteError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.paths import ROOT
+
+# Relative to the checkout, as for the suite itself.
+SMALL_DATASET = Path(".cache") / "imagenet-small"
+_POLL_SECONDS = 0.25
+# Between two jobs the first node may be silent for longer, but cards are not held for a dead one.
+_IDLE_SILENCES = 20.0
+
+
+class Hangup(Exception):
+    """The first node is gone, so nobody waits for this node's job."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A node that is prepared for a case."""
+
+    cards: tuple[Card, ...]
+    # None where the case reads no images.
+    data_root: str | None
+
+
+class Agent:
+    """Serves one first node over two file descriptors until ``incoming`` ends."""
+
+    def __init__(self, incoming: int, outgoing: int, silence_seconds: float = SILENCE_SECONDS) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._silence_seconds = silence_seconds
+        self._reader = FrameReader("the first node")
+        self._frames: list[Frame] = []
+        self._last_received = time.monotonic()
+        self._last_sent = time.monotonic()
+        self._ready: Ready | None = None
+
+    def serve(self) -> None:
+        """Answer frame by frame; raises Hangup at the end of the input."""
+        self.send(
+            "hello", protocol=PROTOCOL_VERSION, suite=suite_digest(), boot_id=boot_id(), host=socket.gethostname(),
+            pid=os.getpid(),
+        )  # fmt: skip
+        with contextlib.ExitStack() as held:
+            while True:
+                frame = self._next(ALIVE_SECONDS)
+                if frame is None:
+                    self._check_silence(_IDLE_SILENCES if self._ready else math.inf)
+                    continue
+                try:
+                    self._answer(frame, held)
+                except (SuiteError, OSError) as error:
+                    self.send("error", text=str(error))
+
+    def send(self, kind: str, **values: Any) -> None:
+        """Write a frame; raises Hangup where nobody reads it."""
+        data = encode(kind, **values)
+        try:
+            while data:
+                if not select.select([], [self._outgoing], [], self._silence_seconds)[1]:
+                    raise Hangup(f"nobody reads for {self._silence_seconds:g} s")
+                # No more than what a pipe with room takes without waiting (pipe(7)).
+                data = data[os.write(self._outgoing, data[: select.PIPE_BUF]) :]
+        except BrokenPipeError as error:
+            raise Hangup("nobody reads") from error
+        self._last_sent = time.monotonic()
+
+    def _answer(self, frame: Frame, held: contextlib.ExitStack) -> None:
+        kind = frame.pop("kind")
+        if kind == "prepare":
+            self._prepare(NodeOrder(**frame), held)
+        elif kind == "job":
+            self._run(frame)
+        elif kind == "sweep":
+            processes = JobProcesses(Processes(), node_mark(frame["job_id"], frame["node"]))
+            end_processes(processes.find_with_guard, frame["grace_seconds"], about=f"job {frame['job_id']}")
+            if (folder := _folder(frame["job_id"], frame["node"])).exists():
+                shutil.rmtree(folder)
+            self.send("swept")
+        # An order to end can cross with the end itself.
+        elif kind not in ("alive", "end"):
+            raise LaunchError("the first node", got=kind, expected="prepare, job, sweep, end or alive")
+
+    def _prepare(self, order: NodeOrder, held: contextlib.ExitStack) -> None:
+        os.environ.update(order.environment)
+        _check_address(order.address)
+        framework = Framework(order.framework)
+        build = BuildFinder().find_build(framework)
+        if isinstance(build, str):
+            raise DeviceError(f"framework {framework.value}", got=build, expected="the build that the first node has")
+        machine = discover(cpu_cards=order.cpu_cards)
+        data = _data(order)
+        candidates = machine.cards_of(order.target)
+        if len(candidates) < order.cards:
+            raise DeviceError(
+                f"case {order.case_id}",
+                field="cards",
+                got=machine.describe(),
+                expected=f"{order.cards} cards of {order.target}",
+            )
+        if order.assigned:
+            cards = tuple(card for card in candidates if card.id in order.assigned)
+            if len(cards) != order.cards:
+                raise DeviceError(
+                    f"case {order.case_id}", field="cards", got=machine.describe(), expected=", ".join(order.assigned)
+                )
+        else:
+            leases = Leases(default_folder(machine.host_id), sleep=self._nap)
+            lease = leases.lease(
+                candidates, order.cards, order.case_id, exclusive_machine=order.exclusive_machine,
+                timeout_seconds=order.lease_seconds, on_wait=lambda obstacle: self.send("waiting", obstacle=obstacle),
+            )  # fmt: skip
+            cards = held.enter_context(lease).cards
+        self._ready = Ready(cards, str(data.root) if data else None)
+        # Nothing was read from the first node while the data were checked.
+        self._last_received = time.monotonic()
+        versions = {"distribution": build.distribution, "version": build.version, "commit": build.commit}
+        described = data.describe() if data else "none"
+        self.send(
+            "ready",
+            facts=node_facts(versions, machine, cards, order.target, described),
+            **node_record(machine, cards, os.environ, order.framework),
+        )
+
+    def _run(self, frame: Frame) -> None:
+        """Run one job until it ends, the first node ends it, or the first node falls silent."""
+        if self._ready is None:
+            raise LaunchError("the first node", got="a job", expected="the order to prepare for it before")
+        place, ready = Place(**frame["place"]), self._ready
+        given = JobSpec.from_json(frame["spec"])
+        folder = _folder(given.job_id, place.node)
+        folder.mkdir(mode=0o700)
+        try:
+            spec = replace(
+                given,
+                run_folder=str(folder / "run"),
+                data_root=ready.data_root,
+                cores=tuple(card.cores for card in ready.cards if isinstance(card, CpuCard)),
+                cards=tuple(str(card.index) for card in ready.cards if isinstance(card, Gpu)),
+            )
+            command = launcher_for(Case.parse(spec.case.id)).command(spec, sys.executable, place)
+            meter = meter_for(ready.cards)
+            with stop_signals() as stop:
+                job = NodeJob(spec, command, place.node, meter, self.send, SupervisorIO(), frame["grace_seconds"])
+                try:
+                    while job.look():
+                        received = self._next(_POLL_SECONDS)
+                        if received is not None and received["kind"] == "end":
+                            job.end(self._asked_again)
+                        self._keep_in_touch()
+                finally:
+                    stop.defer()
+                    with contextlib.suppress(Hangup):
+                        job.end(stop.at_once)
+        finally:
+            # Where this agent was slow to end, another one may have removed the folder already.
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _asked_again(self) -> bool:
+        """Whether the first node is in a hurry, or gone: its second order to end allows no grace."""
+        try:
+            frame = self._next(0.0)
+        except Hangup:
+            return True
+        return frame is not None and frame["kind"] == "end"
+
+    def _keep_in_touch(self) -> None:
+        self._check_silence(1.0)
+        if time.monotonic() - self._last_sent >= ALIVE_SECONDS:
+            self.send("alive")
+
+    def _check_silence(self, times: float) -> None:
+        limit = times * self._silence_seconds
+        if time.monotonic() - self._last_received > limit:
+            raise Hangup(f"no word from the first node for {limit:g} s")
+
+    def _nap(self, seconds: float) -> None:
+        """Wait for cards, and notice meanwhile when nobody wants them any more."""
+        frame = self._next(seconds)
+        if frame is not None and frame["kind"] != "alive":
+            self._frames.insert(0, frame)
+            time.sleep(seconds)
+
+    def _next(self, timeout_seconds: float) -> Frame | None:
+        """The next frame; None when none came in time."""
+        if not self._frames and select.select([self._incoming], [], [], timeout_seconds)[0]:
+            data = os.read(self._incoming, 65536)
+            if not data:
+                raise Hangup("the connection was closed")
+            self._last_received = time.monotonic()
+            self._frames += self._reader.feed(data)
+        return self._frames.pop(0) if self._frames else None
+
+
+def _folder(job_id: str, node: int) -> Path:
+    """Where a node keeps a job's files until they are sent. Another agent must find it when this one has died."""
+    return Path(tempfile.gettempdir()) / f"perfgate-{node_mark(job_id, node)}"
+
+
+def _check_address(address: str) -> None:
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError as error:
+            raise DeviceError(
+                f"address {address}",
+                got=str(error),
+                expected="an address of this host",
+                remedy="Correct address or connect of the host in perf.yaml",
+            ) from error
+
+
+def _data(order: NodeOrder) -> DatasetFacts | None:
+    if order.data_root is not None:
+        return check_dataset(Path(order.data_root))
+    return make_small_dataset(ROOT / SMALL_DATASET) if order.small_data else None
+
+
+def main() -> int:
+    # Frames go where standard output went. What else prints goes to standard error, so that it stays out of them.
+    outgoing = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with signals_interrupt():
+            Agent(0, outgoing).serve()
+    except Hangup as hangup:
+        print(f"node agent: {hangup}", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"node agent: interrupted {interrupt}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

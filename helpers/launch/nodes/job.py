@@ -1,0 +1,169 @@
+"""Runs one node's share of a job on that node: starts its launcher, sends its ranks' files, watches its cards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from helpers.launch.launchers.launcher import LaunchCommand
+from helpers.launch.nodes.wire import text_of
+from helpers.launch.steplog_reader import read_step_log
+from helpers.launch.supervisor import StartedProcess, SupervisorIO, clear_for
+from helpers.launch.tail import RankWatch
+from helpers.machine.opening import open_regular
+from helpers.machine.watch.contention import ContentionSample, ForeignProcess, Meter
+from helpers.machine.watch.meters import CardWatch
+from helpers.machine.watch.processes import JobProcesses, end_processes
+from helpers.trainers.contract.errors import LaunchError, StepLogError
+from helpers.trainers.contract.job import JobSpec, finite
+from helpers.trainers.contract.steplog import Step
+
+OUTPUT = "output.log"
+_SURVEY_SECONDS = 2.0
+_CHUNK_BYTES = 256 * 1024
+# The most that is sent of one file at one look, so that an order to end is read however much a rank prints.
+_MOST_BYTES = 2 * 1024 * 1024
+
+Send = Callable[..., None]
+
+
+def node_mark(job_id: str, node: int) -> str:
+    """The mark of a node's processes, by which two nodes on one machine do not end each other's."""
+    return f"{job_id}.node{node}"
+
+
+def node_files(spec: JobSpec, node: int, rank_logs: tuple[str, ...]) -> dict[str, Path]:
+    """The files of a node that are sent to the first node, by the names under which they are sent."""
+    files = {OUTPUT: Path(spec.run_folder) / OUTPUT}
+    for rank in node_ranks(spec, node):
+        files[spec.step_log_path(rank).name] = spec.step_log_path(rank)
+        files[spec.heartbeat_path(rank).name] = spec.heartbeat_path(rank)
+    return {**files, **{Path(log).name: Path(log) for log in rank_logs}}
+
+
+def node_ranks(spec: JobSpec, node: int) -> range:
+    each = spec.case.cards_per_node
+    return range(node * each, (node + 1) * each)
+
+
+class NodeJob:
+    """Runs from its construction on until ``look`` says that it is over, or until ``end``. It sends the frames
+
+    - ``file``: new bytes of a file;
+    - ``gone``: a rank whose process ended before its log had a footer;
+    - ``over``: the launcher's exit code (None when the job was ended), and contention and health over this node's
+      own window.
+    """
+
+    def __init__(
+        self, spec: JobSpec, command: LaunchCommand, node: int, meter: Meter, send: Send, io: SupervisorIO, grace: float
+    ) -> None:
+        self._spec = spec
+        self._command = command
+        self._meter = meter
+        self._send = send
+        self._io = io
+        self._grace_seconds = grace
+        self._mark = node_mark(spec.job_id, node)
+        self._job = JobProcesses(io.processes, self._mark)
+        self._ranks = [RankWatch(spec, rank) for rank in node_ranks(spec, node)]
+        self._offsets = {name: (path, 0) for name, path in node_files(spec, node, command.rank_logs).items()}
+        self._cards = CardWatch(meter, self._job, io.clock, _SURVEY_SECONDS)
+        self._over = False
+        self._process = self._start()
+
+    def look(self) -> bool:
+        """Send what is new; returns whether the job still runs here."""
+        # The exit code comes before the files are read: a process that has exited writes no more.
+        code = self._process.poll()
+        self._cards.look(survey=code is not None)
+        self._send_files()
+        self._send_gone()
+        if code is not None:
+            self._finish(code)
+        return not self._over
+
+    def end(self, at_once: Callable[[], bool] = lambda: False) -> None:
+        """End all processes of the job on this node; does nothing where it is over. ``at_once``: see end_processes."""
+        if not self._over:
+            self._finish(None, at_once)
+
+    def _start(self) -> StartedProcess:
+        folder = Path(self._spec.run_folder)
+        folder.mkdir(parents=True)
+        self._spec.spec_path.write_text(self._spec.to_json(), encoding="utf-8")
+        environment = clear_for(self._spec, self._command, self._mark, self._io, self._grace_seconds)
+        self._cards.look(survey=True)
+        with (folder / OUTPUT).open("xb") as output:
+            return self._io.start(self._command.argv, environment, output, folder, self._grace_seconds)
+
+    def _finish(self, code: int | None, at_once: Callable[[], bool] = lambda: False) -> None:
+        left, about = "", f"job {self._spec.job_id}"
+        try:
+            end_processes(self._job.find, self._grace_seconds, about=about, at_once=at_once)
+        except LaunchError as error:
+            left = str(error)
+        self._process.close()
+        self._over = True
+        while self._send_files():
+            continue
+        window = self._window()
+        contention, unhealthy = self._meter.contention(window), self._meter.unhealthy(window)
+        self._send("over", code=code, left=left, contention=asdict(contention), unhealthy=list(unhealthy))
+
+    def _send_files(self) -> bool:
+        """Send the files' new bytes; returns whether there may be more of them."""
+        more = False
+        for name, (path, start) in self._offsets.items():
+            offset = start
+            try:
+                with open_regular(path) as file:
+                    file.seek(offset)
+                    while offset - start < _MOST_BYTES and (data := file.read(_CHUNK_BYTES)):
+                        offset += len(data)
+                        self._send("file", name=name, data=text_of(data))
+            except FileNotFoundError:
+                continue
+            self._offsets[name] = (path, offset)
+            more = more or offset - start >= _MOST_BYTES
+        return more
+
+    def _send_gone(self) -> None:
+        at = self._io.clock()
+        for rank in self._ranks:
+            rank.poll(at)
+            if rank.pid is not None and rank.footer is None and rank.gone_at is None:
+                process = self._io.processes.look(rank.pid)
+                if process is None or not process.alive:
+                    rank.gone_at = at
+                    self._send("gone", rank=rank.rank)
+
+    def _window(self) -> tuple[float, float] | None:
+        """From the first to the last window step of this node's ranks, in this host's clock.
+
+        None where a log is not whole, which the first node finds too.
+        """
+        steps: list[Step] = []
+        for rank in self._ranks:
+            try:
+                log = read_step_log(self._spec.step_log_path(rank.rank), self._spec.job_id, rank.rank)
+            except StepLogError:
+                return None
+            steps += log.window
+        return (min(step.start for step in steps), max(step.end for step in steps)) if steps else None
+
+
+def contention_from(record: dict[str, Any]) -> ContentionSample:
+    """The contention of an ``over`` frame; raises LaunchError on a record that no meter makes."""
+    try:
+        sample = ContentionSample(**{**record, "top": tuple(ForeignProcess(*each) for each in record["top"])})
+    except (TypeError, KeyError) as error:
+        raise LaunchError("contention of a node", got=record, expected="a sample of a meter") from error
+    amounts = [sample.window_seconds, sample.steal_seconds, sample.unnamed_seconds, sample.waited_seconds]
+    amounts += [sample.runnable, *(each.seconds for each in sample.top)]
+    share = sample.foreign_share
+    if not all(finite(each) and each >= 0 for each in [*amounts, *([] if share is None else [share])]):
+        raise LaunchError("contention of a node", got=record, expected="amounts that are finite and not negative")
+    return sample

@@ -1,0 +1,145 @@
+"""The frames that the first node and the agents of the others send to each other: JSON objects, one a line.
+
+The first node writes to an agent's standard input and reads its standard output. A line with the mark is a frame.
+Any other line is chatter of a log-in shell, which is kept only for an error's text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import helpers
+from helpers.trainers.contract.errors import LaunchError
+
+# 1: first protocol.
+PROTOCOL_VERSION = 1
+
+# The module that is started as the agent.
+AGENT_MODULE = "helpers.launch.nodes.agent"
+# Between two signs of life, in both directions.
+ALIVE_SECONDS = 1.0
+# After so long without a sign of life the other side counts as lost, and so does the job.
+SILENCE_SECONDS = 30.0
+
+_NONE = type(None)
+# The keys of each kind of frame and their types, in the order in which a session sends them.
+_KINDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "hello": {"protocol": (int,), "suite": (str,), "boot_id": (str,), "host": (str,), "pid": (int,)},
+    "prepare": {
+        "case_id": (str,), "framework": (str,), "target": (str,), "address": (str,), "cards": (int,),
+        "lease_seconds": (int, float), "data_root": (str, _NONE), "small_data": (bool,), "assigned": (list,),
+        "exclusive_machine": (bool,), "environment": (dict,), "cpu_cards": (int, _NONE),
+    },
+    "waiting": {"obstacle": (str,)},
+    "ready": {"facts": (dict,), "host_id": (str,), "card_ids": (list,), "flags": (list,)},
+    "job": {"spec": (str,), "place": (dict,), "grace_seconds": (int, float)},
+    "alive": {},
+    "file": {"name": (str,), "data": (str,)},
+    "gone": {"rank": (int,)},
+    "end": {},
+    "over": {"code": (int, _NONE), "left": (str,), "contention": (dict,), "unhealthy": (list,)},
+    "sweep": {"job_id": (str,), "node": (int,), "grace_seconds": (int, float)},
+    "swept": {},
+    "error": {"text": (str,)},
+}  # fmt: skip
+# Keys whose values or items must be texts.
+_OF_TEXTS = ("facts", "card_ids", "flags", "unhealthy", "assigned", "environment")
+
+_MARK = b"perfgate-node "
+_LONGEST_LINE = 8 * 1024 * 1024
+_CHATTER_LINES = 10
+
+Frame = dict[str, Any]
+
+
+def encode(kind: str, **values: Any) -> bytes:
+    """One frame as a line; the values must be plain JSON, and finite."""
+    return _MARK + json.dumps({"kind": kind, **values}, allow_nan=False).encode() + b"\n"
+
+
+class FrameReader:
+    """Takes bytes as they come and returns whole frames. ``chatter`` holds the last lines that are no frames."""
+
+    def __init__(self, about: str) -> None:
+        self._about = about
+        self._rest = b""
+        self.chatter: deque[str] = deque(maxlen=_CHATTER_LINES)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that ``data`` completes; raises LaunchError on a line that has the mark and is no frame."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LONGEST_LINE:
+            raise LaunchError(self._about, got=f"a line of over {_LONGEST_LINE} bytes", expected="a frame")
+        return [frame for frame in map(self._frame, lines) if frame is not None]
+
+    def _frame(self, line: bytes) -> Frame | None:
+        # What the shell printed without a line break stands before the first frame.
+        chatter, mark, body = line.partition(_MARK)
+        if chatter.strip():
+            self.chatter.append(chatter.decode(errors="replace").strip())
+        if not mark:
+            return None
+        try:
+            frame = json.loads(body, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise LaunchError(self._about, got=body[:100], expected="a frame as JSON") from error
+        if not isinstance(frame, dict) or not isinstance(kind := frame.get("kind"), str) or kind not in _KINDS:
+            raise LaunchError(self._about, got=body[:100], expected="a frame of a kind that is known")
+        self._check(frame)
+        return frame
+
+    def _check(self, frame: Frame) -> None:
+        kind = frame["kind"]
+        wrong = {"kind", *_KINDS[kind]} ^ set(frame)
+        # Another checkout may greet with more keys; it is refused later, for being another one.
+        for name in sorted(wrong - set(frame) if kind == "hello" else wrong):
+            raise LaunchError(
+                self._about, field=name, got=f"{kind} {sorted(frame)}", expected=f"the keys {sorted(_KINDS[kind])}"
+            )
+        for name, types in _KINDS[kind].items():
+            value = frame[name]
+            if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+                raise LaunchError(self._about, field=name, got=value, expected=" or ".join(t.__name__ for t in types))
+            if name in _OF_TEXTS and not _holds_texts(value):
+                raise LaunchError(self._about, field=name, got=value, expected="texts")
+
+
+def text_of(data: bytes) -> str:
+    """Any bytes as text that ``bytes_of`` turns back into exactly them."""
+    return data.decode("latin-1")
+
+
+def bytes_of(text: str) -> bytes:
+    """The bytes that ``text_of`` made this text from; raises LaunchError where it did not make it."""
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise LaunchError("a file's bytes", got=str(error), expected="one character a byte") from error
+
+
+def _holds_texts(value: Any) -> bool:
+    items = value.values() if isinstance(value, dict) else value
+    return all(isinstance(item, str) for item in items)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def suite_digest(package: Path | None = None) -> str:
+    """A digest of every source file of ``helpers``, by which all nodes are seen to run the same suite."""
+    root = Path(helpers.__file__).resolve().parent if package is None else package
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def boot_id(proc: Path = Path("/proc")) -> str:
+    """The kernel's boot id: the same in all containers of a running machine, and different on every other machine."""
+    return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

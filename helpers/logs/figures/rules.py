@@ -1,0 +1,291 @@
+"""The publishers' measuring rules over a log's records (docs/measuring-rules.md).
+
+Each is a pure function of a run. Some have a parameter, which stands after a colon: ``ngc-tf-mean:skip=5``. A rule that
+cannot be computed says why; it is never replaced by another one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from helpers.judging.rules import PADDLECLAS_SKIPPED_RECORDS, PADDLECLAS_TRIMMED_RECORDS, RuleError, paddleclas_ends
+from helpers.judging.rules_ngc import MXNET_WARM_UP_EPOCHS, NGC_TF_SKIPPED_RECORDS, mxnet_mean, ngc_pytorch_skipped
+from helpers.logs.figures.order import trimmed_mean
+from helpers.logs.figures.rules_dlperf import (
+    dlperf_log,
+    dlperf_tf2,
+    dlperf_time,
+    fleetx,
+    warm_up_spans,
+    warm_up_steps,
+)
+from helpers.logs.figures.series import Rates, cards_of
+from helpers.logs.figures.used import Used, leading, told
+from helpers.logs.imported import RuleFigure
+from helpers.logs.record import Field, LogRun, Printed, RateOf
+from helpers.trainers.contract.errors import LogError
+
+_MXNET_SIGNIFICANT = 5
+
+
+@dataclass(frozen=True)
+class ImportRule:
+    """``compute`` gives a run's images/s of all cards, or raises RuleError.
+
+    ``warm_up`` is how many records at the start the publisher leaves out. Where ``takes_skip`` a rule's text may give
+    another number, which ``compute`` is then called with; where ``names_skip`` the figure's name holds it always, since
+    the publisher does not tell it ("fitted" in docs/measuring-rules.md). ``goes_first``: it is the usual one wherever
+    it is printed.
+    """
+
+    name: str
+    how: str
+    compute: Callable[[LogRun, int], Used]
+    warm_up: Callable[[LogRun], int]
+    takes_skip: bool = False
+    names_skip: bool = False
+    goes_first: bool = False
+
+
+def figure(run: LogRun, rule: str) -> RuleFigure:
+    """The run's images/s by ``rule`` (``NAME`` or ``NAME:skip=N``), or why there is none. LogError: no such rule."""
+    known, asked = parse_rule(rule)
+    name = rule
+    try:
+        usual = known.warm_up(run)
+        skip = usual if asked is None else asked
+        name = f"{known.name}:skip={skip}" if known.names_skip or skip != usual else known.name
+        used = known.compute(run, skip)
+        if not (math.isfinite(used.images_per_s) and used.images_per_s > 0):
+            raise RuleError(f"rule {name}", got=used.images_per_s, expected="a finite rate above 0")
+    except RuleError as error:
+        return RuleFigure(name, None, how=known.how, reason=str(error))
+    return RuleFigure(name, used.images_per_s, used.records, used.left_out, known.how)
+
+
+def figures(run: LogRun) -> tuple[RuleFigure, ...]:
+    """Every rule of the run's format, the usual one first, and that of a summary line behind its records."""
+    rules = run.format.rules
+    return tuple(figure(run, rule) for rule in (*rules, *((_TIPC,) if _TIPC_LINE in run.printed else ())))
+
+
+def usual_rule(by_rule: Sequence[RuleFigure]) -> str:
+    """The rule that the publisher of such a log used: of those that can be computed the first, the script's own figure
+    before its records' mean; the first of all where none can; empty for a format without rules."""
+    computed = [each.rule for each in by_rule if each.images_per_s is not None]
+    own = [each for each in computed if parse_rule(each)[0].goes_first]
+    return next(iter([*own, *computed, *(each.rule for each in by_rule)]), "")
+
+
+def warm_up_records(run: LogRun) -> int:
+    """So many records at the start the publisher of such logs leaves out, whatever rule is asked for."""
+    if not run.format.rules or not run.records:
+        return 0
+    return min(parse_rule(run.format.rules[0])[0].warm_up(run), run.records)
+
+
+def parse_rule(text: str) -> tuple[ImportRule, int | None]:
+    """The rule and its parameter, None where the text has none. Raises LogError."""
+    name, colon, parameter = text.partition(":")
+    if name not in RULES:
+        raise LogError("rule", got=text, expected="one of " + ", ".join(RULES))
+    if not colon:
+        return RULES[name], None
+    match = re.fullmatch(r"skip=([0-9]{1,9})", parameter)
+    if match is None or not RULES[name].takes_skip:
+        taking = "skip=N, the number of records left out at the start" if RULES[name].takes_skip else "no parameter"
+        raise LogError(f"rule {name}", got=parameter, expected=taking)
+    return RULES[name], int(match[1])
+
+
+def _paddleclas_trimmed(run: LogRun, skip: int) -> Used:
+    left = _left_after(run, "paddleclas-trimmed", skip, PADDLECLAS_TRIMMED_RECORDS)
+    ends = paddleclas_ends(left)
+    mean = trimmed_mean(Rates(run), ends, skip)
+    return Used(mean, left - 2 * ends, (*told(skip, "of warm-up"), f"the {ends} lowest and the {ends} highest"))
+
+
+def _record_mean(name: str) -> Callable[[LogRun, int], Used]:
+    def compute(run: LogRun, skip: int) -> Used:
+        left = _left_after(run, name, skip, 1)
+        return Used(Rates(run).mean(skip), left, told(skip, "of warm-up"))
+
+    return compute
+
+
+def _printed(name: str, key: str, line: str) -> Callable[[LogRun, int], Used]:
+    """The figure of the script's own ``line``, the last one where it printed several."""
+
+    def compute(run: LogRun, skip: int) -> Used:
+        lines = run.printed.get(key, ())
+        if not lines:
+            raise RuleError(f"rule {name}", got="no such line in the log", expected=line)
+        return Used(lines[-1].images_per_s, 1, told(len(lines) - 1, "printed before it"))
+
+    return compute
+
+
+def _tipc_summary(run: LogRun, skip: int) -> Used:
+    if not (run.format.is_summary and run.records):
+        return _printed(_TIPC, _TIPC_LINE, "TIPC's summary line")(run, skip)
+    return Used(Rates(run).values(run.records - 1)[0], 1, told(run.records - 1, "printed before it"))
+
+
+def _mxnet_epochs(run: LogRun, skip: int) -> Used:
+    rule = "ngc-mxnet-epochs"
+    epochs = mxnet_epochs(run)
+    after = epochs[MXNET_WARM_UP_EPOCHS:]
+    if not after:
+        expected = f"{MXNET_WARM_UP_EPOCHS + 1} or more, the first of them warm-up"
+        raise RuleError(f"rule {rule}", got=f"{len(epochs)} epochs with a figure", expected=expected)
+    if any(each.images_per_s <= 0 for each in after):
+        raise RuleError(f"rule {rule}", got="an epoch without a rate", expected="one above 0 for each")
+    mean = mxnet_mean([each.images_per_s for each in epochs])
+    rounded = float(f"{mean:.{_MXNET_SIGNIFICANT}g}")
+    left_out = ("1 epoch of warm-up", "the first 50 iterations of each epoch, by the script itself")
+    return Used(rounded, len(after), left_out)
+
+
+def mxnet_epochs(run: LogRun) -> tuple[Printed, ...]:
+    """The epochs' own figures, of all cards, in the order of the epochs."""
+    printed = run.printed.get("epoch", ())
+    if printed and run.format.rate_of is RateOf.CARD:
+        cards = cards_of(run)
+        printed = tuple(replace(each, images_per_s=each.images_per_s * cards) for each in printed)
+    return tuple(sorted(printed, key=lambda each: (each.epoch or 0, each.line)))
+
+
+def _left_after(run: LogRun, rule: str, skip: int, needed: int) -> int:
+    left = max(run.records - skip, 0)
+    if left < needed:
+        raise RuleError(f"rule {rule}", got=f"{left} records after the first {skip}", expected=f"{needed} or more")
+    return left
+
+
+def _paddleclas_warm_up(run: LogRun) -> int:
+    return PADDLECLAS_SKIPPED_RECORDS
+
+
+def _ngc_tf_warm_up(run: LogRun) -> int:
+    return NGC_TF_SKIPPED_RECORDS
+
+
+def _ngc_pytorch_warm_up(run: LogRun) -> int:
+    return ngc_pytorch_skipped(cards_of(run))
+
+
+def _mxnet_warm_up(run: LogRun) -> int:
+    """Records of the first epoch."""
+    if Field.EPOCH not in run.columns or not run.records:
+        return 0
+    return leading(run, Field.EPOCH, run.column(Field.EPOCH)[0] + MXNET_WARM_UP_EPOCHS)
+
+
+_AVERAGE, _SUMMARY = "ngc-tf-average", "ngc-tf-summary"
+# The format whose line stands behind other formats' records, and its rule.
+_TIPC_LINE, _TIPC = "tipc", "tipc-summary"
+_PYTORCH, _COMPUTE = "ngc-pytorch-summary", "ngc-pytorch-summary-compute"
+
+RULES: Mapping[str, ImportRule] = MappingProxyType(
+    {
+        rule.name: rule
+        for rule in (
+            ImportRule(
+                "paddleclas-trimmed",
+                "mean of the records after the first 10, without max(5, 5%) at each end, times cards",
+                _paddleclas_trimmed,
+                _paddleclas_warm_up,
+                takes_skip=True,
+            ),
+            ImportRule(
+                "paddleclas-mean",
+                "mean of the records after the first 10, times cards",
+                _record_mean("paddleclas-mean"),
+                _paddleclas_warm_up,
+                takes_skip=True,
+            ),
+            ImportRule(
+                "fleetx-20-100-median7",
+                "images / seconds of steps 21 to 120; of seven such runs the median",
+                lambda run, skip: fleetx(run),
+                warm_up_steps,
+            ),
+            ImportRule(
+                "dlperf-log",
+                "mean of the rates of iterations 20 to 119",
+                lambda run, skip: dlperf_log(run),
+                warm_up_steps,
+            ),
+            ImportRule(
+                "dlperf-time",
+                "images / seconds between two time stamps after warm-up",
+                lambda run, skip: dlperf_time(run),
+                lambda run: warm_up_spans(run) if Field.SPAN_START in run.columns else warm_up_steps(run),
+            ),
+            ImportRule(
+                "dlperf-tf2",
+                "mean of TimeHistory's rates of iterations 100 to 600",
+                lambda run, skip: dlperf_tf2(run),
+                warm_up_spans,
+            ),
+            ImportRule(
+                "ngc-tf-mean",
+                "mean of total_ips after the first records",
+                _record_mean("ngc-tf-mean"),
+                _ngc_tf_warm_up,
+                takes_skip=True,
+                names_skip=True,
+            ),
+            ImportRule(
+                _AVERAGE,
+                "the script's own line 'Average total_ips'",
+                _printed(_AVERAGE, "average", "a line 'Average total_ips'"),
+                _ngc_tf_warm_up,
+                goes_first=True,
+            ),
+            ImportRule(
+                _SUMMARY,
+                "the script's own line 'train_throughput'",
+                _printed(_SUMMARY, "train_throughput", "a line 'train_throughput'"),
+                _ngc_tf_warm_up,
+                goes_first=True,
+            ),
+            ImportRule(
+                "ngc-pytorch-mean",
+                "mean of train.total_ips after the first records",
+                _record_mean("ngc-pytorch-mean"),
+                _ngc_pytorch_warm_up,
+                takes_skip=True,
+                names_skip=True,
+            ),
+            ImportRule(
+                _PYTORCH,
+                "the script's own line 'Summary: train.total_ips'",
+                _printed(_PYTORCH, "summary_total", "a line 'Summary: ... train.total_ips'"),
+                _ngc_pytorch_warm_up,
+            ),
+            ImportRule(
+                _COMPUTE,
+                "the script's own line 'Summary: train.compute_ips', without waiting for data",
+                _printed(_COMPUTE, "summary_compute", "a line 'Summary: ... train.compute_ips'"),
+                _ngc_pytorch_warm_up,
+            ),
+            ImportRule(
+                _TIPC,
+                "the line's own ips, which its script computed from a log's records",
+                _tipc_summary,
+                lambda run: 0,
+            ),
+            ImportRule(
+                "ngc-mxnet-epochs",
+                "harmonic mean of the epochs' train.ips after the first one, 5 significant digits",
+                _mxnet_epochs,
+                _mxnet_warm_up,
+            ),
+        )
+    }
+)

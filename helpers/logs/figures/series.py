@@ -1,0 +1,213 @@
+"""What a run's records come to, record by record and of all cards: the rates as printed, and what each really timed.
+
+A printed rate is not always the rate of the steps it stands at: PaddleClas prints batch / mean step time since step 5
+of the epoch. Such a record at step s is the mean of s - 4 steps, so two of them give the time between them.
+docs/measuring-rules.md, "What throughput means in each source".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helpers.judging.rules import RuleError
+from helpers.logs.column import BLOCK
+from helpers.logs.figures.order import sum_of
+from helpers.logs.record import NEEDED, Field, LogRun, RateOf, Setting
+
+Floats = NDArray[np.float64]
+# So many records tell how far apart they are.
+_HEAD = 256
+
+
+def cards_of(run: LogRun) -> int:
+    return _whole(run, Setting.CARDS)
+
+
+def images_per_step(run: LogRun) -> int:
+    """Of all cards. Raises RuleError where the configuration is silent."""
+    return _whole(run, Setting.BATCH_SIZE_PER_CARD) * cards_of(run)
+
+
+def _whole(run: LogRun, setting: Setting) -> int:
+    assert setting in NEEDED
+    said = run.said(setting)
+    if said is None or not said.isascii() or not said.isdecimal() or int(said) < 1:
+        raise RuleError(f"{run.source}: run {run.number}", field=setting.value, got=said, expected="a whole number")
+    return int(said)
+
+
+class Rates:
+    """Images/s of all cards as each record prints it, or as its seconds give it where it prints no rate.
+
+    Raises RuleError where the records tell neither.
+    """
+
+    def __init__(self, run: LogRun) -> None:
+        self._run = run
+        self._scale, self._field = _scale_of(run)
+
+    def __len__(self) -> int:
+        return self._run.records
+
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Floats]:
+        for block in self._run.column(self._field).blocks(start, stop):
+            yield block * self._scale if self._field is Field.IMAGES_PER_S else self._scale / block
+
+    def mean(self, start: int = 0, stop: int | None = None) -> float:
+        count, sums = 0, []
+        for block in self.blocks(start, stop):
+            count += len(block)
+            sums.append(sum_of(block))
+        return math.fsum(sums) / count if count else math.nan
+
+    def values(self, start: int = 0, stop: int | None = None) -> list[float]:
+        return [float(each) for block in self.blocks(start, stop) for each in block]
+
+
+def _scale_of(run: LogRun) -> tuple[float, Field]:
+    if Field.IMAGES_PER_S in run.columns:
+        return (cards_of(run) if run.format.rate_of is RateOf.CARD else 1), Field.IMAGES_PER_S
+    if Field.STEP_SECONDS in run.columns:
+        return images_per_step(run), Field.STEP_SECONDS
+    raise RuleError(f"the records of {run.format.name}", got="neither a rate nor seconds", expected="one of them")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Consecutive records from ``first`` on: the steps that each one timed, and the seconds for an image of all cards
+    they took, times ``steps``; so images/s are the sum of ``steps`` over that of ``cost``. A record that timed nothing
+    of its own has 0 of both. ``begins``: the record is its epoch's first one that timed anything."""
+
+    first: int
+    steps: Floats
+    cost: Floats
+    begins: NDArray[np.bool_]
+
+    def rates(self) -> Floats:
+        """Images/s of the records that took time."""
+        timed = (self.cost > 0) & (self.steps > 0)
+        return np.asarray(self.steps[timed] / self.cost[timed])
+
+
+def stretches(run: LogRun, start: int = 0, stop: int | None = None) -> Iterator[Stretch]:
+    """The records from ``start`` up to ``stop``, a block at a time. Raises RuleError where they do not tell."""
+    stop = run.records if stop is None else min(stop, run.records)
+    if run.format.running_mean is not None and Field.STEP in run.columns:
+        yield from _running(run, run.format.running_mean, start, stop)
+        return
+    spans = {Field.SPAN_SECONDS, Field.SPAN_START, Field.SPAN_END} <= run.columns.keys()
+    distance = usual_distance(run)
+    for first in range(start, stop, BLOCK):
+        last = min(first + BLOCK, stop)
+        if spans:
+            steps = _part(run, Field.SPAN_END, first, last) - _part(run, Field.SPAN_START, first, last)
+            cost = _part(run, Field.SPAN_SECONDS, first, last) / images_per_step(run)
+        else:
+            rates = np.concatenate(list(Rates(run).blocks(first, last)))
+            steps = _covered(run, distance, first, last)
+            cost = steps / rates
+        yield Stretch(first, steps, cost, np.zeros(last - first, dtype=np.bool_))
+
+
+def usual_distance(run: LogRun) -> float:
+    """Steps from one record to the next, as most of the first ones have it; 1 where the log tells no steps."""
+    if run.format.record_covers is not None or Field.STEP not in run.columns:
+        return float(run.format.record_covers or 1)
+    steps = np.array(run.column(Field.STEP).values(0, _HEAD))
+    between = np.diff(steps)
+    between = between[between > 0]
+    return float(np.median(between)) if len(between) else 1.0
+
+
+def _covered(run: LogRun, distance: float, first: int, last: int) -> Floats:
+    """The steps that each record is the mean of: those since the one before it in its epoch, ``distance`` at most.
+
+    Where a record between was dropped, its steps are nobody's. The first of an epoch may stand at a step below
+    ``distance``, counted from 0.
+    """
+    if run.format.record_covers is not None or Field.STEP not in run.columns:
+        return np.full(last - first, distance)
+    begin = max(first - 1, 0)
+    steps = _part(run, Field.STEP, begin, last)
+    epochs = _part(run, Field.EPOCH, begin, last) if Field.EPOCH in run.columns else np.zeros(last - begin)
+    covered = steps + 1
+    goes_on = (epochs[1:] == epochs[:-1]) & (steps[1:] > steps[:-1])
+    covered[1:] = np.where(goes_on, np.diff(steps), covered[1:])
+    covered = np.where(np.isfinite(covered), np.minimum(covered, distance), distance)
+    return covered[first - begin :]
+
+
+def running_seconds(run: LogRun, wanted: Field) -> float:
+    """The sum of a running mean's seconds over the run: of each epoch what its last record gives."""
+
+    def total_of(first: int, last: int, timed: Floats) -> Floats:
+        return timed * _part(run, wanted, first, last)
+
+    assert run.format.running_mean is not None
+    return math.fsum(sum_of(each.cost) for each in _differences(run, run.format.running_mean, total_of))
+
+
+def _running(run: LogRun, first_timed: int, start: int, stop: int) -> Iterator[Stretch]:
+    """Of running means: each record's own steps and time, the difference to the record before it in the epoch."""
+    cards = cards_of(run) if run.format.rate_of is RateOf.CARD else 1
+
+    def total_of(first: int, last: int, timed: Floats) -> Floats:
+        return timed / (_part(run, Field.IMAGES_PER_S, first, last) * cards)
+
+    return _differences(run, first_timed, total_of, start, stop)
+
+
+def _differences(
+    run: LogRun,
+    first_timed: int,
+    total_of: Callable[[int, int, Floats], Floats],
+    start: int = 0,
+    stop: int | None = None,
+) -> Iterator[Stretch]:
+    before = (math.nan, 0.0, 0.0)
+    stop = run.records if stop is None else stop
+    for first in range(max(start - 1, 0), stop, BLOCK):
+        last = min(first + BLOCK, stop)
+        timed = np.maximum(_part(run, Field.STEP, first, last) - (first_timed - 1), 0.0)
+        total = total_of(first, last, timed)
+        epochs = _part(run, Field.EPOCH, first, last) if Field.EPOCH in run.columns else np.zeros(last - first)
+        epochs_before, timed_before, total_before = (
+            np.concatenate(([earlier], values[:-1]))
+            for earlier, values in zip(before, (epochs, timed, total), strict=True)
+        )
+        before = (float(epochs[-1]), float(timed[-1]), float(total[-1]))
+        same_epoch = epochs == epochs_before
+        goes_on = same_epoch & (timed > timed_before)
+        again = same_epoch & (timed == timed_before)
+        steps = np.where(again, 0.0, timed - np.where(goes_on, timed_before, 0.0))
+        cost = np.where(again, 0.0, total - np.where(goes_on, total_before, 0.0))
+        begins = (timed > 0) & ~again & (~goes_on | (timed_before == 0))
+        # The record before ``start`` is read for its difference alone.
+        left_out = max(start - first, 0)
+        yield Stretch(first + left_out, steps[left_out:], cost[left_out:], begins[left_out:])
+
+
+def _part(run: LogRun, wanted: Field, first: int, last: int) -> Floats:
+    return np.concatenate(list(run.column(wanted).blocks(first, last)))
+
+
+class TimedRates:
+    """Images/s of all cards of the steps that each record timed; a record that timed none is not among them.
+
+    Of records that are no running means these are the printed rates. ``len`` counts the records all the same.
+    """
+
+    def __init__(self, run: LogRun) -> None:
+        self._run = run
+
+    def __len__(self) -> int:
+        return self._run.records
+
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Floats]:
+        for each in stretches(self._run, start, stop):
+            yield each.rates()

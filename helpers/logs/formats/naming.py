@@ -1,0 +1,222 @@
+"""Configuration from a log's name: ``paddle_gpu8_pure_fp16_bs256.txt``, ``1n8g/rn50_b128_fp32_1.log``, ``A100_LOG/``.
+
+It is used only where the log's content is silent. The file's name is read first, then its folders, from the innermost
+outwards, each for what is still unknown. A part that says two things of one setting (``gpu1_gpu8``) leaves that setting
+unsaid, and no outer folder is asked for it either.
+
+What the parts mean: ``gpu8``, ``8gpus``, ``1x8``: cards of all nodes. ``4n8g``: four nodes of eight cards. ``N4C32``:
+four nodes, 32 cards of all nodes (PaddlePaddle's benchmark scripts). ``pure_fp16``, ``amp_o2``: amp_o2. ``fp16``,
+``amp``: amp. ``bs256``, ``b128``, ``batch_size_64``: images a card.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from helpers.logs.cards import card_words, same_card
+from helpers.logs.record import Said, Setting
+
+# How the place of such a setting begins.
+FILE_NAME, FOLDER_NAME = "file name", "folder name"
+
+_LARGEST = 1_000_000
+_RESNET50 = "resnet50v1.5"
+_LESS_EXACT = {"amp_o1": ("amp",), "amp_o2": ("amp",), "tf32": ("fp32",)}
+_NUMBERS = (Setting.BATCH_SIZE_PER_CARD, Setting.CARDS, Setting.NODES, Setting.SEED)
+_GPUS = "v100|a100|a800|a10|a30|a40|h100|h800|h200|h20|p100|p40|k80|t4|l40s|l40|l4"
+
+Found = tuple[Setting, str]
+
+
+def settings_of_name(name: str) -> dict[Setting, Said]:
+    """What the parts of ``name`` say; ``/`` and an archive's ``!`` separate them, the last one is the file."""
+    parts = [part for part in re.split(r"[/\\!]", name) if part not in ("", ".", "..")]
+    settings: dict[Setting, Said] = {}
+    closed: set[Setting] = set()
+    for depth, part in enumerate(reversed(parts)):
+        where = FILE_NAME if depth == 0 else f"{FOLDER_NAME} {part}"
+        for setting, values in _values_of_part(part).items():
+            if setting not in closed and len(values) == 1:
+                settings[setting] = Said(next(iter(values)), where)
+            closed.add(setting)
+    return settings
+
+
+def with_name(said: Mapping[Setting, Said], name: str) -> dict[Setting, Said]:
+    """What the content said, completed by what the name says."""
+    return {**settings_of_name(name), **said}
+
+
+def agrees(setting: Setting, one: str, other: str) -> bool:
+    """Whether two sayings of a setting can be true at once: the same, or one says it less exactly: ``amp`` of
+    ``amp_o2``, ``fp32`` of ``tf32`` (which is what frameworks call FP32 on a card that has it), ``A100`` of
+    ``A100-SXM4-40GB``."""
+    one, other = one.strip().lower(), other.strip().lower()
+    if one == other:
+        return True
+    if setting is Setting.PRECISION:
+        return other in _LESS_EXACT.get(one, ()) or one in _LESS_EXACT.get(other, ())
+    if setting is Setting.GPU:
+        return same_card(one, other)
+    if setting in _NUMBERS and one.isdecimal() and other.isdecimal():
+        return int(one) == int(other)
+    return False
+
+
+def more_exact(setting: Setting, one: str, other: str) -> bool:
+    """Of two sayings that agree, whether ``one`` says more than ``other``."""
+    if setting is Setting.PRECISION:
+        return other in _LESS_EXACT.get(one, ())
+    if setting is Setting.GPU:
+        return len(card_words(one)) > len(card_words(other))
+    return False
+
+
+def model_of(text: str) -> str | None:
+    """The model as in a case id (``resnet50v1.5``, ``vgg16``); None where the text names neither or both.
+
+    ``ResNet50`` without more is v1.5 (stride in the 3x3 convolution) in every script whose logs are read here, and
+    MXNet's ``v1b`` is the same network. ``ResNet50_vd`` and ``vgg16_bn`` are other networks.
+    """
+    models = {value for setting, value in _found(text.lower(), _MODELS) if setting is Setting.MODEL}
+    return models.pop() if len(models) == 1 else None
+
+
+def architecture(text: str) -> str:
+    """A network's name as a script gives it, as in a case id; one the suite does not know in lower case, ``_`` for
+    what an id cannot hold."""
+    return model_of(text) or re.sub(r"[^a-z0-9.]+", "_", text.lower()).strip("_")
+
+
+def precision_of(text: str) -> str | None:
+    """The precision as in a case id; None where the text names none or several."""
+    found = _narrowed({value for _, value in _found(text.lower(), _PRECISIONS)})
+    return found.pop() if len(found) == 1 else None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A pattern between characters that are neither letters nor digits, and what its match says."""
+
+    pattern: re.Pattern[str]
+    says: Callable[[re.Match[str]], Iterator[Found]]
+
+
+def _values_of_part(part: str) -> dict[Setting, set[str]]:
+    values: dict[Setting, set[str]] = {}
+    for setting, value in (*_found(part, _CASED), *_found(part.lower(), _PARTS)):
+        values.setdefault(setting, set()).add(value)
+    if Setting.PRECISION in values:
+        values[Setting.PRECISION] = _narrowed(values[Setting.PRECISION])
+    return values
+
+
+def _narrowed(precisions: set[str]) -> set[str]:
+    """``amp`` beside ``amp_o2`` is the same thing said less exactly."""
+    exact = {each for each in precisions if each.startswith("amp_")}
+    return precisions - {"amp"} if exact else precisions
+
+
+def _found(text: str, parts: tuple[_Part, ...]) -> list[Found]:
+    """What the patterns find, in their order; a match is taken out, so that ``pure_fp16`` is not ``fp16`` as well."""
+    found: list[Found] = []
+    for part in parts:
+        for match in part.pattern.finditer(text):
+            found.extend(part.says(match))
+        text = part.pattern.sub("//", text)
+    return found
+
+
+def _part(pattern: str, says: Callable[[re.Match[str]], Iterator[Found]]) -> _Part:
+    return _Part(re.compile(rf"(?<![A-Za-z0-9])(?:{pattern})(?![A-Za-z0-9])", re.ASCII), says)
+
+
+def _is(setting: Setting, value: str) -> Callable[[re.Match[str]], Iterator[Found]]:
+    def says(match: re.Match[str]) -> Iterator[Found]:
+        yield setting, value
+
+    return says
+
+
+def _number(setting: Setting) -> Callable[[re.Match[str]], Iterator[Found]]:
+    def says(match: re.Match[str]) -> Iterator[Found]:
+        if 1 <= (number := int(match.group(1))) <= _LARGEST:
+            yield setting, str(number)
+
+    return says
+
+
+def _nodes_and_cards(nodes: int, cards: int) -> Iterator[Found]:
+    if 1 <= nodes <= cards <= _LARGEST and cards % nodes == 0:
+        yield Setting.NODES, str(nodes)
+        yield Setting.CARDS, str(cards)
+
+
+def _nodes_times_cards(match: re.Match[str]) -> Iterator[Found]:
+    nodes, cards_per_node = int(match.group(1)), int(match.group(2))
+    yield from _nodes_and_cards(nodes, nodes * cards_per_node)
+
+
+def _nodes_of_cards(match: re.Match[str]) -> Iterator[Found]:
+    yield from _nodes_and_cards(int(match.group(1)), int(match.group(2)))
+
+
+def _gpu(match: re.Match[str]) -> Iterator[Found]:
+    yield Setting.GPU, match.group("gpu").upper()
+    cards = match.group("before") or match.group("after")
+    if cards and 1 <= int(cards) <= _LARGEST:
+        yield Setting.CARDS, str(int(cards))
+
+
+def _cards(match: re.Match[str]) -> Iterator[Found]:
+    if 1 <= (cards := int(match.group(1) or match.group("first"))) <= _LARGEST:
+        yield Setting.CARDS, str(cards)
+
+
+# With their case: B200 is a GPU, b200 a batch size.
+_CASED = (
+    _part(r"(?P<gpu>GB200|GB300|B100|B200|B300)(?P<before>)(?P<after>)", _gpu),
+    _part(r"b(\d{1,7})", _number(Setting.BATCH_SIZE_PER_CARD)),
+)
+_MODELS = (
+    _part(r"(?:resnet|rn|r)[-_]?50[-_]?v1(?:[._]5|b)", _is(Setting.MODEL, _RESNET50)),
+    # Networks of their own, taken out so that the plain names do not find them.
+    _part(r"(?:resnet|rn|r)[-_]?50[-_]?(?:v1[ac-z]?|v2|vc|vd)(?:[-_]ssld)?", lambda match: iter(())),
+    _part(r"(?:resnet|rn|r)[-_]?50", _is(Setting.MODEL, _RESNET50)),
+    _part(r"vgg[-_]?16[-_]bn", lambda match: iter(())),
+    _part(r"vgg[-_]?16", _is(Setting.MODEL, "vgg16")),
+)
+_PRECISIONS = (
+    _part(r"(?:amp[-_]?)?o1", _is(Setting.PRECISION, "amp_o1")),
+    _part(r"(?:amp[-_]?)?o2|pure[-_]?(?:fp|float)16", _is(Setting.PRECISION, "amp_o2")),
+    _part(r"tf32", _is(Setting.PRECISION, "tf32")),
+    _part(r"(?:fp|float)32", _is(Setting.PRECISION, "fp32")),
+    _part(r"bf16|bfloat16", _is(Setting.PRECISION, "bf16")),
+    _part(r"amp|fp16|float16|mixed", _is(Setting.PRECISION, "amp")),
+)
+_CARDS = (
+    _part(r"(\d{1,4})n[-_]?(\d{1,4})[gc]", _nodes_times_cards),
+    _part(r"n(\d{1,4})[-_]?c(\d{1,6})", _nodes_of_cards),
+    _part(r"(\d{1,4})x(\d{1,4})", _nodes_times_cards),
+    _part(r"gpus?(\d{1,7})|(?P<first>\d{1,7})[-_]?(?:gpus?|cards?)", _cards),
+)
+_OTHERS = (
+    _part(r"(?:batch[-_]?size|batch|bsz|bs|bz)[-_=]?(\d{1,7})", _number(Setting.BATCH_SIZE_PER_CARD)),
+    _part(
+        rf"(?:(?P<before>\d{{1,5}})x?)?(?P<gpu>{_GPUS})(?:x(?P<after>\d{{1,5}}))?",
+        _gpu,
+    ),
+    _part(r"paddle(?:paddle)?", _is(Setting.FRAMEWORK, "paddle")),
+    _part(r"pytorch|torch", _is(Setting.FRAMEWORK, "pytorch")),
+    _part(r"tf[12]?|tensorflow[12]?", _is(Setting.FRAMEWORK, "tensorflow")),
+    _part(r"mxnet", _is(Setting.FRAMEWORK, "mxnet")),
+    _part(r"dali[-_]cpu", _is(Setting.DATA, "dali_cpu")),
+    _part(r"dali", _is(Setting.DATA, "dali")),
+    _part(r"synthetic|synth", _is(Setting.DATA, "synthetic")),
+    _part(r"to[-_]?static|d2st?|dynamictostatic", _is(Setting.EXECUTION, "to_static")),
+    _part(r"static", _is(Setting.EXECUTION, "static")),
+    _part(r"dynamic|dygraph", _is(Setting.EXECUTION, "dynamic")),
+)
+_PARTS = (*_MODELS, *_PRECISIONS, *_CARDS, *_OTHERS)

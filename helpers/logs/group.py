@@ -1,0 +1,166 @@
+"""Repeated runs in folders by cards, as DLPerf keeps them: ``1n1g/rn50_b128_fp32_1.log``. Average, median, speed-up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from helpers.judging.rules import case_figure
+from helpers.logs.figures.analysis import AUTO
+from helpers.logs.imported import Imported
+from helpers.logs.importer import check_rule, import_file
+from helpers.logs.record import Said, Setting
+from helpers.trainers.contract.errors import LogError, SuiteError, lines_of
+
+_SUFFIXES = (".log", ".txt", ".log.gz", ".txt.gz")
+_NAME = re.compile(r"(?P<model>[^_]+)_b(?P<batch>\d+)_(?P<precision>[^_]+)_(?P<number>\d+)\.", re.ASCII)
+_DECIMALS = 2
+_BY_NAME = re.compile(r"(\d+)")
+
+
+@dataclass(frozen=True)
+class GroupRun:
+    """One log of a group: ``number`` of the run, its images/s as DLPerf rounds them."""
+
+    path: Path
+    number: int
+    images_per_s: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one model on the cards of one folder."""
+
+    model: str
+    folder: str
+    batch_size_per_card: int
+    precision: str
+    cards: int
+    rule: str
+    runs: tuple[GroupRun, ...]
+
+    @property
+    def average(self) -> float:
+        rates = [each.images_per_s for each in self.runs]
+        return _rounded(sum(rates) / len(rates))
+
+    @property
+    def median(self) -> float:
+        return _rounded(float(np.median([each.images_per_s for each in self.runs])))
+
+    @property
+    def spread(self) -> float | None:
+        """Largest distance of a run from the median, as a fraction of it; None of one run."""
+        if len(self.runs) < 2:
+            return None
+        return max(abs(each.images_per_s - self.median) for each in self.runs) / self.median
+
+    @property
+    def shortfall(self) -> str:
+        """Why the publisher's rule over runs is not kept, empty where it is."""
+        return case_figure(self.rule, [{self.rule: each.images_per_s} for each in self.runs]).reason
+
+
+@dataclass(frozen=True)
+class Report:
+    """The groups, those of few cards first, and the logs that gave no figure, each with why, in lines.
+    ``notes``: what is to be doubted and is no error.
+    """
+
+    groups: tuple[Group, ...]
+    unread: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def speedup(self, group: Group) -> float | None:
+        """Its median over that of the same model on one card; None where there is no such group, or an unlike one."""
+        base = self._base(group)
+        return None if base is None or self.unlike(group) else _rounded(group.median / base.median)
+
+    def unlike(self, group: Group) -> str:
+        """In what the runs on one card differ from these beside the cards, empty where in nothing."""
+        base = self._base(group)
+        if base is None:
+            return ""
+        pairs = (
+            ("batch size", base.batch_size_per_card, group.batch_size_per_card),
+            ("precision", base.precision, group.precision),
+            ("rule", base.rule, group.rule),
+        )
+        told = [f"{name} {mine}, {base.folder} {theirs}" for name, theirs, mine in pairs if mine != theirs]
+        return f"no speed-up: {'; '.join(told)}" if told else ""
+
+    def _base(self, group: Group) -> Group | None:
+        return next((each for each in self.groups if each.model == group.model and each.cards == 1), None)
+
+
+def _rounded(value: float) -> float:
+    """As DLPerf's scripts do it, which round by numpy."""
+    return float(np.round(value, _DECIMALS))
+
+
+def read_groups(folder: Path, asked: Mapping[Setting, Said], format: str = AUTO, rule: str = AUTO) -> Report:
+    """The groups of a folder of folders. Raises LogError where there is no log, or one group holds unlike runs."""
+    check_rule(rule)
+    paths = [each for each in sorted(folder.glob("*/*"), key=_natural) if each.name.endswith(_SUFFIXES)]
+    if not paths:
+        raise LogError(f"folder {folder}", got="no logs", expected="folders by cards (1n1g, 1n8g) with logs in them")
+    groups: dict[tuple[str, str], list[tuple[Imported, GroupRun]]] = {}
+    unread: list[tuple[str, ...]] = []
+    notes: list[str] = []
+    read: dict[str, Path] = {}
+    for path in paths:
+        try:
+            found = _only(path, import_file(path, asked, format, rule))
+            if (first := read.setdefault(found.sha256, path)) != path:
+                notes.append(f"{path}: the same bytes as {first}; a copy is no run of its own, and is counted")
+            figure = found.figure(found.usual)
+            if figure is None or figure.images_per_s is None:
+                raise LogError(f"log {path}", got=figure.reason if figure else "no rule", expected="a figure")
+        except (SuiteError, OSError) as error:
+            unread.append(lines_of(error))
+            continue
+        name = _NAME.match(path.name)
+        model = name["model"] if name else found.settings[Setting.MODEL].value
+        runs = groups.setdefault((model, path.parent.name), [])
+        number = int(name["number"]) if name else len(runs) + 1
+        runs.append((found, GroupRun(path, number, _rounded(figure.images_per_s))))
+    made = [_group(*key, runs) for key, runs in groups.items()]
+    return Report(tuple(sorted(made, key=lambda each: (each.model, each.cards))), tuple(unread), tuple(notes))
+
+
+def _only(path: Path, runs: Sequence[Imported]) -> Imported:
+    if len(runs) != 1:
+        raise LogError(f"log {path}", got=f"{len(runs)} runs", expected="one in each log of a group")
+    return runs[0]
+
+
+def _group(model: str, folder: str, runs: Sequence[tuple[Imported, GroupRun]]) -> Group:
+    about = f"group {folder} of {model}"
+    batch = _one(about, Setting.BATCH_SIZE_PER_CARD, (found for found, _ in runs))
+    precision = _one(about, Setting.PRECISION, (found for found, _ in runs))
+    cards = _one(about, Setting.CARDS, (found for found, _ in runs))
+    rules = list(dict.fromkeys(found.usual for found, _ in runs))
+    if len(rules) > 1:
+        raise LogError(about, field="rule", got=rules, expected="one for all runs", remedy="Name it with --rule")
+    numbers = [run.number for _, run in runs]
+    if twice := sorted({each for each in numbers if numbers.count(each) > 1}):
+        raise LogError(about, field="run", got=f"number {twice[0]} twice", expected="each run once")
+    return Group(model, folder, int(batch), precision, int(cards), rules[0], tuple(run for _, run in runs))
+
+
+def _one(about: str, setting: Setting, runs: Iterable[Imported]) -> str:
+    values = list(dict.fromkeys(each.settings[setting].value for each in runs))
+    if len(values) > 1:
+        remedy = "Give each configuration a folder of its own"
+        raise LogError(about, field=setting.value, got=values, expected="the same in all runs", remedy=remedy)
+    return values[0]
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """``run_10`` after ``run_9``."""
+    parts = _BY_NAME.split(path.as_posix())
+    return [(int(each), "") if each.isdecimal() else (-1, each) for each in parts]

@@ -1,0 +1,243 @@
+"""Published figures against what their logs give: an index of logs, each recomputed by its rule."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from io import StringIO
+from pathlib import Path, PurePosixPath
+
+from helpers.logs.figures.rules import figure
+from helpers.logs.formats.naming import agrees
+from helpers.logs.importer import runs_of
+from helpers.logs.record import NEEDED, LogRun, Said, Setting
+from helpers.logs.sources.source import open_logs
+from helpers.machine.opening import MOST_INDEX_BYTES, named_by_user, read_text_limited
+from helpers.trainers.contract.errors import LogError, SuiteError, lines_of
+
+INDEX = "INDEX.csv"
+# Of a value other than a file's name: Python makes no number of 5,000 digits.
+_MOST_CHARACTERS = 200
+# Decimal reads 5_17 too, and digits of other scripts.
+_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
+_FILE, _RULE, _PUBLISHED, _COMPUTED = "file", "rule", "published_images_per_s", "computed_images_per_s"
+_SETTINGS = (
+    Setting.FRAMEWORK,
+    Setting.MODEL,
+    Setting.GPU,
+    Setting.PRECISION,
+    Setting.BATCH_SIZE_PER_CARD,
+    Setting.CARDS,
+)
+NEEDED_COLUMNS = (_FILE, *(each.value for each in _SETTINGS), _PUBLISHED, _RULE)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of an index. ``computed`` is the figure that its author recomputed, None where there is none."""
+
+    line: int
+    file: str
+    settings: Mapping[Setting, Said]
+    published: Decimal
+    computed: Decimal | None
+    rule: str
+
+
+@dataclass(frozen=True)
+class Verified:
+    """An entry and what its log gives by its rule. ``problem`` says what is wrong, empty where they agree; ``lines``
+    say it to people where one is too long."""
+
+    entry: Entry
+    images_per_s: float | None
+    rule: str
+    problem: str = ""
+    lines: tuple[str, ...] = ()
+
+    @property
+    def difference(self) -> Decimal | None:
+        return None if self.images_per_s is None else Decimal(repr(self.images_per_s)) - self.entry.published
+
+
+def read_index(path: Path) -> tuple[Entry, ...]:
+    """The rows of an index. Raises LogError on one that cannot be read, naming the line and the column."""
+    try:
+        text = read_text_limited(named_by_user(path), MOST_INDEX_BYTES, encoding="utf-8-sig")
+        with StringIO(text, newline="") as lines:
+            table = csv.DictReader(lines, strict=True)
+            columns = list(table.fieldnames or ())
+            if twice := [each for each in (*NEEDED_COLUMNS, _COMPUTED) if columns.count(each) > 1]:
+                raise LogError(str(path), got=f"the column {twice[0]} twice", expected="each once")
+            missing = [each for each in NEEDED_COLUMNS if each not in columns]
+            if missing:
+                raise LogError(str(path), got=columns, expected="columns " + ", ".join(missing))
+            entries = tuple(_entry(path, table.line_num, row) for row in table)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise LogError(str(path), got=str(error), expected="a table of logs (CSV, UTF-8)") from error
+    if not entries:
+        raise LogError(str(path), got="no rows", expected="one or more")
+    return entries
+
+
+def _entry(path: Path, line: int, row: Mapping[str, str | None]) -> Entry:
+    about = f"{path}:{line}"
+    # DictReader puts what no column names under None.
+    if row.get(None):  # type: ignore[call-overload]
+        raise LogError(about, got="more values than columns", expected="as many", remedy='Write "1,323.1" as 1323.1')
+    for column in NEEDED_COLUMNS:
+        if not (row.get(column) or "").strip():
+            raise LogError(about, field=column, got=row.get(column), expected="a value")
+    for column in (*NEEDED_COLUMNS, _COMPUTED):
+        if column != _FILE and len(row.get(column) or "") > _MOST_CHARACTERS:
+            got = f"{len(row[column] or '')} characters"
+            raise LogError(about, field=column, got=got, expected=f"at most {_MOST_CHARACTERS}")
+    values = {column: (row.get(column) or "").strip() for column in (*NEEDED_COLUMNS, _COMPUTED)}
+    settings = {each: Said(values[each.value], f"{path.name} line {line}") for each in _SETTINGS}
+    published = _figure(about, _PUBLISHED, values[_PUBLISHED])
+    computed = _figure(about, _COMPUTED, values[_COMPUTED]) if values[_COMPUTED] else None
+    return Entry(line, values[_FILE], settings, published, computed, values[_RULE])
+
+
+def _figure(about: str, column: str, text: str) -> Decimal:
+    value = Decimal(text) if _NUMBER.fullmatch(text) else Decimal(0)
+    if value <= 0:
+        raise LogError(about, field=column, got=text, expected="images/s above 0")
+    return value
+
+
+def verify(folder: Path, entries: Sequence[Entry]) -> tuple[Verified, ...]:
+    """Every entry recomputed, in their order. What cannot be is told, and the others go on."""
+    found: dict[int, Verified] = {}
+    for file in dict.fromkeys(each.file for each in entries):
+        of_file = [(index, each) for index, each in enumerate(entries) if each.file == file]
+        for index, verified in zip(
+            (index for index, _ in of_file), _verify_file(folder, [each for _, each in of_file]), strict=True
+        ):
+            found[index] = verified
+    return tuple(found[index] for index in range(len(entries)))
+
+
+def _verify_file(folder: Path, entries: Sequence[Entry]) -> Iterable[Verified]:
+    """The rows of one file, which is read once where it tells its own configuration, else once for each row."""
+    path = folder / entries[0].file
+    runs: tuple[LogRun, ...] = ()
+    silent_on: frozenset[Setting] = frozenset()
+    try:
+        _check_inside(folder, entries[0].file)
+        runs = _runs(path, {})
+    except LogError as error:
+        silent_on = _silent_on(error)
+        if not silent_on:
+            return [_failed(each, error) for each in entries]
+    except (SuiteError, OSError) as error:
+        return [_failed(each, error) for each in entries]
+    verified = []
+    for entry in entries:
+        try:
+            verified.append(_verify(entry, _runs_told(path, entry, silent_on) if silent_on else runs))
+        except (SuiteError, OSError) as error:
+            verified.append(_failed(entry, error))
+    return verified
+
+
+def _failed(entry: Entry, error: Exception) -> Verified:
+    return Verified(entry, None, entry.rule, str(error), lines_of(error))
+
+
+def _silent_on(error: LogError) -> frozenset[Setting]:
+    """The settings that a log does not tell, from the error that says so."""
+    names = (error.field or "").split(", ")
+    known = {each.value: each for each in NEEDED}
+    return frozenset(known[name] for name in names) if all(name in known for name in names) else frozenset()
+
+
+def _runs_told(path: Path, entry: Entry, silent_on: frozenset[Setting]) -> tuple[LogRun, ...]:
+    """The runs with what the index alone tells; what the log tells too is compared afterwards."""
+    try:
+        return _runs(path, {each: entry.settings[each] for each in silent_on})
+    except LogError as error:
+        more = _silent_on(error) - silent_on
+        if not more:
+            raise
+        # Another run of the log is silent on something else.
+        return _runs_told(path, entry, silent_on | more)
+
+
+def _is_inside(folder: Path, file: str) -> bool:
+    pure = PurePosixPath(file)
+    if pure.is_absolute() or ".." in pure.parts or "\\" in file or "\0" in file:
+        return False
+    try:
+        return (folder / file).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):
+        # A ring of links, which older Pythons call a RuntimeError.
+        return False
+
+
+def _check_inside(folder: Path, file: str) -> None:
+    if not _is_inside(folder, file):
+        raise LogError(f"log {file}", got="a path that leaves the folder", expected=f"a file in {folder}")
+
+
+def _runs(path: Path, asked: Mapping[Setting, Said]) -> tuple[LogRun, ...]:
+    return tuple(run for log in open_logs(path) for run in runs_of(log, asked))
+
+
+def _verify(entry: Entry, runs: Sequence[LogRun]) -> Verified:
+    run = _run_of(entry, runs)
+    if against := _contradictions(entry, run):
+        raise LogError(f"log {entry.file}", got="; ".join(against), expected="what the index says")
+    found = figure(run, entry.rule)
+    if found.images_per_s is None:
+        return Verified(entry, None, found.rule, found.reason)
+    return Verified(entry, found.images_per_s, found.rule, _problem(entry, found.images_per_s))
+
+
+def _run_of(entry: Entry, runs: Sequence[LogRun]) -> LogRun:
+    """The one run with the entry's cards. Raises LogError where there is none, or several that fit it alike."""
+    if len(runs) == 1:
+        return runs[0]
+    cards = entry.settings[Setting.CARDS]
+    fitting = [run for run in runs if agrees(Setting.CARDS, run.said(Setting.CARDS) or "", cards.value)]
+    if not fitting:
+        have = ", ".join(dict.fromkeys(run.said(Setting.CARDS) or "an unsaid number" for run in runs))
+        raise LogError(f"log {entry.file}", got=f"runs of {have} cards", expected=f"one of {cards.value}")
+    if len(fitting) > 1:
+        fitting = [run for run in fitting if not _contradictions(entry, run)] or fitting
+    if len(fitting) > 1:
+        where = ", ".join(f"lines {run.first_line} to {run.last_line}" for run in fitting)
+        raise LogError(
+            f"log {entry.file}",
+            got=f"{len(fitting)} runs of {cards.value} cards ({where})",
+            expected="one",
+            remedy="Cut the log so that each file holds one of them",
+        )
+    return fitting[0]
+
+
+def _contradictions(entry: Entry, run: LogRun) -> list[str]:
+    return [
+        f"{each.value} {run.settings[each].value} ({run.settings[each].where}), not {said.value} ({said.where})"
+        for each, said in entry.settings.items()
+        if each in run.settings and not agrees(each, run.settings[each].value, said.value)
+    ]
+
+
+def _problem(entry: Entry, images_per_s: float) -> str:
+    told = []
+    for what, value in (("published", entry.published), ("computed in the index", entry.computed)):
+        if value is not None and (difference := abs(Decimal(repr(images_per_s)) - value)) > unit_of(value):
+            by = f"{float(difference):.6g}, more than {unit_of(value)}"
+            told.append(f"differs from the figure {what}, {value}, by {by}")
+    return "; ".join(told)
+
+
+def unit_of(value: Decimal) -> Decimal:
+    """One unit in the last printed digit: 0.01 of ``1323.10``, 1 of ``10336``."""
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int)
+    return Decimal(1).scaleb(exponent)

@@ -1,0 +1,162 @@
+"""Which format a log has, proven by its records; an unknown or ambiguous log is an error, never a guess."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from helpers.logs.reading.closest import Closest
+from helpers.logs.reading.dropped import shown
+from helpers.logs.reading.literals import finder
+from helpers.logs.record import FormatSpec, Line
+from helpers.logs.sources.clean import Chunk
+from helpers.trainers.contract.errors import LogError
+
+AUTO = "auto"
+# Of a line in an error, so many characters.
+_LINE = 160
+_UNKNOWN = "no records of a format that is known"
+_SEVERAL = "records of several formats"
+
+
+class Log(Protocol):
+    """What a log is to its readers (source.LogFile)."""
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def sha256(self) -> str: ...
+
+    def chunks(self) -> Iterator[Chunk]: ...
+
+
+class _Search:
+    """What a log has of a format: ``records`` and the first of them, whether one of its proofs is there, and, where
+    that is looked for (``look_for_ends``), the first figure that its script printed itself."""
+
+    def __init__(self, spec: FormatSpec) -> None:
+        self.spec = spec
+        self.records = 0
+        self.first: Line | None = None
+        self.printed: Line | None = None
+        self._proofs = [finder(pattern) for pattern in spec.proofs]
+        self._proven = not spec.proofs
+        self._printed = [finder(pattern) for pattern in spec.printed.values()]
+
+    @property
+    def fits(self) -> bool:
+        return self.records > 0 and self._proven
+
+    def look(self, chunk: Chunk) -> None:
+        data = chunk.data
+        self._proven = self._proven or any(proof.search(data) for proof in self._proofs)
+        if self.spec.marker in data:
+            self.records += len(self.spec.record.findall(data))
+            self.first = self.first or _line_of(self.spec.record.search(data), chunk)
+
+    def look_for_ends(self, chunk: Chunk) -> None:
+        if self.printed is None:
+            matches = (figure.search(chunk.data) for figure in self._printed)
+            self.printed = _line_of(next(filter(None, matches), None), chunk)
+
+
+def detect(log: Log, formats: Mapping[str, FormatSpec], wanted: str = AUTO, besides: Sequence[str] = ()) -> FormatSpec:
+    """The format of a log's first records, or the one that is wanted.
+
+    A format of records goes before one that is a summary of a whole run, which a job may print behind them. Reads until
+    a format is proven; ``read_log`` looks for records of the others in all of the log. Raises LogError for
+    a name that is not known, and where no format or more than one fits.
+    """
+    if wanted != AUTO:
+        if wanted not in formats:
+            raise LogError("format", got=wanted, expected="one of " + ", ".join((AUTO, *formats)))
+        return formats[wanted]
+    searches = [_Search(spec) for spec in formats.values()]
+    for chunk in log.chunks():
+        for each in searches:
+            each.look(chunk)
+        if fitting := [each for each in searches if each.fits and not each.spec.is_summary]:
+            return _only(log, fitting)
+    if fitting := [each for each in searches if each.fits]:
+        return _only(log, fitting)
+    return _without_records(log, searches, besides)
+
+
+def _without_records(log: Log, searches: Sequence[_Search], besides: Sequence[str]) -> FormatSpec:
+    """By the figures that a script printed itself: of some logs only the last lines were kept."""
+    closest = Closest([each.spec.marker for each in searches])
+    for chunk in log.chunks():
+        closest.look(chunk)
+        for each in searches:
+            each.look_for_ends(chunk)
+    if (ends := [each for each in searches if each.printed]) and not any(each.records for each in searches):
+        return _only(log, ends)
+    looked_for = [*(f"{each.spec.name}: {each.spec.looked_for}" for each in searches), *besides]
+    unproven = _unproven(searches)
+    raise LogError(
+        log.source,
+        got=_UNKNOWN,
+        expected="; or ".join(looked_for),
+        remedy=f"{closest}{'. ' if unproven else ''}{unproven}",
+        lines=(
+            f"{log.source}: {_UNKNOWN}",
+            "Looked for:",
+            *(f"  {each}" for each in looked_for),
+            f"{closest.heading()}{':' if closest.lines() else ''}",
+            *(f"  {each}" for each in closest.lines()),
+            *([unproven] if unproven else []),
+        ),
+    )
+
+
+def check_only(log: Log, spec: FormatSpec, rival: FormatSpec) -> None:
+    """Raises LogError where the log has records of both formats, and what else proves them."""
+    searches = _searched(log, (spec, rival))
+    if all(each.fits for each in searches):
+        _only(log, searches)
+
+
+def _only(log: Log, searches: Sequence[_Search]) -> FormatSpec:
+    """The format, where there is one; LogError with the records of each in all of the log, where there are several."""
+    specs = [each.spec for each in searches]
+    if len(specs) == 1:
+        return specs[0]
+    told = []
+    for each in _searched(log, specs):
+        line = each.first or each.printed
+        figures = f"{each.records} records" if each.records else "a printed figure"
+        told.append(f"{figures} of {each.spec.name}" + (f", line {line.number}: {line.text[:_LINE]}" if line else ""))
+    remedy = f"Give --format {' or '.join(spec.name for spec in specs)}, or split the log"
+    raise LogError(
+        log.source,
+        got=_SEVERAL,
+        expected="those of one",
+        remedy=f"It has {'; '.join(told)}. {remedy}",
+        lines=(f"{log.source}: {_SEVERAL}", *(f"  {each}" for each in told), remedy),
+    )
+
+
+def _searched(log: Log, specs: Iterable[FormatSpec]) -> list[_Search]:
+    searches = [_Search(spec) for spec in specs]
+    for chunk in log.chunks():
+        for each in searches:
+            each.look(chunk)
+            each.look_for_ends(chunk)
+    return searches
+
+
+def _line_of(match: re.Match[bytes] | None, chunk: Chunk) -> Line | None:
+    if match is None:
+        return None
+    start = chunk.data.rfind(b"\n", 0, match.start()) + 1
+    line = chunk.data[start : chunk.data.find(b"\n", start)]
+    return shown(chunk.first_line + chunk.data.count(b"\n", 0, start), line)
+
+
+def _unproven(searches: Sequence[_Search]) -> str:
+    told = [f"{each.records} of {each.spec.name}" for each in searches if each.records]
+    return f"Records without the rest of their format: {', '.join(told)}" if told else ""

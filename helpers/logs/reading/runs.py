@@ -1,0 +1,188 @@
+"""One run of a log while it is read: its records, the lines around them, and what its end looks like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helpers.logs.column import Column, Part
+from helpers.logs.reading.block import Block
+from helpers.logs.reading.context import ContextLines
+from helpers.logs.reading.dropped import Drops
+from helpers.logs.reading.literals import Finder
+from helpers.logs.reading.stamps import seconds_of
+from helpers.logs.reading.steps import StepOrder
+from helpers.logs.record import Context, Field, FormatSpec, Line, LogRun, Printed, Said, Setting, Stamp
+
+Floats = NDArray[np.float64]
+Settle = Callable[[str, Mapping[Setting, Said]], Mapping[Setting, Said]]
+
+_FIRST_STAMPS = 256
+# Of a run's printed figures by one name so many are kept, and the last.
+_MOST_PRINTED = 10_000
+# A new run that no line announces begins after the last record before it; so many lines there may be its own.
+_MOST_TAIL = 1000
+# Printed once, when the script ends as it should.
+_FINAL = ("average", "train_throughput", "summary_total", "summary_compute", "summary_ips")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which log a run is of, and which of its runs."""
+
+    source: str
+    name: str
+    sha256: str
+    number: int
+    runs_in_file: int
+
+
+class RunBuilder:
+    """A run from ``first_line`` on. Its records go to columns that it shares with the log's other runs."""
+
+    def __init__(self, spec: FormatSpec, columns: Mapping[Field, Column], first_line: int) -> None:
+        self.spec, self.first_line, self.last_line = spec, first_line, first_line
+        self.columns = columns
+        self.order = StepOrder()
+        self.drops = Drops()
+        self.context = ContextLines()
+        self.ranks: set[int] = set()
+        self.notes: list[str] = []
+        self.tail: list[tuple[int, bytes]] = []
+        self.records = 0
+        self._first_record: Line | None = None
+        self._start = _length(columns)
+        self._stamps: list[Stamp] = []
+        self._last_time = b""
+        self._printed: dict[str, list[Printed]] = {}
+        self._epochs = _Epochs()
+
+    @property
+    def has_figures(self) -> bool:
+        return self.records > 0 or any(name in self.spec.printed for name in self._printed)
+
+    def add_records(self, block: Block, fields: Mapping[Field, Floats], rows: NDArray[np.intp]) -> None:
+        """The rows of a block that are this run's next records."""
+        if not len(rows):
+            return
+        if self._first_record is None:
+            self._first_record = block.line(int(rows[0]))
+        kept = fields if len(rows) == block.count else {each: numbers[rows] for each, numbers in fields.items()}
+        for each, numbers in kept.items():
+            self.columns[each].append(numbers)
+        for at, row in enumerate(rows[: max(_FIRST_STAMPS - self.records, 0)].tolist()):
+            seconds = seconds_of(block.time(row))
+            if seconds is not None:
+                self._stamps.append(Stamp(self.records + at, seconds))
+        self._last_time = block.time(int(rows[-1]))
+        self.records += len(rows)
+        self._epochs.add(kept)
+
+    def add_others(self, lines: Sequence[tuple[int, bytes]], records_from: int | None, records_to: int) -> None:
+        """Lines without a record; the block's records stand from line ``records_from`` (None: it has none) on."""
+        if records_from is None:
+            self.context.add(lines)
+            self.tail = [*self.tail, *lines][-_MOST_TAIL:]
+            return
+        self.context.add([each for each in lines if each[0] < records_from])
+        self.context.records_began()
+        self.context.add([each for each in lines if each[0] > records_from])
+        self.tail = [each for each in lines if each[0] > records_to][-_MOST_TAIL:]
+
+    def add_printed(self, printed: Mapping[str, Finder], number: int, line: bytes) -> bool:
+        """Takes the figures that a line prints; whether there was one."""
+        found = False
+        for name, finder in printed.items():
+            for match in finder.matches(line):
+                found = True
+                figure = _printed(match.groupdict(), number)
+                if figure is not None:
+                    kept = self._printed.setdefault(name, [])
+                    del kept[_MOST_PRINTED - 1 :]
+                    kept.append(figure)
+        return found
+
+    def build(self, place: Place, settle: Settle, cut: str) -> LogRun:
+        context = Context(
+            place.name, self.context.lines(), frozenset(self.ranks), place.runs_in_file, self._first_record
+        )
+        about = place.source
+        if place.runs_in_file > 1:
+            about += f": run {place.number} of {place.runs_in_file}, lines {self.first_line} to {self.last_line}"
+        settings = settle(about, self.spec.configure(context))
+        parts = {each: Part(whole, self._start, self._start + self.records) for each, whole in self.columns.items()}
+        last = self.records - 1
+        seconds = seconds_of(self._last_time)
+        stamps = list(self._stamps)
+        if seconds is not None and (not stamps or stamps[-1].index < last):
+            stamps.append(Stamp(last, seconds))
+        return LogRun(
+            format=self.spec,
+            source=place.source,
+            sha256=place.sha256,
+            number=place.number,
+            runs_in_file=place.runs_in_file,
+            first_line=self.first_line,
+            last_line=self.last_line,
+            settings=settings,
+            columns=parts,
+            stamps=tuple(stamps),
+            printed={name: tuple(figures) for name, figures in self._printed.items()},
+            dropped=self.drops.all(),
+            notes=tuple(self.notes),
+            cut="; ".join(each for each in (cut, self._epochs.cut(), self._no_end()) if each),
+        )
+
+    def _no_end(self) -> str:
+        finals = [name for name in _FINAL if name in self.spec.printed]
+        if not finals or any(name in self._printed for name in finals):
+            return ""
+        return f"the script's own figure at its end ({', '.join(finals)}) is missing"
+
+
+class _Epochs:
+    """The last step of the epoch at hand, and of the one before."""
+
+    def __init__(self) -> None:
+        self._epoch: float | None = None
+        self._step = 0.0
+        self._before: tuple[float, float] | None = None
+
+    def add(self, fields: Mapping[Field, Floats]) -> None:
+        epochs = fields.get(Field.EPOCH)
+        steps = fields.get(Field.STEP, fields.get(Field.SPAN_END))
+        if epochs is None or steps is None:
+            return
+        ends = np.flatnonzero(epochs[1:] != epochs[:-1]).tolist()
+        for end in (*ends[-2:], len(epochs) - 1):
+            epoch, step = float(epochs[end]), float(steps[end])
+            if math.isnan(epoch) or math.isnan(step):
+                continue
+            if self._epoch is not None and epoch > self._epoch:
+                self._before = (self._epoch, self._step)
+            self._epoch, self._step = epoch, step
+
+    def cut(self) -> str:
+        if self._before is None or self._epoch is None or self._step >= self._before[1]:
+            return ""
+        return (
+            f"the last epoch, {self._epoch:.0f}, ends at step {self._step:.0f}; "
+            f"epoch {self._before[0]:.0f} at step {self._before[1]:.0f}"
+        )
+
+
+def _printed(groups: Mapping[str, bytes | None], number: int) -> Printed | None:
+    try:
+        rate = float(groups.get("images_per_s") or b"nan")
+        epoch = int(groups["epoch"] or b"") if groups.get("epoch") else None
+    except ValueError:
+        return None
+    return Printed(rate, number, epoch) if 0 < rate < float("inf") else None
+
+
+def _length(columns: Mapping[Field, Column]) -> int:
+    return max((len(column) for column in columns.values()), default=0)

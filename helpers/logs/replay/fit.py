@@ -1,0 +1,242 @@
+"""Which log is of which case: everything that a log tells has to agree, and it may agree with one case only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from helpers.history.results import RunResult
+from helpers.logs.cards import is_of_target
+from helpers.logs.record import Setting
+from helpers.logs.replay.logs import AnyRun, LogFolder, LoggedRun
+from helpers.logs.replay.own import OwnRun
+from helpers.machine.environment import CPU, GPU
+from helpers.plan.case_plan import SuiteCase
+from helpers.trainers.contract.case import Case, DataSource
+from helpers.trainers.contract.errors import ConfigError
+
+Key = tuple[str, str]
+
+# Of a case, what a log of another program never tells.
+_UNTOLD_FEATURES = ("compile", "graphs", "auto")
+_TRUE = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """The logs of one case, and ``notes`` on logs of it that were left out."""
+
+    runs: tuple[AnyRun, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Every case that has logs, and why each of the others has none."""
+
+    folder: LogFolder
+    found: Mapping[Key, Fitting] = field(default_factory=dict)
+    ambiguous: Mapping[Key, str] = field(default_factory=dict)
+
+    def why_none(self, case: SuiteCase) -> str | None:
+        """Why no log is judged as the case, with the logs that came closest; None where there are some."""
+        if case.key in self.found:
+            return None
+        if case.key in self.ambiguous:
+            return self.ambiguous[case.key]
+        ranked = [(differences_of(run, case), run.name) for run in self.folder.runs]
+        close = [each for each in ranked if not _another_thing(each[0])]
+        if not close:
+            cards = "" if case.target in (CPU, GPU) else f" on {case.target.upper()} cards"
+            unread = f" ({_counted(len(self.folder.unread), 'file')} not read)" if self.folder.unread else ""
+            return f"no log of {case.case.framework.value} {case.case.model.value}{cards}{unread}"
+        fewest = min(len(apart) for apart, _ in close)
+        nearest = [(_told(apart) or self._judged_as(name, case), name) for apart, name in close if len(apart) == fewest]
+        told = nearest[0][0]
+        return f"no log of this case; closest: {_few([name for why, name in nearest if why == told], 1)} ({told})"
+
+    def _judged_as(self, name: str, case: SuiteCase) -> str:
+        """Of a log that agrees with the case, and better with another one."""
+        others = (key for key, fitting in self.found.items() if any(run.name == name for run in fitting.runs))
+        return next((f"it is judged as {case_id}" for target, case_id in others if target == case.target), "left out")
+
+
+def fit(cases: Sequence[SuiteCase], folder: LogFolder) -> Fits:
+    """Give each log to the case that it is of. One that fits several cases alike is given to none of them."""
+    found: dict[Key, list[AnyRun]] = {}
+    open_to: dict[Key, list[str]] = {}
+    for run in folder.runs:
+        for target in dict.fromkeys(case.target for case in cases):
+            fitting = [case for case in cases if case.target == target and not differences_of(run, case)]
+            best = max((_agreements(run, case) for case in fitting), default=0)
+            chosen = [case for case in fitting if _agreements(run, case) == best]
+            if len(chosen) == 1:
+                found.setdefault(chosen[0].key, []).append(run)
+                continue
+            for case in chosen:
+                others = ", ".join(other.case.id for other in chosen if other is not case)
+                told = f"{run.name} does not tell enough: it may be of {others} just as well; "
+                open_to.setdefault(case.key, []).append(f"{told}say its {_open(run)} in INDEX.csv")
+    return Fits(
+        folder,
+        {key: _sorted_out(runs, folder.broken, open_to.get(key, ())) for key, runs in found.items()},
+        {key: told[0] for key, told in open_to.items()},
+    )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What of a run is not as the case has it; ``grave`` where they are of another kind of thing altogether."""
+
+    what: str
+    grave: bool = False
+
+
+def differences_of(run: AnyRun, case: SuiteCase) -> list[Difference]:
+    """In what a run is not of the case: empty where everything that the log tells agrees."""
+    return _own_differences(run, case) if isinstance(run, OwnRun) else _logged_differences(run, case)
+
+
+def _own_differences(run: OwnRun, case: SuiteCase) -> list[Difference]:
+    found = []
+    if run.case_id != case.case.id:
+        found.append(Difference(f"its case is {run.case_id}", _of_another_model(run.case_id, case.case)))
+    if run.device != case.device:
+        found.append(Difference(f"it ran on a {run.device}", grave=True))
+    elif run.result is not None and run.result.target != case.target:
+        found.append(Difference(f"its target is {run.result.target}"))
+    elif run.result is None:
+        found += _card_differences(run.gpu, case)
+    return found
+
+
+def _of_another_model(case_id: str, case: Case) -> bool:
+    try:
+        other = Case.parse(case_id)
+    except ConfigError:
+        return True
+    return (other.framework, other.model) != (case.framework, case.model)
+
+
+def _logged_differences(run: LoggedRun, case: SuiteCase) -> list[Difference]:
+    mine = case.case
+    if case.target == CPU:
+        return [Difference("only step logs of this suite tell that they ran on a CPU", grave=True)]
+    wanted = {
+        Setting.FRAMEWORK: mine.framework.value,
+        Setting.MODEL: mine.model.value,
+        Setting.PRECISION: mine.precision.value,
+        Setting.BATCH_SIZE_PER_CARD: str(mine.batch_size_per_card),
+        Setting.CARDS: str(mine.cards),
+        Setting.NODES: str(mine.nodes),
+        Setting.EXECUTION: mine.execution.value if mine.execution else "",
+    }
+    if mine.data is not DataSource.UNSTATED:
+        wanted[Setting.DATA] = mine.data.value
+    found = []
+    for setting, value in wanted.items():
+        said = run.said(setting)
+        if said is not None and value and said != value:
+            grave = setting in (Setting.FRAMEWORK, Setting.MODEL)
+            found.append(Difference(f"{_words(setting)} {said}, not {value}", grave))
+    xla = run.said(Setting.XLA)
+    if xla is not None and _TRUE.get(xla.lower()) is not mine.xla:
+        found.append(Difference(f"XLA {xla}, not {'on' if mine.xla else 'off'}"))
+    found += [Difference(f"it does not tell {name}") for name in _UNTOLD_FEATURES if getattr(mine, name)]
+    return [*found, *_card_differences(run.gpu, case)]
+
+
+def _card_differences(gpu: str, case: SuiteCase) -> list[Difference]:
+    if case.target == CPU:
+        return []
+    if not gpu:
+        return [Difference("it does not say its GPU: --replay-gpu NAME, or the column gpu of INDEX.csv")]
+    if case.target == GPU:
+        model = next((each for each in case.models if is_of_target(gpu, each)), None)
+        return [Difference(f"it ran on a {gpu}, which has this case of its own (-m {model})")] if model else []
+    if not is_of_target(gpu, case.target):
+        return [Difference(f"it ran on a {gpu}, not a {case.target.upper()}", grave=True)]
+    return []
+
+
+def _agreements(run: AnyRun, case: SuiteCase) -> int:
+    """How much of what a case need not state it states as the log does."""
+    if isinstance(run, OwnRun):
+        return 0
+    data = run.said(Setting.DATA)
+    return int(data is not None and data == case.case.data.value)
+
+
+def _open(run: AnyRun) -> str:
+    """What of its configuration a log leaves open, by the names of INDEX.csv's columns."""
+    names = (Setting.DATA, Setting.EXECUTION, Setting.XLA, Setting.NODES)
+    if isinstance(run, OwnRun):
+        return "target"
+    return " and ".join(each.value for each in names if run.said(each) is None) or "configuration"
+
+
+def _sorted_out(runs: Sequence[AnyRun], broken: Sequence[str], notes: Iterable[str]) -> Fitting:
+    """All logs of other programs; of our own runs one session's, the newest, since nights are no replicates.
+    ``broken`` are the folders of our own runs that were not read, ``notes`` are on logs that may be of the case."""
+    own = [run for run in runs if isinstance(run, OwnRun)]
+    if not own:
+        return Fitting(tuple(runs), (*notes, *_versions(runs)))
+    told = list(notes)
+    if others := len(runs) - len(own):
+        told.append(f"{_counted(others, 'log')} of another program left out: its rule is not the step logs'")
+    newest = max(own, key=_age).session
+    chosen = sorted((run for run in own if run.session == newest), key=_place)
+    if left := sorted({run.session for run in own} - {newest}):
+        told.append(f"of {len(left) + 1} sessions with this case the newest is judged, {newest}, not {_few(left)}")
+    alike = [run for run in chosen if _setup(run.result) == _setup(chosen[-1].result)]
+    if len(alike) < len(chosen):
+        told.append(
+            f"{_counted(len(chosen) - len(alike), 'run')} of {newest} left out: with other settings than its last one"
+        )
+    beside = {PurePosixPath(run.name).parent for run in chosen}
+    if lost := [name for name in broken if PurePosixPath(name).parent in beside]:
+        told.append(f"{_few(lost)} beside them could not be read")
+    return Fitting(tuple(alike), tuple(told))
+
+
+def _versions(runs: Sequence[AnyRun]) -> tuple[str, ...]:
+    """Logs of two versions of a framework are no two runs of one build, which their median does not tell."""
+    told = (run.said(Setting.FRAMEWORK_VERSION) for run in runs if not isinstance(run, OwnRun))
+    versions = sorted({version for version in told if version})
+    return (f"of {len(versions)} versions of the framework: {_few(versions)}",) if len(versions) > 1 else ()
+
+
+def _age(run: OwnRun) -> tuple[float, str]:
+    return run.modified, run.session
+
+
+def _place(run: OwnRun) -> tuple[int, str]:
+    return (run.result.replicate if run.result else run.logs[0].header.replicate), run.name
+
+
+def _setup(result: RunResult | None) -> tuple[object, ...]:
+    if result is None:
+        return ()
+    return dict(result.settings), dict(result.overrides), dict(result.protocol)
+
+
+def _another_thing(apart: Iterable[Difference]) -> bool:
+    return any(each.grave for each in apart)
+
+
+def _told(apart: Sequence[Difference]) -> str:
+    return ", ".join(each.what for each in apart)
+
+
+def _words(setting: Setting) -> str:
+    return "batch size a card" if setting is Setting.BATCH_SIZE_PER_CARD else setting.value
+
+
+def _few(names: Sequence[str], shown: int = 3) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,183 @@
+"""Logs judged where a session would otherwise train (``--replay``): from a case's logs to its verdict.
+
+Nothing is started, leased or asked of a framework, and nothing is learned: a replayed result enters no baseline and
+no history, and no later run is held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from helpers.history.records import Memory
+from helpers.history.results import CONTENDED, SLOWED, ResultStore, RunResult
+from helpers.history.results_check import REPLAYED
+from helpers.judging.evidence import Build, Evidence, Past, PublishedReference, Stage
+from helpers.judging.rules import WALL_CLOCK, run_figure
+from helpers.judging.verdict import Reason
+from helpers.logs.cards import card_words, same_card
+from helpers.logs.imported import HONEST
+from helpers.logs.replay.fit import Fitting
+from helpers.logs.replay.logs import AnyRun
+from helpers.logs.replay.own import OwnRun
+from helpers.logs.replay.results import replayed
+from helpers.plan.baseline import FigureStatus, RecordedEntry
+from helpers.plan.case_plan import CasePlan, SuiteCase
+from helpers.plan.perf_yaml import Config
+from helpers.session.judged_again import judge_again, plan_again
+from helpers.session.measure import CaseResult, evidence_of, segment_tonight
+from helpers.trainers.contract.errors import ResultError
+
+_NAMED = 2
+_NO_STEPS = "not compared, since another program's log holds neither each step's seconds nor the environment"
+_NO_RESULT = "not compared: without a result.json beside the step logs, in what they were measured is not known"
+_NOTHING = "nothing recorded for this case on this machine"
+
+
+@dataclass(frozen=True)
+class ReplayRunner:
+    """Implements session.Runner: its k-th run is the k-th log of the case. Nothing is started, so there is no run
+    beyond the logs: ResultError."""
+
+    case: SuiteCase
+    runs: Sequence[AnyRun]
+    store: ResultStore
+
+    def run(
+        self, plan: CasePlan, replicate: int, build: Build = Build.CANDIDATE, stage: Stage = Stage.SCREEN
+    ) -> RunResult:
+        if replicate >= len(self.runs):
+            raise ResultError(
+                f"case {plan.case.id}", got=f"run {replicate + 1}", expected=f"one of its {len(self.runs)} logs"
+            )
+        result = replayed(self.runs[replicate], self.case, self.store.session, replicate)
+        self.store.new_run_folder(plan.case.id, replicate)
+        self.store.write(result)
+        return result
+
+
+@dataclass(frozen=True)
+class ReplayTerms:
+    """What the judging of logs takes from the session. ``recorded`` looks up this machine's entry of a case,
+    ``memory`` opens the history, which is only asked, and gives None where there is none. ``allow_disturbed``: whether
+    a run that others disturbed, or that was slowed down, may be judged; ``recorded_required``: of which cases perf.yaml
+    requires a recorded figure."""
+
+    config: Config
+    recorded: Callable[[SuiteCase], RecordedEntry | None]
+    memory: Callable[[], Memory | None]
+    allow_disturbed: bool = True
+    cases_tonight: int = 1
+    recorded_required: Callable[[SuiteCase], bool | None] = lambda case: None
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The recorded question of a case: its entry, its past, or why it is not asked."""
+
+    entry: RecordedEntry | None = None
+    past: Past = field(default_factory=Past)
+    why_not: str = ""
+
+
+def replay_case(case: SuiteCase, fitting: Fitting, store: ResultStore, terms: ReplayTerms) -> CaseResult:
+    """Judge the logs of a case. Each result is on disk before the verdict; SuiteError where the disk refuses."""
+    runner = ReplayRunner(case, fitting.runs, store)
+    plan = CasePlan(case)
+    made = tuple(runner.run(plan, number) for number in range(len(fitting.runs)))
+    runs = tuple(_checked(run, terms.allow_disturbed) for run in made)
+    plan = _plan(case, fitting.runs, runs, terms)
+    asked = _recorded(plan, fitting.runs, runs, terms)
+    plan = replace(plan, recorded=asked.entry)
+    answer = judge_again(_evidence(plan, runs, asked, terms))
+    message = f"{_source_told(plan, fitting, runs)}: {answer.reason.message}"
+    # What a night leaves to later ones: a replayed one leaves nothing.
+    verdict = replace(answer, reason=Reason(answer.reason.code, message), standing=None)
+    store.add_verdict(runs, verdict)
+    return CaseResult(plan, verdict, runs)
+
+
+def _plan(case: SuiteCase, logs: Sequence[AnyRun], runs: Sequence[RunResult], terms: ReplayTerms) -> CasePlan:
+    config = terms.config
+    published = published_for(case, [log.gpu for log in logs], config.tolerances.published_for(case.case.id))
+    plan = plan_again(
+        case,
+        runs,
+        config,
+        published=published,
+        rule=rule_of(published, logs, runs),
+        recorded_required=terms.recorded_required(case),
+    )
+    return plan if plan.reference else replace(plan, why_no_reference=f"{REPLAYED} logs: nothing is run beside them")
+
+
+def published_for(case: SuiteCase, gpus: Sequence[str], tolerance: float) -> tuple[PublishedReference, ...]:
+    """The figures of the card that all logs ran on, as far as they tell it: a log that says ``V100`` is held against
+    the V100 rows of every form and memory, which the label tells."""
+    found = []
+    for figure in case.figures:
+        if not gpus or not all(gpu and same_card(gpu, figure.gpu) for gpu in gpus):
+            continue
+        vague = sorted({gpu for gpu in gpus if card_words(figure.gpu).keys() - card_words(gpu).keys()})
+        said = f" (the log says {' and '.join(vague)})" if vague else ""
+        label = f"{figure.table}, {figure.gpu}{said}, {figure.case.framework.value} {figure.framework_version}"
+        gates = figure.status is FigureStatus.GATE
+        found.append(PublishedReference(figure.images_per_s, figure.rule, label, gates, tolerance))
+    return tuple(found)
+
+
+def rule_of(published: Sequence[PublishedReference], logs: Sequence[AnyRun], runs: Sequence[RunResult]) -> str:
+    """The rule of the images/s shown first: a published figure's that the logs give, the deciding ones first, else
+    the one that the log's publisher uses, else the honest one. A published figure is held against its own alone."""
+    measured = [run for run in runs if run.measured]
+    names = [each.rule for each in sorted(published, key=lambda each: not each.gates)]
+    names += [WALL_CLOCK if isinstance(log, OwnRun) else log.imported.usual for log in logs]
+    for name in (*names, HONEST):
+        if measured and not any(isinstance(run_figure(name, run.figures), str) for run in measured):
+            return name
+    return names[0]
+
+
+def _recorded(plan: CasePlan, logs: Sequence[AnyRun], runs: tuple[RunResult, ...], terms: ReplayTerms) -> _Asked:
+    """This machine's entry for step logs of our own that tell their environment; what differs in it is compared as
+    in any other session. The past is what it was before the logs' own session."""
+    own = [log for log in logs if isinstance(log, OwnRun)]
+    if not own:
+        return _Asked(why_not=_NO_STEPS)
+    if any(log.result is None for log in own):
+        return _Asked(why_not=_NO_RESULT)
+    if (entry := terms.recorded(plan.suite_case)) is None:
+        return _Asked(why_not=_NOTHING)
+    segment = segment_tonight(plan, runs)
+    if not segment or (memory := terms.memory()) is None:
+        return _Asked(entry)
+    case = plan.case
+    return _Asked(entry, memory.past(case.id, plan.suite_case.target, segment, case.cards, own[0].session))
+
+
+def _evidence(plan: CasePlan, runs: tuple[RunResult, ...], asked: _Asked, terms: ReplayTerms) -> Evidence:
+    evidence = evidence_of(plan, runs, asked.past, cases_tonight=terms.cases_tonight)
+    return replace(
+        evidence,
+        why_not_recorded=asked.why_not,
+        record_command="measure it, pytest perf_tests --update-baselines (not with --replay)",
+    )
+
+
+def _checked(run: RunResult, allow_disturbed: bool) -> RunResult:
+    """A run that was measured though others disturbed it stays out of a gate when it is judged again."""
+    disturbed = [mark for mark in (CONTENDED, SLOWED) if mark in run.marks]
+    if allow_disturbed or not disturbed or not run.measured:
+        return run
+    return replace(run, invalid=f"{' and '.join(disturbed)}: no such run enters a gate")
+
+
+def _source_told(plan: CasePlan, fitting: Fitting, runs: Sequence[RunResult]) -> str:
+    """``replayed from a.log and b.log (2 of the 7 runs that the protocol plans)``."""
+    names = [log.name for log in fitting.runs]
+    told = " and ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    screened = sum(run.stage == Stage.SCREEN.value for run in runs)
+    notes = list(fitting.notes)
+    if screened < plan.protocol.runs:
+        notes.insert(0, f"{screened} of the {plan.protocol.runs} runs that the protocol plans")
+    return f"{REPLAYED} from {told}" + (f" ({'; '.join(notes)})" if notes else "")

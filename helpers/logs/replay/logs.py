@@ -1,0 +1,274 @@
+"""The logs that ``--replay`` judges: what a folder holds, of which configuration and which GPU, and what was not read.
+
+A folder with ``rank<k>.jsonl`` is one run of our own, and so is ``r<n>`` with ``spec.json``; any other file is a log of
+another program. What it leaves open stands in the folder's INDEX.csv, the GPU also in a folder's name (``V100-LOG``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers.history import FILE_NAME
+from helpers.history.night_files import NIGHT_FILE
+from helpers.logs.cards import card_of_folders, card_words, has_tf32, same_card
+from helpers.logs.imported import Imported
+from helpers.logs.importer import Batch, Unread
+from helpers.logs.own import NAME as STEP_LOG
+from helpers.logs.record import Said, Setting
+from helpers.logs.replay.index import INDEX, Index, read_index
+from helpers.logs.replay.own import OwnRun, is_rank_log, is_run_folder, read_own_run
+from helpers.trainers.contract.errors import LogError, SuiteError
+
+# Reads one file (every log of an archive), with what is said of it beside it.
+ReadLog = Callable[[Path, Mapping[Setting, Said]], Batch]
+
+_NO_LOG = re.compile(
+    rf"\..*|{re.escape(INDEX)}|{re.escape(NIGHT_FILE)}|(?:result|spec)\.json|{re.escape(FILE_NAME)}(?:-.*)?|r\d+\.aside\d+",
+    re.ASCII,
+)
+# What names a case: a log and INDEX.csv may not contradict each other in it.
+_CASE = (
+    Setting.FRAMEWORK,
+    Setting.MODEL,
+    Setting.PRECISION,
+    Setting.BATCH_SIZE_PER_CARD,
+    Setting.CARDS,
+    Setting.NODES,
+    Setting.DATA,
+    Setting.EXECUTION,
+    Setting.XLA,
+)
+
+_FEW = 3
+
+Settings = Mapping[Setting, Said]
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """One run of another program's log. ``settings`` are the log's own, and where it is silent those of INDEX.csv and,
+    for the GPU, of a folder's name or ``--replay-gpu``."""
+
+    name: str
+    imported: Imported
+    settings: Mapping[Setting, Said]
+
+    @property
+    def gpu(self) -> str:
+        return self.said(Setting.GPU) or ""
+
+    def said(self, setting: Setting) -> str | None:
+        return self.settings[setting].value if setting in self.settings else None
+
+
+AnyRun = LoggedRun | OwnRun
+
+
+@dataclass(frozen=True)
+class LogFolder:
+    """What was found: the runs of ``files`` logs, and the files that gave none, each with why. ``broken`` are the
+    folders of our own runs among those; ``notes`` say what else was left out."""
+
+    root: Path
+    runs: tuple[AnyRun, ...] = ()
+    files: int = 0
+    unread: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_folder(root: Path, read_log: ReadLog, gpu: str | None = None) -> LogFolder:
+    """Read every log under ``root`` (a folder, or one file). ``gpu`` is the card model of logs that tell none.
+
+    A file that cannot be read is named in the answer and the rest goes on. Raises LogError on an INDEX.csv that is
+    none.
+    """
+    if is_rank_log(root.name) and root.is_file():
+        root = root.parent
+    folder = root if root.is_dir() else root.parent
+    index = read_index(folder / INDEX)
+    reader = _Reader(read_log, gpu)
+    names = []
+    for path in _logs_under(root):
+        name = path.relative_to(folder).as_posix()
+        names.append(name)
+        if path.is_dir():
+            reader.read_own(path, path.resolve().name if name == "." else name)
+        else:
+            reader.read(path, name, index.get(name, {}))
+    runs = _once(reader)
+    missing = _missing(index, names) if root.is_dir() else []
+    notes = (*missing, *reader.notes)
+    return LogFolder(root, runs, len(names), tuple(reader.unread), tuple(reader.broken), notes)
+
+
+def _missing(index: Index, names: Sequence[str]) -> list[str]:
+    """What INDEX.csv says of files that are not there helps no log: a name may be mistyped."""
+    absent = sorted(index.keys() - set(names))
+    told = f"{', '.join(absent[:_FEW])}{f' and {len(absent) - _FEW} more' if len(absent) > _FEW else ''}"
+    return [f"{INDEX} tells of {told}: no such log below this folder"] if absent else []
+
+
+class _Reader:
+    """Reads one log after another and keeps what it gave, or why it gave nothing."""
+
+    def __init__(self, read_log: ReadLog, gpu: str | None) -> None:
+        self._read_log, self._gpu = read_log, gpu
+        self.runs: list[AnyRun] = []
+        self.unread: list[str] = []
+        self.broken: list[str] = []
+        self.notes: list[str] = []
+
+    def read_own(self, folder: Path, name: str) -> None:
+        try:
+            self.runs.append(read_own_run(folder, name, self._gpu))
+        except (SuiteError, OSError) as error:
+            self.unread.append(f"{name}: {error}")
+            self.broken.append(name)
+
+    def read(self, path: Path, name: str, listed: Settings) -> None:
+        try:
+            batch = _read(path, listed, self._read_log)
+        except (SuiteError, OSError) as error:
+            self.unread.append(f"{name}: {error}")
+            return
+        except Exception as error:  # noqa: BLE001 - no mistake of a reader takes the other logs with it
+            self.unread.append(f"{name}: the suite failed to read it: {type(error).__name__}: {error}")
+            return
+        self.unread += [f"{name}: {_in_short(each)}" for each in batch.unread]
+        self.notes += batch.notes
+        for imported in batch.imported:
+            # One that contradicts itself costs no other run of its file.
+            try:
+                self.runs.append(_logged_run(path, name, imported, _row_of(imported, batch, listed), self._gpu))
+            except LogError as error:
+                self.unread.append(str(error))
+
+
+def _logs_under(place: Path) -> Iterator[Path]:
+    """Run folders of ours and all other files, in the order of their names, but for hidden ones and what a session
+    keeps beside its runs: its records of them, the history, runs that were set aside and made again."""
+    if not place.is_dir():
+        yield place
+        return
+    found = sorted(place.iterdir())
+    if is_run_folder(place, [each.name for each in found]):
+        yield place
+        return
+    for each in found:
+        if _NO_LOG.fullmatch(each.name):
+            continue
+        if each.is_dir() and not each.is_symlink():
+            yield from _logs_under(each)
+        elif each.is_file():
+            yield each
+
+
+def _once(reader: _Reader) -> tuple[AnyRun, ...]:
+    """A run that lies there twice is one, and none where what is said of the two differs."""
+    found: dict[tuple[str, int], AnyRun] = {}
+    contradicted = set()
+    for run in reader.runs:
+        first = found.setdefault(_key(run), run)
+        if first is run:
+            continue
+        if apart := _apart(first, run):
+            contradicted.add(_key(run))
+            reader.unread.append(f"{run.name}: the same bytes as {first.name}, of which it is said: {apart}")
+        else:
+            reader.notes.append(f"{run.name}: the same run as {first.name}, counted once")
+    return tuple(run for key, run in found.items() if key not in contradicted)
+
+
+def _key(run: AnyRun) -> tuple[str, int]:
+    return (run.job_id, -1) if isinstance(run, OwnRun) else (run.imported.sha256, run.imported.number)
+
+
+def _apart(one: AnyRun, other: AnyRun) -> str:
+    """In what two readings of the same bytes differ, empty where they agree."""
+    if isinstance(one, OwnRun) or isinstance(other, OwnRun):
+        return ""
+    pairs = ((each, one.said(each) or "nothing", other.said(each) or "nothing") for each in (*_CASE, Setting.GPU))
+    return ", ".join(f"{each.value} {there}, not {here}" for each, there, here in pairs if there != here)
+
+
+def _read(path: Path, listed: Settings, read_log: ReadLog) -> Batch:
+    """By what the log says alone, and where that is too little, with what INDEX.csv says of it."""
+    batch = read_log(path, {})
+    asked = dict(listed)
+    # A reader asks for no card; where it is told is weighed here.
+    asked.pop(Setting.GPU, None)
+    if not batch.unread or not asked:
+        return batch
+    again = read_log(path, asked)
+    return again if len(again.unread) < len(batch.unread) else batch
+
+
+def _row_of(imported: Imported, batch: Batch, listed: Settings) -> Settings:
+    """What INDEX.csv says of one run of a file. Where it contradicts this run and not another one, it means that
+    one, and its GPU is the file's all the same."""
+    others = [each for each in batch.imported if each is not imported]
+    if _contradicted(listed, imported.settings) and not all(_contradicted(listed, each.settings) for each in others):
+        return {Setting.GPU: listed[Setting.GPU]} if Setting.GPU in listed else {}
+    return listed
+
+
+def _contradicted(listed: Settings, own: Settings) -> list[Setting]:
+    both = (each for each in _CASE if each in listed and each in own)
+    return [each for each in both if listed[each].value.lower() != own[each].value.lower()]
+
+
+def _logged_run(path: Path, name: str, imported: Imported, listed: Settings, gpu: str | None) -> LoggedRun:
+    member = imported.source.partition("!")[2]
+    about = f"{name}!{member}" if member else name
+    if imported.runs_in_file > 1:
+        about += f" (run {imported.number} of {imported.runs_in_file})"
+    if imported.format == STEP_LOG:
+        # It tells no card, and its result does not stand beside it.
+        got, expected = "a step log of this suite", "its run's folder with rank0.jsonl … and result.json"
+        raise LogError(about, got=got, expected=expected, remedy="Unpack it as it was")
+    card = _card_of(about, [each.get(Setting.GPU) for each in (imported.settings, listed)], path, gpu)
+    listed, own = _on_card(listed, card), _on_card(imported.settings, card)
+    if apart := _contradicted(listed, own):
+        told = [f"{each.value} {said[each].value} ({said[each].where})" for each in apart for said in (own, listed)]
+        raise LogError(about, got=" and ".join(told), expected="one configuration", remedy="Correct what is wrong")
+    settings = {**listed, **own}
+    return LoggedRun(about, imported, {**settings, Setting.GPU: card} if card else settings)
+
+
+def _on_card(settings: Settings, card: Said | None) -> Settings:
+    """What is called FP32 as the card takes it, which who wrote it need not have known."""
+    precision = settings.get(Setting.PRECISION)
+    if card is None or precision is None or precision.value != "fp32" or not has_tf32(card.value):
+        return settings
+    return {**settings, Setting.PRECISION: Said("tf32", f"{precision.where}; the default of a {card.value}")}
+
+
+def _card_of(about: str, said: Sequence[Said | None], path: Path, given: str | None) -> Said | None:
+    """The card model by who tells most of it; LogError where two contradict each other. ``given`` is for a log of
+    which nothing tells it."""
+    told = [each for each in said if each is not None]
+    if (folder := card_of_folders(path.resolve())) is not None:
+        told.append(Said(folder[0], f"folder name {folder[1]}"))
+    for other in told[1:]:
+        if not same_card(told[0].value, other.value):
+            raise LogError(
+                about,
+                field="gpu",
+                got=f"{told[0].value} ({told[0].where}) and {other.value} ({other.where})",
+                expected="one card model",
+                remedy="Correct what is wrong; nothing is guessed",
+            )
+    if told:
+        return max(told, key=lambda each: len(card_words(each.value)))
+    return Said(given, "--replay-gpu") if given else None
+
+
+def _in_short(unread: Unread) -> str:
+    """An error that takes many lines by its first one: a folder may hold many files that are no logs."""
+    if len(unread.lines) < 2:
+        return unread.error
+    return f"{unread.lines[0]}; 'perfgate import-log {unread.source}' tells what was looked for"

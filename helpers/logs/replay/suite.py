@@ -1,0 +1,140 @@
+"""The suite of ``--replay``: the same cases, baselines and gate, with logs in the place of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from helpers.history.results_check import REPLAYED
+from helpers.judging.verdict import Reason, Status, Verdict
+from helpers.logs.importer import Batch, import_files
+from helpers.logs.record import Said, Setting
+from helpers.logs.replay.fit import Fits, fit
+from helpers.logs.replay.judging import ReplayTerms, replay_case
+from helpers.logs.replay.logs import LogFolder, ReadLog, read_folder
+from helpers.plan.accepted import Accepted
+from helpers.plan.baseline import RecordedEntry
+from helpers.plan.case_plan import CasePlan, SuiteCase, refuse_two_targets
+from helpers.plan.proposals import Proposal
+from helpers.session.measure import CaseResult, not_run
+from helpers.session.measuring import OnProgress
+from helpers.session.rows import CaseRow
+from helpers.session.suite import Suite
+from helpers.session.suite_history import SuiteMemory, is_there
+from helpers.trainers.contract.errors import BaselineError, SuiteError
+
+_SHOWN = 10
+
+
+def read_log(path: Path, said: Mapping[Setting, Said]) -> Batch:
+    """Every run of one file, whatever its format."""
+    return import_files((path,), said)
+
+
+class ReplaySuite(Suite):
+    """A suite that judges logs. It needs no device, no framework and no data, and starts nothing."""
+
+    reader: ReadLog = staticmethod(read_log)
+
+    @cached_property
+    def logs(self) -> LogFolder:
+        """The folder's logs, read on first use. Raises LogError on an index that cannot be read."""
+        return read_folder(Path(self.options.replay or "."), self.reader, self.options.replay_gpu)
+
+    @cached_property
+    def fits(self) -> Fits:
+        return fit(self.cases, self.logs)
+
+    def why_not(self, suite_case: SuiteCase) -> str | None:
+        """Why there is nothing to judge, in one line."""
+        return self.fits.why_none(suite_case)
+
+    def prepare(self, chosen: Iterable[SuiteCase]) -> str | None:
+        """Check that the logs' index, the gate's rules and the baselines can be read, and that no case is chosen on
+        two targets."""
+        chosen = tuple(chosen)
+        judged = self.expect(chosen)
+        refuse_two_targets(judged)
+        for device in sorted({case.device for case in judged}):
+            self.baselines.load(device)
+        self.gate.check(self.cases, self.config.path, self.machine.host)
+        return self.gate.told(chosen, self.cases)
+
+    def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
+        """Nobody disturbs what is not run."""
+        return ""
+
+    def selection_here(self) -> tuple[frozenset[tuple[str, str]], str]:
+        """Without a marker the cases that have logs, under ``--gate`` the gate's."""
+        here = [case.key for case in self.cases if self.why_not(case) is None]
+        what = f"the {len(here)} cases that {self.logs.root} has logs of"
+        if self.options.gate:
+            here = [case.key for case in self.cases if self.gate.rule_for(case) is not None]
+            what = f"the gate's {len(here)} cases"
+        left = len(self.cases) - len(here)
+        return frozenset(here), f"no marker given: {what}; {left} left out (-m v100, -m a100, -m cpu …)"
+
+    def header_lines(self) -> list[str]:
+        """What is judged, and which files gave nothing."""
+        logs, options = self.logs, self.options
+        fitting = sum(len(each.runs) for each in self.fits.found.values())
+        return [
+            f"{REPLAYED.upper()}: nothing is trained; {len(logs.runs)} runs of {logs.files} files in {logs.root} are "
+            f"judged again, {fitting} of them as one of {len(self.fits.found)} cases",
+            f"session: {options.session} in {options.runs_folder}; config: {self.config.path}",
+            *_few("not read", logs.unread),
+            *_few("left out", logs.notes),
+        ]
+
+    def history_notes(self) -> tuple[str, ...]:
+        """Nothing goes into the history."""
+        return ()
+
+    def recorded_entry(self, target: str, case_id: str) -> RecordedEntry | None:
+        """None: what this machine recorded is no part of a speed-up that was measured elsewhere."""
+        return None
+
+    def propose(self, rows: Iterable[CaseRow], accepted: Sequence[Accepted] = ()) -> tuple[Proposal, ...]:
+        raise _no_baseline()
+
+    def write_baselines(self, rows: Iterable[CaseRow], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
+        raise _no_baseline()
+
+    def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseRow:
+        """Also where it is asked to confirm a suspicion: there is nothing to run, and the logs say what they said."""
+        return replace(self._row(self._replayed(suite_case)), origin=REPLAYED)
+
+    def _replayed(self, suite_case: SuiteCase) -> CaseResult:
+        plan = CasePlan(suite_case)
+        if (why := self.why_not(suite_case)) is not None:
+            return not_run(plan, why)
+        terms = ReplayTerms(
+            self.config,
+            lambda case: self.baselines.load(case.device).entries.get(case.case.id),
+            self._memory_to_ask,
+            allow_disturbed=self.gate.gated(plan) is None,
+            cases_tonight=self._cases_tonight,
+            recorded_required=self.gate.recorded_required,
+        )
+        try:
+            return replay_case(suite_case, self.fits.found[suite_case.key], self.store, terms)
+        except (SuiteError, OSError) as error:
+            return CaseResult(plan, Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, str(error))))
+
+    def _memory_to_ask(self) -> SuiteMemory | None:
+        """The history, None where there is none yet."""
+        asked = "memory" in self.__dict__ or is_there(self.options, self.config)
+        return self.memory if asked else None
+
+
+def _few(what: str, told: Sequence[str]) -> list[str]:
+    lines = [f"{what}: {each}" for each in told[:_SHOWN]]
+    return [*lines, f"{what}: {len(told) - _SHOWN} more"] if len(told) > _SHOWN else lines
+
+
+def _no_baseline() -> BaselineError:
+    return BaselineError(
+        "baselines", got=f"{REPLAYED} results", expected="measured ones", remedy="Leave out --update-baselines"
+    )

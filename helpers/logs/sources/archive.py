@@ -1,0 +1,172 @@
+"""A log's bytes, wherever they lie: in a plain file, a gzip file, a member of a zip archive.
+
+Nothing is unpacked to disk. What an archive's headers say is never believed: while it is read, what comes out is
+counted and held against what went in.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from helpers.machine.opening import named_by_user, open_regular
+from helpers.trainers.contract.errors import LogError
+
+BLOCK_BYTES = 2**20
+_PACKED_BLOCK_BYTES = 2**18
+# A log has a hundred bytes a line, of which a dozen are new: it packs 10 to 30 times. Deflate's utmost is 1032 times,
+# reached by one line repeated.
+MOST_RATIO = 250
+# Up to here any ratio is harmless: it is read and counted, not kept.
+FREE_BYTES = 2**26
+MOST_UNPACKED_BYTES = 2**35
+_UNPACK = "If you trust it, unpack it and give the log itself"
+
+
+class Stored(Protocol):
+    """Where a log's bytes come from; each call reads anew. ``source`` names it in messages."""
+
+    @property
+    def source(self) -> str: ...
+
+    def blocks(self) -> Iterator[bytes]:
+        """The bytes in order, at most BLOCK_BYTES at a time. Raises LogError."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileState:
+    """Which file it is and how it stood: another state later means that it was written or replaced."""
+
+    device: int
+    inode: int
+    size_bytes: int
+    changed_ns: int
+
+
+def state_of(file: BinaryIO) -> FileState:
+    found = os.fstat(file.fileno())
+    return FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+@contextmanager
+def opened(path: Path, state: FileState | None = None) -> Iterator[BinaryIO]:
+    """The file for reading, links followed; with ``state``, in that state before and after.
+
+    Raises LogError where it is no regular file, cannot be read, or changes meanwhile.
+    """
+    try:
+        with open_regular(named_by_user(path)) as file:
+            _check_state(path, file, state)
+            yield file
+            _check_state(path, file, state)
+    except OSError as error:
+        raise LogError(f"log {path}", got=error.strerror or str(error), expected="a file that can be read") from error
+
+
+def _check_state(path: Path, file: BinaryIO, state: FileState | None) -> None:
+    now = state_of(file)
+    if state is not None and now != state:
+        raise LogError(
+            f"log {path}",
+            got=f"{now.size_bytes} bytes after {state.size_bytes}: it is written or replaced while it is read",
+            expected="a file that stays as it is",
+            remedy="Wait until the training has ended, or give a copy",
+        )
+
+
+@dataclass(frozen=True)
+class PlainFile:
+    path: Path
+    state: FileState
+
+    @property
+    def source(self) -> str:
+        return str(self.path)
+
+    def blocks(self) -> Iterator[bytes]:
+        with opened(self.path, self.state) as file:
+            while block := file.read(BLOCK_BYTES):
+                yield block
+
+
+@dataclass(frozen=True)
+class GzipFile:
+    """One gzip file of one member or of several."""
+
+    path: Path
+    state: FileState
+
+    @property
+    def source(self) -> str:
+        return str(self.path)
+
+    def blocks(self) -> Iterator[bytes]:
+        with opened(self.path, self.state) as file:
+            try:
+                yield from _unzipped(file, Bounds(self.source))
+            except zlib.error as error:
+                raise damaged(self.source, "gzip file", error) from error
+
+
+def damaged(source: str, kind: str, error: Exception | str) -> LogError:
+    return LogError(
+        f"log {source}", got=f"a damaged {kind}: {error}", expected=f"a whole {kind}", remedy="Fetch it again"
+    )
+
+
+class Bounds:
+    """What comes out of an archive, against what went in."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._packed = 0
+        self._unpacked = 0
+
+    def count(self, packed: int, unpacked: int) -> None:
+        """So many bytes went in and came out. Raises LogError where it becomes too much."""
+        self._packed += packed
+        self._unpacked += unpacked
+        check_bounds(self._source, self._packed, self._unpacked)
+
+
+def check_bounds(source: str, packed: int, unpacked: int) -> None:
+    """Raises LogError where ``packed`` bytes give more than a log does."""
+    if unpacked > MOST_UNPACKED_BYTES:
+        raise LogError(
+            f"log {source}", got="more unpacked", expected=f"at most {MOST_UNPACKED_BYTES >> 30} GiB", remedy=_UNPACK
+        )
+    if unpacked > max(FREE_BYTES, MOST_RATIO * packed):
+        raise LogError(
+            f"log {source}",
+            got=f"{unpacked} bytes out of {packed}",
+            expected=f"at most {MOST_RATIO} times as many: this is a decompression bomb, or one line repeated",
+            remedy=_UNPACK,
+        )
+
+
+def _unzipped(file: BinaryIO, bounds: Bounds) -> Iterator[bytes]:
+    packed, member, members = b"", None, 0
+    while packed := packed or file.read(_PACKED_BLOCK_BYTES):
+        if member is None:
+            # Tapes and some programs fill up with NUL behind a member.
+            packed = packed.lstrip(b"\0") if members else packed
+            if not packed:
+                continue
+            member = zlib.decompressobj(wbits=31)
+            members += 1
+        block = member.decompress(packed, BLOCK_BYTES)
+        rest = member.unused_data if member.eof else member.unconsumed_tail
+        bounds.count(len(packed) - len(rest), len(block))
+        packed = rest
+        if member.eof:
+            member = None
+        if block:
+            yield block
+    if member is not None:
+        raise zlib.error("it was cut before its end")

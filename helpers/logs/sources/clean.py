@@ -1,0 +1,178 @@
+"""From a log's bytes to chunks of clean lines, in constant memory.
+
+Every step looks for its quirk first and works on whole blocks, so a log without quirks costs little more than reading
+it. What a chunk holds does not depend on where the blocks were divided.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from helpers.logs.record import Line
+from helpers.logs.sources.clean_ranks import by_rank
+
+# A record has a few hundred bytes, the longest parameter line a few thousand.
+MOST_LINE_BYTES = 2**16
+
+_LINE_END = ord("\n")
+# Of a line that is too long, so much is shown.
+_SHOWN_BYTES = 200
+# ECMA-48: control sequences (colours, cursor), strings up to their terminator (titles, links), short escapes. Without
+# its terminator a string is no string: only its first two bytes go.
+_ESCAPE = re.compile(
+    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[PX\]^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-~])|\x1b", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a log's characters are stored: ``codec`` is None where its bytes are left as they are (UTF-8, GBK, any that
+    keeps ASCII), else the codec to decode with; ``mark_bytes`` of byte order mark stand in front."""
+
+    codec: str | None = None
+    mark_bytes: int = 0
+
+
+AS_IT_IS = Encoding()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A stretch of a log, in lines.
+
+    - ``data``: whole lines, each ended by ``\\n``. Lines of other ranks and lines that are too long are empty in it, so
+      that line n of the log is line ``n - first_line`` (from 0) here. A lone ``\\r`` ends a line, as editors have it.
+    - ``other_ranks``: what the lines of ranks above 0 say, without the prefix, each ended by ``\\n``.
+    - ``ranks``: every rank that a prefix names, 0 included; ``rank_lines``: in which line of ``data`` (from 0) each
+      prefix of a rank above 0 stands, and the rank; ``others_lines``: in which each line of ``other_ranks`` began.
+    - ``last``: nothing comes after it; ``cut``: and its last line has no end in the file.
+    - ``too_long``: the lines above MOST_LINE_BYTES that were emptied, with their beginning.
+    """
+
+    data: bytes
+    first_line: int
+    other_ranks: bytes = b""
+    ranks: frozenset[int] = frozenset()
+    rank_lines: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    others_lines: tuple[int, ...] = field(default=(), compare=False)
+    last: bool = False
+    cut: bool = False
+    too_long: tuple[Line, ...] = ()
+
+
+def line_text(line: bytes) -> str:
+    """One line for people: UTF-8, else GB18030 (GBK is a part of it), else Latin-1, which never fails."""
+    for codec in ("utf-8", "gb18030"):
+        try:
+            return line.decode(codec)
+        except UnicodeDecodeError:
+            continue
+    return line.decode("latin-1")
+
+
+def clean(blocks: Iterable[bytes], encoding: Encoding, most_line_bytes: int = MOST_LINE_BYTES) -> Iterator[Chunk]:
+    """The chunks of a log whose bytes come in ``blocks``, about one a block; of no line no chunk."""
+    number = 1
+    before: Chunk | None = None
+    texts = _with_line_ends(_decoded(blocks, encoding))
+    for lines, cut in _whole_lines(texts, most_line_bytes):
+        if before is not None:
+            yield before
+        before = _chunk(lines, number, cut, most_line_bytes)
+        number += _line_count(lines)
+    if before is not None:
+        yield replace(before, last=True)
+
+
+def _line_count(lines: bytes) -> int:
+    """Counted by numpy: thrice as fast as ``bytes.count``."""
+    return int(np.count_nonzero(np.frombuffer(lines, dtype=np.uint8) == _LINE_END))
+
+
+def _decoded(blocks: Iterable[bytes], encoding: Encoding) -> Iterator[bytes]:
+    """The blocks in a code that keeps ASCII."""
+    decoder = codecs.getincrementaldecoder(encoding.codec)("replace") if encoding.codec else None
+    mark = encoding.mark_bytes
+    for block in blocks:
+        text = block[mark:] if mark else block
+        mark = max(mark - len(block), 0)
+        yield text if decoder is None else decoder.decode(text).encode("utf-8", "replace")
+    if decoder is not None:
+        yield decoder.decode(b"", True).encode("utf-8", "replace")
+
+
+def _with_line_ends(texts: Iterable[bytes]) -> Iterator[bytes]:
+    """Without NULs, with ``\\n`` for ``\\r\\n`` and for a lone ``\\r``."""
+    held = False
+    for block in texts:
+        text = block.replace(b"\0", b"") if b"\0" in block else block
+        if held:
+            text = b"\r" + text
+        # The next block may begin with this one's "\n".
+        held = text.endswith(b"\r")
+        if held:
+            text = text[:-1]
+        if b"\r" in text:
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        yield text
+    if held:
+        yield b"\n"
+
+
+def _whole_lines(texts: Iterable[bytes], most_line_bytes: int) -> Iterator[tuple[bytes, bool]]:
+    """Whole lines, block by block, and whether the last one was without its end.
+
+    Of a line that goes on over blocks at most ``most_line_bytes + 1`` bytes are kept: enough to see it is too long.
+    """
+    begun: list[bytes] = []
+    room = most_line_bytes + 1
+    for text in texts:
+        end = text.rfind(b"\n") + 1
+        if end:
+            yield b"".join((*begun, memoryview(text)[:end])), False
+            begun, room = [], most_line_bytes + 1
+        rest = text[end : end + room]
+        if rest:
+            begun.append(rest)
+            room -= len(rest)
+    if begun:
+        yield b"".join((*begun, b"\n")), True
+
+
+def _chunk(lines: bytes, number: int, cut: bool, most_line_bytes: int) -> Chunk:
+    lines, too_long = _without_long_lines(lines, number, most_line_bytes)
+    if b"\x1b" in lines:
+        lines = _ESCAPE.sub(b"", lines)
+    found = by_rank(lines)
+    if found is None:
+        return Chunk(lines, number, cut=cut, too_long=too_long)
+    return Chunk(found.rank_0, number, found.others, found.ranks, found.at, found.others_at, cut=cut, too_long=too_long)
+
+
+def _without_long_lines(lines: bytes, number: int, most: int) -> tuple[bytes, tuple[Line, ...]]:
+    spans = list(_long_lines(lines, most))
+    if not spans:
+        return lines, ()
+    kept, told, at = [], [], 0
+    for start, end in spans:
+        kept.append(lines[at:start])
+        number += lines.count(b"\n", at, start)
+        told.append(Line(number, line_text(lines[start : start + min(_SHOWN_BYTES, most)])))
+        at = end
+    return b"".join((*kept, lines[at:])), tuple(told)
+
+
+def _long_lines(lines: bytes, most: int) -> Iterator[tuple[int, int]]:
+    """Where the lines above ``most`` bytes begin and end. Looks once in every ``most`` bytes, not at every line."""
+    at = 0
+    while len(lines) - at > most + 1:
+        end = lines.rfind(b"\n", at, at + most + 1)
+        if end < 0:
+            end = lines.find(b"\n", at)
+            yield at, end
+        at = end + 1

@@ -1,0 +1,332 @@
+"""Finds the cards of this machine (GPUs by NVML, CPU cards by core topology), and says why a case cannot run on them.
+
+A CPU card is one process pinned to its own physical cores, so that "2 cards" is two ranks that do not
+share a core.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers.machine.environment import CPU, GPU, Environment, Host, flags_of, place_of, probe_host
+from helpers.machine.nvml import Gpu, Nvml, open_nvml
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import DeviceError
+
+GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class CpuCard:
+    """A CPU card: the cores to which one rank is pinned."""
+
+    index: int
+    # Logical CPUs, one for each physical core of the card.
+    cores: tuple[int, ...]
+
+    @property
+    def id(self) -> str:
+        return f"cpu{self.index}"
+
+    @property
+    def name(self) -> str:
+        return f"{len(self.cores)} core{'s' if len(self.cores) > 1 else ''}"
+
+
+Card = Gpu | CpuCard
+
+
+@dataclass(frozen=True)
+class Machine:
+    """This machine and its cards."""
+
+    facts: Host
+    cpu_cards: tuple[CpuCard, ...]
+    gpus: tuple[Gpu, ...] = ()
+    driver: str = ""
+    # The newest CUDA that the driver serves.
+    cuda_driver: str = ""
+    # Why there are no GPUs, where there are none.
+    gpu_note: str = ""
+    # The UUIDs of all GPUs, also of those that CUDA_VISIBLE_DEVICES hides.
+    card_ids: tuple[str, ...] = ()
+    # The name that perf.yaml gives this machine.
+    name: str = ""
+    # The pool of perf.yaml to which this machine belongs.
+    pool: str = ""
+
+    @property
+    def host(self) -> str:
+        return self.facts.host
+
+    @property
+    def host_id(self) -> str:
+        return self.facts.host_id
+
+    def cards_of(self, target: str) -> tuple[Card, ...]:
+        """The cards of a target: ``cpu``, ``gpu`` (any), or a model by NVML's name (``v100``, ``a100``).
+
+        A GPU that is split by MIG is no card: no figure was measured on a slice.
+        """
+        if target == CPU:
+            return self.cpu_cards
+        whole = tuple(gpu for gpu in self.gpus if not gpu.mig_enabled)
+        return whole if target == GPU else tuple(gpu for gpu in whole if gpu.is_model(target))
+
+    @property
+    def place(self) -> str:
+        """The machine's name in the segments of its results."""
+        return place_of(self.host_id, self.name, self.pool)
+
+    @property
+    def former_ids(self) -> tuple[str, ...]:
+        """The names under which this machine was known before; none for a pool, which is no machine."""
+        if self.pool:
+            return ()
+        return ((self.host_id,) if self.name else ()) + self.facts.former_ids
+
+    @property
+    def known_by(self) -> str:
+        """By what the machine's baselines are kept, as text."""
+        if self.pool:
+            return f"by the pool {self.pool} of perf.yaml, whose nodes count as equal"
+        return f"by its name in perf.yaml, {self.name}" if self.name else f"by {self.facts.id_by}"
+
+    def machine_key(self, device: str, host_id: str | None = None) -> str:
+        """The name of this machine's recorded baselines, fit as a file name: the machine's name in perf.yaml or its
+        host id, its device models and their count. ``host_id`` is one under which it was known before."""
+        cards: Sequence[Card] = self.cpu_cards if device == CPU else self.gpus
+        models = sorted({gpu.name for gpu in self.gpus}) if device == GPU else [self.facts.cpu_model]
+        if device == CPU:
+            models.append(f"{self.facts.logical_cores}c")
+        called = self.pool or self.name
+        known = _slug(called) if called and host_id is None else (host_id or self.host_id)[:8]
+        return "-".join([known, *(_slug(model) for model in models), f"x{len(cards)}"])
+
+    def device_name(self, device: str) -> str:
+        """The device's name for readers: the CPU's model, or the GPUs' models."""
+        if device == CPU:
+            return self.facts.cpu_model
+        return " + ".join(sorted({gpu.name for gpu in self.gpus})) or "no GPU"
+
+    def describe(self) -> str:
+        """One line: ``no NVIDIA GPU (no libnvidia-ml.so.1); CPU: AMD EPYC, 2 cores, 2 cards of 1 core``."""
+        cores = f"{self.facts.logical_cores} core{'s' if self.facts.logical_cores > 1 else ''}"
+        cards = f"{len(self.cpu_cards)} card{'s' if len(self.cpu_cards) > 1 else ''} of {self.cpu_cards[0].name}"
+        return f"{self._gpus_text()}; CPU: {self.facts.cpu_model}, {cores}, {cards}"
+
+    def _gpus_text(self) -> str:
+        if not self.gpus:
+            return f"no NVIDIA GPU ({self.gpu_note})" if self.gpu_note else "no NVIDIA GPU"
+        return by_model(self.gpus) + (" (split by MIG)" if any(gpu.mig_enabled for gpu in self.gpus) else "")
+
+
+def by_model(cards: Sequence[Card], between: str = ", ") -> str:
+    """``7 x NVIDIA A100-SXM4-40GB, 1 x NVIDIA H100``."""
+    names = [card.name for card in cards]
+    return between.join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
+
+
+def discover(
+    nvml: Nvml | str | None = None,
+    cpu_cards: int | None = None,
+    *,
+    variables: Mapping[str, str] | None = None,
+    root: Path = Path("/"),
+    allowed_cores: Callable[[], Collection[int]] | None = None,
+    host: Host | None = None,
+) -> Machine:
+    """Find what this machine has.
+
+    ``nvml`` is opened where it is None; a text is the reason why there is none. ``cpu_cards`` is the number of CPU
+    cards (by default 2 where there are 2 cores, else 1). Raises DeviceError when NVML fails, when there are fewer cores
+    than CPU cards, and outside Linux.
+    """
+    if not sys.platform.startswith("linux"):
+        raise DeviceError(
+            "machine", got=sys.platform, expected="Linux", remedy="Cores, leases and processes need /proc"
+        )
+    variables = os.environ if variables is None else variables
+    visible = variables.get("CUDA_VISIBLE_DEVICES")
+    hidden = visible is not None and not visible.strip()
+    allowed = (allowed_cores or (lambda: os.sched_getaffinity(0)))()
+    found = _found(nvml, may_fail=hidden)
+    every = () if isinstance(found, str) else found.gpus()
+    ids = tuple(gpu.uuid for gpu in every)
+    facts = host if host is not None else probe_host(root, card_ids=ids)
+    cards = split_cores(physical_cores(allowed, root), cpu_cards)
+    if hidden:
+        return Machine(facts, cards, gpu_note="CUDA_VISIBLE_DEVICES is empty", card_ids=ids)
+    if isinstance(found, str):
+        return Machine(facts, cards, gpu_note=found)
+    gpus = visible_gpus(every, visible)
+    note = "" if gpus else "NVML finds none" if visible is None else f"CUDA_VISIBLE_DEVICES={visible} names none"
+    return Machine(facts, cards, gpus, found.driver(), found.cuda_driver(), note, ids)
+
+
+def _found(nvml: Nvml | str | None, *, may_fail: bool) -> Nvml | str:
+    """NVML, or why there is none. Where no GPU is used it may fail: only facts about the cards are then missing."""
+    try:
+        return open_nvml() if nvml is None else nvml
+    except DeviceError as error:
+        if not may_fail:
+            raise
+        return str(error)
+
+
+def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, by index (PCI bus order) or UUID prefix; None leaves all."""
+    if visible is None:
+        return tuple(gpus)
+    words = [word.strip() for word in visible.split(",")]
+    chosen = []
+    for word in words:
+        match = [g for g in gpus if str(g.index) == word or (word.startswith("GPU-") and g.uuid.startswith(word))]
+        # CUDA shows only the devices before the first word that names none.
+        if len(match) != 1:
+            break
+        chosen += match
+    return tuple(sorted(set(chosen), key=lambda gpu: gpu.index))
+
+
+def physical_cores(allowed: Collection[int], root: Path = Path("/")) -> tuple[int, ...]:
+    """One logical CPU for each physical core that this process may use, within its control group's CPU quota."""
+    chosen: list[int] = []
+    taken: set[int] = set()
+    for cpu in sorted(allowed):
+        if cpu not in taken:
+            chosen.append(cpu)
+            taken.update(_siblings(cpu, root))
+    quota = _quota_cores(root)
+    return tuple(chosen if quota is None else chosen[: max(1, quota)])
+
+
+def split_cores(cores: Sequence[int], cards: int | None) -> tuple[CpuCard, ...]:
+    """``cards`` CPU cards of equally many neighbouring cores; cores left over stay unused."""
+    count = cards if cards is not None else min(2, len(cores))
+    if not 1 <= count <= len(cores):
+        raise DeviceError(
+            "CPU cards",
+            got=count,
+            expected=f"1 to {len(cores)}, as many as this process may use physical cores",
+            remedy="Set the number of CPU cards in perf.yaml, or give the process more cores",
+        )
+    each = len(cores) // count
+    return tuple(CpuCard(index, tuple(cores[index * each : (index + 1) * each])) for index in range(count))
+
+
+def why_not_run(case: Case, target: str, machine: Machine, hosts: int = 0) -> str | None:
+    """Why this machine cannot run the case on the target, in one line; None when it can.
+
+    ``hosts`` is how many hosts perf.yaml names for cases of several nodes, this machine among them.
+    """
+    cards = machine.cards_of(target)
+    if not cards:
+        return f"looked for {_wanted(target)}, found {machine.describe()}"
+    if case.nodes > max(1, hosts):
+        each = f"{case.cards_per_node} card{'s' if case.cards_per_node > 1 else ''}"
+        named = f"{hosts} host{'' if hosts == 1 else 's'}" if hosts else "none"
+        return f"needs {case.nodes} nodes of {each}, and perf.yaml names {named} (nodes.hosts; docs/multi-node.md)"
+    if case.cards_per_node > len(cards):
+        found = f"{len(cards)} ({cards[0].name} each)" if target == CPU else by_model(cards)
+        return f"needs {case.cards_per_node} cards of {target}, this machine has {found}"
+    return None
+
+
+def _wanted(target: str) -> str:
+    if target == GPU:
+        return "an NVIDIA GPU"
+    model = target.upper()
+    # Letters whose names begin with a vowel sound: an A100, an H100, a V100.
+    article = "an" if model[0] in "AEFHILMNORSX" else "a"
+    return f"{article} {model} (NVML name with {model!r})"
+
+
+def environment_of(
+    machine: Machine,
+    cards: Sequence[Card],
+    *,
+    framework: str,
+    framework_version: str,
+    framework_commit: str = "",
+    data: str = "",
+    facts: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Environment:
+    """The environment of a result measured on ``cards``.
+
+    ``facts`` are those in the header of rank 0's step log, of which ``threads``, ``cuda`` (the build's),
+    ``cuda_runtime``, ``cudnn`` and ``nccl`` (the loaded ones) are used. ``data`` names the images. ``variables`` are
+    the caller's (default: this process's).
+    """
+    facts = facts or {}
+    host = machine.facts
+    gpus = [card for card in cards if isinstance(card, Gpu)]
+    return Environment(
+        host=host.host,
+        host_id=host.host_id,
+        os=host.os,
+        kernel=host.kernel,
+        cpu_model=host.cpu_model,
+        logical_cores=str(host.logical_cores),
+        memory_gib=f"{host.memory_bytes / GIB:.0f}",
+        device=GPU if gpus else CPU,
+        cards=by_model(cards, " + "),
+        card_ids=" ".join(gpu.uuid for gpu in gpus),
+        driver=machine.driver if gpus else "",
+        cuda=_cuda_of(facts) if gpus else "",
+        cudnn=facts.get("cudnn", ""),
+        nccl=facts.get("nccl", ""),
+        driver_cuda=machine.cuda_driver if gpus else "",
+        power_limit_watts=" ".join(str(watts) for watts in sorted({gpu.power_limit_watts for gpu in gpus})),
+        framework=framework,
+        framework_version=framework_version,
+        framework_commit=framework_commit,
+        threads=facts.get("threads", ""),
+        flags=flags_of(os.environ if variables is None else variables, framework),
+        data=data,
+        machine=machine.name,
+        pool=machine.pool,
+    )
+
+
+def _cuda_of(facts: Mapping[str, str]) -> str:
+    """The build's CUDA, and the loaded runtime where that is another version; empty where neither is known."""
+    build, runtime = facts.get("cuda", ""), facts.get("cuda_runtime", "")
+    return f"{build or 'unknown'} (runtime {runtime})" if runtime not in ("", build) else build
+
+
+def _siblings(cpu: int, root: Path) -> set[int]:
+    path = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+    return parse_cpu_list(path.read_text()) if path.exists() else {cpu}
+
+
+def parse_cpu_list(text: str) -> set[int]:
+    """The kernel's list format: ``0-3,8``."""
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _quota_cores(root: Path) -> int | None:
+    """The whole cores of the CPU quota at the container's control group (version 2, then 1); None without a quota."""
+    unified = root / "sys/fs/cgroup/cpu.max"
+    if unified.exists():
+        quota, _, period = unified.read_text().strip().partition(" ")
+        return None if quota == "max" else int(quota) // int(period or 100_000)
+    legacy = root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us"
+    if legacy.exists():
+        microseconds = int(legacy.read_text())
+        return None if microseconds < 0 else microseconds // int(legacy.with_name("cpu.cfs_period_us").read_text())
+    return None
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"

@@ -1,0 +1,105 @@
+"""What ``perfgate doctor`` finds: what it is, why it spoils a measurement, what to do."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from helpers.machine.facts.gathered import SystemFacts
+from helpers.machine.facts.host import Space
+from helpers.machine.facts.io import Storage
+from helpers.machine.unknown import Unknown
+from helpers.machine.watch.contention import ContentionSample
+
+
+class Severity(enum.Enum):
+    """How bad a finding is; the worst comes first."""
+
+    # Makes a measurement worthless or impossible.
+    BLOCKER = "blocker"
+    # Can change a measurement.
+    WARNING = "warning"
+    # Is good to know.
+    NOTE = "note"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the doctor found."""
+
+    severity: Severity
+    name: str
+    # What was found, with its numbers.
+    found: str
+    # Why it spoils a measurement.
+    why: str
+    # What to do: a command or an option where there is one.
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything that the checks look at, as values. A field that names a problem is empty where there is none."""
+
+    facts: SystemFacts
+    # What others used of the cores while the doctor looked.
+    contention: ContentionSample
+    # The limit in perf.yaml.
+    max_foreign_share: float
+    variables: Mapping[str, str]
+    # How NVML fails, in its own words.
+    gpu_failure: str = ""
+    # The NVIDIA cards that the kernel lists.
+    gpus_on_bus: int = 0
+    # The disk of the run folder.
+    runs: Space | Unknown = field(default_factory=lambda: Unknown("not looked at"))
+    # Why nothing can be written to the run folder.
+    runs_problem: str = ""
+    # The user's images; None for the small dataset.
+    data_root: Path | None = None
+    # Why the user's images cannot be used.
+    data_problem: str = ""
+    # The largest batch of the published cases that run on this machine's cards, in images of all cards; 0 where none
+    # do.
+    largest_batch: int = 0
+    # Who holds cards.
+    leases: tuple[str, ...] = ()
+    # Processes that a killed session has left.
+    orphans: tuple[str, ...] = ()
+    # By framework, why no case of it can run.
+    framework_problems: Mapping[str, str] = field(default_factory=dict)
+    # Why two processes of this machine cannot meet at a port.
+    loopback_problem: str = ""
+    # Who is on the cards, by process id.
+    process_names: Mapping[int, str] = field(default_factory=dict)
+    # What a night on this machine writes.
+    runs_needed_bytes: int = 0
+    # Why hosts of perf.yaml cannot be used.
+    node_problems: tuple[str, ...] = ()
+    # Why the history's database does not answer.
+    history_problem: str = ""
+    # By how much the wall clock moved against the steady clock while the doctor looked.
+    clock_jump_seconds: float = 0.0
+    # Files that are dated after the present.
+    files_from_the_future: str = ""
+
+    @property
+    def data_disk(self) -> Storage | Unknown | None:
+        return self.facts.storage.get("data")
+
+
+Check = Callable[[Context], Iterable[Finding]]
+
+
+def blocker(name: str, found: str, why: str, remedy: str) -> Finding:
+    return Finding(Severity.BLOCKER, name, found, why, remedy)
+
+
+def warning(name: str, found: str, why: str, remedy: str) -> Finding:
+    return Finding(Severity.WARNING, name, found, why, remedy)
+
+
+def note(name: str, found: str, why: str, remedy: str) -> Finding:
+    return Finding(Severity.NOTE, name, found, why, remedy)

@@ -1,0 +1,268 @@
+"""Checks of the cards for what spoils a measurement; every bound comes from NVML or from the suite's own rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from helpers.machine.devices import GIB
+from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
+from helpers.machine.facts.topology import UNKNOWN
+from helpers.machine.nvml import Gpu
+from helpers.machine.nvml_details import GpuDetails
+from helpers.machine.unknown import Unknown
+from helpers.machine.watch.gpu_health import THROTTLE_REASONS
+
+# A driver keeps some hundred MiB on an idle card; more than this belongs to a process.
+_IDLE_BYTES = GIB
+_HOT_C = 75
+# nvml.h, nvmlClocksEventReasons: a card without work may show them, too.
+_HELD_BACK = {0x02: "applications clocks setting", 0x10: "sync boost", 0x100: "display clock setting"}
+
+
+def driver(context: Context) -> Iterator[Finding]:
+    if context.gpu_failure:
+        yield blocker(
+            "NVIDIA driver",
+            context.gpu_failure,
+            "The cards are there and no case can run on them",
+            "Repair the driver until nvidia-smi works; CUDA_VISIBLE_DEVICES= measures the CPU of this machine",
+        )
+    elif context.gpus_on_bus and not context.facts.machine.gpus:
+        if "CUDA_VISIBLE_DEVICES" in context.facts.machine.gpu_note:
+            yield note(
+                "hidden GPUs",
+                context.facts.machine.gpu_note,
+                "Cases are measured on the CPU",
+                "unset CUDA_VISIBLE_DEVICES to measure on the cards",
+            )
+        else:
+            yield blocker(
+                "NVIDIA driver",
+                f"{context.gpus_on_bus} NVIDIA cards on the PCI bus, and {context.facts.machine.gpu_note}",
+                "Without the driver's library no case can run on them",
+                "Install the driver; in a container: docker run --gpus all",
+            )
+    elif not context.facts.machine.gpus:
+        yield note(
+            "no GPU",
+            context.facts.machine.gpu_note or "NVML finds none",
+            "The published figures were measured on V100 and A100; only CPU cases run here",
+            "Nothing, if this machine is meant to measure its CPU",
+        )
+
+
+def several_models(context: Context) -> Iterator[Finding]:
+    if len(names := {gpu.name for gpu in context.facts.machine.gpus}) > 1:
+        yield warning(
+            "different cards",
+            ", ".join(sorted(names)),
+            "A job over both goes at the pace of the slower one",
+            "Show one model only, with CUDA_VISIBLE_DEVICES",
+        )
+
+
+def mig(context: Context) -> Iterator[Finding]:
+    if split := [gpu for gpu in context.facts.machine.gpus if gpu.mig_enabled]:
+        yield blocker(
+            "MIG",
+            f"on for {_names(split)}",
+            "A slice is not the card that a figure was measured on; it is no card here",
+            f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in split)} -mig 0",
+        )
+
+
+def foreign_processes(context: Context) -> Iterator[Finding]:
+    for gpu, details in _cards(context):
+        if isinstance(details.processes, Unknown):
+            continue
+        if details.processes:
+            users = [context.process_names.get(pid, f"pid {pid}") for pid in details.processes]
+            found = f"{_names([gpu])}: {', '.join(users)}"
+            if not isinstance(details.memory_used_bytes, Unknown):
+                found += f"; {details.memory_used_bytes / GIB:.1f} of {gpu.memory_bytes / GIB:.0f} GiB in use"
+            if _is_leased(context, gpu):
+                yield warning(
+                    "processes on a card",
+                    found,
+                    "A session of the suite holds the card just now: it may be its own job, and cases wait for it",
+                    "Run the doctor again when that session is through",
+                )
+                continue
+            yield blocker(
+                "processes on a card",
+                found,
+                "They share the card's time and memory; such a run is INVALID",
+                "End them, or wait: nvidia-smi shows whose they are",
+            )
+        elif not isinstance(details.memory_used_bytes, Unknown) and details.memory_used_bytes > _IDLE_BYTES:
+            yield warning(
+                "memory in use on a card",
+                f"{_names([gpu])}: {details.memory_used_bytes / GIB:.1f} GiB and no process to be seen",
+                "A process of another container holds it, or one that died badly",
+                "Look on the host: nvidia-smi, fuser -v /dev/nvidia*",
+            )
+
+
+def throttled(context: Context) -> Iterator[Finding]:
+    for gpu, details in _cards(context):
+        bits = details.throttle_reasons
+        if isinstance(bits, Unknown):
+            continue
+        if bad := [name for bit, name in THROTTLE_REASONS.items() if bits & bit and bit not in _HELD_BACK]:
+            yield blocker(
+                "throttled card",
+                f"{_names([gpu])}: {', '.join(bad)}, now {details.sm_clock_mhz} MHz, {details.temperature_c} °C",
+                "A run is INVALID while the card is slowed",
+                "Check cooling and power: nvidia-smi -q -d PERFORMANCE,TEMPERATURE",
+            )
+        if held := [name for bit, name in _HELD_BACK.items() if bits & bit]:
+            yield warning(
+                "clock held back",
+                f"{_names([gpu])}: {', '.join(held)}",
+                "The card does not go to its own top clock; a run under sync boost or a display's clock is INVALID",
+                f"sudo nvidia-smi -i {gpu.index} -rac (and -rgc)",
+            )
+
+
+def memory_errors(context: Context) -> Iterator[Finding]:
+    if pending := _with(context, lambda d: d.pages_pending is True):
+        yield blocker(
+            "memory to be retired",
+            f"{_names(pending)}: pages or rows wait for a reset after ECC errors, or no spare is left",
+            "A run on such a card is INVALID",
+            f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in pending)} --gpu-reset, or reboot; if it stays, "
+            "replace the card",
+        )
+    if bad := _with(context, lambda d: not isinstance(d.uncorrected_ecc, Unknown) and d.uncorrected_ecc > 0):
+        yield warning(
+            "ECC errors",
+            f"{_names(bad)}: uncorrected errors since the driver was loaded",
+            "A run in which there are more of them is INVALID",
+            "Reset the card or reboot; if they come back, replace it",
+        )
+    if off := _with(context, lambda d: d.ecc is False):
+        mixed = len(off) < len(context.facts.machine.gpus)
+        yield (warning if mixed else note)(
+            "ECC off",
+            _names(off),
+            "Cards with and without it differ in memory bandwidth"
+            if mixed
+            else "Data centre cards come with it on; without it a memory error stays unseen",
+            f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in off)} -e 1, then a reset",
+        )
+    if pending := _with(context, lambda d: isinstance(d.pending_ecc, bool) and d.pending_ecc != d.ecc):
+        yield warning(
+            "ECC will change",
+            _names(pending),
+            "After the next reset the card measures differently",
+            "Reboot now, so that every run has the same setting",
+        )
+
+
+def power_and_clocks(context: Context) -> Iterator[Finding]:
+    if off := _with(context, lambda d: d.persistence is False):
+        yield warning(
+            "persistence mode off",
+            _names(off),
+            "Each job loads the driver anew: start-up grows, settings are forgotten",
+            "sudo nvidia-smi -pm 1",
+        )
+    for gpu, details in _cards(context):
+        now, default = details.power_limit_watts, details.default_power_limit_watts
+        if not isinstance(now, Unknown) and not isinstance(default, Unknown) and now != default:
+            yield warning(
+                "power limit",
+                f"{_names([gpu])}: {now} W, by default {default} W",
+                "Under full load the clock follows the limit; a run is INVALID under another than it was recorded at, "
+                "or, with nothing recorded, where one below the default holds the card back",
+                f"sudo nvidia-smi -i {gpu.index} -pl {default}, or record baselines at this limit",
+            )
+        clock, usual = details.applications_clock_mhz, details.default_applications_clock_mhz
+        if not isinstance(clock, Unknown) and not isinstance(usual, Unknown) and clock < usual:
+            yield warning(
+                "applications clock",
+                f"{_names([gpu])}: {clock} MHz, by default {usual} MHz",
+                "It bounds the card's clock",
+                f"sudo nvidia-smi -i {gpu.index} -rac",
+            )
+    if hot := _with(context, lambda d: not isinstance(d.temperature_c, Unknown) and d.temperature_c >= _HOT_C):
+        yield warning(
+            "hot card",
+            f"{_names(hot)}: {_HOT_C} °C or more before the work begins",
+            "It will soon slow itself down",
+            "Let it cool down; check fans and air flow",
+        )
+    if closed := _with(context, lambda d: d.compute_prohibited is True):
+        yield blocker(
+            "compute mode",
+            f"{_names(closed)}: prohibited",
+            "No program may compute on the card",
+            "sudo nvidia-smi -c 0",
+        )
+
+
+def links(context: Context) -> Iterator[Finding]:
+    narrow = [
+        (gpu, d)
+        for gpu, d in _cards(context)
+        if not isinstance(d.pcie_width, Unknown)
+        and not isinstance(d.max_pcie_width, Unknown)
+        and d.pcie_width < d.max_pcie_width
+    ]
+    for gpu, details in narrow:
+        yield warning(
+            "narrow PCI Express",
+            f"{_names([gpu])}: x{details.pcie_width} of x{details.max_pcie_width}",
+            "Images reach the card at a part of the speed",
+            "Reseat the card, or look at the slot's wiring and BIOS",
+        )
+    sxm = [gpu for gpu in context.facts.machine.gpus if "SXM" in gpu.name]
+    cells = {cell for row in context.facts.topology.cells for cell in row}
+    if len(sxm) > 1 and UNKNOWN not in cells and not any(cell.startswith("NV") for cell in cells):
+        yield warning(
+            "no NVLink",
+            f"{len(sxm)} SXM cards and no active link between any two",
+            "Gradients go over PCI Express; the machines of the published figures had NVLink",
+            "nvidia-smi nvlink -s; on A100 and later start nvidia-fabricmanager",
+        )
+
+
+def affinity(context: Context) -> Iterator[Finding]:
+    allowed = context.facts.host.allowed_cpus
+    if far := _with(context, lambda d: not isinstance(d.cpus, Unknown) and bool(d.cpus) and not d.cpus & allowed):
+        yield warning(
+            "cores far from a card",
+            f"{_names(far)}: none of this process's CPUs is near",
+            "Every copy to the card crosses the link between the sockets",
+            "Give the process cores of the card's node (nvidia-smi topo -m, CPU Affinity)",
+        )
+
+
+def _is_leased(context: Context, gpu: Gpu) -> bool:
+    return any(held.startswith(("the machine ", f"{gpu.id} ")) for held in context.leases)
+
+
+def _cards(context: Context) -> Iterator[tuple[Gpu, GpuDetails]]:
+    details = context.facts.details
+    return ((gpu, details[gpu.uuid]) for gpu in context.facts.machine.gpus if gpu.uuid in details)
+
+
+def _with(context: Context, true: Callable[[GpuDetails], bool]) -> list[Gpu]:
+    return [gpu for gpu, details in _cards(context) if true(details)]
+
+
+def _names(gpus: list[Gpu]) -> str:
+    return ", ".join(f"GPU{gpu.index}" for gpu in gpus)
+
+
+CHECKS: tuple[Check, ...] = (
+    driver,
+    several_models,
+    mig,
+    foreign_processes,
+    throttled,
+    memory_errors,
+    power_and_clocks,
+    links,
+    affinity,
+)

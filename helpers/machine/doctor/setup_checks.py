@@ -1,0 +1,274 @@
+"""Checks for what spoils or prevents a measurement besides cores and cards: memory, disk, limits, data, this shell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from helpers.machine.devices import GIB
+from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
+from helpers.machine.environment import flags_of
+from helpers.machine.facts.host import UNLIMITED
+from helpers.machine.unknown import Unknown
+from helpers.trainers.contract.frameworks import FRAMEWORKS
+
+MIB = 1024**2
+# The short selection's largest case, vgg16 amp_o1 on 2 cards, took 7.5 GiB (peak_host_bytes of its result).
+_MEMORY_BYTES = 8 * GIB
+# Docker's default for /dev/shm. One batch of 256 images of 224 x 224 in fp32 alone is 147 MiB.
+_SHM_DEFAULT = 64 * MIB
+_SHM_PER_GPU = GIB
+# Step logs and results of a case take kilobytes; a crashed job's log and core file take more.
+_DISK_WARNING, _DISK_BLOCKER = GIB, 100 * MIB
+# A run makes ten files and a few more a rank, a night some hundred runs.
+_FILES_WARNING, _FILES_BLOCKER = 10_000, 500
+# Eight ranks with their loaders, NCCL's and the allocator's threads; every thread counts.
+_PROCESSES = 4096
+# Each rank, and each of NCCL's channels to another node, takes some.
+_FREE_PORTS = 500
+# Loader workers and eight ranks hold hundreds of files and sockets each.
+_OPEN_FILES = 4096
+# Switches that exist to find errors: with one of them the figure is not the framework's.
+_DEBUG_SWITCHES = (
+    "CUDA_LAUNCH_BLOCKING",
+    "NCCL_P2P_DISABLE",
+    "NCCL_SHM_DISABLE",
+    "NCCL_IB_DISABLE",
+    "FLAGS_benchmark",
+    "FLAGS_check_nan_inf",
+    "FLAGS_cudnn_deterministic",
+    "MALLOC_CHECK_",
+    "MALLOC_PERTURB_",
+)
+_OFF = ("", "0", "false", "False")
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECASE)
+
+
+def memory(context: Context) -> Iterator[Finding]:
+    state = context.facts.host
+    free = state.memory_available_bytes
+    limit = state.memory_limit_bytes
+    if not isinstance(free, Unknown):
+        most = free if isinstance(limit, Unknown) or limit is None else min(free, limit)
+        if most < _MEMORY_BYTES:
+            yield warning(
+                "memory",
+                f"{most / GIB:.1f} GiB for a job",
+                "The short selection's largest case takes 7.5 GiB; short of it the job swaps or is killed",
+                "End what holds memory, or leave VGG16 with 2 cards out (-k resnet50)",
+            )
+    if not isinstance(state.swap_used_bytes, Unknown) and state.swap_used_bytes > 64 * MIB:
+        yield warning(
+            "swap",
+            f"{state.swap_used_bytes / GIB:.1f} GiB in use",
+            "A page that comes back from disk stops a step",
+            "sudo swapoff -a && sudo swapon -a once memory is free",
+        )
+    if state.huge_pages_defrag == "always":
+        yield warning(
+            "huge page defragmentation",
+            "always",
+            "An allocation may wait until the kernel has moved memory together",
+            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/defrag",
+        )
+
+
+def shared_memory(context: Context) -> Iterator[Finding]:
+    size = context.facts.host.shared_memory
+    if isinstance(size, Unknown):
+        return
+    gpus = len(context.facts.machine.gpus)
+    found = f"{size.free_bytes / MIB:.0f} MiB free of {size.total_bytes / MIB:.0f} MiB"
+    why = "Loader workers and NCCL pass data through it: a batch of 256 images is 147 MiB; a full one kills the job"
+    remedy = "docker run --shm-size=64g (as the published A100 and V100 runs), or --ipc=host"
+    if size.free_bytes <= _SHM_DEFAULT:
+        yield (blocker if gpus else warning)("/dev/shm", found, why, remedy)
+    elif size.free_bytes < gpus * _SHM_PER_GPU:
+        yield warning("/dev/shm", found, why, remedy)
+
+
+def disk(context: Context) -> Iterator[Finding]:
+    if context.runs_problem:
+        yield blocker(
+            "run folder", context.runs_problem, "Results cannot be kept", "Set --runs-dir to a writable folder"
+        )
+        return
+    runs = context.runs
+    if isinstance(runs, Unknown):
+        return
+    needed = context.runs_needed_bytes
+    if runs.free_bytes < max(_DISK_WARNING, 2 * needed):
+        estimate = f", a night here writes about {needed / MIB:.0f} MiB" if needed else ""
+        yield (blocker if runs.free_bytes < max(_DISK_BLOCKER, needed) else warning)(
+            "disk",
+            f"{runs.free_bytes / MIB:.0f} MiB free for the run folder{estimate}",
+            "A result that cannot be written is lost",
+            "Free the disk or set --runs-dir",
+        )
+    if runs.free_files is not None and runs.free_files < _FILES_WARNING:
+        yield (blocker if runs.free_files < _FILES_BLOCKER else warning)(
+            "files on the disk",
+            f"room for {runs.free_files} more files (inodes) on the run folder's disk",
+            "A run writes ten files and more, however much space is left",
+            "Delete what is not needed (df -i; du --inodes), or set --runs-dir",
+        )
+
+
+def limits(context: Context) -> Iterator[Finding]:
+    state = context.facts.host
+    if state.open_files != UNLIMITED and state.open_files < _OPEN_FILES:
+        yield warning(
+            "open files",
+            f"at most {state.open_files}",
+            "Loader workers and ranks together may need more and then fail",
+            f"ulimit -n {_OPEN_FILES} (docker run --ulimit nofile=65536:65536)",
+        )
+    if state.locked_bytes != UNLIMITED and context.facts.has_infiniband:
+        yield warning(
+            "locked memory",
+            f"at most {state.locked_bytes / MIB:.0f} MiB",
+            "InfiniBand must lock the buffers it sends from",
+            "ulimit -l unlimited (docker run --ulimit memlock=-1)",
+        )
+    yield from _processes(context)
+    if state.core_bytes != 0 and not str(state.core_pattern).startswith("|"):
+        size = "without a bound" if state.core_bytes == UNLIMITED else f"up to {state.core_bytes / GIB:.1f} GiB"
+        yield note(
+            "core files",
+            f"{size}, by the pattern {state.core_pattern}",
+            "Each rank that crashes leaves a file as large as its memory on the disk of the runs",
+            "ulimit -c 0, unless somebody reads them",
+        )
+
+
+def _processes(context: Context) -> Iterator[Finding]:
+    state = context.facts.host
+    remedy = f"ulimit -u {_PROCESSES} (docker run --ulimit nproc=-1 --pids-limit=-1)"
+    if state.processes != UNLIMITED and state.processes < _PROCESSES:
+        yield warning(
+            "processes", f"at most {state.processes} of this user", "A rank that gets no thread breaks off", remedy
+        )
+    left = state.free_processes
+    if left is not None and not isinstance(left, Unknown) and left < _PROCESSES:
+        yield (blocker if left < _PROCESSES // 16 else warning)(
+            "processes of the container", f"{left} more", "Threads count: a rank that gets none breaks off", remedy
+        )
+
+
+def network(context: Context) -> Iterator[Finding]:
+    if context.loopback_problem:
+        yield blocker(
+            "ports",
+            context.loopback_problem,
+            "Ranks meet at a port of this machine",
+            "Bring the loopback interface up (ip link set lo up), free ports (ss -s)",
+        )
+    free = context.facts.host.free_ports
+    if not isinstance(free, Unknown) and free < _FREE_PORTS:
+        yield warning(
+            "free ports",
+            f"{free} of the range that ranks and connections are given",
+            "A rank that gets none does not start",
+            "End what holds them (ss -s), or sudo sysctl net.ipv4.ip_local_port_range='15000 65000'",
+        )
+    for problem in context.node_problems:
+        yield blocker(
+            "nodes",
+            problem,
+            "Cases of several nodes cannot run",
+            "Correct nodes in perf.yaml, or the name service; docs/multi-node.md",
+        )
+
+
+def history(context: Context) -> Iterator[Finding]:
+    if context.history_problem:
+        yield warning(
+            "history",
+            context.history_problem,
+            "Verdicts rest on the nights before: while they cannot be asked, no case with a recorded entry passes",
+            "Start the database, or correct --history or history.url; what is measured meanwhile waits on disk for it",
+        )
+
+
+def data(context: Context) -> Iterator[Finding]:
+    if context.data_problem:
+        yield blocker("dataset", context.data_problem, "No case with images can run", "Correct --data or data.root")
+        return
+    disk_of_data = context.data_disk
+    if context.data_root is not None and disk_of_data is not None and not isinstance(disk_of_data, Unknown):
+        if disk_of_data.over_network or disk_of_data.spinning is True:
+            yield warning(
+                "dataset's disk",
+                disk_of_data.describe(),
+                "The first pass over the images runs at the disk's speed",
+                "Copy the images to a local SSD, or read them once before measuring",
+            )
+    elif context.data_root is None and context.largest_batch > 256:
+        yield warning(
+            "dataset",
+            "none of your own: the small one has 256 images",
+            f"The cards' published cases take up to {context.largest_batch} images a step and are refused with it",
+            "--data FOLDER or data.root in perf.yaml, with ImageNet's layout",
+        )
+    elif context.data_root is None:
+        yield note(
+            "dataset",
+            "none of your own: the small one, 256 images of ImageNet's usual size",
+            "It is decoded from the page cache: no figure here contains a disk",
+            "--data FOLDER or data.root in perf.yaml, to measure with your own images",
+        )
+
+
+def other_sessions(context: Context) -> Iterator[Finding]:
+    if context.leases:
+        yield warning(
+            "another session",
+            "; ".join(context.leases),
+            "Cases wait until it is through",
+            "Wait, or end it; a dead holder's lease is free",
+        )
+    if context.orphans:
+        yield warning(
+            "left-over job",
+            "; ".join(context.orphans),
+            "A killed session's processes still hold cores, cards and memory",
+            "The next session ends them before its first case",
+        )
+
+
+def shell(context: Context) -> Iterator[Finding]:
+    """Variables that reach the trainer; only named ones are looked at, and secrets among them stay hidden."""
+    found = [each.build.framework for each in context.facts.frameworks]
+    frameworks = [each.value for each in found or FRAMEWORKS]
+    flags = {}
+    for name, value in sorted(context.variables.items()):
+        if word := next(filter(None, (flags_of({name: value}, each) for each in frameworks)), ""):
+            flags[name] = f"{name}=(hidden)" if _SECRET.search(name) else word
+    debug = [name for name in flags if name in _DEBUG_SWITCHES and context.variables[name] not in _OFF]
+    if debug:
+        yield blocker(
+            "debugging switches",
+            " ".join(flags[name] for name in debug),
+            "They make every step wait or take another way: the figure is theirs",
+            f"unset {' '.join(debug)}",
+        )
+    if rest := [name for name in flags if name not in debug]:
+        yield warning(
+            "variables of this shell",
+            " ".join(flags[name] for name in rest),
+            "They reach the trainer and are part of what a result is compared by: baselines without them do not match",
+            f"unset {' '.join(rest)}, unless they are meant",
+        )
+
+
+CHECKS: tuple[Check, ...] = (
+    memory,
+    shared_memory,
+    disk,
+    limits,
+    network,
+    history,
+    data,
+    other_sessions,
+    shell,
+)

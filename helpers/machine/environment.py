@@ -1,0 +1,274 @@
+"""What a result depends on besides the case (host, cards, driver, framework build, flags), and which results can be
+compared.
+
+Two recorded results are compared only within one *segment* (docs/verdicts.md, "Environment changed"): the same
+host, cards, driver, CUDA, power cap and framework line. Everything else is only shown beside a result.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from helpers.machine.identity import identify
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework, spec_of
+
+CPU = "cpu"
+GPU = "gpu"
+
+# Variables of the caller's shell that change what a trainer measures. These belong to libraries that every framework
+# uses; a framework's own variables are in its entry (contract/frameworks.py).
+_LIBRARY_FLAGS = (
+    "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "GLOO_", "NVIDIA_TF32_OVERRIDE", "DALI_", "DNNL_", "ONEDNN_",
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "MALLOC_", "GLIBC_TUNABLES", "TCMALLOC_", "LD_PRELOAD",
+)  # fmt: skip
+# Every trainer sets these from its own cores (helpers/trainers/common/process.py), whatever the caller's shell says.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# These change nothing that is measured: the visible cards are recorded themselves, and logging is no setting.
+_NOT_FLAGS = (
+    *THREAD_VARIABLES, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "FLAGS_selected_gpus",
+    "CUDA_MPS_LOG_DIRECTORY", "NCCL_DEBUG", "NCCL_DEBUG_FILE",
+)  # fmt: skip
+# Container images and shells use names with these endings to say what is installed where; they change no measurement.
+_PLACES = ("VERSION", "_HOME", "_PATH", "_ROOT", "_DIR")
+
+# Names of the facts that hold median clocks of the measured window in MHz: of each GPU, of its memory, of the leased
+# cores, and the cap of the cores' governor. A recorded entry's environment has them too; the segment does not.
+SM_MHZ, MEMORY_MHZ, CPU_MHZ, CPU_MOST_MHZ = "sm_clock_mhz", "memory_clock_mhz", "cpu_mhz", "cpu_most_mhz"
+CLOCK_FACTS = (SM_MHZ, MEMORY_MHZ, CPU_MHZ, CPU_MOST_MHZ)
+
+# Facts of a step log's header: the versions that the rank's process had loaded (helpers/trainers/common/loaded.py).
+LOADED_FACTS = ("cuda_runtime", "cudnn", "nccl")
+
+# The host of a segment begins so where it is a pool.
+POOL = "pool "
+# Fields that older files lack; they are then empty.
+_ADDED = ("driver_cuda", "machine", "pool")
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine itself, without its cards."""
+
+    host: str
+    # This and the fields ``id_by`` and ``former_ids`` are those of HostIdentity.
+    host_id: str
+    os: str
+    kernel: str
+    cpu_model: str
+    logical_cores: int
+    memory_bytes: int
+    id_by: str = "its machine id"
+    former_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What one result was measured in, as texts that a file can hold. A field that does not apply is empty."""
+
+    host: str
+    host_id: str
+    os: str
+    kernel: str
+    cpu_model: str
+    logical_cores: str
+    memory_gib: str
+    device: str
+    # Models and count: ``8 x NVIDIA A100-SXM4-40GB``, ``2 x 1 core``. All nodes of a case have the same; they are
+    # counted on one.
+    cards: str
+    # The very cards, by NVML's UUIDs, on all nodes of the case.
+    card_ids: str = ""
+    driver: str = ""
+    # The CUDA that the build was made for; in files without ``driver_cuda`` it may be the driver's.
+    cuda: str = ""
+    # The libraries that the job had loaded after its first step.
+    cudnn: str = ""
+    nccl: str = ""
+    power_limit_watts: str = ""
+    framework: str = ""
+    framework_version: str = ""
+    framework_commit: str = ""
+    # Of one rank, as the trainer states it.
+    threads: str = ""
+    # The caller's own variables (``NCCL_P2P_DISABLE=1``); the settings of the case are in the result.
+    flags: str = ""
+    # Names the images that were trained on.
+    data: str = ""
+    # The hosts of a case of several nodes, in rank order: each one's id, its network interface, and the variables that
+    # only it has.
+    nodes: str = ""
+    # The newest CUDA that the driver serves.
+    driver_cuda: str = ""
+    # The name that perf.yaml gives this machine.
+    machine: str = ""
+    # The pool of equal nodes in perf.yaml to which this machine belongs.
+    pool: str = ""
+
+    @property
+    def framework_line(self) -> str:
+        """The framework and the first two numbers of its version, which a commit under test does not change."""
+        return f"{self.framework} {'.'.join(self.framework_version.split('.')[:2])}".strip()
+
+    def to_mapping(self) -> dict[str, str]:
+        return asdict(self)
+
+    @staticmethod
+    def from_mapping(record: Mapping[str, object], about: str = "environment") -> Environment:
+        """Raises ConfigError on an unknown or missing key and on a value that is not text."""
+        known = [item.name for item in fields(Environment)]
+        for name, value in record.items():
+            if name not in known:
+                raise ConfigError(about, field=name, got=value, expected="a known key of an environment")
+            if not isinstance(value, str):
+                raise ConfigError(about, field=name, got=value, expected="text")
+        for name in known:
+            if name not in record and name not in _ADDED:
+                raise ConfigError(
+                    about, field=name, expected="a value", remedy="Measure again: what is missing is not guessed"
+                )
+        return Environment(**{name: str(record[name]) for name in known if name in record})
+
+
+def segment(environment: Environment) -> dict[str, str]:
+    """The facts that must be equal for recorded results to be compared; otherwise they are INCOMPARABLE
+    (docs/verdicts.md, "Environment changed").
+
+    For GPUs the very cards are part of the segment, since
+    the same model varies by 8% from card to card; CPU cards are cores of one package, and are not part of it. With
+    several nodes each host is part of it, with its interface and its own variables. With a pool of equal nodes neither
+    the host nor the very cards are.
+    """
+    common = {
+        "host": place_of(environment.host_id, environment.machine, environment.pool),
+        "cards": environment.cards,
+        "framework line": environment.framework_line,
+        "flags": environment.flags,
+        "data": environment.data,
+        # Only where there are several nodes, so that what was recorded before there were any stays comparable.
+        **({"nodes": environment.nodes} if environment.nodes else {}),
+    }
+    if environment.device == GPU:
+        return {
+            **common,
+            # In a pool the cards change from night to night; the noise of that is learned.
+            **({} if environment.pool else {"card ids": environment.card_ids}),
+            "driver": environment.driver,
+            "CUDA": environment.cuda,
+            # Older files have neither; results that may differ in them are not compared.
+            "cuDNN": environment.cudnn,
+            "NCCL": environment.nccl,
+            "power cap (W)": environment.power_limit_watts,
+        }
+    return {
+        **common,
+        "cpu": environment.cpu_model,
+        "logical cores": environment.logical_cores,
+        "threads": environment.threads,
+    }
+
+
+def place_of(host_id: str, machine: str, pool: str) -> str:
+    """The machine's name in a segment: a name that perf.yaml gives comes before the machine's own id."""
+    return f"{POOL}{pool}" if pool else machine or host_id
+
+
+def clocks_of(facts: Mapping[str, str]) -> dict[str, str]:
+    """The clocks among a result's facts, for the entry that is recorded from it."""
+    return {name: facts[name] for name in CLOCK_FACTS if facts.get(name)}
+
+
+def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """The differences of two segments, each as ``driver: 525.60 → 535.1``; a key that one side lacks is one."""
+    keys = [*before, *(key for key in after if key not in before)]
+    return tuple(
+        f"{key}: {_shown(before.get(key))} → {_shown(after.get(key))}"
+        for key in keys
+        if before.get(key) != after.get(key)
+    )
+
+
+def flags_of(variables: Mapping[str, str], framework: str) -> str:
+    """The caller's variables that change what this framework measures: ``NAME=value``, sorted, with spaces between.
+
+    Only the last part of a path is kept, because the text goes into files that are committed.
+    """
+    chosen = flag_variables(variables, framework)
+    return " ".join(f"{name}={_without_folders(value)}" for name, value in sorted(chosen.items()))
+
+
+def flag_variables(variables: Mapping[str, str], framework: str) -> dict[str, str]:
+    """The variables that ``flags_of`` shows, with their values unchanged."""
+    wanted = (*_LIBRARY_FLAGS, *spec_of(Framework(framework)).flags)
+    return {
+        name: value
+        for name, value in variables.items()
+        if name.startswith(wanted) and name not in _NOT_FLAGS and not name.endswith(_PLACES)
+    }
+
+
+def _without_folders(value: str) -> str:
+    return re.sub(r"(?<![^\s:;,=])[^\s:;,=]*/(?=[^\s:;,=])", "", value)
+
+
+def probe_host(
+    root: Path = Path("/"),
+    node: Callable[[], str] = platform.node,
+    logical_cores: Callable[[], int | None] = os.cpu_count,
+    card_ids: Sequence[str] = (),
+) -> Host:
+    """What this machine is, from ``/proc`` and ``/etc`` under ``root``; ``card_ids`` are the UUIDs of all its GPUs."""
+    name, cpu_model, cores, memory_bytes = node(), _cpu_model(root), logical_cores() or 1, _memory_bytes(root)
+    hardware = f"{cpu_model}, {cores} cores, {memory_bytes / 1024**3:.0f} GiB"
+    identity = identify(root, name, card_ids, hardware)
+    return Host(
+        host=name,
+        host_id=identity.host_id,
+        os=_os_name(root),
+        kernel=platform.release(),
+        cpu_model=cpu_model,
+        logical_cores=cores,
+        memory_bytes=memory_bytes,
+        id_by=identity.by,
+        former_ids=identity.former,
+    )
+
+
+def _os_name(root: Path) -> str:
+    for line in _text(root / "etc/os-release").splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.partition("=")[2].strip().strip('"')
+    return platform.system()
+
+
+def _cpu_model(root: Path) -> str:
+    for line in _text(root / "proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model", "cpu model") and value.strip():
+            return " ".join(value.split())
+    return f"{platform.machine()} CPU"
+
+
+def _memory_bytes(root: Path) -> int:
+    for line in _text(root / "proc/meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "not recorded"
+    return value or "none"

@@ -1,0 +1,267 @@
+"""NVIDIA's management library behind a Protocol: which GPUs there are, in what state they are, and who uses them.
+
+``PyNvml`` is the adapter to ``nvidia-ml-py``; tests put a stand-in behind the same Protocol.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
+
+from helpers.machine.nvml_versions import COMPUTE, GRAPHICS, MPS_COMPUTE, first_there, processes_of
+from helpers.trainers.contract.errors import DeviceError
+
+T = TypeVar("T")
+
+_REMEDY = "Repair the driver ('nvidia-smi' must work), or set CUDA_VISIBLE_DEVICES= (empty) to run without GPUs"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU."""
+
+    # In PCI bus order, as NVML and CUDA_DEVICE_ORDER=PCI_BUS_ID count.
+    index: int
+    uuid: str
+    name: str
+    memory_bytes: int
+    compute_capability: tuple[int, int]
+    power_limit_watts: int = 0
+    mig_enabled: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.uuid
+
+    def is_model(self, family: str) -> bool:
+        """Whether the GPU is of this family by NVML's name: an ``RTX A1000`` is no ``a100``."""
+        return re.search(rf"(?<![a-z0-9]){re.escape(family.lower())}(?![0-9])", self.name.lower()) is not None
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """The state of one GPU at one look."""
+
+    sm_clock_mhz: int
+    temperature_c: int
+    power_watts: float
+    # The bits of NVML's clocks-event reasons.
+    throttle_reasons: int
+    # Uncorrected ECC errors since the driver was loaded.
+    uncorrected_ecc: int
+    memory_clock_mhz: int = 0
+
+
+@dataclass(frozen=True)
+class GpuSettings:
+    """The settings and the damage that hold a GPU back. A field is None where this card or driver does not say."""
+
+    power_limit_watts: int | None = None
+    default_power_limit_watts: int | None = None
+    applications_clock_mhz: int | None = None
+    default_applications_clock_mhz: int | None = None
+    # The temperature at which the card slows itself down.
+    slowdown_c: int | None = None
+    # Whether a reset will take memory out of use, after errors that were not corrected.
+    pages_pending: bool | None = None
+
+
+class Nvml(Protocol):
+    """What the suite asks of NVML. Every method raises DeviceError when the library fails."""
+
+    def driver(self) -> str: ...
+
+    def cuda_driver(self) -> str:
+        """The newest CUDA that the driver serves, such as ``12.4``."""
+        ...
+
+    def gpus(self) -> tuple[Gpu, ...]: ...
+
+    def state(self, gpu: Gpu) -> GpuState: ...
+
+    def settings(self, gpu: Gpu) -> GpuSettings: ...
+
+    def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
+        """The ids of processes with a compute context on the GPU, also through MPS. In a container they may be the
+        host's ids."""
+        ...
+
+    def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
+        """The ids of processes with a graphics context that used the GPU since the last call, which an idle display
+        server did not; all with such a context where NVML does not say who used it.
+        """
+        ...
+
+
+def open_nvml() -> PyNvml | str:
+    """NVML, or the reason why this machine has none; raises DeviceError when the library is there and fails."""
+    try:
+        import pynvml
+    except ModuleNotFoundError:
+        return "nvidia-ml-py is not installed"
+    return open_pynvml(pynvml)
+
+
+def open_pynvml(library: ModuleType | Any) -> PyNvml | str:
+    """``open_nvml`` on a given module."""
+    try:
+        library.nvmlInit()
+    except library.NVMLError as error:
+        if getattr(error, "value", None) == library.NVML_ERROR_LIBRARY_NOT_FOUND:
+            return "no libnvidia-ml.so.1"
+        raise DeviceError("NVML", got=str(error), expected="a working NVIDIA driver", remedy=_REMEDY) from error
+    return PyNvml(library)
+
+
+class PyNvml:
+    """The adapter to nvidia-ml-py; the library stays open until the process ends."""
+
+    def __init__(self, library: ModuleType | Any) -> None:
+        self._library = library
+        self._drawing_seen: dict[int, int] = {}
+
+    @property
+    def library(self) -> Any:
+        """The module ``pynvml``, for the queries of helpers/machine/nvml_details.py."""
+        return self._library
+
+    def driver(self) -> str:
+        return _word(self._ask(self._library.nvmlSystemGetDriverVersion))
+
+    def cuda_driver(self) -> str:
+        version = int(self._ask(_cuda_version, self._library))
+        return f"{version // 1000}.{version % 1000 // 10}"
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        return tuple(self._gpu(index) for index in range(self._ask(self._library.nvmlDeviceGetCount)))
+
+    def state(self, gpu: Gpu) -> GpuState:
+        nv, handle = self._library, self._handle(gpu.index)
+        ecc_arguments = (nv.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nv.NVML_VOLATILE_ECC)
+        return GpuState(
+            sm_clock_mhz=self._ask(nv.nvmlDeviceGetClockInfo, handle, nv.NVML_CLOCK_SM),
+            temperature_c=self._ask(nv.nvmlDeviceGetTemperature, handle, nv.NVML_TEMPERATURE_GPU),
+            power_watts=self._optional(0, nv.nvmlDeviceGetPowerUsage, handle) / 1000,
+            throttle_reasons=self._ask(nv.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
+            uncorrected_ecc=self._optional(0, nv.nvmlDeviceGetTotalEccErrors, handle, *ecc_arguments),
+            memory_clock_mhz=self._answer_or_none(nv.nvmlDeviceGetClockInfo, handle, nv.NVML_CLOCK_MEM) or 0,
+        )
+
+    def settings(self, gpu: Gpu) -> GpuSettings:
+        nv, handle = self._library, self._handle(gpu.index)
+
+        def watts(function: Callable[..., int]) -> int | None:
+            milliwatts = self._answer_or_none(function, handle)
+            return None if milliwatts is None else round(milliwatts / 1000)
+
+        return GpuSettings(
+            power_limit_watts=watts(nv.nvmlDeviceGetEnforcedPowerLimit),
+            default_power_limit_watts=watts(nv.nvmlDeviceGetPowerManagementDefaultLimit),
+            applications_clock_mhz=self._answer_or_none(nv.nvmlDeviceGetApplicationsClock, handle, nv.NVML_CLOCK_SM),
+            default_applications_clock_mhz=self._answer_or_none(
+                nv.nvmlDeviceGetDefaultApplicationsClock, handle, nv.NVML_CLOCK_SM
+            ),
+            slowdown_c=self._answer_or_none(
+                nv.nvmlDeviceGetTemperatureThreshold, handle, nv.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+            ),
+            pages_pending=self._pages_pending(handle),
+        )
+
+    def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
+        nv, handle = self._library, self._handle(gpu.index)
+        found = self._ask(processes_of(nv, COMPUTE), handle)
+        shared = self._answer_or_none(processes_of(nv, MPS_COMPUTE), handle) or ()
+        return tuple(sorted({*found, *shared}))
+
+    def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
+        nv, handle = self._library, self._handle(gpu.index)
+        drawing = set(self._answer_or_none(processes_of(nv, GRAPHICS), handle) or ())
+        if not drawing:
+            return ()
+        since = self._drawing_seen.get(gpu.index, 0)
+        try:
+            samples = nv.nvmlDeviceGetProcessUtilization(handle, since)
+        except nv.NVMLError as error:
+            # Either nobody has used the card, or the driver does not say who has.
+            quiet = getattr(error, "value", None) == nv.NVML_ERROR_NOT_FOUND
+            return () if quiet else tuple(sorted(drawing))
+        self._drawing_seen[gpu.index] = max((int(each.timeStamp) for each in samples), default=since)
+        used = {int(each.pid) for each in samples if int(each.smUtil) > 0}
+        # The first answer also holds what happened before the first call.
+        return tuple(sorted(drawing & used)) if since else ()
+
+    def _pages_pending(self, handle: Any) -> bool | None:
+        """Whether memory waits to be taken out of use: Ampere and later cards remap rows, earlier ones retire pages."""
+        nv = self._library
+        rows = self._answer_or_none(nv.nvmlDeviceGetRemappedRows, handle)
+        if rows is not None:
+            _, _, pending, failed = rows
+            return bool(pending or failed)
+        pages = self._answer_or_none(nv.nvmlDeviceGetRetiredPagesPendingStatus, handle)
+        return None if pages is None else bool(pages)
+
+    def _gpu(self, index: int) -> Gpu:
+        nv, handle = self._library, self._handle(index)
+        major, minor = self._ask(nv.nvmlDeviceGetCudaComputeCapability, handle)
+        mig_mode, _ = self._optional((0, 0), nv.nvmlDeviceGetMigMode, handle)
+        return Gpu(
+            index=index,
+            uuid=_word(self._ask(nv.nvmlDeviceGetUUID, handle)),
+            name=_word(self._ask(nv.nvmlDeviceGetName, handle)),
+            memory_bytes=int(self._ask(nv.nvmlDeviceGetMemoryInfo, handle).total),
+            compute_capability=(int(major), int(minor)),
+            power_limit_watts=round(self._optional(0, nv.nvmlDeviceGetEnforcedPowerLimit, handle) / 1000),
+            mig_enabled=bool(mig_mode),
+        )
+
+    def _handle(self, index: int) -> Any:
+        return self._ask(self._library.nvmlDeviceGetHandleByIndex, index)
+
+    def _ask(self, function: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return function(*arguments)
+        except self._library.NVMLError as error:
+            name = getattr(function, "__name__", "a query")
+            raise DeviceError(f"NVML {name}", got=str(error), expected="an answer", remedy=_REMEDY) from error
+
+    def _answer_or_none(self, function: Callable[..., T], *arguments: object) -> T | None:
+        """The answer, or None where this card, driver or user gets none; raises DeviceError for a card that is lost."""
+        nv = self._library
+        try:
+            return function(*arguments)
+        except nv.NVMLError as error:
+            silent = (
+                nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_NO_PERMISSION, nv.NVML_ERROR_FUNCTION_NOT_FOUND,
+                nv.NVML_ERROR_INVALID_ARGUMENT,
+            )  # fmt: skip
+            if getattr(error, "value", None) in silent:
+                return None
+            raise DeviceError(
+                f"NVML {getattr(function, '__name__', 'a query')}", got=str(error), expected="an answer", remedy=_REMEDY
+            ) from error
+
+    def _optional(self, absent: T, function: Callable[..., Any], *arguments: object) -> T:
+        """The answer, or ``absent`` where this card or its driver has no such thing (no ECC memory, no MIG)."""
+        nv = self._library
+        try:
+            answer: T = function(*arguments)
+        except nv.NVMLError as error:
+            if getattr(error, "value", None) in (nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_FUNCTION_NOT_FOUND):
+                return absent
+            raise DeviceError(
+                f"NVML {getattr(function, '__name__', 'a query')}", got=str(error), expected="an answer", remedy=_REMEDY
+            ) from error
+        return answer
+
+
+def _cuda_version(library: Any) -> int:
+    functions = (library.nvmlSystemGetCudaDriverVersion_v2, library.nvmlSystemGetCudaDriverVersion)
+    return int(first_there(library, functions))
+
+
+def _word(value: object) -> str:
+    # nvidia-ml-py before 11.515 answers bytes.
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,117 @@
+"""The one checker of records: a record from a file, the history or a worker is checked against a JSON Schema.
+
+It is draft 2020-12 with three additions. A ``number`` is finite, and neither it nor an ``integer`` is a truth value.
+``numbers`` checks a whole list against bounds at once (``least``, ``most``, ``above``, ``whole``), since a run has
+thousands of steps. ``depth`` limits the depth of a value that has no schema of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema
+from jsonschema.validators import extend
+
+from helpers.trainers.contract.job import finite
+
+Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Violation:
+    """The first thing that is wrong with a record."""
+
+    # The path of the value inside the record.
+    field: str
+    got: object
+    expected: str
+
+
+class Checker:
+    """Checks records against one schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._validator = _Validator(schema)
+
+    def violation(self, record: object) -> Violation | None:
+        """What is wrong with the record; None where it is as the schema says."""
+        violations = self._validator.iter_errors(record)
+        first = min(violations, key=lambda each: [str(part) for part in each.absolute_path], default=None)
+        return None if first is None else _violation_of(first)
+
+
+def _violation_of(first: jsonschema.ValidationError) -> Violation:
+    known: Mapping[str, Any] = first.schema if isinstance(first.schema, Mapping) else {}
+    field = _field(first.absolute_path)
+    # jsonschema's own type allows for an error without a record.
+    instance: Any = first.instance
+    allowed: Any = first.validator_value
+    got: object = "null" if first.instance is None else first.instance
+    expected = str(known.get("description") or f"{first.validator} {first.validator_value!r}"[:200])
+    if first.validator == "additionalProperties":
+        properties = known.get("properties", {})
+        name = min(set(instance) - set(properties))
+        return Violation(_field([*first.absolute_path, name]), "an unknown key", "one of " + ", ".join(properties))
+    if first.validator == "required":
+        name = next(name for name in known["required"] if name not in instance)
+        return Violation(_field([*first.absolute_path, name]), "nothing", "a value: every key is required")
+    if first.validator == "const":
+        expected = f"{first.validator_value!r}"
+    elif first.validator == "enum":
+        expected = "one of " + ", ".join(str(value) for value in allowed)
+    return Violation(field, got, expected)
+
+
+def _field(parts: Any) -> str:
+    """The path of a value inside the record, such as ``figures[3].rule``."""
+    text = ""
+    for part in parts:
+        text += f"[{part}]" if isinstance(part, int) else (f".{part}" if text else str(part))
+    return text or "the whole file"
+
+
+def _is_number(_: object, value: object) -> bool:
+    return finite(value)
+
+
+def _is_integer(_: object, value: object) -> bool:
+    return isinstance(value, int) and finite(value)
+
+
+def _numbers(_: object, bounds: Mapping[str, Any], values: object, schema: Schema) -> Iterator[Exception]:
+    if not isinstance(values, list):
+        return
+    least, most, above = bounds.get("least"), bounds.get("most"), bounds.get("above")
+    for at, value in enumerate(values):
+        wrong = (
+            not finite(value)
+            or (bounds.get("whole") and not isinstance(value, int))
+            or (least is not None and value < least)
+            or (most is not None and value > most)
+            or (above is not None and value <= above)
+        )
+        if wrong:
+            # The error has the field's own schema, whose description says what is expected.
+            yield jsonschema.ValidationError("numbers", path=[at], instance=value, schema=schema)
+            return
+
+
+def _depth(_: object, most: int, value: object, schema: Schema) -> Iterator[Exception]:
+    level = [value]
+    for _deep in range(most + 1):
+        inside = [each for each in level if isinstance(each, (dict, list))]
+        if not inside:
+            return
+        level = [each for one in inside for each in (one.values() if isinstance(one, dict) else one)]
+    yield jsonschema.ValidationError("depth", instance=f"more than {most} levels", schema=schema)
+
+
+_Validator: Any = extend(  # type: ignore[no-untyped-call] # jsonschema has no types for it
+    jsonschema.Draft202012Validator,
+    {"numbers": _numbers, "depth": _depth},
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"number": _is_number, "integer": _is_integer}
+    ),
+)

@@ -1,0 +1,37 @@
+"""A value for what could not be found out, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from helpers.trainers.contract.errors import SuiteError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Takes the place of a value that is not known; its text is ``unknown: reason``."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"unknown: {self.reason}"
+
+
+def ask(probe: Callable[[], T]) -> T | Unknown:
+    """The probe's answer, or why this machine does not give it.
+
+    It catches errors of the system and text in an unexpected form, but no error of the suite's own code (TypeError,
+    AttributeError …).
+    """
+    try:
+        return probe()
+    except FileNotFoundError as error:
+        return Unknown(f"no {error.filename}" if error.filename else str(error))
+    except (OSError, ValueError, SuiteError) as error:
+        return Unknown(str(error) or type(error).__name__)
+    except (LookupError, ArithmeticError) as error:
+        return Unknown(f"unexpected text ({type(error).__name__}: {error})")

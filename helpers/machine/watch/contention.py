@@ -1,0 +1,278 @@
+"""Measures how much others used the leased cores while a run was timed.
+
+The kernel counts how long each core was busy. Others used what the job's own processes did not, and what the hypervisor
+took away (steal) went to others too. The run queue says how long the job waited.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from helpers.machine.watch.cpu_health import CpuHealth
+from helpers.machine.watch.foreign import ForeignProcess as ForeignProcess
+from helpers.machine.watch.foreign import Interval, Surveyor, named, parent_of_the_ended
+from helpers.machine.watch.processes import Process, Processes
+from helpers.trainers.contract.errors import LaunchError
+
+# So many processes are named to help find the disturbance.
+_TOP = 3
+# Below this an amount is the rounding of the kernel's clock ticks.
+_NAMED_SECONDS = 0.05
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class ContentionSample:
+    """How much others used the leased cards during the window."""
+
+    # Of the cores' time; of GPUs, the share of looks at which another process was on a card. None where it could not be
+    # measured, which does not count as quiet.
+    foreign_share: float | None
+    # The other processes that used most.
+    top: tuple[ForeignProcess, ...] = ()
+    window_seconds: float = 0.0
+    # What the hypervisor gave to other guests.
+    steal_seconds: float = 0.0
+    # Why ``foreign_share`` was not measured.
+    note: str = ""
+    # How many more processes used the cores, and how much, as text.
+    more: str = ""
+    # What no process used that a survey has seen.
+    unnamed_seconds: float = 0.0
+    # The parent of short-lived processes that may have used it.
+    unnamed: str = ""
+    # How long the job's main threads stood in the run queue, also behind each other.
+    waited_seconds: float = 0.0
+    # Threads of the whole machine that ran or waited for a core, in the mean of all looks.
+    runnable: float = 0.0
+
+    def is_quiet(self, limit: float) -> bool:
+        """Whether others had at most ``limit`` (0.05 is 5%) of the cards' time."""
+        return self.foreign_share is not None and self.foreign_share <= limit
+
+    def describe(self) -> str:
+        """One line for a verdict's reason."""
+        if self.foreign_share is None:
+            return f"contention not measured: {self.note}"
+        text = f"{self.foreign_share:.1%} of the leased cards' time went to others"
+        names = [*(each.describe() for each in self.top), *([self.more] if self.more else [])]
+        if self.steal_seconds >= _NAMED_SECONDS:
+            names.append(f"the hypervisor ({self.steal_seconds:.1f} s)")
+        if self.unnamed_seconds >= _NAMED_SECONDS:
+            hint = f", children of {self.unnamed}" if self.unnamed else ""
+            names.append(f"processes that came and went, or interrupts ({self.unnamed_seconds:.1f} s{hint})")
+        text = f"{text}: {', '.join(names)}" if names else text
+        if self.waited_seconds < _NAMED_SECONDS:
+            return text
+        return f"{text}; the job's main threads waited {self.waited_seconds:.1f} s for a core"
+
+
+class Meter(Protocol):
+    """Watches the cards of a run from outside. All times are monotonic seconds, as in the step logs."""
+
+    def sample(self, at: float, own: Collection[int], everyone: Collection[Process] | None) -> None:
+        """Look once. ``own`` are the job's process ids; ``everyone``, all other processes, is given at some looks."""
+        ...
+
+    def contention(self, window: tuple[float, float] | None) -> ContentionSample: ...
+
+    def unhealthy(self, window: tuple[float, float] | None) -> tuple[str, ...]:
+        """Why the cards were not fit for measuring during the window; empty when they were."""
+        ...
+
+
+@dataclass(frozen=True)
+class CpuSample:
+    """One look at the leased cores; all seconds are cumulative."""
+
+    at: float
+    # Of the leased cores together.
+    busy_seconds: float
+    steal_seconds: float
+    # By process id of the job: its seconds, and the core on which it ran last.
+    own: Mapping[int, tuple[float, int]] = field(default_factory=dict)
+    # By process id of the job: the seconds of its main thread in the run queue.
+    waited: Mapping[int, float] = field(default_factory=dict)
+    # Threads of the whole machine that ran or waited for a core.
+    runnable: int = 0
+
+
+def contention_of(
+    samples: Sequence[CpuSample],
+    cores: Collection[int],
+    window: tuple[float, float] | None,
+    intervals: Sequence[Interval] = (),
+) -> ContentionSample:
+    """The share of ``window`` x cores in which the cores neither worked for the job nor were idle.
+
+    It is (busy - own + steal) / (window x cores), interpolated linearly between looks. A process's own time counts
+    where it last ran on a leased core. The ``intervals`` between surveys name other processes; time that they do not
+    explain counts too. The share is not measured when the looks do not enclose the window.
+    """
+    if window is None or window[1] <= window[0]:
+        return ContentionSample(None, note="the run has no measured window")
+    if len(samples) < 2 or samples[0].at > window[0] or samples[-1].at < window[1]:
+        return ContentionSample(None, note="the looks at the cores do not enclose the measured window")
+    seconds = window[1] - window[0]
+    times = [sample.at for sample in samples]
+    busy = _between(times, [sample.busy_seconds for sample in samples], window)
+    steal = _between(times, [sample.steal_seconds for sample in samples], window)
+    own = _between(times, _own_seconds(samples, cores), window)
+    waited = _between(times, _waited_seconds(samples), window)
+    foreign = max(0.0, busy - own + steal)
+    others = named(intervals, window)
+    unnamed = foreign - steal - sum(each.seconds for each in others)
+    inside = [sample.runnable for sample in samples if window[0] <= sample.at <= window[1]]
+    return ContentionSample(
+        foreign / (seconds * len(cores)),
+        tuple(each for each in others[:_TOP] if each.seconds >= _NAMED_SECONDS),
+        seconds,
+        steal,
+        more=_more([each.seconds for each in others[_TOP:]]),
+        unnamed_seconds=max(0.0, unnamed),
+        unnamed=parent_of_the_ended(intervals, window),
+        waited_seconds=waited,
+        runnable=sum(inside) / len(inside) if inside else 0.0,
+    )
+
+
+class CpuMeter:
+    """Implements Meter for CPU cards. The supervisor's own process counts as the job's. ``health`` takes a sample with
+    every survey of all processes."""
+
+    def __init__(
+        self,
+        cores: Collection[int],
+        *,
+        processes: Processes | None = None,
+        stat: Callable[[], str] | None = None,
+        supervisor: int | None = None,
+        health: CpuHealth | None = None,
+        proc: Path = Path("/proc"),
+    ) -> None:
+        self._stat = stat or (proc / "stat").read_text
+        self._cores = frozenset(cores) or frozenset(core_seconds(self._stat()))
+        self._processes = processes or Processes(proc)
+        self._supervisor = os.getpid() if supervisor is None else supervisor
+        self._samples: list[CpuSample] = []
+        self._surveyor = Surveyor(self._cores)
+        self._health = health
+        self._proc = proc
+
+    def sample(self, at: float, own: Collection[int], everyone: Collection[Process] | None) -> None:
+        stat = self._stat()
+        cores = core_seconds(stat)
+        missing = self._cores - set(cores)
+        if missing:
+            raise LaunchError("/proc/stat", got=f"no core {min(missing)}", expected="every leased core online")
+        mine = {self._supervisor, *own}
+        looked = [process for process in map(self._processes.look, mine) if process is not None]
+        if everyone is not None:
+            self._surveyor.survey(at, [process for process in everyone if process.pid not in mine])
+            if self._health is not None:
+                self._health.sample(at, sum(process.major_faults for process in looked))
+        self._samples.append(
+            CpuSample(
+                at,
+                sum(cores[core][0] for core in self._cores),
+                sum(cores[core][1] for core in self._cores),
+                {process.pid: (process.cpu_seconds, process.processor) for process in looked},
+                {process.pid: run_queue_seconds(process.pid, self._proc) for process in looked},
+                runnable_threads(stat),
+            )
+        )
+
+    def contention(self, window: tuple[float, float] | None) -> ContentionSample:
+        return contention_of(self._samples, self._cores, window, self._surveyor.intervals)
+
+    def unhealthy(self, window: tuple[float, float] | None) -> tuple[str, ...]:
+        return self._health.unhealthy(window) if self._health is not None else ()
+
+    def facts(self, window: tuple[float, float] | None) -> dict[str, str]:
+        """The facts of the window that a result keeps."""
+        found = self._health.facts(window) if self._health is not None else {}
+        sample = self.contention(window)
+        if sample.foreign_share is None:
+            return found
+        queue = {"run_queue_seconds": f"{sample.waited_seconds:.2f}", "runnable_threads": f"{sample.runnable:.1f}"}
+        return {**found, **queue}
+
+
+def run_queue_seconds(pid: int, proc: Path = Path("/proc")) -> float:
+    """How long the main thread has waited for a core (the kernel's schedstat); 0 where the kernel does not say."""
+    try:
+        descriptor = os.open(f"{proc}/{pid}/schedstat", os.O_RDONLY)
+    except OSError:
+        return 0.0
+    try:
+        return int(os.read(descriptor, 256).split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    finally:
+        os.close(descriptor)
+
+
+def runnable_threads(stat: str) -> int:
+    """How many threads of the whole machine run or wait for a core (proc(5), procs_running)."""
+    _, found, rest = stat.rpartition("procs_running ")
+    return int(rest.split(maxsplit=1)[0]) if found else 0
+
+
+def core_seconds(stat: str) -> dict[int, tuple[float, float]]:
+    """Busy and stolen seconds of each core since boot, from ``/proc/stat`` (proc(5))."""
+    cores = {}
+    for line in stat.splitlines():
+        if line.startswith("cpu") and line[3:4].isdigit():
+            name, *ticks = line.split()
+            user, nice, system, _, _, irq, softirq, steal = (int(tick) for tick in ticks[:8])
+            busy = user + nice + system + irq + softirq
+            cores[int(name[3:])] = (busy / _TICKS_PER_SECOND, steal / _TICKS_PER_SECOND)
+    return cores
+
+
+def _own_seconds(samples: Sequence[CpuSample], cores: Collection[int]) -> list[float]:
+    """Cumulative seconds of the job on the leased cores at each look."""
+    # The supervisor worked before the first look; processes that appear later belong to the job from their start.
+    seen = {pid: seconds for pid, (seconds, _) in samples[0].own.items()}
+    total, totals = 0.0, []
+    for sample in samples:
+        for pid, (seconds, core) in sample.own.items():
+            if core in cores:
+                total += max(0.0, seconds - seen.get(pid, 0.0))
+            seen[pid] = seconds
+        totals.append(total)
+    return totals
+
+
+def _more(seconds: Sequence[float]) -> str:
+    total = sum(seconds)
+    others = f"{len(seconds)} other{'' if len(seconds) == 1 else 's'}"
+    return f"{others} ({total:.1f} s)" if total >= _NAMED_SECONDS else ""
+
+
+def _waited_seconds(samples: Sequence[CpuSample]) -> list[float]:
+    """Cumulative seconds of the job in the run queue; a process that appears later counts from its start."""
+    seen = dict(samples[0].waited)
+    total, totals = 0.0, []
+    for sample in samples:
+        for pid, seconds in sample.waited.items():
+            total += max(0.0, seconds - seen.get(pid, 0.0))
+            seen[pid] = seconds
+        totals.append(total)
+    return totals
+
+
+def _between(times: Sequence[float], values: Sequence[float], window: tuple[float, float]) -> float:
+    return _at(times, values, window[1]) - _at(times, values, window[0])
+
+
+def _at(times: Sequence[float], values: Sequence[float], time: float) -> float:
+    after = min(max(bisect.bisect_left(times, time), 1), len(times) - 1)
+    before = after - 1
+    share = (time - times[before]) / (times[after] - times[before])
+    return values[before] + share * (values[after] - values[before])

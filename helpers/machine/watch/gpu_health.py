@@ -1,0 +1,266 @@
+"""Checks whether GPUs were fit for measuring during the window: throttling, heat, ECC, power cap and clocks.
+
+It reads only what NVML shows without root. Xid errors are in the kernel's log, which needs root: one that stops the job
+is seen as the job's crash, and any other is not seen.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from helpers.machine.environment import MEMORY_MHZ, SM_MHZ
+from helpers.machine.nvml import Gpu, GpuSettings, GpuState
+from helpers.machine.watch.norm import GPU_CLOCK_SHARE, Norm
+
+# NVML's clocks-event reasons (nvml.h, nvmlClocksEventReasons) that mean the card ran below what it can.
+THROTTLE_REASONS = {
+    0x08: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+    0x100: "display clock setting",
+}
+# A reason seen in a larger share of the window's looks is a throttled run. A card that brushes its limit for one look
+# of thousands (two a second) lost that moment alone: even at half its clock 2% of the looks are 1% of the time, less
+# than runs differ by (docs/verdicts.md, "What is known about the noise": 1.41% at the 90th percentile), and no median
+# step sees them. The same share holds for heat close to the limit and for a power cap. A result's facts tell the share
+# of each.
+MOST_THROTTLED_SHARE = 0.02
+# A card without work, one at its applications clocks, one at its power cap: a V100 or A100 under full load sits at
+# the cap by design, so that only another cap than usual is a fault.
+_IDLE, _AT_POWER_CAP = 0x01, 0x04
+_OTHER_REASONS = {_IDLE: "idle", 0x02: "applications clocks setting", _AT_POWER_CAP: "software power cap"}
+# A card this close to its limit slows itself down with slightly warmer air; its sensor shows whole degrees.
+_NEAR_SLOWDOWN_C = 3
+
+
+@dataclass(frozen=True)
+class HealthSample:
+    """One look at one GPU."""
+
+    # In monotonic seconds.
+    at: float
+    uuid: str
+    state: GpuState
+    # Read at some looks only.
+    settings: GpuSettings | None = None
+
+
+@dataclass(frozen=True)
+class CardLooks:
+    """The looks at one GPU up to the window's end."""
+
+    gpu: Gpu
+    # The card's index among the leased cards.
+    place: int
+    # The state at the first look: an error between it and the window (a page to be retired) counts too.
+    before: GpuState
+    # The states in the window.
+    states: Sequence[GpuState]
+    # The settings that held in the window.
+    settings: Sequence[GpuSettings] = field(default_factory=tuple)
+
+    @property
+    def working(self) -> list[GpuState]:
+        """The states in which the card worked: an idle card's low clock is the loader's fault or the build's, not the
+        card's."""
+        return [state for state in self.states if not state.throttle_reasons & _IDLE]
+
+    @property
+    def hottest_c(self) -> int:
+        return max(state.temperature_c for state in self.states)
+
+
+def looks_at(samples: Sequence[HealthSample], gpu: Gpu, place: int, window: tuple[float, float]) -> CardLooks | None:
+    """The looks at a card in the window; None when there were none."""
+    seen = [sample for sample in samples if sample.uuid == gpu.uuid and sample.at <= window[1]]
+    states = [sample.state for sample in seen if sample.at >= window[0]]
+    if not states:
+        return None
+    settings = [(sample.at, sample.settings) for sample in seen if sample.settings is not None]
+    # The last settings before the window still hold at its beginning.
+    first = max((number for number, (at, _) in enumerate(settings) if at <= window[0]), default=0)
+    return CardLooks(gpu, place, seen[0].state, states, [each for _, each in settings[first:]])
+
+
+def unhealthy_reasons(
+    samples: Sequence[HealthSample],
+    gpus: Sequence[Gpu],
+    window: tuple[float, float] | None,
+    norm: Norm | None = None,
+) -> tuple[str, ...]:
+    """Why cards were not fit during the window, with numbers and remedies; empty when they were."""
+    if window is None:
+        return ()
+    reasons: list[str] = []
+    for place, gpu in enumerate(gpus):
+        looks = looks_at(samples, gpu, place, window)
+        if looks is None:
+            reasons.append(f"{gpu.uuid}: no look at it during the window")
+            continue
+        found = [*_throttled(looks), *_hot(looks), *_memory(looks)]
+        if norm is not None:
+            found += [*_power_cap(looks, norm), *_clocks(looks, norm)]
+        reasons += [f"{gpu.uuid}: {reason}" for reason in found]
+    return tuple(reasons)
+
+
+def window_facts(
+    samples: Sequence[HealthSample], gpus: Sequence[Gpu], window: tuple[float, float] | None
+) -> dict[str, str]:
+    """The facts of the window, for each card in order: median clocks, power and temperature, the hottest look,
+    limits."""
+    looks = [window and looks_at(samples, gpu, place, window) for place, gpu in enumerate(gpus)]
+    cards = [each for each in looks if each]
+    if not cards or len(cards) < len(gpus):
+        return {}
+
+    def each(values: Sequence[object]) -> str:
+        return " ".join(str(value) for value in values)
+
+    found = {
+        SM_MHZ: each([f"{_median([s.sm_clock_mhz for s in card.working or card.states]):.0f}" for card in cards]),
+        MEMORY_MHZ: each([f"{_median([s.memory_clock_mhz for s in card.states]):.0f}" for card in cards]),
+        "gpu_temperature_c": each([f"{_median([s.temperature_c for s in card.states]):.0f}" for card in cards]),
+        "gpu_hottest_c": each([card.hottest_c for card in cards]),
+        "gpu_power_watts": each([f"{_median([s.power_watts for s in card.states]):.0f}" for card in cards]),
+        "gpu_uncorrected_ecc": each([card.states[-1].uncorrected_ecc for card in cards]),
+        "gpu_clocks_held_by": _held_by(cards),
+        "not_measured": _not_measured(cards),
+    }
+    limits = [card.settings[-1].power_limit_watts for card in cards if card.settings]
+    if limits and None not in limits:
+        found["gpu_power_limit_watts"] = each(limits)
+    # Where a driver does not say the memory clock, there is none to compare.
+    if "0" in found[MEMORY_MHZ].split():
+        del found[MEMORY_MHZ]
+    return found
+
+
+def _throttled(looks: CardLooks) -> list[str]:
+    # All reasons count together: a card that changes from one to another is slowed all the time.
+    if not _often(looks.states, lambda state: any(state.throttle_reasons & bit for bit in THROTTLE_REASONS)):
+        return []
+    found = []
+    for bit, name in THROTTLE_REASONS.items():
+        slowed = [state for state in looks.states if state.throttle_reasons & bit]
+        if slowed:
+            slowest = min(state.sm_clock_mhz for state in slowed)
+            text = f"{name} in {_share(slowed, looks)}, down to {slowest} MHz, up to {looks.hottest_c} °C"
+            found.append(f"{text} (nvidia-smi -q -d PERFORMANCE,TEMPERATURE)")
+    return found
+
+
+def _hot(looks: CardLooks) -> list[str]:
+    limits = [each.slowdown_c for each in looks.settings if each.slowdown_c is not None]
+    if not limits:
+        return []
+    from_c = min(limits) - _NEAR_SLOWDOWN_C
+    near = [state for state in looks.states if state.temperature_c >= from_c]
+    if not _often(looks.states, lambda state: state.temperature_c >= from_c):
+        return []
+    heat = f"{looks.hottest_c} °C, and it slows down at {min(limits)} °C"
+    return [f"{heat}; within {_NEAR_SLOWDOWN_C} °C of that in {_share(near, looks)} (check fans and air flow)"]
+
+
+def _often(states: Sequence[GpuState], seen: Callable[[GpuState], bool]) -> bool:
+    return sum(1 for state in states if seen(state)) > MOST_THROTTLED_SHARE * len(states)
+
+
+def _share(seen: Sequence[GpuState], looks: CardLooks) -> str:
+    share = len(seen) / len(looks.states)
+    return f"{share:.1%} of the looks ({len(seen)} of {len(looks.states)}; {MOST_THROTTLED_SHARE:.0%} may be)"
+
+
+def _memory(looks: CardLooks) -> list[str]:
+    found = []
+    rise = looks.states[-1].uncorrected_ecc - looks.before.uncorrected_ecc
+    if rise > 0:
+        found.append(f"{rise} uncorrected ECC errors during the run (reset the card; if they come back, replace it)")
+    if any(each.pages_pending for each in looks.settings):
+        found.append("memory pages wait to be retired or remapped after ECC errors (reset the card or reboot)")
+    return found
+
+
+def _power_cap(looks: CardLooks, norm: Norm) -> list[str]:
+    """Whether the power cap is another than recorded; without a recorded entry, whether one below the card's default
+    held the card back."""
+    limits = [each.power_limit_watts for each in looks.settings if each.power_limit_watts is not None]
+    found = []
+    if len(set(limits)) > 1:
+        found.append(f"power cap changed during the run: {' W, '.join(map(str, limits))} W")
+    if not limits:
+        return found
+    now, index = limits[-1], looks.gpu.index
+    if norm.recorded and norm.power_limits_watts and now not in norm.power_limits_watts:
+        usual = ", ".join(map(str, sorted(norm.power_limits_watts)))
+        set_back = f"sudo nvidia-smi -i {index} -pl {max(norm.power_limits_watts)}"
+        found.append(f"power cap {now} W, recorded at {usual} W ({set_back}, or record with --update-baselines)")
+    elif not norm.recorded:
+        default = looks.settings[-1].default_power_limit_watts
+        held = _often(looks.states, lambda state: bool(state.throttle_reasons & _AT_POWER_CAP))
+        if held and default is not None and now < default:
+            set_back = f"sudo nvidia-smi -i {index} -pl {default}"
+            found.append(
+                f"held back by a power cap of {now} W, by default {default} W ({set_back}, or record with"
+                " --update-baselines)"
+            )
+    return found
+
+
+def _clocks(looks: CardLooks, norm: Norm) -> list[str]:
+    """Whether a clock is another than recorded although the card was neither idle nor at its power cap; without a
+    recorded entry, whether applications clocks are below the card's default."""
+    index = looks.gpu.index
+    if not norm.recorded:
+        clocks = [(s.applications_clock_mhz, s.default_applications_clock_mhz) for s in looks.settings]
+        low = [(now, usual) for now, usual in clocks if now is not None and usual is not None and now < usual]
+        text = "applications clock {} MHz, by default {} MHz (sudo nvidia-smi -i {} -rac, or record with {})"
+        return [text.format(*low[-1], index, "--update-baselines")] if low else []
+    free = [state for state in looks.working if not state.throttle_reasons & _AT_POWER_CAP]
+    # Where a card is at its power cap most of the time, its clock follows the load, and so depends on the build.
+    free = free if len(free) * 2 >= len(looks.working) else []
+    found = []
+    for name, title, values in (
+        (SM_MHZ, "SM", [state.sm_clock_mhz for state in free]),
+        (MEMORY_MHZ, "memory", [state.memory_clock_mhz for state in looks.working]),
+    ):
+        usual = norm.clock(name, looks.place)
+        if usual is None or not values:
+            continue
+        now = _median(values)
+        if abs(now - usual) > GPU_CLOCK_SHARE * usual:
+            found.append(
+                f"median {title} clock {now:.0f} MHz, recorded at {usual:.0f} MHz (sudo nvidia-smi -i {index} -rac,"
+                " -rgc and -rmc, or record with --update-baselines)"
+            )
+    return found
+
+
+def _held_by(cards: Sequence[CardLooks]) -> str:
+    """NVML's reasons for lower clocks on all cards, with their share of the looks: ``software power cap 98%``."""
+    states = [state for card in cards for state in card.states]
+    names = {**_OTHER_REASONS, **THROTTLE_REASONS}
+    shares = {name: sum(1 for s in states if s.throttle_reasons & bit) / len(states) for bit, name in names.items()}
+    shown = {name: f"{share:.0%}" if share >= 0.01 else f"{share:.2%}" for name, share in shares.items() if share}
+    return ", ".join(f"{name} {share}" for name, share in shown.items())
+
+
+def _not_measured(cards: Sequence[CardLooks]) -> str:
+    unseen = ["Xid errors (the kernel's log needs root)"]
+    settings = [each for card in cards for each in card.settings]
+    for name, values in (
+        ("power cap", [each.power_limit_watts for each in settings]),
+        ("slowdown temperature", [each.slowdown_c for each in settings]),
+        ("pending memory pages", [each.pages_pending for each in settings]),
+    ):
+        if not values or None in values:
+            unseen.append(f"{name} (NVML does not tell)")
+    return "; ".join(unseen)
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(statistics.median(values))

@@ -1,0 +1,273 @@
+"""Finds all processes of a job, and ends every one of them.
+
+Launchers put their ranks into sessions of their own, so a process group does not hold a job together, and an orphan has
+lost its parent. But every descendant keeps its environment, which holds the job id, and ``/proc/<pid>/environ`` shows
+it. Processes that cleared it are still below the job's guard (``guard``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers.trainers.contract.errors import LaunchError
+
+JOB_VARIABLE = "PERFGATE_JOB_ID"
+GUARD_VARIABLE = "PERFGATE_GUARD_OF"
+SUPERVISOR_VARIABLE = "PERFGATE_SUPERVISOR"
+
+_MARK = re.compile(r"(?P<namespace>pid:\[\d+\])/(?P<pid>\d+)/(?P<started>\d+)")
+_GUARD_PREFIX = GUARD_VARIABLE.encode() + b"="
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One look at one process."""
+
+    pid: int
+    parent: int
+    name: str
+    # The letter of proc(5).
+    state: str
+    # The time of all its threads, without its children's.
+    cpu_seconds: float
+    # When it started; differs where a process id is used again.
+    started_ticks: int
+    # The logical CPU on which it ran last.
+    processor: int
+    # Page faults that had to wait for a disk.
+    major_faults: int = 0
+    # The time of ended children for which it has waited.
+    children_seconds: float = 0.0
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is no zombie; a zombie holds no resource and only waits for its parent."""
+        return self.state not in ("Z", "X")
+
+
+class Processes:
+    """Reads ``/proc``. A process that ends while it is read counts as not there.
+
+    ``supervisor_variable`` names the mark of a job's supervisor; a test has its own, so that no suite beside it ends
+    the test's orphans.
+    """
+
+    def __init__(self, proc: Path = Path("/proc"), supervisor_variable: str = SUPERVISOR_VARIABLE) -> None:
+        self._proc = proc
+        self._supervisor_variable = supervisor_variable
+
+    def look(self, pid: int) -> Process | None:
+        text = self._read(pid, "stat")
+        return parse_stat(text.decode(errors="replace")) if text else None
+
+    def all(self) -> list[Process]:
+        found = (self.look(pid) for pid in self._pids())
+        return [process for process in found if process is not None]
+
+    def of_job(self, job_id: str) -> list[Process]:
+        """The processes, except zombies, whose environment names the job: its own and its guard."""
+        own, guards = self.marked(job_id)
+        return own + guards
+
+    def marked(self, job_id: str) -> tuple[list[Process], list[Process]]:
+        """The processes, except zombies, whose environment names the job as theirs; and the job's guards."""
+        own_mark, guard_mark = (f"{name}={job_id}".encode() for name in (JOB_VARIABLE, GUARD_VARIABLE))
+        own: list[Process] = []
+        guards: list[Process] = []
+        for pid in self._pids():
+            variables = self._read(pid, "environ").split(b"\0")
+            found = own if own_mark in variables else guards if guard_mark in variables else None
+            if found is not None:
+                process = self.look(pid)
+                if process is not None and process.alive:
+                    found.append(process)
+        return own, guards
+
+    def orphans(self) -> list[Process]:
+        """The processes of any job whose supervisor was killed before it could end them, and all below them.
+
+        Guards are returned only when nothing else is left: until then they hold together what they guard.
+        """
+        marked, guards = self._orphans()
+        below = family({process.pid for process in (*marked, *guards)}, self.all()) if marked or guards else ()
+        others = [process for process in below if process.pid not in {guard.pid for guard in guards}]
+        return others or guards
+
+    def _orphans(self) -> tuple[list[Process], list[Process]]:
+        namespace, name = self._namespace(), self._supervisor_variable.encode() + b"="
+        found: list[Process] = []
+        guards: list[Process] = []
+        for pid in self._pids():
+            variables = self._read(pid, "environ").split(b"\0")
+            owner = next((v for v in variables if v.startswith(name)), None)
+            if owner is None:
+                continue
+            mark = _MARK.fullmatch(owner.decode(errors="replace").partition("=")[2])
+            # The process ids of another container mean nothing in this one.
+            if mark is None or mark["namespace"] != namespace:
+                continue
+            parent = self.look(int(mark["pid"]))
+            if parent is not None and parent.alive and parent.started_ticks == int(mark["started"]):
+                continue
+            process = self.look(pid)
+            if process is not None and process.alive:
+                is_guard = any(variable.startswith(_GUARD_PREFIX) for variable in variables)
+                (guards if is_guard else found).append(process)
+        return found, guards
+
+    def marks(self, job_id: str) -> Mapping[str, str]:
+        """The variables that mark every process of a job which this process supervises."""
+        this = self.look(os.getpid())
+        if this is None:
+            raise LaunchError("supervisor", got=f"nothing in {self._proc}", expected="this process in /proc")
+        return {JOB_VARIABLE: job_id, self._supervisor_variable: f"{self._namespace()}/{this.pid}/{this.started_ticks}"}
+
+    def _namespace(self) -> str:
+        return str((self._proc / "self/ns/pid").readlink())
+
+    def _pids(self) -> list[int]:
+        with os.scandir(self._proc) as entries:
+            return [int(entry.name) for entry in entries if entry.name.isdigit()]
+
+    def _read(self, pid: int, name: str) -> bytes:
+        # Plain system calls, because this runs for every process several times a minute while a case is timed.
+        try:
+            descriptor = os.open(f"{self._proc}/{pid}/{name}", os.O_RDONLY)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            return b""
+        try:
+            parts = []
+            while part := os.read(descriptor, 65536):
+                parts.append(part)
+            return b"".join(parts)
+        except (ProcessLookupError, PermissionError):
+            return b""
+        finally:
+            os.close(descriptor)
+
+
+def parse_stat(text: str) -> Process:
+    """A process from ``/proc/<pid>/stat`` (proc(5)); its name may hold spaces and brackets."""
+    opening, closing = text.index("("), text.rindex(")")
+    rest = text[closing + 2 :].split()
+    return Process(
+        pid=int(text[:opening]),
+        parent=int(rest[1]),
+        name=text[opening + 1 : closing],
+        state=rest[0],
+        cpu_seconds=sum(int(ticks) for ticks in rest[11:13]) / _TICKS_PER_SECOND,
+        started_ticks=int(rest[19]),
+        processor=int(rest[36]),
+        major_faults=int(rest[9]),
+        children_seconds=sum(int(ticks) for ticks in rest[13:15]) / _TICKS_PER_SECOND,
+    )
+
+
+def family(roots: Collection[int], everyone: Collection[Process]) -> list[Process]:
+    """The living processes among ``everyone`` that are ``roots`` or below one of them."""
+    found = set(roots)
+    grew = True
+    while grew:
+        children = {process.pid for process in everyone if process.parent in found and process.pid not in found}
+        found |= children
+        grew = bool(children)
+    return [process for process in everyone if process.pid in found and process.alive]
+
+
+class JobProcesses:
+    """All processes of one job, also those that cleared their environment or lost their parent."""
+
+    def __init__(self, processes: Processes, job_id: str) -> None:
+        self._processes = processes
+        self._job_id = job_id
+        self._known: dict[int, int] = {}
+
+    @property
+    def known(self) -> frozenset[int]:
+        """The ids of all that were ever seen to be the job's, living or not."""
+        return frozenset(self._known)
+
+    def find(self) -> tuple[Process, ...]:
+        """Search for the job's living processes: marked ones, those found before, all their children, and what is below
+        the job's guard. The guard itself is not among them, since it ends when its work is done."""
+        return self._look()[0]
+
+    def find_with_guard(self) -> tuple[Process, ...]:
+        """The same; the guard when nothing else is left."""
+        mine, guards, _ = self._look()
+        return mine or guards
+
+    def survey(self) -> tuple[tuple[Process, ...], tuple[Process, ...]]:
+        """The job's living processes with its guard, and all other processes."""
+        mine, guards, everyone = self._look()
+        own = {process.pid for process in (*mine, *guards)}
+        return (*mine, *guards), tuple(process for process in everyone if process.pid not in own)
+
+    def _look(self) -> tuple[tuple[Process, ...], tuple[Process, ...], list[Process]]:
+        # The marked ones come first, so that what they start meanwhile is found as their child.
+        marked, guards = self._processes.marked(self._job_id)
+        everyone = self._processes.all()
+        known = {process.pid for process in everyone if self._known.get(process.pid) == process.started_ticks}
+        guarding = {guard.pid for guard in guards}
+        found = family({process.pid for process in marked} | known | guarding, everyone)
+        mine = tuple(process for process in found if process.pid not in guarding)
+        self._known.update({process.pid: process.started_ticks for process in mine})
+        return mine, tuple(process for process in found if process.pid in guarding), everyone
+
+
+def end_processes(
+    find: Callable[[], Collection[Process]],
+    grace_seconds: float,
+    *,
+    about: str,
+    at_once: Callable[[], bool] = lambda: False,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+    send: Callable[[int, int], None] = os.kill,
+) -> tuple[int, ...]:
+    """End all processes that ``find`` returns: with SIGTERM, and after the grace with SIGKILL, until it returns none.
+
+    ``at_once`` is called again and again during the grace, which ends when it returns True.
+
+    Returns the ids of those that needed SIGKILL. Raises LaunchError when some are left 10 s after it: a process inside
+    the kernel cannot be killed, and holds its card.
+    """
+    found = find()
+    _send_all(found, signal.SIGTERM, send)
+    # A stopped process receives the signal only when it continues.
+    _send_all([process for process in found if process.state == "T"], signal.SIGCONT, send)
+    grace_ends = clock() + grace_seconds
+    while not at_once() and find() and clock() < grace_ends:
+        sleep(0.05)
+    killed: set[int] = set()
+    deadline = clock() + 10.0
+    # The search must be empty twice: a process that was being started during the first one is in the second.
+    while left := find() or find():
+        if clock() >= deadline:
+            names = ", ".join(f"{process.name} ({process.pid}, state {process.state})" for process in left)
+            raise LaunchError(
+                about,
+                got=f"{names} alive after SIGKILL",
+                expected="no process of the job left",
+                remedy="Its cards are not free: look at the processes, or restart the machine",
+            )
+        killed.update(process.pid for process in left)
+        _send_all(left, signal.SIGKILL, send)
+        sleep(0.02)
+    return tuple(sorted(killed))
+
+
+def _send_all(processes: Iterable[Process], number: int, send: Callable[[int, int], None]) -> None:
+    for process in processes:
+        try:
+            send(process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            # A process that became another user's is found again, and named where it stays.
+            continue

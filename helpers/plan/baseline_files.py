@@ -1,0 +1,200 @@
+"""What both kinds of baseline file share: where they lie, a strict JSON reader, a crash-safe writer.
+
+Everything a reader or writer refuses is a BaselineError with the file, the field and the remedy.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import glob
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from helpers.machine.files import sync_folder, write_whole
+from helpers.machine.opening import read_text_limited
+from helpers.machine.records_check import Checker
+from helpers.trainers.contract.errors import BaselineError
+
+UNIT = "images/s"
+BASELINES = Path(__file__).resolve().parents[2] / "baselines"
+PUBLISHED = BASELINES / "published"
+RECORDED = BASELINES / "recorded"
+
+# An entry has a kilobyte; a machine that has all cases of a large matrix has thousands.
+_MOST_BYTES = 16 * 2**20
+
+
+class FigureStatus(enum.Enum):
+    """GATE rows can fail a case; REFERENCE and DISPUTED rows are shown and never set a status."""
+
+    GATE = "gate"
+    REFERENCE = "reference"
+    DISPUTED = "disputed"
+
+
+# Makes the next version of a document that an older suite wrote, in place, before the schema checks it.
+Upgrade = Callable[[dict[str, Any]], None]
+
+
+def read_document(
+    path: Path, *, schema: Path, version: int, remedy: str, older: Mapping[int, Upgrade] = MappingProxyType({})
+) -> dict[str, Any] | None:
+    """The JSON object in ``path``, valid under the JSON Schema file ``schema``; None where there is no such file.
+
+    ``version`` is the ``schema_version`` this suite writes, ``older`` what makes the next one of each earlier version
+    that it still reads, ``remedy`` what its reader can do about a damaged file.
+    Raises BaselineError on a link (the file or its folder), a merge conflict, anything that is not strict JSON
+    (repeated keys, NaN, Infinity), another version, and the first violation of the schema by path.
+    """
+    text = _read_text(path, remedy)
+    if text is None:
+        return None
+    data = _parse(path, text, remedy)
+    while type(found := data.get("schema_version")) is int and found in older:
+        older[found](data)
+        data["schema_version"] = found + 1
+    _check_version(path, data, version)
+    _validate(path, data, schema, remedy)
+    return data
+
+
+def refuse_link(path: Path) -> None:
+    """BaselineError when ``path`` is a symbolic link, dangling or not."""
+    if path.is_symlink():
+        raise BaselineError(
+            str(path),
+            field="file",
+            got="a symbolic link",
+            expected="a file or folder of its own",
+            remedy="Replace the link by what it points to: a baseline is never read or written through a link",
+        )
+
+
+def write_document(path: Path, data: Mapping[str, Any], *, schema: Path) -> None:
+    """Replaces ``path`` by ``data`` as sorted JSON; the caller holds the lock of ``path``.
+
+    At every moment the old or the new file is whole: temporary file in the same folder, fsync,
+    rename, fsync of the folder. Raises BaselineError on data that ``read_document`` would refuse
+    and when the disk refuses; the old file is then as it was and the temporary file is gone.
+    """
+    _validate(path, data, schema, "Nothing was written; measure again")
+    try:
+        text = json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+        text.encode("utf-8")
+        content = _escaped(text).encode("utf-8")
+    except ValueError as error:
+        raise BaselineError(
+            str(path),
+            field="content",
+            got=str(error),
+            expected="finite numbers and UTF-8 text",
+            remedy="Nothing was written; measure again",
+        ) from error
+    try:
+        # The lock is held, so a temporary file here was left by a process that died while writing.
+        for left_over in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            left_over.unlink(missing_ok=True)
+        write_whole(path, content)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def _escaped(text: str) -> str:
+    """JSON without a character that turns or hides text where the file is reviewed: such stand as ``\\u202e`` there."""
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
+
+
+def cannot_write(path: Path, error: OSError) -> BaselineError:
+    """The error for a disk that refused; says whether space or permission is missing."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return BaselineError(
+        str(path),
+        field="file",
+        got=str(error),
+        expected="a folder that can be written to",
+        remedy=("Free some disk space" if full else "Check the folder's permissions")
+        + " and run --update-baselines again; an older file, if any, is unchanged",
+    )
+
+
+def _read_text(path: Path, remedy: str) -> str | None:
+    refuse_link(path.parent)
+    refuse_link(path)
+    try:
+        return read_text_limited(path, _MOST_BYTES, within=path.parent)
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise BaselineError(str(path), field="file", got=str(error), expected="UTF-8 text", remedy=remedy) from error
+    except OSError as error:
+        raise BaselineError(
+            str(path), field="file", got=_words(error), expected="a file that can be read", remedy=remedy
+        ) from error
+
+
+def _words(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _parse(path: Path, text: str, remedy: str) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) < len(pairs):
+            (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+            raise BaselineError(
+                str(path), field=twice, got="the same key twice", expected="each key and each case once", remedy=remedy
+            )
+        return table
+
+    def refuse_constant(name: str) -> None:
+        raise BaselineError(str(path), field="number", got=name, expected="finite numbers", remedy=remedy)
+
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith(("<<<<<<<", ">>>>>>>")):
+            raise BaselineError(
+                str(path),
+                field=f"line {number}",
+                got=line.rstrip()[:60],
+                expected="no merge conflict",
+                remedy="Resolve the conflict, keeping for each case the entry of one side whole",
+            )
+    try:
+        data = json.loads(text, object_pairs_hook=unique, parse_constant=refuse_constant)
+        if "\\u" in text:
+            # Half a surrogate pair is JSON, but no text that could be written again.
+            json.dumps(data, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        got = str(error) if text.strip() else "an empty file"
+        raise BaselineError(str(path), field="file", got=got, expected="JSON, whole", remedy=remedy) from error
+    if not isinstance(data, dict):
+        raise BaselineError(
+            str(path), field="file", got=type(data).__name__, expected="a JSON object at the top", remedy=remedy
+        )
+    return data
+
+
+def _check_version(path: Path, data: Mapping[str, Any], version: int) -> None:
+    got = data.get("schema_version", "nothing")
+    if type(got) is int and got == version:
+        return
+    newer = type(got) is int and got > version
+    raise BaselineError(
+        str(path),
+        field="schema_version",
+        got=got,
+        expected=f"{version}, the version this suite reads",
+        remedy="A newer suite wrote it: update the suite" if newer else "Restore the file from version control",
+    )
+
+
+def _validate(path: Path, data: Mapping[str, Any], schema: Path, remedy: str) -> None:
+    # Schemas are files of this repository, not input: plain json.loads is enough.
+    wrong = Checker(json.loads(schema.read_text(encoding="utf-8"))).violation(data)
+    if wrong is not None:
+        raise BaselineError(str(path), field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy)

@@ -1,0 +1,209 @@
+"""The image folder the trainers read, checked: ImageNet's layout.
+
+``train/<class>/*.jpeg`` and ``train_list.txt`` with lines ``train/n01440764/x.jpeg 0``. The label stands
+behind the last space, so that names may hold spaces. An image is what its content says, not its name: ImageNet
+itself has a PNG and some CMYK images named .JPEG, and both loaders turn them to RGB.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from helpers.machine.opening import MOST_LIST_BYTES, named_by_user, read_text_limited
+from helpers.trainers.contract.errors import DatasetError
+
+TRAIN_LIST = "train_list.txt"
+# Decoding all 1.28 million images of ImageNet would take half an hour; a small folder is checked whole.
+DECODE_ALL_UP_TO = 2000
+DECODE_SAMPLE = 500
+# By content; what else the loaders could decode differs between them.
+FORMATS = ("JPEG", "PNG")
+# What Pillow raises on files that are not what they seem, beside its own errors.
+_UNREADABLE = (
+    OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, struct.error, zlib.error,
+    Image.DecompressionBombError,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """A folder found usable.
+
+    ``classes`` counts the labels that occur. ``mean_width`` and ``mean_height`` (pixels) come from the
+    decoded images, ``mean_bytes`` from all. ``digest`` is over every line's path, label and file size,
+    not over the pixels.
+    """
+
+    root: Path
+    images: int
+    classes: int
+    mean_bytes: float
+    mean_width: float
+    mean_height: float
+    digest: str
+
+    def describe(self) -> str:
+        """What a result's environment says of its data: ``256 images, 8 classes, digest 0123456789ab``."""
+        return f"{self.images} images, {self.classes} classes, digest {self.digest[:12]}"
+
+
+@dataclass(frozen=True)
+class _Line:
+    number: int
+    path: str
+    label: int
+
+
+def check_dataset(root: Path, classes: int = 1000) -> DatasetFacts:
+    """The facts of an ImageNet-layout folder whose labels lie in 0..``classes``-1.
+
+    Every listed file must exist and hold bytes; every image of up to DECODE_ALL_UP_TO, else an evenly
+    spaced sample of DECODE_SAMPLE, must decode as a JPEG or PNG of 8 bits a colour to its end. Raises DatasetError
+    naming file, line and remedy.
+    """
+    lines = list(_read_list(root, classes))
+    if not lines:
+        raise DatasetError(
+            f"{root / TRAIN_LIST}",
+            got="no line",
+            expected="one line per image: PATH LABEL",
+            remedy="List the images, or leave --data out to use the small dataset",
+        )
+    digest = hashlib.sha256()
+    total_bytes = 0
+    for line in lines:
+        size = _size(root, line)
+        total_bytes += size
+        digest.update(f"{line.path}\0{line.label}\0{size}\n".encode())
+    sizes = [_decode(root, line) for line in _sample(lines)]
+    return DatasetFacts(
+        root=root,
+        images=len(lines),
+        classes=len({line.label for line in lines}),
+        mean_bytes=total_bytes / len(lines),
+        mean_width=sum(width for width, _ in sizes) / len(sizes),
+        mean_height=sum(height for _, height in sizes) / len(sizes),
+        digest=digest.hexdigest(),
+    )
+
+
+def _read_list(root: Path, classes: int) -> Iterator[_Line]:
+    try:
+        wrong = "" if stat.S_ISDIR(root.stat().st_mode) else "not a folder"
+    except OSError as error:
+        wrong = "no such folder" if isinstance(error, FileNotFoundError) else str(error)
+    if wrong:
+        raise DatasetError(
+            f"data folder {root}",
+            got=wrong,
+            expected="a folder in ImageNet's layout",
+            remedy="Correct --data (or data.root in perf.yaml), or leave it out to use the small dataset",
+        )
+    path = root / TRAIN_LIST
+    try:
+        # Editors of other systems put a byte order mark and carriage returns in.
+        text = read_text_limited(named_by_user(path), MOST_LIST_BYTES, encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise DatasetError(
+            f"data folder {root}",
+            field=TRAIN_LIST,
+            got="no such file",
+            expected="a list with one line per image: train/n01440764/x.jpeg 0",
+            remedy=f"Write {TRAIN_LIST} into the folder that holds train/",
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(str(path), got=str(error), expected="a readable file in UTF-8") from error
+    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
+        if line.strip():
+            yield _parse(f"{path}:{number}", number, line, classes)
+
+
+def _parse(about: str, number: int, line: str, classes: int) -> _Line:
+    path, space, word = line.strip().rpartition(" ")
+    if not space or not path.strip():
+        raise DatasetError(about, got=line, expected="PATH LABEL, separated by a space")
+    # int() also takes '1_0', '+1' and digits of other scripts, which DALI and the frameworks' own lists do not.
+    if not (word.isascii() and word.isdigit()):
+        raise DatasetError(about, field="label", got=word, expected=f"a whole number from 0 to {classes - 1}")
+    label = int(word) if len(word) < 10 else classes
+    if label >= classes:
+        raise DatasetError(
+            about,
+            field="label",
+            got=word,
+            expected=f"a whole number from 0 to {classes - 1}",
+            remedy=f"The models have {classes} classes",
+        )
+    path = path.strip()
+    if path.startswith("/") or ".." in path.split("/") or "\0" in path:
+        raise DatasetError(
+            about,
+            field="path",
+            got=path,
+            expected="a path inside the data folder, relative to it",
+            remedy="Move the image into the folder, or link its class folder into train/",
+        )
+    return _Line(number, path, label)
+
+
+def _size(root: Path, line: _Line) -> int:
+    try:
+        # 1.28 million Paths take longer to make than to look at.
+        status = os.stat(f"{root}/{line.path}")  # noqa: PTH116
+    except OSError as error:
+        raise DatasetError(
+            _about(root, line),
+            field="path",
+            got=line.path,
+            expected=f"a file ({error.strerror})",
+            remedy="Copy the missing image, or take its line out of the list",
+        ) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise DatasetError(_about(root, line), field="path", got=line.path, expected="a file")
+    if status.st_size == 0:
+        raise DatasetError(
+            str(root / line.path), got="0 bytes", expected="an image", remedy="The copy broke off: copy it again"
+        )
+    return status.st_size
+
+
+def _sample(lines: list[_Line]) -> list[_Line]:
+    if len(lines) <= DECODE_ALL_UP_TO:
+        return lines
+    return [lines[index * len(lines) // DECODE_SAMPLE] for index in range(DECODE_SAMPLE)]
+
+
+def _decode(root: Path, line: _Line) -> tuple[int, int]:
+    path = root / line.path
+    try:
+        with Image.open(path) as image:
+            # A mode I or F has more bits: the loaders would make different pixels of it.
+            if image.format not in FORMATS or image.mode.startswith(("I", "F")):
+                raise DatasetError(
+                    str(path),
+                    got=f"{image.format}, mode {image.mode}",
+                    expected="a JPEG or PNG image of 8 bits a colour",
+                    remedy=f"Convert it ({_about(root, line)})",
+                )
+            image.load()
+            return image.width, image.height
+    except _UNREADABLE as error:
+        raise DatasetError(
+            str(path),
+            got=str(error) or type(error).__name__,
+            expected="an image that decodes to its end",
+            remedy=f"Copy it again, or take it out of the list ({_about(root, line)})",
+        ) from error
+
+
+def _about(root: Path, line: _Line) -> str:
+    return f"{root / TRAIN_LIST}:{line.number}"

@@ -1,0 +1,160 @@
+"""What this machine can run with what is installed on it, asked before anything is started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from helpers.machine.devices import Machine, why_not_run
+from helpers.machine.environments import find_framework, missing_environments
+from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.plan.case_plan import CPU, SuiteCase, build_label
+from helpers.plan.perf_yaml import Config
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
+
+REFERENCE_OPTION = "--reference-env"
+SAME_BUILD = "the build under test itself"
+_NAMED_BY = ("version", "commit")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The machine's cards, perf.yaml's hosts and the frameworks' builds; ``reference_env`` is where the good build is,
+    a Python interpreter or the folder of a virtual environment. ``to_build``: what perf.yaml says how to build will
+    be there before anything is measured. ``same_build``: whether the build under test may be its own good build, for
+    A/A runs; no option of the command line says so."""
+
+    config: Config
+    machine: Machine
+    builds: BuildFinder
+    reference_env: str | None = None
+    references: BuildFinder = field(default_factory=lambda: BuildFinder(named_in=REFERENCE_OPTION))
+    to_build: bool = False
+    same_build: bool = False
+
+    def build(self, suite_case: SuiteCase) -> FrameworkBuild | str:
+        """The framework's build that would run the case, or why there is none."""
+        framework = suite_case.case.framework
+        return find_framework(framework, self.config.frameworks[framework], self.builds)
+
+    def reference(self, suite_case: SuiteCase) -> FrameworkBuild | str:
+        """The good build to confirm a suspect against, or why this case has none (empty: none was given).
+
+        The build under test is no good build: pairs of the two would call every drop the machine's."""
+        if self.reference_env is None:
+            return ""
+        if suite_case.case.nodes > 1:
+            return (
+                f"{REFERENCE_OPTION} is a path of this machine, and the other hosts of a case run the Python that "
+                "perf.yaml names for them"
+            )
+        interpreter = str(_interpreter(Path(self.reference_env)))
+        if shutil.which(interpreter) is None:
+            return f"{interpreter} is no program that can be started"
+        build = self.references.find_build(suite_case.case.framework, interpreter)
+        if isinstance(build, str):
+            return build
+        return _without_gpu_kernels(suite_case, build) or self._same_as_tested(suite_case, build) or build
+
+    def record(self, build: FrameworkBuild, *, of_reference: bool = False) -> dict[str, str]:
+        """A build as it stands in results, with the digest of what is installed."""
+        finder = self.references if of_reference else self.builds
+        return {**build_record(build), "digest": finder.find_identity(build).digest}
+
+    def why_no_pairs(
+        self, suite_case: SuiteCase, reference: Mapping[str, str], recorded: Mapping[str, str] | None
+    ) -> str:
+        """Why pairs with the good build would answer nothing, where no digest tells the builds apart; else empty.
+
+        Alike in version and commit, and both not what the entry was ``recorded`` with (its environment): the pairs
+        would hold a build against itself, and the drop against the entry would be called the machine's."""
+        tested = self.build(suite_case)
+        if self.same_build or isinstance(tested, str) or not reference or not recorded:
+            return ""
+        record = self.record(tested)
+        if (record["digest"] and reference["digest"]) or any(record[each] != reference[each] for each in _NAMED_BY):
+            return ""
+        if all(recorded.get(f"framework_{each}") in ("", None, record[each]) for each in _NAMED_BY):
+            return ""
+        then = " @".join(filter(None, (recorded.get(f"framework_{each}", "")[:12] for each in _NAMED_BY)))
+        return (
+            f"{build_label(reference)} and the build under test are alike in version and commit, neither has a digest, "
+            f"and the recorded entry is of another, {then}: pairs would hold a build against itself. Name an "
+            f"environment that holds {then}"
+        )
+
+    def _same_as_tested(self, suite_case: SuiteCase, reference: FrameworkBuild) -> str:
+        """How the reference is the build under test itself; empty where it is not."""
+        tested = self.build(suite_case)
+        if self.same_build or isinstance(tested, str):
+            return ""
+        mine, other = self.builds.find_identity(tested), self.references.find_identity(reference)
+        label = build_label(build_record(tested))
+        if os.path.realpath(tested.interpreter) == os.path.realpath(reference.interpreter) and not other.prefix:
+            return f"{SAME_BUILD}: its interpreter is {tested.interpreter}"
+        if other.place and other.place == mine.place:
+            return f"{SAME_BUILD}: {label} ({mine.place})"
+        if other.digest and other.digest == mine.digest:
+            return f"{SAME_BUILD}: {label}, installed once more (digest {mine.digest})"
+        return ""
+
+    def reference_labels(self) -> list[str]:
+        """What the reference environment has of each framework, in words."""
+        interpreter = str(_interpreter(Path(self.reference_env or "")))
+        found = [self.references.find_build(framework, interpreter) for framework in Framework]
+        return [build_label(build_record(build)) for build in found if not isinstance(build, str)]
+
+    def check_reference(self, cases: Iterable[SuiteCase]) -> None:
+        """Raises ConfigError where a reference build was given and cannot run one of ``cases``."""
+        for case in cases:
+            found = self.reference(case)
+            if isinstance(found, str) and found.startswith(SAME_BUILD):
+                raise ConfigError(
+                    f"{REFERENCE_OPTION} {self.reference_env}",
+                    got=found,
+                    expected="another build, one that is known to be good: held against itself every drop looks like "
+                    "the machine's",
+                    remedy="Name the environment of the last release or accepted build, or leave the option out: "
+                    "suspects then stay unconfirmed",
+                )
+            if isinstance(found, str) and found and case.case.nodes == 1:
+                raise ConfigError(
+                    f"{REFERENCE_OPTION} {self.reference_env}",
+                    got=found,
+                    expected=f"a Python interpreter or a virtual environment, with {case.case.framework.value}",
+                    remedy="Correct the path, or leave the option out: suspects then stay INCONCLUSIVE",
+                )
+
+    def why_not(self, suite_case: SuiteCase) -> str | None:
+        """Why the case cannot run here, in one line; None where it can."""
+        hosts = len(self.config.nodes.hosts)
+        if model := next((each for each in suite_case.models if self.machine.cards_of(each)), None):
+            return f"this machine's {model.upper()} has this case of its own (-m {model})"
+        if reason := why_not_run(suite_case.case, suite_case.target, self.machine, hosts):
+            return reason
+        if self.to_build and missing_environments([suite_case.case.framework], self.config.frameworks):
+            return None
+        build = self.build(suite_case)
+        return build if isinstance(build, str) else _without_gpu_kernels(suite_case, build) or None
+
+
+def _interpreter(path: Path) -> Path:
+    """The Python of a virtual environment's folder; any other path is the interpreter itself. Links are kept: a
+    virtual environment's Python is one."""
+    path = path.expanduser().absolute()
+    return path / "bin" / "python" if path.is_dir() else path
+
+
+def _without_gpu_kernels(suite_case: SuiteCase, build: FrameworkBuild | str) -> str:
+    if isinstance(build, str) or suite_case.device == CPU or not build.for_cpu_alone:
+        return ""
+    return f"{build.distribution} {build.version} in {build.interpreter} has no GPU kernels: install the GPU build"
+
+
+def build_record(build: FrameworkBuild) -> dict[str, str]:
+    """A build by its names: which interpreter, distribution, version and commit."""
+    return {key: str(getattr(value, "value", value) or "") for key, value in asdict(build).items()}

@@ -1,0 +1,291 @@
+"""perf.yaml: frameworks' interpreters, data, protocols, tolerances, limits, the matrix, machines, nodes.
+
+Loading is strict: an unknown key, a wrong type or a number out of its range is a ConfigError with
+file and field. Nothing outside the file is looked at: whether a path exists is its user's question.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import MappingProxyType
+
+from helpers.machine.environments import FrameworkConfig
+from helpers.plan.budgets import Budgets, read_budgets
+from helpers.plan.matrix import TARGETS, MatrixCase, read_matrix
+from helpers.plan.nodes import NodesConfig, read_nodes
+from helpers.plan.protocols import MeasuringProtocol as MeasuringProtocol
+from helpers.plan.protocols import read_protocols
+from helpers.plan.schema import Field, read_yaml
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
+
+IDENTITIES = ("host", "name", "pool")
+NEEDS = ("published", "recorded", "both")
+_OPTIONAL = (
+    "frameworks", "data", "tolerances", "limits", "contention", "short", "machines", "nodes", "budgets", "history",
+)  # fmt: skip
+_REQUIREMENTS = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
+_MOST_SECONDS = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """``root``: absolute path of an ImageNet-layout folder; None: a small one is made."""
+
+    root: str | None = None
+
+
+@dataclass(frozen=True)
+class CaseTolerance:
+    """A tolerance of its own for the cases whose id matches ``pattern``; None leaves that reference's alone."""
+
+    pattern: str
+    published: float | None = None
+    recorded: float | None = None
+    unconfirmed: float | None = None
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """As a share: the drop below a published figure that still passes, the change against what this machine
+    recorded that counts at all, and the drop below it from which on a case fails although no good build is at hand
+    (docs/verdicts.md, "No good build").
+
+    5% is what two machines of one card model are apart without a cause; 0.5% is the smallest effect
+    that counts, beside which the evidence has its own threshold.
+    """
+
+    published: float = 0.05
+    recorded: float = 0.005
+    unconfirmed: float = 0.05
+    cases: tuple[CaseTolerance, ...] = ()
+
+    def published_for(self, case_id: str) -> float:
+        """The published tolerance of the last matching pattern that has one, else the general one."""
+        own = [each.published for each in self.cases if fnmatchcase(case_id, each.pattern)]
+        return next((value for value in reversed(own) if value is not None), self.published)
+
+    def recorded_for(self, case_id: str) -> float:
+        """The recorded tolerance of the last matching pattern that has one, else the general one."""
+        own = [each.recorded for each in self.cases if fnmatchcase(case_id, each.pattern)]
+        return next((value for value in reversed(own) if value is not None), self.recorded)
+
+    def unconfirmed_for(self, case_id: str) -> float:
+        """The tolerance of an unconfirmed drop of the last matching pattern that has one, else the general one."""
+        own = [each.unconfirmed for each in self.cases if fnmatchcase(case_id, each.pattern)]
+        return next((value for value in reversed(own) if value is not None), self.unconfirmed)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run counts as hung, in seconds.
+
+    - ``start_up_seconds``: from the start to the first step, imports and compilation among it;
+    - ``no_progress_seconds``: between two life signs after that;
+    - ``run_seconds``: the whole run;
+    - ``stop_grace_seconds``: from the request to stop to the kill.
+    """
+
+    start_up_seconds: float = 300.0
+    no_progress_seconds: float = 300.0
+    run_seconds: float = 7200.0
+    stop_grace_seconds: float = 5.0
+
+
+@dataclass(frozen=True)
+class ContentionConfig:
+    """``max_foreign_share``: share of the leased cores' time that others may use before a run is INVALID."""
+
+    max_foreign_share: float = 0.05
+
+
+@dataclass(frozen=True)
+class HistoryConfig:
+    """``url``: the database that every result is kept in; None: ``history.sqlite`` in the runs folder."""
+
+    url: str | None = None
+
+
+@dataclass(frozen=True)
+class GateRule:
+    """``--gate`` judges the cases whose id matches ``cases``; ``needs`` is published, recorded or both.
+
+    ``target`` (cpu, v100, a100, gpu) keeps it to one target's cases; None: all that have such an id.
+    """
+
+    cases: str
+    needs: str
+    target: str | None = None
+
+
+@dataclass(frozen=True)
+class MachineConfig:
+    """A machine by its host name (a shell-style pattern, letters of either case), by its cards, or by either.
+
+    ``cpu_cards``: how many CPU cards to make of its cores; None: as many as its cores allow. ``cards`` are UUIDs of
+    GPUs, as ``nvidia-smi -L`` prints them; one that the machine has is enough. ``identity``: what baselines and
+    history are kept by: ``host``, the machine's own id; ``name``, this entry's, of one machine whatever its container
+    is called; ``pool``, this entry's, of several nodes that count as equal.
+    """
+
+    name: str
+    host: str
+    cpu_cards: int | None = None
+    gate: tuple[GateRule, ...] = ()
+    cards: tuple[str, ...] = ()
+    identity: str = "host"
+
+    def means(self, host_name: str, card_ids: Collection[str]) -> bool:
+        by_host = bool(self.host) and fnmatchcase(host_name.lower(), self.host.lower())
+        return by_host or bool(set(self.cards) & set(card_ids))
+
+
+@dataclass(frozen=True)
+class Config:
+    """perf.yaml as values; ``frameworks`` holds every framework, listed in the file or not."""
+
+    path: Path
+    frameworks: Mapping[Framework, FrameworkConfig]
+    data: DataConfig
+    protocols: Mapping[str, MeasuringProtocol]
+    tolerances: Tolerances
+    limits: Limits
+    contention: ContentionConfig
+    matrix: tuple[MatrixCase, ...]
+    machines: Mapping[str, MachineConfig]
+    nodes: NodesConfig = field(default_factory=NodesConfig)
+    budgets: Budgets = field(default_factory=Budgets)
+    history: HistoryConfig = field(default_factory=HistoryConfig)
+
+    def protocol_for_rule(self, rule: str) -> MeasuringProtocol:
+        """The protocol that serves a published rule; ConfigError when none does."""
+        for protocol in self.protocols.values():
+            if rule in protocol.rules:
+                return protocol
+        raise ConfigError(
+            str(self.path),
+            field="protocols",
+            got=f"no protocol with the rule {rule!r}",
+            expected="one that serves it",
+            remedy="Add the rule to protocols.NAME.rules",
+        )
+
+    def machine_for(self, host_name: str, card_ids: Collection[str] = ()) -> MachineConfig | None:
+        """The machine whose pattern matches, or whose cards are among ``card_ids``, the UUIDs of this machine's; None
+        without one, ConfigError with two."""
+        found = [machine for machine in self.machines.values() if machine.means(host_name, card_ids)]
+        if len(found) > 1:
+            raise ConfigError(
+                str(self.path),
+                field="machines",
+                got=f"{' and '.join(machine.name for machine in found)} for host {host_name!r}",
+                expected="at most one",
+                remedy="Narrow their host patterns, or name each card once",
+            )
+        return found[0] if found else None
+
+
+def load_config(path: Path | str) -> Config:
+    """Read perf.yaml; ConfigError names file, field, what was got, what was expected, and the remedy."""
+    file = Path(path).expanduser().absolute()
+    top = read_yaml(file).mapping(
+        required=("protocols", "matrix"),
+        optional=_OPTIONAL,
+    )
+    protocols = read_protocols(top["protocols"])
+    return Config(
+        path=file,
+        frameworks=_frameworks(top.get("frameworks"), file.parent),
+        data=_data(top.get("data"), file.parent),
+        protocols=MappingProxyType(protocols),
+        tolerances=_tolerances(top.get("tolerances")),
+        limits=_limits(top.get("limits")),
+        contention=_contention(top.get("contention")),
+        matrix=read_matrix(top["matrix"], top.get("short"), list(protocols)),
+        machines=MappingProxyType(_machines(top.get("machines"))),
+        nodes=read_nodes(top.get("nodes")),
+        budgets=read_budgets(top.get("budgets")),
+        history=_history(top.get("history")),
+    )
+
+
+def _frameworks(field: Field | None, folder: Path) -> Mapping[Framework, FrameworkConfig]:
+    known = {each.value: each for each in Framework}
+    listed = field.mapping(optional=known) if field else {}
+    found = {each: FrameworkConfig() for each in Framework}
+    for name, entry in listed.items():
+        keys = entry.mapping(optional=("interpreter", "requirements"))
+        interpreter = _path(keys.get("interpreter"), folder)
+        found[known[name]] = FrameworkConfig(interpreter, _requirements(keys.get("requirements"), interpreter))
+    return MappingProxyType(found)
+
+
+def _requirements(field: Field | None, interpreter: str | None) -> str | None:
+    if field is None or field.value is None:
+        return None
+    name = field.text()
+    if not _REQUIREMENTS.fullmatch(name):
+        raise field.refuse("a name of requirements/bootstrap.py, as pytorch")
+    if interpreter is None or Path(interpreter).parts[-2:] != ("bin", "python"):
+        raise field.refuse("interpreter: FOLDER/bin/python beside it, the environment to be made", got=interpreter)
+    return name
+
+
+def _data(field: Field | None, folder: Path) -> DataConfig:
+    return DataConfig(_path(field.mapping(optional=("root",)).get("root"), folder)) if field else DataConfig()
+
+
+def _path(field: Field | None, folder: Path) -> str | None:
+    return None if field is None or field.value is None else field.path(folder)
+
+
+def _tolerances(field: Field | None) -> Tolerances:
+    names = ("published", "recorded", "unconfirmed")
+    keys = field.mapping(optional=(*names, "cases")) if field else {}
+    general = {name: keys[name].number(0, 1) for name in names if name in keys}
+    own = []
+    for entry in keys["cases"].sequence() if "cases" in keys else []:
+        parts = entry.mapping(required=("pattern",), optional=names)
+        values = {name: parts[name].number(0, 1) for name in names if name in parts}
+        if not values:
+            raise entry.refuse("published, recorded or unconfirmed beside the pattern")
+        own.append(CaseTolerance(parts["pattern"].pattern(), **values))
+    return Tolerances(cases=tuple(own), **general)
+
+
+def _limits(field: Field | None) -> Limits:
+    keys = field.mapping(optional=[item.name for item in dataclass_fields(Limits)]) if field else {}
+    return Limits(**{name: value.number(0, _MOST_SECONDS) for name, value in keys.items()})
+
+
+def _contention(field: Field | None) -> ContentionConfig:
+    keys = field.mapping(optional=("max_foreign_share",)) if field else {}
+    return ContentionConfig(**{name: value.number(0, 1) for name, value in keys.items()})
+
+
+def _history(field: Field | None) -> HistoryConfig:
+    url = field.mapping(optional=("url",)).get("url") if field else None
+    return HistoryConfig(None if url is None or url.value is None else url.text())
+
+
+def _machines(field: Field | None) -> dict[str, MachineConfig]:
+    found = {}
+    for name, entry in field.named().items() if field else []:
+        known_by = () if isinstance(entry.value, dict) and "cards" in entry.value else ("host",)
+        keys = entry.mapping(required=known_by, optional=("host", "cards", "identity", "cpu_cards", "gate"))
+        gate = []
+        for rule in keys["gate"].sequence() if "gate" in keys else []:
+            parts = rule.mapping(required=("cases", "needs"), optional=("target",))
+            target = parts["target"].one_of(TARGETS) if "target" in parts else None
+            gate.append(GateRule(parts["cases"].pattern(), parts["needs"].one_of(NEEDS), target))
+        cards = keys["cpu_cards"].whole(1, 1024) if "cpu_cards" in keys else None
+        host = keys["host"].pattern() if "host" in keys else ""
+        ids = tuple(each.text() for each in keys["cards"].sequence(1)) if "cards" in keys else ()
+        identity = keys["identity"].one_of(IDENTITIES) if "identity" in keys else "host"
+        found[name] = MachineConfig(name, host, cards, tuple(gate), ids, identity)
+    return found

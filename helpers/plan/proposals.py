@@ -1,0 +1,216 @@
+"""Recorded baselines: what is to happen with the entry of each case that a session measured, and why. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from helpers.plan.accepted import Accepted, how_to_accept, reason_for
+from helpers.plan.baseline import LEAST_RUNS, UNIT, RecordedEntry, RecordedSet
+from helpers.trainers.contract.errors import BaselineError
+
+
+class ProposalKind(enum.Enum):
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+    UNUSED = "unused"
+
+
+class Answer(enum.Enum):
+    """What the verdict said of a case against its recorded entry (docs/verdicts.md, "Judge")."""
+
+    NOTHING_RECORDED = "nothing recorded"
+    NO_WORSE = "no worse"
+    FASTER = "confirmed faster"
+    SLOWER = "confirmed slower"
+    SLOWER_UNCONFIRMED = "slower beyond the band, not confirmed"
+    UNSETTLED = "not settled"
+    INCOMPARABLE = "not comparable"
+
+
+_NOT_AS_GOOD = (Answer.SLOWER, Answer.SLOWER_UNCONFIRMED, Answer.UNSETTLED)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A measured case that may become a baseline.
+
+    ``answer`` is the verdict's on the recorded question and ``why`` its reason. ``refusal`` says why the case
+    cannot be recorded whatever the answer (crashed, contended, changed settings); a case without any figure has
+    ``entry`` None, a refusal and its ``case_id``. ``doubts`` are what speaks against the figure as a reference until
+    somebody says why it is right (below the published figure, runs that scatter). ``tolerance`` is the smallest
+    change that counts, where the old entry has none of its own. Raises BaselineError on one that has neither.
+    """
+
+    entry: RecordedEntry | None
+    refusal: str | None = None
+    case_id: str = ""
+    answer: Answer = Answer.NOTHING_RECORDED
+    why: str = ""
+    doubts: tuple[str, ...] = ()
+    tolerance: float = 0.005
+
+    def __post_init__(self) -> None:
+        if self.entry is not None and self.case_id in ("", self.entry.case_id):
+            # The id of a candidate with an entry is the entry's; frozen, so set around the guard.
+            object.__setattr__(self, "case_id", self.entry.case_id)
+        elif self.entry is not None or not self.case_id or not self.refusal:
+            raise BaselineError(
+                f"baseline candidate {self.case_id!r}",
+                field="entry",
+                got="none" if self.entry is None else f"an entry of {self.entry.case_id}",
+                expected="an entry of this case, or a case id and the reason why there is none",
+            )
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What is to happen with one case: ``old`` is what the file holds, ``new`` what was measured."""
+
+    case_id: str
+    kind: ProposalKind
+    old: RecordedEntry | None
+    new: RecordedEntry | None
+    reason: str
+
+    @property
+    def change(self) -> float | None:
+        """(new - old) / old as a fraction; None when one of them is missing."""
+        if self.old is None or self.new is None:
+            return None
+        return self.new.images_per_s / self.old.images_per_s - 1
+
+
+def propose(
+    old: RecordedSet,
+    candidates: Iterable[Candidate],
+    *,
+    measured_case_ids: Collection[str],
+    known_case_ids: Collection[str],
+    accepted: Sequence[Accepted],
+) -> tuple[Proposal, ...]:
+    """One proposal for each measured case and for each entry that no case uses any more, in id order.
+
+    ``known_case_ids`` are the cases of the whole matrix, ``accepted`` the reasons given on the command line.
+
+    The verdict decides. A case that is no worse leaves the file as it is: if each run moved the baseline
+    to its own figure, a slow drift of small steps would be adopted step by step and never be seen. A
+    confirmed improvement replaces the entry where it is no lower. A figure from another segment or protocol or by
+    another rule is not comparable with the old, so it replaces it and says what differs. Refused without a reason that
+    names the case, and with one recorded as the level that is accepted: a figure lower than the old one by more than
+    the tolerance, in whatever segment; a confirmed regression and an open answer; a candidate with doubts. Refused
+    whatever is said: fewer than LEAST_RUNS runs, a measured case without a candidate, a candidate that was not
+    measured. Raises BaselineError on a case proposed twice.
+    """
+    by_id: dict[str, Candidate] = {}
+    for candidate in candidates:
+        if candidate.case_id in by_id:
+            raise BaselineError(
+                f"case {candidate.case_id!r}", field="candidates", got="two candidates", expected="one of each case"
+            )
+        by_id[candidate.case_id] = candidate
+    proposals = [_decide(old, by_id[case_id], measured_case_ids, accepted) for case_id in by_id]
+    for case_id in set(measured_case_ids) - set(by_id):
+        entry = old.entries.get(case_id)
+        proposals.append(Proposal(case_id, ProposalKind.REFUSED, entry, None, "measured, but it gave no figure"))
+    for case_id in set(old.entries) - set(known_case_ids) - set(measured_case_ids) - set(by_id):
+        reason = "no such case any more; delete the entry by hand if it is not coming back"
+        proposals.append(Proposal(case_id, ProposalKind.UNUSED, old.entries[case_id], None, reason))
+    return tuple(sorted(proposals, key=lambda proposal: proposal.case_id))
+
+
+def _decide(
+    old: RecordedSet, candidate: Candidate, measured: Collection[str], accepted: Sequence[Accepted]
+) -> Proposal:
+    case_id, new, before = candidate.case_id, candidate.entry, old.entries.get(candidate.case_id)
+
+    def outcome(kind: ProposalKind, reason: str, entry: RecordedEntry | None = new) -> Proposal:
+        return Proposal(case_id, kind, before, entry, reason)
+
+    if candidate.refusal is not None or new is None:
+        return outcome(ProposalKind.REFUSED, candidate.refusal or "no reason given")
+    if case_id not in measured:
+        return outcome(ProposalKind.REFUSED, "not measured in this session")
+    if (before is None) != (candidate.answer is Answer.NOTHING_RECORDED):
+        return outcome(ProposalKind.REFUSED, overtaken(before))
+    apart = "" if before is None else _incomparable(before, new)
+    if before is not None and not apart:
+        if candidate.answer is Answer.NO_WORSE:
+            return outcome(ProposalKind.UNCHANGED, f"{candidate.answer.value}; the file keeps the old figure")
+        if candidate.answer is Answer.INCOMPARABLE:
+            return outcome(ProposalKind.REFUSED, _told(candidate))
+    if len(new.replicates) < LEAST_RUNS:
+        return outcome(ProposalKind.REFUSED, _too_few(new))
+    if before is not None and new.tolerance is None:
+        # A tolerance that someone set for this case outlives the figure.
+        new = replace(new, tolerance=before.tolerance)
+    kind = ProposalKind.CREATED if before is None else ProposalKind.UPDATED
+    why = "none recorded before" if before is None else apart or _told(candidate)
+    worse = [*_worse(before, new, candidate, apart), *candidate.doubts]
+    if not worse:
+        return outcome(kind, why, new)
+    reason = reason_for(case_id, accepted)
+    if reason is None:
+        told = "; ".join([apart, *worse] if apart else worse)
+        return outcome(ProposalKind.REFUSED, f"{told}; {how_to_accept(case_id)}", new)
+    told = f"accepted regression: {reason}"
+    accepted_entry = replace(new, provenance=replace(new.provenance, reason=told))
+    return outcome(kind, f"{told} ({'; '.join([apart, *worse] if apart else worse)})", accepted_entry)
+
+
+def _worse(before: RecordedEntry | None, new: RecordedEntry, candidate: Candidate, apart: str) -> list[str]:
+    """In what the new figure is worse than the old, or may be."""
+    if before is None:
+        return []
+    change = new.images_per_s / before.images_per_s - 1
+    lower = f"{change:+.1%} against the recorded {figure_text(before)} {UNIT}"
+    tolerance = candidate.tolerance if before.tolerance is None else before.tolerance
+    if not apart and candidate.answer in _NOT_AS_GOOD:
+        return [_told(candidate)]
+    if not apart and candidate.answer is Answer.FASTER and change < 0:
+        return [f"faster than the good build, but lower than what is recorded: {lower}"]
+    return [f"lower: {lower}"] if change < -tolerance else []
+
+
+def _too_few(entry: RecordedEntry) -> str:
+    runs = len(entry.replicates)
+    return (
+        f"{runs} run{'' if runs == 1 else 's'}, an entry rests on {LEAST_RUNS} or more: one says nothing of how far "
+        "the next may lie from it. A session with --update-baselines plans as many"
+    )
+
+
+def _told(candidate: Candidate) -> str:
+    return f"{candidate.answer.value}: {candidate.why}" if candidate.why else candidate.answer.value
+
+
+def _incomparable(before: RecordedEntry, new: RecordedEntry) -> str:
+    """In what the two differ so that neither says anything about the other; empty when comparable."""
+    if before.rule != new.rule:
+        return f"new rule: {before.rule} → {new.rule}"
+    if other := before.other_protocol(new.protocol):
+        return f"new {', '.join(other)}"
+    differing = [
+        f"{name} {_fact(before.segment, name)} → {_fact(new.segment, name)}"
+        for name in sorted(set(before.segment) | set(new.segment))
+        if before.segment.get(name) != new.segment.get(name)
+    ]
+    return "new segment: " + ", ".join(differing) if differing else ""
+
+
+def _fact(segment: Mapping[str, str], name: str) -> str:
+    return repr(segment[name]) if name in segment else "unstated"
+
+
+def overtaken(present: RecordedEntry | None) -> str:
+    what = "deleted the entry" if present is None else f"recorded {figure_text(present)} {UNIT}"
+    return f"another process {what} meanwhile; run --update-baselines again to compare with that"
+
+
+def figure_text(entry: RecordedEntry | None) -> str:
+    if entry is None:
+        return "-"
+    return f"{entry.images_per_s:.2f}" if entry.images_per_s >= 100 else f"{entry.images_per_s:.3f}"

@@ -1,0 +1,80 @@
+"""perf.yaml, "protocols": how many steps a run has, when its warm-up is over, and how many runs a case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from helpers.plan.schema import Field
+from helpers.trainers.contract.job import STEADY_WINDOWS
+
+_MOST_STEPS = 1_000_000
+
+
+@dataclass(frozen=True)
+class MeasuringProtocol:
+    """Steps of every rank in one run, and runs (fresh processes) of a case.
+
+    ``steady_window_steps`` and ``most_warmup_steps`` as in JobSpec: warm-up goes on until its end is steady.
+    ``rules`` are the published measuring rules (docs/measuring-rules.md) whose figures this protocol can be held
+    against.
+    """
+
+    name: str
+    warmup_steps: int
+    window_steps: int
+    runs: int
+    rules: tuple[str, ...] = ()
+    steady_window_steps: int = 0
+    most_warmup_steps: int = 0
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """How many steps a run has, by the names in perf.yaml."""
+        names = ("warmup_steps", "window_steps", "steady_window_steps", "most_warmup_steps")
+        return {name: getattr(self, name) for name in names}
+
+
+def read_protocols(field: Field) -> dict[str, MeasuringProtocol]:
+    """``protocols`` of perf.yaml by name; ConfigError on an unknown key, a number out of range, a rule served twice."""
+    found: dict[str, MeasuringProtocol] = {}
+    served: dict[str, str] = {}
+    for name, entry in field.named().items():
+        keys = entry.mapping(
+            required=("warmup_steps", "window_steps", "runs"),
+            optional=("rules", "steady_window_steps", "most_warmup_steps"),
+        )
+        rules = keys["rules"].sequence() if "rules" in keys else []
+        for rule in rules:
+            other = served.setdefault(rule.text(), rule.place)
+            if other != rule.place:
+                raise rule.refuse("each rule under one protocol", f"It stands at {other} already")
+        found[name] = MeasuringProtocol(
+            name=name,
+            warmup_steps=keys["warmup_steps"].whole(0, _MOST_STEPS),
+            window_steps=keys["window_steps"].whole(1, _MOST_STEPS),
+            runs=keys["runs"].whole(1, 100),
+            rules=tuple(rule.text() for rule in rules),
+            **_steady(entry, keys),
+        )
+    return found
+
+
+def _steady(protocol: Field, keys: Mapping[str, Field]) -> dict[str, int]:
+    """How long warm-up may go on and by what windows, if the protocol says so; the numbers must allow for a look."""
+    names = ("steady_window_steps", "most_warmup_steps")
+    given = [name for name in names if name in keys]
+    if not given:
+        return {}
+    if len(given) == 1:
+        raise protocol.refuse("both steady_window_steps and most_warmup_steps, or neither", got=f"{given[0]} alone")
+    window_steps = keys["steady_window_steps"].whole(2, _MOST_STEPS)
+    warmup_steps = keys["warmup_steps"].whole(0, _MOST_STEPS)
+    if warmup_steps < STEADY_WINDOWS * window_steps:
+        raise keys["warmup_steps"].refuse(
+            f"{STEADY_WINDOWS * window_steps} or more: {STEADY_WINDOWS} windows of steady_window_steps"
+        )
+    return {
+        "steady_window_steps": window_steps,
+        "most_warmup_steps": keys["most_warmup_steps"].whole(warmup_steps, _MOST_STEPS),
+    }

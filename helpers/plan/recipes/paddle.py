@@ -1,0 +1,205 @@
+"""The training configuration of a Paddle case: what the published figures were trained with.
+
+Sources: docs/measuring-rules.md, "Paddle ResNet50 v1.5" and "Paddle VGG16 (FleetX)"; behind them PaddleClas
+(ppcls/static/train.py and program.py, ResNet50_amp_O2_ultra.yaml, the benchmark's run_benchmark.sh) as of 2023-07 with
+the published logs, and FleetX at commit 296e0d7 (benchmark/paddle/vgg_benchmark.py). The trainers read the result
+strictly (``helpers/trainers/common/settings.py``) and record in the step log's header what of it the installed build of
+the framework does not know.
+
+Where this and the trainers depart from the sources:
+
+- VGG16's published learning rate of 0.1 is too much for a network without batch norm: its logits are NaN
+  from the third to fifth step on (seen on a CPU with batches of 8 and 16). That is no training, and the
+  trainer ends such a run as failed, so the suite takes the rate of VGG16's authors, 0.01.
+- On a CPU the batches are a hundredth of the published ones, and the learning rate falls with them; AMP is
+  bfloat16 without loss scaling, the feed float32 (a CPU computes nothing in float16).
+- FLAGS_enable_pir_api=0 and FLAGS_enable_pir_in_executor=0 stand beside the published flags of static
+  programs on a GPU: the programs of Paddle 3 are PIR ones else, which take no BuildStrategy.
+- The published loops fetch the loss (PaddleClas: and both accuracies) to the host after every step, which
+  empties the GPU's queue. Here a static program's loss and the mean logit that tells a NaN are fetched likewise,
+  by the Executor itself, and looked at every 10 steps; in dynamic execution they come every 10 steps.
+- The program's batch size is fixed, the published ones leave it open; no operator depends on it.
+- FleetX's VGG16 program is a binary download; here it is built from layers, and has no accuracy operators.
+- ExecutionStrategy was removed from Paddle with its ParallelExecutor: the installed build says so by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from helpers.plan.recipes.common import (
+    AS_THE_CASE_SAYS,
+    BFLOAT16,
+    NO_AMP,
+    common_fixed,
+    common_settings,
+    decoding,
+    dynamic_loss_scaling,
+    follows_fleetx,
+    is_pure_residual,
+    is_residual,
+    is_single_precision,
+    network_words,
+    without_loss_scaling,
+)
+from helpers.plan.recipes.cpu import Processor, cpu_environment, read_processor
+from helpers.plan.recipes.documents import (
+    COMMON,
+    DALI,
+    ENVIRONMENT,
+    FLEET,
+    FP16,
+    FP32,
+    NATIVE,
+    PADDLECLAS,
+    RESNET50,
+    VGG16,
+)
+from helpers.plan.recipes.setting import Fixed, Setting, SettingsTable, Source, group, own
+from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
+
+_STRATEGIES = ("build_strategy", "execution_strategy", "fleet")
+
+
+def paddle_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
+    """The settings of ``case``; ``processor`` None is this machine's."""
+    return {
+        **common_settings(case, on_gpu),
+        "accuracy_top_k": _accuracies(case, on_gpu),
+        **_precision(case, on_gpu),
+        **(_pure_layout(on_gpu) if is_pure_residual(case) else {}),
+        **(_on_gpu(case) if on_gpu else _on_cpu(processor or read_processor())),
+    }
+
+
+def paddle_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
+    """What the trainer does for ``case`` whatever its settings say."""
+    seed = own("VGG16's document states none: ResNet50's") if follows_fleetx(case) else Source(COMMON)
+    weights = Fixed("optimizer's weights", "float32 master copies (multi_precision)", Source(FP16))
+    pipeline = Source(DALI) if case.data is DataSource.DALI and on_gpu else Source(DALI, "CPU-only")
+    decoded = Source(NATIVE) if case.data is DataSource.NATIVE else pipeline
+    return (
+        Fixed("model", network_words(case), Source(f"{RESNET50}: Model" if is_residual(case) else VGG16)),
+        Fixed("image size", "224 x 224, 1000 classes", Source(COMMON)),
+        Fixed("loss", "mean cross-entropy, no label smoothing", Source(COMMON)),
+        Fixed("seed", "1234", seed),
+        *((weights,) if case.precision is Precision.AMP_O2 and on_gpu else ()),
+        *decoding(case, on_gpu, "the framework's loader workers", decoded),
+        *common_fixed(case, on_gpu, "forced off (NVIDIA_TF32_OVERRIDE=0)"),
+    )
+
+
+def _accuracies(case: Case, on_gpu: bool) -> Setting:
+    if not on_gpu:
+        return Setting([], own("the accuracies are of the published programs on a GPU"))
+    if follows_fleetx(case):
+        return Setting([], own("none is stated for VGG16"))
+    return Setting([1, 5], Source(PADDLECLAS, "its program computes both at every step"))
+
+
+def _precision(case: Case, on_gpu: bool) -> dict[str, Setting]:
+    """AMP is float16 with dynamic loss scaling on a GPU and bfloat16 on a CPU."""
+    if is_single_precision(case):
+        none = Setting(None, NO_AMP)
+        return {"amp_level": none, "amp_dtype": none, "amp_through": none, **without_loss_scaling(NO_AMP)}
+    half = "bfloat16" if case.precision is Precision.BF16 or not on_gpu else "float16"
+    source = _amp_source(case) if on_gpu else BFLOAT16
+    return {
+        "amp_level": Setting("O2" if case.precision in (Precision.AMP_O2, Precision.BF16) else "O1", source),
+        "amp_dtype": Setting(half, source),
+        "amp_through": _amp_through(case, on_gpu, source),
+        **(dynamic_loss_scaling(case) if half == "float16" else without_loss_scaling(BFLOAT16)),
+    }
+
+
+def _amp_source(case: Case) -> Source:
+    if is_pure_residual(case):
+        return Source(FP16)
+    if case.precision is Precision.UNSTATED:
+        return own("the auto table leaves the precision open; its speeds lie near the AMP table's")
+    if follows_fleetx(case) and case.precision is Precision.AMP_O1:
+        return Source(VGG16, "strategy.amp = True")
+    return AS_THE_CASE_SAYS
+
+
+def _amp_through(case: Case, on_gpu: bool, amp: Source) -> Setting:
+    """PaddleClas decorates the optimizer before fleet takes it; FleetX sets strategy.amp."""
+    if not on_gpu or case.execution is not Execution.STATIC:
+        return Setting("auto_cast", own("Paddle's switch outside static programs on a GPU"))
+    if follows_fleetx(case):
+        return Setting("fleet", amp)
+    return Setting("decorate", Source(PADDLECLAS, "the optimizer is decorated before fleet takes it"))
+
+
+def _pure_layout(on_gpu: bool) -> dict[str, Setting]:
+    """Fed as NCHW, in float16 on a GPU, and transposed by the model."""
+    feed = {"input_dtype": Setting("float16", Source(FP16, "fp16 feed"))} if on_gpu else {}
+    return {
+        "layout": Setting("NHWC", Source(FP16)),
+        "feed_layout": Setting("NCHW", Source(PADDLECLAS, "batches come as NCHW and the model transposes them")),
+        "input_channels": Setting(4, Source(FP16, "padded")),
+        **feed,
+    }
+
+
+def _on_cpu(processor: Processor) -> dict[str, Setting]:
+    flags = own("the published flags are a GPU's; the fastest of docs/cpu-settings.md")
+    none = own("the published strategies are for programs on a GPU; none is set on a CPU")
+    return {**group("environment", cpu_environment(processor), flags), **_empty(_STRATEGIES, none)}
+
+
+def _on_gpu(case: Case) -> dict[str, Setting]:
+    """Environment and strategies."""
+    if case.auto:
+        chooses = own("strategy.auto chooses; whatever were set beside it would turn that off")
+        return _empty(("environment", *_STRATEGIES), chooses)
+    return _of_fleetx(case) if follows_fleetx(case) else _of_paddleclas(case)
+
+
+def _of_fleetx(case: Case) -> dict[str, Setting]:
+    build = {"enable_inplace": False, "fuse_elewise_add_act_ops": True, "fuse_bn_act_ops": True}
+    execution = {"num_threads": 2, "num_iteration_per_drop_scope": 100}
+    return {
+        **(_program_flags(case) or _empty(("environment",), own("VGG16's document states none"))),
+        **group("build_strategy", build, Source(VGG16)),
+        **group("execution_strategy", execution, Source(VGG16)),
+        **group("fleet", {"nccl_comm_num": 1}, Source(VGG16)),
+    }
+
+
+def _of_paddleclas(case: Case) -> dict[str, Setting]:
+    flags = {
+        "FLAGS_fraction_of_gpu_memory_to_use": "0.80",
+        "FLAGS_cudnn_batchnorm_spatial_persistent": "1",
+        "FLAGS_max_inplace_grad_add": "8",
+        "FLAGS_cudnn_exhaustive_search": "1",
+        "FLAGS_eager_delete_tensor_gb": "0.0",
+    }
+    workspace = "1500" if case.precision.is_amp else "4000"
+    build: dict[str, Any] = {"fuse_elewise_add_act_ops": True, "enable_addto": True}
+    stated = FP32
+    if case.precision is Precision.AMP_O2:
+        build |= {"fuse_bn_act_ops": True, "fuse_bn_add_act_ops": True}
+        stated = FP16
+    fleet = {"nccl_comm_num": 1, "fuse_all_reduce_ops": True, "fuse_grad_size_in_MB": 16}
+    return {
+        **_program_flags(case),
+        **group("environment", flags, Source(ENVIRONMENT)),
+        "environment.FLAGS_conv_workspace_size_limit": Setting(workspace, Source(ENVIRONMENT, "1500 under AMP")),
+        "environment.FLAGS_apply_pass_to_program": Setting("true", Source(ENVIRONMENT)),
+        **group("build_strategy", build, Source(stated)),
+        **_empty(("execution_strategy",), own("the document states none")),
+        **group("fleet", fleet, Source(FLEET)),
+    }
+
+
+def _program_flags(case: Case) -> dict[str, Setting]:
+    if case.execution is not Execution.STATIC:
+        return {}
+    flags = {"FLAGS_enable_pir_api": "0", "FLAGS_enable_pir_in_executor": "0"}
+    return group("environment", flags, own("Paddle 3's PIR programs would take no BuildStrategy"))
+
+
+def _empty(groups: Iterable[str], source: Source) -> dict[str, Setting]:
+    return {name: Setting({}, source) for name in groups}

@@ -1,0 +1,64 @@
+"""The training configuration of a case, as data: a recipe for each framework.
+
+The trainers read the result strictly (``helpers/trainers/common/settings.py``) and record in the step log's header
+what of it the installed build of the framework does not know. Each setting has its source where its value is
+decided; ``helpers/plan/recipes/sources.py`` tells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from helpers.plan.recipes.cpu import Processor
+from helpers.plan.recipes.paddle import paddle_fixed, paddle_settings
+from helpers.plan.recipes.pytorch import pytorch_fixed, pytorch_settings
+from helpers.plan.recipes.setting import Fixed, SettingsTable, plain_values
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A framework's settings of a case on a GPU or not, and what its trainer does whatever they say."""
+
+    settings: Callable[[Case, bool, Processor | None], SettingsTable]
+    fixed: Callable[[Case, bool], tuple[Fixed, ...]]
+
+
+RECIPES: Mapping[Framework, Recipe] = MappingProxyType(
+    {
+        Framework.PADDLE: Recipe(paddle_settings, paddle_fixed),
+        Framework.PYTORCH: Recipe(pytorch_settings, pytorch_fixed),
+    }
+)
+
+
+def settings_for(case: Case, device: str, processor: Processor | None = None) -> dict[str, Any]:
+    """The settings of ``case`` on ``cpu`` or ``gpu``, JSON values throughout; ``processor`` None is this machine's.
+
+    Raises ConfigError as ``sourced_settings`` does.
+    """
+    return plain_values(sourced_settings(case, device, processor))
+
+
+def sourced_settings(case: Case, device: str, processor: Processor | None = None) -> SettingsTable:
+    """The settings with their sources.
+
+    Raises ConfigError for a framework that has no recipe, for what its recipe refuses, or another device.
+    """
+    if device not in ("cpu", "gpu"):
+        raise ConfigError("recipe", field="device", got=device, expected="'cpu' or 'gpu'")
+    recipe = RECIPES.get(case.framework)
+    if recipe is None:
+        raise ConfigError(
+            f"case {case.id}",
+            field="framework",
+            got=case.framework.value,
+            expected="one of " + ", ".join(each.value for each in RECIPES),
+            remedy="No other framework has a trainer so far",
+        )
+    return recipe.settings(case, device == "gpu", processor)

@@ -1,0 +1,116 @@
+"""A table is a list of columns, each a heading, an alignment and a function of the row; one renderer lays them out."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+GAP = "  "
+
+Row = TypeVar("Row")
+
+
+class Align(enum.Enum):
+    """How a cell fills its width, and how Markdown writes that below the heading."""
+
+    LEFT = "---"
+    RIGHT = "---:"
+    CENTRE = ":----:"
+
+    def padded(self, cell: str, width: int) -> str:
+        return {Align.LEFT: cell.ljust, Align.RIGHT: cell.rjust, Align.CENTRE: cell.center}[self](width)
+
+    def rule(self, width: int) -> str:
+        return self.value[0] + "-" * (max(width, len(self.value)) - 2) + self.value[-1]
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """One column: a table gets another one by another entry in its list."""
+
+    heading: str
+    cell: Callable[[Row], str]
+    align: Align = Align.LEFT
+    # What stands between this column and the one to its left.
+    gap: str = GAP
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table laid out: its heading and lines, all filled up to one width."""
+
+    padded_heading: str
+    padded_lines: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        return len(self.padded_heading)
+
+    @property
+    def heading(self) -> str:
+        return self.padded_heading.rstrip()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(line.rstrip() for line in self.padded_lines)
+
+    @property
+    def text_width(self) -> int:
+        """The longest line's length without the blanks at its end."""
+        return max(map(len, (self.heading, *self.lines)))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and the cells that they gave of each row."""
+
+    columns: tuple[Column[Any], ...]
+    cells: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, columns: Sequence[Column[Row]], rows: Iterable[Row]) -> Table:
+        """Cells are asked for row by row, and in each row from left to right."""
+        return cls(tuple(columns), tuple(tuple(column.cell(row) for column in columns) for row in rows))
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        return tuple(column.heading for column in self.columns)
+
+    def without(self, heading: str) -> Table:
+        place = self.headings.index(heading)
+        return Table(_left_out(self.columns, place), tuple(_left_out(line, place) for line in self.cells))
+
+    def grid(self, indent: str = "") -> Grid:
+        """The lines for a terminal, each behind ``indent``."""
+        widths = self._widths()
+        heading, *lines = (indent + self._line(cells, widths) for cells in (self.headings, *self.cells))
+        return Grid(heading, tuple(lines))
+
+    def markdown(self, shown: Callable[[str], str] = str, *, padded: bool = False) -> list[str]:
+        """Lines of Markdown, whose cells ``shown`` gives; ``padded`` ones are a table for a terminal, too."""
+        widths = self._widths() if padded else [0] * len(self.columns)
+        aligns = [column.align for column in self.columns]
+        lines = [list(map(Align.padded, aligns, cells, widths)) for cells in (self.headings, *self._shown(shown))]
+        lines.insert(1, list(map(Align.rule, aligns, widths)))
+        return [f"| {' | '.join(line)} |" for line in lines]
+
+    def _shown(self, shown: Callable[[str], str]) -> list[list[str]]:
+        return [list(map(shown, cells)) for cells in self.cells]
+
+    def _widths(self) -> list[int]:
+        return [max(map(len, cells)) for cells in zip(self.headings, *self.cells, strict=True)]
+
+    def _line(self, cells: Sequence[str], widths: Sequence[int]) -> str:
+        line = ""
+        for place, (column, cell, width) in enumerate(zip(self.columns, cells, widths, strict=True)):
+            line += (column.gap if place else "") + column.align.padded(cell, width)
+        return line
+
+
+Item = TypeVar("Item")
+
+
+def _left_out(items: tuple[Item, ...], place: int) -> tuple[Item, ...]:
+    return (*items[:place], *items[place + 1 :])

@@ -1,0 +1,101 @@
+"""An error that nobody foresaw: one sentence, its traceback in a file that only its user reads, a code of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import platform
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from helpers.history.address import passwords_in, without_secrets
+from helpers.trainers.contract.errors import SuiteError, printable
+
+# pytest's own number for an error within itself: no answer was given, and none is to be read from it.
+EXIT_UNFORESEEN = 3
+# A wrong command line, a file that cannot be read: pytest's number for a usage error.
+EXIT_REFUSED = 4
+SAFE = "what was finished is whole on disk, since runs, baselines and history entries are written at once or not at all"
+# Of every sentence.
+BEGINNING = "unforeseen error: "
+_PREFIX = "perfgate-error-"
+# A message may hold somebody's file; beginning and end are kept.
+_MOST_CHARACTERS = 1 << 18
+_MOST_OF_MESSAGE = 300
+
+
+def unforeseen(error: BaseException, command: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
+    """Write the traceback down and say so in one printable sentence, without passwords. Never raises an Exception.
+
+    ``command`` is the command line that met the error, ``variables`` the process's.
+    """
+    secrets = passwords_in([*command, *(os.environ if variables is None else variables).items()])
+    kind = type(error).__name__
+    told = _shown(_message(error), secrets, _MOST_OF_MESSAGE)
+    what = f"{kind}: {told}" if told else kind
+    try:
+        # What its frames hold is the memory that was missing.
+        traceback.clear_frames(error.__traceback__)
+        where = f"its traceback is in {_written(_report(error, command, secrets))}"
+    except Exception as failure:  # noqa: BLE001 - a second mistake must not hide the first
+        where = f"its traceback could not be written ({type(failure).__name__})"
+    return printable(f"{BEGINNING}{what}; {where}; {SAFE}")
+
+
+def ended(program: Callable[[], int | None], name: str, words: Sequence[str] | None = None) -> int:
+    """The exit status of a program of the house: its own, 4 for an error that says what is wrong, else 3."""
+    try:
+        return program() or 0
+    except (SuiteError, OSError) as error:
+        told, status = f"error: {error}", EXIT_REFUSED
+    except Exception as error:  # noqa: BLE001 - Python's own end is 1, which answers a question elsewhere
+        told, status = unforeseen(error, [name, *(sys.argv[1:] if words is None else words)]), EXIT_UNFORESEEN
+    with contextlib.suppress(OSError):
+        print(f"{name}: {printable(told)}", file=sys.stderr, flush=True)
+    return status
+
+
+def _report(error: BaseException, command: Sequence[str], secrets: Sequence[str]) -> str:
+    now = datetime.datetime.now(datetime.UTC)
+    lines = [
+        f"when: {now:%Y-%m-%d %H:%M:%S} UTC",
+        f"command: {' '.join(command)}",
+        f"python: {platform.python_version()} {sys.executable}",
+        "",
+        *traceback.format_exception(type(error), error, error.__traceback__),
+    ]
+    return _shown("\n".join(line.rstrip("\n") for line in lines), secrets, _MOST_CHARACTERS)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an error whose own words fail
+        return "it cannot be printed"
+
+
+def _shown(text: str, secrets: Sequence[str], most: int) -> str:
+    """Beginning and end, without secrets; the end begins with a whole word, since half a URL would not be known."""
+    for each in secrets:
+        text = text.replace(each, "***")
+    if len(text) > most:
+        end = text[-most // 2 :].split(maxsplit=1)
+        text = " ".join([text[: most // 2], "...", *end[1:]])
+    return without_secrets(text)
+
+
+def _written(text: str) -> Path:
+    """A new file of the user's own, of a name that nobody can know before."""
+    descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=".txt")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("\n".join(map(printable, text.split("\n"))) + "\n")
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+    return Path(name)

@@ -1,0 +1,210 @@
+"""One look at this machine for the doctor: about a second, most of it spent watching the cores."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from helpers.launch.reach import loopback_problem, node_problems
+from helpers.machine.devices import Machine, discover
+from helpers.machine.doctor.finding import Context
+from helpers.machine.environments import find_framework
+from helpers.machine.facts.gathered import SystemFacts, gather
+from helpers.machine.facts.host import probe_host_state, space
+from helpers.machine.facts.io import nvidia_cards_on_bus
+from helpers.machine.frameworks import BuildFinder
+from helpers.machine.leases import Leases, default_folder
+from helpers.machine.nvml_details import DetailedNvml, open_details
+from helpers.machine.opening import named_by_user, open_regular
+from helpers.machine.unknown import Unknown, ask
+from helpers.machine.watch.contention import ContentionSample, CpuMeter, Meter
+from helpers.machine.watch.foreign import owner_of
+from helpers.machine.watch.processes import Processes
+from helpers.plan.image_folder import TRAIN_LIST
+from helpers.plan.perf_yaml import Config
+from helpers.trainers.contract.errors import SuiteError
+from helpers.trainers.contract.frameworks import Framework
+
+WATCH_SECONDS = 1.0
+# What a file server's clock may be apart from this machine's.
+_CLOCK_BEHIND_SECONDS = 60.0
+# A path and a number.
+_LONGEST_LINE = 2**16
+
+
+@dataclass(frozen=True)
+class ExaminationIO:
+    """What the examination reads from outside the process; tests replace it."""
+
+    root: Path = Path("/")
+    variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    open_nvml: Callable[[], DetailedNvml | str] = open_details
+    builds: BuildFinder = field(default_factory=BuildFinder)
+    processes: Processes = field(default_factory=Processes)
+    meter: Callable[[frozenset[int]], Meter] = CpuMeter
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    wall: Callable[[], float] = time.time
+    owner: Callable[[int], str] = owner_of
+
+
+def examine(
+    config: Config,
+    *,
+    data_root: Path | None,
+    runs_folder: Path,
+    largest_batch_on: Callable[[Machine], int] = lambda machine: 0,
+    runs_bytes_on: Callable[[Machine], int] = lambda machine: 0,
+    history_problem: Callable[[], str] = lambda: "",
+    io: ExaminationIO | None = None,
+) -> Context:
+    """Look at the machine. What fails becomes a finding or an Unknown; only a wrong perf.yaml raises (ConfigError).
+
+    ``history_problem`` says why the history's database does not answer, empty when it does.
+    """
+    io = io or ExaminationIO()
+    machine, nvml, failure = _machine(config, io)
+    interpreters = {each: config.frameworks[each].interpreter for each in Framework}
+    facts = gather(
+        machine,
+        nvml,
+        io.builds,
+        interpreters=interpreters,
+        data=str(data_root) if data_root else "the small dataset: 256 images of 8 classes",
+        folders={"runs": runs_folder, "data": data_root or config.path.parent},
+        root=io.root,
+        host=probe_host_state(io.root, variables=io.variables),
+        variables=io.variables,
+    )
+    leases = ask(lambda: held_cards(machine, io))
+    orphans = ask(lambda: tuple(f"{p.name} (pid {p.pid})" for p in io.processes.orphans()))
+    wall, steady = io.wall(), io.clock()
+    contention = _watch(machine, io)
+    jump = (io.wall() - wall) - (io.clock() - steady)
+    return Context(
+        facts=facts,
+        contention=contention,
+        max_foreign_share=config.contention.max_foreign_share,
+        variables=io.variables,
+        gpu_failure=failure,
+        gpus_on_bus=nvidia_cards_on_bus(io.root),
+        runs=ask(lambda: space(_nearest(runs_folder))),
+        runs_problem=_runs_problem(runs_folder),
+        data_root=data_root,
+        data_problem=_data_problem(data_root) if data_root else "",
+        largest_batch=largest_batch_on(machine),
+        leases=leases if isinstance(leases, tuple) else (),
+        orphans=orphans if isinstance(orphans, tuple) else (),
+        framework_problems=_framework_problems(config, io.builds),
+        loopback_problem=loopback_problem(),
+        process_names=names_of_users(facts, io),
+        runs_needed_bytes=runs_bytes_on(machine),
+        node_problems=node_problems(config.nodes),
+        history_problem=history_problem(),
+        clock_jump_seconds=jump,
+        files_from_the_future=_from_the_future(runs_folder, io.wall()),
+    )
+
+
+def _machine(config: Config, io: ExaminationIO) -> tuple[Machine, DetailedNvml | str, str]:
+    """The machine, its NVML, and why its cards cannot be used where NVML is there and fails."""
+    try:
+        nvml = io.open_nvml()
+        machine = discover(nvml, variables=io.variables, root=io.root)
+        configured = config.machine_for(platform.node(), machine.card_ids)
+        if configured is not None and configured.cpu_cards is not None:
+            machine = discover(nvml, configured.cpu_cards, variables=io.variables, root=io.root)
+    except SuiteError as error:
+        reason = str(error)
+        return discover("NVML fails", None, variables=io.variables, root=io.root), reason, reason
+    return machine, nvml, ""
+
+
+def _watch(machine: Machine, io: ExaminationIO) -> ContentionSample:
+    """What others use of the cores that cases would be pinned to, for a second."""
+    cores = frozenset(core for card in machine.cpu_cards for core in card.cores)
+    try:
+        meter = io.meter(cores)
+        start = io.clock()
+        meter.sample(start, (), io.processes.all())
+        io.sleep(WATCH_SECONDS)
+        end = io.clock()
+        meter.sample(end, (), io.processes.all())
+        return meter.contention((start, end))
+    except (SuiteError, OSError, ValueError) as error:
+        return ContentionSample(None, note=str(error))
+
+
+def names_of_users(facts: SystemFacts, io: ExaminationIO) -> dict[int, str]:
+    """Who sits on the cards; a process of another container has no name here."""
+    pids = {pid for each in facts.details.values() if not isinstance(each.processes, Unknown) for pid in each.processes}
+    found = {}
+    for pid in sorted(pids):
+        process = io.processes.look(pid)
+        user = io.owner(pid)
+        name = process.name if process is not None else "of another container"
+        found[pid] = f"{name} (pid {pid}{f', user {user}' if user else ''})"
+    return found
+
+
+def _from_the_future(runs_folder: Path, now: float) -> str:
+    """What of this checkout or the newest results is dated after now, and so tells that the clock was set back."""
+    sessions = ask(lambda: list(runs_folder.iterdir()))
+    suspects = [Path(__file__), *([] if isinstance(sessions, Unknown) else sessions)]
+    newest = max(suspects, key=_changed_at)
+    ahead = _changed_at(newest) - now
+    return f"{newest.name}, by {ahead:.0f} s" if ahead > _CLOCK_BEHIND_SECONDS else ""
+
+
+def _changed_at(path: Path) -> float:
+    """Since the epoch; 0 for what went away: a session that runs makes files here and takes them back."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def held_cards(machine: Machine, io: ExaminationIO) -> tuple[str, ...]:
+    """Who holds cards of the machine, a session of the suite each."""
+    leases = Leases(default_folder(machine.host_id, io.variables))
+    return leases.held((*machine.cpu_cards, *machine.gpus))
+
+
+def _framework_problems(config: Config, builds: BuildFinder) -> dict[str, str]:
+    """Why a framework cannot run: of Paddle, and of those that perf.yaml gives an interpreter."""
+    wanted = [each for each in Framework if config.frameworks[each].interpreter or each is Framework.PADDLE]
+    found = {each.value: find_framework(each, config.frameworks[each], builds) for each in wanted}
+    return {name: build for name, build in found.items() if isinstance(build, str)}
+
+
+def _runs_problem(folder: Path) -> str:
+    try:
+        nearest = _nearest(folder)
+        if not nearest.is_dir():
+            return f"{nearest} is no folder"
+    except OSError as error:
+        return f"{folder} cannot be reached: {error}"
+    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} cannot be written"
+
+
+def _data_problem(root: Path) -> str:
+    """What a glance shows; the whole folder is checked when a session starts."""
+    listing = root / TRAIN_LIST
+    try:
+        with open_regular(named_by_user(listing)) as lines:
+            first = lines.readline(_LONGEST_LINE).decode("utf-8").strip()
+        image, _, label = first.rpartition(" ")
+        is_there = (root / image).is_file()
+    except (OSError, UnicodeDecodeError) as error:
+        return f"{listing} cannot be read: {error}"
+    if not image or not label.isdigit():
+        return f"{listing} begins with {first[:80]!r}, expected PATH LABEL"
+    return "" if is_there else f"{listing} names {image!r}, which is not in {root}"
+
+
+def _nearest(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())

@@ -1,0 +1,235 @@
+"""One configuration measured in every framework that this machine has, in turn on the same cards."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from helpers.history.night_files import write_night
+from helpers.history.results import RunResult
+from helpers.judging.attempts import RUN_FAILED, attempts_used_up
+from helpers.judging.evidence import Build, Evidence, Stage, invalid_in_a_row
+from helpers.judging.verdict import Reason, Status, Verdict
+from helpers.launch.tail import Progress
+from helpers.plan.baseline import PublishedFigure
+from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, usual_targets
+from helpers.session.frameworks.rows import Configuration
+from helpers.session.frameworks.table import COMPARED, PeerRow, Peers, row_of
+from helpers.session.leased import RunTerms, leased_runner
+from helpers.session.measure import CaseResult, Runner, evidence_of, night_of, reusable_runs, utc_now
+from helpers.session.measuring import Measurer
+from helpers.session.suite import Suite
+from helpers.trainers.contract.case import DataSource
+from helpers.trainers.contract.errors import SuiteError
+from helpers.trainers.contract.frameworks import Framework
+
+OnProgress = Callable[[Progress], None]
+
+NO_PEER = "it has no peer that can run here"
+LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS = 2, 50, 3
+
+_ONE_NODE = (
+    "frameworks are compared on one node: perf.yaml names one interpreter for each of the other hosts, and which "
+    "framework it has is not known"
+)
+
+
+@dataclass
+class _Turn:
+    """One framework's part: its runs so far, and its verdict once it has one."""
+
+    plan: CasePlan
+    runs: tuple[RunResult, ...] = ()
+    verdict: Verdict | None = None
+
+    @property
+    def usable(self) -> int:
+        return sum(run.measured for run in self.runs)
+
+
+def compare_peers(
+    suite: Suite, configuration: Configuration, pairs: int, on_progress: OnProgress | None = None
+) -> PeerRow:
+    """Run the configuration ``pairs`` times in each framework (A B, B A, A B, …; fresh processes) and put the figures
+    side by side. Every run is stored as any run of its case, and teaches later nights nothing.
+
+    A fault of one framework leaves its cell empty, and the others go on.
+    """
+    peers = _measure(suite.measurer, configuration, pairs, on_progress)
+    return row_of(peers, _figures(suite))
+
+
+def unmeasured(suite: Suite, configuration: Configuration, reason: str) -> PeerRow:
+    """The row of a configuration that was not tried, with the ``reason`` where the machine has none of its own."""
+    not_here = {each.case.framework: why_not(suite, each) or reason for each in configuration.members}
+    return row_of(Peers(configuration, not_here=not_here), _figures(suite))
+
+
+def _figures(suite: Suite) -> tuple[PublishedFigure, ...]:
+    return tuple(figure for each in suite.cases for figure in each.figures)
+
+
+def can_measure(suite: Suite, configuration: Configuration) -> int:
+    """How many frameworks of a configuration this machine has and can run it in."""
+    return sum(why_not(suite, member) is None for member in configuration.members)
+
+
+def why_not_compared(suite: Suite, configuration: Configuration) -> str | None:
+    """Why nothing of a configuration is run, in one line: fewer than two of its frameworks can run here, and one alone
+    compares nothing. None where two can."""
+    if can_measure(suite, configuration) > 1:
+        return None
+    found: dict[str, list[str]] = {}
+    for each in configuration.members:
+        found.setdefault(why_not(suite, each) or NO_PEER, []).append(each.case.framework.value)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in found.items())
+
+
+def why_not(suite: Suite, suite_case: SuiteCase) -> str | None:
+    """Why this machine cannot measure the case beside its peers, in one line."""
+    return suite.why_not(suite_case) or (_ONE_NODE if suite_case.case.nodes > 1 else None)
+
+
+def _measure(measurer: Measurer, configuration: Configuration, pairs: int, on_progress: OnProgress | None) -> Peers:
+    turns: list[_Turn] = []
+    not_here: dict[Framework, str] = {}
+    for member in configuration.members:
+        try:
+            plan = _ONE_NODE if member.case.nodes > 1 else measurer.planner.plan(member)
+        except (SuiteError, OSError) as error:
+            turns.append(_Turn(CasePlan(member), verdict=_broken(error)))
+            continue
+        if isinstance(plan, str):
+            not_here[member.case.framework] = plan
+        else:
+            turns.append(_Turn(plan))
+    ready = [turn for turn in turns if turn.verdict is None]
+    if ready:
+        try:
+            _take_turns(measurer, ready, pairs, on_progress)
+        except (SuiteError, OSError) as error:
+            for turn in ready:
+                turn.verdict = turn.verdict or _broken(error)
+    results = {
+        turn.plan.case.framework: CaseResult(turn.plan, turn.verdict, turn.runs) for turn in turns if turn.verdict
+    }
+    folders = {each: _folders(measurer, result) for each, result in results.items()}
+    return Peers(configuration, results, not_here, folders)
+
+
+def _broken(error: Exception) -> Verdict:
+    return Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, str(error)))
+
+
+def _folders(measurer: Measurer, result: CaseResult) -> tuple[str, ...]:
+    return tuple(str(measurer.store.run_folder(run.case_id, run.replicate)) for run in result.runs if run.measured)
+
+
+def _take_turns(measurer: Measurer, turns: Sequence[_Turn], pairs: int, on_progress: OnProgress | None) -> None:
+    """Until every framework has its runs or a reason why not; each one's night is kept at its end."""
+    allowed = measurer.options.allow_contention and all(measurer.gate.gated(turn.plan) is None for turn in turns)
+    if measurer.options.resume:
+        _go_on(measurer, turns, allowed)
+    for turn in turns:
+        _judge(turn, pairs, measurer.store.session)
+    if any(turn.verdict is None for turn in turns):
+        with _runners(measurer, turns, allowed, on_progress) as runner_of:
+            for number in range(pairs):
+                # ABBA: what drifts meanwhile does as much to the one as to the other.
+                for turn in turns if number % 2 == 0 else reversed(turns):
+                    while turn.verdict is None and turn.usable <= number:
+                        _run_once(measurer, turn, runner_of(turn.plan))
+                        _judge(turn, pairs, measurer.store.session)
+    for turn in turns:
+        _keep(measurer, turn)
+
+
+def _run_once(measurer: Measurer, turn: _Turn, runner: Runner) -> None:
+    run = runner.run(turn.plan, len(turn.runs), Build.CANDIDATE, Stage.SCREEN)
+    turn.runs = (*turn.runs, run)
+    measurer.memory().add_result(run)
+
+
+@contextlib.contextmanager
+def _runners(
+    measurer: Measurer, turns: Sequence[_Turn], allow_contention: bool, on_progress: OnProgress | None
+) -> Iterator[Callable[[CasePlan], Runner]]:
+    """What runs a plan, on one lease of cards for all of them: every framework has the same ones."""
+    if measurer.runner is not None:
+        given = measurer.runner
+        yield lambda plan: given
+        return
+    plans = [turn.plan for turn in turns if turn.verdict is None]
+    terms = RunTerms(
+        allow_contention=allow_contention,
+        share_machine=measurer.options.share_machine,
+        data=measurer.data() if any(plan.case.data is not DataSource.SYNTHETIC for plan in plans) else None,
+        system=measurer.system(),
+    )
+    with leased_runner(plans[0], measurer.machine, measurer.store, measurer.config, terms, on_progress) as runner:
+        without_data = replace(runner, data=None)
+        yield lambda plan: without_data if plan.case.data is DataSource.SYNTHETIC else runner
+
+
+def _go_on(measurer: Measurer, turns: Sequence[_Turn], allow_contention: bool) -> None:
+    """Take the resumed session's runs, as many of each framework: half a pair is made again with its other half."""
+    for turn in turns:
+        turn.runs = reusable_runs(turn.plan, measurer.store, allow_contention)
+    complete = min(turn.usable for turn in turns)
+    for turn in turns:
+        while turn.usable > complete:
+            turn.runs = turn.runs[:-1]
+        for run in turn.runs:
+            # A session that was killed may have come to the disk and not to the history.
+            measurer.memory().add_result(run)
+
+
+def _judge(turn: _Turn, pairs: int, session: str) -> None:
+    turn.verdict = verdict_on(evidence_of(turn.plan, turn.runs, seed=session), pairs)
+
+
+def verdict_on(evidence: Evidence, pairs: int) -> Verdict | None:
+    """How a case's part in a comparison ended; None while it lacks runs. What is found is held against nothing.
+
+    A failed or invalid run is made again as in any session (budgets in perf.yaml), and a refusal ends it.
+    """
+    for run in evidence.runs:
+        if run.refusal is not None:
+            return Verdict(Status.NOT_RUN, Reason("refused", run.refusal))
+    if (failed := attempts_used_up(evidence)) is not None:
+        return Verdict(Status.INFRA_ERROR, Reason(RUN_FAILED, failed))
+    row = invalid_in_a_row(evidence.runs)
+    if len(row) > evidence.budget.repeats:
+        return Verdict(Status.INVALID, Reason("run-invalid", f"{len(row)} invalid runs in a row: {row[-1]}"))
+    usable = [run for run in evidence.runs if run.usable]
+    for run in usable:
+        if not isinstance(figure := run.figures.get(evidence.rule), float):
+            why = figure or "the rule is not known"
+            return Verdict(Status.INFRA_ERROR, Reason("no-figure", f"no images/s by {evidence.rule}: {why}"))
+    if len(usable) < pairs:
+        return None
+    told = f"{len(usable)} runs beside other frameworks, held against nothing"
+    return Verdict(Status.NO_BASELINE, Reason(COMPARED, told))
+
+
+def _keep(measurer: Measurer, turn: _Turn) -> None:
+    """The night of the case, as measure_case keeps one: without standing, so that none is held against it."""
+    assert turn.verdict is not None
+    night = night_of(turn.plan, measurer.store.session, turn.runs, turn.verdict, utc_now())
+    write_night(measurer.store.root, night)
+    measurer.memory().add_night(night)
+    measurer.store.add_verdict(turn.runs, turn.verdict)
+
+
+def targets_here(suite: Suite) -> tuple[str, ...]:
+    """The targets of this machine whose configurations are compared when none is named: its GPUs', else the CPU."""
+    on_gpu = {each.target for each in suite.cases if each.device != CPU and suite.machine.cards_of(each.target)}
+    return tuple(sorted(usual_targets(on_gpu))) or (CPU,)
+
+
+def pairs_of(text: str) -> int:
+    """The number of pairs that an option asks for. Raises ValueError."""
+    if not (text.isascii() and text.isdecimal()) or not LEAST_PAIRS <= int(text) <= MOST_PAIRS:
+        raise ValueError(f"{text!r}: expected a number of pairs from {LEAST_PAIRS} to {MOST_PAIRS}")
+    return int(text)

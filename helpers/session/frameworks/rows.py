@@ -1,0 +1,221 @@
+"""Configurations that several frameworks have: the rows of the documents' comparison tables. Pure.
+
+A configuration is a case without its framework and its execution, to which a framework's own compiler belongs (features
+compile, graphs, xla). The documents also set side by side what differs
+in more than that (Paddle's AMP O2 and another's AMP, its own loader and DALI); such a row is a configuration too,
+of the published targets alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from helpers.launch.launchers.launcher import trainer_module
+from helpers.machine.environment import CPU, GPU
+from helpers.plan.baseline import PublishedFigure
+from helpers.plan.case_plan import SuiteCase
+from helpers.trainers.contract.case import Case, Execution, Precision
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.paths import ROOT
+
+# The cases of a configuration, by target and configuration_of().
+Groups = dict[tuple[str, str], list[SuiteCase]]
+
+SINGLE, HALF = "FP32", "AMP"
+# The documents' two tables a card: what an A100 computes as TF32 stands under FP32.
+_CLASS_OF: Mapping[Precision, str] = {Precision.FP32: SINGLE, Precision.TF32: SINGLE, Precision.UNSTATED: "unstated"}
+# A peer trains step by step from Python; Paddle's dynamic execution is that, and what it compiles comes next.
+_NEAREST_EXECUTION = (Execution.DYNAMIC, Execution.TO_STATIC, Execution.STATIC)
+# Paddle's dynamic execution has no mixed precision on a CPU, and its trainer refuses it.
+_NEAREST_OF_HALF_ON_CPU = (Execution.TO_STATIC, Execution.STATIC, Execution.DYNAMIC)
+
+
+def precision_class(precision: Precision) -> str:
+    """Which of the documents' tables a precision belongs to: ``FP32``, ``AMP`` or ``unstated``."""
+    return _CLASS_OF.get(precision, HALF)
+
+
+def configuration_of(case: Case) -> str:
+    """The case's id without framework and execution: ``resnet50v1.5-fp32-bs4-1x1-synthetic``."""
+    return _plain(case, Framework.PYTORCH).id.partition("-")[2]
+
+
+def _plain(case: Case, framework: Framework, device: str = GPU) -> Case:
+    """The configuration in a framework, executed as it does where nothing is asked for.
+
+    Paddle has no precision that is called AMP alone: with a peer's the documents pair its AMP O2.
+    """
+    precision = case.precision
+    if framework is Framework.PADDLE and precision is Precision.AMP:
+        precision = Precision.AMP_O2
+    execution = _executions(device, precision)[0] if framework is Framework.PADDLE else None
+    return replace(
+        case, framework=framework, precision=precision, execution=execution, compile=False, graphs=False, xla=False
+    )
+
+
+def _executions(device: str, precision: Precision) -> tuple[Execution, ...]:
+    """Paddle's executions, the one that is nearest to a peer's first."""
+    half_on_cpu = device == CPU and precision_class(precision) == HALF
+    return _NEAREST_OF_HALF_ON_CPU if half_on_cpu else _NEAREST_EXECUTION
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One row: at most one case a framework, Paddle's first. ``documented``: its cases differ in more than framework
+    and execution, as a document's row does."""
+
+    members: tuple[SuiteCase, ...]
+    documented: bool = False
+
+    @property
+    def target(self) -> str:
+        return self.members[0].target
+
+    @property
+    def first(self) -> Case:
+        """Paddle's case where there is one: what the row's name and headings are taken from."""
+        return self.members[0].case
+
+    @property
+    def name(self) -> str:
+        """``cpu-resnet50v1.5-fp32-bs4-1x1-synthetic``."""
+        return f"{self.target}-{configuration_of(self.first)}"
+
+    def member(self, framework: Framework) -> SuiteCase | None:
+        return next((each for each in self.members if each.case.framework is framework), None)
+
+
+def configurations(cases: Iterable[SuiteCase]) -> tuple[Configuration, ...]:
+    """Every configuration that a target has in Paddle and another framework, in the cases' order.
+
+    Where a framework has one in several executions, the one without a compiler is taken (of Paddle's dynamic, else
+    to_static). No case stands in two rows.
+    """
+    cases = tuple(cases)
+    found = documented(cases)
+    taken = {case.key for row in found for case in row.members}
+    groups = _groups([case for case in cases if case.key not in taken])
+    found += [Configuration(members) for group in groups.values() if _is_comparison(members := _one_each(group))]
+    place = {case.key: number for number, case in enumerate(cases)}
+    return tuple(sorted(found, key=lambda each: place[each.members[0].key]))
+
+
+def documented(cases: Iterable[SuiteCase]) -> list[Configuration]:
+    """The documents' rows: what one document prints for one card model, precision class, number of cards and batch."""
+    rows: dict[tuple[object, ...], dict[Framework, SuiteCase]] = {}
+    for suite_case in cases:
+        for figure in suite_case.figures:
+            rows.setdefault(document_row(figure), {}).setdefault(figure.case.framework, suite_case)
+    found = [Configuration(tuple(row[each] for each in Framework if each in row), True) for row in rows.values()]
+    return [each for each in found if _is_comparison(each.members)]
+
+
+def _is_comparison(members: Sequence[SuiteCase]) -> bool:
+    """Ratios are to Paddle, which stands first."""
+    return len(members) > 1 and members[0].case.framework is Framework.PADDLE
+
+
+def document_row(figure: PublishedFigure) -> tuple[object, ...]:
+    """What the figures of one row of a document's comparison have in common."""
+    case = figure.case
+    return (
+        figure.source, figure.gpu, case.model, precision_class(case.precision), case.batch_size_per_card,
+        case.nodes, case.cards_per_node,
+    )  # fmt: skip
+
+
+def named(cases: Sequence[SuiteCase], wanted: Sequence[SuiteCase]) -> tuple[Configuration, ...]:
+    """The configurations of the ``wanted`` cases, whatever their framework, each with a case of every framework that
+    has a trainer: the matrix's, else one by the protocol of the case that was asked for.
+
+    Raises ConfigError where two executions of one configuration are wanted, or a case would stand in two rows: they
+    would share its runs.
+    """
+    known = configurations(cases)
+    groups = _groups(tuple(cases))
+    found: dict[tuple[str, str], Configuration] = {}
+    asked: dict[tuple[str, str], dict[Framework, SuiteCase]] = {}
+    for each in wanted:
+        documents = next((row for row in known if row.documented and each in row.members), None)
+        if documents is not None:
+            found[documents.target, documents.name] = documents
+            continue
+        key = each.target, configuration_of(each.case)
+        mine = asked.setdefault(key, {})
+        other = mine.setdefault(each.case.framework, each)
+        if other.case != each.case:
+            raise _one_after_another(f"{other.case.id} and {each.case.id}", "one execution of a configuration")
+        found[key] = _completed(mine, groups)
+    rows = tuple(found.values())
+    shared = Counter(member.key for row in rows for member in row.members)
+    for (_, case_id), times in shared.items():
+        if times > 1:
+            raise _one_after_another(f"{case_id} in {times} rows", "cases that stand in one row each")
+    return rows
+
+
+def _one_after_another(got: str, expected: str) -> ConfigError:
+    return ConfigError("cases to compare", got=got, expected=expected, remedy="Compare them one after another")
+
+
+def has_trainer(framework: Framework) -> bool:
+    return (ROOT / f"{trainer_module(framework).replace('.', '/')}.py").is_file()
+
+
+def twin_of(cases: Iterable[SuiteCase], case: Case, target: str | None) -> SuiteCase | None:
+    """A case that is not in the matrix, by the protocol of the same configuration in another framework or execution;
+    None where the matrix has none."""
+    for each in cases:
+        if target in (None, each.target) and configuration_of(each.case) == configuration_of(case):
+            return _in_place_of(each, case)
+    return None
+
+
+def _in_place_of(suite_case: SuiteCase, case: Case) -> SuiteCase:
+    """A case that is not in the matrix, by the protocol of one that is."""
+    return replace(suite_case, case=case, short=False, figures=(), models=())
+
+
+def _groups(cases: Sequence[SuiteCase]) -> Groups:
+    groups: Groups = {}
+    for each in cases:
+        groups.setdefault((each.target, configuration_of(each.case)), []).append(each)
+    return groups
+
+
+def _one_each(group: Iterable[SuiteCase]) -> tuple[SuiteCase, ...]:
+    by_framework: dict[Framework, list[SuiteCase]] = {}
+    for each in group:
+        by_framework.setdefault(each.case.framework, []).append(each)
+    return tuple(min(by_framework[each], key=_execution_rank) for each in Framework if each in by_framework)
+
+
+def _execution_rank(suite_case: SuiteCase) -> tuple[int, int]:
+    case = suite_case.case
+    compilers = case.compile + case.graphs + case.xla
+    nearest = _executions(suite_case.device, case.precision)
+    return compilers, nearest.index(case.execution) if case.execution else 0
+
+
+def _completed(wanted: Mapping[Framework, SuiteCase], groups: Groups) -> Configuration:
+    """The wanted cases with their configuration's in the other frameworks."""
+    first = next(iter(wanted.values()))
+    group = groups.get((first.target, configuration_of(first.case)), ())
+    members = {**{each.case.framework: each for each in _one_each(group)}, **wanted}
+    for framework in Framework:
+        if framework not in members and has_trainer(framework):
+            members[framework] = _peer(first, framework, groups)
+    precisions = {each.case.precision for each in members.values()}
+    return Configuration(tuple(members[each] for each in Framework if each in members), len(precisions) > 1)
+
+
+def _peer(suite_case: SuiteCase, framework: Framework, groups: Groups) -> SuiteCase:
+    """The case's configuration in a framework that has it under another precision or not at all."""
+    case = _plain(suite_case.case, framework, suite_case.device)
+    group = groups.get((suite_case.target, configuration_of(case)), ())
+    mine = [each for each in group if each.case.framework is framework]
+    return min(mine, key=_execution_rank) if mine else _in_place_of(suite_case, case)

@@ -1,0 +1,252 @@
+"""What the frameworks measured of one configuration: a cell each, and each one's ratio to Paddle. Pure values."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from helpers.judging.statistics import student_t_95, summarise
+from helpers.judging.verdict import Status
+from helpers.plan.baseline import PublishedFigure
+from helpers.session.frameworks.published import nearest
+from helpers.session.frameworks.rows import Configuration
+from helpers.session.measure import CaseResult
+from helpers.trainers.contract.errors import SuiteError
+from helpers.trainers.contract.frameworks import Framework
+
+# The code of a verdict on a case that was measured beside its peers and held against nothing.
+COMPARED = "compared"
+# What a step computes, by the settings that say so; a recipe without decay_norms decays them.
+_TRAINING = (
+    "optimizer", "learning_rate", "momentum", "weight_decay", "decay_norms", "layout", "input_channels", "input_dtype",
+    "amp_level", "amp_dtype", "loss_scaling",
+)  # fmt: skip
+_UNSAID: Mapping[str, Any] = {"decay_norms": True}
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Geometric mean of the pairs' ratios; its 95% interval, None for one pair."""
+
+    centre: float
+    low: float | None
+    high: float | None
+    pairs: int
+
+
+def paired_ratio(ours: Sequence[float], reference: Sequence[float]) -> Ratio:
+    """Ours over the reference's, run by run: the n-th of each were made one after the other.
+
+    The interval is Student's t over the pairs' logarithms. Raises SuiteError on sides that are no pairs.
+    """
+    if len(ours) != len(reference) or not ours:
+        raise SuiteError(
+            "pairs of runs",
+            got=f"{len(ours)} and {len(reference)} runs",
+            expected="as many of the one as of the other, at least one",
+        )
+    logs = [math.log(one / other) for one, other in zip(ours, reference, strict=True)]
+    n, centre = len(logs), statistics.fmean(logs)
+    if n == 1:
+        return Ratio(math.exp(centre), None, None, 1)
+    half = student_t_95(n - 1) * statistics.stdev(logs) / math.sqrt(n)
+    return Ratio(math.exp(centre), math.exp(centre - half), math.exp(centre + half), n)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One framework in one row. Without ``run_images_per_s`` it is empty, and ``reason`` says why.
+
+    ``images_per_s`` is the median over runs, ``low`` and ``high`` the 95% interval of their mean (stats.Summary).
+    ``runs_here``: whether this machine can run the case with what is installed; ``build`` names the framework's.
+    """
+
+    framework: str
+    case_id: str = ""
+    run_images_per_s: tuple[float, ...] = ()
+    images_per_s: float | None = None
+    low: float | None = None
+    high: float | None = None
+    status: str = ""
+    reason: str = ""
+    runs_here: bool = False
+    build: str = ""
+    marks: tuple[str, ...] = ()
+    run_folders: tuple[str, ...] = ()
+    ratio: Ratio | None = None
+
+    @property
+    def measured(self) -> bool:
+        return self.images_per_s is not None
+
+    @property
+    def missing(self) -> bool:
+        """Whether a framework that is installed gave no figure."""
+        return self.runs_here and not self.measured
+
+
+@dataclass(frozen=True)
+class PublishedCell:
+    """The published ratio of a framework beside the measured one; without ``ratio`` there is none, and why."""
+
+    framework: str
+    ratio: float | None = None
+    source: str = ""
+    row: str = ""
+    paddle_case: str = ""
+    paddle_images_per_s: float | None = None
+    case: str = ""
+    images_per_s: float | None = None
+    gpu: str = ""
+    differs: tuple[str, ...] = ()
+    disputed: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PeerRow:
+    """One configuration on one target. ``unlike``: settings of the training in which the measured frameworks differ,
+    by name, with each one's value."""
+
+    name: str
+    target: str
+    model: str
+    precision: str
+    batch_size_per_card: int
+    cards: int
+    nodes: int
+    data: str
+    execution: str
+    cells: tuple[Cell, ...]
+    published: tuple[PublishedCell, ...] = ()
+    documented: bool = False
+    unlike: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> int:
+        """How many frameworks gave a figure."""
+        return sum(each.measured for each in self.cells)
+
+    def cell(self, framework: Framework) -> Cell:
+        return next((each for each in self.cells if each.framework == framework.value), Cell(framework.value))
+
+    def published_of(self, framework: Framework) -> PublishedCell | None:
+        return next((each for each in self.published if each.framework == framework.value), None)
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> PeerRow:
+        """The row that ``dataclasses.asdict`` wrote."""
+        cells = [_from(Cell, each, ratio=_ratio_of(each["ratio"])) for each in record["cells"]]
+        published = [_from(PublishedCell, each) for each in record["published"]]
+        return PeerRow(**{**record, "cells": tuple(cells), "published": tuple(published)})
+
+
+def _ratio_of(record: Mapping[str, Any] | None) -> Ratio | None:
+    return None if record is None else Ratio(**record)
+
+
+def _from(kind: Any, record: Mapping[str, Any], **given: Any) -> Any:
+    """Lists, which JSON makes of tuples, as tuples again."""
+    return kind(**{**{key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}, **given})
+
+
+@dataclass(frozen=True)
+class Peers:
+    """How the measuring of one configuration ended: each framework's result; ``not_here`` has the reasons why a
+    framework's case cannot run on this machine, by framework."""
+
+    configuration: Configuration
+    results: Mapping[Framework, CaseResult] = field(default_factory=dict)
+    not_here: Mapping[Framework, str] = field(default_factory=dict)
+    folders: Mapping[Framework, tuple[str, ...]] = field(default_factory=dict)
+
+
+def row_of(peers: Peers, figures: Iterable[PublishedFigure]) -> PeerRow:
+    """The table's row of a measured configuration, beside the published ratios of ``figures``."""
+    configuration, case = peers.configuration, peers.configuration.first
+    cells = {each.case.framework: _cell(peers, each.case.framework) for each in configuration.members}
+    figures = tuple(figures)
+    reference = cells.get(Framework.PADDLE)
+    others = [each for each in cells if each is not Framework.PADDLE]
+    return PeerRow(
+        name=configuration.name,
+        target=configuration.target,
+        model=case.model.value,
+        precision=case.precision.value,
+        batch_size_per_card=case.batch_size_per_card,
+        cards=case.cards,
+        nodes=case.nodes,
+        data=case.data.value,
+        execution=case.execution.value if case.execution else "",
+        cells=tuple(_with_ratio(cells[each], each, reference) for each in cells),
+        published=tuple(_published(configuration, each, figures) for each in others),
+        documented=configuration.documented,
+        unlike=_unlike({each.value: peers.results[each].plan.settings for each in cells if cells[each].measured}),
+    )
+
+
+def _unlike(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By setting, each framework's value where they are not one."""
+    found = {
+        name: {framework: each.get(name, _UNSAID.get(name)) for framework, each in settings.items()}
+        for name in _TRAINING
+    }
+    return {name: values for name, values in found.items() if len(set(values.values())) > 1}
+
+
+def _cell(peers: Peers, framework: Framework) -> Cell:
+    member = peers.configuration.member(framework)
+    assert member is not None
+    empty = Cell(framework.value, member.case.id, status=Status.NOT_RUN.value)
+    if (reason := peers.not_here.get(framework)) is not None:
+        return replace(empty, reason=reason)
+    result = peers.results.get(framework)
+    if result is None:
+        return replace(empty, reason="not reached", runs_here=True)
+    usable = [run for run in result.runs if run.measured]
+    rates = tuple(rate for run in usable if isinstance(rate := run.figures.get(result.plan.rule), float))
+    verdict, build = result.verdict, result.plan.build
+    told = replace(
+        empty,
+        status=verdict.status.value,
+        reason=verdict.reason.message,
+        runs_here=True,
+        build=" ".join(filter(None, (build.get("framework", ""), build.get("version", "")))),
+        marks=tuple(dict.fromkeys(mark for run in usable for mark in run.marks)),
+        run_folders=peers.folders.get(framework, ()),
+    )
+    if verdict.reason.code != COMPARED:
+        return told
+    summary = summarise(rates)
+    return replace(told, run_images_per_s=rates, images_per_s=summary.centre, low=summary.low, high=summary.high)
+
+
+def _with_ratio(cell: Cell, framework: Framework, reference: Cell | None) -> Cell:
+    if framework is Framework.PADDLE or reference is None or not (cell.measured and reference.measured):
+        return cell
+    return replace(cell, ratio=paired_ratio(cell.run_images_per_s, reference.run_images_per_s))
+
+
+def _published(
+    configuration: Configuration, framework: Framework, figures: tuple[PublishedFigure, ...]
+) -> PublishedCell:
+    found = nearest(configuration, framework, figures)
+    if found is None:
+        model = configuration.first.model.value
+        return PublishedCell(framework.value, reason=f"no document has {model} of Paddle and of {framework.value}")
+    return PublishedCell(
+        framework.value,
+        ratio=found.ratio,
+        source=found.other.source,
+        row=found.row,
+        paddle_case=found.paddle.case.id,
+        paddle_images_per_s=found.paddle.images_per_s,
+        case=found.other.case.id,
+        images_per_s=found.other.images_per_s,
+        gpu=found.other.gpu,
+        differs=found.differs,
+        disputed=found.disputed,
+    )

@@ -1,0 +1,101 @@
+"""The gate of this machine: which cases ``--gate`` judges, and what that does to a case's row."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from helpers.judging.verdict import Reason
+from helpers.plan.case_plan import CasePlan, SuiteCase
+from helpers.plan.perf_yaml import GateRule
+from helpers.session.measure import CaseResult
+from helpers.session.policy import Gated, Needs, effect, gate_reason, outside_gate
+from helpers.session.rows import CaseRow, row_of
+from helpers.trainers.contract.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Gate:
+    """``rules`` are perf.yaml's for this machine; ``named`` are case ids given in full on the command line.
+
+    Without ``--gate`` (``enabled`` False) no case is gated and every one is judged by the normal policy.
+    """
+
+    enabled: bool
+    rules: tuple[GateRule, ...] = ()
+    named: frozenset[str] = frozenset()
+
+    def rule_for(self, suite_case: SuiteCase) -> GateRule | None:
+        """The first rule that means the case."""
+        return next((rule for rule in self.rules if _means(rule, suite_case)), None)
+
+    def recorded_required(self, suite_case: SuiteCase) -> bool | None:
+        """Whether perf.yaml has the case pass only with a recorded figure, ``--gate`` or not; None where it does not
+        say."""
+        rule = self.rule_for(suite_case)
+        return None if rule is None else Needs(rule.needs) is not Needs.PUBLISHED
+
+    def judges(self, suite_case: SuiteCase) -> bool:
+        """Whether this session's gate judges the case."""
+        return self.enabled and (self.rule_for(suite_case) is not None or suite_case.case.id in self.named)
+
+    def gated(self, plan: CasePlan) -> Gated | None:
+        """What the gate requires of a case; None for one that it does not judge."""
+        if not self.enabled:
+            return None
+        has_published = any(reference.gates for reference in plan.published)
+        if (rule := self.rule_for(plan.suite_case)) is not None:
+            return Gated(Needs(rule.needs), has_published)
+        if plan.case.id in self.named:
+            return Gated(Needs.PUBLISHED if has_published else Needs.RECORDED, has_published)
+        return None
+
+    def row(self, result: CaseResult, run_folders: tuple[str, ...]) -> CaseRow:
+        """The report's line of a judged case, with the gate's effect and, where it fails the case, its reason."""
+        gated, status = self.gated(result.plan), result.verdict.status
+        judged = gated is not None or not self.enabled
+        told = effect(status, gated) if judged else outside_gate(effect(status))
+        if gated is not None and (why := gate_reason(status, gated)) is not None:
+            old = result.verdict.reason
+            verdict = replace(result.verdict, reason=Reason(old.code, f"{why}; {old.message}"))
+            result = replace(result, verdict=verdict)
+        return row_of(result, told, judged=judged, run_folders=run_folders)
+
+    def check(self, cases: Iterable[SuiteCase], config: Path, host: str) -> None:
+        """Raises ConfigError for a gate that judges nothing, or less than its file says."""
+        if not self.enabled:
+            return
+        if not self.rules and not self.named:
+            raise ConfigError(
+                str(config),
+                field="machines",
+                got=f"no gate for host {host!r}",
+                expected="machines.NAME.gate with patterns over case ids",
+                remedy="Add it, or name the gated cases by full id on the command line",
+            )
+        cases = tuple(cases)
+        for rule in self.rules:
+            if not any(_means(rule, case) for case in cases):
+                near = difflib.get_close_matches(rule.cases, sorted({case.case.id for case in cases}), n=2, cutoff=0.3)
+                raise ConfigError(
+                    str(config),
+                    field="machines: gate: cases",
+                    got=rule.cases,
+                    expected="a pattern that at least one case of the matrix matches",
+                    remedy=f"Nearest: {', '.join(near)}" if near else "List the ids with --collect-only",
+                )
+
+    def told(self, chosen: Iterable[SuiteCase], cases: Iterable[SuiteCase]) -> str | None:
+        """One line on how much of the gate a session judges; None without one."""
+        if not self.enabled:
+            return None
+        own = {case.key for case in cases if self.judges(case)}
+        judged = len(own & {case.key for case in chosen})
+        return f"gate: {judged} of its {len(own)} cases are selected and judged; other cases cannot fail it"
+
+
+def _means(rule: GateRule, suite_case: SuiteCase) -> bool:
+    return rule.target in (None, suite_case.target) and fnmatchcase(suite_case.case.id, rule.cases)

@@ -1,0 +1,292 @@
+"""The loop: run what judge() asks for until it has a verdict. Used by pytest and the command line alike."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from helpers.history.night_files import write_night
+from helpers.history.records import Memory, NightRecord
+from helpers.history.results import CONTENDED, SLOWED, ResultStore, RunResult
+from helpers.judging.evidence import Build, Compared, Evidence, Past, RecordedReference, Stage
+from helpers.judging.judge import judge
+from helpers.judging.verdict import NeedRuns, Reason, Standing, Status, Verdict
+from helpers.machine.wall_clock import utc_now as utc_now
+from helpers.plan.case_plan import CasePlan, recorded_reference
+from helpers.plan.overrides import neutral_reasons
+from helpers.plan.segments import segment_of
+from helpers.trainers.contract.errors import SuiteError
+
+Judge = Callable[[Evidence], "Verdict | NeedRuns"]
+Clock = Callable[[], datetime.datetime]
+KeepNight = Callable[[Path, NightRecord], object]
+
+
+class Runner(Protocol):
+    """Makes one run of a plan with one of its builds: fresh processes, one result folder, the result written before
+    it returns. Both builds run on the same cards, with the same settings."""
+
+    def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult: ...
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """A case with its runs and its verdict; ``resumed`` of the runs were found on disk."""
+
+    plan: CasePlan
+    verdict: Verdict
+    runs: tuple[RunResult, ...] = ()
+    resumed: int = 0
+
+
+def measure_case(
+    plan: CasePlan,
+    runner: Runner,
+    store: ResultStore,
+    memory: Memory,
+    *,
+    resume: bool = False,
+    allow_contention: bool = False,
+    suspicion: str = "",
+    cases_tonight: int = 1,
+    judge: Judge = judge,
+    now: Clock = utc_now,
+    keep_night: KeepNight = write_night,
+    most: int | None = None,
+) -> CaseResult:
+    """Run and judge one case. Each run is on disk and in ``memory`` before the next one starts, the night at the end
+    (on disk by ``keep_night``, so that history is never the only copy).
+
+    ``suspicion`` (Evidence) goes on from tonight's runs of a case that was judged already, and replaces its night.
+    Raises HistoryError where ``memory`` cannot keep something (the runs are on disk by then), and SuiteError when
+    the judge asks for more runs than ``most`` (default: what the budget comes to).
+    """
+    runs = reusable_runs(plan, store, allow_contention) if resume or suspicion else ()
+    resumed = len(runs) if resume else 0
+    for run in runs:
+        # A session that was killed may have come to the disk and not to the history.
+        memory.add_result(run)
+    past: Past | None = None
+    while True:
+        # Asked once: what others add meanwhile must not change the test that these runs are part of.
+        if past is None and (segment := segment_tonight(plan, runs)):
+            past = memory.past(plan.case.id, plan.suite_case.target, segment, plan.case.cards, store.session)
+        seed = f"{store.session} {plan.case.id}"
+        evidence = evidence_of(plan, runs, past or Past(), suspicion, cases_tonight, seed)
+        if not isinstance(answer := judge(evidence), NeedRuns):
+            break
+        _check_request(plan, answer, len(runs), most or most_runs(plan))
+        for build in answer.order:
+            run = runner.run(plan, len(runs), build, answer.stage)
+            memory.add_result(run)
+            runs = (*runs, run)
+            if not run.measured:
+                break
+    night = night_of(plan, store.session, runs, answer, now())
+    keep_night(store.root, night)
+    memory.add_night(night)
+    store.add_verdict(runs, answer)
+    return CaseResult(plan, answer, runs, resumed)
+
+
+def not_run(plan: CasePlan, reason: str) -> CaseResult:
+    """A case that this machine cannot run, with the reason."""
+    return CaseResult(plan, Verdict(Status.NOT_RUN, Reason("not-run", reason)))
+
+
+def evidence_of(
+    plan: CasePlan,
+    runs: tuple[RunResult, ...],
+    past: Past | None = None,
+    suspicion: str = "",
+    cases_tonight: int = 1,
+    seed: str = "",
+) -> Evidence:
+    return Evidence(
+        case_id=plan.case.id,
+        rule=plan.rule,
+        planned_runs=plan.planned_runs,
+        runs=tuple(run.evidence for run in runs),
+        published=plan.published,
+        recorded=_recorded(plan, runs),
+        overrides=tuple(sorted(plan.overrides)),
+        neutral=neutral_reasons(plan.overrides),
+        past=past or Past(),
+        budget=plan.budget,
+        reference_build=plan.reference_label,
+        reference_id=plan.reference_id,
+        why_no_reference=plan.why_no_reference,
+        suspicion=suspicion,
+        cases_tonight=cases_tonight,
+        seed=seed,
+        recorded_required=plan.recorded_required,
+    )
+
+
+def segment_tonight(plan: CasePlan, runs: tuple[RunResult, ...]) -> dict[str, str]:
+    """The facts within which tonight's runs are compared, as the first usable one tells them; empty before it."""
+    first = next((run for run in _candidates(runs) if run.measured), None)
+    return segment_of(first.environment, plan.settings, plan.case.id) if first else {}
+
+
+def night_of(
+    plan: CasePlan, session: str, runs: tuple[RunResult, ...], verdict: Verdict, when: datetime.datetime
+) -> NightRecord:
+    """What history keeps of a judged case. Runs with marks (contended, shared machine) or changed settings teach
+    later nights nothing: such a night has no log rates, is not accepted and starts no segment."""
+    usable = [run for run in _candidates(runs) if run.measured and run.stage == Stage.SCREEN.value]
+    teaches = not plan.overrides and not any(run.marks for run in runs)
+    case, standing = plan.case, verdict.standing
+    if standing is not None and not teaches:
+        standing = replace(standing, accepted=False, new_segment=False, segment_reason="")
+    return NightRecord(
+        session=session,
+        case_id=case.id,
+        target=plan.suite_case.target,
+        created=when.isoformat(),
+        segment=segment_tonight(plan, runs),
+        status=verdict.status.value,
+        code=verdict.reason.code,
+        reason=verdict.reason.message,
+        cards=case.cards,
+        log_rates=tuple(run.log_rate for run in usable if run.log_rate is not None) if teaches else (),
+        stall_share=next((run.stall_share for run in usable), None) if teaches else None,
+        run_uuids=tuple(run.uuid for run in runs),
+        standing=standing,
+        build=dict(plan.build),
+        host=plan.environment.get("host_id", ""),
+        compared=_compared(plan, runs, standing) if teaches else None,
+        properties={
+            "framework": case.framework.value,
+            "model": case.model.value,
+            "precision": case.precision.value,
+            "cards": str(case.cards),
+            "nodes": str(case.nodes),
+            "execution": case.execution.value if case.execution else "",
+        },
+    )
+
+
+def _compared(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing | None) -> Compared | None:
+    """The pairs of both builds that the verdict rests on; None without any."""
+    if standing is None or not standing.pairs:
+        return None
+    rates: dict[str, list[float]] = {build.value: [] for build in Build}
+    for run in runs:
+        if run.measured and run.stage == Stage.CONFIRM.value and run.log_rate is not None:
+            rates[run.role].append(run.log_rate)
+    new, good = (tuple(rates[build.value][: standing.pairs]) for build in (Build.CANDIDATE, Build.REFERENCE))
+    return Compared(plan.reference_id, new, good, standing.teaches_level, standing.teaches_good)
+
+
+def _candidates(runs: tuple[RunResult, ...]) -> list[RunResult]:
+    return [run for run in runs if run.role == Build.CANDIDATE.value]
+
+
+def _recorded(plan: CasePlan, runs: tuple[RunResult, ...]) -> RecordedReference | None:
+    """The recorded entry, with what the segment of any run differs in: a resumed run may be of another driver."""
+    environments = [run.environment for run in _candidates(runs) if run.measured] or [{}]
+    references = [recorded_reference(plan, environment) for environment in environments]
+    first = references[0]
+    if first is None:
+        return None
+    different = [each for reference in references if reference for each in reference.differences]
+    return replace(first, differences=tuple(dict.fromkeys(different)))
+
+
+def reusable_runs(plan: CasePlan, store: ResultStore, allow_contention: bool) -> tuple[RunResult, ...]:
+    """The session's finished runs of exactly this plan, as far as they follow one another without a gap.
+
+    A failed or a differently configured run is made again, and so is one of another machine, driver, data or
+    build, a contended one where contention is not allowed, and all that came after. Invalid runs are kept where a
+    usable one follows: they are attempts of this night, and count against its budget. So do failed ones that may be
+    made again, also as the last, whatever ended the session; but who resumes a case that used its attempts up gets
+    one more: of the last of them, just enough are made again.
+    """
+    found = store.results(plan.case.id)
+    mine: list[RunResult] = []
+    for number, run in enumerate(found):
+        if run.replicate != number or not _is_of(plan, run, allow_contention):
+            break
+        mine.append(run)
+    if len(mine) < len(found) and found[len(mine)].build != _build_of(plan, found[len(mine)]):
+        _drop_half_pair(mine)
+    while mine and not mine[-1].measured and not _attempts_left(plan, mine):
+        mine.pop()
+    return tuple(mine)
+
+
+def _attempts_left(plan: CasePlan, runs: list[RunResult]) -> bool:
+    """Whether the last run failed and another attempt of it may be made."""
+    return runs[-1].failure is not None and sum(run.failure is not None for run in runs) <= plan.budget.retries
+
+
+def _is_of(plan: CasePlan, run: RunResult, allow_contention: bool) -> bool:
+    return (
+        (run.measured or run.invalid is not None or run.evidence.retriable)
+        and run.target == plan.suite_case.target
+        and run.build == _build_of(plan, run)
+        and run.environment.get("data", "") == plan.data
+        and all(run.environment.get(name, "") == value for name, value in plan.environment.items())
+        and (allow_contention or not {CONTENDED, SLOWED} & set(run.marks))
+        and dict(run.protocol) == protocol_record(plan)
+        and _as_stored(run.settings) == _as_stored(plan.settings)
+        and _as_stored(run.overrides) == _as_stored(plan.overrides)
+    )
+
+
+def _build_of(plan: CasePlan, run: RunResult) -> Mapping[str, str] | None:
+    """The build that the plan has for a run of this role, None without one."""
+    return plan.build if run.role == Build.CANDIDATE.value else plan.reference or None
+
+
+def _drop_half_pair(runs: list[RunResult]) -> None:
+    """A run whose other half is made again is made again with it: a pair is two runs after one another."""
+    while runs and runs[-1].stage == Stage.CONFIRM.value:
+        roles = [run.role for run in runs if run.stage == Stage.CONFIRM.value and run.measured]
+        if roles.count(Build.CANDIDATE.value) == roles.count(Build.REFERENCE.value):
+            return
+        runs.pop()
+
+
+def most_runs(plan: CasePlan) -> int:
+    """The runs that a judge who keeps to the case's budget can come to in one night."""
+    budget = plan.budget
+    usable = max(plan.planned_runs, budget.screen_runs, budget.first_runs) + 2 * budget.pairs
+    return usable * (1 + budget.repeats) + budget.retries
+
+
+def _check_request(plan: CasePlan, request: NeedRuns, made: int, most: int) -> None:
+    """A judge that asks for nothing, for no end, or for a build that nobody has, must not loop or be obeyed."""
+    about = f"case {plan.case.id}"
+    if request.count != len(request.order) or not request.order:
+        raise SuiteError(
+            about,
+            field="order",
+            got=[build.value for build in request.order],
+            expected=f"{request.count} builds, at least 1",
+        )
+    if made + request.count > most:
+        raise SuiteError(
+            about,
+            got=f"{request.count} more runs wanted after {made} ({request.why})",
+            expected=f"a verdict within {most} runs",
+            remedy="Report this; the numbers under budgets in perf.yaml bound it",
+        )
+    if Build.REFERENCE in request.order and not plan.reference:
+        raise SuiteError(
+            about, field="order", got="reference", expected="candidate: this session has no reference build"
+        )
+
+
+def _as_stored(values: Mapping[str, Any]) -> str:
+    """Values as a result file holds them, where a tuple is a list."""
+    return json.dumps(dict(values), sort_keys=True, default=dict)
+
+
+def protocol_record(plan: CasePlan) -> dict[str, int]:
+    return plan.protocol.steps

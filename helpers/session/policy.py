@@ -1,0 +1,119 @@
+"""What a status does to the build: docs/reference.md, "Statuses" and "Exit codes"."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from helpers.judging.verdict import Status
+
+EXIT_OK = 0
+EXIT_SLOWER = 1
+EXIT_NOT_JUDGED = 6
+
+
+class Effect(enum.Enum):
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+    ERROR = "error"
+    SKIP = "skip"
+
+
+class Needs(enum.Enum):
+    """Which reference a gate requires of a case."""
+
+    PUBLISHED = "published"
+    RECORDED = "recorded"
+    BOTH = "both"
+
+
+_NORMAL = MappingProxyType(
+    {
+        Status.INFRA_ERROR: Effect.ERROR,
+        Status.INVALID: Effect.ERROR,
+        Status.REGRESSION: Effect.FAIL,
+        Status.SLOWER: Effect.FAIL,
+        Status.BELOW_PUBLISHED: Effect.FAIL,
+        Status.INCOMPARABLE: Effect.WARN,
+        Status.INCONCLUSIVE: Effect.WARN,
+        Status.NO_BASELINE: Effect.WARN,
+        Status.IMPROVEMENT: Effect.PASS,
+        Status.PASS: Effect.PASS,
+        Status.NOT_RUN: Effect.SKIP,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A case under ``--gate``: what it needs, and whether a published figure applies to it here."""
+
+    needs: Needs
+    has_published: bool
+
+
+def effect(status: Status, gated: Gated | None = None) -> Effect:
+    """What the status does to this case's test; ``gated`` is None outside the gate."""
+    normal = _NORMAL[status]
+    if gated is None:
+        return normal
+    if normal in (Effect.WARN, Effect.SKIP):
+        return Effect.FAIL
+    if gated.needs is not Needs.RECORDED and not gated.has_published and normal is Effect.PASS:
+        return Effect.FAIL
+    return normal
+
+
+def gate_reason(status: Status, gated: Gated) -> str | None:
+    """Why the gate fails a case that would not fail outside it; None where it does not."""
+    if effect(status, gated) is not Effect.FAIL or effect(status) is Effect.FAIL:
+        return None
+    if status is not Status.NOT_RUN and gated.needs is not Needs.RECORDED and not gated.has_published:
+        return f"the gate needs a {Needs.PUBLISHED.value} figure of this case and none applies to this machine"
+    return f"the gate does not let {status.value} pass (needs: {gated.needs.value})"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One selected case at the end of a session; ``judged`` is False for a case outside the gate."""
+
+    status: Status
+    effect: Effect
+    judged: bool = True
+
+
+def night_outcome(status: Status, gate: bool) -> Outcome:
+    """What the verdict on the night does: as a case of its status does, under ``--gate`` one that has to be clear."""
+    return Outcome(status, effect(status, Gated(Needs.RECORDED, False) if gate else None))
+
+
+_SLOWER = (Status.REGRESSION, Status.SLOWER, Status.BELOW_PUBLISHED)
+_NOT_MEASURED = (Status.INFRA_ERROR, Status.INVALID, Status.NOT_RUN)
+
+
+def outside_gate(normal: Effect) -> Effect:
+    """The effect under ``--gate`` of a case that the gate does not judge: it is told, and cannot redden."""
+    return Effect.WARN if normal in (Effect.FAIL, Effect.ERROR) else normal
+
+
+def exit_code(outcomes: Iterable[Outcome], pytest_exit: int, other_failures: bool = False) -> int:
+    """The session's exit code from its cases' outcomes, and the night's where it has one.
+
+    docs/reference.md, "Exit codes". ``pytest_exit`` is pytest's own: 2 to 5 stand (interrupted, internal, usage,
+    nothing collected). 1 outranks 6. ``other_failures``: a test that is no case failed, which keeps pytest's 1. A
+    session that measured none of the cases it judges is 6, also when each of them was skipped for a reason.
+    """
+    judged = [outcome for outcome in outcomes if outcome.judged]
+    if pytest_exit not in (EXIT_OK, EXIT_SLOWER):
+        return pytest_exit
+    if other_failures or any(each.status in _SLOWER and each.effect is Effect.FAIL for each in judged):
+        return EXIT_SLOWER
+    if any(each.effect in (Effect.ERROR, Effect.FAIL) for each in judged):
+        return EXIT_NOT_JUDGED
+    if all(each.status in _NOT_MEASURED for each in judged):
+        return EXIT_NOT_JUDGED
+    # A 1 that no case explains is not turned into a 0.
+    return pytest_exit

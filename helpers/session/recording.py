@@ -1,0 +1,233 @@
+"""This machine's recorded baselines: what of a session may be recorded, why not, and the write at its end."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers.history.results import RunResult
+from helpers.history.results_check import MEASURED
+from helpers.judging.evidence import Build, Past, Stage
+from helpers.judging.noise import entry_scatter, most_scatter
+from helpers.judging.rules import MEDIAN_STEP, case_figure
+from helpers.judging.statistics import number, summarise
+from helpers.judging.verdict import Status
+from helpers.machine.devices import Machine
+from helpers.machine.environment import GPU, Environment, clocks_of, differences
+from helpers.plan.accepted import Accepted
+from helpers.plan.baseline import Provenance, RecordedEntry, RecordedSet, load_recorded
+from helpers.plan.case_plan import CPU
+from helpers.plan.perf_yaml import Tolerances
+from helpers.plan.proposals import Answer, Candidate, Proposal, ProposalKind, propose
+from helpers.plan.segments import segment_of
+from helpers.plan.update import write_recorded
+from helpers.session.rows import CaseRow
+
+# What a recorded sub-verdict says of the entry. A status that is not here was not judged.
+_ANSWERS = {
+    Status.NO_BASELINE: Answer.NOTHING_RECORDED,
+    Status.PASS: Answer.NO_WORSE,
+    Status.IMPROVEMENT: Answer.FASTER,
+    Status.REGRESSION: Answer.SLOWER,
+    Status.SLOWER: Answer.SLOWER_UNCONFIRMED,
+    Status.INCONCLUSIVE: Answer.UNSETTLED,
+    Status.INCOMPARABLE: Answer.INCOMPARABLE,
+}
+# A case's nights before this session in a segment.
+PastOf = Callable[[CaseRow, Mapping[str, str]], Past]
+_SCREENED = (Build.CANDIDATE.value, Stage.SCREEN.value)
+
+
+@dataclass(frozen=True)
+class RecordedBaselines:
+    """The files of one machine in ``folder``, one a device (``cpu``, ``gpu``). Raises BaselineError."""
+
+    folder: Path
+    machine: Machine
+
+    def path(self, device: str) -> Path:
+        return self._path(self.key(device))
+
+    def key(self, device: str) -> str:
+        """The machine's own; one that it was known by before, where only that one has a file."""
+        own = self.machine.machine_key(device)
+        known = [own, *(self.machine.machine_key(device, each) for each in self.machine.former_ids)]
+        return next((each for each in known if self._path(each).exists()), own)
+
+    def load(self, device: str) -> RecordedSet:
+        return load_recorded(self.path(device), self.key(device), self._places)
+
+    def files(self, rows: Iterable[CaseRow], written: Iterable[Proposal]) -> tuple[Path, ...]:
+        """The files that what was ``written`` of ``rows`` stands in."""
+        new = {each.case_id for each in written if each.kind in (ProposalKind.CREATED, ProposalKind.UPDATED)}
+        return tuple(self.path(device) for device in sorted({_device(row) for row in rows if row.case_id in new}))
+
+    def told(self) -> str:
+        """Which file is read and written on the machine's GPUs, else on its cores, and why that one; one line."""
+        device = GPU if self.machine.gpus else CPU
+        own, path = self.machine.machine_key(device), self.path(device)
+        state = "" if path.exists() else " (not there yet)"
+        if path != self._path(own):
+            state = f" (as this machine was known before; {own}.json, which comes first, is not there)"
+        return f"{path}{state}, {self.machine.known_by}"
+
+    @property
+    def _places(self) -> dict[str, str]:
+        return dict.fromkeys(self.machine.former_ids, self.machine.place)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}.json"
+
+    def propose(
+        self,
+        measured: Iterable[tuple[CaseRow, Sequence[RunResult]]],
+        *,
+        known_case_ids: Collection[str],
+        accepted: Sequence[Accepted],
+        tolerances: Tolerances,
+        past_of: PastOf,
+    ) -> tuple[Proposal, ...]:
+        """What would be written for the measured cases and their runs, device by device.
+
+        ``accepted`` are the reasons given for figures that are worse, ``tolerances`` what change counts, ``past_of``
+        the nights before this session."""
+        measured = list(measured)
+        proposals: list[Proposal] = []
+        for device in sorted({_device(row) for row, _ in measured}):
+            mine = [(row, runs) for row, runs in measured if _device(row) == device]
+            proposals += propose(
+                self.load(device),
+                [
+                    candidate(
+                        row,
+                        runs,
+                        self.machine.device_name(device),
+                        tolerance=tolerances.recorded_for(row.case_id),
+                        past_of=past_of,
+                    )
+                    for row, runs in mine
+                ],
+                measured_case_ids={row.case_id for row, _ in mine},
+                known_case_ids=known_case_ids,
+                accepted=accepted,
+            )
+        return tuple(proposals)
+
+    def write(self, rows: Iterable[CaseRow], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
+        """Write the proposals of all devices, each file once; returns what was written."""
+        proposals = tuple(proposals)
+        device_of = {row.case_id: _device(row) for row in rows}
+        written: list[Proposal] = []
+        for device in sorted(set(device_of.values())):
+            mine = tuple(each for each in proposals if device_of.get(each.case_id, device) == device)
+            path = self.path(device)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written += write_recorded(path, self.key(device), mine, places=self._places)
+        return tuple(written)
+
+
+def candidate(
+    row: CaseRow,
+    runs: Sequence[RunResult],
+    machine: str,
+    now: datetime.datetime | None = None,
+    tolerance: float = Tolerances.recorded,
+    past_of: PastOf = lambda row, segment: Past(),
+) -> Candidate:
+    """The case as an entry for ``baselines/recorded``, refused where it is no honest reference.
+
+    It rests on the screening runs of the build under test alone, each run one replicate, by the rule ``median-step``;
+    runs that were made to confirm a suspicion were chosen for it and are no fair sample. Refused: what
+    crashed or was invalid, ran with marks (contended, shared machine) or with changed settings (house
+    plan, "--update-baselines"). Doubted: what is below its published figure, and runs that
+    scatter far beyond what is usual for the case by ``past_of``, its nights in a segment. All else is the
+    verdict's to say.
+    """
+    measured = [run for run in runs if run.measured]
+    counted = [run for run in measured if (run.role, run.stage) == _SCREENED]
+    figure = case_figure(MEDIAN_STEP, [run.figures for run in counted])
+    if not counted or row.recorded is None or Status(row.recorded.status) not in _ANSWERS:
+        return Candidate(None, f"{row.status}: {row.reason}", row.case_id)
+    if figure.images_per_s is None:
+        return Candidate(None, figure.reason, row.case_id)
+    segments = [segment_of(run.environment, run.settings, row.case_id) for run in counted]
+    environment = Environment.from_mapping(counted[-1].environment, f"environment of {row.case_id}")
+    when = now or datetime.datetime.now(datetime.UTC)
+    entry = RecordedEntry(
+        case_id=row.case_id,
+        images_per_s=figure.images_per_s,
+        rule=MEDIAN_STEP,
+        replicates=figure.run_images_per_s,
+        interval=_interval(figure.run_images_per_s),
+        tolerance=None,
+        environment={**environment.to_mapping(), **clocks_of(counted[-1].facts), **_digest(counted[-1])},
+        segment=segments[-1],
+        provenance=Provenance(
+            commit=environment.framework_commit or f"{environment.framework} {environment.framework_version}",
+            date=when.isoformat(timespec="seconds"),
+            machine=machine,
+            reason="recorded with --update-baselines",
+        ),
+        protocol={**counted[-1].protocol, "runs": len(figure.run_images_per_s)},
+    )
+    return Candidate(
+        entry,
+        _refusal(row, measured, segments),
+        row.case_id,
+        _ANSWERS[Status(row.recorded.status)],
+        row.recorded.reason,
+        doubts=_doubts(row, entry, past_of),
+        tolerance=tolerance,
+    )
+
+
+def _digest(run: RunResult) -> dict[str, str]:
+    """What the build is told by beside its version and commit, for the entry's environment."""
+    digest = run.build.get("digest")
+    return {"framework_digest": digest} if digest else {}
+
+
+def _doubts(row: CaseRow, entry: RecordedEntry, past_of: PastOf) -> tuple[str, ...]:
+    """What speaks against the figure as a reference, until somebody says why it is right."""
+    found = [f"{row.status}: {row.reason}"] if Status(row.status) is Status.BELOW_PUBLISHED else []
+    past = past_of(row, entry.segment)
+    scatter, most = entry_scatter(entry.replicates, past), most_scatter(past)
+    if scatter > most:
+        rates = ", ".join(map(number, entry.replicates))
+        found.append(
+            f"its {len(entry.replicates)} runs ({rates} images/s) scatter {scatter:.1f} times as far as is usual for "
+            f"the case, more than {most:g}: find out why, or measure again; where it varies so, perfgate calibrate "
+            f"{row.case_id} tells what is usual"
+        )
+    return tuple(found)
+
+
+def _interval(replicates: tuple[float, ...]) -> tuple[float, float] | None:
+    """The 95% interval of the mean, None where a handful of runs has one that no throughput has."""
+    summary = summarise(replicates)
+    if summary.low is None or summary.high is None or summary.low <= 0:
+        return None
+    return summary.low, summary.high
+
+
+def _refusal(row: CaseRow, runs: Sequence[RunResult], segments: Sequence[dict[str, str]]) -> str | None:
+    """Why the case is no honest reference; ``runs`` is all that its verdict rests on, ``segments`` what is counted."""
+    if Status(row.status) in (Status.INFRA_ERROR, Status.INVALID):
+        return f"{row.status}: {row.reason}"
+    if foreign := sorted({run.origin for run in runs} - {MEASURED}):
+        return f"{' and '.join(foreign)} from logs: a baseline holds what this machine measured"
+    if any(run.marks for run in runs):
+        return "; ".join(row.marks)
+    changed = sorted({key for run in runs for key in run.overrides})
+    if changed:
+        return f"settings changed: {', '.join(changed)}"
+    different = sorted({each for other in segments for each in differences(segments[0], other)})
+    if different:
+        return f"its runs were made in different environments ({'; '.join(different)})"
+    return None
+
+
+def _device(row: CaseRow) -> str:
+    return CPU if row.target == CPU else "gpu"

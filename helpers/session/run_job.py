@@ -1,0 +1,210 @@
+"""One run of a case for real: job, launcher, supervisor, step logs, result on disk."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from helpers.history.results import CONTENDED, MACHINE_SHARED, SLOWED, ResultStore, RunResult
+from helpers.judging.evidence import Build, Stage
+from helpers.judging.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
+from helpers.launch.failure import FAILURE_FACT, FailureClass
+from helpers.launch.nodes.connected import ConnectedNodes
+from helpers.launch.outcome import JobOutcome, OutcomeKind
+from helpers.launch.steadiness import why_unsteady, write_plot
+from helpers.launch.supervisor import JobLimits, run_job
+from helpers.launch.tail import Progress
+from helpers.machine.devices import Card, CpuCard, Machine, environment_of
+from helpers.machine.environment import LOADED_FACTS
+from helpers.machine.nvml import Gpu, open_nvml
+from helpers.machine.wall_clock import utc_now
+from helpers.machine.watch.contention import CpuMeter
+from helpers.machine.watch.health import GpuMeter
+from helpers.machine.watch.meters import meter_for, norm_for, window_facts
+from helpers.machine.watch.oom import OomKills, oom_evidence, read_oom_kills
+from helpers.plan.case_plan import CasePlan
+from helpers.plan.dataset import DatasetFacts
+from helpers.plan.perf_yaml import Config
+from helpers.session.measure import protocol_record
+from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
+from helpers.trainers.contract.steplog import StepLog
+
+
+@dataclass(frozen=True)
+class JobRunner:
+    """Runs a plan on this node's leased ``cards``; implements session.Runner. ``connected`` has the other nodes, ready;
+    ``system`` are the session's environment tables. ``oom_kills`` reads the kernel's counts of its OOM kills.
+
+    Raises SuiteError when nothing could be kept.
+    """
+
+    machine: Machine
+    cards: Sequence[Card]
+    store: ResultStore
+    config: Config
+    data: DatasetFacts | None = None
+    allow_contention: bool = False
+    machine_shared: bool = False
+    on_progress: Callable[[Progress], None] | None = None
+    connected: ConnectedNodes = field(default_factory=ConnectedNodes)
+    system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    oom_kills: Callable[[], OomKills] = read_oom_kills
+
+    def run(
+        self, plan: CasePlan, replicate: int, build: Build = Build.CANDIDATE, stage: Stage = Stage.SCREEN
+    ) -> RunResult:
+        folder = self.store.new_run_folder(plan.case.id, replicate)
+        spec = self._spec(plan, replicate, str(folder.resolve()))
+        limits = self._limits()
+        record = plan.build if build is Build.CANDIDATE else plan.reference
+        command, others = self.connected.start_of(spec, record["interpreter"], limits.grace_seconds)
+        meter, kills = self._meter(plan), self.oom_kills()
+        outcome = run_job(spec, command, limits, meter, on_progress=self.on_progress, others=others)
+        outcome = self._with_class(outcome, plan.case.cards_per_node, kills)
+        result = self._result(plan, spec, outcome, record)
+        facts = {**result.facts, **window_facts(meter, outcome.logs, plan.case.cards_per_node)}
+        result = replace(result, facts=facts, role=build.value, stage=stage.value)
+        self.store.write(result)
+        return result
+
+    def _spec(self, plan: CasePlan, replicate: int, folder: str) -> JobSpec:
+        cpu = [card.cores for card in self.cards if isinstance(card, CpuCard)]
+        return JobSpec(
+            job_id=uuid.uuid4().hex,
+            case=plan.case,
+            replicate=replicate,
+            run_folder=folder,
+            device=plan.suite_case.device,
+            warmup_steps=plan.protocol.warmup_steps,
+            window_steps=plan.protocol.window_steps,
+            steady_window_steps=plan.protocol.steady_window_steps,
+            most_warmup_steps=plan.protocol.most_warmup_steps,
+            data_root=str(self.data.root) if self.data else None,
+            settings=plan.settings,
+            overrides=plan.overrides,
+            environment=_own_variables(plan.settings),
+            cores=tuple(cpu),
+            cards=tuple(str(card.index) for card in self.cards if isinstance(card, Gpu)),
+        )
+
+    def _limits(self) -> JobLimits:
+        limits = self.config.limits
+        return JobLimits(
+            start_up_seconds=limits.start_up_seconds,
+            no_progress_seconds=limits.no_progress_seconds,
+            run_seconds=limits.run_seconds,
+            grace_seconds=limits.stop_grace_seconds,
+        )
+
+    def _meter(self, plan: CasePlan) -> CpuMeter | GpuMeter:
+        recorded = plan.recorded.environment if plan.recorded else None
+        return meter_for(self.cards, open_nvml, norm_for(self.cards, recorded, plan.to_record))
+
+    def _with_class(self, outcome: JobOutcome, cards_here: int, before: OomKills) -> JobOutcome:
+        """A failure's reason behind its class, with what the kernel says of a SIGKILL; other outcomes as they are."""
+        cause = outcome.failure_class
+        if cause is None:
+            return outcome
+        reason = outcome.reason
+        if cause is FailureClass.KILLED and "SIGKILL" in reason and (outcome.guilty_rank or 0) < cards_here:
+            by_kernel, told = oom_evidence(before, self.oom_kills())
+            cause, reason = FailureClass.OOM_KILLED if by_kernel else cause, f"{reason}; {told}"
+        return replace(outcome, cause=cause, reason=f"{cause.value}: {reason}")
+
+    def _disturbances(self, outcome: JobOutcome) -> tuple[tuple[str, ...], str | None]:
+        """Marks for the reader, and why the run must not be used (docs/reference.md, "Contention")."""
+        marks = [MACHINE_SHARED] if self.machine_shared else []
+        if outcome.unhealthy:
+            return tuple(marks), "device unhealthy: " + "; ".join(outcome.unhealthy)
+        if outcome.contention.is_quiet(self.config.contention.max_foreign_share):
+            return tuple(marks), None
+        if self.allow_contention:
+            return (*marks, CONTENDED), None
+        limit = self.config.contention.max_foreign_share
+        told = f"{CONTENDED}: {outcome.contention.describe()}"
+        return tuple(marks), f"{told}; at most {limit:.0%} is accepted (--allow-contention measures anyway)"
+
+    def _result(self, plan: CasePlan, spec: JobSpec, outcome: JobOutcome, build: Mapping[str, str]) -> RunResult:
+        logs = outcome.logs
+        header = logs[0].header if logs else None
+        complete = outcome.kind is OutcomeKind.COMPLETE
+        marks, invalid = self._disturbances(outcome) if complete else ((), None)
+        slowed = None
+        if any(SLOWDOWN_FACT in log.header.facts for log in logs):
+            marks = (*marks, SLOWED)
+            # As a contended run: never in a gate, which allows neither.
+            if not self.allow_contention:
+                slowed = f"{SLOWED}: unset {SLOWDOWN_VARIABLE} (--allow-contention measures anyway)"
+        unsteady = why_unsteady(spec, logs) if complete else None
+        if unsteady is not None:
+            write_plot(spec, logs)
+        invalid = "; ".join(filter(None, (invalid, slowed, unsteady))) or None
+        return RunResult(
+            uuid=spec.job_id,
+            session=self.store.session,
+            case_id=plan.case.id,
+            target=plan.suite_case.target,
+            replicate=spec.replicate,
+            created=utc_now().isoformat(timespec="seconds"),
+            build=build,
+            settings=plan.settings,
+            overrides=plan.overrides,
+            protocol=protocol_record(plan),
+            environment=self.connected.environment(
+                environment_of(
+                    self.machine,
+                    self.cards,
+                    framework=plan.case.framework.value,
+                    framework_version=header.framework_version if header else build.get("version", ""),
+                    framework_commit=header.framework_commit if header else build.get("commit", ""),
+                    data=plan.data,
+                    variables=inherited_variables(plan.settings),
+                    facts={**header.facts, **_loaded_by_any(logs)} if header else None,
+                )
+            ).to_mapping(),
+            facts={
+                **(header.facts if header else {}),
+                **self.connected.facts(),
+                **({"warmup_steps": str(len(logs[0].warmup))} if complete else {}),
+                **({FAILURE_FACT: outcome.cause.value} if outcome.cause else {}),
+            },
+            system=self.system,
+            figures=figures(logs) if complete else {},
+            step_seconds=step_seconds(logs) if complete else (),
+            samples_per_step=samples_per_step(logs) if complete else (),
+            losses=tuple(step.loss for step in logs[0].window if step.loss is not None) if complete else (),
+            wall_seconds=outcome.wall_seconds,
+            start_up_seconds=outcome.start_up_seconds or 0.0,
+            training_seconds=max(log.steps[-1].end - log.steps[0].start for log in logs) if complete else 0.0,
+            window_seconds=window_seconds(logs) if complete else 0.0,
+            reader_share=reader_share(logs) if complete else None,
+            foreign_share=outcome.contention.foreign_share,
+            contention=outcome.contention.describe() if complete else "",
+            peak_host_bytes=sum(log.footer.peak_host_bytes for log in logs),
+            peak_device_bytes=max((log.footer.peak_device_bytes for log in logs), default=0),
+            marks=marks,
+            failure=None if complete or outcome.kind is OutcomeKind.REFUSED else outcome.reason,
+            invalid=invalid,
+            refusal=outcome.reason if outcome.kind is OutcomeKind.REFUSED else None,
+            log_tail=outcome.log_tail,
+        )
+
+
+def _loaded_by_any(logs: Sequence[StepLog]) -> dict[str, str]:
+    """The libraries of all ranks: each version once, so that a node with another one is no equal."""
+    facts = [log.header.facts for log in logs]
+    told = {name: dict.fromkeys(each[name] for each in facts if each.get(name)) for name in LOADED_FACTS}
+    return {name: " / ".join(sorted(versions)) for name, versions in told.items() if versions}
+
+
+def inherited_variables(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The caller's variables that reach the trainer: the case's own settings replace theirs."""
+    own = _own_variables(settings)
+    return {name: value for name, value in os.environ.items() if name not in own}
+
+
+def _own_variables(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in settings.get("environment", {}).items()}

@@ -1,0 +1,348 @@
+"""The suite as pytest and the command line use it: configuration, cases, machine and baselines in one object.
+
+Loading reads perf.yaml and the baseline files only. What the machine is, which frameworks are
+installed and the data are looked up when the first case wants to run.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helpers.history.results import ResultStore, RunResult, read_result
+from helpers.judging.evidence import Past
+from helpers.judging.verdict import Status
+from helpers.machine.devices import Machine, discover
+from helpers.machine.environments import build_missing
+from helpers.machine.facts.tables import session_tables
+from helpers.machine.frameworks import BuildFinder
+from helpers.plan.accepted import Accepted
+from helpers.plan.baseline import PublishedSet, RecordedEntry, load_published
+from helpers.plan.case_plan import CPU, SuiteCase, matrix, refuse_two_targets, usual_targets
+from helpers.plan.dataset import DatasetFacts, check_dataset, make_small_dataset
+from helpers.plan.installed import REFERENCE_OPTION, Installed
+from helpers.plan.overrides import effective
+from helpers.plan.perf_yaml import Config, MachineConfig, load_config
+from helpers.plan.proposals import Proposal
+from helpers.plan.recipes.recipe import settings_for
+from helpers.session.disturbance import disturbance_of
+from helpers.session.gate import Gate
+from helpers.session.measure import CaseResult, Judge, Runner, utc_now
+from helpers.session.measuring import Measurer, MeasureRequest, OnProgress
+from helpers.session.planning import Planner
+from helpers.session.recording import RecordedBaselines
+from helpers.session.rows import CaseRow
+from helpers.session.suite_history import SuiteMemory, begin, memory_of, notes_of, start_segments, told_of
+from helpers.session.suite_options import SuiteOptions as SuiteOptions
+from helpers.trainers.contract.case import Case, DataSource
+from helpers.trainers.contract.errors import BaselineError
+
+if TYPE_CHECKING:
+    # At run time the doctor is loaded where it is asked.
+    from helpers.session.examination import ExaminationIO
+
+PUBLISHED_TARGETS = ("a100", "v100")
+SMALL_DATASET = Path(".cache") / "imagenet-small"
+# A hundred restarts of each of two builds, and some that are made again.
+_MOST_CALIBRATING_RUNS = 220
+
+
+class Suite:
+    """One loaded suite. Raises SuiteError where a file cannot be read; measuring turns errors into statuses."""
+
+    def __init__(
+        self,
+        options: SuiteOptions,
+        config: Config,
+        published: Mapping[str, PublishedSet],
+        *,
+        runner: Runner | None = None,
+        machine: Machine | None = None,
+        memory: SuiteMemory | None = None,
+        io: ExaminationIO | None = None,
+    ) -> None:
+        self.options = options
+        self.config = config
+        self.cases = matrix(config, {target: each.figures for target, each in published.items()})
+        self._runner = runner
+        self._io = io
+        self._builds = BuildFinder()
+        self._cases_tonight = 1
+        self._to_build = options.build_envs
+        if machine is not None:
+            self.machine = machine
+        if memory is not None:
+            self.memory = memory
+
+    @classmethod
+    def load(
+        cls,
+        options: SuiteOptions,
+        runner: Runner | None = None,
+        machine: Machine | None = None,
+        memory: SuiteMemory | None = None,
+    ) -> Suite:
+        """Read perf.yaml and the published baselines; ``runner``, ``machine`` and ``memory`` replace the real ones in
+        tests."""
+        folder = options.baselines_folder / "published"
+        files = sorted(path for path in folder.glob("*.json") if path.name != "schema.json")
+        if not files:
+            raise BaselineError(
+                str(folder), got="no files", expected="published figures (v100.json, …)", remedy="Restore them"
+            )
+        published = {each.target: each for each in map(load_published, files)}
+        if missing := sorted(set(PUBLISHED_TARGETS) - set(published)):
+            raise BaselineError(
+                str(folder), got=f"no figures for {missing[0]}", expected=f"{missing[0]}.json", remedy="Restore it"
+            )
+        config = load_config(options.config_path)
+        return cls(options, config, published, runner=runner, machine=machine, memory=memory)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """What is here, by the name that perf.yaml gives it."""
+        found = discover()
+        configured = self._configured(found)
+        if configured is None:
+            return found
+        if configured.cpu_cards is not None:
+            found = discover(cpu_cards=configured.cpu_cards)
+        name, pool = (configured.name if configured.identity == each else "" for each in ("name", "pool"))
+        return replace(found, name=name, pool=pool)
+
+    @cached_property
+    def machine_config(self) -> MachineConfig | None:
+        return self._configured(self.machine)
+
+    def _configured(self, machine: Machine) -> MachineConfig | None:
+        return self.config.machine_for(platform.node(), machine.card_ids)
+
+    @cached_property
+    def _installed(self) -> Installed:
+        return Installed(
+            self.config,
+            self.machine,
+            self._builds,
+            self.options.reference_env,
+            to_build=self._to_build,
+            same_build=self.options.same_build,
+        )
+
+    @cached_property
+    def _planner(self) -> Planner:
+        return Planner(
+            self.config,
+            self.machine,
+            self._installed,
+            self.baselines,
+            lambda: self.data,
+            self.options.overrides,
+            self.options.to_record,
+        )
+
+    @cached_property
+    def measurer(self) -> Measurer:
+        return Measurer(
+            self.options,
+            self.config,
+            self.machine,
+            self._planner,
+            self.gate,
+            self.store,
+            memory=lambda: self.memory,
+            data=lambda: self.data,
+            system=lambda: self.system,
+            runner=self._runner,
+        )
+
+    @cached_property
+    def memory(self) -> SuiteMemory:
+        """The history, made or brought up to date on first use; what it cannot take is spooled beside the runs."""
+        return memory_of(self.options, self.config)
+
+    @cached_property
+    def gate(self) -> Gate:
+        rules = self.machine_config.gate if self.machine_config else ()
+        return Gate(self.options.gate, rules, self.options.named)
+
+    @cached_property
+    def store(self) -> ResultStore:
+        return ResultStore(self.options.runs_folder, self.options.session)
+
+    @cached_property
+    def data(self) -> DatasetFacts:
+        """The checked data folder: the user's, or the small one, made on first use. Raises DatasetError."""
+        root = self.options.data_root or self.config.data.root
+        if root is not None:
+            return check_dataset(Path(root).expanduser().resolve())
+        return make_small_dataset(self.config.path.parent / SMALL_DATASET)
+
+    @cached_property
+    def system(self) -> dict[str, dict[str, str]]:
+        """The environment tables that every result of this session holds; the machine is asked once."""
+        root = self.options.data_root or self.config.data.root
+        return session_tables(
+            self.machine,
+            self._builds,
+            interpreters={each: entry.interpreter for each, entry in self.config.frameworks.items()},
+            data=root or "the small dataset",
+            folders={"runs": self.options.runs_folder, "data": Path(root or self.config.path.parent).expanduser()},
+        )
+
+    @cached_property
+    def baselines(self) -> RecordedBaselines:
+        return RecordedBaselines(self.options.baselines_folder / "recorded", self.machine)
+
+    def prepare(self, chosen: Iterable[SuiteCase]) -> str | None:
+        """Check before anything is measured what a chosen case will need: data, recorded baselines, the reference
+        build, the history, gate rules, settings that exist. Returns one line on the gate, None without ``--gate``."""
+        chosen = tuple(chosen)
+        runnable = self.expect(chosen)
+        refuse_two_targets(runnable)
+        self._installed.check_reference(runnable)
+        for device in sorted({case.device for case in runnable}):
+            self.baselines.load(device)
+        for case in runnable:
+            if self.options.overrides:
+                effective(settings_for(case.case, case.device), self.options.overrides, case.case.id)
+        if any(case.case.data is not DataSource.SYNTHETIC for case in runnable):
+            _ = self.data
+        if runnable:
+            begin(self.memory)
+        self.gate.check(self.cases, self.config.path, self.machine.host)
+        return self.gate.told(chosen, self.cases)
+
+    def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
+        """Why every run of the chosen cases would be INVALID just now, as others use the machine, and how to go on;
+        empty where nobody does. Never asked with another runner than the real one."""
+        if self._runner is not None and self._io is None:
+            return ""
+        runnable = [case for case in chosen if self.why_not(case) is None]
+        return disturbance_of(runnable, self.options, self.config, self.machine, self.gate, self.store, self._io)
+
+    def expect(self, chosen: Iterable[SuiteCase]) -> list[SuiteCase]:
+        """Note how many cases this session measures, in all its processes: error rates hold over all of them.
+        Returns those of ``chosen`` that can run here."""
+        runnable = [case for case in chosen if self.why_not(case) is None]
+        self._cases_tonight = max(1, len(runnable))
+        if self._to_build:  # In a worker, before which the controller builds.
+            self._look_again()
+        return runnable
+
+    def build_environments(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
+        """Build what the frameworks of ``chosen`` lack here, where perf.yaml says how. Raises LaunchError."""
+        build_missing([each.case.framework for each in chosen if not self.why_not(each)], self.config.frameworks, say)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Forget which builds were found: there may be more by now."""
+        self._to_build = False
+        self._builds = BuildFinder()
+        for name in ("_installed", "_planner", "measurer", "system"):
+            self.__dict__.pop(name, None)
+
+    def selection_here(self) -> tuple[frozenset[tuple[str, str]], str]:
+        """What runs without a marker: under ``--gate`` the gate's cases, else the GPU cases that this machine
+        runs (those for any card where its model has none), else the short CPU selection; and a line that says so.
+        """
+        on_gpu = [case for case in self.cases if case.device != CPU and self.why_not(case) is None]
+        usual = usual_targets(case.target for case in on_gpu)
+        if self.options.gate:
+            here = [case for case in self.cases if self.gate.rule_for(case) is not None]
+            what = f"the gate's {len(here)} cases"
+        elif on_gpu:
+            here = [case for case in on_gpu if case.target in usual]
+            what = f"the {len(here)} cases that {self.machine.device_name('gpu')} runs"
+        else:
+            here = [case for case in self.cases if case.short and case.target == CPU]
+            what = f"the short CPU selection, {len(here)} cases"
+            if self.machine.gpus:
+                what += f", as no case runs on {self.machine.device_name('gpu')} with what is installed"
+        left = len(self.cases) - len(here)
+        return (
+            frozenset(case.key for case in here),
+            f"no marker given: {what}; {left} left out (-m cpu, -m gpu, -m v100 …); found {self.machine.describe()}",
+        )
+
+    def header_lines(self) -> list[str]:
+        """What reproduces the run: machine, data, files, the history and the reference build."""
+        data = self.options.data_root or self.config.data.root or f"small dataset in {SMALL_DATASET}"
+        return [
+            f"machine: {self.machine.describe()}",
+            f"session: {self.options.session} in {self.options.runs_folder}; data: {data}; config: {self.config.path}",
+            f"baselines: {self.baselines.told()}",
+            f"history: {told_of(self.options, self.config)}; {self._reference_told()}",
+        ]
+
+    def history_notes(self) -> tuple[str, ...]:
+        """What the user has to know of the history at the session's end; asks it once more where something waits."""
+        return notes_of(self.memory) if "memory" in self.__dict__ else ()
+
+    def measure(self, suite_case: SuiteCase, on_progress: OnProgress | None = None) -> CaseRow:
+        """Run and judge one case. A fault of the machine or a job is a status, never an exception."""
+        return self._judged(suite_case, "", on_progress)
+
+    def confirm(self, suite_case: SuiteCase, why: str, on_progress: OnProgress | None = None) -> CaseRow:
+        """Go on with a case that was judged tonight, to confirm it whatever its own runs say: ``why`` is the
+        suspicion. The new verdict replaces the one before, in the results and in the history."""
+        return self._judged(suite_case, why, on_progress)
+
+    def recorded_entry(self, target: str, case_id: str) -> RecordedEntry | None:
+        """What this machine has recorded for a case, None without it. Raises BaselineError."""
+        return self.baselines.load(CPU if target == CPU else "gpu").entries.get(case_id)
+
+    def propose(self, rows: Iterable[CaseRow], accepted: Sequence[Accepted] = ()) -> tuple[Proposal, ...]:
+        """What ``--update-baselines`` would write for the rows of this session."""
+        return self.baselines.propose(
+            [(row, self._results(row)) for row in rows if row.status != Status.NOT_RUN.value],
+            known_case_ids={case.case.id for case in self.cases},
+            accepted=accepted,
+            tolerances=self.config.tolerances,
+            past_of=self._past,
+        )
+
+    def write_baselines(self, rows: Iterable[CaseRow], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
+        """Write the proposals, each file once, and begin a segment of the history for each entry that changed;
+        returns what was written. Raises BaselineError, and HistoryError once the files are written."""
+        rows = tuple(rows)
+        written = self.baselines.write(rows, proposals)
+        start_segments(self.memory, written, {row.case_id: row.target for row in rows}, utc_now())
+        return written
+
+    def baseline_files(self, rows: Iterable[CaseRow], written: Iterable[Proposal]) -> tuple[Path, ...]:
+        """The files that ``write_baselines`` has changed for them."""
+        return self.baselines.files(rows, written)
+
+    def calibrate(self, suite_case: SuiteCase, by: Judge, on_progress: OnProgress | None = None) -> CaseResult:
+        """Make the runs that ``by`` wants of one case, as ``measure`` does; they are held against nothing."""
+        return self.measurer.measure(suite_case, MeasureRequest(by=by, most=_MOST_CALIBRATING_RUNS), on_progress)
+
+    def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseRow:
+        request = MeasureRequest(suspicion, cases_tonight=self._cases_tonight)
+        return self._row(self.measurer.measure(suite_case, request, on_progress))
+
+    def _row(self, result: CaseResult) -> CaseRow:
+        folders = tuple(str(self.store.run_folder(run.case_id, run.replicate)) for run in result.runs)
+        return self.gate.row(result, folders)
+
+    def _reference_told(self) -> str:
+        """The header's words on the reference build: what each framework has there."""
+        path = self.options.reference_env
+        if path is None:
+            return f"no reference build ({REFERENCE_OPTION}), so a drop cannot be confirmed"
+        return f"reference build: {', '.join(self._installed.reference_labels()) or path}"
+
+    def why_not(self, suite_case: SuiteCase) -> str | None:
+        """Why this machine, with what is installed, cannot run the case, in one line."""
+        return self._installed.why_not(suite_case)
+
+    def _past(self, row: CaseRow, segment: Mapping[str, str]) -> Past:
+        cards = Case.parse(row.case_id).cards
+        return self.memory.past(row.case_id, row.target, segment, cards, self.options.session)
+
+    def _results(self, row: CaseRow) -> tuple[RunResult, ...]:
+        return tuple(read_result(Path(folder) / "result.json") for folder in row.run_folders)

@@ -1,0 +1,92 @@
+"""The history as the suite uses it: which database, what may be shown of it, and the segments that recording begins."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from helpers.history import default_url, open_history
+from helpers.history.address import refuse_in_command_line as refuse_in_command_line
+from helpers.history.address import refuse_in_open_file
+from helpers.history.address import without_password as without_password
+from helpers.history.records import Memory
+from helpers.history.spool import Spool
+from helpers.history.spooling import SpoolingMemory
+from helpers.history.stored import SegmentStart
+from helpers.plan.perf_yaml import Config
+from helpers.plan.proposals import Proposal, ProposalKind
+from helpers.session.suite_options import SuiteOptions
+from helpers.trainers.contract.errors import HistoryError
+
+
+class SuiteMemory(Memory, Protocol):
+    """History with what recording a baseline adds to it."""
+
+    def start_segment(self, start: SegmentStart) -> None:
+        """Leave the nights before ``start`` behind. Raises HistoryError."""
+
+
+def memory_of(options: SuiteOptions, config: Config) -> SuiteMemory:
+    """The history, opened on first use, with the spool beside the runs for when it is away."""
+    url = history_url(options, config)
+    return SpoolingMemory(lambda: open_history(url), Spool.of(options.runs_folder, url))
+
+
+def begin(memory: SuiteMemory) -> None:
+    """The session's first contact. HistoryError on a history that can never be used; one that is away is no error."""
+    if isinstance(memory, SpoolingMemory):
+        memory.start()
+
+
+def notes_of(memory: SuiteMemory) -> tuple[str, ...]:
+    """What the user has to know at the session's end: the history was away, entries are spooled, files damaged."""
+    return memory.finish() if isinstance(memory, SpoolingMemory) else ()
+
+
+def told_of(options: SuiteOptions, config: Config) -> str:
+    """The header's words on the history: where it is, and how much waits for it."""
+    url = history_url(options, config)
+    spool = Spool.of(options.runs_folder, url)
+    waiting = spool.waiting()
+    return without_password(url) + (f" ({waiting} entries spooled in {spool.folder})" if waiting else "")
+
+
+def history_url(options: SuiteOptions, config: Config) -> str:
+    """The command line's database, else perf.yaml's, else a file in the runs folder. Raises HistoryError on a password
+    that others may read."""
+    if options.history_url is None and config.history.url is not None:
+        refuse_in_open_file(config.history.url, config.path)
+    return options.history_url or config.history.url or default_url(options.runs_folder)
+
+
+def is_there(options: SuiteOptions, config: Config) -> bool:
+    """Whether there is a history to ask: the question alone must not make an empty file."""
+    url = history_url(options, config)
+    return not url.startswith("sqlite:") or Path(url.partition(":///")[2]).exists()
+
+
+def start_segments(
+    memory: SuiteMemory, written: Iterable[Proposal], targets: Mapping[str, str], now: datetime.datetime
+) -> None:
+    """Begin a segment for each entry that was made or replaced: the nights before it were held against another one.
+
+    ``targets`` is the target of each case. Raises HistoryError, telling that the baselines are written.
+    """
+    created = now.isoformat()
+    for each in written:
+        if each.kind not in (ProposalKind.CREATED, ProposalKind.UPDATED) or each.new is None:
+            continue
+        reason = f"baseline {each.kind.value}: {each.reason}"
+        commit = each.new.provenance.commit
+        start = SegmentStart(each.case_id, targets[each.case_id], each.new.segment, created, reason, commit)
+        try:
+            memory.start_segment(start)
+        except HistoryError as error:
+            raise HistoryError(
+                f"history of {each.case_id}",
+                got=str(error),
+                expected="a new segment for the entry that was recorded",
+                remedy="The baselines are written; record the case again once the history answers",
+            ) from error

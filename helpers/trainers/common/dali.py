@@ -1,0 +1,227 @@
+"""DALI's pipeline over a job's images, for any framework; the numbers are those of docs/measuring-rules.md."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Callable, Deque, Iterator, List, Mapping, Optional, Protocol, Tuple
+
+import numpy
+
+from helpers.trainers.common.images import IMAGE_SIZE, MEAN, SEARCH_SECONDS, STD, Form, ImageList, Share, reading_error
+from helpers.trainers.common.loop import Batch
+from helpers.trainers.common.process import Refused
+from helpers.trainers.common.settings import Augmentation, Dali
+
+
+@dataclass(frozen=True)
+class DaliPlan:
+    """``gpu`` is the index of the decoding card, None for a pipeline wholly on the CPU."""
+
+    share: Share
+    form: Form
+    augmentation: Augmentation
+    options: Dali
+    threads: int
+    gpu: Optional[int]
+
+
+class DaliSource:
+    """DALI's pipeline over a list: ``epoch()`` runs through one epoch and hands out each run's outputs."""
+
+    def __init__(
+        self, images: ImageList, plan: DaliPlan, runner: Callable[[Any], Callable[[], Any]] = lambda p: p.run
+    ) -> None:
+        """``runner`` makes of the built pipeline the function that gives the next outputs."""
+        self.steps_per_epoch = plan.share.steps_per_epoch(len(images.paths))
+        # The reader pads every shard to the longest one; the runs that hold padding are skipped.
+        longest = -(-len(images.paths) // plan.share.world_size)
+        self._skipped_per_epoch = -(-longest // plan.share.batch_size) - self.steps_per_epoch
+        self._images = images
+        self._plan = plan
+        self._runs = 0
+        self._next = runner(dali_pipeline(images, plan))
+
+    def epoch(self) -> Iterator[Any]:
+        """The outputs (images, labels) of each full batch; valid until the next one is asked for."""
+        for _ in range(self.steps_per_epoch):
+            yield self._run()
+        for _ in range(self._skipped_per_epoch):
+            self._run()
+
+    def _run(self) -> Any:
+        try:
+            outputs = self._next()
+        except RuntimeError as error:
+            words = str(error).rpartition("encountered:")[2]
+            raise reading_error(self._images, words, dali_names(self._images, self._plan, self._runs)) from error
+        self._runs += 1
+        return outputs
+
+
+class Mark(Protocol):
+    """A mark behind work that was issued to a card."""
+
+    def query(self) -> bool:
+        """Whether the card has reached it; does not wait."""
+
+
+class Lent:
+    """Keeps tensors in a loader's own memory until the card has done the work that was issued on them.
+
+    Over the dynamic executor (DALI 2's own) DALI's plugins copy nothing, and DALI takes a tensor back once nobody holds
+    it: it knows nothing of the framework's stream, which the host is steps ahead of.
+    """
+
+    def __init__(self, mark: Callable[[], Mark]) -> None:
+        """``mark`` gives a mark behind all that was issued so far."""
+        self._mark = mark
+        self._held: Deque[Tuple[Mark, Any]] = deque()
+
+    def keep(self, tensors: Any) -> None:
+        self._held.append((self._mark(), tensors))
+        while self._held and self._held[0][0].query():
+            self._held.popleft()
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A framework's plugin of DALI on a card: ``runner`` makes of a pipeline what gives the next batch as the
+    framework's tensors, by the names images and labels; ``mark`` is Lent's."""
+
+    runner: Callable[[Any], Callable[[], Mapping[str, Any]]]
+    mark: Callable[[], Mark]
+
+
+class DaliReader:
+    """DALI on the CPU hands out host arrays, which ``feed`` copies; on a GPU the plugin lends device tensors."""
+
+    def __init__(
+        self, images: ImageList, plan: DaliPlan, feed: Callable[[Any], Any], plugin: Optional[Plugin] = None
+    ) -> None:
+        """``plugin`` None: for a pipeline wholly on the CPU."""
+        self._samples = plan.share.batch_size
+        self._feed = feed
+        self._lent = None if plugin is None else Lent(plugin.mark)
+        self._source = DaliSource(images, plan) if plugin is None else DaliSource(images, plan, plugin.runner)
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        for outputs in self._source.epoch():
+            images, labels = self._tensors(outputs)
+            yield Batch(images, labels, self._samples)
+            # Asked for the next one, whoever has this one has issued its work.
+            if self._lent is not None:
+                self._lent.keep((outputs, images, labels))
+
+    def _tensors(self, outputs: Any) -> Tuple[Any, Any]:
+        if self._lent is not None:
+            return self._feed(outputs["images"]), self._feed(outputs["labels"])
+        images, labels = (self._feed(numpy.asarray(output.as_tensor())) for output in outputs)
+        return images, labels
+
+
+def dali_names(images: ImageList, plan: DaliPlan, run: int) -> List[str]:
+    """The images of DALI's run number ``run`` and of those that it had begun ahead, by reading again without decoding.
+
+    The order is the reader's, by its seed; so is the time, so that after SEARCH_SECONDS none are returned. What the
+    reader itself fails on ends the list.
+    """
+    from nvidia.dali.pipeline import Pipeline
+
+    pipeline = Pipeline(
+        batch_size=plan.share.batch_size, num_threads=1, device_id=None, seed=_dali_seed(plan), prefetch_queue_depth=1
+    )
+    with pipeline:
+        pipeline.set_outputs(_dali_reader(images, plan.share)[0])
+    names: List[str] = []
+    give_up = time.monotonic() + SEARCH_SECONDS
+    try:
+        pipeline.build()
+        for number in range(run + 1 + plan.options.prefetch_queue_depth):
+            (encoded,) = pipeline.run()
+            if number >= run:
+                names += [encoded[index].source_info() for index in range(len(encoded))]
+            if time.monotonic() > give_up:
+                break
+    except RuntimeError:
+        return names
+    return names
+
+
+def dali_version() -> str:
+    """DALI's version; Refused where it is not installed."""
+    try:
+        import nvidia.dali as dali
+    except ImportError as error:
+        raise Refused(f"data source dali needs NVIDIA DALI, which this interpreter lacks ({error})") from error
+    return str(dali.__version__)
+
+
+def dali_pipeline(images: ImageList, plan: DaliPlan) -> Any:
+    """The built pipeline: read by shard, random crop while decoding, resize, flip and normalise."""
+    dali_version()
+    from nvidia.dali import fn, types
+    from nvidia.dali.pipeline import Pipeline
+
+    share, form, options = plan.share, plan.form, plan.options
+    on_gpu = plan.gpu is not None
+    padding = {}
+    if on_gpu:
+        padding = {
+            "device_memory_padding": options.device_memory_padding,
+            "host_memory_padding": options.host_memory_padding,
+        }
+    pipeline = Pipeline(
+        batch_size=share.batch_size,
+        num_threads=plan.threads,
+        device_id=plan.gpu,
+        seed=_dali_seed(plan),
+        prefetch_queue_depth=options.prefetch_queue_depth,
+    )
+    with pipeline:
+        encoded, labels = _dali_reader(images, share)
+        decoded = fn.decoders.image_random_crop(
+            encoded,
+            device="mixed" if on_gpu else "cpu",
+            output_type=types.RGB,
+            random_area=list(plan.augmentation.crop_area),
+            random_aspect_ratio=list(plan.augmentation.crop_aspect_ratio),
+            **padding,
+        )
+        resized = fn.resize(decoded, resize_x=IMAGE_SIZE, resize_y=IMAGE_SIZE, interp_type=types.INTERP_LINEAR)
+        normalised = fn.crop_mirror_normalize(
+            resized,
+            dtype=types.FLOAT16 if form.dtype == "float16" else types.FLOAT,
+            output_layout="HWC" if form.layout == "NHWC" else "CHW",
+            crop=(IMAGE_SIZE, IMAGE_SIZE),
+            mean=MEAN,
+            std=STD,
+            pad_output=form.channels == 4,
+            mirror=fn.random.coin_flip(probability=plan.augmentation.flip_probability),
+        )
+        # A label is a vector of one element; the step wants a number.
+        label = fn.squeeze(fn.cast(labels.gpu() if on_gpu else labels, dtype=types.INT64), axes=[0])
+        pipeline.set_outputs(normalised, label)
+    pipeline.build()
+    return pipeline
+
+
+def _dali_seed(plan: DaliPlan) -> int:
+    return plan.options.seed + plan.share.rank
+
+
+def _dali_reader(images: ImageList, share: Share) -> Any:
+    """Encoded images and labels of a rank's shard; the first operator of its pipeline, whose seed it takes."""
+    from nvidia.dali import fn
+
+    return fn.readers.file(
+        name="reader",
+        file_root=str(images.root),
+        files=list(images.paths),
+        labels=list(images.labels),
+        shard_id=share.rank,
+        num_shards=share.world_size,
+        random_shuffle=True,
+        pad_last_batch=True,
+    )

@@ -1,0 +1,253 @@
+"""The images of a job, for any framework: the list, each rank's share, decoding, and which file a loader failed on.
+
+Every epoch has the same number of full batches on every rank; what is left over is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+import time
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterable, Iterator, List, Optional, Tuple
+
+import numpy
+
+from helpers.trainers.common.settings import Augmentation
+from helpers.trainers.contract.errors import DatasetError
+
+IMAGE_SIZE = 224
+CLASSES = 1000
+TRAIN_LIST = "train_list.txt"
+# Of ImageNet's pixels, on the scale 0..255, by channel.
+MEAN = [123.675, 116.28, 103.53]
+STD = [58.395, 57.12, 57.375]
+# What a level is multiplied by and what is added then, by channel.
+_SCALES = [(numpy.float32(1 / std), numpy.float32(-mean / std)) for mean, std in zip(MEAN, STD)]
+_JPEG = b"\xff\xd8"
+# As DALI and torchvision do; then the centre is taken.
+_CROP_ATTEMPTS = 10
+# By content, what DALI decodes too, so that one folder trains alike through both loaders.
+FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")
+_UNREADABLE = (OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, struct.error, zlib.error)
+_COPY_AGAIN = "Copy it again, or take it out of the list"
+# To find the image that a loader failed on; far below what counts as no progress.
+SEARCH_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class ImageList:
+    """``paths`` are relative to ``root``; ``labels`` lie in 0..999."""
+
+    root: Path
+    paths: Tuple[str, ...]
+    labels: Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank reads: its place among ``world_size``, in batches of ``batch_size`` images."""
+
+    rank: int
+    world_size: int
+    batch_size: int
+    seed: int
+
+    def steps_per_epoch(self, images: int) -> int:
+        """Full batches that every rank gets; DatasetError where that is none."""
+        steps = images // self.world_size // self.batch_size
+        if steps == 0:
+            needed = self.world_size * self.batch_size
+            raise DatasetError(
+                "dataset",
+                field="images",
+                got=images,
+                expected=f"at least {needed}: one batch of {self.batch_size} for each of {self.world_size} ranks",
+                remedy="Use a larger dataset or a smaller batch",
+            )
+        return steps
+
+    def batches(self, images: int, epoch: int) -> Iterator[List[int]]:
+        """This rank's image numbers, batch by batch: a new order each epoch, no image on two ranks."""
+        order = list(range(images))
+        random.Random(f"{self.seed} {epoch}").shuffle(order)
+        own = order[self.rank :: self.world_size]
+        for step in range(self.steps_per_epoch(images)):
+            yield own[step * self.batch_size : (step + 1) * self.batch_size]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a batch arrives: ``layout`` NCHW or NHWC, 3 channels or 4 (the last one zero), float32 or float16."""
+
+    layout: str
+    channels: int
+    dtype: str
+
+    def shape(self, batch_size: int) -> Tuple[int, int, int, int]:
+        if self.layout == "NHWC":
+            return batch_size, IMAGE_SIZE, IMAGE_SIZE, self.channels
+        return batch_size, self.channels, IMAGE_SIZE, IMAGE_SIZE
+
+
+def read_train_list(root: Optional[str]) -> ImageList:
+    """The images of ``root``'s list; the label stands behind the last space. Raises DatasetError."""
+    if root is None:
+        raise DatasetError("job", field="data_root", got="nothing", expected="a folder for this data source")
+    path = Path(root) / TRAIN_LIST
+    paths, labels = [], []
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(str(path), got=str(error), expected="a list with lines PATH LABEL") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        image, _, label = line.strip().rpartition(" ")
+        image = image.strip()
+        if not image or not (label.isascii() and label.isdigit()) or len(label) > 9 or int(label) >= CLASSES:
+            raise DatasetError(f"{path}:{number}", got=line, expected=f"PATH LABEL with a label below {CLASSES}")
+        if image.startswith("/") or ".." in image.split("/") or "\0" in image:
+            raise DatasetError(f"{path}:{number}", field="path", got=image, expected="a path inside the data folder")
+        paths.append(image)
+        labels.append(int(label))
+    return ImageList(Path(root), tuple(paths), tuple(labels))
+
+
+def decode(path: Path, rng: random.Random, augmentation: Augmentation, form: Form) -> Any:
+    """One image as the model takes it: decoded, random resized crop, flip, normalised; an array without batch
+    dimension. Raises DatasetError naming the file."""
+    pixels = _cropped(path, rng, augmentation)
+    if rng.random() < augmentation.flip_probability:
+        pixels = pixels[:, ::-1]
+    image = numpy.zeros(form.shape(1)[1:], form.dtype)
+    planes = image if form.layout == "NCHW" else image.transpose(2, 0, 1)
+    for channel, (scale, shift) in enumerate(_SCALES):
+        # From bytes in two passes over one channel; the image in float32 first would be six over all three.
+        plane = numpy.multiply(pixels[:, :, channel], scale, dtype=numpy.float32)
+        numpy.add(plane, shift, out=planes[channel], casting="same_kind")
+    return image
+
+
+def _cropped(path: Path, rng: random.Random, augmentation: Augmentation) -> Any:
+    """A random crop of a file's image in the model's size: 8 bits, red, green, blue."""
+    bgr = read_jpeg(path)
+    if bgr is None:
+        from PIL import Image
+
+        rgb = read_rgb(path)
+        box = crop_box(rgb.width, rgb.height, rng, augmentation)
+        return numpy.asarray(rgb.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BILINEAR, box=box))
+    cv2 = opencv()
+    left, top, right, bottom = crop_box(bgr.shape[1], bgr.shape[0], rng, augmentation)
+    # Smooths what it shrinks, as DALI and Pillow do, and interpolates what it enlarges.
+    size, smooth = (IMAGE_SIZE, IMAGE_SIZE), cv2.INTER_AREA
+    return cv2.resize(bgr[top:bottom, left:right], size, interpolation=smooth)[:, :, ::-1]
+
+
+def opencv() -> Any:
+    """The module, computing in this thread alone: the cores are the workers'. ImportError where it is missing."""
+    import cv2
+
+    if cv2.getNumThreads() != 1:
+        cv2.setNumThreads(1)
+    return cv2
+
+
+def read_jpeg(path: Path) -> Any:
+    """The pixels of a JPEG, height by width by blue, green, red, upright where it says how it was held; by OpenCV.
+
+    None for what is no JPEG, and for one that OpenCV finds broken. Raises DatasetError where the file cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if not content.startswith(_JPEG):
+        return None
+    cv2 = opencv()
+    try:
+        return cv2.imdecode(numpy.frombuffer(content, numpy.uint8), cv2.IMREAD_COLOR)
+    # It claims more pixels than OpenCV takes.
+    except cv2.error:
+        return None
+
+
+def read_rgb(path: Path) -> Any:
+    """A whole image file in RGB by Pillow, in whatever format its content is. Raises DatasetError naming the file."""
+    from PIL import Image
+
+    try:
+        with Image.open(str(path), formats=FORMATS) as image:
+            if image.mode.startswith(("I", "F")):
+                raise ValueError(f"mode {image.mode}, expected 8 bits a colour")
+            return image.convert("RGB")
+    # Pillow lets its plug-ins' own errors through on files that are not what they seem.
+    except (*_UNREADABLE, Image.DecompressionBombError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> DatasetError:
+    got = str(error) or type(error).__name__
+    return DatasetError(str(path), got=got, expected="a readable image", remedy=_COPY_AGAIN)
+
+
+def crop_box(width: int, height: int, rng: random.Random, augmentation: Augmentation) -> Tuple[int, int, int, int]:
+    """Left, top, right, bottom of a random resized crop in pixels."""
+    low, high = augmentation.crop_aspect_ratio
+    for _ in range(_CROP_ATTEMPTS):
+        area = width * height * rng.uniform(*augmentation.crop_area)
+        ratio = math.exp(rng.uniform(math.log(low), math.log(high)))
+        crop_width, crop_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < crop_width <= width and 0 < crop_height <= height:
+            left, top = rng.randint(0, width - crop_width), rng.randint(0, height - crop_height)
+            return left, top, left + crop_width, top + crop_height
+    side = min(width, height)
+    left, top = (width - side) // 2, (height - side) // 2
+    return left, top, left + side, top + side
+
+
+def synthetic_batch(share: Share, form: Form) -> Tuple[Any, Any]:
+    """One batch of noise with real labels, the same for a seed and a rank: images, labels (int64)."""
+    rng = numpy.random.RandomState(share.seed + share.rank)
+    images = rng.standard_normal(form.shape(share.batch_size)).astype(form.dtype)
+    if form.channels == 4:
+        images[(Ellipsis, 3) if form.layout == "NHWC" else (slice(None), 3)] = 0
+    labels = rng.randint(0, CLASSES, size=(share.batch_size,)).astype("int64")
+    return images, labels
+
+
+def reading_error(images: ImageList, words: str, suspects: Iterable[str]) -> DatasetError:
+    """A loader failed with ``words``, which may or may not name a file; the error names it.
+
+    ``suspects`` are the paths of the batches it was at, which are read again. A loader that failed on none of them
+    (its memory, its processes) is named itself.
+    """
+    broken = _first_unreadable(images, suspects) or _named(images, words)
+    return DatasetError(
+        str(broken) if broken is not None else f"the loader over {images.root}",
+        got=" ".join(words.split())[:150],
+        expected="a readable image",
+        remedy=_COPY_AGAIN if broken is not None else "See the rank's own output",
+    )
+
+
+def _first_unreadable(images: ImageList, names: Iterable[str]) -> Optional[Path]:
+    give_up = time.monotonic() + SEARCH_SECONDS
+    for name in names:
+        try:
+            read_rgb(images.root / name)
+        except DatasetError:
+            return images.root / name
+        if time.monotonic() > give_up:
+            return None
+    return None
+
+
+def _named(images: ImageList, words: str) -> Optional[Path]:
+    """The listed image that the words name; of ``1.jpeg`` and ``11.jpeg`` the one that stands there whole."""
+    found = [name for name in images.paths if name in words]
+    return images.root / max(found, key=len) if found else None

@@ -1,0 +1,251 @@
+"""The training loop of every trainer: warm-up, barrier, measured window; knows no framework.
+
+A step runs from the end of the step before to its own end, so a phase's steps are contiguous and
+whatever happens between two steps (data, the loss's way to the host, the log) counts in one of them.
+Warm-up goes on, window by window, until its end is steady or its budget is used.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Callable, Iterator, List, Optional, Protocol, Sequence, Tuple
+
+from helpers.trainers.contract.errors import DatasetError, SuiteError
+from helpers.trainers.contract.steplog import WARMUP, WINDOW, Step, steadiness
+
+Clock = Callable[[], float]
+
+
+class LossError(SuiteError):
+    """The loss is not finite: what runs is no training any more."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``samples`` images with their labels, in whatever form the framework's step takes them."""
+
+    images: Any
+    labels: Any
+    samples: int
+
+
+class Reader(Protocol):
+    """Batches of this rank, epoch by epoch; each epoch ends where no full batch is left."""
+
+    def epoch(self, number: int) -> Iterator[Batch]: ...
+
+
+class Stepper(Protocol):
+    """Forward, backward and optimizer step of one batch."""
+
+    def begin_epoch(self, number: int) -> None: ...
+
+    def step(self, batch: Batch) -> Any:
+        """Train on the batch; returns the loss, still on the device."""
+
+    def loss(self, handle: Any) -> float:
+        """The number behind what ``step`` returned; waits for the device."""
+
+
+class StepTimer(Protocol):
+    """Where steps begin and end, in seconds of the host's monotonic clock."""
+
+    def begin(self) -> None:
+        """A phase starts now: wait for the device first."""
+
+    def mark(self) -> None:
+        """The running step ends here, on the device's own time line; does not wait for it."""
+
+    def resolve(self) -> List[Tuple[float, float]]:
+        """Start and end of each step marked since the last call; waits for the device."""
+
+
+class HostTimer:
+    """For devices whose steps are synchronous: the host's clock itself."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = 0.0
+        self._done: List[Tuple[float, float]] = []
+
+    def begin(self) -> None:
+        self._last = self._clock()
+
+    def mark(self) -> None:
+        now = self._clock()
+        self._done.append((self._last, now))
+        self._last = now
+
+    def resolve(self) -> List[Tuple[float, float]]:
+        done, self._done = self._done, []
+        return done
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps of one rank. Every ``fetch_every_steps`` and at a phase's end the loss comes to the host and
+    the steps since go into the log; 1 on a CPU, where nothing waits for it.
+
+    ``steady_window_steps`` and ``most_warmup_steps`` as in JobSpec. ``slowdown`` (tests) makes every step longer by
+    that share of its own time, and fetches every loss, without which the host's time is not the step's.
+    """
+
+    warmup_steps: int
+    window_steps: int
+    fetch_every_steps: int
+    steady_window_steps: int = 0
+    most_warmup_steps: int = 0
+    slowdown: float = 0.0
+
+
+@dataclass(frozen=True)
+class LoopIO:
+    """The log, the heartbeat, the other ranks and the clock, as the loop uses them."""
+
+    # Writes steps into the log.
+    record: Callable[[Sequence[Step]], None]
+    # Writes the heartbeat: phase and step.
+    beat: Callable[[str, int], None]
+    # Returns when all ranks have called it.
+    barrier: Callable[[], None]
+    clock: Clock
+    # Whether all ranks are steady; all of them must call it. None where ranks cannot ask each other: they then warm up
+    # for the whole budget, so that all stop at the same step, and steadiness is tested once.
+    agree: Optional[Callable[[bool], bool]] = bool
+    # Called before each step is computed, so that the log shows which rank keeps the others waiting.
+    begin: Callable[[int], None] = lambda number: None
+
+
+def train(plan: Plan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> None:
+    """Train warm-up and window steps and record each; the window begins behind ``io.barrier``.
+
+    Raises LossError at a loss that is not finite, after recording the steps before it, and DatasetError
+    where an epoch holds no batch.
+    """
+    run = _Run(plan, reader, stepper, timer, io)
+    run.warm_up()
+    io.barrier()
+    run.phase(WINDOW, plan.window_steps)
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A step that was issued; its times are not known yet."""
+
+    epoch: int
+    step: int
+    phase: str
+    samples: int
+    reader_seconds: float
+    loss: Optional[float]
+
+    def at(self, start: float, end: float) -> Step:
+        return Step(self.epoch, self.step, self.phase, start, end, self.samples, self.reader_seconds, self.loss)
+
+
+class _Run:
+    def __init__(self, plan: Plan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> None:
+        self._plan = plan
+        self._stepper = stepper
+        self._timer = timer
+        self._io = io
+        self._source = _Source(reader, stepper, io.clock)
+        self._number = 0
+        self._began = 0.0
+        self._pending: List[_Pending] = []
+        self._step_seconds: List[float] = []
+
+    def warm_up(self) -> None:
+        """The plan's warm-up, and more of it while it is not steady."""
+        plan = self._plan
+        self.phase(WARMUP, plan.warmup_steps)
+        while plan.steady_window_steps and self._number < plan.most_warmup_steps and not self._steady():
+            self.phase(WARMUP, min(plan.steady_window_steps, plan.most_warmup_steps - self._number))
+
+    def _steady(self) -> bool:
+        agree = self._io.agree
+        if agree is None:
+            return False
+        return agree(steadiness(self._step_seconds, self._plan.steady_window_steps).steady)
+
+    def phase(self, phase: str, steps: int) -> None:
+        if steps == 0:
+            return
+        self._timer.begin()
+        self._began = self._io.clock()
+        for number in range(1, steps + 1):
+            self._step(phase, last=number == steps)
+
+    def _step(self, phase: str, last: bool) -> None:
+        batch, reader_seconds = self._source.next()
+        self._number += 1
+        self._io.begin(self._number)
+        handle = self._stepper.step(batch)
+        fetch = last or self._plan.slowdown > 0 or self._number % self._plan.fetch_every_steps == 0
+        loss = self._stepper.loss(handle) if fetch else None
+        if loss is not None and not math.isfinite(loss):
+            self._flush()
+            raise LossError(
+                f"step {self._number} ({phase})",
+                field="loss",
+                got=loss,
+                expected="a finite number",
+                remedy="The training diverged: lower learning_rate, or look for a bug in the build under test",
+            )
+        if self._plan.slowdown > 0:
+            self._linger()
+        self._timer.mark()
+        self._began = self._io.clock()
+        source = self._source
+        self._pending.append(_Pending(source.epoch, source.step, phase, batch.samples, reader_seconds, loss))
+        if fetch:
+            self._flush()
+        self._io.beat(phase, self._number)
+
+    def _linger(self) -> None:
+        """Keep the host busy, as slower code would, for the slowdown's share of what the step took so far."""
+        now = self._io.clock()
+        end = now + (now - self._began) * self._plan.slowdown
+        while self._io.clock() < end:
+            pass
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        if pending:
+            times = self._timer.resolve()
+            steps = [step.at(start, end) for step, (start, end) in zip(pending, times)]
+            self._step_seconds += [step.step_seconds for step in steps]
+            self._io.record(steps)
+
+
+class _Source:
+    """Batches without end, with the epoch and the step that the newest one belongs to."""
+
+    def __init__(self, reader: Reader, stepper: Stepper, clock: Clock) -> None:
+        self._reader = reader
+        self._stepper = stepper
+        self._clock = clock
+        self._batches: Optional[Iterator[Batch]] = None
+        self.epoch = 0
+        self.step = 0
+
+    def next(self) -> Tuple[Batch, float]:
+        """The next batch, and the seconds that the caller was blocked for it."""
+        started = self._clock()
+        batch = next(self._batches, None) if self._batches is not None else None
+        if batch is None:
+            batch = self._first_of_next_epoch()
+        self.step += 1
+        return batch, self._clock() - started
+
+    def _first_of_next_epoch(self) -> Batch:
+        if self._batches is not None:
+            self.epoch += 1
+        self.step = 0
+        self._stepper.begin_epoch(self.epoch)
+        self._batches = self._reader.epoch(self.epoch)
+        batch = next(self._batches, None)
+        if batch is None:
+            raise DatasetError(f"epoch {self.epoch}", got="no batch", expected="at least one full batch for each rank")
+        return batch

@@ -1,0 +1,249 @@
+"""The frame around every trainer: reads the job, prepares the process, and ends its step log in every case."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence
+
+from helpers.trainers.common.loaded import loaded_facts
+from helpers.trainers.contract.errors import ConfigError, DeviceError, SuiteError
+from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
+from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, Footer, Header, Heartbeat, Step, StepLogWriter
+
+EXIT_COMPLETE = 0
+EXIT_FAILED = 1
+# This device or build cannot run the case; the footer says why. Nothing was measured and nothing is broken.
+EXIT_REFUSED = 3
+
+_MOST_SLOWDOWN = 10.0
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_REASON_LENGTH = 1000
+CPUINFO = Path("/proc/cpuinfo")
+
+
+class Refused(Exception):
+    """This device or this build of the framework cannot run the case; nothing is put in its place."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which of the job's processes this one is; ``local_rank`` counts within the node."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str], names: Sequence[Sequence[str]]) -> Ranks:
+        """``names``: the launcher's variables for rank, local rank and world size, the first set one counts."""
+        values = []
+        for wanted, default in zip(names, ("0", "0", "1")):
+            name = next((name for name in wanted if environment.get(name)), wanted[0])
+            text = environment.get(name, default)
+            if not text.isdigit():
+                raise ConfigError("trainer", field=name, got=text, expected="a whole number from the launcher")
+            values.append(int(text))
+        return Ranks(values[0], values[1], values[2])
+
+
+@dataclass
+class Device:
+    """What the header says of framework and device; filled in as it becomes known."""
+
+    framework_version: str = "unknown"
+    framework_commit: str = "unknown"
+    name: str = "unknown"
+    facts: Dict[str, str] = field(default_factory=dict)
+
+
+class Trainer:
+    """One rank's run: its job, its place in it, its log. A framework's program fills ``device`` in.
+
+    The log is opened with the first recorded block, when every fact of the header is known.
+    """
+
+    def __init__(self, spec: JobSpec, ranks: Ranks) -> None:
+        self.spec = spec
+        self.ranks = ranks
+        self.device = Device()
+        self.slowdown = 0.0
+        self.peak_device_bytes: Callable[[], int] = lambda: 0
+        self.loaded: Callable[[], Dict[str, str]] = loaded_facts if spec.device == "gpu" else dict
+        self._heartbeat = Heartbeat(spec.heartbeat_path(ranks.rank))
+        self._log: Optional[StepLogWriter] = None
+
+    def beat(self, phase: str, step: int = 0) -> None:
+        self._heartbeat.beat(phase, step, time.monotonic())
+
+    def begin(self, step: int) -> None:
+        """Tell, where there are others to wait for each other, which step this rank has come to."""
+        if self.ranks.world_size > 1:
+            self._heartbeat.begin(step)
+
+    def record(self, steps: Sequence[Step]) -> None:
+        self._open_log().steps(steps)
+
+    def end(self, status: str, reason: str = "") -> None:
+        peak_device = self.peak_device_bytes() if status == COMPLETE else 0
+        self._open_log().footer(Footer(status, reason, peak_host_bytes(), peak_device))
+
+    def _open_log(self) -> StepLogWriter:
+        if self._log is None:
+            spec, ranks = self.spec, self.ranks
+            header = Header(
+                job_id=spec.job_id,
+                case_id=spec.case.id,
+                replicate=spec.replicate,
+                rank=ranks.rank,
+                world_size=ranks.world_size,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                framework=spec.case.framework.value,
+                framework_version=self.device.framework_version,
+                framework_commit=self.device.framework_commit,
+                device=spec.device,
+                # The libraries by themselves: what a build says of them is what it was made with.
+                facts={**self.device.facts, **self.loaded(), "device_name": self.device.name},
+            )
+            self._log = StepLogWriter(spec.step_log_path(ranks.rank), header)
+        return self._log
+
+
+def run(argv: List[str], rank_variables: Sequence[Sequence[str]], program: Callable[[Trainer], None]) -> int:
+    """Run ``program`` as one rank of the job in ``argv[0]`` and return the exit status.
+
+    Its step log gets a footer whether it completes, is refused or fails; a failure's traceback goes to
+    standard error.
+    """
+    try:
+        spec, ranks = _read(argv, rank_variables)
+        trainer = Trainer(spec, ranks)
+    except (SuiteError, OSError, UnicodeDecodeError) as error:
+        print(f"trainer: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    try:
+        _check_place(spec, ranks)
+        prepare(trainer, os.environ)
+        program(trainer)
+        trainer.end(COMPLETE)
+    except Refused as refusal:
+        print(f"refused: {refusal}", file=sys.stderr)
+        trainer.end(REFUSED, one_line(str(refusal)))
+        return EXIT_REFUSED
+    except Exception as error:  # noqa: BLE001 - whatever went wrong, the log says so and the status is not 0
+        if isinstance(error, MemoryError):
+            # The program's frames hold what filled the memory: neither footer nor traceback can be written without any.
+            # This function's own cannot be cleared, and its refusal would need memory too.
+            own = error.__traceback__
+            traceback.clear_frames(own and own.tb_next)
+        trainer.end(FAILED, one_line(f"{type(error).__name__}: {error}"))
+        traceback.print_exc()
+        return EXIT_FAILED
+    return EXIT_COMPLETE
+
+
+def prepare(trainer: Trainer, environment: MutableMapping[str, str]) -> None:
+    """Set the job's variables and threads and pin this process; to be done before a framework is imported."""
+    spec, facts = trainer.spec, trainer.device.facts
+    environment.update(spec.environment)
+    cores = _pin(spec, trainer.ranks.local_rank)
+    # The frameworks' launchers set OMP_NUM_THREADS=1 whatever a rank's share of the machine is.
+    environment.update({name: str(len(cores)) for name in THREAD_VARIABLES})
+    facts["cores"] = ",".join(map(str, cores))
+    facts["pinned"] = "yes" if spec.cores else "no"
+    facts["threads"] = str(len(cores))
+    trainer.slowdown = slowdown_of(environment)
+    if trainer.slowdown:
+        facts[SLOWDOWN_FACT] = f"{trainer.slowdown:g}"
+
+
+def slowdown_of(environment: Mapping[str, str]) -> float:
+    """The share by which a test wants every step longer, 0 without one; ConfigError on anything else."""
+    text = environment.get(SLOWDOWN_VARIABLE, "")
+    try:
+        share = float(text or 0)
+    except ValueError:
+        share = -1.0
+    # Written so that NaN fails.
+    if not 0 <= share <= _MOST_SLOWDOWN:
+        raise ConfigError(
+            "trainer",
+            field=SLOWDOWN_VARIABLE,
+            got=text,
+            expected=f"a share of a step's time from 0 to {_MOST_SLOWDOWN:g}, such as 0.05",
+            remedy="It is for the suite's own tests: unset it",
+        )
+    return share
+
+
+def _read(argv: List[str], rank_variables: Sequence[Sequence[str]]) -> "tuple[JobSpec, Ranks]":
+    if len(argv) != 1:
+        raise ConfigError("trainer", got=" ".join(argv) or "no argument", expected="one argument: the job's spec.json")
+    path = Path(argv[0])
+    spec = JobSpec.from_json(path.read_text(encoding="utf-8"), about=str(path))
+    return spec, Ranks.from_environment(os.environ, rank_variables)
+
+
+def _check_place(spec: JobSpec, ranks: Ranks) -> None:
+    if ranks.world_size != spec.case.cards or ranks.rank >= ranks.world_size:
+        raise DeviceError(
+            f"rank {ranks.rank}",
+            field="world size",
+            got=ranks.world_size,
+            expected=f"{spec.case.cards}, the cards of {spec.case.id}",
+            remedy="Start the job with the launcher of its case",
+        )
+
+
+def _pin(spec: JobSpec, local_rank: int) -> List[int]:
+    if not spec.cores:
+        return sorted(os.sched_getaffinity(0))
+    cores = spec.cores[local_rank] if local_rank < len(spec.cores) else ()
+    try:
+        os.sched_setaffinity(0, cores)
+    except (OSError, ValueError) as error:
+        raise DeviceError(
+            f"rank {local_rank} of this node",
+            field="cores",
+            got=list(cores),
+            expected=f"cores that this process may use ({error})",
+            remedy=f"It may use {sorted(os.sched_getaffinity(0))}",
+        ) from error
+    return sorted(os.sched_getaffinity(0))
+
+
+def peak_host_bytes() -> int:
+    """The largest resident size of this process so far; loader workers are processes of their own."""
+    # ru_maxrss is in KiB on Linux.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _REASON_LENGTH else line[: _REASON_LENGTH - 3] + "..."
+
+
+def cpu_name(cpuinfo: Path = CPUINFO) -> str:
+    """The processor's name as the kernel tells it."""
+    return _cpu("model name", cpuinfo) or "unknown CPU"
+
+
+def cpu_flags(cpuinfo: Path = CPUINFO) -> FrozenSet[str]:
+    """The processor's instruction sets as the kernel names them."""
+    return frozenset(_cpu("flags", cpuinfo).split())
+
+
+def _cpu(wanted: str, cpuinfo: Path) -> str:
+    for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == wanted:
+            return value.strip()
+    return ""

@@ -1,0 +1,35 @@
+"""Put one rank's output into a file of its own: ``python -m helpers.trainers.common.rank_log FOLDER COMMAND...``.
+
+``torch.distributed.run`` starts it in the trainer's stead, and it becomes the trainer: the launcher's own logs lie in
+folders whose names nobody knows beforehand.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import List, Mapping
+
+from helpers.trainers.contract.errors import ConfigError
+
+
+def log_path(folder: Path, local_rank: int) -> Path:
+    return folder / f"rank{local_rank}.log"
+
+
+def main(argv: List[str], environment: Mapping[str, str]) -> None:
+    """Does not return. Raises ConfigError outside of a launcher, OSError where the file or the command is none."""
+    rank = environment.get("LOCAL_RANK", "")
+    if not rank.isdigit() or len(argv) < 2:
+        raise ConfigError("rank log", field="LOCAL_RANK", got=rank, expected="a rank's number, a folder and a command")
+    folder, *command = argv
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    output = os.open(str(log_path(Path(folder), int(rank))), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for standard in (1, 2):
+        os.dup2(output, standard)
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:], os.environ)

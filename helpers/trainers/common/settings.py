@@ -1,0 +1,203 @@
+"""A job's settings, read strictly: what ``helpers/plan/recipes/recipe.py`` writes, with the user's overrides in it.
+
+An unknown key, a missing one or a value that contradicts the case is an error, so that no override is
+lost and none turns a case into another one. What every framework has stands in ``Settings``, what one has
+of its own in its subclass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from importlib import import_module
+from typing import Any, ClassVar, Mapping, Optional, Tuple, Type, TypeVar
+
+from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec, finite
+
+# Level and type of what a precision says, None where it leaves them open.
+AmpLevels = Mapping[Precision, Tuple[Optional[str], Optional[str]]]
+BASIC_AMP_LEVELS: AmpLevels = {
+    Precision.FP32: (None, None),
+    Precision.TF32: (None, None),
+    Precision.AMP_O1: ("O1", None),
+    Precision.AMP_O2: ("O2", None),
+}
+S = TypeVar("S", bound="Settings")
+# Steps until the loss scale moves, and by what factor; the names are Paddle's.
+LOSS_SCALING_RULE = ("incr_every_n_steps", "decr_every_n_nan_or_inf", "incr_ratio", "decr_ratio")
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random resized crop and flip. ``crop_area`` is a share of the image, ``crop_aspect_ratio`` width/height."""
+
+    crop_area: Tuple[float, float]
+    crop_aspect_ratio: Tuple[float, float]
+    flip_probability: float
+
+
+@dataclass(frozen=True)
+class Dali:
+    """``threads`` None: as many as the rank has cores. Paddings in bytes, for GPU decoding alone."""
+
+    threads: Optional[int]
+    prefetch_queue_depth: int
+    seed: int
+    device_memory_padding: int
+    host_memory_padding: int
+
+
+@dataclass(frozen=True)
+class Native:
+    """The framework's own loader: worker processes a rank, batches each prepares ahead."""
+
+    workers: int
+    prefetch_factor: int
+    shared_memory: bool
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A training configuration; ``environment`` holds variables that are set before the framework's import.
+
+    Images arrive in ``feed_layout`` and the model works in ``layout``. ``amp_level`` is None, O1 or O2;
+    ``loss_scaling`` the first loss scale, None without one, and ``loss_scaling_rule`` how it moves.
+    The learning rate is multiplied by ``learning_rate_decay`` at each of ``learning_rate_boundaries``
+    (epochs).
+    """
+
+    AMP_LEVELS: ClassVar[AmpLevels] = BASIC_AMP_LEVELS
+
+    optimizer: str
+    learning_rate: float
+    learning_rate_boundaries: Tuple[int, ...]
+    learning_rate_decay: float
+    momentum: float
+    weight_decay: float
+    layout: str
+    feed_layout: str
+    input_channels: int
+    input_dtype: str
+    amp_level: Optional[str]
+    amp_dtype: Optional[str]
+    loss_scaling: Optional[float]
+    loss_scaling_rule: Mapping[str, Any]
+    environment: Mapping[str, str]
+    augmentation: Augmentation
+    dali: Dali
+    native: Native
+
+    @classmethod
+    def of(cls: Type[S], spec: JobSpec) -> S:
+        """The settings of a job, those of its framework; ConfigError names the key."""
+        kind = _kind_of(spec.case.framework)
+        if kind is None or not issubclass(kind, cls):
+            known = ", ".join(each.value for each in Framework if issubclass(_kind_of(each) or object, cls))
+            raise ConfigError(f"job {spec.job_id}", field="framework", got=spec.case.framework.value, expected=known)
+        settings: S = _build(kind, dict(spec.settings), "settings")
+        settings._check(spec)
+        return settings
+
+    @property
+    def learning_rates(self) -> Tuple[float, ...]:
+        """The learning rate of each stretch of epochs, one more than there are boundaries."""
+        return tuple(
+            self.learning_rate * self.learning_rate_decay**passed
+            for passed in range(len(self.learning_rate_boundaries) + 1)
+        )
+
+    def _check(self, spec: JobSpec) -> None:
+        one_of("optimizer", self.optimizer, ("momentum",))
+        for name in ("layout", "feed_layout"):
+            one_of(name, getattr(self, name), ("NCHW", "NHWC"))
+        one_of("input_channels", self.input_channels, (3, 4))
+        one_of("input_dtype", self.input_dtype, ("float32", "float16"))
+        one_of("amp_dtype", self.amp_dtype, (None, "float16", "bfloat16"))
+        for name in ("learning_rate", "learning_rate_decay", "momentum", "weight_decay"):
+            value = getattr(self, name)
+            if not finite(value) or value < 0:
+                raise refused(name, value, "a finite number of at least 0")
+        if self.loss_scaling is not None and (not finite(self.loss_scaling) or self.loss_scaling <= 0):
+            raise refused("loss_scaling", self.loss_scaling, "a positive number or null")
+        self._check_loss_scaling_rule()
+        for name, least in (("workers", 0), ("prefetch_factor", 1)):
+            at_least(f"native.{name}", getattr(self.native, name), least)
+        at_least("dali.prefetch_queue_depth", self.dali.prefetch_queue_depth, 1)
+        if self.dali.threads is not None:
+            at_least("dali.threads", self.dali.threads, 1)
+        self._check_precision(spec.case)
+
+    def _check_loss_scaling_rule(self) -> None:
+        wanted = LOSS_SCALING_RULE if self.loss_scaling is not None else ()
+        rule: Any = self.loss_scaling_rule
+        if not isinstance(rule, Mapping) or set(rule) != set(wanted):
+            raise refused("loss_scaling_rule", rule, ", ".join(wanted) or "nothing without loss_scaling")
+        for name, value in rule.items():
+            if not finite(value) or value <= 0:
+                raise refused(f"loss_scaling_rule.{name}", value, "a positive number")
+
+    def _check_precision(self, case: Case) -> None:
+        if case.precision in self.AMP_LEVELS:
+            level, dtype = self.AMP_LEVELS[case.precision]
+            if self.amp_level != level:
+                raise refused("amp_level", self.amp_level, f"{level}, as {case.precision.value} of the case says")
+            if (level is None) != (self.amp_dtype is None) or (dtype is not None and self.amp_dtype != dtype):
+                raise refused("amp_dtype", self.amp_dtype, f"what {case.precision.value} of the case says")
+
+
+def _kind_of(framework: Framework) -> Optional[Type[Settings]]:
+    """What the folder of a framework's trainer reads its settings into; None where it has no trainer."""
+    try:
+        module = import_module(f"helpers.trainers.{framework.value}.settings")
+    except ModuleNotFoundError:
+        return None
+    kind: Type[Settings] = module.SETTINGS
+    return kind
+
+
+def _build(kind: Any, record: Any, about: str) -> Any:
+    if not isinstance(record, Mapping):
+        raise refused(about, record, "a mapping")
+    names = [item.name for item in fields(kind)]
+    for name in record:
+        if name not in names:
+            raise refused(f"{about}.{name}", record[name], "one of " + ", ".join(names))
+    for name in names:
+        if name not in record:
+            raise refused(f"{about}.{name}", None, "a value")
+    nested = {"augmentation": Augmentation, "dali": Dali, "native": Native}
+    values = {
+        name: _build(nested[name], value, name) if name in nested else _frozen(value) for name, value in record.items()
+    }
+    return kind(**values)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def one_of(name: str, value: object, known: Tuple[object, ...]) -> None:
+    if value not in known:
+        raise refused(name, value, "one of " + ", ".join(map(str, known)))
+
+
+def switch(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise refused(name, value, "true or false")
+
+
+def at_least(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise refused(name, value, f"a whole number of at least {least}")
+
+
+def refused(name: str, got: object, expected: str) -> ConfigError:
+    return ConfigError(
+        "training settings",
+        field=name,
+        got="nothing" if got is None else got,
+        expected=expected,
+        remedy="See helpers/plan/recipes/recipe.py for the settings of a case",
+    )

@@ -1,0 +1,190 @@
+"""A case: one training configuration, and the id that is its key everywhere.
+
+``paddle-resnet50v1.5-amp_o2-bs256-4x8-dali-static``: framework, model, precision, batch size per
+card, nodes x cards per node, data source, execution; then the switched-on features in a fixed
+order. No field value holds a hyphen, so the id parses without ambiguity.
+
+Trainers import this module in the frameworks' own interpreters: standard library, Python 3.8 syntax.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import TypeVar
+
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework, spec_of
+from helpers.trainers.contract.models import Model
+
+
+class Precision(enum.Enum):
+    """``UNSTATED`` is what the auto-parallel table leaves open: the strategy chooses, the result records it."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+    AMP_O1 = "amp_o1"
+    AMP_O2 = "amp_o2"
+    AMP = "amp"
+    UNSTATED = "unstated"
+
+    @property
+    def is_amp(self) -> bool:
+        return self in (Precision.AMP_O1, Precision.AMP_O2, Precision.AMP)
+
+
+class DataSource(enum.Enum):
+    DALI = "dali"
+    DALI_CPU = "dali_cpu"
+    NATIVE = "native"
+    SYNTHETIC = "synthetic"
+    UNSTATED = "unstated"
+
+
+class Execution(enum.Enum):
+    STATIC = "static"
+    DYNAMIC = "dynamic"
+    TO_STATIC = "to_static"
+
+
+FEATURES = ("compile", "graphs", "xla", "auto")
+
+_ID = re.compile(
+    r"(?P<framework>[^-]+)-(?P<model>[^-]+)-(?P<precision>[^-]+)-bs(?P<batch>\d+)"
+    r"-(?P<nodes>\d+)x(?P<cards>\d+)-(?P<data>[^-]+)(?P<rest>(?:-[a-z0-9_]+)*)",
+    re.ASCII,
+)
+# Ids become folder names; a number of this size is a typing error, not a batch.
+_LARGEST = 1_000_000
+_LONGEST_ID = 200
+
+E = TypeVar("E", bound=enum.Enum)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration; ``batch_size_per_card`` in images, ``nodes`` x ``cards_per_node`` cards.
+
+    Raises ConfigError on a value outside its range and on a Paddle case without an execution.
+    """
+
+    framework: Framework
+    model: Model
+    precision: Precision
+    batch_size_per_card: int
+    nodes: int
+    cards_per_node: int
+    data: DataSource
+    execution: Execution | None = None
+    compile: bool = False
+    graphs: bool = False
+    xla: bool = False
+    auto: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size_per_card", "nodes", "cards_per_node"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
+                raise ConfigError(
+                    "case",
+                    field=name,
+                    got=value,
+                    expected=f"a whole number from 1 to {_LARGEST}",
+                    remedy="Write the number of images, nodes or cards",
+                )
+        if spec_of(self.framework).names_execution and self.execution is None:
+            raise ConfigError(
+                "case",
+                field="execution",
+                got="nothing",
+                expected="static, dynamic or to_static",
+                remedy=f"A {spec_of(self.framework).title} case always names its execution",
+            )
+
+    @property
+    def cards(self) -> int:
+        """Cards of all nodes, which is the number of ranks."""
+        return self.nodes * self.cards_per_node
+
+    @property
+    def id(self) -> str:
+        parts = [
+            self.framework.value,
+            self.model.value,
+            self.precision.value,
+            f"bs{self.batch_size_per_card}",
+            f"{self.nodes}x{self.cards_per_node}",
+            self.data.value,
+        ]
+        if self.execution is not None:
+            parts.append(self.execution.value)
+        parts.extend(name for name in FEATURES if getattr(self, name))
+        return "-".join(parts)
+
+    def __str__(self) -> str:
+        return self.id
+
+    @staticmethod
+    def parse(case_id: str) -> Case:
+        """The case of an id; ConfigError names the field that is not known. ``parse(c.id) == c``."""
+        match = _ID.fullmatch(case_id) if len(case_id) <= _LONGEST_ID else None
+        if match is None:
+            raise ConfigError(
+                "case id",
+                got=case_id,
+                expected="FRAMEWORK-MODEL-PRECISION-bsN-NODESxCARDS-DATA[-EXECUTION][-FEATURE...]",
+                remedy="'pytest perf_tests --collect-only -q' lists the ids",
+            )
+        words = [word for word in match["rest"].split("-") if word]
+        execution = None
+        if words and words[0] in {e.value for e in Execution}:
+            execution = Execution(words.pop(0))
+        case = Case(
+            framework=choice(Framework, match["framework"], "framework"),
+            model=choice(Model, match["model"], "model"),
+            precision=choice(Precision, match["precision"], "precision"),
+            batch_size_per_card=_number(match["batch"], case_id),
+            nodes=_number(match["nodes"], case_id),
+            cards_per_node=_number(match["cards"], case_id),
+            data=choice(DataSource, match["data"], "data"),
+            execution=execution,
+            **_features(words, case_id),
+        )
+        if case.id != case_id:
+            raise ConfigError("case id", got=case_id, expected=f"{case.id!r} (one spelling each)")
+        return case
+
+
+def choice(kind: type[E], value: object, field: str) -> E:
+    """The member of ``kind`` whose value is ``value``; ConfigError lists the known ones."""
+    for member in kind:
+        if member.value == value:
+            return member
+    raise ConfigError(
+        "case",
+        field=field,
+        got=value,
+        expected="one of " + ", ".join(str(member.value) for member in kind),
+        remedy="Correct the spelling; nothing is substituted",
+    )
+
+
+def _features(words: list[str], case_id: str) -> dict[str, bool]:
+    for word in words:
+        if word not in FEATURES:
+            raise ConfigError(
+                f"case id {case_id!r}",
+                field="feature",
+                got=word,
+                expected="one of " + ", ".join(FEATURES) + ", each once and in this order",
+            )
+    return dict.fromkeys(words, True)
+
+
+def _number(text: str, case_id: str) -> int:
+    # int() of a hostile thousand-digit string is slow and, past 4300 digits, a ValueError.
+    if len(text) > 7:
+        raise ConfigError(f"case id {case_id[:80]!r}", got=text[:20], expected=f"a number up to {_LARGEST}")
+    return int(text)

@@ -1,0 +1,93 @@
+"""The frameworks: one entry each. Whoever needs to know something of a framework asks its entry, never its name.
+
+Also imported in the frameworks' own interpreters: standard library, Python 3.8 syntax.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Mapping, Tuple
+
+from helpers.trainers.contract.errors import ConfigError
+
+
+class Framework(enum.Enum):
+    PADDLE = "paddle"
+    PYTORCH = "pytorch"
+    TENSORFLOW = "tensorflow"
+    MXNET = "mxnet"
+
+
+@dataclass(frozen=True)
+class FrameworkSpec:
+    """What the suite knows of a framework without importing it.
+
+    - ``title`` in tables; ``distributions`` that carry it, the first that is installed counts.
+    - ``version_file`` within the distribution, in which ``commit`` names the variable with the build's commit and
+      ``stated`` the variables with the versions of CUDA and its libraries that it was built for.
+    - ``flags``: beginnings of the variables of the caller's shell that change what it measures.
+    - ``launcher``: what starts several cards (launch/launchers/table.py), empty where nothing does yet.
+    - ``names_execution``: whether each of its cases names one (static, dynamic, to_static).
+    """
+
+    title: str
+    distributions: Tuple[str, ...]
+    version_file: str = ""
+    commit: str = ""
+    stated: Mapping[str, str] = field(default_factory=dict)
+    flags: Tuple[str, ...] = ()
+    launcher: str = ""
+    names_execution: bool = False
+
+
+FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
+    Framework.PADDLE: FrameworkSpec(
+        "Paddle",
+        ("paddlepaddle-gpu", "paddlepaddle"),
+        "paddle/version/__init__.py",
+        "commit",
+        {"cuda": "cuda_version", "cudnn": "cudnn_version", "nccl": "nccl_version"},
+        ("FLAGS_", "GLOG_v"),
+        "paddle.distributed.launch",
+        names_execution=True,
+    ),
+    Framework.PYTORCH: FrameworkSpec(
+        "PyTorch",
+        ("torch",),
+        "torch/version.py",
+        "git_version",
+        {"cuda": "cuda"},
+        # Of Triton's (its knobs.py), which torch.compile calls on a GPU, those that change the code: the others say
+        # where it is kept and what is printed.
+        (
+            "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_F32_DEFAULT", "TRITON_DEFAULT_FP_FUSION",
+            "TRITON_INTERPRET", "TRITON_DEBUG", "TRITON_ENABLE_", "TRITON_KERNEL_OVERRIDE", "TRITON_OVERRIDE_ARCH",
+            "TRITON_MOCK_PTX_VERSION", "DISABLE_PTXAS_OPT", "PTXAS_OPTIONS",
+        ),
+        "torchrun",
+    ),
+    Framework.TENSORFLOW: FrameworkSpec(
+        "TensorFlow",
+        ("tensorflow", "nvidia-tensorflow", "tensorflow-gpu", "tensorflow-cpu"),
+        # By name: Terraform's variables start with TF_ too.
+        flags=(
+            "TF_XLA_FLAGS", "XLA_FLAGS", "TF_ENABLE_", "TF_DISABLE_", "TF_CUDNN_", "TF_GPU_", "TF_FORCE_GPU_",
+            "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_AUTOTUNE_THRESHOLD", "TF_AUTO_MIXED_PRECISION_",
+            "TF_DETERMINISTIC_OPS", "TF_USE_CUDNN_", "TF_FP16_", "TF_MKL_",
+        ),
+    ),
+    Framework.MXNET: FrameworkSpec("MXNet", ("mxnet", "mxnet-cu112", "mxnet-cu110"), flags=("MXNET_",)),
+}  # fmt: skip
+
+
+def spec_of(framework: Framework) -> FrameworkSpec:
+    """The entry of ``framework``; ConfigError names a framework that has none."""
+    if framework not in FRAMEWORKS:
+        raise ConfigError(
+            f"framework {framework.value}",
+            got="no entry",
+            expected="an entry in FRAMEWORKS of helpers/trainers/contract/frameworks.py",
+            remedy="Add it: distributions, flags, launcher (docs/extending.md)",
+        )
+    return FRAMEWORKS[framework]

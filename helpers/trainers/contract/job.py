@@ -1,0 +1,203 @@
+"""A job: everything one run of a trainer needs, as a file that goes to the trainer's own process.
+
+``python -m helpers.trainers.<framework>.trainer SPEC.json`` reads it in every rank. One job is one
+replicate: one set of fresh processes, one step log a rank beside the spec.
+
+Trainers import this module in the frameworks' own interpreters: standard library, Python 3.8 syntax.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
+
+# 1: first format.
+# 2: warm-up until the steps are steady (steady_window_steps, most_warmup_steps).
+JOB_SCHEMA_VERSION = 2
+
+# So many windows of steps at its end must agree before warm-up is over (docs/verdicts.md, "Measure").
+STEADY_WINDOWS = 3
+
+# The tests' own slowdown of every step, a share of its time, and what the step log then says of it: a regression
+# of a known size. Set by tests and benchmarks alone; such a result is marked and never recorded.
+SLOWDOWN_VARIABLE = "PERFGATE_TEST_SLOWDOWN"
+SLOWDOWN_FACT = "test_slowdown"
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One run of one case.
+
+    - ``job_id`` is repeated in every step log, so that a log of another job is refused.
+    - ``settings`` is the training configuration (optimizer, layout, flags: ``helpers/plan/recipes/recipe.py``) as it is
+      to be used, ``overrides`` the keys of it that the user changed.
+    - ``warmup_steps`` and ``window_steps`` are steps of every rank; ``record_every_steps`` is the
+      publisher's print interval, at which the loss is fetched.
+    - ``steady_window_steps``: the last windows of so many steps must agree before warm-up ends
+      (``steplog.steadiness``), which goes on for that up to ``most_warmup_steps``; both 0: ``warmup_steps`` it is.
+    - ``device`` is ``cpu`` or ``gpu``; ``cores`` lists for each rank of this node the CPU cores it is
+      pinned to (empty: not pinned); ``cards`` lists the GPU indices or UUIDs of this node.
+    - ``data_root`` is the ImageNet-layout folder, None for synthetic data.
+    - ``environment`` holds variables set for the trainer before its framework is imported.
+    - ``run_folder`` receives ``spec.json``, ``rank<k>.jsonl`` and ``rank<k>.heartbeat``.
+    """
+
+    job_id: str
+    case: Case
+    replicate: int
+    run_folder: str
+    device: str
+    warmup_steps: int
+    window_steps: int
+    record_every_steps: int = 10
+    steady_window_steps: int = 0
+    most_warmup_steps: int = 0
+    seed: int = 1234
+    data_root: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cores: tuple[tuple[int, ...], ...] = ()
+    cards: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, least in (("warmup_steps", 0), ("window_steps", 1), ("record_every_steps", 1), ("replicate", 0)):
+            self._at_least(name, least)
+        for name in ("steady_window_steps", "most_warmup_steps"):
+            self._at_least(name, 0)
+        steady = self.steady_window_steps
+        if steady:
+            # A window of one step has no deviation, and the least warm-up is what is judged first.
+            self._at_least("steady_window_steps", 2)
+            self._at_least("warmup_steps", STEADY_WINDOWS * steady)
+            self._at_least("most_warmup_steps", self.warmup_steps)
+        if not steady and self.most_warmup_steps:
+            raise ConfigError(
+                "job", field="most_warmup_steps", got=self.most_warmup_steps, expected="0 without steady_window_steps"
+            )
+        if self.device not in ("cpu", "gpu"):
+            raise ConfigError("job", field="device", got=self.device, expected="'cpu' or 'gpu'")
+
+    def _at_least(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigError("job", field=name, got=value, expected=f"a whole number of at least {least}")
+
+    @property
+    def steps(self) -> int:
+        """Steps of each rank in all, warm-up and window, where warm-up need not go on."""
+        return self.warmup_steps + self.window_steps
+
+    @property
+    def longest_warmup_steps(self) -> int:
+        return max(self.warmup_steps, self.most_warmup_steps)
+
+    @property
+    def spec_path(self) -> Path:
+        return Path(self.run_folder) / "spec.json"
+
+    def step_log_path(self, rank: int) -> Path:
+        return Path(self.run_folder) / f"rank{rank}.jsonl"
+
+    def heartbeat_path(self, rank: int) -> Path:
+        return Path(self.run_folder) / f"rank{rank}.heartbeat"
+
+    def to_json(self) -> str:
+        record: dict[str, Any] = {"schema": JOB_SCHEMA_VERSION, "case": self.case.id}
+        for item in fields(self):
+            if item.name != "case":
+                record[item.name] = getattr(self, item.name)
+        try:
+            return json.dumps(record, indent=1, sort_keys=True, allow_nan=False, default=_plain) + "\n"
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"job {self.job_id}", got=str(error), expected="plain JSON values") from error
+
+    @staticmethod
+    def from_json(text: str, about: str = "job") -> JobSpec:
+        """The job of a file's text; ConfigError on another schema, an unknown or a missing key."""
+        try:
+            record = json.loads(text, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(about, got=str(error), expected="a job as JSON") from error
+        if not isinstance(record, dict):
+            raise ConfigError(about, got=type(record).__name__, expected="a JSON object")
+        schema = record.pop("schema", None)
+        if schema != JOB_SCHEMA_VERSION:
+            raise ConfigError(
+                about,
+                field="schema",
+                got=schema,
+                expected=str(JOB_SCHEMA_VERSION),
+                remedy="Suite and trainer must be of one checkout",
+            )
+        known = {item.name for item in fields(JobSpec)}
+        unknown = sorted(set(record) - known)
+        if unknown:
+            raise ConfigError(about, field=unknown[0], got=record[unknown[0]], expected="a known key of a job")
+        missing = sorted(
+            {"job_id", "case", "replicate", "run_folder", "device", "warmup_steps", "window_steps"} - set(record)
+        )
+        if missing:
+            raise ConfigError(about, field=missing[0], expected="a value")
+        for name, value in record.items():
+            _check_json(about, name, value)
+        record["case"] = Case.parse(record["case"])
+        record["cores"] = tuple(tuple(cores) for cores in record.get("cores", ()))
+        record["cards"] = tuple(record.get("cards", ()))
+        return JobSpec(**record)
+
+
+def finite(value: object) -> bool:
+    """Whether ``value`` is a real number that can be measured: an int or float, not NaN, not infinite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        # An int beyond the largest float: no clock and no count gives one.
+        return False
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _check_json(about: str, name: str, value: Any) -> None:
+    """Types of a job file's values; the numbers' ranges are JobSpec's own."""
+    if name in ("job_id", "case", "run_folder", "device"):
+        right, expected = isinstance(value, str), "text"
+    elif name == "data_root":
+        right, expected = value is None or isinstance(value, str), "text or null"
+    elif name in ("settings", "overrides"):
+        right, expected = isinstance(value, dict), "a JSON object"
+    elif name == "environment":
+        right = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+        expected = "a JSON object of texts"
+    elif name == "cards":
+        right, expected = isinstance(value, list) and all(isinstance(each, str) for each in value), "a list of texts"
+    elif name == "cores":
+        right = isinstance(value, list) and all(
+            isinstance(each, list) and all(_is_count(core) for core in each) for each in value
+        )
+        expected = "a list of lists of core numbers"
+    else:
+        right, expected = _is_count(value), "a whole number, not negative"
+    if not right:
+        raise ConfigError(about, field=name, got=value, expected=expected)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise ConfigError("job", got=type(value).__name__, expected="plain JSON values")

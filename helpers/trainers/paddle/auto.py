@@ -1,0 +1,228 @@
+"""Automatic parallelism in the Paddle at hand: the switch of 2020 where this build honours it, else today's interface.
+
+``DistributedStrategy.auto``, which the published auto table was measured with, turns on every strategy that
+fleet knows and keeps the longest chain of them that fits together. Both lines in use still do that
+(paddlepaddle-gpu 2.6.2 and paddlepaddle 3.3.1): on 1 card the chain is tensor parallelism of degree 1, AMP
+and LARS; on several it is sharding, ASP, AMP and LARS, and its sharding is over 8 cards whatever their number
+is, so that ``minimize`` fails on any other. Today's interface is a mesh of cards, and where on it each tensor
+lies: ``shard_layer`` and a distributed batch in dynamic execution, ``paddle.distributed.to_static`` in static.
+
+No name of a version stands here: what a build can do is asked of the build.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from dataclasses import dataclass
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+import paddle
+
+from helpers.trainers.common.process import Refused
+from helpers.trainers.contract.case import Case, Execution, Precision
+from helpers.trainers.contract.job import JobSpec
+
+SWITCH_NAME = "DistributedStrategy.auto"
+FACT = "auto_parallel"
+_SINGLE = (Precision.FP32, Precision.TF32)
+
+
+class Way(enum.Enum):
+    """How a case with the feature ``auto`` is trained."""
+
+    SWITCH = "the switch of 2020, a static program by fleet"
+    MESH = "a mesh of cards, dynamic"
+    MESH_PROGRAM = "a mesh of cards, static"
+
+
+@dataclass(frozen=True)
+class Switch:
+    """What ``DistributedStrategy.auto`` comes to here: its chain of strategies, outermost first, and what
+    keeps it from training the case (None: it is honoured)."""
+
+    chain: Tuple[str, ...]
+    obstacle: Optional[str]
+
+
+@dataclass(frozen=True)
+class Automatic:
+    """The way of a case, with the words that the step log's header has for it."""
+
+    way: Way
+    fact: str
+
+
+def start(spec: JobSpec, facts: Dict[str, str]) -> Automatic:
+    """Choose the case's way, tell ``facts``, and make the process ready for it; before any program is made.
+
+    Raises Refused where this device or build has no way for the case.
+    """
+    automatic = choose(spec)
+    facts[FACT] = automatic.fact
+    if automatic.way is Way.SWITCH:
+        _use_program_desc()
+    return automatic
+
+
+def choose(spec: JobSpec) -> Automatic:
+    """The way of a case with the feature ``auto`` on the job's device; Refused says why there is none."""
+    case = spec.case
+    if case.execution is Execution.TO_STATIC:
+        raise Refused("automatic parallelism has a dynamic and a static form; its static form is the execution static")
+    if case.execution is Execution.DYNAMIC:
+        return _dynamic(case)
+    return _static(case, spec.device)
+
+
+def _dynamic(case: Case) -> Automatic:
+    if case.precision is Precision.UNSTATED:
+        raise Refused("in dynamic automatic parallelism nothing chooses the precision: name fp32 or tf32")
+    _only_single_precision(case)
+    if not hasattr(paddle.distributed.auto_parallel.api, "dtensor_from_local"):
+        raise Refused(
+            "this build's dynamic automatic parallelism cannot make one batch of the ranks' own shares: it has no "
+            "dtensor_from_local (Paddle 3 has it)"
+        )
+    return Automatic(Way.MESH, f"shard_layer and a distributed batch over a mesh of {case.cards} (dynamic)")
+
+
+def _static(case: Case, device: str) -> Automatic:
+    switch = examine_switch(case, device)
+    if switch.obstacle is None:
+        return Automatic(Way.SWITCH, _switch_fact(switch.chain))
+    instead = f"{SWITCH_NAME} is not used: {switch.obstacle}"
+    if case.precision is not Precision.UNSTATED:
+        _only_single_precision(case)
+    elif device == "cpu":
+        raise Refused(f"precision unstated: on a CPU no strategy chooses it, name fp32 ({instead})")
+    if device == "cpu" and case.cards > 1:
+        raise Refused(
+            "the static form of automatic parallelism trains on several GPUs; on CPU cards use dynamic "
+            f"({instead}; paddle.distributed.to_static makes its process groups of GPUs)"
+        )
+    if "input_spec" not in inspect.signature(paddle.distributed.to_static).parameters:
+        raise Refused(
+            f"{instead}; and this build's paddle.distributed.to_static reads its data itself (it has no input_spec; "
+            "Paddle 3 has it)"
+        )
+    return Automatic(Way.MESH_PROGRAM, f"paddle.distributed.to_static over a mesh of {case.cards} ({instead})")
+
+
+def _only_single_precision(case: Case) -> None:
+    if case.precision not in _SINGLE:
+        raise Refused(f"the suite runs automatic parallelism in fp32, tf32 or unstated, not in {case.precision.value}")
+
+
+def examine_switch(case: Case, device: str) -> Switch:
+    """What this build's fleet makes of ``DistributedStrategy.auto`` for the case's number of ranks.
+
+    Asks fleet's own factory and compiler, as ``Fleet.minimize`` does, without a program. Leaves the mode of
+    execution as it was.
+    """
+    if device != "gpu":
+        return Switch((), "fleet's program communicates among GPUs alone")
+    try:
+        chain, degrees, amp = _chain(case.cards)
+    except (ImportError, AttributeError) as error:
+        return Switch((), f"this build's fleet has it no more ({error})")
+    if not chain:
+        return Switch((), "this build's fleet ignores it")
+    return Switch(chain, _obstacle(case, chain, degrees, amp))
+
+
+def _obstacle(case: Case, chain: Tuple[str, ...], degrees: Dict[str, int], amp: bool) -> Optional[str]:
+    cards = 1
+    for degree in degrees.values():
+        cards *= degree
+    if "ShardingOptimizer" in chain and cards != case.cards:
+        told = ", ".join(f"{name} {degree}" for name, degree in degrees.items())
+        return f"its sharding is made for {cards} cards ({told}), not for {case.cards}"
+    if case.precision is not Precision.UNSTATED:
+        precision = "mixed precision" if amp else "float32"
+        return f"it chooses the precision itself ({precision}), and the case names {case.precision.value}"
+    return None
+
+
+def _chain(ranks: int) -> Tuple[Tuple[str, ...], Dict[str, int], bool]:
+    """The strategies that the switch would apply, the degrees of its sharding, and whether AMP is among them."""
+    from paddle.distributed import fleet
+    from paddle.distributed.fleet.base import distributed_strategy
+    from paddle.distributed.fleet.base.meta_optimizer_factory import MetaOptimizerFactory
+    from paddle.distributed.fleet.base.strategy_compiler import StrategyCompiler
+
+    # Paddle keeps in a module's variable whether any strategy was ever set beside ``auto``; asking sets some.
+    untouched = distributed_strategy.non_auto_func_called
+    dynamic = paddle.in_dynamic_mode()
+    # An optimizer of a program needs no parameters.
+    paddle.enable_static()
+    try:
+        strategy = fleet.DistributedStrategy()
+        strategy.auto = True
+        if not strategy._is_strict_auto():
+            return (), {}, False
+        role = fleet.UserDefinedRoleMaker(
+            is_collective=True, init_gloo=False, current_id=0, role=fleet.Role.WORKER, worker_num=ranks,
+            worker_endpoints=[f"127.0.0.1:{port}" for port in range(6170, 6170 + ranks)],
+        )  # fmt: skip
+        momentum = paddle.optimizer.Momentum(momentum=0.9, weight_decay=1e-4)
+        # The parameter server's looks at the program, and never applies where all ranks train.
+        candidates = MetaOptimizerFactory()._get_valid_meta_optimizers(momentum, ["ParameterServerOptimizer"])
+        for candidate in candidates:
+            candidate._enable_strategy(strategy, {})
+            candidate._set_basic_info(None, role, momentum, strategy)
+        usable = [each for each in candidates if each._can_apply()]
+        compiler = StrategyCompiler()
+        compiler.generate_optimizer(
+            None, role, momentum, strategy,
+            [each for each in usable if not each._is_graph_out()], [each for each in usable if each._is_graph_out()],
+        )  # fmt: skip
+        chain = (*compiler._get_applied_meta_list(), *compiler._get_applied_graph_list())
+        degrees = {key: int(value) for key, value in strategy.sharding_configs.items() if key.endswith("_degree")}
+        return chain, degrees, "AMPOptimizer" in chain
+    finally:
+        distributed_strategy.non_auto_func_called = untouched
+        if dynamic:
+            paddle.disable_static()
+
+
+def through_switch(optimizer: Any) -> Any:
+    """The optimizer as fleet wraps it under the switch, with nothing else set: fleet would ignore the switch then."""
+    from paddle.distributed import fleet
+
+    strategy = fleet.DistributedStrategy()
+    strategy.auto = True
+    fleet.init(is_collective=True, strategy=strategy)
+    if not strategy._is_strict_auto():
+        raise Refused(f"{SWITCH_NAME} is ignored: something else was set beside it")
+    return fleet.distributed_optimizer(optimizer, strategy)
+
+
+def switch_facts() -> Dict[str, str]:
+    """What fleet chose, after ``minimize``."""
+    from paddle.distributed import fleet
+
+    chosen = fleet._final_strategy()
+    facts = {FACT: _switch_fact(fleet._get_applied_meta_list()), "precision": "float32", "loss_scaling": "none"}
+    if chosen.amp:
+        scaling = chosen.amp_configs
+        facts["precision"] = f"AMP {'O2' if scaling['use_pure_fp16'] else 'O1'} in float16, as the switch chose"
+        kind = "dynamic" if scaling["use_dynamic_loss_scaling"] else "static"
+        facts["loss_scaling"] = f"{kind} from {scaling['init_loss_scaling']}, as the switch chose"
+    if chosen.lars:
+        facts["optimizer"] = f"LARS in the place of Momentum, as the switch chose: {chosen.lars_configs}"
+    return facts
+
+
+def _switch_fact(chain: Sequence[str]) -> str:
+    return f"{SWITCH_NAME} (chose: {', '.join(chain)})"
+
+
+def _use_program_desc() -> None:
+    """From now on this process's programs are ProgramDescs: fleet's strategies rewrite no others."""
+    if not getattr(paddle.framework, "use_pir_api", lambda: False)():
+        return
+    if not hasattr(paddle.pir_utils, "DygraphOldIrGuard"):
+        raise Refused(f"{SWITCH_NAME} needs ProgramDescs, and this build makes PIR programs alone")
+    # Paddle's own way from one to the other; nothing leaves it again.
+    paddle.pir_utils.DygraphOldIrGuard().__enter__()

@@ -1,0 +1,156 @@
+"""Build what a GPU job would train, without a GPU: ``python -m helpers.trainers.paddle.build SPEC.json``.
+
+The last line on standard output is one JSON object: ``built``; ``reason`` (empty when built); ``facts`` as a
+step log's header has them, with the options and flags that this build does not know; ``operators`` of the
+static program, null where there is none; ``parameters`` that the optimizer trains. Exit status: 0 built,
+1 failed, 3 refused.
+
+The ranks of a case with several cards are simulated in this process's environment: this one is rank 0. What
+Paddle writes of its own accord stays in the job's run folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Dict, List, MutableMapping, Optional
+
+from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, Refused, one_line
+from helpers.trainers.common.variables import set_environment
+from helpers.trainers.contract.case import Execution
+from helpers.trainers.contract.errors import ConfigError, SuiteError
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.paddle.facts import setting_facts
+from helpers.trainers.paddle.settings import PaddleSettings
+
+# Any free port will do: nothing listens, and nothing connects.
+_FIRST_PORT = 6170
+
+
+@dataclass
+class Answer:
+    """What became of a build; filled in as it goes."""
+
+    built: bool = False
+    reason: str = ""
+    facts: Dict[str, str] = field(default_factory=dict)
+    operators: Optional[int] = None
+    parameters: Optional[int] = None
+
+
+def main(argv: List[str]) -> int:
+    answer = Answer()
+    try:
+        build(_read(argv), answer, os.environ)
+        status, answer.built = EXIT_COMPLETE, True
+    except Refused as refusal:
+        status, answer.reason = EXIT_REFUSED, str(refusal)
+    except (SuiteError, OSError, UnicodeDecodeError) as error:
+        status, answer.reason = EXIT_FAILED, str(error)
+    except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer says so and the status is not 0
+        traceback.print_exc()
+        status, answer.reason = EXIT_FAILED, f"{type(error).__name__}: {error}"
+    answer.reason = one_line(answer.reason)
+    print(json.dumps(asdict(answer), sort_keys=True), flush=True)
+    return status
+
+
+def build(spec: JobSpec, answer: Answer, environment: MutableMapping[str, str]) -> None:
+    """Build ``spec``'s model and step into ``answer``. Raises Refused where this build of Paddle cannot."""
+    settings = PaddleSettings.of(spec)
+    answer.facts.update(setting_facts(spec, settings))
+    # Fleet's sharding drops files of its programs where it is started.
+    os.chdir(spec.run_folder)
+    environment.update(spec.environment)
+    environment.update(ranks_of(spec))
+    set_environment(spec, settings, environment)
+    try:
+        import paddle
+    except ImportError as error:
+        raise Refused(f"Paddle is not installed in this interpreter ({error})") from error
+    from helpers.trainers.paddle import auto as paddle_auto
+    from helpers.trainers.paddle import device as paddle_device
+
+    answer.facts["framework_version"] = str(paddle.__version__)
+    answer.facts["cards"] = f"{spec.case.nodes} x {spec.case.cards_per_node}, simulated"
+    paddle_device.refuse_what_is_no_case(spec.case)
+    answer.facts.update(paddle_device.flag_facts(settings))
+    answer.facts["tf32_switches"] = paddle_device.set_tf32_switches(paddle_device.TF32_WANTED.get(spec.case.precision))
+    # Without a card there is no other place for what is built.
+    paddle.set_device("cpu")
+    automatic = paddle_auto.start(spec, answer.facts) if spec.case.auto else None
+    if automatic is not None and automatic.way is not paddle_auto.Way.SWITCH:
+        raise Refused(f"it is made together with its first step, so it cannot be built alone: {automatic.fact}")
+    if spec.case.execution is Execution.STATIC:
+        _build_static(spec, settings, answer)
+    else:
+        _build_dynamic(spec, settings, answer)
+
+
+def ranks_of(spec: JobSpec) -> Dict[str, str]:
+    """The variables of rank 0 among the case's cards, as ``paddle.distributed.launch`` sets them; one card is
+    started without it."""
+    if spec.case.cards == 1:
+        return {}
+    places = [
+        f"127.0.0.{node + 1}:{_FIRST_PORT + card}"
+        for node in range(spec.case.nodes)
+        for card in range(spec.case.cards_per_node)
+    ]
+    return {
+        "PADDLE_TRAINER_ID": "0",
+        "PADDLE_LOCAL_RANK": "0",
+        "PADDLE_TRAINERS_NUM": str(len(places)),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(places),
+        "PADDLE_CURRENT_ENDPOINT": places[0],
+        "FLAGS_selected_gpus": "0",
+    }
+
+
+def _read(argv: List[str]) -> JobSpec:
+    if len(argv) != 1:
+        given = " ".join(argv) or "no argument"
+        raise ConfigError("build check", got=given, expected="one argument: a job's spec.json")
+    spec = JobSpec.from_json(Path(argv[0]).read_text(encoding="utf-8"), about=argv[0])
+    if spec.device != "gpu":
+        raise ConfigError(
+            "build check",
+            field="device",
+            got=spec.device,
+            expected="gpu",
+            remedy="A job on a CPU is not built but run, by helpers.trainers.paddle.trainer",
+        )
+    return spec
+
+
+def _build_static(spec: JobSpec, settings: PaddleSettings, answer: Answer) -> None:
+    import paddle
+
+    from helpers.trainers.paddle import program as paddle_program
+
+    paddle.enable_static()
+    try:
+        built = paddle_program.build_program(spec, settings, answer.facts)
+    except Exception as error:
+        # What a CPU's build lacks (NCCL, passes) shows in many kinds of errors; a GPU's must not fail.
+        if isinstance(error, Refused) or paddle.is_compiled_with_cuda():
+            raise
+        told = f"{type(error).__name__}: {error}"
+        raise Refused(f"this build of Paddle, which is for CPUs, cannot build a GPU's program: {told}") from error
+    answer.operators = len(built.main.global_block().ops)
+    answer.parameters = paddle_program.parameters_of(built.main)
+
+
+def _build_dynamic(spec: JobSpec, settings: PaddleSettings, answer: Answer) -> None:
+    from helpers.trainers.paddle import steps as paddle_steps
+
+    model = paddle_steps.build_parts(spec, settings, answer.facts).model
+    answer.parameters = sum(int(each.size) for each in model.parameters() if not each.stop_gradient)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

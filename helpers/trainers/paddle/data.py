@@ -1,0 +1,128 @@
+"""A job's batches for Paddle: synthetic, through DALI, or through Paddle's own DataLoader."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+
+import numpy
+import paddle
+
+from helpers.trainers.common import readers
+from helpers.trainers.common.cuda_events import EventMarks
+from helpers.trainers.common.dali import DaliPlan, DaliReader, Plugin
+from helpers.trainers.common.images import Form, ImageList, Share, reading_error
+from helpers.trainers.common.loop import Batch, Reader
+from helpers.trainers.common.process import Trainer
+from helpers.trainers.common.readers import Feed, KeyedBatches, KeyedImages
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.paddle.device import card_events, gpu_index
+from helpers.trainers.paddle.settings import PaddleSettings
+
+
+def program_feed(place: Any) -> Feed:
+    """The feed of programs on ``place``: arrays are copied there, what a loader has put into tensors is taken.
+
+    An array fed as it stands would be copied by the executor, at every step and in the step's time, which a
+    batch that never changes must not cost.
+    """
+
+    def feed(batch: Any) -> Any:
+        if not isinstance(batch, numpy.ndarray):
+            return batch
+        tensor = paddle.base.core.LoDTensor()
+        tensor.set(batch, place)
+        return tensor
+
+    return feed
+
+
+def open_reader(trainer: Trainer, settings: PaddleSettings, feed: Feed) -> Reader:
+    """As ``readers.open_reader``, through DALI and Paddle's own loader."""
+    return readers.open_reader(
+        trainer,
+        settings,
+        readers.Loaders(
+            feed,
+            gpu_index,
+            lambda images, plan: dali_reader(images, plan, feed),
+            lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec),
+            "paddle.io.DataLoader",
+        ),
+    )
+
+
+def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed) -> DaliReader:
+    """On a GPU through DALI's Paddle plugin."""
+    plugin = None if plan.gpu is None else Plugin(_plugin_runner, EventMarks(card_events()))
+    return DaliReader(images, plan, feed, plugin)
+
+
+def _plugin_runner(pipeline: Any) -> Callable[[], Any]:
+    from nvidia.dali.plugin.paddle import DALIGenericIterator
+
+    # The first batch is read as all others are: so an image that is broken in it is named.
+    iterator = DALIGenericIterator([pipeline], ["images", "labels"], prepare_first_batch=False)
+    return lambda: next(iterator)[0]
+
+
+class NativeReader:
+    """Worker processes decode; they are pinned with their rank, whose cores they share."""
+
+    def __init__(self, images: ImageList, share: Share, form: Form, settings: PaddleSettings, spec: JobSpec) -> None:
+        native = settings.native
+        self._images = images
+        self._samples = share.batch_size
+        self._ahead = native.workers * native.prefetch_factor
+        self._sampler = _Sampler(images, share)
+        workers: Dict[str, Any] = {}
+        if native.workers:
+            workers = {"prefetch_factor": native.prefetch_factor, "persistent_workers": True}
+        self._dataset = _Images(KeyedImages(images, form, settings.augmentation, spec.seed), not native.workers)
+        self._loader = paddle.io.DataLoader(
+            self._dataset,
+            batch_sampler=self._sampler,
+            num_workers=native.workers,
+            use_shared_memory=native.shared_memory and native.workers > 0,
+            **workers,
+        )
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        self._sampler.epoch = number
+        batches = iter(self._loader)
+        for done in itertools.count():
+            try:
+                images, labels = next(batches)
+            except StopIteration:
+                if self._dataset.failure is not None:
+                    raise self._dataset.failure from None
+                return
+            # A worker's own error stays in the loader's thread; here it is a queue that was killed.
+            except (SystemError, RuntimeError) as error:
+                raise reading_error(self._images, str(error), self._sampler.names(done, self._ahead)) from error
+            yield Batch(images, labels, self._samples)
+
+
+class _Sampler(KeyedBatches, paddle.io.BatchSampler):
+    """KeyedBatches for Paddle's loader. Paddle's own constructor, which is not called, wants something to draw from."""
+
+
+class _Images(paddle.io.Dataset):
+    def __init__(self, images: KeyedImages, in_process: bool) -> None:
+        super().__init__()
+        self._images = images
+        self._in_process = in_process
+        self.failure: Optional[Exception] = None
+
+    def __getitem__(self, key: Tuple[int, int]) -> Tuple[Any, Any]:
+        try:
+            return self._images.read(key)
+        except Exception as error:  # kept, or let through
+            if not self._in_process:
+                raise
+            # Without workers, Paddle's loader thread dies of an error and the step waits for it for ever; this ends it.
+            self.failure = error
+            raise StopIteration from error
+
+    def __len__(self) -> int:
+        return len(self._images)

@@ -1,0 +1,191 @@
+"""What this machine and this build of Paddle can run, how precision is forced, and what the header says of it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Optional, Tuple
+
+import paddle
+
+from helpers.trainers.common.cuda_events import CudaEvents, EventTimer
+from helpers.trainers.common.facts import on
+from helpers.trainers.common.loaded import cudnn_text
+from helpers.trainers.common.process import Refused, cpu_name
+from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.paddle.settings import PaddleSettings
+
+core = paddle.base.core
+
+# What TF32 must be for a precision; as the build has it for any other.
+TF32_WANTED = {Precision.FP32: False, Precision.TF32: True}
+
+
+def refuse_what_cannot_run(spec: JobSpec) -> None:
+    """Raise Refused with the reason where this machine, build or trainer cannot run the case as it stands."""
+    refuse_what_is_no_case(spec.case)
+    if spec.device == "cpu":
+        _refuse_on_cpu(spec.case)
+    else:
+        _refuse_on_gpu(spec.case.precision)
+
+
+def refuse_what_is_no_case(case: Case) -> None:
+    """Raise Refused where the trainer has nothing for the case, whatever the machine."""
+    for feature in ("compile", "graphs", "xla"):
+        if getattr(case, feature):
+            raise Refused(f"the feature {feature} is not Paddle's")
+    # In automatic parallelism an unstated precision is the strategy's to choose (paddle_auto).
+    if case.precision is Precision.AMP or (case.precision is Precision.UNSTATED and not case.auto):
+        raise Refused(f"precision {case.precision.value} does not say what Paddle is to compute in")
+    if case.data is DataSource.UNSTATED:
+        raise Refused("data source unstated: name dali, dali_cpu, native or synthetic")
+
+
+def _refuse_on_cpu(case: Case) -> None:
+    precision = case.precision
+    if precision is Precision.TF32:
+        raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
+    if precision.is_amp or precision is Precision.BF16:
+        if case.execution is Execution.DYNAMIC:
+            raise Refused(
+                "paddle.amp.auto_cast has no effect on a CPU, and dynamic execution has no bfloat16 kernel there; "
+                f"{precision.value} runs with to_static, and on one card with static"
+            )
+        if not core.supports_bfloat16():
+            raise Refused("oneDNN's bfloat16 needs a CPU with AVX-512, which this one lacks")
+    if case.execution is Execution.STATIC and case.cards > 1 and not case.auto:
+        raise Refused("fleet's static mode trains on several GPUs (NCCL); on CPU cards use dynamic or to_static")
+
+
+def _refuse_on_gpu(precision: Precision) -> None:
+    if not paddle.is_compiled_with_cuda():
+        raise Refused("this build of Paddle is for CPUs: install paddlepaddle-gpu (requirements/gpu-cuda11.txt)")
+    if paddle.device.cuda.device_count() == 0:
+        raise Refused("Paddle sees no GPU")
+    needed = {Precision.TF32: (8, 0), Precision.BF16: (8, 0), Precision.AMP_O1: (7, 0), Precision.AMP_O2: (7, 0)}
+    capability = tuple(paddle.device.cuda.get_device_capability())
+    if capability < needed.get(precision, (0, 0)):
+        wanted = ".".join(map(str, needed[precision]))
+        raise Refused(
+            f"{precision.value} needs compute capability {wanted}, {paddle.device.cuda.get_device_name()} has "
+            f"{'.'.join(map(str, capability))}"
+        )
+
+
+def use_device(spec: JobSpec) -> str:
+    """Select the rank's device and return its name."""
+    if spec.device == "cpu":
+        paddle.set_device("cpu")
+        return cpu_name()
+    # The card that the launcher chose for this rank, or the first visible one.
+    paddle.set_device(f"gpu:{gpu_index()}")
+    return str(paddle.device.cuda.get_device_name())
+
+
+def gpu_index() -> int:
+    return int(paddle.distributed.ParallelEnv().device_id)
+
+
+def place_of(spec: JobSpec) -> Any:
+    """Where the rank's programs run and their tensors lie."""
+    return paddle.CPUPlace() if spec.device == "cpu" else paddle.CUDAPlace(gpu_index())
+
+
+def build_facts() -> Dict[str, str]:
+    """CUDA, cuDNN and NCCL that this build was made with, and the cuDNN that it says it has found."""
+    told = {
+        "cuda": paddle.version.cuda(),
+        "build_cudnn": paddle.version.cudnn(),
+        # Of Paddle 3; 2.6 does not tell.
+        "build_nccl": getattr(paddle.version, "nccl", str)(),
+    }
+    facts = {name: str(value) for name, value in told.items() if str(value) not in ("", "0", "False", "None")}
+    found = paddle.get_cudnn_version()
+    return {**facts, "cudnn": cudnn_text(int(found))} if found else facts
+
+
+def force_tf32(precision: Precision) -> Dict[str, str]:
+    """On a GPU: off for fp32, on for tf32, else as the build has it. Returns facts: what arithmetic shows, and
+    the build's switches.
+
+    Raises Refused where the state cannot be had, so that no figure stands under the wrong precision.
+    """
+    wanted = TF32_WANTED.get(precision)
+    switches = set_tf32_switches(wanted)
+    matmul, convolution = _rounds_like_tf32()
+    state = f"matmul {on(matmul)}, convolution {on(convolution)}"
+    if wanted is False and (matmul or convolution):
+        raise Refused(f"TF32 could not be switched off ({state}): this would not be fp32")
+    if wanted is True and not (matmul and convolution):
+        raise Refused(f"TF32 could not be switched on ({state}): this would not be tf32")
+    return {"tf32": state, "tf32_switches": switches}
+
+
+def set_tf32_switches(wanted: Optional[bool]) -> str:
+    """Set what the build has for cuBLAS and cuDNN, None leaves it; returns how they stand then. Needs no card.
+
+    Paddle 2.6 and 3.3 have both under these names. NVIDIA_TF32_OVERRIDE=0, which fp32 sets too, is above them.
+    """
+    states = []
+    for library in ("cublas", "cudnn"):
+        if wanted is not None and hasattr(core, f"set_{library}_switch"):
+            getattr(core, f"set_{library}_switch")(wanted)
+        read = getattr(core, f"get_{library}_switch", None)
+        states.append(f"{library} {'unknown to this build' if read is None else on(bool(read()))}")
+    return ", ".join([*states, f"NVIDIA_TF32_OVERRIDE {os.environ.get('NVIDIA_TF32_OVERRIDE', 'not set')}"])
+
+
+def _rounds_like_tf32() -> Tuple[bool, bool]:
+    # 1 + 2**-12 has more digits than TF32's 10: times one it comes back as 1 where TF32 computed. Large enough
+    # that TF32 is by far the fastest, since a search for the fastest algorithm may take one of float32 else.
+    value = 1.0 + 2.0**-12
+    left = paddle.full([1024, 1024], value, dtype="float32")
+    product = paddle.matmul(left, paddle.eye(1024, dtype="float32"))
+    images = paddle.full([16, 256, 56, 56], value, dtype="float32")
+    convolved = paddle.nn.functional.conv2d(images, paddle.eye(256, dtype="float32").reshape([256, 256, 1, 1]))
+    return float(product[0, 0]) != value, float(convolved[0, 0, 0, 0]) != value
+
+
+def flag_facts(settings: PaddleSettings) -> Dict[str, str]:
+    """Each wanted flag as the build has it now, or that the build does not know it."""
+    known = core.globals()
+    facts = {}
+    for name in sorted(settings.environment):
+        if not name.startswith("FLAGS_"):
+            facts[name] = str(settings.environment[name])
+        elif name in known:
+            facts[name] = str(known[name])
+        else:
+            facts[name] = "not applied: this build of Paddle does not know it"
+    return facts
+
+
+def apply_options(target: Any, options: Any, kind: str, facts: Dict[str, str]) -> None:
+    """Set each of ``options`` on a strategy object; the facts say which were applied. None: no such object."""
+    for name, value in sorted(options.items()):
+        if target is not None and hasattr(target, name):
+            setattr(target, name, value)
+            facts[f"{kind}.{name}"] = str(value)
+        else:
+            facts[f"{kind}.{name}"] = f"not applied: this build has no such {kind} option here"
+
+
+def all_agree(own: bool) -> bool:
+    """Whether every rank says so; all of them must ask. On the rank's own device: NCCL sums on cards, gloo on CPUs."""
+    against = paddle.to_tensor([0.0 if own else 1.0], dtype="float32")
+    paddle.distributed.all_reduce(against)
+    return float(against) == 0.0
+
+
+def card_events() -> CudaEvents:
+    """Events on the stream of the rank's card that Paddle computes on."""
+    index = gpu_index()
+    place = paddle.CUDAPlace(index)
+    return CudaEvents(index, lambda: int(paddle.device.current_stream(place).stream_base.cuda_stream))
+
+
+def event_timer() -> EventTimer:
+    """Times steps on the rank's card."""
+    place = paddle.CUDAPlace(gpu_index())
+    return EventTimer(card_events(), lambda: paddle.device.synchronize(place))

@@ -1,0 +1,154 @@
+"""One optimizer step in Paddle's dynamic mode, as it stands or compiled with ``paddle.jit.to_static``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Dict
+
+import paddle
+import paddle.nn.functional as F
+
+from helpers.trainers.common.images import Form
+from helpers.trainers.common.loop import Batch
+from helpers.trainers.common.process import Refused, Trainer
+from helpers.trainers.contract.case import Execution
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.models import spec_of
+from helpers.trainers.paddle import bf16 as paddle_bf16
+from helpers.trainers.paddle.device import apply_options
+from helpers.trainers.paddle.facts import convolutions, program_facts
+from helpers.trainers.paddle.models import NETWORKS, Layers
+from helpers.trainers.paddle.settings import PaddleSettings
+
+
+def build_model(spec: JobSpec, settings: PaddleSettings) -> Any:
+    """The case's model with fresh weights, in training mode; on a CPU with AMP already under ``auto_cast``."""
+    known = spec_of(spec.case.model)
+    network = NETWORKS[type(known.network)]
+    on_cpu = cpu_amp(spec, settings)
+    layers = paddle_bf16.LAYERS if on_cpu else Layers()
+    model = network(
+        known, layers, layout=settings.layout, channels=settings.input_channels, feed_layout=settings.feed_layout
+    )
+    model = paddle_bf16.AutoCast(model, str(settings.amp_level)) if on_cpu else model
+    model.train()
+    return model
+
+
+def check_casts(program: Any, settings: PaddleSettings) -> None:
+    """Refused unless all of the program's convolutions are of the case's precision: float32 is no substitute."""
+    if settings.amp_dtype is None:
+        return
+    cast, of = convolutions(program, dtype=settings.amp_dtype), convolutions(program)
+    if cast == 0 or cast < of:
+        raise Refused(
+            f"this build of Paddle did not cast the program's convolutions to {settings.amp_dtype}: {cast} of {of} are"
+        )
+
+
+def cpu_amp(spec: JobSpec, settings: PaddleSettings) -> bool:
+    return spec.device == "cpu" and settings.amp_level is not None
+
+
+def build_schedule(settings: PaddleSettings) -> Any:
+    """The learning rate, by epoch."""
+    return paddle.optimizer.lr.PiecewiseDecay(
+        boundaries=list(settings.learning_rate_boundaries), values=list(settings.learning_rates)
+    )
+
+
+def build_optimizer(settings: PaddleSettings, schedule: Any, parameters: Any) -> Any:
+    return paddle.optimizer.Momentum(
+        learning_rate=schedule,
+        momentum=settings.momentum,
+        parameters=parameters,
+        weight_decay=settings.weight_decay,
+        multi_precision=settings.amp_level == "O2",
+    )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a dynamic step is made of; ``amp_level`` where the step itself casts, ``scaler`` with loss scaling."""
+
+    model: Any
+    schedule: Any
+    optimizer: Any
+    amp_level: Any
+    scaler: Any
+
+
+def build_parts(spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str]) -> Parts:
+    """Model and optimizer of one rank, not yet joined with the others'; ``facts`` say what they came to.
+
+    Raises Refused where this build does not compute in the case's precision.
+    """
+    schedule = build_schedule(settings)
+    model = build_model(spec, settings)
+    optimizer = build_optimizer(settings, schedule, model.parameters())
+    amp_level = None if cpu_amp(spec, settings) else settings.amp_level
+    if amp_level == "O2":
+        model, optimizer = paddle.amp.decorate(
+            models=model, optimizers=optimizer, level="O2", dtype=settings.amp_dtype, master_weight=True
+        )
+    scaler = None
+    if settings.loss_scaling is not None:
+        scaler = paddle.amp.GradScaler(init_loss_scaling=settings.loss_scaling, **settings.loss_scaling_rule)
+    strategy = None
+    if spec.case.execution is Execution.TO_STATIC:
+        strategy = paddle.static.BuildStrategy()
+    apply_options(strategy, settings.build_strategy, "build_strategy", facts)
+    apply_options(None, settings.execution_strategy, "execution_strategy", facts)
+    apply_options(None, settings.fleet, "fleet", facts)
+    if strategy is not None:
+        model = paddle.jit.to_static(model, build_strategy=strategy, full_graph=True, backend=None)
+        if cpu_amp(spec, settings):
+            form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
+            images = paddle.zeros(form.shape(spec.case.batch_size_per_card), form.dtype)
+            program = model.forward.get_concrete_program(images)[0].main_program
+            check_casts(program, settings)
+            facts.update(program_facts(program, settings))
+    return Parts(model, schedule, optimizer, amp_level, scaler)
+
+
+class DynamicStep:
+    """Forward, backward and Momentum; several ranks average their gradients through DataParallel."""
+
+    def __init__(self, trainer: Trainer, settings: PaddleSettings) -> None:
+        parts = build_parts(trainer.spec, settings, trainer.device.facts)
+        self._settings = settings
+        self._schedule, self._optimizer = parts.schedule, parts.optimizer
+        self._amp, self._scaler = parts.amp_level, parts.scaler
+        self._model = paddle.DataParallel(parts.model) if trainer.ranks.world_size > 1 else parts.model
+
+    def begin_epoch(self, number: int) -> None:
+        self._schedule.step(number)
+
+    def step(self, batch: Batch) -> Any:
+        if self._amp is None:
+            logits = self._model(batch.images)
+            loss = F.cross_entropy(logits, batch.labels)
+        else:
+            with paddle.amp.auto_cast(level=self._amp, dtype=self._settings.amp_dtype):
+                logits = self._model(batch.images)
+                loss = F.cross_entropy(logits, batch.labels)
+        if self._scaler is None:
+            loss.backward()
+            self._optimizer.step()
+        else:
+            self._scaler.scale(loss).backward()
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+        self._optimizer.clear_grad()
+        return loss, logits
+
+    def loss(self, handle: Any) -> float:
+        loss, logits = handle
+        return loss_of(float(loss), float(logits.astype("float32").mean()))
+
+
+def loss_of(loss: float, mean_logit: float) -> float:
+    """The loss, or NaN where the logits are not finite: on a CPU Paddle's cross entropy then answers ln 1000,
+    the loss of a guess."""
+    return loss if math.isfinite(mean_logit) else math.nan

@@ -1,0 +1,120 @@
+"""Train one rank of a Paddle job: ``python -m helpers.trainers.paddle.trainer SPEC.json``.
+
+With one card it is started as it stands, with several by ``python -m paddle.distributed.launch``.
+Exit status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from helpers.trainers.common.loop import HostTimer, StepTimer, train
+from helpers.trainers.common.process import Refused, Trainer, run
+from helpers.trainers.common.training import io_of, plan_of, seed_everything
+from helpers.trainers.common.variables import set_environment
+from helpers.trainers.contract.case import Execution
+from helpers.trainers.contract.steplog import LOOKED_ONCE, STEADINESS_FACT
+from helpers.trainers.paddle.settings import PaddleSettings
+
+# As paddle.distributed.launch sets them: rank, rank in the node, number of ranks.
+RANK_VARIABLES = (
+    ("PADDLE_TRAINER_ID", "PADDLE_GLOBAL_RANK"),
+    ("PADDLE_LOCAL_RANK", "PADDLE_RANK_IN_NODE"),
+    ("PADDLE_TRAINERS_NUM", "PADDLE_GLOBAL_SIZE"),
+)
+
+
+def program(trainer: Trainer) -> None:
+    """One rank from the import of Paddle to its last step."""
+    spec, device = trainer.spec, trainer.device
+    settings = PaddleSettings.of(spec)
+    trainer.beat("import paddle")
+    paddle = _import_paddle(trainer, settings)
+    from helpers.trainers.paddle import auto as paddle_auto
+    from helpers.trainers.paddle import data as paddle_data
+    from helpers.trainers.paddle import device as paddle_device
+    from helpers.trainers.paddle import facts as paddle_facts
+
+    paddle_device.refuse_what_cannot_run(spec)
+    automatic = paddle_auto.start(spec, device.facts) if spec.case.auto else None
+    device.name = paddle_device.use_device(spec)
+    device.facts.update(paddle_device.flag_facts(settings))
+    on_gpu = spec.device == "gpu"
+    device.facts.update(paddle_device.build_facts() if on_gpu else {})
+    device.facts.update(paddle_device.force_tf32(spec.case.precision) if on_gpu else {"tf32": "not on a CPU"})
+    seed_everything(paddle.seed, spec.seed)
+    device.facts.update(paddle_facts.setting_facts(spec, settings))
+    # Today's automatic parallelism makes its programs of a dynamic model.
+    from_dynamic = automatic is not None and automatic.way is not paddle_auto.Way.SWITCH
+    static = spec.case.execution is Execution.STATIC and not from_dynamic
+    several = trainer.ranks.world_size > 1
+    agree: Any = bool
+    if static:
+        paddle.enable_static()
+    if several:
+        trainer.beat("connect ranks")
+        agree = _agreement(trainer, static)
+    trainer.beat("data")
+    feed = paddle_data.program_feed(paddle_device.place_of(spec)) if static else paddle.to_tensor
+    reader = paddle_data.open_reader(trainer, settings, feed)
+    trainer.beat("build model")
+    stepper = _stepper(trainer, settings, automatic)
+    timer: StepTimer = HostTimer(time.monotonic)
+    if on_gpu:
+        timer = paddle_device.event_timer()
+        trainer.peak_device_bytes = lambda: int(paddle.device.cuda.max_memory_allocated())
+    # A step of fleet's program ends with an all-reduce over all ranks, which is as good as a barrier.
+    barrier = paddle.distributed.barrier if several and not static else lambda: None
+    trainer.beat("first step")
+    train(plan_of(trainer), reader, stepper, timer, io_of(trainer, barrier, agree))
+
+
+def _agreement(trainer: Trainer, static: bool) -> Any:
+    """How the ranks, which meet here, will tell each other that they are steady; None where they cannot."""
+    import paddle
+
+    from helpers.trainers.paddle import agreement as paddle_agreement
+    from helpers.trainers.paddle import device as paddle_device
+
+    if not static:
+        paddle.distributed.init_parallel_env()
+        return paddle_device.all_agree
+    agree = paddle_agreement.host_agreement(trainer.ranks.world_size)
+    trainer.device.facts[STEADINESS_FACT] = LOOKED_ONCE if agree is None else "agreed through the hosts"
+    return agree
+
+
+def _import_paddle(trainer: Trainer, settings: PaddleSettings) -> Any:
+    set_environment(trainer.spec, settings, os.environ)
+    try:
+        import paddle
+    except ImportError as error:
+        raise Refused(f"Paddle is not installed in this interpreter ({error})") from error
+    # Paddle's own handler prints a stack trace and goes on; a supervisor's request to stop must end the process.
+    paddle.disable_signal_handler()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    trainer.device.framework_version = str(paddle.__version__)
+    trainer.device.framework_commit = str(paddle.version.commit)
+    return paddle
+
+
+def _stepper(trainer: Trainer, settings: PaddleSettings, automatic: Any) -> Any:
+    if automatic is not None:
+        from helpers.trainers.paddle.auto_steps import automatic_step
+
+        return automatic_step(automatic, trainer, settings)
+    if trainer.spec.case.execution is Execution.STATIC:
+        from helpers.trainers.paddle.static import StaticStep
+
+        return StaticStep(trainer, settings)
+    from helpers.trainers.paddle.steps import DynamicStep
+
+    return DynamicStep(trainer, settings)
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:], RANK_VARIABLES, program))

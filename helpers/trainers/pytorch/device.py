@@ -1,0 +1,173 @@
+"""What this machine and this build of PyTorch can run, how precision is forced, and what the header says of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any, Dict, Tuple
+
+import torch
+
+from helpers.trainers.common.cuda_events import CudaEvents, EventTimer
+from helpers.trainers.common.facts import on
+from helpers.trainers.common.loaded import cudnn_text
+from helpers.trainers.common.process import Ranks, Refused, cpu_flags, cpu_name
+from helpers.trainers.contract.case import Case, DataSource, Precision
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.pytorch.facts import bfloat16_hardware, has_kernels
+from helpers.trainers.pytorch.settings import PytorchSettings
+
+# The first with fused SGD, GradScaler for any device and graph capture of both.
+_LEAST_VERSION = (2, 4)
+# What TF32 must be for a precision; as the build has it for any other.
+_TF32_WANTED = {Precision.FP32: False, Precision.TF32: True}
+_CAPABILITIES = {
+    Precision.TF32: (8, 0),
+    Precision.BF16: (8, 0),
+    Precision.AMP: (7, 0),
+    Precision.AMP_O1: (7, 0),
+    Precision.AMP_O2: (7, 0),
+}
+_COMPILERS = ("g++", "clang++")
+
+
+def refuse_what_cannot_run(spec: JobSpec) -> None:
+    """Raise Refused with the reason where this machine, build or trainer cannot run the case as it stands."""
+    _refuse_what_is_no_case(spec.case)
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < _LEAST_VERSION:
+        raise Refused(f"this trainer needs PyTorch 2.4, this is {torch.__version__}")
+    if spec.device == "cpu":
+        _refuse_on_cpu(spec.case)
+    else:
+        _refuse_on_gpu(spec.case)
+
+
+def _refuse_what_is_no_case(case: Case) -> None:
+    for feature in ("xla", "auto"):
+        if getattr(case, feature):
+            raise Refused(f"the feature {feature} is not PyTorch's")
+    if case.execution is not None:
+        raise Refused(f"execution {case.execution.value} is Paddle's; PyTorch has the feature compile")
+    if case.precision is Precision.UNSTATED:
+        raise Refused("precision unstated does not say what PyTorch is to compute in")
+    if case.data is DataSource.UNSTATED:
+        raise Refused("data source unstated: name dali, dali_cpu, native or synthetic")
+    if case.graphs and case.cards > 1:
+        raise Refused("CUDA graphs are captured on one card; with several, NCCL's all-reduce would be in them")
+
+
+def _refuse_on_cpu(case: Case) -> None:
+    if case.precision is Precision.TF32:
+        raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
+    if case.graphs:
+        raise Refused("CUDA graphs are of NVIDIA GPUs; a CPU has none")
+    if case.compile and not (os.environ.get("CXX") or any(map(shutil.which, _COMPILERS))):
+        raise Refused(f"torch.compile on a CPU needs a C++ compiler ({' or '.join(_COMPILERS)}), and there is none")
+
+
+def _refuse_on_gpu(case: Case) -> None:
+    if torch.version.cuda is None:
+        raise Refused("this build of PyTorch is for CPUs: make env-pytorch installs one for CUDA where there is a GPU")
+    if not torch.cuda.is_available() or torch.cuda.device_count() == 0:
+        raise Refused(f"PyTorch sees no GPU that its CUDA works with: {_why_no_gpu()}")
+    capability, name = tuple(torch.cuda.get_device_capability()), torch.cuda.get_device_name()
+    archs = torch.cuda.get_arch_list()
+    if not has_kernels(capability, archs):
+        raise Refused(f"this build of PyTorch has no code for {name}: it is for {' '.join(archs)}")
+    needed = _CAPABILITIES.get(case.precision, (0, 0))
+    if case.compile:
+        needed = max(needed, (7, 0))
+    if capability < needed:
+        wanted, got = (".".join(map(str, each)) for each in (needed, capability))
+        what = case.precision.value + (" with compile" if case.compile else "")
+        raise Refused(f"{what} needs compute capability {wanted}, {name} has {got}")
+
+
+def _why_no_gpu() -> str:
+    """CUDA's own words, which tell an old driver from a broken card."""
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return str(error)
+    return f"CUDA {torch.version.cuda} begins without an error and counts {torch.cuda.device_count()}"
+
+
+def use_device(spec: JobSpec, ranks: Ranks) -> Any:
+    """Select the rank's device and return it."""
+    if spec.device == "cpu":
+        return torch.device("cpu")
+    torch.cuda.set_device(ranks.local_rank)
+    return torch.device("cuda", ranks.local_rank)
+
+
+def device_name(device: Any) -> str:
+    return cpu_name() if device.type == "cpu" else str(torch.cuda.get_device_name(device))
+
+
+def apply_switches(spec: JobSpec, settings: PytorchSettings, threads: int) -> Dict[str, str]:
+    """Threads and libraries as the job wants them; the facts say what of each there is."""
+    torch.set_num_threads(threads)
+    facts = {"torch_threads": str(torch.get_num_threads())}
+    if spec.device == "cpu":
+        onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
+        facts["onednn"] = on(bool(onednn))
+        facts["bfloat16_hardware"] = bfloat16_hardware(cpu_flags())
+        return facts
+    torch.backends.cudnn.benchmark = settings.cudnn_benchmark
+    facts["cudnn"] = cudnn_text(torch.backends.cudnn.version() or 0)
+    facts["cudnn_benchmark"] = on(torch.backends.cudnn.benchmark)
+    facts["cuda"] = str(torch.version.cuda)
+    if spec.case.cards > 1:
+        facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    return facts
+
+
+def force_float32(spec: JobSpec, device: Any) -> Dict[str, str]:
+    """Whether float32 is computed as such: TF32 off for fp32, on for tf32, else as the build has it; the facts say
+    what arithmetic shows.
+
+    Raises Refused where the state cannot be had, so that no figure stands under the wrong precision.
+    """
+    on_gpu, wanted = device.type == "cuda", _TF32_WANTED.get(spec.case.precision)
+    if on_gpu and wanted is not None:
+        torch.backends.cuda.matmul.allow_tf32 = wanted
+        torch.backends.cudnn.allow_tf32 = wanted
+    matmul, convolution = _rounds(device)
+    state = f"matmul {on(matmul)}, convolution {on(convolution)}"
+    if wanted is False and (matmul or convolution):
+        what = "TF32 could not be switched off" if on_gpu else "this CPU's library rounds float32 products"
+        raise Refused(f"{what} ({state}): this would not be fp32")
+    if wanted is True and not (matmul and convolution):
+        raise Refused(f"TF32 could not be switched on ({state}): this would not be tf32")
+    return {"tf32": state if on_gpu else "not on a CPU"}
+
+
+def _rounds(device: Any) -> Tuple[bool, bool]:
+    # 1 + 2**-12 has more digits than TF32's 10: times one it comes back as 1 where TF32 (or bfloat16) computed. Large
+    # enough on a GPU that TF32 is by far the fastest, since a search for the fastest algorithm may take float32 else.
+    value = 1.0 + 2.0**-12
+    size, batch, channels, side = (1024, 16, 256, 56) if device.type == "cuda" else (128, 2, 64, 14)
+    with torch.no_grad():
+        product = torch.full((size, size), value, device=device) @ torch.eye(size, device=device)
+        images = torch.full((batch, channels, side, side), value, device=device)
+        kernel = torch.eye(channels, device=device).reshape(channels, channels, 1, 1)
+        convolved = torch.nn.functional.conv2d(images, kernel)
+    return float(product[0, 0]) != value, float(convolved[0, 0, 0, 0]) != value
+
+
+def all_agree(device: Any) -> Any:
+    """A function that tells whether every rank says so; all of them must ask. Gloo sums on CPUs, NCCL on cards."""
+
+    def agree(own: bool) -> bool:
+        against = torch.tensor([0.0 if own else 1.0], device=device)
+        torch.distributed.all_reduce(against)
+        return float(against) == 0.0
+
+    return agree
+
+
+def event_timer(device: Any) -> EventTimer:
+    """Times steps on the rank's card by events on the stream that PyTorch computes on."""
+    events = CudaEvents(device.index, lambda: int(torch.cuda.current_stream(device).cuda_stream))
+    return EventTimer(events, lambda: torch.cuda.synchronize(device))

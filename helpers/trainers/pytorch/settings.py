@@ -1,0 +1,50 @@
+"""The settings of a PyTorch case, read strictly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Mapping, Optional, Tuple
+
+from helpers.trainers.common.settings import BASIC_AMP_LEVELS, AmpLevels, Settings, one_of, refused, switch
+from helpers.trainers.contract.case import Precision
+from helpers.trainers.contract.job import JobSpec, finite
+
+
+@dataclass(frozen=True)
+class PytorchSettings(Settings):
+    """``decay_norms``: weight decay on batch norm's parameters too. ``compile_mode`` is torch.compile's, None without.
+
+    ``ddp`` holds DistributedDataParallel's arguments, and nothing for one card.
+    """
+
+    AMP_LEVELS: ClassVar[AmpLevels] = {
+        **BASIC_AMP_LEVELS,
+        Precision.BF16: ("O1", "bfloat16"),
+        Precision.AMP: ("O1", None),
+    }
+    DDP: ClassVar[Tuple[str, ...]] = ("gradient_as_bucket_view", "bucket_cap_mb", "static_graph")
+
+    decay_norms: bool
+    cudnn_benchmark: bool
+    compile_mode: Optional[str]
+    ddp: Mapping[str, Any]
+
+    def _check(self, spec: JobSpec) -> None:
+        super()._check(spec)
+        case = spec.case
+        for name in ("decay_norms", "cudnn_benchmark"):
+            switch(name, getattr(self, name))
+        one_of("compile_mode", self.compile_mode, ("default",) if case.compile else (None,))
+        wanted = self.DDP if case.cards > 1 else ()
+        ddp: Any = self.ddp
+        if not isinstance(ddp, Mapping) or set(ddp) != set(wanted):
+            raise refused("ddp", ddp, ", ".join(wanted) or "nothing for one card")
+        for name, value in ddp.items():
+            if name != "bucket_cap_mb":
+                switch(f"ddp.{name}", value)
+            elif not finite(value) or value <= 0:
+                raise refused(f"ddp.{name}", value, "a positive number of MiB")
+
+
+# What helpers.trainers.common.settings reads a job of this framework into.
+SETTINGS = PytorchSettings

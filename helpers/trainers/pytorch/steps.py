@@ -1,0 +1,224 @@
+"""One optimizer step in PyTorch: eager, compiled with ``torch.compile``, or as a CUDA graph."""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from typing import Any, Callable, ContextManager, Dict, List, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from helpers.trainers.common.facts import on
+from helpers.trainers.common.loop import Batch
+from helpers.trainers.common.process import Refused, Trainer
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.models import spec_of
+from helpers.trainers.pytorch.models import NETWORKS
+from helpers.trainers.pytorch.proof import Convolutions, check_weights
+from helpers.trainers.pytorch.settings import PytorchSettings
+
+# Steps before a capture: they fill optimizer state and choose cuDNN's algorithms, which may wait for the device.
+EAGER_STEPS = 3
+
+
+def build_model(spec: JobSpec, settings: PytorchSettings, device: Any) -> nn.Module:
+    """The case's model with fresh weights on ``device``, in training mode; at O2 in half precision but batch norm."""
+    known = spec_of(spec.case.model)
+    network = NETWORKS[type(known.network)]
+    model = network(known, settings.layout, settings.input_channels, settings.feed_layout).to(device)
+    if settings.amp_level == "O2":
+        half = getattr(torch, str(settings.amp_dtype))
+        for layer in model.modules():
+            if not isinstance(layer, nn.BatchNorm2d):
+                for weights in layer.parameters(recurse=False):
+                    weights.data = weights.data.to(half)
+    check_weights(model, settings)
+    return model.train()
+
+
+class MasterCopies:
+    """Float32 copies of the weights in half precision, which the optimizer moves in their stead."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._halves = [each for each in model.parameters() if each.dtype is not torch.float32]
+        self._copies = [each.detach().float() for each in self._halves]
+        self._of = dict(zip(map(id, self._halves), self._copies))
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    def of(self, weights: Any) -> Any:
+        """What the optimizer is to move for these weights: the copy, or themselves where they are float32."""
+        return self._of.get(id(weights), weights)
+
+    def take_gradients(self) -> None:
+        for half, copy in zip(self._halves, self._copies):
+            copy.grad = half.grad.float()
+            half.grad = None
+
+    def give_weights(self) -> None:
+        if self._halves:
+            with torch.no_grad():
+                torch._foreach_copy_(self._halves, self._copies)
+
+
+def build_optimizer(model: nn.Module, copies: MasterCopies, settings: PytorchSettings) -> Any:
+    """Paddle's Momentum is this SGD: v = momentum v + (gradient + decay w), w = w - rate v."""
+    decayed: List[Any] = []
+    spared: List[Any] = []
+    for layer in model.modules():
+        spare = isinstance(layer, nn.BatchNorm2d) and not settings.decay_norms
+        (spared if spare else decayed).extend(copies.of(each) for each in layer.parameters(recurse=False))
+    groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": spared, "weight_decay": 0.0}]
+    # Fused, it takes the loss scale and an overflow on the device: else GradScaler waits for it at every step.
+    optimizer = torch.optim.SGD(
+        [group for group in groups if group["params"]],
+        lr=settings.learning_rate,
+        momentum=settings.momentum,
+        fused=True,
+    )
+    for weights in decayed + spared:
+        # Its own are made, uninitialised, by the first step, and taken as they are where that one overflowed.
+        optimizer.state[weights]["momentum_buffer"] = torch.zeros_like(weights)
+    return optimizer
+
+
+def build_scaler(settings: PytorchSettings, device: Any) -> Any:
+    if settings.loss_scaling is None:
+        return None
+    rule = settings.loss_scaling_rule
+    return torch.amp.GradScaler(
+        device.type,
+        init_scale=settings.loss_scaling,
+        growth_factor=rule["incr_ratio"],
+        backoff_factor=rule["decr_ratio"],
+        growth_interval=int(rule["incr_every_n_steps"]),
+    )
+
+
+class TrainingStep:
+    """Forward, backward and SGD; several ranks average their gradients through DistributedDataParallel."""
+
+    def __init__(self, trainer: Trainer, settings: PytorchSettings, device: Any) -> None:
+        spec, self._facts = trainer.spec, trainer.device.facts
+        self._settings = settings
+        self._model = build_model(spec, settings, device)
+        self._copies = MasterCopies(self._model)
+        self._optimizer = build_optimizer(self._model, self._copies, settings)
+        self._scaler = build_scaler(settings, device)
+        self._proof: Optional[Convolutions] = Convolutions()
+        self._forward: Any = self._model
+        if settings.amp_level == "O2":
+            self._facts["master_copies"] = str(len(self._copies))
+        if trainer.ranks.world_size > 1:
+            ids = [device.index] if device.type == "cuda" else None
+            self._forward = nn.parallel.DistributedDataParallel(self._model, device_ids=ids, **settings.ddp)
+        if settings.compile_mode is not None:
+            self._forward = torch.compile(self._forward, backend=self._proof.reading(_inductor()))
+            # What the proof reads is what Inductor is given: with this on, it may compute NCHW as channels_last.
+            self._facts["inductor_layout_optimization"] = on(_inductor_lays_out())
+        self._autocast: Callable[[], ContextManager[Any]] = contextlib.nullcontext
+        if settings.amp_level == "O1":
+            dtype = getattr(torch, str(settings.amp_dtype))
+            self._autocast = lambda: torch.autocast(device.type, dtype)
+        self._cast = getattr(torch, str(settings.amp_dtype)) if settings.amp_level == "O2" else None
+        self._run: Callable[[Any, Any], Any] = self.train
+        if spec.case.graphs:
+            if spec.warmup_steps <= EAGER_STEPS:
+                raise Refused(f"CUDA graphs need a warm-up of more than {EAGER_STEPS} steps to be captured in")
+            self._run = GraphedStep(self.train)
+
+    def begin_epoch(self, number: int) -> None:
+        """The learning rate of the epoch."""
+        settings = self._settings
+        rate = settings.learning_rates[bisect_right(settings.learning_rate_boundaries, number)]
+        for group in self._optimizer.param_groups:
+            if group["lr"] != rate and isinstance(self._run, GraphedStep):
+                # The rate stands in the graph as a number.
+                self._run = GraphedStep(self.train)
+            group["lr"] = rate
+
+    def step(self, batch: Batch) -> Any:
+        if self._proof is None:
+            return self._run(batch.images, batch.labels)
+        if self._settings.compile_mode is None:
+            self._proof.listen(self._model)
+        loss = self._run(batch.images, batch.labels)
+        self._proof.stop()
+        self._facts.update(self._proof.check(self._settings, self._model))
+        if self._settings.compile_mode is not None:
+            self._facts["compiled_graphs"] = str(self._proof.graphs)
+        self._proof = None
+        return loss
+
+    def loss(self, handle: Any) -> float:
+        return float(handle)
+
+    def train(self, images: Any, labels: Any) -> Any:
+        """The step itself; returns the loss."""
+        with self._autocast():
+            logits = self._forward(images if self._cast is None else images.to(self._cast))
+        loss = F.cross_entropy(logits.float(), labels)
+        (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+        self._copies.take_gradients()
+        if self._scaler is None:
+            self._optimizer.step()
+        else:
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+        self._copies.give_weights()
+        self._optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+
+class GraphedStep:
+    """A step that is captured as one CUDA graph after EAGER_STEPS and from then on replayed over fixed tensors."""
+
+    def __init__(self, train: Callable[[Any, Any], Any]) -> None:
+        self._train = train
+        self._steps = 0
+        self._graph: Any = None
+        self._side: Any = None
+        self._fixed: Dict[str, Any] = {}
+
+    def __call__(self, images: Any, labels: Any) -> Any:
+        self._steps += 1
+        if self._steps <= EAGER_STEPS:
+            return self._eager(images, labels)
+        if self._graph is None:
+            self._capture(images, labels)
+        self._fixed["images"].copy_(images)
+        self._fixed["labels"].copy_(labels)
+        self._graph.replay()
+        return self._fixed["loss"]
+
+    def _eager(self, images: Any, labels: Any) -> Any:
+        # On a stream of its own, as capturing wants it: what the default stream's work allocates could not be captured.
+        # One for all of them: memory that one stream has freed is no other's.
+        stream = self._side = self._side or torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            loss = self._train(images, labels)
+        torch.cuda.current_stream().wait_stream(stream)
+        return loss
+
+    def _capture(self, images: Any, labels: Any) -> None:
+        self._fixed = {"images": images.clone(), "labels": labels.clone()}
+        self._graph = torch.cuda.CUDAGraph()
+        # Else what a loader's thread asks of the device would break the capture off.
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            self._fixed["loss"] = self._train(self._fixed["images"], self._fixed["labels"])
+
+
+def _inductor() -> Any:
+    from torch._dynamo import lookup_backend
+
+    return lookup_backend("inductor")
+
+
+def _inductor_lays_out() -> bool:
+    from torch._inductor import config
+
+    return bool(config.layout_optimization)

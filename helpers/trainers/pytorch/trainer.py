@@ -1,0 +1,79 @@
+"""Train one rank of a PyTorch job: ``python -m helpers.trainers.pytorch.trainer SPEC.json``.
+
+With one card it is started as it stands, with several by ``python -m torch.distributed.run``.
+Exit status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from helpers.trainers.common.loop import HostTimer, StepTimer, train
+from helpers.trainers.common.process import Refused, Trainer, run
+from helpers.trainers.common.training import io_of, plan_of, seed_everything
+from helpers.trainers.common.variables import set_environment
+from helpers.trainers.pytorch.facts import setting_facts
+from helpers.trainers.pytorch.settings import PytorchSettings
+
+# As torch.distributed.run sets them: rank, rank in the node, number of ranks.
+RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
+
+
+def program(trainer: Trainer) -> None:
+    """One rank from the import of PyTorch to its last step."""
+    spec, facts = trainer.spec, trainer.device.facts
+    settings = PytorchSettings.of(spec)
+    trainer.beat("import torch")
+    torch = _import_torch(trainer, settings)
+    from helpers.trainers.pytorch import data as pytorch_data
+    from helpers.trainers.pytorch import device as pytorch_device
+    from helpers.trainers.pytorch import steps as pytorch_steps
+
+    pytorch_device.refuse_what_cannot_run(spec)
+    device = pytorch_device.use_device(spec, trainer.ranks)
+    trainer.device.name = pytorch_device.device_name(device)
+    facts.update(pytorch_device.apply_switches(spec, settings, int(facts["threads"])))
+    facts.update(pytorch_device.force_float32(spec, device))
+    seed_everything(torch.manual_seed, spec.seed)
+    facts.update(setting_facts(spec, settings))
+    on_gpu, several = spec.device == "gpu", trainer.ranks.world_size > 1
+    if several:
+        trainer.beat("connect ranks")
+        facts["backend"] = "nccl" if on_gpu else "gloo"
+        # With the card NCCL connects here and now, not within the first step, and a barrier need not guess it.
+        torch.distributed.init_process_group(facts["backend"], device_id=device if on_gpu else None)
+    trainer.beat("data")
+    reader = pytorch_data.open_reader(trainer, settings, device)
+    trainer.beat("build model")
+    stepper = pytorch_steps.TrainingStep(trainer, settings, device)
+    timer: StepTimer = HostTimer(time.monotonic)
+    if on_gpu:
+        timer = pytorch_device.event_timer(device)
+        trainer.peak_device_bytes = lambda: int(torch.cuda.max_memory_allocated(device))
+    barrier = torch.distributed.barrier if several else lambda: None
+    agree = pytorch_device.all_agree(device) if several else bool
+    trainer.beat("first step")
+    train(plan_of(trainer), reader, stepper, timer, io_of(trainer, barrier, agree))
+    if several:
+        torch.distributed.destroy_process_group()
+
+
+def _import_torch(trainer: Trainer, settings: PytorchSettings) -> Any:
+    set_environment(trainer.spec, settings, os.environ)
+    try:
+        import torch
+    except ImportError as error:
+        raise Refused(f"PyTorch is not installed in this interpreter ({error})") from error
+    # A supervisor's request to stop must end the process, whoever has a handler of its own.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    trainer.device.framework_version = str(torch.__version__)
+    trainer.device.framework_commit = str(torch.version.git_version)
+    return torch
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:], RANK_VARIABLES, program))

@@ -1,0 +1,108 @@
+"""What faults cost: ``python -m tests.faults``; makes every fault of the table for real and runs the suite
+against it.
+
+Prints a line a fault (what was done, status and exit code, seconds from the fault's being seen to the end of the
+job's last process, processes left, results lost) and the sum; ``--json FILE`` writes the same. Exits 1 where a fault
+was not handled. A trainer's double stands in for the framework, behind the real launchers and the whole suite;
+``--real`` trains for real instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from helpers.report.unforeseen import ended
+from tests.faults.fault import MOST_SECONDS, Fault, Seen
+from tests.faults.table import faults
+from tests.faults.workshop import Workshop
+
+
+def meet(fault: Fault, real: bool = False) -> Seen | str:
+    """Make one fault in a workshop of its own; in words why this machine cannot. A row that breaks is a finding."""
+    if why := fault.needs():
+        return why
+    with tempfile.TemporaryDirectory(prefix="fault-") as folder, Workshop(Path(folder) / "shop", real=real) as shop:
+        try:
+            return fault.make(shop)
+        except Exception as error:  # noqa: BLE001 - the table goes on, and this row is not handled
+            traceback.print_exc()
+            return Seen("no answer", None, "", wrong=(f"{type(error).__name__}: {error}",))
+
+
+def line(fault: Fault, seen: Seen | str, seconds: float) -> str:
+    """One fault's line of the table."""
+    head = f"{fault.row:>2}  {fault.name:<44.44}"
+    if isinstance(seen, str):
+        return f"{head} not made here: {seen}"
+    ended = "-" if seen.seconds is None else f"{seen.seconds:.1f} s"
+    exit_code = "-" if seen.exit_code is None else seen.exit_code
+    text = f"{head} {seen.status:<14.14} {exit_code:>4} {ended:>7} {seen.left:>5} {seen.lost:>5} {seconds:>6.1f} s"
+    return text + "".join(f"\n      WRONG: {problem}" for problem in seen.problems)
+
+
+def document(table: Sequence[tuple[Fault, Seen | str, float]]) -> dict[str, object]:
+    """The table as JSON holds it."""
+    seen = [each for _, each, _ in table if isinstance(each, Seen)]
+    ends = [each.seconds for each in seen if each.seconds is not None]
+    return {
+        "faults": [_record(*each) for each in table],
+        "made": len(seen),
+        "not_made": len(table) - len(seen),
+        "not_handled": sum(bool(each.problems) for each in seen),
+        "processes_left": sum(each.left for each in seen),
+        "results_lost": sum(each.lost for each in seen),
+        "slowest_end_seconds": max(ends, default=None),
+    }
+
+
+def _record(fault: Fault, seen: Seen | str, seconds: float) -> dict[str, object]:
+    head = {"row": fault.row, "fault": fault.name, "done": fault.what, "wall_seconds": round(seconds, 2)}
+    if isinstance(seen, str):
+        return {**head, "not_made": seen}
+    return {**head, **asdict(seen), "problems": list(seen.problems)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults", description="Make every fault of the table and run the suite against it."
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the table to FILE")
+    parser.add_argument("--only", metavar="PATTERN", default="*", help="faults whose name, or row, matches")
+    parser.add_argument("--quick", action="store_true", help="leave out what takes long")
+    parser.add_argument("--real", action="store_true", help="train for real where a fault has a trainer")
+    given = parser.parse_args(arguments)
+    print(
+        "row fault                                        status         exit   ended  left  lost     took", flush=True
+    )
+    table = []
+    for fault in faults():
+        if not (fnmatchcase(fault.name, given.only) or str(fault.row) == given.only) or (
+            given.quick and not fault.quick
+        ):
+            continue
+        began = time.monotonic()
+        seen = meet(fault, given.real)
+        table.append((fault, seen, time.monotonic() - began))
+        print(line(*table[-1]), flush=True)
+    summary = document(table)
+    print(
+        f"{summary['made']} faults made, {summary['not_made']} not made here; {summary['not_handled']} not handled, "
+        f"{summary['processes_left']} processes left, {summary['results_lost']} results lost, "
+        f"slowest end {summary['slowest_end_seconds']} s (at most {MOST_SECONDS:g})"
+    )
+    if given.json:
+        Path(given.json).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    return 1 if summary["not_handled"] or not table else 0
+
+
+if __name__ == "__main__":
+    sys.exit(ended(main, "faults"))

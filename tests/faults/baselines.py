@@ -1,0 +1,146 @@
+"""Row 15: a file of recorded baselines that a merge or an editor spoilt, and two updates of it at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from filelock import FileLock
+
+from helpers.machine.devices import discover
+from helpers.plan.baseline import Provenance, RecordedEntry, load_recorded
+from helpers.plan.proposals import Proposal, ProposalKind
+from helpers.plan.update import write_recorded
+from tests.faults.data import refused
+from tests.faults.fault import Fault, Seen, expect
+from tests.faults.workshop import ONE_CARD, ROOT, TWO_CARDS, Running, Workshop
+
+# On a machine that others use a run may be refused as disturbed.
+_ATTEMPTS = 4
+# An entry that no case of a workshop touches.
+_STANDING = "paddle-vgg16-fp32-bs1-1x1-synthetic-dynamic"
+
+
+def _recorded(workshop: Workshop) -> tuple[Path, str]:
+    """This machine's file in the workshop with one good entry of another case; the machine's key."""
+    key = discover().machine_key("cpu")
+    path = workshop.folder / "baselines" / "recorded" / f"{key}.json"
+    path.unlink(missing_ok=True)
+    provenance = Provenance("0", "2026-11-21", "a machine", "recorded for the fault table")
+    entry = RecordedEntry(
+        _STANDING, 2.0, "median-step", (2.0,), None, None, {"host": "a"}, {"host": "a"}, provenance
+    )  # fmt: skip
+    write_recorded(path, key, [Proposal(_STANDING, ProposalKind.CREATED, None, entry, "none recorded before")])
+    return path, key
+
+
+# ---- spoilt
+
+
+def _conflict(text: str) -> str:
+    head, figure, tail = text.partition('      "images_per_s": 2.0,\n')
+    theirs = figure.replace("2.0", "3.0")
+    return f"{head}<<<<<<< HEAD\n{figure}=======\n{theirs}>>>>>>> their branch\n{tail}"
+
+
+def _twice(text: str) -> str:
+    entry = json.dumps(json.loads(text)["entries"][_STANDING])
+    return text.replace('"entries": {', f'"entries": {{"{_STANDING}": {entry},')
+
+
+def _figure(value: str) -> Callable[[str], str]:
+    return lambda text: text.replace('"images_per_s": 2.0', f'"images_per_s": {value}')
+
+
+def _unit(text: str) -> str:
+    return text.replace('"unit": "images/s"', '"unit": "ms/step"')
+
+
+def _link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def _rewritten(spoil: Callable[[str], str]) -> Callable[[Path], None]:
+    def rewrite(path: Path) -> None:
+        whole = path.read_text(encoding="utf-8")
+        spoilt = spoil(whole)
+        assert spoilt != whole, "nothing was spoilt"
+        path.write_text(spoilt, encoding="utf-8")
+
+    return rewrite
+
+
+def _is_refused(name: str, what: str, spoil: Callable[[Path], None], *told: str) -> Fault:
+    def make(workshop: Workshop) -> Seen:
+        path, _ = _recorded(workshop)
+        spoil(path)
+        before = path.read_bytes()
+        done = workshop.run("--update-baselines")
+        seen = refused(workshop, done, path.name, *told)
+        unchanged = expect((path.read_bytes() == before, "the file was rewritten"))
+        return Seen(**{**vars(seen), "wrong": (*seen.wrong, *unchanged)})
+
+    return Fault(15, name, what, make)
+
+
+# ---- two at once
+
+
+def _two_updates(workshop: Workshop) -> Seen:
+    """Until neither was refused for what others did on this machine meanwhile."""
+    for attempt in range(_ATTEMPTS):
+        seen, disturbed = _both_at_once(workshop, attempt)
+        if not disturbed:
+            break
+    return seen
+
+
+def _both_at_once(workshop: Workshop, attempt: int) -> tuple[Seen, bool]:
+    """Two sessions that are held back before they write, until both have measured; whether one was disturbed."""
+    path, key = _recorded(workshop)
+    nights = 2 * (attempt + 1)
+    second: list[subprocess.Popen[bytes]] = []
+    with (workshop.folder / "second.txt").open("wb") as output, FileLock(f"{path}.lock") as lock:
+
+        def during(running: Running) -> None:
+            argv = workshop.argv("--update-baselines", "--results", str(workshop.folder / "second.json"),
+                                 case=TWO_CARDS, session=f"second{attempt}")  # fmt: skip
+            second.append(subprocess.Popen(argv, cwd=ROOT, env=workshop.environment, stdout=output, stderr=output))
+            running.wait_for(lambda: len(list((workshop.folder / "runs").glob("*/*/night.json"))) == nights)
+            lock.release()
+            second[0].wait(120)
+
+        done = workshop.run("--update-baselines", session=f"first{attempt}", during=during)
+    told = (workshop.folder / "second.txt").read_text(encoding="utf-8")
+    entries = load_recorded(path, key).entries
+    wrong = expect(
+        (done.exit_code == 0, f"exit code {done.exit_code}"),
+        (second[0].returncode == 0, f"exit code of the second {second[0].returncode}: {told[-500:]}"),
+        *((case in entries, f"no entry of {case}") for case in (ONE_CARD, TWO_CARDS, _STANDING)),
+        (not list(path.parent.glob(".*.tmp")), "a half-written file was left"),
+    )
+    seen = Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), wrong)
+    return seen, bool(wrong) and any("Baselines: 1 refused" in text for text in (done.output, told))
+
+
+FAULTS: list[Fault] = [
+    _is_refused(
+        "merge conflict in baselines", "both sides of a merge stand in the file", _rewritten(_conflict), "<<<<<<< HEAD"
+    ),
+    _is_refused("duplicate case in baselines", "a case has two entries", _rewritten(_twice), _STANDING, "twice"),
+    _is_refused("wrong unit in baselines", "the file's unit is ms/step", _rewritten(_unit), "'unit'", "ms/step"),
+    _is_refused("negative baseline", "images_per_s is -2.0", _rewritten(_figure("-2.0")), "images_per_s", "-2.0"),
+    _is_refused("NaN baseline", "images_per_s is NaN", _rewritten(_figure("NaN")), "NaN"),
+    _is_refused("infinite baseline", "images_per_s is 1e999", _rewritten(_figure("1e999")), "images_per_s"),
+    _is_refused("symbolic link as baselines", "the file is a link to another one", _link, "a symbolic link"),
+    Fault(
+        15,
+        "two updates at once",
+        "two sessions record different cases, both write at one moment",
+        _two_updates,
+        quick=False,
+    ),
+]

@@ -1,0 +1,157 @@
+"""Row 1: the trainer dies, in warm-up and in the window, in every way that a process can."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.faults.fault import Fault, Seen, expect
+from tests.faults.handled import infra_error, measured, one_attempt
+from tests.faults.memory_group import memory_group, why_no_memory_group
+from tests.faults.workshop import Workshop
+
+_AT_STEP = """
+import ctypes, os, resource, signal, sys, time
+from pathlib import Path
+
+def at_step(spec, rank, phase, number):
+    if phase != {phase!r} or number < 2 {once}:
+        return
+    print("the last words of rank", rank, file=sys.stderr, flush=True)
+    mark()
+{does}
+"""
+# The fault is made in the first attempt alone.
+_ONCE = """or not made()"""
+_MADE = """
+def made():
+    try:
+        Path(os.environ["PERFGATE_FAULT_FILE"]).with_name("made").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+"""
+# Paddle's own words (paddle/phi/core/memory/allocation/cuda_allocator.cc), here of a card that is not there.
+_CUDA_MESSAGE = (
+    "ResourceExhaustedError: \\n\\nOut of memory error on GPU 0. Cannot allocate 1.531250GB memory on GPU 0, "
+    "15.201172GB memory has been allocated and available memory is only 577.500000MB."
+)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """``does`` are the lines that end the trainer; ``told``: the class of the failure, and what else is said of it."""
+
+    name: str
+    what: str
+    does: str
+    told: tuple[str, ...]
+    quick: bool = False
+
+
+_WAYS = (
+    _Way(
+        "SIGKILL",
+        "kills itself by SIGKILL",
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        ("killed by a signal", "SIGKILL"),
+        quick=True,
+    ),
+    _Way("SIGSEGV", "reads from address 0", "ctypes.string_at(0)", ("native crash", "SIGSEGV")),
+    _Way("exit status 7", "exits with 7, past every handler", "os._exit(7)", ("non-zero exit", "exited with 7")),
+    _Way(
+        "exception",
+        "raises a ValueError",
+        "raise ValueError('labels out of range')",
+        ("Python exception", "labels out of range"),
+    ),
+    _Way(
+        "MemoryError",
+        "meets its limit of address space",
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28))\n"
+        "kept = [bytearray(2**26) for _ in range(64)]",
+        ("out of host memory", "MemoryError"),
+    ),
+    _Way(
+        "CUDA out of memory, raised",
+        "raises what Paddle raises when a card is full",
+        f"raise MemoryError('{_CUDA_MESSAGE}')",
+        ("out of GPU memory", "Cannot allocate 1.531250GB"),
+        quick=True,
+    ),
+    _Way(
+        "CUDA out of memory, printed",
+        "prints what Paddle prints when a card is full, and exits with 1",
+        f"print('{_CUDA_MESSAGE}', file=sys.stderr, flush=True); os._exit(1)",
+        ("out of GPU memory", "exited with 1", "Cannot allocate 1.531250GB"),
+    ),
+)
+# More than a suite and a trainer need before it, less than is asked for.
+_GROUP_MIB = {False: 1024, True: 4096}
+_EATS = """
+import mmap
+kept = []
+while True:
+    kept.append(mmap.mmap(-1, 2**26, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000))  # MAP_POPULATE
+    mark()
+"""
+
+
+def script(phase: str, does: str, once: bool = False) -> str:
+    """A fault that strikes at the second step or a later one of the phase; at the first attempt alone if ``once``."""
+    lines = "\n".join(f"    {line}" for line in does.strip().splitlines())
+    text = _AT_STEP.format(phase=phase, once=_ONCE if once else "", does=lines)
+    return text + (_MADE if once else "")
+
+
+def _dies(way: _Way, phase: str) -> Fault:
+    def make(workshop: Workshop) -> Seen:
+        one_attempt(workshop)
+        done = workshop.run(fault=script(phase, way.does))
+        return infra_error(workshop, done, *way.told)
+
+    quick = way.quick and phase == "window"
+    return Fault(1, f"{way.name} in {phase}", f"at a step of the {phase} the trainer {way.what}", make, quick)
+
+
+def _starved(phase: str) -> Fault:
+    def make(workshop: Workshop) -> Seen:
+        one_attempt(workshop)
+        with memory_group(_GROUP_MIB[workshop.real]) as group:
+            done = workshop.run(fault=script(phase, _EATS), prefix=group.prefix)
+            kills = group.kills()
+        never = expect((kills > 0, "the kernel has ended nothing"))
+        return infra_error(workshop, done, "killed by the kernel for want of memory", "SIGKILL", also=never)
+
+    what = f"at a step of the {phase} the trainer takes more than its memory control group has"
+    return Fault(1, f"the kernel's OOM kill in {phase}", what, make, False, why_no_memory_group)
+
+
+def _once(workshop: Workshop) -> Seen:
+    """The retry passes; the failed attempt stays on disk, in the history and in the report."""
+    done = workshop.run(fault=script("window", "os.kill(os.getpid(), signal.SIGKILL)", once=True))
+    kept = list((workshop.folder / "runs").glob("night/*/r*/result.json"))
+    shown = expect(
+        (len(kept) == 2, f"{len(kept)} attempts kept"),
+        ("SIGKILL" in done.output, f"the failed attempt is not shown: {done.output[-600:]}"),
+        ("SIGKILL" in str(done.cases), f"the failed attempt is not in the results: {done.cases}"),
+    )
+    return measured(workshop, done, shown)
+
+
+def _always(workshop: Workshop) -> Seen:
+    """Infrastructure failures at every attempt are an INFRA_ERROR that says how often it was tried."""
+    workshop.configure(lambda config: config["budgets"].update(retries=2))
+    done = workshop.run(fault=script("warm-up", "os.kill(os.getpid(), signal.SIGKILL)"))
+    kept = list((workshop.folder / "runs").glob("night/*/r*/result.json"))
+    shown = expect((len(kept) == 3, f"{len(kept)} attempts kept with 2 retries"))
+    return infra_error(workshop, done, "killed by a signal", "attempt 3 of 3", "attempt 1 of 3 ended", also=shown)
+
+
+FAULTS = [
+    *(_dies(way, phase) for way in _WAYS for phase in ("warm-up", "window")),
+    _starved("warm-up"),
+    _starved("window"),
+    Fault(1, "SIGKILL once, then the retry", "the trainer dies in the first attempt and not in the second", _once),
+    Fault(1, "SIGKILL at all of 3 attempts", "the trainer dies in every attempt, with 2 retries", _always, False),
+]

@@ -1,0 +1,203 @@
+"""Row 10: data that is no ImageNet folder, or one with odd images in it: refused by name, or trained on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from tests.faults.fault import Fault, Seen, expect
+from tests.faults.workshop import Finished, Workshop
+
+SOURCES = ("native", "dali")
+_IMAGES = 4
+_SIZE = (96, 72)
+# Of a real trainer on a busy machine: its imports, its first steps, the whole run.
+_REAL_LIMITS = {"start_up_seconds": 180, "no_progress_seconds": 90, "run_seconds": 400, "stop_grace_seconds": 5}
+
+# The check before the night saw a whole image; a trainer meets half of one.
+_CUT_LATER = """
+from pathlib import Path
+
+def at_start(spec, rank):
+    image = Path(spec.data_root) / {name!r}
+    image.write_bytes(image.read_bytes()[: image.stat().st_size // 2])
+    mark()
+"""
+
+
+def case_id(source: str) -> str:
+    return f"paddle-resnet50v1.5-fp32-bs1-1x1-{source}-dynamic"
+
+
+def _whole(root: Path) -> list[tuple[str, int]]:
+    """Images of noise in ImageNet's layout under ``root``; their lines: path, label."""
+    lines = [(f"train/a/{number}.jpeg", number) for number in range(_IMAGES)]
+    (root / "train" / "a").mkdir(parents=True)
+    for name, _ in lines:
+        _noise("RGB", _SIZE).save(root / name, "JPEG")
+    _list(root, lines)
+    return lines
+
+
+def _list(root: Path, lines: list[tuple[str, int]]) -> None:
+    (root / "train_list.txt").write_text("".join(f"{name} {label}\n" for name, label in lines), encoding="utf-8")
+
+
+def _noise(mode: str, size: tuple[int, int]) -> Image.Image:
+    bands = len(Image.new(mode, (1, 1)).getbands())
+    return Image.frombytes(mode, size, random.Random(mode).randbytes(bands * size[0] * size[1]))
+
+
+# ---- refused before anything is trained
+
+
+def _no_images(root: Path) -> None:
+    root.mkdir(parents=True)
+
+
+def _empty_list(root: Path) -> None:
+    _whole(root)
+    _list(root, [])
+
+
+def _label(value: int) -> Callable[[Path], None]:
+    def make(root: Path) -> None:
+        lines = _whole(root)
+        _list(root, [*lines[:2], (lines[2][0], value), *lines[3:]])
+
+    return make
+
+
+def _truncated(root: Path) -> None:
+    image = root / _whole(root)[2][0]
+    image.write_bytes(image.read_bytes()[: image.stat().st_size // 2])
+
+
+def _png(root: Path) -> None:
+    _noise("RGB", _SIZE).save(root / _whole(root)[2][0], "PNG")
+
+
+def _no_byte(root: Path) -> None:
+    (root / _whole(root)[2][0]).write_bytes(b"")
+
+
+def _is_refused(name: str, what: str, spoil: Callable[[Path], None], *told: str) -> Fault:
+    def make(workshop: Workshop) -> Seen:
+        root = workshop.folder / "images"
+        spoil(root)
+        _two_sources(workshop)
+        done = workshop.run("--data", str(root), case=case_id("native"))
+        return refused(workshop, done, str(root), *told)
+
+    return Fault(10, name, what, make)
+
+
+def refused(workshop: Workshop, done: Finished, *told: str) -> Seen:
+    """Exit code 4 with ``told`` in the error, and not one run begun."""
+    error = "\n".join(line for line in done.output.splitlines() if line.startswith("ERROR: "))
+    begun = list((workshop.folder / "runs").glob("*/*/r*"))
+    wrong = expect(
+        (done.exit_code == 4, f"exit code {done.exit_code}"),
+        *((each in error, f"{each!r} not told: {error or done.output[-300:]}") for each in told),
+        ("Traceback" not in done.output, "a traceback"),
+        (not begun, f"{len(begun)} runs begun"),
+    )
+    status = "refused" if done.exit_code == 4 and not done.cases else done.status
+    return Seen(status, done.exit_code, error, None, len(done.left), workshop.lost(), wrong)
+
+
+# ---- trained on, for real
+
+
+def _odd(mode: str, size: tuple[int, int]) -> Callable[[Path], None]:
+    def make(root: Path) -> None:
+        _noise(mode, size).save(root / _whole(root)[2][0], "JPEG")
+
+    return make
+
+
+def _foreign_names(root: Path) -> None:
+    """A class folder and an image whose names hold a space and Chinese characters; so does the folder's own name."""
+    lines = _whole(root)
+    name = "train/猫 和 狗/图 像 1.jpeg"
+    (root / name).parent.mkdir()
+    (root / lines[2][0]).rename(root / name)
+    _list(root, [*lines[:2], (name, 2), *lines[3:]])
+
+
+def _is_trained_on(source: str, name: str, what: str, spoil: Callable[[Path], None]) -> Fault:
+    def make(workshop: Workshop) -> Seen:
+        root = workshop.folder / "数据 with spaces"
+        spoil(root)
+        with Workshop(workshop.folder.parent / "real", real=True) as real:
+            _two_sources(real)
+            done = real.run("--data", str(root), case=case_id(source))
+            wrong = expect(
+                (done.status == "NO_BASELINE", f"status {done.status}: {done.reason}"),
+                (done.exit_code == 0, f"exit code {done.exit_code}"),
+                (f"{_IMAGES} images" in str(_environments(real)), "the result does not say what it trained on"),
+            )
+            return Seen(done.status, done.exit_code, done.reason, None, len(done.left), real.lost(), wrong)
+
+    return Fault(10, f"{name}, {source}", what, make, quick=False)
+
+
+def _is_cut_later(source: str) -> Fault:
+    def make(workshop: Workshop) -> Seen:
+        root = workshop.folder / "images"
+        name = _whole(root)[2][0]
+        with Workshop(workshop.folder.parent / "real", real=True) as real:
+            _two_sources(real)
+            done = real.run("--data", str(root), case=case_id(source), fault=_CUT_LATER.format(name=name))
+            wrong = expect(
+                (done.status == "INFRA_ERROR", f"status {done.status}"),
+                (done.exit_code == 6, f"exit code {done.exit_code}"),
+                (name in done.reason, f"{name} not told: {done.reason}"),
+            )
+            # The image is met some time after it was cut, so nothing is said of how long the end took.
+            return Seen(done.status, done.exit_code, done.reason, None, len(done.left), real.lost(), wrong)
+
+    what = "a JPEG loses its second half after the check, before the trainer reads it"
+    return Fault(10, f"JPEG cut after the check, {source}", what, make, quick=False)
+
+
+def _environments(workshop: Workshop) -> list[str]:
+    return [path.read_text(encoding="utf-8") for path in (workshop.folder / "runs").glob("*/*/r*/result.json")]
+
+
+def _two_sources(workshop: Workshop) -> None:
+    def change(config: dict[str, Any]) -> None:
+        block = config["matrix"]["cpu"][0]
+        block.update(data=list(SOURCES), cards=1)
+        config["short"] = [case_id(SOURCES[0])]
+        if workshop.real:
+            config["limits"].update(_REAL_LIMITS)
+            # What is asked is whether it trains, not how steadily on a machine that others use.
+            for name in ("steady_window_steps", "most_warmup_steps"):
+                config["protocols"]["cpu"].pop(name)
+
+    workshop.configure(change)
+
+
+_TRAINED_ON = (
+    # ImageNet itself has one.
+    ("PNG named .jpeg", "one image of four is a PNG", _png),
+    ("CMYK image", "one JPEG of four is CMYK", _odd("CMYK", _SIZE)),
+    ("1x1 image", "one JPEG of four has a single pixel", _odd("RGB", (1, 1))),
+    ("spaces and Chinese in paths", "the data folder, a class and an image have such names", _foreign_names),
+)
+
+FAULTS = [
+    _is_refused("empty data folder", "--data names a folder without anything", _no_images, "train_list.txt"),
+    _is_refused("empty list of images", "train_list.txt has no line", _empty_list, "train_list.txt", "no line"),
+    _is_refused("label 1000", "the third label is 1000 of 0 to 999", _label(1000), ":3", "'1000'", "0 to 999"),
+    _is_refused("label -1", "the third label is -1", _label(-1), ":3", "'-1'", "0 to 999"),
+    _is_refused("truncated JPEG", "the third image ends in its middle", _truncated, "2.jpeg", "truncated"),
+    _is_refused("image of 0 bytes", "the third image is empty", _no_byte, "2.jpeg", "0 bytes"),
+    *(_is_trained_on(source, *each) for each in _TRAINED_ON for source in SOURCES),
+    *(_is_cut_later(source) for source in SOURCES),
+]

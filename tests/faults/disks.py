@@ -1,0 +1,288 @@
+"""Row 7: a disk that is full or read-only, before, during and after a case: a small tmpfs in the folder's place."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.faults.fault import Fault, Seen, expect
+from tests.faults.small_disk import IN_A_JOB, SmallDisk, small_disk, why_no_mount
+from tests.faults.traces import (
+    broken_baselines,
+    one_card,
+    recorded_cases,
+    results,
+    undisturbed,
+    uuids,
+    with_cases,
+)
+from tests.faults.workshop import ONE_CARD, Finished, Workshop
+
+_RUNS = 2
+_STEPS = 40
+# The second run's, so that there is a first one to keep.
+_IN_THE_WINDOW = """
+def at_step(spec, rank, phase, number):
+    if spec.replicate == 1 and phase == "window" and not made:
+        made.append({break_it}())
+
+made = []
+"""
+_NOTHING = "# nothing is broken in a job"
+_AFTER_THE_FOOTER = """
+import atexit
+
+def at_start(spec, rank):
+    if spec.replicate == 1:
+        atexit.register({break_it})
+"""
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a disk refuses: in the row's process, in a job's, and in the system's words."""
+
+    name: str
+    here: Callable[[SmallDisk], None]
+    in_a_job: str
+    says: str
+    mend: Callable[[SmallDisk], None]
+
+
+_FULL = _Way("full", SmallDisk.fill, "fill", "No space left on device", SmallDisk.empty)
+_READ_ONLY = _Way("read-only", SmallDisk.read_only, "read_only", "Read-only file system", SmallDisk.writable)
+_COVERED = dataclasses.replace(_READ_ONLY, mend=SmallDisk.uncover)
+
+
+def _long_log(config: dict[str, Any]) -> None:
+    """Two runs whose logs come to more than one block of the disk, for within a block there is always room."""
+    with_cases([1], runs=_RUNS)(config)
+    config["protocols"]["cpu"] |= {"window_steps": _STEPS}
+
+
+def _gone_on(workshop: Workshop, before: dict[Path, str], *options: str) -> tuple[tuple[str, ...], Finished]:
+    """With room again ``--resume`` makes what is missing, and nothing twice."""
+    done = workshop.run("--resume", "night", *options, session="")
+    after = uuids(workshop)
+    wrong = expect(
+        (done.exit_code == 0, f"--resume with room again ended with {done.exit_code}: {done.output[-600:]}"),
+        (all(after.get(folder) == uuid for folder, uuid in before.items()), "a finished run was made again"),
+        (_of_the_night(after) == _RUNS, f"{_of_the_night(after)} results after --resume"),
+    )
+    return wrong, done
+
+
+def _of_the_night(found: dict[Path, str]) -> int:
+    return sum("night" in folder.parts for folder in found)
+
+
+def _named(done: Finished, *words: str) -> tuple[str, ...]:
+    """Every word that the terminal does not say, its line breaks aside."""
+    shown = " ".join(done.output.split())
+    packed = "".join(done.output.split())
+    return tuple(
+        f"{word!r} not told: {shown[-900:]}"
+        for word in words
+        if word not in shown and "".join(word.split()) not in packed
+    )
+
+
+def _before(way: _Way, workshop: Workshop) -> Seen:
+    """The runs folder takes nothing from the start: nothing is measured, and it is said at once."""
+    runs = workshop.folder / "runs"
+    with small_disk(runs) as disk:
+        way.here(disk)
+        done = workshop.run()
+        wrong = expect(
+            # 4 is pytest's own for a session that cannot begin.
+            (done.exit_code in (4, 6), f"exit code {done.exit_code}"),
+            (not results(workshop), "a result on a disk that takes nothing"),
+        )
+        wrong += _named(done, str(runs), way.says)
+        if "Name another folder" not in done.output:
+            wrong += _named(done, "Free the disk")
+        status, reason = done.status, done.reason
+        way.mend(disk)
+        again = workshop.run(session="another")
+        wrong += expect((again.exit_code == 0, f"with room again: exit code {again.exit_code}"))
+        lost = workshop.lost()
+    return Seen(status, done.exit_code, reason, None, len(done.left), lost, wrong)
+
+
+def _mid_way(way: _Way, text: str, workshop: Workshop) -> Seen:
+    """The runs folder takes nothing more in the second run, or after its last step."""
+    workshop.configure(_long_log)
+    runs = workshop.folder / "runs"
+    with small_disk(runs) as disk:
+        done = workshop.run(fault=IN_A_JOB.format(folder=str(runs)) + text.format(break_it=way.in_a_job))
+        kept = uuids(workshop)
+        wrong = expect(
+            (done.status == "INFRA_ERROR", f"status {done.status}: {done.reason}"),
+            (done.exit_code == 6, f"exit code {done.exit_code}"),
+            (len(kept) == 1, f"{len(kept)} of the 1 run finished before is kept"),
+            (way.says in done.reason, f"{way.says!r} not told: {done.reason}"),
+            (str(runs / "night") in done.reason, f"no file named: {done.reason}"),
+            ("Free the disk" in done.reason, f"no remedy: {done.reason}"),
+        )
+        way.mend(disk)
+        resumed, again = _gone_on(workshop, kept)
+        lost = workshop.lost()
+    left = len(done.left) + len(again.left)
+    return Seen(done.status, done.exit_code, done.reason, done.end_seconds, left, lost, (*wrong, *resumed))
+
+
+def _baselines(way: _Way, workshop: Workshop) -> Seen:
+    """The recorded file's folder takes nothing: the old file stays as it is, the results are kept."""
+    workshop.configure(with_cases([1, 2], runs=_RUNS))
+    other = one_card(2)
+    with small_disk(workshop.folder / "baselines" / "recorded") as disk:
+        first = undisturbed(lambda name: workshop.run("--update-baselines", case=other, session=name))
+        (file,) = [path for path in disk.folder.glob("*.json") if path.name != "schema.json"]
+        old = file.read_bytes()
+        way.here(disk)
+        nights: list[str] = []
+
+        def night(name: str) -> Finished:
+            nights.append(f"full-{name}")
+            return workshop.run("--update-baselines", session=nights[-1])
+
+        done = undisturbed(night)
+        kept = {folder: uuid for folder, uuid in uuids(workshop).items() if nights[-1] in folder.parts}
+        wrong = expect(
+            (first.exit_code == 0, f"the entry before it: exit code {first.exit_code}"),
+            (done.status == "NO_BASELINE", f"status {done.status}: {done.reason}"),
+            (done.exit_code == 6, f"exit code {done.exit_code}"),
+            (file.read_bytes() == old, "the recorded file has changed"),
+            (len(kept) == _RUNS, f"{len(kept)} results kept"),
+        )
+        wrong += (
+            *_named(done, "Baselines were not written", str(file), way.says, "again"),
+            *broken_baselines(workshop),
+        )
+        way.mend(disk)
+        again = workshop.run("--resume", nights[-1], "--update-baselines", session="")
+        wrong += expect(
+            (again.exit_code == 0, f"--resume with room again ended with {again.exit_code}: {again.output[-500:]}"),
+            (recorded_cases(workshop) == {ONE_CARD, other}, f"recorded: {sorted(recorded_cases(workshop))}"),
+            (all(uuids(workshop).get(folder) == uuid for folder, uuid in kept.items()), "a run was made again"),
+        )
+        wrong += broken_baselines(workshop)
+    left = len(done.left) + len(again.left)
+    return Seen(done.status, done.exit_code, _error_of(done), None, left, workshop.lost(), wrong)
+
+
+def _results_file(way: _Way, workshop: Workshop) -> Seen:
+    """The folder of --results takes nothing once the case is measured."""
+    folder = workshop.folder / "out"
+    with small_disk(folder, megabytes=1) as disk:
+        fault = IN_A_JOB.format(folder=str(folder)) + _AFTER_THE_FOOTER.format(break_it=way.in_a_job)
+        done = workshop.run(
+            "--results", str(folder / "r.json"), fault=fault.replace("replicate == 1", "replicate == 0")
+        )
+        wrong = expect(
+            (done.exit_code == 6, f"exit code {done.exit_code}"),
+            (len(results(workshop)) == 1, f"{len(results(workshop))} results kept"),
+            (not (folder / "r.json").exists(), "half a file of results"),
+        )
+        wrong += _named(done, f"{folder / 'r.json'} was not written", way.says, "free the disk and use --resume")
+        way.mend(disk)
+        again = workshop.run("--resume", "night", "--results", str(folder / "r.json"), session="")
+        wrong += expect(
+            (again.exit_code == 0, f"--resume with room again ended with {again.exit_code}"),
+            ((folder / "r.json").exists(), "no file of results after --resume"),
+            (len(results(workshop)) == 1, "the run was made again"),
+        )
+    (result,) = results(workshop).values() or ({},)
+    status = str((result.get("verdict") or {}).get("status"))
+    return Seen(status, done.exit_code, _error_of(done), done.end_seconds, len(done.left), workshop.lost(), wrong)
+
+
+def _history(way: _Way, workshop: Workshop) -> Seen:
+    """The history's folder takes nothing from the second run on, or, read-only, from the start: the runs' own files
+    are there, the session says where they wait, and they go in later."""
+    workshop.configure(with_cases([1], runs=_RUNS))
+    folder = workshop.folder / "history"
+    url = f"sqlite:///{folder / 'history.sqlite'}"
+    with small_disk(folder) as disk:
+        fault = IN_A_JOB.format(folder=str(folder)) + _IN_THE_WINDOW.format(break_it=way.in_a_job)
+        if way is _READ_ONLY:
+            fault = _NOTHING
+            workshop.run("--history", url, session="before")
+            way.here(disk)
+        done = workshop.run("--history", url, fault=fault)
+        kept = {path: uuid for path, uuid in uuids(workshop).items() if "night" in path.parts}
+        wrong = expect(
+            (done.exit_code == 0, f"exit code {done.exit_code}"),
+            (len(kept) == _RUNS, f"{len(kept)} results on disk"),
+            (done.status == "NO_BASELINE", f"status {done.status}: {done.reason}"),
+        )
+        wrong += _named(done, str(folder / "history.sqlite"), "spooled in", "they go in with")
+        status, told = done.status, _error_of(done)
+        way.mend(disk)
+        resumed, again = _gone_on(workshop, kept, "--history", url)
+        lost = workshop.lost(url)
+    left = len(done.left) + len(again.left)
+    return Seen(status, done.exit_code, told, done.end_seconds, left, lost, (*wrong, *resumed))
+
+
+def _temporary(workshop: Workshop) -> Seen:
+    """TMPDIR is full: the suite keeps nothing there, so the case is measured."""
+    with small_disk(workshop.folder / "tmp", megabytes=1) as disk:
+        disk.fill()
+        done = workshop.run(environment={"TMPDIR": str(disk.folder)})
+        wrong = expect(
+            (done.status == "NO_BASELINE", f"status {done.status}: {done.reason}"),
+            (done.exit_code == 0, f"exit code {done.exit_code}"),
+        )
+    return Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), wrong)
+
+
+def _error_of(done: Finished) -> str:
+    lines = [line.strip() for line in done.output.splitlines() if "not written" in line or "history" in line.lower()]
+    return lines[0] if lines else done.reason
+
+
+def _fault(name: str, what: str, make: Callable[[Workshop], Seen], quick: bool = False) -> Fault:
+    return Fault(7, name, what, make, quick=quick, needs=why_no_mount)
+
+
+def _rows() -> list[Fault]:
+    rows = [
+        _fault("TMPDIR full", "TMPDIR is a file system without a free byte", _temporary, quick=True),
+        _fault(
+            "runs full in the window", "the second run's trainer fills the runs folder's disk in its window",
+            functools.partial(_mid_way, _FULL, _IN_THE_WINDOW),
+        ),
+        _fault(
+            "runs full after the last step", "the disk is full when the second run's result is to be written",
+            functools.partial(_mid_way, _FULL, _AFTER_THE_FOOTER),
+        ),
+        _fault(
+            "runs read-only after the last step", "a read-only mount lies over the runs folder at the second run's end",
+            functools.partial(_mid_way, _COVERED, _AFTER_THE_FOOTER),
+        ),
+    ]  # fmt: skip
+    for way in (_FULL, _READ_ONLY):
+        covered = way if way is _FULL else _COVERED
+        rows += [
+            _fault(f"runs {way.name} before", f"the runs folder's disk is {way.name} from the start",
+                   functools.partial(_before, way), quick=way is _READ_ONLY),
+            _fault(f"baselines {way.name}", f"the recorded baselines' disk is {way.name} when they are to be written",
+                   functools.partial(_baselines, way)),
+            _fault(f"results {way.name} after", f"the disk of --results is {way.name} once the case is measured",
+                   functools.partial(_results_file, covered)),
+        ]  # fmt: skip
+    rows += [
+        _fault("history full in the window", "the second run's trainer fills the history's disk",
+               functools.partial(_history, _FULL)),
+        _fault("history read-only before", "the history's disk is read-only from the start",
+               functools.partial(_history, _READ_ONLY)),
+    ]  # fmt: skip
+    return rows
+
+
+FAULTS = _rows()

@@ -1,0 +1,67 @@
+"""A row of the fault table: what is broken, and what was seen when the suite met it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tests.faults.workshop import Workshop
+
+# A job has to be gone so soon after its fault was seen.
+MOST_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What became of one fault.
+
+    - ``status`` of the case and ``exit_code`` of the suite; ``message`` in short.
+    - ``seconds``: from the fault's being seen to the end of the job's last process; None where no job was running.
+    - ``left``: processes still alive when the suite had ended; ``lost``: finished results that are nowhere.
+    - ``wrong``: everything that is not as it has to be; empty is good.
+    """
+
+    status: str
+    exit_code: int | None
+    message: str
+    seconds: float | None = None
+    left: int = 0
+    lost: int = 0
+    wrong: tuple[str, ...] = ()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """``wrong``, and what no fault may cost."""
+        found = list(self.wrong)
+        if self.left:
+            found.append(f"{self.left} processes left")
+        if self.lost:
+            found.append(f"{self.lost} results lost")
+        if self.seconds is not None and self.seconds > MOST_SECONDS:
+            found.append(f"ended only after {self.seconds:.1f} s")
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault of the table. ``row`` is its number in the list of faults that a night meets (README).
+
+    ``make`` breaks something for real in a fresh workshop and runs the suite against it. ``quick`` ones are part of
+    ``make test``. ``needs`` says why this machine cannot make the fault, empty where it can.
+    """
+
+    row: int
+    name: str
+    what: str
+    make: Callable[[Workshop], Seen]
+    quick: bool = True
+    needs: Callable[[], str] = lambda: ""
+
+
+def expect(*checks: tuple[bool, str]) -> tuple[str, ...]:
+    """The words of the checks that fail."""
+    return tuple(words for right, words in checks if not right)
+
+
+def in_table_order(faults: Sequence[Fault]) -> list[Fault]:
+    return sorted(faults, key=lambda fault: fault.row)

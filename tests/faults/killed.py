@@ -1,0 +1,222 @@
+"""Row 6: pytest is killed with SIGKILL at random moments of a session, and the session is gone on with."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.fault import Fault, Seen, expect
+from tests.faults.traces import (
+    DISTURBED,
+    broken_baselines,
+    leases_of,
+    one_card,
+    recorded_cases,
+    results,
+    uuids,
+    with_cases,
+)
+from tests.faults.workshop import Finished, Running, Workshop
+
+_SEED = 6
+# --update-baselines makes as many.
+_RUNS = 3
+_SESSION = "night"
+_SELECTED = "paddle-resnet50v1.5-fp32"
+_ON_CPU = ("-m", "cpu")
+# A lease's lock is the kernel's: it is free when the process is gone.
+_FREE_SECONDS = 1.0
+# Moments that come when the session is over already are drawn again.
+_MOST_DRAWS = 3
+
+
+@dataclass(frozen=True)
+class _Life:
+    """An undisturbed session: until the last case was judged, and until the end, in seconds."""
+
+    judged: float
+    ended: float
+
+
+@dataclass
+class _Death:
+    """One session killed: what the moment after was like."""
+
+    seconds: float = 0.0
+    killed: bool = False
+    held: tuple[str, ...] = ()
+
+    def __call__(self, workshop: Workshop, running: Running) -> None:
+        if running.process.poll() is not None:
+            return
+        running.process.kill()
+        at = time.monotonic()
+        self.killed = running.process.wait() == -9
+        while (held := leases_of(workshop)) and time.monotonic() - at < _FREE_SECONDS:
+            time.sleep(0.01)
+        self.held = held
+        while workshop.processes() and time.monotonic() - at < 30.0:
+            time.sleep(0.02)
+        self.seconds = time.monotonic() - at
+
+
+def _at_random(moments: int, batches: list[int]) -> Fault:
+    def make(workshop: Workshop) -> Seen:
+        draw = random.Random(_SEED)
+        with _shop(workshop, "undisturbed", batches) as first:
+            life, wrong = _undisturbed(first, len(batches))
+        deaths: list[_Death] = []
+        kept = lost = left = 0
+        for number in range(_MOST_DRAWS * moments):
+            if len(deaths) == moments:
+                break
+            # Every third one falls on the end, where baselines and results are written within tenths of a second.
+            late = number % 3 == 2
+            share = (number % moments + draw.random()) / moments
+            moment = draw.random() * (life.ended - life.judged) if late else share * life.ended
+            with _shop(workshop, f"moment{number}", batches) as shop:
+                death, told, found, missing, alive = _one(shop, moment, late, batches)
+            if death.killed:
+                deaths.append(death)
+            wrong += tuple(f"moment {number} ({'late ' if late else ''}{moment:.2f} s): {each}" for each in told)
+            kept, lost, left = kept + found, lost + missing, left + alive
+        wrong += expect((len(deaths) == moments, f"only {len(deaths)} of {moments} sessions were killed"))
+        slowest = max((death.seconds for death in deaths), default=None)
+        message = f"{len(deaths)} sessions killed, {kept} runs finished before it and kept"
+        return Seen(f"{len(deaths)} x SIGKILL", -9, message, slowest, left, lost, wrong)
+
+    what = (
+        f"pytest --update-baselines gets SIGKILL at {moments} random moments (seed {_SEED}), a third of them after the "
+        "last case; then --resume"
+    )
+    return Fault(6, f"kill -9 of pytest at {moments} moments", what, make, quick=moments <= 3)
+
+
+@contextmanager
+def _shop(workshop: Workshop, name: str, batches: list[int]) -> Iterator[Workshop]:
+    with Workshop(workshop.folder / name, real=workshop.real, python=workshop.python) as shop:
+        # No more runs for an entry that a killed session has recorded.
+        shop.configure(with_cases(batches, runs=_RUNS, budgets={"first_runs": _RUNS}))
+        yield shop
+
+
+def _run(shop: Workshop, death: _Death | None, moment: float, late: bool, cases: int) -> Finished:
+    def during(running: Running) -> None:
+        began = time.monotonic()
+        if death is None:
+            return
+        while late and not _judged(shop, cases) and running.process.poll() is None:
+            time.sleep(0.005)
+        ends = (time.monotonic() if late else began) + moment
+        while time.monotonic() < ends and running.process.poll() is None:
+            time.sleep(0.005)
+        death(shop, running)
+
+    return shop.run("--update-baselines", *_ON_CPU, case=_SELECTED, session=_SESSION, during=during)
+
+
+def _judged(shop: Workshop, cases: int) -> bool:
+    return len(list((shop.folder / "runs").glob("*/*/night.json"))) == cases
+
+
+def _undisturbed(shop: Workshop, cases: int) -> tuple[_Life, tuple[str, ...]]:
+    judged: list[float] = []
+
+    def during(running: Running) -> None:
+        began = time.monotonic()
+        running.wait_for(lambda: _judged(shop, cases))
+        judged.append(time.monotonic() - began)
+
+    done = shop.run("--update-baselines", *_ON_CPU, case=_SELECTED, session=_SESSION, during=during)
+    wrong = expect(
+        (done.exit_code == 0, f"exit code {done.exit_code} without a fault: {done.reason}"),
+        (len(results(shop)) == cases * _RUNS, f"{len(results(shop))} runs without a fault"),
+    )
+    return _Life(judged[0], done.seconds), wrong
+
+
+def _one(
+    shop: Workshop, moment: float, late: bool, batches: list[int]
+) -> tuple[_Death, tuple[str, ...], int, int, int]:
+    """One moment: how it died, what is wrong, results kept and lost, processes left."""
+    death = _Death()
+    cut = _run(shop, death, moment, late, len(batches))
+    # What an infrastructure failure ended is rightly made again.
+    before = {folder: str(each["uuid"]) for folder, each in results(shop).items() if each["failure"] is None}
+    half = broken_baselines(shop)
+    begun = (shop.folder / "runs" / _SESSION).is_dir()
+    again = ["--resume", _SESSION] if begun else []
+    done = shop.run("--update-baselines", *_ON_CPU, *again, case=_SELECTED, session="" if begun else _SESSION)
+    after = uuids(shop)
+    missing = [folder for folder, uuid in before.items() if after.get(folder) != uuid]
+    twice = [_short(folder) for folder, uuid in after.items() if ".aside" in folder.name and uuid in before.values()]
+    wrong = expect(
+        (not death.held, f"leases held after the end: {death.held}"),
+        (not half, "; ".join(half)),
+        (done.exit_code == 0, f"--resume ended with {done.exit_code}: {done.output[-600:]}"),
+        (not missing, f"made again or lost: {[_short(folder) for folder in missing]}"),
+        (not twice, f"finished and moved aside: {twice}"),
+        (_complete(after, batches), f"--resume left it at {[_short(folder) for folder in after]}"),
+        (not broken_baselines(shop), "; ".join(broken_baselines(shop))),
+        (
+            # Nothing is recorded of a run in which somebody else had the whole core.
+            DISTURBED in done.output or recorded_cases(shop) == set(map(one_card, batches)),
+            f"recorded: {sorted(recorded_cases(shop))}: {done.output[-1500:]}",
+        ),
+    )
+    return death, wrong, len(before), shop.lost() + len(missing), len(cut.left) + len(done.left)
+
+
+def _complete(after: dict[Path, str], batches: list[int]) -> bool:
+    wanted = {(one_card(batch), f"r{number}") for batch in batches for number in range(_RUNS)}
+    return wanted <= {(folder.parent.name, folder.name) for folder in after}
+
+
+def _short(folder: Path) -> str:
+    return f"{folder.parent.name}/{folder.name}"
+
+
+_HANGS = """
+import time
+
+def at_step(spec, rank, phase, number):
+    if phase == "window":
+        mark()
+        time.sleep(600)
+"""
+
+
+def _while_the_trainer_hangs(workshop: Workshop) -> Seen:
+    """Nobody but the suite would ever end this trainer."""
+    death = _Death()
+
+    def during(running: Running) -> None:
+        running.wait_for(lambda: (workshop.folder / "marks.jsonl").exists())
+        death(workshop, running)
+
+    cut = workshop.run(fault=_HANGS, during=during)
+    done = workshop.run("--resume", "night", session="")
+    wrong = expect(
+        (death.killed, "pytest was not killed"),
+        (not death.held, f"leases held after the end: {death.held}"),
+        (done.exit_code == 0, f"--resume ended with {done.exit_code}: {done.reason}"),
+        (len(results(workshop)) == 1, f"{len(results(workshop))} results"),
+    )
+    left = len(cut.left) + len(done.left)
+    return Seen("SIGKILL", cut.exit_code, done.reason, death.seconds, left, workshop.lost(), wrong)
+
+
+FAULTS = [
+    Fault(
+        6,
+        "kill -9 of pytest while its trainer hangs",
+        "pytest gets SIGKILL while its trainer waits for ever; then --resume",
+        _while_the_trainer_hangs,
+    ),
+    _at_random(3, [1]),
+    _at_random(20, [1, 2]),
+]

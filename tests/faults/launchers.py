@@ -1,0 +1,132 @@
+"""Row 4: whoever started the trainers dies and they live on, or they leave children that hide from their parents."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from helpers.machine.watch.processes import Process, Processes
+from tests.faults.fault import Fault, Seen, expect
+from tests.faults.handled import infra_error, measured, one_attempt
+from tests.faults.ranks import no_launcher
+from tests.faults.workshop import ONE_CARD, TWO_CARDS, Finished, Workshop
+
+# The launcher dies when every rank has taken some steps, which then go on.
+_LAUNCHER_DIES = """
+import os, signal, time
+from pathlib import Path
+
+def in_launcher(spec_path):
+    logs = [spec_path.with_name(f"rank{rank}.jsonl") for rank in (0, 1)]
+    while not all(log.exists() and len(log.read_bytes().splitlines()) > 3 for log in logs):
+        time.sleep(0.02)
+    mark()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+# Each rank has a grandchild: no parent, no environment, a session of its own, deaf to all that can be ignored.
+_HIDES = """
+import os, subprocess, sys, time
+from pathlib import Path
+
+_HIDDEN = '''
+import os, signal, sys, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.getpid()}\\\\n")
+time.sleep(600)
+'''
+
+def at_start(spec, rank):
+    pids = Path(os.environ["PERFGATE_FAULT_FILE"]).with_name("hidden.txt")
+    before = len(pids.read_text().split()) if pids.exists() else 0
+    subprocess.run([sys.executable, "-c", _HIDDEN, str(pids)], env={}, start_new_session=True, check=True)
+    while not pids.exists() or len(pids.read_text().split()) <= before:
+        time.sleep(0.01)
+"""
+_CRAWLS = """
+import time
+
+def at_step(spec, rank, phase, number):
+    time.sleep(0.2)
+"""
+_TRAINER_DIES = """
+import os, signal
+
+def at_step(spec, rank, phase, number):
+    if phase == "window":
+        mark()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def _hidden(workshop: Workshop, wanted: int) -> tuple[list[Process], tuple[str, ...]]:
+    """The hidden processes that live, ended here then; and what is wrong with them."""
+    path = workshop.folder / "hidden.txt"
+    pids = [int(word) for word in path.read_text(encoding="utf-8").split()] if path.exists() else []
+    looked = [Processes().look(pid) for pid in pids]
+    alive = [process for process in looked if process is not None and process.alive and _is_ours(process, path)]
+    for process in alive:
+        os.kill(process.pid, signal.SIGKILL)
+    return alive, expect((len(pids) >= wanted, f"{len(pids)} processes hid themselves, {wanted} wanted"))
+
+
+def _is_ours(process: Process, path: Path) -> bool:
+    """Its command line names the workshop's file: a process id may belong to somebody else by now."""
+    try:
+        return str(path).encode() in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def _with_hidden(seen: Seen, alive: list[Process], wrong: tuple[str, ...]) -> Seen:
+    names = tuple(f"hidden process {process.pid} lives" for process in alive)
+    return Seen(
+        seen.status, seen.exit_code, seen.message, seen.seconds, seen.left + len(alive), seen.lost,
+        (*seen.wrong, *wrong, *names),
+    )  # fmt: skip
+
+
+def _launcher_dies(hides: bool) -> Fault:
+    def make(workshop: Workshop) -> Seen:
+        one_attempt(workshop)
+        done = workshop.run(fault=_LAUNCHER_DIES + _CRAWLS + (_HIDES if hides else ""), case=TWO_CARDS)
+        seen = infra_error(workshop, done, "launcher died", "SIGKILL", words=False)
+        return _with_hidden(seen, *_hidden(workshop, 2)) if hides else seen
+
+    hidden = ", and so does a hidden child of each" if hides else ""
+    name = "the launcher dies, children hide" if hides else "the launcher dies"
+    what = f"paddle.distributed.launch gets SIGKILL, its two ranks live on{hidden}"
+    return Fault(4, name, what, make, False, no_launcher)
+
+
+def _trainer_dies(workshop: Workshop) -> Seen:
+    one_attempt(workshop)
+    done = workshop.run(fault=_HIDES + _TRAINER_DIES)
+    seen = infra_error(workshop, done, "killed by a signal", "SIGKILL", words=False)
+    return _with_hidden(seen, *_hidden(workshop, 1))
+
+
+def _ends_well(case: str, cards: int) -> Fault:
+    def make(workshop: Workshop) -> Seen:
+        done: Finished = workshop.run(fault=_HIDES, case=case)
+        return _with_hidden(measured(workshop, done), *_hidden(workshop, cards))
+
+    what = "a job of {} that ends well leaves a hidden child".format("one card" if cards == 1 else "two cards")
+    return Fault(4, f"a hidden child after a good end, {cards} x", what, make, cards == 1, no_launcher)
+
+
+FAULTS = [
+    _launcher_dies(hides=False),
+    _launcher_dies(hides=True),
+    Fault(
+        4, "the trainer dies, its child hides",
+        "a trainer gets SIGKILL; its child has no parent, environment or session in common with it", _trainer_dies,
+    ),
+    _ends_well(ONE_CARD, 1),
+    _ends_well(TWO_CARDS, 2),
+]  # fmt: skip

@@ -1,0 +1,241 @@
+"""Row 13: the card, or the processor, is slower than it should be: heat, caps, clocks, errors, a container's quota.
+
+Cards are a stand-in behind the NVML interface, read by the suite's own adapter and meter. The processor's quota is a
+real control group; heat and frequency are files in the place of the kernel's, in a mount namespace of the suite's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from helpers.machine.devices import discover
+from tests.faults import gpu_shop
+from tests.faults.control_group import enter_words, made_group
+from tests.faults.fault import Fault, Seen, expect
+from tests.faults.gpu_shop import STAND_IN, furnish, state_file
+from tests.faults.small_disk import why_no_mount
+from tests.faults.stand_in_nvml import Card
+from tests.faults.traces import KEEPS_BUSY, recorded_cases, undisturbed, with_cases
+from tests.faults.workshop import Finished, Running, Workshop
+
+# That a run is made again is row 12's.
+_ONCE = {"repeats": 0, "first_runs": 2}
+_CPU = "sys/devices/system/cpu"
+
+
+def _invalid(workshop: Workshop, done: Finished, *told: str) -> Seen:
+    """INVALID with ``told`` in its reason: never a performance verdict."""
+    wrong = expect(
+        (done.status == "INVALID", f"status {done.status}: {done.reason}"),
+        (done.exit_code == 6, f"exit code {done.exit_code}"),
+        *((each in done.reason, f"{each!r} not told: {done.reason}") for each in told),
+    )
+    return Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), wrong)
+
+
+# ---- cards
+
+
+def _card(card: Card, told: tuple[str, ...], workshop: Workshop) -> Seen:
+    """So from before the case to its end."""
+    furnish(workshop, card, budgets=_ONCE)
+    return _invalid(workshop, gpu_shop.run(workshop), *told)
+
+
+def _card_later(card: Card, told: tuple[str, ...], workshop: Workshop) -> Seen:
+    """So from the first steps on, in every run."""
+    furnish(workshop, Card(), budgets=_ONCE)
+
+    def during(running: Running) -> None:
+        running.wait_for(lambda: running.steps() >= 1)
+        card.write(state_file(workshop))
+
+    return _invalid(workshop, gpu_shop.run(workshop, during=during), *told)
+
+
+def _card_unlike_recorded(card: Card, told: tuple[str, ...], workshop: Workshop) -> Seen:
+    """Fit, and other than when the case was recorded."""
+    furnish(workshop, Card(), budgets=_ONCE)
+    first = gpu_shop.run(workshop, "--update-baselines", session="recording")
+    card.write(state_file(workshop))
+    seen = _invalid(workshop, gpu_shop.run(workshop), *told)
+    recorded = expect((first.exit_code == 0 and "created" in first.output, f"not recorded: {first.output[-600:]}"))
+    return replace(seen, wrong=(*recorded, *seen.wrong))
+
+
+# ---- the processor
+
+
+@dataclass(frozen=True)
+class _Quota:
+    """A control group that may be given less than a core."""
+
+    folder: Path
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        return enter_words(self.folder)
+
+    def take(self, share: float) -> None:
+        """``share`` of one core from now on; versions 2 and 1."""
+        period, quota = 100_000, round(share * 100_000)
+        if (self.folder / "cpu.max").exists():
+            (self.folder / "cpu.max").write_text(f"{quota} {period}", encoding="utf-8")
+        else:
+            (self.folder / "cpu.cfs_quota_us").write_text(str(quota), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _cpu_group() -> Iterator[_Quota]:
+    """OSError where this process may not make one."""
+    with made_group("cpu", _limits_time) as folder:
+        yield _Quota(folder)
+
+
+def _limits_time(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("cpu.max", "cpu.cfs_quota_us"))
+
+
+def _why_no_quota() -> str:
+    try:
+        with _cpu_group():
+            return ""
+    except OSError as error:
+        return f"no CPU control group can be made: {error}"
+
+
+def _quota(workshop: Workshop) -> Seen:
+    """The suite's group gets a fifth of a core when its trainer has begun."""
+    workshop.configure(with_cases([1], budgets=_ONCE))
+    with _cpu_group() as group:
+
+        def during(running: Running) -> None:
+            running.wait_for(lambda: running.steps() >= 1)
+            group.take(0.2)
+
+        done = workshop.run(fault=KEEPS_BUSY, during=during, prefix=group.prefix)
+    return _invalid(workshop, done, "CPU quota of the control group", str(group.folder))
+
+
+class _Cores:
+    """The kernel's files on the leased core, as a folder that is laid over them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._cores = [core for card in discover().cpu_cards for core in card.cores]
+        for core in self._cores:
+            source = Path("/") / _CPU / f"cpu{core}" / "topology"
+            shutil.copytree(source, folder / f"cpu{core}" / "topology", copy_function=_copy_text)
+        for name in ("online", "present", "possible"):
+            _copy_text(str(Path("/") / _CPU / name), str(folder / name))
+        self.put("cpufreq/scaling_cur_freq", 3_000_000)
+        self.put("cpufreq/scaling_max_freq", 3_000_000)
+        self.put("cpufreq/cpuinfo_max_freq", 3_000_000)
+        self.put("cpufreq/scaling_governor", "performance")
+        self.put("thermal_throttle/core_throttle_count", 0)
+        self.put("thermal_throttle/package_throttle_count", 0)
+
+    def put(self, name: str, value: object) -> None:
+        for core in self._cores:
+            path = self._folder / f"cpu{core}" / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"{value}\n", encoding="utf-8")
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """In a mount namespace of its own: nobody else on this machine sees them."""
+        return ("unshare", "-m", "sh", "-c", f'mount --bind "$0" /{_CPU} && exec "$@"', str(self._folder))
+
+
+def _copy_text(source: str, target: str) -> None:
+    # What the kernel makes up as it is read has no size.
+    with contextlib.suppress(OSError):
+        Path(target).write_text(Path(source).read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def _core_later(name: str, value: int, told: tuple[str, ...], workshop: Workshop) -> Seen:
+    """The file says so from the window's middle on."""
+
+    def change(config: dict[str, object]) -> None:
+        with_cases([1], budgets=_ONCE)(config)
+        config["protocols"]["cpu"] |= {"warmup_steps": 60, "most_warmup_steps": 60, "window_steps": 100}  # type: ignore[index]
+
+    workshop.configure(change)
+    cores = _Cores(workshop.folder / "cpu")
+
+    def during(running: Running) -> None:
+        running.wait_for(lambda: running.steps() >= 62)
+        cores.put(name, value)
+
+    return _invalid(workshop, workshop.run(during=during, prefix=cores.prefix), *told)
+
+
+def _frequency_cap(workshop: Workshop) -> Seen:
+    """Recorded at 3000 MHz; then the governor may choose no more than 2000."""
+    workshop.configure(with_cases([1], budgets=_ONCE))
+    cores = _Cores(workshop.folder / "cpu")
+    first = undisturbed(lambda name: workshop.run("--update-baselines", session=name, prefix=cores.prefix))
+    recorded = expect((bool(recorded_cases(workshop)), f"not recorded: {first.output[-600:]}"))
+    cores.put("cpufreq/scaling_max_freq", 2_000_000)
+    done = workshop.run(prefix=cores.prefix)
+    seen = _invalid(workshop, done, "frequency cap 2000 MHz, recorded at 3000 MHz")
+    return replace(seen, wrong=(*recorded, *seen.wrong))
+
+
+def _why_no_namespace() -> str:
+    if why := why_no_mount():
+        return why
+    done = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"no mount namespace can be made: {done.stderr.strip()}"
+
+
+_Make = Callable[[Card, tuple[str, ...], Workshop], Seen]
+
+
+def _on_a_card(name: str, what: str, make: _Make, card: Card, *told: str, quick: bool = False) -> Fault:
+    return Fault(13, name, f"{what}; {STAND_IN}", functools.partial(make, card, told), quick=quick)
+
+
+_FILES = "by files laid over the kernel's"
+
+FAULTS = [
+    _on_a_card("card slowed by heat", "hardware thermal slowdown, 84 °C", _card,
+               Card(throttle=0x40, temperature_c=84, sm_mhz=900), "hardware thermal slowdown", "900 MHz", "84 °C",
+               quick=True),
+    _on_a_card("card of an old driver slowed by heat", "the same, where the driver lacks NVML's newest process list",
+               _card, Card(throttle=0x40, sm_mhz=900, process_list="_v2"), "hardware thermal slowdown", "900 MHz"),
+    _on_a_card("card slowed by software for heat", "software thermal slowdown", _card,
+               Card(throttle=0x20, sm_mhz=1000), "software thermal slowdown", "1000 MHz"),
+    _on_a_card("card slowed by its hardware", "hardware slowdown", _card, Card(throttle=0x08), "hardware slowdown"),
+    _on_a_card("card braked by its power supply", "hardware power brake", _card, Card(throttle=0x80),
+               "hardware power brake"),
+    _on_a_card("card throttled from the window on", "the same, from the first steps on", _card_later,
+               Card(throttle=0x40, sm_mhz=900), "hardware thermal slowdown"),
+    _on_a_card("card held back by a low power cap", "a cap of 200 W, by default 300 W, and the card is at it", _card,
+               Card(throttle=0x04, power_limit_watts=200), "power cap of 200 W", "300 W"),
+    _on_a_card("ECC errors during a run", "2 uncorrected ECC errors from the first steps on", _card_later,
+               Card(ecc=2), "2 uncorrected ECC errors"),
+    _on_a_card("memory pages to be retired", "pages wait to be retired after ECC errors", _card,
+               Card(pages_pending=True), "memory pages wait to be retired"),
+    _on_a_card("another power cap than recorded", "recorded at 300 W, now 250 W", _card_unlike_recorded,
+               Card(power_limit_watts=250), "power cap 250 W, recorded at 300 W"),
+    _on_a_card("another clock than recorded", "recorded at 1290 MHz, now 1000 MHz", _card_unlike_recorded,
+               Card(sm_mhz=1000), "median SM clock 1000 MHz, recorded at 1290 MHz"),
+    Fault(13, "CPU quota of a container", "the suite's control group gets a fifth of a core in the run", _quota,
+          quick=False, needs=_why_no_quota),
+    Fault(13, "processor slowed by heat", f"the core's thermal counter rises in the window; {_FILES}",
+          functools.partial(_core_later, "thermal_throttle/core_throttle_count", 7, ("slowed by heat", "7 times")),
+          quick=False, needs=_why_no_namespace),
+    Fault(13, "processor's frequency falls", f"from 3000 to 2000 MHz in the window; {_FILES}",
+          functools.partial(_core_later, "cpufreq/scaling_cur_freq", 2_000_000,
+                            ("core frequency fell to 2000 MHz", "from 3000 MHz")),
+          quick=False, needs=_why_no_namespace),
+    Fault(13, "processor's frequency capped", f"recorded at 3000 MHz, then 2000 are allowed; {_FILES}", _frequency_cap,
+          quick=False, needs=_why_no_namespace),
+]  # fmt: skip

@@ -1,0 +1,112 @@
+"""Training logs for the fuzzers: seeds of every kind of packing, changes line by line, and what an import must hold."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import zipfile
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+from benchmarks.importing_logs import SAMPLES
+from helpers.logs.imported import Imported
+from helpers.logs.importer import import_file
+from helpers.logs.record import Said, Setting
+from helpers.logs.sources.clean import Chunk
+from helpers.logs.sources.source import open_logs
+
+ASKED = {
+    setting: Said(value, "asked for")
+    for setting, value in (
+        (Setting.FRAMEWORK, "paddle"),
+        (Setting.MODEL, "resnet50v1.5"),
+        (Setting.PRECISION, "fp32"),
+        (Setting.BATCH_SIZE_PER_CARD, "256"),
+        (Setting.CARDS, "1"),
+    )
+}
+WORDS = (
+    "\n", "\r", "\r\n", "\0", "\x1b[32m", "\x1b[0m", "\x1b]0;", "\x07", "[1,0]<stdout>:", "[1,3]<stderr>:",
+    "Wed Jun  1 12:20:31 2022[1,0]<stdout>:", "[0]<stdout>:", "ips: None", "ips: 127.0.0.1", "ips: nan", "ips: -1",
+    "ips: 1e400", "ips: 0", "epoch:0", "epoch:1", "train step:10", "batch_cost: 0.18 s", "END epoch:0", "total_ips : 5",
+    "DLL 2022-06-01 12:20:31.126419 - ", "(0, 200)", ":::NVLOGv0.2.3 resnet", ":::MLLOG {", "train.ips : 5",
+    "Speed: 100 samples/sec", "TimeHistory: 39.1 seconds, 327.0 examples/second between steps 100 and 200",
+    "imgs_per_sec : 5", '{"ips": 5, "speed_unit": "images/s"}', "batch_size : 256", "9" * 400, "速度", "\ud7ff",
+)  # fmt: skip
+_RECORDS = 12
+_PACKED = {"gz": b"\x1f\x8b", "zip": b"PK\x03\x04"}
+
+
+def log_seeds() -> tuple[bytes, ...]:
+    plain = tuple(_short(number) for number in range(len(SAMPLES)))
+    zipped = io.BytesIO()
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("a.log", plain[0])
+    coloured = plain[0].replace(b"ppcls", b"\x1b[32mppcls\x1b[0m").replace(b"\n", b"\r\n")
+    return (*plain, coloured, plain[1].decode().encode("utf-16"), gzip.compress(plain[0]), zipped.getvalue())
+
+
+def changed_lines(data: bytes, random: Random) -> bytes:
+    """A log with lines dropped, repeated, moved, cut, or with a word put in. Raises ValueError on what is packed."""
+    if data.startswith(tuple(_PACKED.values())):
+        raise ValueError("not lines")
+    lines = data.split(b"\n")
+    for _ in range(random.randint(1, 4)):
+        at, to = random.randrange(len(lines)), random.randrange(len(lines))
+        kind = random.randrange(5)
+        if kind == 0 and len(lines) > 1:
+            del lines[at]
+        elif kind == 1:
+            lines.insert(to, lines[at])
+        elif kind == 2:
+            lines.insert(to, lines.pop(at))
+        else:
+            place = random.randrange(len(lines[at]) + 1)
+            word = random.choice(WORDS).encode() if kind == 3 else b""
+            lines[at] = lines[at][:place] + word + (lines[at][place:] if kind == 3 else b"")
+    return b"\n".join(lines)
+
+
+def wrong_log(path: Path) -> list[str]:
+    """What does not hold of a log that is taken. Raises LogError where it is not."""
+    runs = import_file(path, ASKED)
+    return [*wrong_runs(runs), *(each for log in open_logs(path) for each in wrong_chunks(log.chunks()))]
+
+
+def wrong_chunks(chunks: Iterable[Chunk]) -> Iterator[str]:
+    """What does not hold of a log's chunks."""
+    number = 1
+    for chunk in chunks:
+        if chunk.first_line != number or not chunk.data.endswith(b"\n"):
+            yield f"a chunk from line {chunk.first_line}, after {number - 1} lines"
+        if set(b"\0\r\x1b") & set(chunk.data + chunk.other_ranks):
+            yield f"not clean: {chunk.data[:80]!r}"
+        if len(chunk.others_lines) != chunk.other_ranks.count(b"\n"):
+            yield "other ranks' lines without a number"
+        number += chunk.data.count(b"\n")
+
+
+def wrong_runs(runs: Iterable[Imported]) -> Iterator[str]:
+    """What does not hold of what was imported: a figure is a number or has a reason, and lines go on."""
+    last = 0
+    for run in runs:
+        for figure in (*run.figures, run.honest):
+            if figure.images_per_s is None:
+                if not figure.reason:
+                    yield f"{figure.rule}: neither a figure nor a reason"
+            elif not 0 < figure.images_per_s < math.inf:
+                yield f"{figure.rule}: {figure.images_per_s} images/s"
+        if run.reader_share is not None and not 0 <= run.reader_share <= 1:
+            yield f"a reader's share of {run.reader_share}"
+        if not last < run.first_line <= run.last_line:
+            yield f"lines {run.first_line} to {run.last_line} after {last}"
+        last = run.last_line
+
+
+def _short(number: int) -> bytes:
+    sample = SAMPLES[number]
+    lines = [text for epoch in (0, 1) for text in (*islice(sample.records(epoch), _RECORDS), sample.after(epoch))]
+    return (sample.head + "".join(lines)).encode()

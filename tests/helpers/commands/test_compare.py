@@ -1,0 +1,290 @@
+"""``perfgate compare`` on a real history: selectors, exit statuses, what is left out, and what is written."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import helpers.session.suite
+from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.judging.rules import MEDIAN_STEP
+from helpers.machine.devices import Machine
+from helpers.plan.baseline import Provenance, RecordedEntry
+from helpers.plan.proposals import Proposal, ProposalKind
+from helpers.plan.segments import segment_of
+from helpers.plan.update import write_recorded
+from tests.helpers.commands.known import CASE, GOOD, NEW, OTHER, add_night, history_in, moment, rates, two_builds
+from tests.helpers.history.made import ENVIRONMENT, SETTINGS
+
+pytestmark = pytest.mark.usefixtures("machine")
+
+SLOWER, NOT_JUDGED = 1, 6
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+def compared(runs: Path, *argv: str) -> tuple[int, str]:
+    out = io.StringIO()
+    status = main(["compare", *argv, "--runs-dir", str(runs)], out)
+    return status, out.getvalue()
+
+
+def cases(runs: Path, tmp_path: Path, *argv: str) -> list[dict[str, Any]]:
+    file = tmp_path / "compared.json"
+    compared(runs, *argv, "--json", str(file))
+    return list(json.loads(file.read_text())["cases"])
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("aaaa1111", "bbbb2222"),
+        ("aaaa", "commit:bbbb"),
+        ("2026-11-01..2026-11-10", "2026-11-11..2026-11-14"),
+        ("..2026-11-10", "date:2026-11-11.."),
+        ("3.3.0", "build:3.3.1"),
+    ],
+)
+def test_a_slower_side_is_exit_1_however_the_sides_are_named(runs: Path, a: str, b: str) -> None:
+    two_builds(runs, drop=0.08)
+    status, text = compared(runs, a, b)
+    assert status == SLOWER, text
+    assert "SLOWER" in text and CASE in text and "nights apart" in text
+    assert compared(runs, b, a)[0] == EXIT_OK
+
+
+def test_builds_alike_are_exit_0_as_a_gate_too(runs: Path) -> None:
+    two_builds(runs, drop=0.0)
+    status, text = compared(runs, "aaaa", "bbbb", "--gate")
+    assert (status, "1 of 1 case compared: 1 PASS" in text) == (EXIT_OK, True)
+
+
+def test_a_session_against_a_session(runs: Path) -> None:
+    with history_in(runs) as history:
+        for day, rate in enumerate(rates(12), 1):
+            add_night(history, day, [rate])
+        add_night(history, 13, [4.4] * 4, session="slow")
+    assert compared(runs, "night12", "session:slow")[0] == SLOWER
+
+
+def test_interleaved_pairs_of_two_builds_decide(runs: Path, tmp_path: Path) -> None:
+    """By its nights the new build looks as fast; beside the good one it is 3% slower."""
+    with history_in(runs) as history:
+        for day, rate in enumerate(rates(6), 1):
+            add_night(history, day, [rate])
+        add_night(history, 7, [4.5], build=NEW, pairs=[-0.03, -0.031, -0.029, -0.03, -0.03, -0.031], reference=GOOD)
+        add_night(history, 8, [4.5], build=NEW)
+        add_night(history, 9, [4.5], build=NEW)
+    status, text = compared(runs, "aaaa", "bbbb")
+    assert (status, "6 interleaved pairs" in text) == (SLOWER, True)
+    (case,) = cases(runs, tmp_path, "aaaa", "bbbb")
+    assert (case["basis"], case["pairs"], case["a"]["runs"], case["b"]["runs"]) == ("pairs", 6, 6, 6)
+    assert case["effect"] == pytest.approx(-0.0296, abs=0.0005)
+    (back,) = cases(runs, tmp_path, "bbbb", "aaaa")
+    assert (back["status"], back["effect"] > 0) == ("IMPROVEMENT", True)
+
+
+def test_a_build_that_only_ever_stood_beside_another_can_be_named(runs: Path) -> None:
+    with history_in(runs) as history:
+        add_night(history, 1, [4.5], build=NEW, pairs=[-0.05, -0.051, -0.049, -0.05] * 2, reference=GOOD)
+    assert compared(runs, "aaaa", "bbbb")[0] == SLOWER
+
+
+def test_pairs_with_a_third_build_are_not_taken_for_these_two(runs: Path) -> None:
+    third = {**GOOD, "version": "3.2.0", "commit": "cccc3333"}
+    with history_in(runs) as history:
+        for day, rate in enumerate(rates(6), 1):
+            add_night(history, day, [rate])
+        add_night(history, 7, [4.5], build=NEW, pairs=[-0.03, -0.031, -0.029, -0.03], reference=third)
+    status, text = compared(runs, "aaaa", "bbbb")
+    assert "interleaved" not in text
+    assert status != SLOWER
+
+
+def test_another_segment_is_incomparable_and_exit_6(runs: Path) -> None:
+    with history_in(runs) as history:
+        for day in range(1, 5):
+            add_night(history, day, [4.5])
+            add_night(history, day + 4, [4.0], build=NEW, environment={"threads": "8"})
+    status, text = compared(runs, "aaaa", "bbbb")
+    assert (status, "INCOMPARABLE" in text, "threads: threads → 8" in " ".join(text.split())) == (
+        NOT_JUDGED,
+        True,
+        True,
+    )
+
+
+def test_what_stays_open_is_exit_0_and_6_as_a_gate(runs: Path) -> None:
+    with history_in(runs) as history:
+        add_night(history, 1, [4.5])
+        add_night(history, 2, [4.48], build=NEW)
+    assert compared(runs, "aaaa", "bbbb")[0] == EXIT_OK
+    status, text = compared(runs, "aaaa", "bbbb", "--gate")
+    assert (status, "INCONCLUSIVE" in text) == (NOT_JUDGED, True)
+
+
+def test_a_regression_outranks_what_stays_open(runs: Path) -> None:
+    two_builds(runs, drop=0.08)
+    with history_in(runs) as history:
+        add_night(history, 20, [4.5], case_id=OTHER, build=NEW)
+    status, text = compared(runs, "aaaa", "bbbb", "--gate")
+    assert (status, "1 SLOWER, 1 INCOMPARABLE" in text) == (SLOWER, True)
+
+
+def test_case_narrows_the_comparison(runs: Path) -> None:
+    two_builds(runs, drop=0.08, case_ids=(CASE, OTHER))
+    assert "2 of 2 cases compared: 2 SLOWER" in compared(runs, "aaaa", "bbbb")[1]
+    text = compared(runs, "aaaa", "bbbb", "--case", "paddle-vgg16-*")[1]
+    assert "1 of 1 case compared" in text and OTHER not in text
+
+
+def test_excluded_results_and_nights_are_left_out_and_told(runs: Path) -> None:
+    two_builds(runs, drop=0.0)
+    with history_in(runs) as history:
+        slow = [add_night(history, day, [4.0], build=NEW, session=f"slow{day}")[0] for day in (15, 16)]
+        (last,) = history.nights_of("slow16")
+    assert "B: bbbb, 6 runs in 6 sessions" in compared(runs, "aaaa", "bbbb")[1]
+    with history_in(runs) as history:
+        history.exclude(slow[0].uuid, "ada", moment(17), "the fan was broken")
+        history.exclude(last.uuid, "ada", moment(17), "and stayed so")
+    status, text = compared(runs, "aaaa", "bbbb")
+    flat = " ".join(text.split())
+    assert status == EXIT_OK, text
+    assert "B: bbbb, 4 runs in 4 sessions" in text
+    assert "1 run left out: excluded (the fan was broken)" in flat
+    assert f"the night slow16 of {CASE} left out: excluded (and stayed so)" in flat
+
+
+def test_disturbed_runs_are_left_out_unless_allowed(runs: Path) -> None:
+    with history_in(runs) as history:
+        for day, rate in enumerate(rates(10), 1):
+            build, slower = (GOOD, 0.0) if day <= 6 else (NEW, 0.08)
+            add_night(history, day, [rate - slower], build=build, run_values={"marks": ("contended",)})
+    status, text = compared(runs, "aaaa", "bbbb")
+    assert (status, "contended" in text) == (NOT_JUDGED, True)
+    assert compared(runs, "aaaa", "bbbb", "--allow-contention")[0] == SLOWER
+
+
+def test_a_selector_that_matches_nothing_says_what_there_is(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_builds(runs, drop=0.0)
+    assert compared(runs, "aaaa", "deadbeef")[0] == EXIT_USAGE
+    told = capsys.readouterr().err
+    for part in ("deadbeef", "2026-11-01 to 2026-11-14", "night14", "3.3.1 @bbbb222"):
+        assert part in told
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "told"),
+    [
+        ("aaaa", "aaaa", "on both sides"),
+        ("2026-11-01..2026-11-05", "2026-11-03..2026-11-09", "3 runs that are on both sides"),
+        ("baseline", "baseline", "baseline twice"),
+        ("branch:main", "bbbb", "commit, date, build, session"),
+        ("commit:", "bbbb", "Before a colon"),
+        ("", "bbbb", "a commit"),
+    ],
+)
+def test_sides_that_mean_nothing_are_refused(
+    runs: Path, capsys: pytest.CaptureFixture[str], a: str, b: str, told: str
+) -> None:
+    two_builds(runs, drop=0.0)
+    assert compared(runs, a, b)[0] == EXIT_USAGE
+    assert told in capsys.readouterr().err
+
+
+def test_a_kind_before_the_colon_says_which_is_meant(runs: Path) -> None:
+    """A session that is named like a commit."""
+    with history_in(runs) as history:
+        for day, rate in enumerate(rates(10), 1):
+            add_night(history, day, [rate])
+        for day in range(11, 15):
+            add_night(history, day, [4.4], build=NEW)
+        add_night(history, 15, [4.5], session="bbbb2222")
+    assert compared(runs, "session:bbbb2222", "commit:bbbb2222")[0] == SLOWER
+    assert compared(runs, "date:2026-11-01..2026-11-10", "session:bbbb2222")[0] == EXIT_OK
+
+
+def test_no_history_is_an_error_and_makes_none(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compared(runs, "aaaa", "bbbb")[0] == EXIT_USAGE
+    assert "no such file" in capsys.readouterr().err
+    assert not runs.exists()
+
+
+# --- the recorded baseline
+
+
+def record_entry(folder: Path, machine: Machine, rule: str = MEDIAN_STEP, rate: float = 90.0) -> None:
+    entry = RecordedEntry(
+        CASE,
+        rate,
+        rule,
+        (rate, rate * 1.001, rate * 0.999),
+        None,
+        None,
+        ENVIRONMENT,
+        segment_of(ENVIRONMENT, SETTINGS, "test"),
+        Provenance("aaaa1111", "2026-10-01", "h", "first"),
+    )
+    key = machine.machine_key("cpu")
+    proposal = Proposal(CASE, ProposalKind.CREATED, None, entry, "first")
+    write_recorded(folder / "recorded" / f"{key}.json", key, [proposal])
+
+
+def test_nights_against_the_recorded_baseline(runs: Path, machine: Machine, empty_baselines: Path) -> None:
+    two_builds(runs, drop=0.08)
+    record_entry(empty_baselines, machine)
+    argv = ("baseline", "bbbb", "--baselines", str(empty_baselines))
+    status, text = compared(runs, *argv)
+    assert status == SLOWER, text
+    assert "A n=3 in 1 night;" in text or "A n=3 in 1 night," in text
+
+
+def test_a_baseline_by_another_rule_is_incomparable(runs: Path, machine: Machine, empty_baselines: Path) -> None:
+    two_builds(runs, drop=0.08)
+    record_entry(empty_baselines, machine, rule="wall-clock")
+    status, text = compared(runs, "baseline", "bbbb", "--baselines", str(empty_baselines))
+    assert (status, "recorded by wall-clock" in text) == (NOT_JUDGED, True)
+
+
+def test_without_a_recorded_entry_nothing_is_compared(runs: Path, empty_baselines: Path) -> None:
+    two_builds(runs, drop=0.08)
+    status, text = compared(runs, "baseline", "bbbb", "--baselines", str(empty_baselines))
+    assert (status, "--update-baselines records it" in " ".join(text.split())) == (NOT_JUDGED, True)
+    assert "A: baseline, nothing recorded here of these cases" in text
+    assert "(n=4/4)" in text, "B's own figure is shown all the same"
+
+
+def test_an_answer_that_cannot_be_written_names_the_option_and_the_file(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_builds(runs, drop=0.08)
+    file = tmp_path / "no folder" / "x.json"
+    assert compared(runs, "aaaa", "bbbb", "--json", str(file))[0] == EXIT_USAGE
+    told = capsys.readouterr().err
+    assert f"--json: got '{file} (No such file or directory)'" in told and ".tmp" not in told
+
+
+def test_json_and_text_tell_the_same(runs: Path, tmp_path: Path) -> None:
+    two_builds(runs, drop=0.08)
+    (case,) = cases(runs, tmp_path, "aaaa", "bbbb")
+    text = compared(runs, "aaaa", "bbbb")[1]
+    assert case["status"] == "SLOWER"
+    assert f"{case['effect']:+.2%}" in text
+    assert (case["tolerance"], case["rule"], case["threshold"]) == (0.005, MEDIAN_STEP, 20.0)
+
+
+def test_a_tolerance_of_perf_yaml_holds(runs: Path, tmp_path: Path) -> None:
+    two_builds(runs, drop=0.08)
+    config = tmp_path / "perf.yaml"
+    text = Path(helpers.session.suite.__file__).parents[2].joinpath("perf.yaml").read_text()
+    assert "  cases: []\n" in text
+    config.write_text(text.replace("  cases: []\n", "  cases: [{pattern: '*', recorded: 0.1}]\n", 1))
+    assert compared(runs, "aaaa", "bbbb")[0] == SLOWER
+    assert compared(runs, "aaaa", "bbbb", "--config", str(config))[0] == EXIT_OK

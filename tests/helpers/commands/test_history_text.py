@@ -1,0 +1,102 @@
+"""A case's series as text and as a picture: bars, marks, columns that stay within the width."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree
+from dataclasses import replace
+
+import pytest
+
+from helpers.commands.history_plot import plot_history
+from helpers.commands.history_text import NightLine, build_text, render_history, sparkline
+from helpers.history.stored import Acknowledgement
+
+LINE = NightLine("u", "2026-11-01T22:00:00+00:00", "s1", "3.3.1", 100.0, 1, "PASS", "why", -0.001, 1.2, 1)
+
+
+def lines(*rates: float | None) -> list[NightLine]:
+    return [replace(LINE, images_per_s=rate, session=f"s{number}") for number, rate in enumerate(rates)]
+
+
+def test_bars_go_from_the_slowest_to_the_fastest() -> None:
+    assert sparkline(lines(100.0, 107.0, 103.0)) == "▁█▄  100 … 107 images/s"
+
+
+def test_a_night_without_a_figure_is_a_dot_and_an_excluded_one_a_cross_outside_the_scale() -> None:
+    shown = [*lines(100.0, None, 107.0), replace(LINE, images_per_s=1.0, excluded=True)]
+    assert sparkline(shown) == "▁·█×  100 … 107 images/s"
+
+
+def test_nights_alike_and_single_ones_need_no_scale() -> None:
+    assert sparkline(lines(5.0, 5.0)).startswith("▁▁")
+    assert sparkline(lines(5.0, None)) == ""
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_notes_and_title_stay_within_the_width(width: int) -> None:
+    note = "other segment: " + "; ".join(f"fact {number}: before → after" for number in range(9))
+    text = render_history("a title " * 20, [replace(LINE, notes=(note,))], 3, width)
+    assert "3 nights of other segments left out" in text
+    table = next(line for line in text.splitlines() if line.startswith("date"))
+    assert all(len(line) <= max(width, len(table)) for line in text.splitlines())
+
+
+def test_nothing_of_a_history_forges_terminal_output() -> None:
+    told = render_history("t", [replace(LINE, session="\x1b[31ms", notes=("\x1b[2J",))], 0, 100)
+    assert "\x1b" not in told
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [({}, "-"), ({"version": "3.3.1"}, "3.3.1"), ({"version": "3", "commit": "abcdef0123"}, "3 @abcdef0")],
+)
+def test_a_build_in_few_characters(build: dict[str, str], text: str) -> None:
+    assert build_text(build) == text
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "known"),
+    [
+        ("", "", True),
+        ("2026-11-01", "2026-11-01", True),
+        ("2026-11-02", "", False),
+        ("", "2026-10-31", False),
+        ("2026-11-01T22:00:00+00:00", "", True),
+        ("2026-11-01T22:00:00.000000+00:00", "2026-11-01T22:00:00.000000+00:00", True),
+        ("2026-11-01T22:00:01+00:00", "", False),
+        ("", "2026-11-01T21:59:59+00:00", False),
+    ],
+)
+def test_an_acknowledgement_holds_from_its_first_to_its_last_night(first: str, last: str, known: bool) -> None:
+    said = Acknowledgement("paddle-*", first, last, "", "why", "ada", "2026-11-20")
+    assert said.covers("paddle-x", LINE.created) is known
+    assert not said.covers("pytorch-x", LINE.created)
+
+
+def groups(svg: str) -> list[str]:
+    root = xml.etree.ElementTree.fromstring(svg)
+    titles = [each.find(".//{*}text") for each in root.iter() if each.get("class", "").split(" ")[0] == "legend"]
+    return [each.text or "" for each in titles if each is not None]
+
+
+def test_the_picture_marks_segments_regressions_and_exclusions() -> None:
+    series = lines(100.0, 101.0, 99.0, 100.0)
+    assert groups(plot_history("t", series)) == ["nights"]
+    series[0] = replace(series[0], status="SLOWER")
+    series[1] = replace(series[1], status="REGRESSION")
+    series[2] = replace(series[2], excluded=True)
+    series[3] = replace(series[3], segment=2)
+    assert groups(plot_history("t", series)) == ["segment 1", "segment 2", "REGRESSION", "SLOWER", "excluded"]
+
+
+def test_the_colour_of_an_exclusion_is_not_a_regressions() -> None:
+    """Colours are given in the order of the groups, and a group without points has none."""
+    series = [*lines(100.0, 101.0), replace(LINE, excluded=True)]
+    text = plot_history("t", series)
+    assert "#9e9e9e" in text and "#c62828" not in text
+
+
+def test_noise_does_not_fill_the_picture_and_nothing_is_drawn_of_no_figures() -> None:
+    # 0.1% apart: the axis spans 6%, so its labels are coarser than the noise.
+    assert "99.95" not in plot_history("t", lines(100.0, 100.1))
+    assert "<svg" in plot_history("t", lines(None, None))

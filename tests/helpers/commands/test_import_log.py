@@ -1,0 +1,184 @@
+"""``perfgate import-log`` over hand-made logs: what is printed, as text and JSON, and every exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.commands.import_log import EXIT_UNREAD
+from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.history import default_url, open_history
+from helpers.history.history import History
+from helpers.logs.formats.table import FORMATS
+from helpers.logs.own import LOOKED_FOR
+from helpers.logs.storing import SESSION
+from helpers.session.policy import EXIT_NOT_JUDGED
+from tests.helpers.logs.made_logs import tensorflow_lines, write
+
+RATES = [500.0 + each for each in range(30)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write(tmp_path / "tf_gpu2.txt", tensorflow_lines(RATES, 520.0))
+
+
+def asked(*argv: object) -> tuple[int, str]:
+    out = io.StringIO()
+    status = main(["import-log", *map(str, argv)], out)
+    return status, out.getvalue()
+
+
+def record(*argv: object) -> tuple[int, dict[str, Any]]:
+    status, text = asked(*argv, "--json")
+    return status, json.loads(text)
+
+
+def test_the_text_has_the_configuration_with_its_places_and_every_figure(log: Path) -> None:
+    status, text = asked(log)
+    assert status == EXIT_OK
+    lines = text.splitlines()
+    assert lines[0].split(":")[0] == str(log)
+    assert "  precision          amp           line 1: amp : True" in lines
+    assert "  cards              2             file name" in lines
+    figures = [line.split()[:4] for line in lines if line.startswith(("  ngc-tf-", "  honest"))]
+    assert figures[0] == ["ngc-tf-summary", "520.000", "1"]
+    assert figures[1] == ["ngc-tf-mean:skip=5", "517.000", "-0.58%", "25"]
+    assert figures[2][0] == "honest"
+    assert figures[3][:3] == ["ngc-tf-average:", "not", "computed:"]
+    assert any(line.startswith("  spread: 25 records after warm-up, median 517 images/s") for line in lines)
+    assert "  data: the records of nvidia-tensorflow do not tell how long a step waited for data" in lines
+    assert any(line.startswith("  warning: drift: the last third of the run is 3.3% faster") for line in lines)
+    assert max(map(len, lines)) <= max(100, len(str(log)) + 1)
+
+
+def test_json_says_the_same(log: Path) -> None:
+    status, told = record(log)
+    assert (status, told["schema_version"]) == (EXIT_OK, 1)
+    (run,) = told["runs"]
+    assert (run["usual"], run["images_per_s"], run["format"]) == ("ngc-tf-summary", 520.0, "nvidia-tensorflow")
+    assert run["settings"]["cards"] == {"value": "2", "where": "file name"}
+    mean = next(each for each in run["figures"] if each["rule"] == "ngc-tf-mean:skip=5")
+    assert (mean["images_per_s"], mean["used"], mean["unused"]) == (517.0, 25, ["5 of warm-up"])
+    assert run["sha256"] and run["spread"]["records"] == 25
+
+
+def test_a_rule_that_is_asked_for_is_the_figure_and_its_lack_is_status_6(log: Path, tmp_path: Path) -> None:
+    status, told = record(log, "--rule", "ngc-tf-mean:skip=0")
+    assert (status, told["runs"][0]["images_per_s"]) == (EXIT_OK, 514.5)
+    status, text = asked(log, "--rule", "ngc-mxnet-epochs")
+    assert status == EXIT_NOT_JUDGED
+    assert "ngc-mxnet-epochs: not computed" in text
+    assert "wall-clock: not computed: is for this suite's step logs" in asked(log, "--rule", "wall-clock")[1]
+    assert record(log, "--rule", "ngc-tf-average")[1]["runs"][0]["images_per_s"] is None
+
+
+def test_a_log_that_no_rule_applies_to_is_status_6(tmp_path: Path) -> None:
+    short = write(tmp_path / "tf_gpu2.txt", tensorflow_lines(RATES[:2]))
+    status, text = asked(short)
+    assert status == EXIT_NOT_JUDGED
+    assert "no figure can be computed" in text
+
+
+def test_a_log_that_cannot_be_read_is_status_4_and_the_others_are_printed(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    poem = write(tmp_path / "poem.txt", ["a line"])
+    status, told = record(poem, log)
+    assert status == EXIT_UNREAD
+    assert (len(told["runs"]), told["unread"][0]["source"]) == (1, str(poem))
+    error = capsys.readouterr().err
+    first, *rest = error.splitlines()
+    assert first == f"perfgate import-log: error: {poem}: no records of a format that is known"
+    assert rest[0] == "  Looked for:"
+    assert rest[1:-1] == [f"    {each.name}: {each.looked_for}" for each in FORMATS.values()] + [f"    {LOOKED_FOR}"]
+    assert rest[-1] == "  No line has a rate or a step's time"
+    assert told["unread"][0]["lines"] == [first.split("error: ")[1], *(line[2:] for line in rest)]
+    assert told["unread"][0]["error"].startswith(f"{poem}: got 'no records of a format that is known', expected ")
+
+
+@pytest.mark.parametrize("argv", [["--rule", "mean"], ["--format", "pytorch"], ["--rule", "ngc-tf-mean:last=5"]])
+def test_an_unknown_rule_or_format_is_an_error(argv: list[str], log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked(log, *argv) == (EXIT_USAGE, "")
+    assert "expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv", [["--cards", "0"], ["--cards", "two"], ["--batch-size", "-1"], ["--framework", "caffe"],
+             ["--precision", "fp8"], []]
+)  # fmt: skip
+def test_a_wrong_option_is_status_4_with_the_usage(
+    argv: list[str], log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["import-log", *argv, *([str(log)] if argv else [])])
+    assert ended.value.code == EXIT_USAGE
+
+
+def test_what_the_log_is_silent_on_is_given_and_what_it_says_is_not_overruled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = write(tmp_path / "tf.txt", tensorflow_lines(RATES))
+    assert asked(bare)[0] == EXIT_UNREAD
+    assert "--cards" in capsys.readouterr().err
+    status, told = record(bare, "--cards", "4", "--gpu", "V100", "--data", "native")
+    assert status == EXIT_OK
+    assert told["runs"][0]["settings"]["cards"] == {"value": "4", "where": "--cards"}
+    assert asked(bare, "--cards", "4", "--batch-size", "64")[0] == EXIT_UNREAD
+    assert "96" in capsys.readouterr().err
+
+
+def test_what_a_name_forges_is_escaped(tmp_path: Path) -> None:
+    forged = write(tmp_path / "tf_gpu2\x1b[31m.txt", tensorflow_lines(RATES))
+    _, text = asked(forged)
+    assert "\x1b" not in text
+    assert r"\x1b[31m" in text
+
+
+def test_store_puts_a_file_into_history_once(log: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    argv = (log, "--store", "--runs-dir", runs, "--data", "native", "--gpu", "V100")
+    status, text = asked(*argv)
+    assert status == EXIT_OK, text
+    assert "stored " in text
+    assert asked(*argv)[0] == EXIT_OK
+    with open_history(default_url(runs)) as history:
+        assert len(history.results_of(session=SESSION)) == 1
+
+
+def test_what_a_held_history_cannot_take_is_kept_and_gets_in_later(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    (runs / "monday").mkdir(parents=True)
+    url = default_url(runs)
+    open_history(url).close()
+    monkeypatch.setattr("helpers.history.open_history", lambda url, on_wait=None: History.open(url, 1.5, on_wait))
+    holder = sqlite3.connect(runs / "history.sqlite", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    status, text = asked(log, "--store", "--runs-dir", runs, "--data", "native", "--gpu", "V100")
+    told = capsys.readouterr().err
+    assert status == EXIT_UNREAD
+    assert "images/s" in text
+    assert f"waiting for history {url}, which another process holds, until " in told
+    assert "1 run kept in " in told
+    assert "perfgate reindex, or the next session with this history, takes them in" in told
+    holder.execute("ROLLBACK")
+    holder.close()
+    out = io.StringIO()
+    assert main(["reindex", "--runs-dir", str(runs)], out) == EXIT_OK
+    assert "1 spooled entries went in" in out.getvalue()
+    with open_history(url) as history:
+        assert len(history.results_of(session=SESSION)) == 1
+
+
+def test_a_file_twice_is_one_run(log: Path) -> None:
+    status, told = record(log, log)
+    assert (status, len(told["runs"])) == (EXIT_OK, 1)
+    assert told["notes"] == [f"{log}: the same bytes as {log}, one result"]

@@ -1,0 +1,153 @@
+"""The command line as a whole: commands, exit statuses, and where an answer cannot be written."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TextIO
+
+import pytest
+
+import helpers.commands.main
+from helpers.commands.main import EXIT_INTERRUPTED, EXIT_NO_READER, EXIT_OK, EXIT_USAGE, asked_commands, commands, main
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.paths import ROOT
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, behaviour: BaseException | str) -> tuple[int, str]:
+    """Status and output of a command that raises ``behaviour`` or prints it."""
+
+    def run(arguments: argparse.Namespace, out: TextIO) -> int:
+        if isinstance(behaviour, BaseException):
+            raise behaviour
+        out.write(behaviour)
+        return EXIT_OK
+
+    command = SimpleNamespace(NAME="ask", HELP="Ask", add_arguments=lambda parser: None, run=run)
+    monkeypatch.setattr(helpers.commands.main, "asked_commands", lambda argv: (command,))
+    out = io.StringIO()
+    return main(["ask"], out), out.getvalue()
+
+
+def test_every_command_has_a_name_and_says_what_it_does() -> None:
+    names = (
+        "acknowledge calibrate cases compare compare-frameworks doctor exclude group-report history import-log reindex "
+        "show trend verify-published"
+    )
+    assert [command.NAME for command in commands()] == names.split()
+    assert all(command.HELP for command in commands())
+
+
+def test_knowing_the_commands_imports_no_database_and_no_numpy() -> None:
+    heavy = {"numpy", "sqlalchemy", "alembic", "pygal"}
+    asked = "import sys; from helpers.commands.main import commands; commands(); print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert heavy & set(told.stdout.split()) == set()
+
+
+@pytest.mark.parametrize("name", [command.NAME for command in commands()])
+def test_the_command_that_is_asked_for_is_found_alone(name: str) -> None:
+    assert [command.NAME for command in asked_commands([name, "--help"])] == [name]
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["no-such"], ["loading"], ["main"], ["import_log"], ["../main"]])
+def test_for_a_help_or_a_wrong_name_all_are_known(argv: list[str]) -> None:
+    assert asked_commands(argv) == commands()
+
+
+def test_asking_one_command_imports_no_other() -> None:
+    asked = (
+        "import sys; from helpers.commands.main import asked_commands; asked_commands(['cases']); print(*sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {"helpers.commands.compare", "helpers.commands.doctor"} & set(told.stdout.split()) == set()
+
+
+def test_an_answer_goes_out_with_status_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_with(monkeypatch, "an answer\n") == (EXIT_OK, "an answer\n")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status", "told"),
+    [
+        (ConfigError("perf.yaml", got="x", expected="y"), EXIT_USAGE, "perfgate ask: error: perf.yaml: got 'x'"),
+        (ConfigError("a\x1b[31mred"), EXIT_USAGE, r"a\x1b[31mred"),
+        (OSError(28, "No space left on device"), EXIT_USAGE, "No space left on device"),
+        (KeyboardInterrupt(), EXIT_INTERRUPTED, "interrupted"),
+    ],
+)
+def test_an_error_is_one_printable_line_and_a_status(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    behaviour: BaseException,
+    status: int,
+    told: str,
+) -> None:
+    assert run_with(monkeypatch, behaviour) == (status, "")
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [], ["no-such-command"], ["show"], ["cases", "--format", "pdf"], ["cases", "--no"],
+        ["cases", "--json", "--format", "markdown"], ["doctor", "--json", "--format", "markdown"],
+        *(["cases", "--build", "--build-seconds", seconds] for seconds in ("nan", "inf", "0", "-1", "soon")),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_line_is_status_4_with_the_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == EXIT_USAGE
+    assert "usage: perfgate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["show", "cases"])
+def test_a_configuration_that_is_not_there_is_named(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = [command, *(["paddle-x"] if command == "show" else []), "--config", str(tmp_path / "none.yaml")]
+    assert main(argv) == EXIT_USAGE
+    assert "none.yaml" in capsys.readouterr().err
+
+
+def started(*argv: str, **more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "helpers.commands", *argv],
+        cwd=ROOT,
+        env={**os.environ, **more},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_reader_that_has_seen_enough_is_no_error_and_no_whole_answer() -> None:
+    process = started("show", "paddle-vgg16-fp32-bs1-1x1-dali-dynamic", PYTHONUNBUFFERED="1")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    told = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), told) == (EXIT_NO_READER, "")
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("80", range(70, 81)), ("200", range(90, 101)), ("20", range(50, 61))])
+def test_the_answer_fits_the_terminal_between_60_and_100_columns(columns: str, widest: range) -> None:
+    out, errors = started("cases", "--target", "cpu", COLUMNS=columns).communicate()
+    assert max(map(len, out.splitlines())) in widest
+    assert errors == ""
+
+
+def test_a_terminal_of_few_letters_still_gets_its_answer() -> None:
+    case = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic"
+    out, errors = started("show", case, "--set", "momentum=0.8", PYTHONIOENCODING="ascii").communicate()
+    assert r"momentum: 0.9 \u2192 0.8" in out
+    assert errors == ""

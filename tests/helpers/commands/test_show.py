@@ -1,0 +1,226 @@
+"""``perfgate show``: every published case in words, and what --set does to it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import helpers.commands.sheet
+from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.machine.devices import Machine
+from helpers.plan.baseline import BASELINES, Provenance, RecordedEntry, load_published
+from helpers.plan.proposals import Proposal, ProposalKind
+from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.update import write_recorded
+from helpers.trainers.contract.frameworks import Framework
+
+pytestmark = pytest.mark.usefixtures("machine")
+
+PURE = "paddle-resnet50v1.5-amp_o2-bs256-1x8-dali-static"
+NODES = "paddle-vgg16-amp_o1-bs64-2x8-native-static"
+CPU_CASE = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic"
+PEER = "mxnet-resnet50v1.5-fp32-bs128-1x1-dali"
+PUBLISHED = [
+    (target, case)
+    for target in ("v100", "a100")
+    for case in load_published(BASELINES / "published" / f"{target}.json").cases()
+    if case.framework is Framework.PADDLE
+]
+
+
+def shown(*argv: str) -> str:
+    out = io.StringIO()
+    assert main(["show", *argv], out) == EXIT_OK
+    return out.getvalue()
+
+
+def record(*argv: str) -> dict[str, Any]:
+    (case,) = json.loads(shown(*argv, "--json"))["cases"]
+    return dict(case)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert main(["show", *argv], io.StringIO()) == EXIT_USAGE
+    return capsys.readouterr().err
+
+
+def settings_of(told: dict[str, Any]) -> dict[str, Any]:
+    return {line["key"]: line["value"] for line in told["settings"]}
+
+
+@pytest.mark.parametrize(("target", "case"), PUBLISHED, ids=str)
+def test_every_published_case_shows_its_settings_with_sources_within_100_columns(
+    monkeypatch: pytest.MonkeyPatch, target: str, case: Any
+) -> None:
+    monkeypatch.setattr(helpers.commands.sheet, "check_settings", lambda jobs: (None,) * len(jobs))
+    text = shown(case.id, "--target", target)
+    assert text.startswith(f"{case.id} [{target}]\n")
+    assert [line for line in text.splitlines() if len(line) > 100] == []
+    for group in ("optimizer", "learning_rate", "layout", "input_channels", "amp_level", "loss_scaling"):
+        assert f" {group} " in text
+    for name in settings_for(case, "gpu")["environment"]:
+        assert f" {name} " in text
+
+
+def test_the_figure_its_table_rule_status_and_note_are_told() -> None:
+    text = shown(PURE, "--target", "v100")
+    assert "10936.815 images/s on V100-SXM2-32GB, paddle 2.5.0; status gate; by paddleclas-trimmed" in text
+    assert 'printed as FP16 in "Paddle V100 training throughput"' in text
+    assert "its published log gives 10942.775 (+0.05%)" in " ".join(text.split())
+    assert "paddleclas: 100 to 300 (until steady) steps of warm-up, 220 measured, 1 run in fresh processes" in text
+    assert "tolerance: -5.0% against a published figure; ±0.5% is the smallest change that counts" in text
+
+
+def test_the_record_holds_what_the_text_tells() -> None:
+    told = record(PURE, "--target", "v100")
+    assert (told["case_id"], told["target"], told["device"]) == (PURE, "v100", "gpu")
+    assert told["words"]["precision"] == "automatic mixed precision, level O2 (pure fp16)"
+    assert told["words"]["batch"] == "256 images a card, 2048 a step"
+    assert settings_of(told)["loss_scaling"] == 128.0
+    assert settings_of(told)["fleet.fuse_grad_size_in_MB"] == 16
+    assert told["environment"]["FLAGS_conv_workspace_size_limit"] == "1500"
+    assert told["environment"]["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
+    assert (told["problem"], told["not_launched"], told["comparable"]) == (None, None, True)
+    (command,) = told["commands"]
+    assert command[:5] == ["PYTHON", "-u", "-m", "paddle.distributed.launch", "--nproc_per_node"]
+    assert command[-1] == "RUN/spec.json"
+    assert "looked for a V100" in told["here"]
+
+
+def test_a_case_of_two_targets_is_shown_for_each() -> None:
+    text = shown(PURE)
+    assert f"{PURE} [a100]\n" in text
+    assert f"{PURE} [v100]\n" in text
+    assert len(json.loads(shown(PURE, "--json"))["cases"]) == 2
+
+
+def test_a_case_of_several_nodes_has_a_command_for_each() -> None:
+    told = record(NODES)
+    assert told["words"]["cards"] == "2 nodes of 8 cards, 16 in all"
+    assert len(told["commands"]) == 2
+    assert told["commands"][0] != told["commands"][1]
+    assert all("--nnodes" in command for command in told["commands"])
+
+
+def test_a_case_that_runs_here_says_so() -> None:
+    told = record(CPU_CASE)
+    assert told["here"] is None
+    assert told["commands"] == [["PYTHON", "-u", "-m", "helpers.trainers.paddle.trainer", "RUN/spec.json"]]
+    assert "\n  runs\n" in shown(CPU_CASE)
+
+
+def test_settings_can_be_shown_as_on_another_device() -> None:
+    told = record(PURE, "--target", "v100", "--device", "cpu")
+    assert settings_of(told)["amp_dtype"] == "bfloat16"
+    assert told["environment"]["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_framework_without_a_recipe_shows_what_there_is() -> None:
+    text = shown(PEER, "--target", "v100")
+    assert "No other framework has a trainer so far" in text
+    assert "images/s on" in text
+
+
+def record_figure(machine: Machine, baselines: Path) -> None:
+    """Writes 0.3039 images/s of CPU_CASE as what the machine has recorded."""
+    entry = RecordedEntry(
+        CPU_CASE, 0.3039, "wall-clock", (0.3, 0.31), None, None, {}, {"host": "h"},
+        Provenance("7688495538f4aaaa", "2026-11-21T10:00:00+00:00", "AMD EPYC", "r"),
+    )  # fmt: skip
+    key = machine.machine_key("cpu")
+    proposals = [Proposal(CPU_CASE, ProposalKind.CREATED, None, entry, "new")]
+    write_recorded(baselines / "recorded" / f"{key}.json", key, proposals)
+
+
+def test_a_recorded_figure_is_told(empty_baselines: Path, machine: Machine) -> None:
+    assert "recorded: nothing" in shown(CPU_CASE, "--baselines", str(empty_baselines))
+    record_figure(machine, empty_baselines)
+    text = shown(CPU_CASE, "--baselines", str(empty_baselines))
+    assert "recorded: 0.3039 images/s by wall-clock, 2 runs, 2026-11-21, 7688495538f4" in text
+
+
+# --- --set
+
+
+def test_a_neutral_override_is_shown_old_and_new_and_leaves_the_result_comparable() -> None:
+    text = shown(PURE, "--target", "v100", "--set", "learning_rate=0.2")
+    assert "learning_rate: 0.1 → 0.2\n    does not matter: " in text
+    assert "a result is still held against the published figure" in text
+    assert "a recorded figure is only for the case as it stands: a result enters no baseline\n" in text
+
+
+def test_only_the_figures_that_there_are_are_spoken_of(machine: Machine, empty_baselines: Path) -> None:
+    record_figure(machine, empty_baselines)
+    text = shown(CPU_CASE, "--set", "learning_rate=0.2", "--baselines", str(empty_baselines))
+    assert "the published figure" not in text
+    assert "enters no baseline and is INCOMPARABLE with the recorded one" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "override", ["momentum=0", "layout=NCHW", "dali.threads=8", "environment.FLAGS_max_inplace_grad_add=4"]
+)
+def test_an_override_that_may_matter_makes_the_result_incomparable(override: str) -> None:
+    argv = (PURE, "--target", "v100", "--set", override, "--set", "learning_rate=0.2")
+    assert record(*argv)["comparable"] is False
+    text = shown(*argv)
+    assert "may matter to the throughput" in text
+    assert "a result is INCOMPARABLE with the published figure" in text
+
+
+def test_an_override_of_the_environment_reaches_the_ranks() -> None:
+    told = record(PURE, "--target", "v100", "--set", "environment.FLAGS_max_inplace_grad_add=4")
+    assert told["environment"]["FLAGS_max_inplace_grad_add"] == "4"
+
+
+def test_an_override_equal_to_the_value_is_none() -> None:
+    text = shown(PURE, "--target", "v100", "--set", "learning_rate=0.1")
+    assert "changed" not in text
+    assert text == shown(PURE, "--target", "v100")
+
+
+def test_a_whole_group_is_one_changed_setting() -> None:
+    told = record(PURE, "--target", "v100", "--set", "fleet={nccl_comm_num: 2}")
+    assert settings_of(told)["fleet"] == {"nccl_comm_num": 2}
+    assert not [key for key in settings_of(told) if key.startswith("fleet.")]
+    assert told["comparable"] is False
+
+
+def test_settings_that_the_trainer_refuses_are_shown_with_its_words() -> None:
+    assert "the trainer refuses them: training settings: field 'layout': got 'CHW'" in shown(
+        PURE, "--target", "v100", "--set", "layout=CHW"
+    )
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["paddle-vgg16-fp32-bs1-1x1-dali-dynami"], "got 'dynami'.*Nearest: paddle-vgg16-fp32-bs1-1x1-dali-dynamic"),
+        (["paddle-vgg16-fp32-bs1-1x7-dali-dynamic"], "Nearest: paddle-vgg16-fp32-bs1-1x"),
+        (["vgg"], "Nearest: "),
+        ([CPU_CASE, "--target", "v100"], "'target'.*expected one of cpu"),
+        ([CPU_CASE, "--set", "lr=1"], "'lr'.*learning_rate"),
+        ([CPU_CASE, "--set", "learning_rate"], "KEY=VALUE"),
+        ([CPU_CASE, "--set", "learning_rate=fast"], "'learning_rate'.*a value like"),
+        ([PEER, "--set", "momentum=1"], "No other framework has a trainer"),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_what_does(
+    capsys: pytest.CaptureFixture[str], argv: list[str], told: str
+) -> None:
+    error = refused(capsys, *argv)
+    before, _, after = told.partition(".*")
+    assert before in error
+    assert after in error.partition(before)[2]
+
+
+def test_the_images_that_a_published_comparison_needs_are_told() -> None:
+    needs = "needs 634,880 images an epoch (310 steps of 256 on 8 cards, by paddleclas-trimmed)"
+    assert needs in shown("paddle-resnet50v1.5-amp_o2-bs256-1x8-dali-static", "--target", "v100")
+    assert "images an epoch" not in shown("paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic")

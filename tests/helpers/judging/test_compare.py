@@ -1,0 +1,313 @@
+"""Two sides of a case held against each other: pairs before nights, one segment only, and what stays open."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from helpers.judging.compare import THRESHOLDS, Comparison, compare, evidence_text, night_sigma
+from helpers.judging.compare_sides import KeptRun, Pairing, pair_up, runs_of_nights
+from helpers.judging.confirm import CASES, FIRST_LOOK, RULED_OUT, SAME_BELOW, THRESHOLD
+from helpers.judging.evidence import Build, Stage
+from helpers.judging.noise import Noise, learn
+from helpers.judging.verdict import Status
+
+CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
+SEGMENT = {"host": "h", "framework line": "paddle 3.3", "driver": "535"}
+NOISE = Noise(centre=0.0, sigma=0.003, tau=0.0015, degrees=20.0, nights=20)
+OLD, NEW = {"commit": "aaaa"}, {"commit": "bbbb"}
+
+
+def run(log_rate: float, session: str = "s1", **values: object) -> KeptRun:
+    given: dict[str, object] = {
+        "uuid": f"{session} {log_rate} {random.random()}",
+        "case_id": CASE,
+        "target": "cpu",
+        "session": session,
+        "created": f"2026-11-01 {session}",
+        "log_rate": log_rate,
+        "segment": SEGMENT,
+        "build": OLD,
+    }
+    return KeptRun(**{**given, **values})  # type: ignore[arg-type]
+
+
+def nights(log_rates: Sequence[float], name: str, **values: object) -> list[KeptRun]:
+    return [run(rate, f"{name}{number:02}", **values) for number, rate in enumerate(log_rates)]
+
+
+def scattered(mean: float, count: int, seed: int, sigma: float = 0.003) -> list[float]:
+    source = random.Random(seed)
+    return [source.gauss(mean, sigma) for _ in range(count)]
+
+
+def interleaved(differences: Sequence[float], session: str = "ab") -> tuple[list[KeptRun], list[KeptRun]]:
+    """Pairs in one session: the good build as the reference, the new one as the candidate."""
+    old, new = [], []
+    for number, difference in enumerate(differences):
+        common = {"session": session, "stage": Stage.CONFIRM, "replicate": 2 * number}
+        base = 1.0 + 0.001 * number
+        old.append(run(base, role=Build.REFERENCE, **common))
+        new.append(run(base + difference, role=Build.CANDIDATE, build=NEW, **common))
+    return old, new
+
+
+def judged(
+    a: Sequence[KeptRun], b: Sequence[KeptRun], noise: Noise = NOISE, tolerance: float = 0.005, cases: int = 1
+) -> Comparison:
+    (pairing,) = pair_up(a, b)
+    return compare(pairing, noise, tolerance=tolerance, band=0.05, rule="median-step", cases=cases)
+
+
+# --- nights apart
+
+
+def test_a_drop_over_several_nights_is_slower_beyond_the_band() -> None:
+    found = judged(nights(scattered(1.0, 8, 1), "a"), nights(scattered(0.92, 4, 2), "b"))
+    assert (found.status, found.basis) == (Status.SLOWER, "nights")
+    assert found.effect is not None and found.low is not None and found.high is not None
+    assert found.low < found.effect < found.high
+    assert found.effect == pytest.approx(math.expm1(-0.08), abs=0.005)
+    assert (found.a.runs, found.a.nights, found.b.runs, found.b.nights) == (8, 8, 4, 4)
+
+
+def test_the_reason_has_effect_interval_n_rule_threshold_and_what_was_compared() -> None:
+    found = judged(nights(scattered(1.0, 8, 1), "a"), nights(scattered(0.95, 4, 2), "b"), cases=3)
+    told = found.reason.message
+    for part in ("nights apart", "A n=8 in 8 nights", "B n=4 in 4 nights", "median-step", "of the 60 needed", "0.5%"):
+        assert part in told
+    assert f"{found.effect:+.2%}" in told
+    assert "--reference-env" in told
+
+
+@pytest.mark.parametrize(
+    ("rates", "code"),
+    [([0.92] * 4, "slower"), ([0.92] * 3, "slower"), ([0.96] * 4, "unconfirmed-drop"),
+     ([0.92, 0.92, 0.955, 0.92], "unconfirmed-drop"), ([0.90, 0.90], "unconfirmed-drop")],
+)  # fmt: skip
+def test_nights_apart_fail_only_with_every_one_of_three_runs_beyond_the_band(rates: list[float], code: str) -> None:
+    found = judged(nights([1.0] * 12, "a"), nights(rates, "b"))
+    assert found.reason.code == code
+    assert found.status is (Status.SLOWER if code == "slower" else Status.INCONCLUSIVE)
+    assert "--reference-env" in found.reason.message
+
+
+def test_a_gain_of_nights_apart_is_not_confirmed() -> None:
+    found = judged(nights(scattered(1.0, 8, 1), "a"), nights(scattered(1.05, 4, 2), "b"))
+    assert (found.status, found.reason.code) == (Status.PASS, "faster-unconfirmed")
+
+
+def test_nights_alike_pass_and_say_what_they_exclude() -> None:
+    found = judged(nights(scattered(1.0, 8, 3), "a"), nights(scattered(1.0, 8, 4), "b"))
+    assert found.status is Status.PASS
+    assert f"one larger than {-(found.low or 0):.1%} is excluded" in found.reason.message
+
+
+def test_one_run_a_side_decides_nothing() -> None:
+    found = judged([run(1.0, "a")], [run(0.98, "b")], Noise(1.0, 0.009, 0.012, 8.0, 1))
+    assert (found.status, found.reason.code) == (Status.INCONCLUSIVE, "too-few-runs")
+
+
+@pytest.mark.parametrize(("runs", "code"), [(2, "too-few-runs"), (3, "no-drop")])
+def test_three_runs_a_side_are_the_fewest_that_pass(runs: int, code: str) -> None:
+    few = nights([1.0] * runs, "b")
+    assert judged(nights([1.0] * 8, "a"), few).reason.code == code
+    assert judged(few, nights([1.0] * 8, "a")).reason.code == code
+
+
+def test_a_change_within_the_tolerance_is_no_regression() -> None:
+    noise = Noise(0.0, 0.0005, 0.0003, 30.0, 30)
+    rates = scattered(1.0, 12, 1, 0.0005), scattered(0.98, 12, 2, 0.0005)
+    sides = nights(rates[0], "a"), nights(rates[1], "b")
+    assert judged(*sides, noise).reason.code == "unconfirmed-drop"
+    found = judged(*sides, noise, tolerance=0.05)
+    assert (found.status, found.reason.code) == (Status.PASS, "within-tolerance")
+
+
+def test_more_cases_need_more_evidence() -> None:
+    sides = nights(scattered(1.0, 8, 1), "a"), nights(scattered(0.97, 3, 2), "b")
+    alone = judged(*sides)
+    assert alone.reason.code == "unconfirmed-drop"
+    many = int((alone.e_drop or 0) / THRESHOLDS.per_case) + 1
+    among_many = judged(*sides, cases=many)
+    assert (among_many.reason.code, among_many.effect) == ("open", alone.effect)
+
+
+def test_one_night_needs_more_evidence_than_several() -> None:
+    one = judged(nights([1.0] * 8, "a"), [run(0.97, "b")] * 4)
+    assert one.threshold == THRESHOLDS.one_night
+    two = judged(nights([1.0] * 8, "a"), nights([0.97, 0.97], "b"))
+    assert two.threshold == THRESHOLDS.per_case
+    far = judged(nights([1.0] * 8, "a"), [run(0.9, "b")] * 4)
+    assert far.status is Status.SLOWER
+
+
+def test_runs_of_one_night_count_for_less_than_nights() -> None:
+    noise = replace(NOISE, tau=0.008)
+    one_night = judged([run(1.0, "a")] * 6, [run(0.98, "b")] * 6, noise)
+    six_nights = judged(nights([1.0] * 6, "a"), nights([0.98] * 6, "b"), noise)
+    assert (one_night.e_drop or 0) < (six_nights.e_drop or 0) / 10
+    assert (one_night.low or 0) < (six_nights.low or 0)
+
+
+def test_false_alarms_over_nights_apart_stay_below_the_stated_rate() -> None:
+    """400 comparisons of builds that are the same, noise learned from the nights themselves: 5% of them at most."""
+    source = random.Random(7)
+    alarms = 0
+    for _ in range(400):
+        rates = [source.gauss(0, 0.0012) + source.gauss(0, 0.003) for _ in range(24)]
+        found = judged(nights(rates[:20], "a"), nights(rates[20:], "b"), learn([[rate] for rate in rates]))
+        alarms += found.status is Status.REGRESSION
+    assert alarms <= 20
+
+
+# --- pairs
+
+
+def test_interleaved_pairs_are_preferred_and_said() -> None:
+    old, new = interleaved(scattered(-0.03, 6, 5, 0.002))
+    # Of other nights both look alike: without the pairs this passes.
+    apart = nights(scattered(1.0, 8, 1), "a"), nights(scattered(1.0, 8, 2), "b", build=NEW)
+    assert judged(*apart).status is Status.PASS
+    found = judged([*apart[0], *old], [*apart[1], *new])
+    assert (found.status, found.basis, found.pairs) == (Status.REGRESSION, "pairs", 6)
+    assert "6 interleaved pairs" in found.reason.message
+    assert found.effect == pytest.approx(-0.03, abs=0.004)
+    assert found.threshold == THRESHOLDS.pairs
+
+
+def test_pairs_made_with_the_sides_exchanged_tell_the_same_with_the_other_sign() -> None:
+    old, new = interleaved([-0.03, -0.031, -0.029, -0.03])
+    assert judged(old, new).status is Status.REGRESSION
+    assert judged(new, old).status is Status.IMPROVEMENT
+
+
+def test_pairs_alike_are_the_same_build() -> None:
+    old, new = interleaved(scattered(0.0, 12, 8, 0.001))
+    found = judged(old, new, replace(NOISE, sigma=0.001))
+    assert (found.status, found.reason.code) == (Status.PASS, "same")
+
+
+def test_two_pairs_alike_show_the_same_build_as_they_do_in_a_night() -> None:
+    found = judged(*interleaved([0.0] * FIRST_LOOK), replace(NOISE, sigma=0.0005))
+    assert max(found.e_drop or 1.0, found.e_gain or 1.0) < THRESHOLDS.same
+    assert (found.status, found.reason.code) == (Status.PASS, "same")
+
+
+def test_pairs_need_what_they_need_in_a_night() -> None:
+    assert (THRESHOLDS.pairs, THRESHOLDS.same, THRESHOLDS.ruled_out) == (THRESHOLD, SAME_BELOW, RULED_OUT)
+    assert THRESHOLDS.per_case * CASES == THRESHOLD
+    # Evidence that is enough for no night is enough for no comparison.
+    found = judged(*interleaved([-0.02, -0.021, -0.019, -0.02]), replace(NOISE, sigma=0.004))
+    assert found.e_drop is not None and 200 < found.e_drop < THRESHOLD
+    assert found.status is Status.INCONCLUSIVE
+
+
+def test_noisy_pairs_without_a_drop_pass_once_one_beyond_the_band_is_ruled_out() -> None:
+    # Once open for ever, where pytest had said PASS of the same pairs.
+    found = judged(*interleaved([0.02, -0.015, 0.012, 0.006, -0.004, 0.01]), replace(NOISE, sigma=0.008))
+    assert found.low is not None and found.low < -found.tolerance
+    assert (found.status, found.reason.code) == (Status.PASS, "no-drop")
+    assert "one beyond the band is ruled out (20 to 1)" in found.reason.message
+
+
+def test_pairs_that_show_neither_stay_open() -> None:
+    old, new = interleaved([-0.05, 0.012, -0.03, 0.014])
+    found = judged(old, new, replace(NOISE, sigma=0.01))
+    assert (found.status, found.reason.code) == (Status.INCONCLUSIVE, "open")
+
+
+def test_one_pair_is_no_comparison_by_pairs() -> None:
+    old, new = interleaved([-0.03])
+    assert judged(old, new).basis == "nights"
+
+
+def test_runs_of_a_confirmation_that_are_all_of_one_role_are_no_pairs() -> None:
+    common = {"session": "x", "stage": Stage.CONFIRM}
+    a = [run(1.0, replicate=number, **common) for number in range(3)]
+    b = [run(0.9, replicate=number, build=NEW, **common) for number in range(3)]
+    assert judged(a, b).basis == "nights"
+
+
+def test_pairs_hold_across_framework_lines_and_nights_do_not() -> None:
+    """Both ran in turn on the same cards, so the line is the build under test; nights apart are other segments."""
+    other = {**SEGMENT, "framework line": "paddle 2.6"}
+    old, new = interleaved(scattered(-0.03, 6, 5, 0.002))
+    old = [replace(each, segment=other) for each in old]
+    assert judged(old, new).status is Status.REGRESSION
+    found = judged(nights([1.0, 1.0, 1.0], "a", segment=other), nights([0.9, 0.9, 0.9], "b"))
+    assert (found.status, found.basis) == (Status.INCOMPARABLE, "")
+    assert "framework line: paddle 2.6 → paddle 3.3" in found.reason.message
+
+
+# --- segments and sides
+
+
+def test_another_driver_is_never_compared_across() -> None:
+    other = {**SEGMENT, "driver": "550"}
+    found = judged(nights([1.0] * 4, "a"), nights([0.5] * 4, "b", segment=other))
+    assert (found.status, found.effect) == (Status.INCOMPARABLE, None)
+    assert "driver: 535 → 550" in found.reason.message
+    old, new = interleaved([-0.03] * 4)
+    apart = judged(old, [replace(each, segment=other) for each in new])
+    assert apart.status is Status.INCOMPARABLE
+
+
+def test_of_several_segments_each_common_one_is_compared() -> None:
+    other = {**SEGMENT, "driver": "550"}
+    alone = {**SEGMENT, "driver": "1"}
+    a = nights([1.0] * 4, "a") + nights([2.0] * 4, "x", segment=other) + nights([9.0], "z", segment=alone)
+    b = nights([1.0] * 4, "b") + nights([2.0] * 4, "y", segment=other)
+    found = list(pair_up(a, b))
+    assert [(len(each.a), len(each.b), each.apart) for each in found] == [(4, 4, ()), (4, 4, ())]
+    assert {each.a[0].log_rate == each.b[0].log_rate for each in found} == {True}
+
+
+def test_a_case_of_one_side_is_told() -> None:
+    other = replace(run(1.0), case_id="paddle-resnet50v1.5-fp32-bs8-1x2-dali-static")
+    found = [
+        compare(each, NOISE, tolerance=0.005, band=0.05, rule="median-step", cases=1)
+        for each in pair_up([run(1.0)], [other])
+    ]
+    assert [each.status for each in found] == [Status.INCOMPARABLE] * 2
+    assert [each.reason.message[0] for each in found] == ["A", "B"]
+    assert [each.a.runs + each.b.runs for each in found] == [1, 1]
+
+
+def test_one_case_on_two_targets_is_two_comparisons() -> None:
+    a = [run(1.0), run(1.0, target="v100")]
+    b = [run(1.0, "b"), run(1.0, "b", target="v100")]
+    assert [each.target for each in pair_up(a, b)] == ["cpu", "v100"]
+
+
+# --- small parts
+
+
+def test_the_night_effect_is_what_learning_put_into_tau() -> None:
+    source = random.Random(1)
+    learned = learn([[source.gauss(0, 0.004)] for _ in range(30)])
+    night = night_sigma(learned)
+    assert 0 < night < learned.tau
+    assert learned.tau**2 == pytest.approx(night**2 + math.pi / 2 / 30 * (night**2 + learned.sigma**2))
+    assert night_sigma(Noise(0.0, 0.1, 0.001, 8.0, 2)) == 0
+
+
+def test_runs_are_grouped_by_session_in_the_order_they_were_made() -> None:
+    runs = [run(2.0, "b", replicate=1, created="2"), run(1.0, "b", created="2"), run(0.0, "a", created="1")]
+    assert runs_of_nights(runs) == ((0.0,), (1.0, 2.0))
+
+
+def test_nothing_is_compared_without_runs() -> None:
+    assert pair_up([], []) == ()
+    assert not Pairing(CASE, "cpu", (), (run(1.0),)).is_compared
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (0.034, "0.034"), (2.13, "2.1"), (199.6, "200"), (1e6, "1000000"), (1e9, ">1e6")]
+)
+def test_evidence_is_short(value: float | None, text: str) -> None:
+    assert evidence_text(value) == text

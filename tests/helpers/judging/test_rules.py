@@ -1,0 +1,526 @@
+"""Measuring rules: ours and the publishers', on logs whose figure is known beforehand."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.judging.rules import (
+    MEDIAN_STEP,
+    RULES,
+    WALL_CLOCK,
+    CaseFigure,
+    RuleError,
+    case_figure,
+    figures,
+    median_step,
+    over_runs,
+    paddleclas_records,
+    reader_share,
+    samples_per_step,
+    step_seconds,
+    wall_clock,
+    window_seconds,
+)
+from helpers.judging.rules_ngc import NGC_RULES
+from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog
+
+HEADER = Header("j1", "case", 0, 0, 1, "h", 1, "paddle", "3.0", "abc", "cpu")
+
+
+def log_of(
+    seconds: Iterable[float],
+    *,
+    batch: int = 256,
+    warmup: int = 0,
+    epoch_steps: int = 10**6,
+    rank: int = 0,
+    world_size: int = 1,
+    clock_origin: float = 0.0,
+    reader_seconds: float = 0.0,
+) -> StepLog:
+    """The log of a rank whose steps took ``seconds``, one right after the other."""
+    steps: list[Step] = []
+    now = clock_origin
+    for number, taken in enumerate(seconds):
+        phase = WARMUP if number < warmup else WINDOW
+        epoch, step = number // epoch_steps, number % epoch_steps + 1
+        steps.append(Step(epoch, step, phase, now, now + taken, batch, reader_seconds))
+        now += taken
+    return StepLog(
+        f"rank{rank}.jsonl", replace(HEADER, rank=rank, world_size=world_size), tuple(steps), Footer(COMPLETE)
+    )
+
+
+def logs_of(*ranks: Iterable[float], **values: int) -> list[StepLog]:
+    return [log_of(seconds, rank=rank, world_size=len(ranks), **values) for rank, seconds in enumerate(ranks)]
+
+
+# --- every rule
+
+
+@given(seconds=st.floats(1e-3, 10), batch=st.integers(1, 1024), cards=st.integers(1, 8), warmup=st.integers(0, 300))
+def test_at_a_constant_rate_all_rules_agree(seconds: float, batch: int, cards: int, warmup: int) -> None:
+    logs = logs_of(*([seconds] * 1510 for _ in range(cards)), batch=batch, warmup=warmup)
+    found = figures(logs)
+    assert found.keys() == RULES.keys()
+    assert found == {rule: pytest.approx(batch * cards / seconds) for rule in RULES}
+
+
+def test_a_rule_that_does_not_apply_gives_its_reason_and_no_number() -> None:
+    found = figures([log_of([0.5] * 20)])
+    assert found.pop(WALL_CLOCK) == found.pop(MEDIAN_STEP) == 512.0
+    assert set(found) == set(RULES) - {WALL_CLOCK, MEDIAN_STEP}
+    assert all(isinstance(reason, str) and "20 steps" in reason for reason in found.values())
+
+
+def test_a_rate_beyond_all_numbers_is_a_reason() -> None:
+    assert "expected a finite rate" in str(figures([log_of([5e-324])])[WALL_CLOCK])
+
+
+@pytest.mark.parametrize(
+    "ranks", [(), (0,), (1,), (1, 0), (0, 0), (0, 2)], ids=["none", "lost", "first lost", "swapped", "twice", "foreign"]
+)
+def test_logs_that_are_not_one_run_of_two_ranks_are_refused(ranks: tuple[int, ...]) -> None:
+    with pytest.raises(RuleError, match="one log a rank"):
+        figures([log_of([1.0] * 5, rank=rank, world_size=2) for rank in ranks])
+
+
+def test_logs_of_two_jobs_are_refused() -> None:
+    one, other = logs_of([1.0] * 5, [1.0] * 5)
+    with pytest.raises(RuleError, match="one job"):
+        figures([one, replace(other, header=replace(other.header, job_id="j2"))])
+
+
+# --- wall-clock: samples of all ranks / wall time of the slowest rank over the window
+
+
+def test_the_slowest_rank_decides() -> None:
+    logs = logs_of([1.0, 1.0, 1.0], [1.0, 2.0, 2.0], batch=8, warmup=1)
+    assert window_seconds(logs) == 4.0
+    assert samples_per_step(logs) == (16, 16)
+    assert wall_clock(logs) == 2 * 16 / 4.0
+
+
+def test_a_step_lasts_as_long_as_its_slowest_rank() -> None:
+    assert step_seconds(logs_of([9.0, 1.0, 3.0], [9.0, 2.0, 1.0], warmup=1)) == (2.0, 3.0)
+
+
+def test_the_time_between_steps_counts() -> None:
+    log = log_of([1.0, 1.0], batch=8)
+    late = replace(log.steps[1], start=3.0, end=4.0)
+    assert wall_clock([replace(log, steps=(log.steps[0], late))]) == 16 / 4.0
+
+
+def test_warm_up_does_not_count() -> None:
+    assert wall_clock([log_of([100.0, 100.0, 1.0, 1.0], batch=8, warmup=2)]) == 8.0
+
+
+def test_clocks_of_two_hosts_are_never_mixed() -> None:
+    near = log_of([1.0] * 4, rank=0, world_size=2)
+    far = log_of([1.0] * 4, rank=1, world_size=2, clock_origin=86_400.0)
+    assert wall_clock([near, far]) == 256 * 2
+    assert window_seconds([near, far]) == 4.0
+
+
+def test_ranks_that_measured_different_windows_are_refused() -> None:
+    with pytest.raises(RuleError, match="same number of window steps"):
+        wall_clock(logs_of([1.0] * 5, [1.0] * 6))
+    assert "same number" in str(figures(logs_of([1.0] * 5, [1.0] * 6))[WALL_CLOCK])
+
+
+def test_a_log_without_a_window_is_refused() -> None:
+    with pytest.raises(RuleError, match="window"):
+        wall_clock([log_of([1.0] * 5, warmup=5)])
+
+
+def test_the_reader_share_is_that_of_the_rank_that_waited_most() -> None:
+    one = log_of([1.0] * 4, rank=0, world_size=2, reader_seconds=0.25, warmup=2)
+    other = log_of([1.0] * 4, rank=1, world_size=2, reader_seconds=0.5, warmup=2)
+    assert reader_share([one, other]) == 0.5
+
+
+# --- PaddleClas (docs/measuring-rules.md: cumulative seconds = batch_cost × (s − 4))
+
+
+@given(st.lists(st.floats(0.01, 5), min_size=310, max_size=330), st.integers(1, 8))
+def test_records_invert_as_the_methods_say(seconds: list[float], cards: int) -> None:
+    records = paddleclas_records(logs_of(*(seconds for _ in range(cards))))
+    assert len(records) == len(seconds) // 10
+    for number, record in enumerate(records, 1):
+        step = 10 * number
+        batch_cost = 256 * cards / record
+        assert batch_cost * (step - 4) == pytest.approx(sum(seconds[4:step]))
+
+
+def test_a_published_log_line_comes_out_again() -> None:
+    # docs/measuring-rules.md: "train step:20 ... batch_cost: 0.18624 s, ... ips: 1374.56075 samples/sec."
+    cumulative_seconds = 0.18624 * (20 - 4)
+    steps = [9.0] * 4 + [0.5] + [(cumulative_seconds - 0.5) / 15] * 15
+    assert paddleclas_records([log_of(steps)])[1] == pytest.approx(1374.56075, rel=2e-5)
+
+
+def test_each_epoch_restarts_the_running_mean() -> None:
+    slow, fast = [2.0] * 20, [1.0] * 20
+    assert paddleclas_records([log_of([*slow, *fast], epoch_steps=20)]) == [128.0, 128.0, 256.0, 256.0]
+
+
+def test_only_step_ten_of_an_epoch_prints() -> None:
+    assert len(paddleclas_records([log_of([1.0] * 60, epoch_steps=15)])) == 4
+
+
+def test_the_time_between_steps_counts_in_records_too() -> None:
+    log = log_of([1.0] * 10)
+    steps = tuple(replace(step, start=step.start + 0.5) for step in log.steps)
+    assert paddleclas_records([replace(log, steps=steps)]) == [256.0]
+
+
+def test_rank_0_prints_for_all_cards() -> None:
+    assert paddleclas_records(logs_of([1.0] * 10, [5.0] * 10)) == [512.0]
+
+
+def first_hundred_then(records: list[float]) -> list[float]:
+    """Step seconds, in epochs of 10, whose later records are ``records``: steps 5 to 10 of an epoch make one."""
+    return [1.0] * 100 + [256 / record for record in records for _ in range(10)]
+
+
+@pytest.mark.parametrize(("count", "dropped"), [(21, 5), (99, 5), (100, 5), (119, 5), (120, 6), (140, 7)])
+def test_the_trimmed_rule_drops_five_percent_and_at_least_five_at_each_end(count: int, dropped: int) -> None:
+    rates = [100.0 + number**2 for number in range(count)]
+    found = figures([log_of(first_hundred_then(rates), epoch_steps=10)])
+    assert found["paddleclas-trimmed"] == pytest.approx(statistics.fmean(rates[dropped:-dropped]))
+    assert found["paddleclas-mean"] == pytest.approx(statistics.fmean(rates))
+
+
+def test_the_trimmed_rule_sorts_before_it_drops() -> None:
+    rates = [100.0 + number**2 for number in range(21)]
+    found = figures([log_of(first_hundred_then(rates[::-1]), epoch_steps=10)])
+    assert found["paddleclas-trimmed"] == pytest.approx(statistics.fmean(rates[5:-5]))
+
+
+def test_the_trimmed_rule_needs_310_steps() -> None:
+    assert isinstance(figures([log_of([1.0] * 310)])["paddleclas-trimmed"], float)
+    assert "310 or more" in str(figures([log_of([1.0] * 309)])["paddleclas-trimmed"])
+
+
+def test_the_plain_mean_needs_a_record_after_the_first_ten() -> None:
+    assert isinstance(figures([log_of([1.0] * 110)])["paddleclas-mean"], float)
+    assert "110 or more" in str(figures([log_of([1.0] * 109)])["paddleclas-mean"])
+
+
+# --- FleetX and DLPerf: steps 21 to 120
+
+
+AFTER_TWENTY = [7.0] * 20 + [1.0] * 50 + [3.0] * 50 + [7.0] * 20
+
+
+def test_fleetx_skips_twenty_steps_and_takes_the_next_hundred() -> None:
+    assert figures([log_of(AFTER_TWENTY, batch=10)])["fleetx-20-100-median7"] == 10 * 100 / 200
+
+
+@pytest.mark.parametrize("rule", ["paddleclas-trimmed", "paddleclas-mean"])
+def test_epochs_that_print_no_paddleclas_record_are_named(rule: str) -> None:
+    reason = str(figures([log_of([1.0] * 320, epoch_steps=4)])[rule])
+    assert "got 'epochs of 4 steps, which print no record', expected epochs of 10 steps or more" in reason
+    assert "320 steps" not in reason
+
+
+@pytest.mark.parametrize(
+    ("rule", "epoch_steps", "needed"),
+    [("paddleclas-trimmed", 15, 460), ("paddleclas-trimmed", 25, 385), ("paddleclas-trimmed", 10, 310),
+     ("paddleclas-mean", 15, 160), ("paddleclas-mean", 100, 110)],
+)  # fmt: skip
+def test_the_steps_that_paddleclas_needs_depend_on_the_epochs(rule: str, epoch_steps: int, needed: int) -> None:
+    one_less = figures([log_of([1.0] * (needed - 1), epoch_steps=epoch_steps)])[rule]
+    assert f"got '{needed - 1} steps', expected {needed} or more" in str(one_less)
+    assert isinstance(figures([log_of([1.0] * needed, epoch_steps=epoch_steps)])[rule], float)
+
+
+def test_fleetx_counts_from_the_first_step_whatever_is_called_warm_up() -> None:
+    assert figures([log_of(AFTER_TWENTY, batch=10, warmup=100)])["fleetx-20-100-median7"] == 10 * 100 / 200
+
+
+def test_fleetx_waits_for_the_slowest_rank() -> None:
+    logs = logs_of([1.0] * 120, [2.0] * 120, batch=10)
+    assert figures(logs)["fleetx-20-100-median7"] == 2 * 10 * 100 / 200
+
+
+def test_dlperf_log_is_the_mean_of_the_printed_rates() -> None:
+    assert figures([log_of(AFTER_TWENTY, batch=12)])["dlperf-log"] == pytest.approx((12 + 4) / 2)
+
+
+def test_dlperf_time_has_99_intervals() -> None:
+    seconds = [7.0] * 20 + [50.0] + [1.0] * 99
+    assert figures([log_of(seconds, batch=10)])["dlperf-time"] == 10 * 99 / 99
+    seconds[119] = 2.0
+    assert figures([log_of(seconds, batch=10)])["dlperf-time"] == 10 * 99 / 100
+
+
+@pytest.mark.parametrize("rule", ["fleetx-20-100-median7", "dlperf-log", "dlperf-time"])
+def test_119_steps_are_too_few(rule: str) -> None:
+    assert "120 or more" in str(figures(logs_of([1.0] * 119, [1.0] * 119))[rule])
+    assert isinstance(figures(logs_of([1.0] * 120, [1.0] * 120))[rule], float)
+
+
+@pytest.mark.parametrize(
+    ("rule", "runs"),
+    [(WALL_CLOCK, 1), ("paddleclas-trimmed", 1), ("fleetx-20-100-median7", 7), ("dlperf-log", 5), ("dlperf-time", 5),
+     ("dlperf-tf2", 5), ("ngc-pytorch-mean", 1)],
+)  # fmt: skip
+def test_a_rule_knows_its_publishers_number_of_runs(rule: str, runs: int) -> None:
+    assert RULES[rule].runs == runs
+
+
+# --- how the rules relate, whatever the steps were
+
+# Steps of one log within a factor of 5, as no training varies more; the second is long enough for every rule.
+STEPS = st.lists(st.floats(0.1, 0.5), min_size=310, max_size=330)
+LONG = st.tuples(st.integers(), st.integers(1500, 1520)).map(
+    lambda drawn: [Random(drawn[0]).uniform(0.1, 0.5) for _ in range(drawn[1])]
+)
+FEW = settings(max_examples=25)
+AFTER_20 = ("fleetx-20-100-median7", "dlperf-log", "dlperf-time")
+NGC = tuple(rule.name for rule in NGC_RULES)
+FROM_RANK_0 = ("paddleclas-trimmed", "paddleclas-mean", "dlperf-log", "dlperf-time", *NGC)
+
+
+def rates(logs: list[StepLog]) -> dict[str, float]:
+    found = figures(logs)
+    return {rule: figure for rule, figure in found.items() if not isinstance(figure, str)}
+
+
+@FEW
+@given(seconds=LONG, factor=st.floats(0.01, 100))
+def test_a_machine_that_takes_k_times_as_long_has_a_kth_of_the_rate(seconds: list[float], factor: float) -> None:
+    slower = rates([log_of([each * factor for each in seconds])])
+    assert slower == {rule: pytest.approx(rate / factor) for rule, rate in rates([log_of(seconds)]).items()}
+    assert slower.keys() == RULES.keys()
+
+
+@FEW
+@given(seconds=LONG, factor=st.integers(2, 64))
+def test_a_batch_k_times_as_large_in_the_same_time_is_k_times_the_rate(seconds: list[float], factor: int) -> None:
+    small, large = rates([log_of(seconds, batch=8)]), rates([log_of(seconds, batch=8 * factor)])
+    assert large == {rule: pytest.approx(rate * factor) for rule, rate in small.items()}
+
+
+@FEW
+@given(seconds=LONG, cards=st.integers(2, 8))
+def test_k_cards_alike_are_k_times_one_card(seconds: list[float], cards: int) -> None:
+    one, several = rates([log_of(seconds)]), rates(logs_of(*[seconds] * cards))
+    # On several cards this one leaves out another number of records.
+    del one["ngc-pytorch-mean"], several["ngc-pytorch-mean"]
+    assert several == {rule: pytest.approx(rate * cards) for rule, rate in one.items()}
+
+
+@FEW
+@given(seconds=LONG, slower=st.floats(1.1, 3))
+def test_which_rank_is_slow_matters_only_to_rules_that_read_rank_0(seconds: list[float], slower: float) -> None:
+    slow = [each * slower for each in seconds]
+    second_slow, first_slow = rates(logs_of(seconds, slow)), rates(logs_of(slow, seconds))
+    for rule in RULES:
+        if rule in FROM_RANK_0:
+            assert first_slow[rule] == pytest.approx(second_slow[rule] / slower)
+        else:
+            assert first_slow[rule] == pytest.approx(second_slow[rule])
+
+
+@FEW
+@given(seconds=STEPS, random=st.randoms(use_true_random=False))
+def test_the_order_of_steps_is_nothing_to_a_total(seconds: list[float], random: Random) -> None:
+    shuffled = [*seconds[:20], *random.sample(seconds[20:120], 100), *random.sample(seconds[120:], len(seconds) - 120)]
+    one, other = rates([log_of(seconds)]), rates([log_of(shuffled)])
+    for rule in (WALL_CLOCK, "fleetx-20-100-median7", "dlperf-log"):
+        assert other[rule] == pytest.approx(one[rule])
+
+
+def test_the_order_of_steps_changes_a_mean_of_running_means() -> None:
+    slow_first = [1.0] * 160 + [0.5] * 160
+    one, other = rates([log_of(slow_first)]), rates([log_of(slow_first[::-1])])
+    assert one[WALL_CLOCK] == other[WALL_CLOCK]
+    assert one["paddleclas-mean"] < 0.9 * other["paddleclas-mean"]
+    assert one["paddleclas-trimmed"] < 0.9 * other["paddleclas-trimmed"]
+
+
+@FEW
+@given(records=st.lists(st.floats(50, 500), min_size=21, max_size=60), random=st.randoms(use_true_random=False))
+def test_the_order_of_independent_records_is_nothing_to_paddleclas(records: list[float], random: Random) -> None:
+    one = rates([log_of(first_hundred_then(records), epoch_steps=10)])
+    other = rates([log_of(first_hundred_then(random.sample(records, len(records))), epoch_steps=10)])
+    for rule in ("paddleclas-trimmed", "paddleclas-mean"):
+        assert other[rule] == pytest.approx(one[rule])
+
+
+@FEW
+@given(seconds=STEPS)
+def test_paddleclas_lies_between_the_lowest_and_the_highest_record_it_counts(seconds: list[float]) -> None:
+    log = log_of(seconds)
+    counted, found = sorted(paddleclas_records([log])[10:]), rates([log])
+    assert counted[0] * (1 - 1e-12) <= found["paddleclas-mean"] <= counted[-1] * (1 + 1e-12)
+    assert counted[5] * (1 - 1e-12) <= found["paddleclas-trimmed"] <= counted[-6] * (1 + 1e-12)
+
+
+@FEW
+@given(seconds=STEPS)
+def test_images_over_time_are_never_more_than_the_mean_of_the_steps_own_rates(seconds: list[float]) -> None:
+    found = rates([log_of(seconds)])
+    assert found[WALL_CLOCK] == pytest.approx(256 * statistics.harmonic_mean([1 / each for each in seconds]))
+    assert found[WALL_CLOCK] <= statistics.fmean(256 / each for each in seconds) * (1 + 1e-9)
+    assert found["fleetx-20-100-median7"] <= found["dlperf-log"] * (1 + 1e-9)
+
+
+@FEW
+@given(seconds=STEPS)
+def test_dlperf_s_time_is_fleetx_s_without_the_first_of_its_100_steps(seconds: list[float]) -> None:
+    found = rates([log_of(seconds)])
+    hundred = 256 * 100 / found["fleetx-20-100-median7"]
+    ninety_nine = 256 * 99 / found["dlperf-time"]
+    assert hundred - ninety_nine == pytest.approx(seconds[20])
+
+
+@FEW
+@given(
+    records=st.lists(st.floats(100, 110), min_size=21, max_size=60),
+    place=st.integers(0, 20),
+    outlier=st.one_of(st.floats(1, 50), st.floats(160, 1000)),
+)
+def test_one_outlier_moves_the_trimmed_mean_less_than_the_plain_one(
+    records: list[float], place: int, outlier: float
+) -> None:
+    clean = rates([log_of(first_hundred_then(records), epoch_steps=10)])
+    disturbed = [*records[:place], outlier, *records[place + 1 :]]
+    found = rates([log_of(first_hundred_then(disturbed), epoch_steps=10)])
+    trimmed, plain = (abs(found[rule] - clean[rule]) for rule in ("paddleclas-trimmed", "paddleclas-mean"))
+    assert trimmed < plain
+
+
+@FEW
+@given(seconds=LONG, steps=st.one_of(st.sampled_from([109, 309, 499, 599, 1499]), st.integers(1, 1500)))
+def test_a_log_too_short_for_a_rule_has_the_reason_and_never_a_figure(seconds: list[float], steps: int) -> None:
+    found = figures([log_of(seconds[:steps])])
+    for rule, figure in found.items():
+        assert isinstance(figure, str) == (steps < RULES[rule].steps)
+
+
+def test_the_steps_that_each_rule_needs_are_its_publishers() -> None:
+    assert {rule.name: rule.steps for rule in RULES.values()} == {
+        WALL_CLOCK: 0, MEDIAN_STEP: 0, "paddleclas-trimmed": 310, "paddleclas-mean": 110,
+        **dict.fromkeys(AFTER_20, 120), "dlperf-tf2": 600,
+        **dict.fromkeys(("ngc-tf-mean", "ngc-tf-average", "ngc-tf-summary"), 500),
+        **dict.fromkeys(("ngc-pytorch-mean", "ngc-pytorch-summary", "ngc-pytorch-summary-compute"), 100),
+        "ngc-mxnet-epochs": 1500,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", AFTER_20)
+def test_a_rule_that_counts_from_the_first_step_takes_the_same_steps_however_long_warm_up_was(rule: str) -> None:
+    seconds = [1.0 + number / 100 for number in range(320)]
+    least = figures([log_of(seconds[:120], warmup=20)])[rule]
+    assert isinstance(least, float)
+    for warmup in (20, 60, 220):
+        assert figures([log_of(seconds[: warmup + 100], warmup=warmup)])[rule] == least
+
+
+# --- median-step: images of all ranks / the median step of the slowest rank
+
+
+def test_half_of_the_steps_may_stall_without_the_median_knowing() -> None:
+    assert median_step([log_of([9.0, 2.0, 50.0, 2.0, 2.0, 90.0], batch=8, warmup=1)]) == 4.0
+    assert median_step([log_of([1.0, 3.0], batch=8)]) == 4.0
+
+
+def test_the_median_is_of_each_steps_slowest_rank() -> None:
+    assert median_step(logs_of([1.0, 1.0, 4.0], [1.0, 2.0, 1.0], batch=8)) == 2 * 8 / 2.0
+
+
+@FEW
+@given(seconds=st.lists(st.floats(0.5, 2), min_size=1, max_size=40), warmup=st.integers(0, 20))
+def test_the_median_step_ignores_warm_up_and_lies_between_the_slowest_and_the_fastest(
+    seconds: list[float], warmup: int
+) -> None:
+    figure = median_step([log_of([9.0] * warmup + seconds, batch=8, warmup=warmup)])
+    assert 8 / max(seconds) <= figure * (1 + 1e-9) and figure <= 8 / min(seconds) * (1 + 1e-9)
+
+
+# --- over runs
+
+# DLPerf's document: its runs of ResNet50 v1.5 FP32, batch size 128, with the average and the median it gives.
+DLPERF_RUNS = [
+    ([362.05, 362.43, 362.28, 362.78, 362.45, 362.45], 362.41, 362.44),
+    ([1391.53, 1393.31, 1392.25, 1390.17, 1391.03, 1389.73], 1391.34, 1391.28),
+    ([2737.81, 2696.33, 2718.0, 2715.18, 2725.96, 2727.71], 2720.16, 2721.98),
+    ([5097.79, 5018.54, 5063.02, 5107.27, 5125.81, 5101.06], 5085.58, 5099.42),
+    ([9403.78, 9477.39, 9574.57, 9551.9, 9631.24, 9342.6], 9496.91, 9514.64),
+]
+
+
+def over(rule: str, runs: list[dict[str, float | str]]) -> CaseFigure:
+    return next(each for each in over_runs(runs) if each.rule == rule)
+
+
+@pytest.mark.parametrize(("runs", "average", "median"), DLPERF_RUNS)
+def test_dlperf_s_average_and_median_come_out_of_its_runs(runs: list[float], average: float, median: float) -> None:
+    found = over("dlperf-log", [{"dlperf-log": rate} for rate in runs])
+    assert found.average_images_per_s == pytest.approx(average, abs=0.00501)
+    assert found.images_per_s == pytest.approx(median, abs=0.00501)
+    assert (found.run_images_per_s, found.reason) == (tuple(runs), "")
+
+
+@pytest.mark.parametrize(("rule", "runs"), [("fleetx-20-100-median7", 7), ("dlperf-log", 5), ("dlperf-time", 5)])
+def test_fewer_runs_than_the_publisher_s_give_no_figure(rule: str, runs: int) -> None:
+    told = [{rule: 100.0 + number} for number in range(runs)]
+    assert over(rule, told).images_per_s == 100.0 + (runs - 1) / 2
+    short = over(rule, told[1:])
+    assert (short.images_per_s, short.average_images_per_s, len(short.run_images_per_s)) == (None, None, runs - 1)
+    assert short.reason == f"rule {rule} is the median of {runs} runs, {runs - 1} were made"
+
+
+@pytest.mark.parametrize("bad", ["too short", None, 0.0, -1.0, float("nan"), float("inf")])
+def test_a_run_without_a_figure_leaves_the_case_without_one(bad: float | str | None) -> None:
+    runs = [{WALL_CLOCK: 5.0}, {} if bad is None else {WALL_CLOCK: bad}]
+    found = over(WALL_CLOCK, runs)
+    assert (found.images_per_s, found.run_images_per_s) == (None, (5.0,))
+    told = "was not computed" if bad is None else f"gave {bad}, which is no throughput"
+    assert found.reason == (bad if isinstance(bad, str) else f"rule {WALL_CLOCK} {told}")
+
+
+def test_a_rule_that_nobody_computes_has_no_figure_of_a_case() -> None:
+    found = case_figure("ngc-tf-mean", [{WALL_CLOCK: 5.0}])
+    assert (found.images_per_s, found.reason) == (None, "rule ngc-tf-mean was not computed")
+
+
+def test_every_rule_is_told_over_runs_and_none_for_no_runs() -> None:
+    assert [each.rule for each in over_runs([{}])] == list(RULES)
+    assert over_runs([]) == ()
+
+
+# --- by hand
+
+
+def test_two_cards_by_hand() -> None:
+    # Rank 0: warm-up 0–5, window 5.0–5.4, 5.5–6.0, 6.0–6.4. Rank 1 in another clock: 105–105.5–106–106.6.
+    def step(number: int, phase: str, start: float, end: float, reader: float = 0.0) -> Step:
+        return Step(0, number, phase, start, end, 4, reader)
+
+    rank0 = (
+        step(1, WARMUP, 0.0, 5.0),
+        step(2, WINDOW, 5.0, 5.4, 0.1),
+        step(3, WINDOW, 5.5, 6.0, 0.1),
+        step(4, WINDOW, 6.0, 6.4, 0.15),
+    )
+    rank1 = (
+        step(1, WARMUP, 100.0, 105.0),
+        step(2, WINDOW, 105.0, 105.5),
+        step(3, WINDOW, 105.5, 106.0),
+        step(4, WINDOW, 106.0, 106.6),
+    )
+    logs = [replace(log, steps=steps) for log, steps in zip(logs_of([1], [1]), (rank0, rank1), strict=True)]
+    assert wall_clock(logs) == pytest.approx(24 / 1.6)
+    assert step_seconds(logs) == pytest.approx((0.5, 0.5, 0.6))
+    assert reader_share(logs) == pytest.approx(0.35 / 1.4)

@@ -1,0 +1,104 @@
+"""Summaries of runs: centre, spread, interval, and what is missing for a better one."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.judging.statistics import number, student_t_95, summarise
+from helpers.trainers.contract.errors import SuiteError
+
+RATES = st.floats(1e-3, 1e6)
+
+
+def test_three_runs_have_the_textbook_interval() -> None:
+    summary = summarise((10.0, 11.0, 12.0))
+    # mean 11, standard deviation 1, t(0.975, 2) = 4.3027: 11 ± 4.3027 / sqrt(3)
+    assert summary.low == pytest.approx(11 - 2.4841, abs=1e-4)
+    assert summary.high == pytest.approx(11 + 2.4841, abs=1e-4)
+    assert (summary.centre, summary.n, summary.warnings) == (11.0, 3, ())
+    assert summary.spread == pytest.approx(1 / 11)
+
+
+def test_two_runs_say_that_the_interval_is_wide() -> None:
+    summary = summarise((100.0, 102.0))
+    assert summary.high == pytest.approx(101 + student_t_95(1) * math.sqrt(2) / math.sqrt(2))
+    assert summary.low is not None
+    assert summary.warnings == ("2 runs: the interval is wide, 3 or more narrow it",)
+
+
+def test_one_run_claims_no_spread() -> None:
+    summary = summarise((100.0,))
+    assert (summary.centre, summary.low, summary.high, summary.spread, summary.n) == (100.0, None, None, None, 1)
+    assert "no spread" in summary.warnings[0]
+
+
+def test_the_centre_is_the_median_and_the_spread_the_farthest_run() -> None:
+    summary = summarise((100.0, 101.0, 50.0))
+    assert (summary.centre, summary.spread) == (100.0, 0.5)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -1.0])
+def test_refuses_what_is_no_throughput(value: float) -> None:
+    with pytest.raises(SuiteError, match="throughput of a run"):
+        summarise((100.0, value))
+
+
+def test_refuses_no_runs() -> None:
+    with pytest.raises(SuiteError, match="no runs"):
+        summarise(())
+
+
+@given(st.lists(RATES, min_size=2, max_size=40))
+def test_the_interval_holds_the_mean_and_the_runs_hold_the_centre(rates: list[float]) -> None:
+    summary = summarise(tuple(rates))
+    mean = math.fsum(rates) / len(rates)
+    assert summary.low is not None
+    assert summary.high is not None
+    assert summary.low <= mean * (1 + 1e-12)
+    assert mean <= summary.high * (1 + 1e-12)
+    assert min(rates) <= summary.centre <= max(rates)
+
+
+@given(st.lists(RATES, min_size=1, max_size=9), st.randoms())
+def test_the_order_of_runs_does_not_matter(rates: list[float], random: object) -> None:
+    shuffled = list(rates)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    one, other = summarise(tuple(rates)), summarise(tuple(shuffled))
+    assert (one.centre, one.spread, one.n) == (other.centre, other.spread, other.n)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "quantile"), [(1, 12.7062), (4, 2.7764), (30, 2.0423), (31, 2.0395), (1000, 1.9623)]
+)
+def test_student_t_is_the_printed_table(degrees: int, quantile: float) -> None:
+    assert student_t_95(degrees) == pytest.approx(quantile, abs=1e-4)
+
+
+@given(st.integers(1, 200))
+def test_student_t_never_rises_with_more_runs(degrees: int) -> None:
+    assert student_t_95(degrees + 1) <= student_t_95(degrees)
+
+
+@pytest.mark.parametrize("degrees", [0, -1])
+def test_student_t_needs_a_degree_of_freedom(degrees: int) -> None:
+    with pytest.raises(SuiteError, match="degrees_of_freedom"):
+        student_t_95(degrees)
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(1.2344, "1.234"), (393.561, "393.6"), (10936.815, "10937"), (39972.131, "39972"), (999.96, "1000"), (0.5, "0.5")],
+)
+def test_rates_are_told_with_four_digits(rate: float, text: str) -> None:
+    assert number(rate) == text
+
+
+@given(st.floats(1e-9, 1e9))
+def test_rates_are_told_without_an_exponent(rate: float) -> None:
+    assert re.fullmatch(r"\d+(\.\d+)?", number(rate))
+    assert float(number(rate)) == pytest.approx(rate, rel=1e-3)

@@ -1,0 +1,93 @@
+"""Runs of logs as the reader gives them, made by hand: invented numbers, no file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from helpers.logs.column import Column
+from helpers.logs.record import Field, FormatSpec, LogRun, Printed, RateOf, Said, Setting
+
+SETTINGS = {
+    Setting.FRAMEWORK: "paddle",
+    Setting.MODEL: "resnet50v1.5",
+    Setting.PRECISION: "fp32",
+    Setting.BATCH_SIZE_PER_CARD: "32",
+    Setting.CARDS: "2",
+}
+
+
+def spec(*rules: str, rate_of: RateOf = RateOf.JOB, **values: Any) -> FormatSpec:
+    values.setdefault("name", "made")
+    return FormatSpec(
+        title="made by hand",
+        marker=b"x",
+        record=re.compile(b"x"),
+        looked_for="x",
+        rate_of=rate_of,
+        configure=lambda context: {},
+        rules=rules,
+        **values,
+    )
+
+
+def column(values: Sequence[float]) -> Column:
+    made = Column()
+    made.append(np.array(values, dtype=np.float64))
+    return made
+
+
+def run(
+    format: FormatSpec,
+    columns: Mapping[Field, Sequence[float]],
+    settings: Mapping[Setting, str] | None = None,
+    printed: Mapping[str, Sequence[tuple[int | None, float]]] | None = None,
+    **values: Any,
+) -> LogRun:
+    said = {**SETTINGS, **(settings or {})}
+    values.setdefault("source", "a.log")
+    return LogRun(
+        format=format,
+        sha256="ab" * 32,
+        number=1,
+        runs_in_file=1,
+        first_line=1,
+        last_line=99,
+        settings={each: Said(value, "line 1") for each, value in said.items()},
+        columns={each: column(numbers) for each, numbers in columns.items()},
+        printed={
+            key: tuple(Printed(rate, line, epoch) for line, (epoch, rate) in enumerate(lines, 1))
+            for key, lines in (printed or {}).items()
+        },
+        **values,
+    )
+
+
+def paddleclas(
+    batch_seconds: Sequence[Sequence[float]], settings: Mapping[Setting, str] | None = None, **values: Any
+) -> LogRun:
+    """What PaddleClas prints of epochs of steps that took so many seconds: every tenth step the mean since step 5.
+
+    Steps count from 0, so those 0 to 4 are before the mean begins.
+    """
+    batch = int({**SETTINGS, **(settings or {})}[Setting.BATCH_SIZE_PER_CARD])
+    columns: dict[Field, list[float]] = {
+        each: [] for each in (Field.EPOCH, Field.STEP, Field.IMAGES_PER_S, Field.STEP_SECONDS)
+    }
+    for epoch, seconds in enumerate(batch_seconds):
+        for step in range(10, len(seconds), 10):
+            mean = sum(seconds[5 : step + 1]) / (step - 4)
+            for each, value in zip(columns, (epoch, step, batch / mean, mean), strict=True):
+                columns[each].append(value)
+    format = spec("paddleclas-trimmed", "paddleclas-mean", rate_of=RateOf.CARD, running_mean=5, name="paddleclas")
+    return run(format, columns, settings, **values)
+
+
+def rates(format: FormatSpec, values: Sequence[float], first_step: int = 0, **more: Any) -> LogRun:
+    """Records of each step with these images/s."""
+    steps = [float(first_step + index) for index in range(len(values))]
+    columns = {Field.EPOCH: [0.0] * len(steps), Field.STEP: steps, Field.IMAGES_PER_S: values}
+    return run(format, columns, **more)

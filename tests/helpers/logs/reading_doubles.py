@@ -1,0 +1,89 @@
+"""A log in memory and a format of its own, to try the reader without any program's format."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from helpers.logs.record import Context, Field, FormatSpec, LogRun, RateOf, Said, Setting
+from helpers.logs.sources.clean import Chunk, Encoding, clean
+
+SAID = {
+    Setting.FRAMEWORK: Said("paddle", "test"),
+    Setting.MODEL: Said("resnet50v1.5", "test"),
+    Setting.PRECISION: Said("fp32", "test"),
+    Setting.BATCH_SIZE_PER_CARD: Said("256", "test"),
+    Setting.CARDS: Said("8", "test"),
+}
+
+
+def configure(context: Context) -> Mapping[Setting, Said]:
+    """What lines ``setting NAME=VALUE`` say; the last of each counts."""
+    said = {}
+    for line in context.lines:
+        if line.text.startswith("setting "):
+            name, _, value = line.text.removeprefix("setting ").partition("=")
+            said[Setting(name)] = Said(value, f"line {line.number}: {line.text}")
+    return said
+
+
+PLAIN = FormatSpec(
+    name="plain",
+    title="a format of tests",
+    marker=b"rate: ",
+    record=re.compile(
+        rb"(?:(?P<time>\d\d\d\d-\d\d-\d\d [\d:]+) )?e(?P<epoch>\d+) s(?P<step>\d+) "
+        rb"rate: (?P<images_per_s>[-+.\w]+)(?: wait (?P<reader_seconds>[-.\d]+))?"
+    ),
+    looked_for="lines 'eN sN rate: N'",
+    rate_of=RateOf.CARD,
+    configure=configure,
+    rules=(),
+    starts=(re.compile(rb"^== begin ==$", re.MULTILINE), re.compile(rb"launch\w+ of")),
+    printed={
+        "average": re.compile(rb"average rate: (?P<images_per_s>[\d.]+)"),
+        "epoch": re.compile(rb"end of e(?P<epoch>\d+): (?P<images_per_s>[\d.]+)"),
+    },
+)
+NO_FINAL = replace(PLAIN, printed={})
+STEPLESS = replace(PLAIN, record=re.compile(rb"rate: (?P<images_per_s>[\d.]+)"), printed={})
+
+
+@dataclass(frozen=True)
+class TextLog:
+    """A log whose bytes come in blocks of ``block_bytes``."""
+
+    data: bytes
+    block_bytes: int = 2**20
+    source: str = "made.log"
+    name: str = "folder/made.log"
+
+    def sha256(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+    def chunks(self) -> Iterator[Chunk]:
+        size = self.block_bytes
+        return clean((self.data[at : at + size] for at in range(0, len(self.data), size)), Encoding())
+
+
+def text_log(*lines: str, block_bytes: int = 2**20) -> TextLog:
+    return TextLog("".join(f"{line}\n" for line in lines).encode(), block_bytes)
+
+
+def record(step: int, epoch: int = 0, rate: object = 100.5, time: str = "") -> str:
+    return f"{time + ' ' if time else ''}e{epoch} s{step} rate: {rate}"
+
+
+def records(first: int, end: int, epoch: int = 0) -> list[str]:
+    return [record(step, epoch, 100 + step) for step in range(first, end)]
+
+
+def rates(run: LogRun) -> list[float]:
+    return run.column(Field.IMAGES_PER_S).values()
+
+
+def drops(run: LogRun) -> dict[str, tuple[int, int]]:
+    """How many by reason, and the line of the first."""
+    return {each.reason: (each.count, each.first.number) for each in run.dropped}

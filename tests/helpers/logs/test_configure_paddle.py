@@ -1,0 +1,210 @@
+"""The configuration of Paddle's runs from made-up lines: launcher, command line, printed configuration, name."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.logs.formats.paddle import DLPERF_PADDLE, PADDLE_FORMATS
+from helpers.logs.record import Context, FormatSpec, Line, Setting
+
+_SPECS = {**PADDLE_FORMATS, DLPERF_PADDLE.name: DLPERF_PADDLE}
+_SUMMARY = (
+    '{"model_branch": "main", "model_name": "ResNet50_bs64_fp32_DP", "batch_size": 64, "fp_item": "fp16", '
+    '"run_mode": "DP", "ips": 2048.5, "speed_unit": "samples/s", "device_num": "N2C16", "frame_version": "2.5.1"}'
+)
+
+
+def _settings(name: str, *lines: str, log: str = "some.log", first: str = "") -> dict[str, str]:
+    return {setting.value: said for setting, (said, _) in _said(_SPECS[name], lines, log, first).items()}
+
+
+def _said(spec: FormatSpec, lines: tuple[str, ...], log: str, first: str) -> dict[Setting, tuple[str, str]]:
+    context = Context(
+        log,
+        [Line(number, text) for number, text in enumerate(lines, 1)],
+        first_record=Line(len(lines) + 1, first) if first else None,
+    )
+    return {setting: (said.value, said.where) for setting, said in spec.configure(context).items()}
+
+
+_STAMP = "[2031/02/03 04:05:06] ppcls INFO: "
+
+
+def _tree(*lines: str) -> tuple[str, ...]:
+    return tuple(_STAMP + line for line in lines)
+
+
+_NEW = _tree(
+    "Arch : ",
+    "    name : ResNet50",
+    "DataLoader : ",
+    "    Eval : ",
+    "        sampler : ",
+    "            batch_size : 64",
+    "    Train : ",
+    "        sampler : ",
+    "            batch_size : 48",
+    "Global : ",
+    "    use_dali : True",
+    "    to_static : False",
+)
+
+
+def test_a_new_configuration() -> None:
+    launched = ("LAUNCH INFO devices: 0,1,2,3", "LAUNCH INFO ips: None", "LAUNCH INFO nnodes: 2")
+    assert _settings("paddleclas", *launched, *_NEW) == {
+        "framework": "paddle",
+        "model": "resnet50v1.5",
+        "precision": "fp32",
+        "batch_size_per_card": "48",
+        "cards": "8",
+        "nodes": "2",
+        "data": "dali",
+        "execution": "static",
+    }
+
+
+def test_a_command_lines_override_goes_before_the_printed_configuration() -> None:
+    command = (
+        "training_script_args: ['-c', 'ResNet50.yaml', '-o', 'DataLoader.Train.sampler.batch_size=96', '-o', "
+        "'AMP.level=O1', '-o', 'Global.to_static=True']"
+    )
+    settings = _settings("paddleclas-dynamic", command, *_NEW)
+    assert settings["batch_size_per_card"] == "96"
+    assert settings["precision"] == "amp_o1"
+    assert settings["execution"] == "to_static"
+
+
+@pytest.mark.parametrize(
+    ("lines", "precision"),
+    [
+        (("AMP : ", "    level : O2"), "amp_o2"),
+        (("AMP : ", "    level : O1"), "amp_o1"),
+        (("AMP : ", "    use_amp : False", "    level : O1"), "fp32"),
+        (("AMP : ", "    use_pure_fp16 : False"), "amp"),
+        (("AMP : ", "    use_pure_fp16 : True"), "amp_o2"),
+        (("use_pure_fp16 : True", "use_amp : False"), "amp_o2"),
+        (("use_pure_fp16 : False", "use_amp : True"), "amp"),
+        ((), "fp32"),
+    ],
+)
+def test_precisions(lines: tuple[str, ...], precision: str) -> None:
+    assert _settings("paddleclas", *_NEW, *_tree(*lines), log="bf16.log")["precision"] == precision
+
+
+def test_fp32_on_a_card_with_tf32_is_tf32() -> None:
+    seen = "W0102 gpu_resources.cc:61] Please NOTE: device: 0, GPU Compute Capability: 8.0, Driver API Version: 11.7"
+    assert _settings("paddleclas", *_NEW, seen)["precision"] == "tf32"
+    assert _settings("paddleclas", *_NEW, seen.replace("8.0", "7.0"))["precision"] == "fp32"
+
+
+_OLD = _tree(
+    "ARCHITECTURE : ", "    name : VGG16", "TRAIN : ", "    batch_size : 256", "VALID : ", "    batch_size : 64"
+)
+
+
+def test_the_old_batch_size_is_of_all_cards() -> None:
+    trainers = "    |                     PADDLE_TRAINERS_NUM                        8                      |"
+    said = _said(_SPECS["paddleclas-2020"], (trainers, *_OLD), "x.log", "")
+    assert said[Setting.BATCH_SIZE_PER_CARD][0] == "32"
+    assert said[Setting.CARDS] == ("8", "line 1: PADDLE_TRAINERS_NUM                        8")
+    assert said[Setting.MODEL][0] == "vgg16"
+    assert _settings("paddleclas-2020", *_OLD, log="gpu4.log")["batch_size_per_card"] == "64"
+
+
+def test_without_cards_the_old_batch_size_is_not_said() -> None:
+    settings = _settings("paddleclas-2020", *_OLD)
+    assert "batch_size_per_card" not in settings and "cards" not in settings
+    assert "batch_size_per_card" not in _settings("paddleclas-2020", *_OLD, log="gpu3.log")
+
+
+@pytest.mark.parametrize(
+    ("lines", "cards", "nodes"),
+    [
+        (("ips: 127.0.0.1", "gpus: 0,1,2,3"), "4", "1"),
+        (("ips: 10.0.0.1,10.0.0.2", "gpus: 0,1,2,3"), "8", "2"),
+        (("python -m paddle.distributed.launch --ips=10.0.0.1,10.0.0.2 --gpus 0,1 x.py",), "4", "2"),
+        (("Run Pod: abc, replicas 8, status ready", "Job: a, mode collective, replicas 2[2:2]"), "16", "2"),
+        (("num_nodes: 2 , node_ips: ['10.0.0.1', '10.0.0.2'] , nranks: 16",), "16", "2"),
+        (("PADDLE_TRAINERS_NUM: 32", "gpus: 0,1,2,3,4,5,6,7"), "32", "4"),
+        (("But the number of gpu is 1 in current training.",), "1", "1"),
+        (("worker_key:job_worker, size: {'job_worker': 16}",), "16", None),
+        (("Change selected_gpus into reletive values. --ips:0,1,2,3 will change",), None, None),
+    ],
+)
+def test_cards_and_nodes(lines: tuple[str, ...], cards: str | None, nodes: str | None) -> None:
+    settings = _settings("paddleclas", *lines)
+    assert (settings.get("cards"), settings.get("nodes")) == (cards, nodes)
+
+
+def test_what_the_content_leaves_open_is_read_from_the_name() -> None:
+    settings = _settings("paddleclas", log="paddle_gpu8_amp_bs64_vgg16.txt")
+    assert settings == {
+        "framework": "paddle",
+        "model": "vgg16",
+        "precision": "amp",
+        "batch_size_per_card": "64",
+        "cards": "8",
+        "execution": "static",
+    }
+
+
+def test_version_seed_and_config_file() -> None:
+    lines = (
+        "+ python tools/train.py -c ppcls/configs/ImageNet/ResNet/ResNet50_amp_O2.yaml -o Global.seed=7",
+        _STAMP + "train with paddle 2.4.1 and device Place(gpu:0)",
+    )
+    settings = _settings("paddleclas-dynamic", *lines)
+    assert (settings["framework_version"], settings["seed"]) == ("2.4.1", "7")
+    assert (settings["model"], settings["precision"]) == ("resnet50v1.5", "amp_o2")
+
+
+def test_a_network_that_the_suite_does_not_know_keeps_its_name() -> None:
+    lines = tuple(line.replace("ResNet50", "ResNet101") for line in _NEW)
+    assert _settings("paddleclas", *lines, log="resnet50.log")["model"] == "resnet101"
+
+
+def test_fleetx() -> None:
+    lines = (
+        "               batch_size : 32",
+        "                     fp16 : False",
+        "                    model : VGG16",
+        "                 use_dali : True",
+        "PADDLE_TRAINERS_NUM: 16",
+    )
+    assert _settings("fleetx", *lines) == {
+        "framework": "paddle",
+        "model": "vgg16",
+        "precision": "fp32",
+        "batch_size_per_card": "32",
+        "cards": "16",
+        "data": "dali",
+        "execution": "static",
+    }
+    assert _settings("fleetx", "train_batch_size: 24 device_num:8")["batch_size_per_card"] == "24"
+    assert _settings("fleetx-dynamic", "|  amp = True <-> amp_configs  |")["precision"] == "amp"
+
+
+def test_dlperfs_batch_size_is_of_a_node() -> None:
+    lines = (
+        "training_script_args: ['--model=ResNet50', '--use_fp16=True', '--batch_size=512']",
+        "num_nodes: 2 , node_ips: ['10.0.0.1', '10.0.0.2'] , nranks: 8",
+    )
+    settings = _settings("dlperf-paddle", *lines)
+    assert (settings["model"], settings["precision"], settings["cards"]) == ("resnet50v1.5", "amp", "8")
+    assert settings["batch_size_per_card"] == "128"
+    assert _settings("dlperf-paddle", lines[0], log="1n4g/r50_b128_fp16_1.log")["batch_size_per_card"] == "128"
+
+
+def test_tipc() -> None:
+    line = _SUMMARY
+    assert _settings("tipc", first=line) == {
+        "framework": "paddle",
+        "model": "resnet50v1.5",
+        "precision": "amp_o2",
+        "batch_size_per_card": "64",
+        "cards": "16",
+        "nodes": "2",
+        "framework_version": "2.5.1",
+    }
+    assert _settings("tipc", log="PaddleClas_VGG16_bs32_fp32_DP_N1C8_speed")["cards"] == "8"

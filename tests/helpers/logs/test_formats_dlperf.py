@@ -1,0 +1,162 @@
+"""DLPerf's logs as FormatSpecs: NVIDIA's TensorFlow script in training, tensorflow/models' TimeHistory."""
+
+from __future__ import annotations
+
+import pprint
+
+import pytest
+
+from helpers.logs.figures.rules import RULES
+from helpers.logs.formats.dlperf import DLPERF_FORMATS
+from helpers.logs.formats.nvidia import NVIDIA_FORMATS
+from tests.helpers.logs.nvidia_lines import TENSORFLOW_PARAMETERS, context
+
+TENSORFLOW_1 = DLPERF_FORMATS["dlperf-tensorflow1"]
+TENSORFLOW_2 = DLPERF_FORMATS["dlperf-tensorflow2"]
+STEP = (
+    "DLL 2021-05-06 07:08:09.123456 - (0, 21) imgs_per_sec : 391.5 cross_entropy : 6.9 l2_loss : 0.9 "
+    "total_loss : 7.8 learning_rate : 0.001 "
+)
+HISTORY = (
+    "I0506 07:08:09.123456 140000000000000 keras_utils.py:133] TimeHistory: 40.5 seconds, 316.05 examples/second "
+    "between steps 100 and 200"
+)
+HISTORY_FIELDS = {"span_seconds": b"40.5", "images_per_s": b"316.05", "span_start": b"100", "span_end": b"200"}
+
+
+def parameters(**changes: object) -> list[str]:
+    """The trainer's lines around its last dictionary."""
+    runtime = {"distribution_strategy": "mirrored", "enable_xla": False, "num_gpus": 4, "worker_hosts": None}
+    train = {"batch_size": 64, "builder": "records", "dtype": "float32", "use_per_replica_batch_size": True}
+    model: dict[str, object] = {"name": "resnet", "loss": {"label_smoothing": 0.1}}
+    sections: dict[str, dict[str, object]] = {"model": model, "runtime": {**runtime}, "train_dataset": {**train}}
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        sections[section][name] = value
+    final = pprint.pformat({"evaluation": {"steps": None}, "mode": "train_and_eval", **sections}, width=60)
+    defaults = pprint.pformat({"runtime": {"num_gpus": 0}}, width=60)
+    return [
+        *f"I0506 07:08:01.5 14 classifier_trainer.py:180] Base params: {defaults}".splitlines(),
+        *f"I0506 07:08:02.5 14 classifier_trainer.py:189] Final model parameters: {final}".splitlines(),
+        "I0506 07:08:02.5 14 classifier_trainer.py:294] Running train and eval.",
+    ]
+
+
+def settings(lines: list[str], name: str = "a.log") -> dict[str, str]:
+    return {setting.value: said.value for setting, said in TENSORFLOW_2.configure(context(lines, name)).items()}
+
+
+def test_the_three_formats() -> None:
+    assert set(DLPERF_FORMATS) == {"dlperf-tensorflow1", "dlperf-tensorflow2", "dlperf-paddle"}
+    assert all(spec.name == name and set(spec.rules) <= set(RULES) for name, spec in DLPERF_FORMATS.items())
+
+
+@pytest.mark.parametrize("line", [STEP, HISTORY])
+def test_no_other_format_takes_their_records(line: str) -> None:
+    every = [*NVIDIA_FORMATS.values(), *DLPERF_FORMATS.values()]
+    assert sum(1 for spec in every if spec.record.search(line.encode())) == 1
+
+
+def test_imgs_per_sec() -> None:
+    match = TENSORFLOW_1.record.search(STEP.encode())
+    assert match is not None
+    assert match.groupdict() == {
+        "time": b"2021-05-06 07:08:09.123456",
+        "epoch": b"0",
+        "step": b"21",
+        "images_per_s": b"391.5",
+    }
+    assert TENSORFLOW_1.marker.decode() in STEP
+    older = b":::NVLOGv0.2.3 resnet 1600000000.5 (training_hooks.py:88) imgs_per_sec: 391.5"
+    found = TENSORFLOW_1.record.search(older)
+    assert found is not None
+    assert found["images_per_s"] == b"391.5"
+    said = TENSORFLOW_1.configure(context([TENSORFLOW_PARAMETERS, "Num GPUs 8"]))
+    assert [each.value for each in said.values()][:5] == ["tensorflow", "resnet50v1.5", "amp", "96", "8"]
+
+
+@pytest.mark.parametrize("number", ["None", "nan", "10.0.0.1", "1,391.5"])
+def test_what_is_no_number_is_no_record(number: str) -> None:
+    assert not TENSORFLOW_1.record.search(STEP.replace("391.5", number).encode())
+    assert not TENSORFLOW_2.record.search(HISTORY.replace("316.05", number).encode())
+
+
+@pytest.mark.parametrize("prefix", ["", "some words: ", "2021-05-06 07:08:09 INFO "])
+def test_time_history_with_and_without_abseils_prefix(prefix: str) -> None:
+    match = TENSORFLOW_2.record.search(HISTORY.encode())
+    assert match is not None
+    assert match.groupdict() == {"time": b"0506 07:08:09.123456", **HISTORY_FIELDS}
+    bare = prefix + HISTORY[HISTORY.index("TimeHistory") :]
+    match = TENSORFLOW_2.record.search(bare.encode())
+    assert match is not None
+    assert match.groupdict() == {"time": None, **HISTORY_FIELDS}
+
+
+def test_time_history_never_goes_over_a_lines_end() -> None:
+    for at in range(1, len(HISTORY)):
+        broken = HISTORY[:at] + "\n" + HISTORY[at:]
+        assert all(b"\n" not in match[0] for match in TENSORFLOW_2.record.finditer(broken.encode()))
+
+
+def test_the_final_parameters_are_the_configuration() -> None:
+    assert settings(parameters()) == {
+        "framework": "tensorflow",
+        "model": "resnet50v1.5",
+        "precision": "fp32",
+        "batch_size_per_card": "64",
+        "cards": "4",
+        "nodes": "1",
+        "data": "native",
+        "xla": "false",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"train_dataset__dtype": "float16"}, {"precision": "amp"}),
+        ({"runtime__mixed_precision_dtype": "mixed_float16"}, {"precision": "amp"}),
+        ({"train_dataset__dtype": "bfloat16"}, {"precision": "bf16"}),
+        ({"train_dataset__dtype": "float64"}, {"precision": None}),
+        ({"train_dataset__builder": "synthetic"}, {"data": "synthetic"}),
+        ({"model__name": "vgg16"}, {"model": "vgg16"}),
+        ({"model__name": "efficientnet"}, {"model": "efficientnet"}),
+        ({"runtime__enable_xla": True}, {"xla": "true"}),
+        (
+            {
+                "runtime__distribution_strategy": "multi_worker_mirrored",
+                "runtime__worker_hosts": "10.0.0.1:1,10.0.0.2:1",
+            },
+            {"cards": "8", "nodes": "2"},
+        ),
+        ({"runtime__distribution_strategy": "multi_worker_mirrored"}, {"cards": None, "nodes": None}),
+        ({"runtime__distribution_strategy": "tpu"}, {"cards": None}),
+        ({"train_dataset__use_per_replica_batch_size": False}, {"batch_size_per_card": "16"}),
+        (
+            {"train_dataset__use_per_replica_batch_size": False, "train_dataset__batch_size": 65},
+            {"batch_size_per_card": None},
+        ),
+        ({"runtime__num_gpus": 0}, {"cards": None}),
+    ],
+)
+def test_single_parameters(changes: dict[str, object], expected: dict[str, str | None]) -> None:
+    found = settings(parameters(**changes))
+    assert {key: found.get(key) for key in expected} == expected
+
+
+def test_a_damaged_dictionary_says_nothing_and_the_name_does() -> None:
+    lines = parameters()
+    broken = [line for line in lines if "'runtime'" not in line]
+    assert settings(broken) == {"framework": "tensorflow"}
+    assert settings(broken, "1n2g/rn50_b32_fp32_1.log") == {
+        "framework": "tensorflow",
+        "model": "resnet50v1.5",
+        "precision": "fp32",
+        "batch_size_per_card": "32",
+        "cards": "2",
+        "nodes": "1",
+    }
+
+
+def test_a_run_begins_with_the_default_parameters() -> None:
+    assert [bool(TENSORFLOW_2.starts[0].search(line.encode())) for line in parameters()].count(True) == 1

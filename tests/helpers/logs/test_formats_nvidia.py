@@ -1,0 +1,208 @@
+"""The logs of NVIDIA's scripts as FormatSpecs: what a record is, what it says, and what the run's configuration is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from helpers.logs.figures.rules import RULES
+from helpers.logs.formats.nvidia import NVIDIA_FORMATS
+from helpers.logs.reading.reader import read_log
+from helpers.logs.record import Context, FormatSpec, Line, Setting
+from helpers.logs.sources.source import open_logs
+from tests.helpers.logs.nvidia_lines import (
+    MLLOG,
+    MXNET_2020_ARGUMENTS,
+    MXNET_PARAMETERS,
+    PYTORCH_PARAMETERS,
+    RECORDS,
+    TENSORFLOW_PARAMETERS,
+    settings,
+)
+
+NAMES = sorted(RECORDS)
+
+
+def fields(spec: FormatSpec, line: str) -> dict[str, str]:
+    match = spec.record.search(line.encode())
+    assert match is not None, line
+    return {name: value.decode() for name, value in match.groupdict().items() if value is not None}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_record_is_found_once_in_its_own_format_only(name: str) -> None:
+    for line, expected in RECORDS[name]:
+        assert fields(NVIDIA_FORMATS[name], line) == expected
+        data = (line + "\n" + line + "\n").encode()
+        assert len(NVIDIA_FORMATS[name].record.findall(data)) == 2 == data.count(NVIDIA_FORMATS[name].marker)
+        others = [each.name for each in NVIDIA_FORMATS.values() if each.record.search(data)]
+        assert others == [name]
+
+
+def test_every_format_has_a_record_line_here() -> None:
+    assert set(NVIDIA_FORMATS) == set(RECORDS)
+    assert all(spec.name == name for name, spec in NVIDIA_FORMATS.items())
+
+
+def test_the_rules_are_rules() -> None:
+    assert all(set(spec.rules) <= set(RULES) for spec in NVIDIA_FORMATS.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("number", ["7", "7.", ".5", "1.5e+03", "2E3", "-4.25", "+6.5"])
+def test_every_notation_of_a_number(name: str, number: str) -> None:
+    line, expected = RECORDS[name][0]
+    assert fields(NVIDIA_FORMATS[name], line.replace(expected["images_per_s"], number))["images_per_s"] == number
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("text", ["None", "null", "nan", "NaN", "inf", "127.0.0.1", "12:30:01", "1,207.5", "12ab", ""])
+def test_what_is_no_number_is_no_record(name: str, text: str) -> None:
+    line, expected = RECORDS[name][0]
+    changed = line.replace(expected["images_per_s"], text)
+    assert NVIDIA_FORMATS[name].record.search(changed.encode()) is None
+    assert NVIDIA_FORMATS[name].marker.decode() in changed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_record_never_goes_over_a_lines_end(name: str) -> None:
+    line = RECORDS[name][0][0].encode()
+    for at in range(1, len(line)):
+        for match in NVIDIA_FORMATS[name].record.finditer(line[:at] + b"\n" + line[at:]):
+            assert b"\n" not in match[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DLL 2022-03-04 05:06:07.123456 - Epoch: 0  train.loss : 6.5  train.total_ips : 4000.25 img/s",
+        "DLL 2022-03-04 05:06:07.123456 - Summary: train.loss : 6.5 None train.total_ips : 4000.25 images/s",
+        "DLL 2022-03-04 05:06:07.123456 - Epoch: 0 Iteration: 9 Validation Iteration: 2  val.total_ips : 90.0 img/s",
+        "DLL 2022-03-04 05:06:07.123456 - Epoch: 1  train.loss : 6.5  train.ips : 4000.25 images/s",
+        ":::NVLOGv0.2.3 resnet 1600000000.123456789 (benchmark_hooks.py:66) Average total_ips: 4000.25",
+        "DLL 2022-03-04 05:06:07.123456 - () train_throughput : 4000.25 images/s",
+        # NVIDIA's PaddlePaddle script, which is none of these.
+        "DLL 2022-03-04 05:06:07.123456 - Epoch: 0 Iteration: 10  train.loss : 6.5  train.top1 : 0.0  train.ips : 40.2",
+    ],
+)
+def test_other_figures_are_no_records(text: str) -> None:
+    assert [spec.name for spec in NVIDIA_FORMATS.values() if spec.record.search(text.encode())] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "figure", "text", "epoch"),
+    [
+        ("nvidia-tensorflow", "average", ":::NVLOG resnet 16.5 (hooks.py:66) Average total_ips: 71.5", None),
+        ("nvidia-tensorflow", "train_throughput", "- () train_throughput : 71.5 images/s", None),
+        ("nvidia-pytorch", "summary_total", "- Summary: train.loss : 6  train.total_ips : 71.5 img/s", None),
+        ("nvidia-pytorch", "summary_compute", "- Summary: lr : 0.1  train.compute_ips : 71.5 img/s", None),
+        ("nvidia-pytorch", "epoch", "- Epoch: 3  train.loss : 6  train.total_ips : 71.5 img/s", b"3"),
+        ("nvidia-mxnet", "epoch", "- Epoch: 3  train.loss : 6  train.ips : 71.5 images/s", b"3"),
+        ("nvidia-mxnet", "summary_ips", "- Summary: train.loss : 6  train.ips : 71.5 ", None),
+        ("nvidia-tensorflow-json", "train_throughput", '"step": [], "data": {"train_throughput": 71.5}}', None),
+        ("nvidia-pytorch-json", "summary_total", '"step": [], "data": {"loss": 6, "train.total_ips": 71.5}}', None),
+        ("nvidia-pytorch-json", "summary_compute", '"step": [], "data": {"train.compute_ips": 71.5}}', None),
+        ("nvidia-pytorch-json", "epoch", '"step": [3], "data": {"loss": 6, "train.total_ips": 71.5}}', b"3"),
+        ("nvidia-mxnet-json", "epoch", '"step": [3], "data": {"loss": 6, "train.ips": 71.5}}', b"3"),
+        ("nvidia-mxnet-json", "summary_ips", '"step": [], "data": {"loss": 6, "train.ips": 71.5}}', None),
+    ],
+)  # fmt: skip
+def test_the_figures_that_the_script_prints_itself(name: str, figure: str, text: str, epoch: bytes | None) -> None:
+    found = {key: each.search(text.encode()) for key, each in NVIDIA_FORMATS[name].printed.items()}
+    assert [key for key, match in found.items() if match] == [figure]
+    match = found[figure]
+    assert match is not None
+    assert match["images_per_s"] == b"71.5"
+    assert match.groupdict().get("epoch") == epoch
+
+
+def test_a_pytorch_summary_of_both_figures_gives_both() -> None:
+    text = b"- Summary: train.loss : 6 None train.compute_ips : 80.5 images/s train.total_ips : 79.5 images/s lr : 1 "
+    printed = NVIDIA_FORMATS["nvidia-pytorch"].printed
+    found = {name: each["images_per_s"] for name in printed if (each := printed[name].search(text))}
+    assert found == {"summary_total": b"79.5", "summary_compute": b"80.5"}
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "starts"),
+    [
+        ("nvidia-tensorflow", TENSORFLOW_PARAMETERS, True),
+        ("nvidia-tensorflow", ":::NVLOGv0.2.3 None 1600000000.5 (runner.py:123) TF AMP is activated", True),
+        ("nvidia-tensorflow", ":::NVLOGv0.2.3 None 1600000000.5 (resnet.py:93) Model HParams:", True),
+        ("nvidia-tensorflow", ":::NVLOGv0.2.3 None 1600000000.5 (runner.py:236) XLA is activated", False),
+        ("nvidia-pytorch", PYTORCH_PARAMETERS, True),
+        ("nvidia-pytorch", "DLL 2022-03-04 05:06:07.1 - PARAMETER model.num_classes : 1000  model.trt : False ", False),
+        ("nvidia-mxnet", MXNET_PARAMETERS, True),
+        ("nvidia-mxnet-2020", MXNET_2020_ARGUMENTS, True),
+        ("nvidia-mllog", MLLOG.format(key="run_start", value="null"), True),
+        ("nvidia-pytorch-json", 'DLLL {"step": "PARAMETER", "data": {"arch": "a", "batch_size": 2}}', True),
+        ("nvidia-pytorch-json", 'DLLL {"type": "METADATA", "metric": "train.total_ips", "metadata": {}}', False),
+    ],
+)  # fmt: skip
+def test_what_begins_a_run(name: str, line: str, starts: bool) -> None:
+    data = ("before\n" + line + "\nafter\n").encode()
+    assert any(pattern.search(data) for pattern in NVIDIA_FORMATS[name].starts) is starts
+
+
+def test_speed_alone_is_not_proof_of_nvidias_script() -> None:
+    spec = NVIDIA_FORMATS["nvidia-mxnet-2020"]
+    bare = b"2021-05-06 07:08:09,123:INFO: Epoch[1] Batch [20-39]\tSpeed: 700.5 samples/sec\taccuracy=0.1"
+    assert spec.record.search(bare)
+    assert not any(proof.search(bare) for proof in spec.proofs)
+    own = bare.replace(b"accuracy=0.1", b"LR: 0.1")
+    for proof in (own, b"2021-05-06 07:08:09,123:INFO: Starting epoch 0", MXNET_2020_ARGUMENTS.encode()):
+        assert any(each.search(proof) for each in spec.proofs)
+
+
+def test_a_long_run_of_digits_or_spaces_takes_no_time() -> None:
+    for spec in NVIDIA_FORMATS.values():
+        for hostile in (b"9" * 20_000, b"DLL " + b"1 " * 10_000, b":::MLLOG {" + b'"key": ' * 3_000, b"DLLL {" * 3_000):
+            assert not spec.record.search(hostile)
+            assert not any(pattern.search(hostile) for pattern in (*spec.starts, *spec.proofs, *spec.printed.values()))
+
+
+def test_empty_context_says_the_framework_alone() -> None:
+    for name, spec in NVIDIA_FORMATS.items():
+        found = {setting.value: said.value for setting, said in spec.configure(Context("a.log", ())).items()}
+        framework = {"tensorflow": "tensorflow", "pytorch": "pytorch", "mxnet": "mxnet"}.get(name.split("-")[1])
+        assert found == ({"framework": framework} if framework else {})
+
+
+def test_where_names_the_line() -> None:
+    lines = (Line(1, "noise"), Line(7, PYTORCH_PARAMETERS))
+    said = NVIDIA_FORMATS["nvidia-pytorch"].configure(Context("x.log", lines))
+    assert said[Setting.BATCH_SIZE_PER_CARD].where == "line 7: batch_size : 96"
+    assert said[Setting.CARDS].where == "line 7: world_size : 4"
+
+
+def test_settings_helper_reads_what_configure_says() -> None:
+    assert settings("nvidia-pytorch", [PYTORCH_PARAMETERS])["cards"] == "4"
+    assert re.fullmatch(r"\d+", settings("nvidia-pytorch", [PYTORCH_PARAMETERS])["batch_size_per_card"])
+
+
+def test_two_runs_of_one_file_are_read_as_two(tmp_path: Path) -> None:
+    """Through the reader: one card, then four, whose other ranks' lines are not the job's."""
+    first = (
+        MXNET_PARAMETERS.replace("[0, 1, 2, 3]", "[0]").replace("384", "96").replace("disp", "dllogger_log : r-1,96  d")
+    )
+    second = MXNET_PARAMETERS.replace("disp", "dllogger_log : r-4,96  d")
+    step = "DLL 2022-03-04 05:06:{0}7.5 - Epoch: {0} Iteration: 19  train.loss : 6.5  train.ips : {1}.5  train.lr : 0 "
+    epoch = "DLL 2022-03-04 05:06:{0}8.5 - Epoch: {0}  train.loss : 6.5  train.ips : {1}.25 "
+    lines = [f"[1,0]<stdout>:{first}"]
+    for parameters, rate in ((None, 100), (second, 400)):
+        lines += [f"[1,0]<stdout>:{parameters}", "[1,3]<stderr>:noise"] if parameters else []
+        for number in (0, 1):
+            lines += [f"[1,0]<stdout>:{each.format(number, rate + number)}" for each in (step, epoch)]
+    path = tmp_path / "mxnet_gpu1_gpu4_bs96.txt"
+    path.write_text("\n".join(lines) + "\n")
+    (log,) = open_logs(path)
+    runs = read_log(log, NVIDIA_FORMATS["nvidia-mxnet"], {})
+    found = [(run.said(Setting.CARDS), run.said(Setting.BATCH_SIZE_PER_CARD), run.records) for run in runs]
+    assert found == [("1", "96", 2), ("4", "96", 2)]
+    assert [[each.images_per_s for each in run.printed["epoch"]] for run in runs] == [
+        [100.25, 101.25],
+        [400.25, 401.25],
+    ]
+    assert [run.dropped for run in runs] == [(), ()]

@@ -1,0 +1,184 @@
+"""From files to figures: each log once, nothing lost to one that cannot be read."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from helpers.logs.importer import import_file, import_files
+from helpers.logs.record import Said, Setting
+from helpers.trainers.contract.errors import LogError
+from tests.helpers.hostile_files import in_time
+from tests.helpers.logs.made_logs import fleetx_trainer_lines, tensorflow_lines, write
+from tests.helpers.replay_double import write_run
+
+RATES = [500.0 + each for each in range(30)]
+MEAN = sum(RATES[5:]) / 25
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write(tmp_path / "tf_gpu2_amp.txt", tensorflow_lines(RATES))
+
+
+def test_a_log_is_read_to_its_figures(log: Path) -> None:
+    (found,) = import_file(log, {})
+    figure = found.figure("ngc-tf-mean:skip=5")
+    assert figure is not None
+    assert (figure.images_per_s, figure.used) == (MEAN, 25)
+    assert (found.usual, found.format, found.runs_in_file) == ("ngc-tf-mean:skip=5", "nvidia-tensorflow", 1)
+    assert found.settings[Setting.CARDS] == Said("2", "file name")
+
+
+def test_the_same_bytes_are_one_result_wherever_they_lie(log: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "again_gpu2.txt"
+    shutil.copy(log, copy)
+    packed = tmp_path / "tf_gpu2.txt.gz"
+    packed.write_bytes(gzip.compress(log.read_bytes()))
+    with zipfile.ZipFile(tmp_path / "logs_gpu2.zip", "w") as archive:
+        archive.write(log, "a/tf_gpu2.txt")
+        archive.writestr("notes.md", "not a log\n")
+    batch = import_files([log, log, copy, packed, tmp_path / "logs_gpu2.zip"], {})
+    assert len(batch.imported) == 1
+    assert batch.unread == ()
+    told = [note.partition(": the same bytes as ")[::2] for note in batch.notes if "the same bytes" in note]
+    names = [str(log), str(copy), str(packed), f"{tmp_path / 'logs_gpu2.zip'}!a/tf_gpu2.txt"]
+    assert told == [(name, f"{log}, one result") for name in names]
+    assert any(note.startswith(f"{tmp_path / 'logs_gpu2.zip'}!notes.md: left out") for note in batch.notes)
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_goes_on(log: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "poem.txt", ["a line", "another one"])
+    batch = import_files([tmp_path / "missing.txt", other, log], {})
+    assert [each.source for each in batch.imported] == [str(log)]
+    assert [each.source for each in batch.unread] == [str(tmp_path / "missing.txt"), str(other)]
+    assert "no records of a format that is known" in batch.unread[1].error
+    with pytest.raises(LogError, match="no records of a format"):
+        import_file(other, {})
+
+
+def test_what_the_log_does_not_say_is_asked_for(tmp_path: Path) -> None:
+    log = write(tmp_path / "tf.txt", tensorflow_lines(RATES))
+    with pytest.raises(LogError, match="--cards"):
+        import_file(log, {})
+    (found,) = import_file(log, {Setting.CARDS: Said("4", "--cards")})
+    assert found.settings[Setting.CARDS].where == "--cards"
+
+
+def test_a_rule_or_format_that_is_not_known_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    for values in ({"rule": "mean"}, {"format": "tensorflow"}):
+        with pytest.raises(LogError, match="one of") as error:
+            import_files([tmp_path / "missing.txt"], {}, **values)
+        assert all(
+            each in str(error.value) for each in (("honest", "wall-clock") if "rule" in values else ("steplog",))
+        )
+
+
+def test_two_runs_of_a_file_are_two_results(tmp_path: Path) -> None:
+    lines = [*tensorflow_lines(RATES), *tensorflow_lines([each * 2 for each in RATES])]
+    found = import_file(write(tmp_path / "tf_gpu2.txt", lines), {})
+    assert [(each.number, each.runs_in_file) for each in found] == [(1, 2), (2, 2)]
+    figures = [each.figure(each.usual) for each in found]
+    assert [each.images_per_s for each in figures if each is not None] == [MEAN, 2 * MEAN]
+
+
+@pytest.mark.parametrize(
+    ("rule", "usual"), [("auto", "wall-clock"), ("honest", "honest"), ("median-step", "median-step")]
+)
+def test_the_step_logs_of_a_jobs_ranks_are_one_run(log: Path, tmp_path: Path, rule: str, usual: str) -> None:
+    case = "paddle-vgg16-fp32-bs4-1x2-synthetic-dynamic"
+    folder = write_run(tmp_path / "run", case, 0.5, ranks=2)
+    other = write_run(tmp_path / "other", case, 0.25, ranks=2, job_id="another")
+    paths = [folder / "rank1.jsonl", log, other / "rank0.jsonl", folder / "rank0.jsonl", other / "rank1.jsonl"]
+    batch = import_files(paths, {}, rule=rule)
+    ours = [each for each in batch.imported if each.format == "steplog"]
+    figures = [each.figure(usual) for each in ours]
+    assert [each.usual for each in ours] == [usual, usual]
+    assert [each.images_per_s for each in figures if each is not None] == pytest.approx([16.0, 32.0])
+    # The other log has no such rule, and says so; it is no error.
+    assert (len(batch.imported), batch.unread) == (3, ())
+
+
+def test_a_lost_rank_is_told_and_the_rest_goes_on(log: Path, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", "paddle-vgg16-fp32-bs4-1x2-synthetic-dynamic", ranks=2)
+    batch = import_files([folder / "rank0.jsonl", log], {})
+    assert [each.format for each in batch.imported] == ["nvidia-tensorflow"]
+    assert "rank 1" in batch.unread[0].error
+
+
+def test_a_card_that_only_an_option_names_has_its_tf32(tmp_path: Path) -> None:
+    lines = [each.replace("amp : True", "amp : False") for each in tensorflow_lines(RATES)]
+    log = write(tmp_path / "tf_gpu2.txt", lines)
+    for gpu, precision in (("A100", "tf32"), ("V100", "fp32")):
+        (found,) = import_file(log, {Setting.GPU: Said(gpu, "--gpu")})
+        assert found.settings[Setting.PRECISION].value == precision
+    (named,) = import_file(write(tmp_path / "A100" / "tf_gpu2.txt", lines), {})
+    assert named.settings[Setting.PRECISION].value == "tf32"
+
+
+def test_steps_per_second_are_seconds_of_steps(tmp_path: Path) -> None:
+    log = write(tmp_path / "vgg16_1n8g_bs32_fp32.log", fleetx_trainer_lines([4.0] * 60 + [2.0] * 60))
+    (found,) = import_file(log, {})
+    assert (found.format, found.usual) == ("fleetx-trainer", "fleetx-20-100-median7")
+    figure = found.figure(found.usual)
+    # The log begins at step 11; of steps 21 to 120 50 are at 4 steps/s and 50 at 2.
+    assert figure is not None and figure.images_per_s == pytest.approx(100 * 32 * 8 / (50 / 4 + 50 / 2))
+
+
+@pytest.mark.parametrize("rate", ["0.0", "-4.0"])
+def test_a_step_that_took_no_time_is_no_record(rate: str, tmp_path: Path) -> None:
+    lines = fleetx_trainer_lines([4.0] * 60)
+    lines[30] = lines[30].replace("speed: 4.0", f"speed: {rate}")
+    (found,) = import_file(write(tmp_path / "vgg16_1n8g_bs32_fp32.log", lines), {})
+    assert [(each.count, each.first.number) for each in found.dropped] == [(1, 31)]
+
+
+def test_a_format_without_a_publishers_rule_gives_the_honest_figure(tmp_path: Path) -> None:
+    lines = [
+        f':::MLLOG {{"namespace": "", "time_ms": 17000{60 * at:05}000, "event_type": "POINT_IN_TIME", "key": '
+        f'"tracked_stats", "value": {{"throughput": {rate}}}, "metadata": {{"file": "x.py", "epoch_num": {at}}}}}'
+        for at, rate in enumerate([14000.0, 15000.0, 16000.0])
+    ]
+    (found,) = import_file(write(tmp_path / "resnet50_mxnet_8gpu_bs256_amp.log", lines), {})
+    figure = found.figure(found.usual)
+    assert (found.format, found.usual) == ("nvidia-mllog", "honest")
+    assert figure is not None and figure.images_per_s == pytest.approx(3 / (1 / 14e3 + 1 / 15e3 + 1 / 16e3))
+    assert not any("nan" in each for each in found.warnings)
+
+
+# Of each the beginning of a record, which is repeated or goes on with digits.
+HOSTILE = (
+    ("", "END epoch:1 train "),
+    ("", "[Epoch 1, batch 1]"),
+    ("epoch:1 train step:1 batch_cost: ", "1"),
+    ("TimeHistory: ", "1"),
+    ("", '"model_name": {'),
+    ("", "epoch id: 1, step1, train_loss: , total time cost = "),
+    ("DLL 2022-01-01 00:00:00 - PARAMETER ", "x : "),
+    ("Namespace(", "a=["),
+    ("", "x"),
+    ("", "1"),
+)
+
+
+@pytest.mark.parametrize(("begins", "goes_on"), HOSTILE)
+def test_a_hostile_line_costs_no_minutes_and_changes_no_figure(tmp_path: Path, begins: str, goes_on: str) -> None:
+    """Under the limit a line is looked at by every pattern, beyond it by none."""
+    hostile = [begins + goes_on * ((size - len(begins)) // len(goes_on)) for size in (2**14, 2**16, 100_000)]
+    log = write(tmp_path / "tf_gpu2_amp.txt", [*hostile, *tensorflow_lines(RATES), *hostile])
+    with in_time():
+        (found,) = import_file(log, {})
+    figure = found.figure("ngc-tf-mean:skip=5")
+    assert figure is not None
+    assert figure.images_per_s == MEAN
+    assert [each.count for each in found.dropped if each.reason == "a line of more than 64 KiB"] == [2]
+
+
+def test_a_log_of_one_hostile_line_is_refused_at_once(tmp_path: Path) -> None:
+    log = write(tmp_path / "digits.txt", ["1" * 100_000])
+    with in_time(), pytest.raises(LogError, match="no records of a format"):
+        import_file(log, {})

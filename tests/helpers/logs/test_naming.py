@@ -1,0 +1,156 @@
+"""Configuration from a log's name: what each part says, what is left unsaid."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.logs.formats.naming import (
+    agrees,
+    architecture,
+    model_of,
+    more_exact,
+    precision_of,
+    settings_of_name,
+    with_name,
+)
+from helpers.logs.record import Said, Setting
+
+
+def _values(name: str) -> dict[str, str]:
+    return {setting.value: said.value for setting, said in settings_of_name(name).items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        (
+            "logs/paddle_gpu8_pure_fp16_bs256.txt",
+            {"framework": "paddle", "cards": "8", "precision": "amp_o2", "batch_size_per_card": "256"},
+        ),
+        (
+            "resnet50/4n8g/rn50_b128_fp32_1.log",
+            {
+                "model": "resnet50v1.5",
+                "batch_size_per_card": "128",
+                "precision": "fp32",
+                "nodes": "4",
+                "cards": "32",
+            },
+        ),
+        (
+            "PaddleClas_ResNet50_bs64_amp_fp16_DP_N4C32_d2sT_log",
+            {
+                "model": "resnet50v1.5",
+                "batch_size_per_card": "64",
+                "precision": "amp",
+                "nodes": "4",
+                "cards": "32",
+                "execution": "to_static",
+            },
+        ),
+        (
+            "paddle-vgg16-amp_o1-bs32-2x8-dali_cpu-static/steps.jsonl",
+            {
+                "framework": "paddle",
+                "model": "vgg16",
+                "precision": "amp_o1",
+                "batch_size_per_card": "32",
+                "nodes": "2",
+                "cards": "16",
+                "data": "dali_cpu",
+                "execution": "static",
+            },
+        ),
+        ("tf_gpu1_tf32.txt", {"framework": "tensorflow", "cards": "1", "precision": "tf32"}),
+        (
+            "torch_2gpus_bfloat16_batch_size_96",
+            {"framework": "pytorch", "cards": "2", "precision": "bf16", "batch_size_per_card": "96"},
+        ),
+        ("8xV100/run.log", {"gpu": "V100", "cards": "8"}),
+        ("B200_b200.log", {"gpu": "B200", "batch_size_per_card": "200"}),
+        ("r50_b128_fp16_3.log", {"model": "resnet50v1.5", "batch_size_per_card": "128", "precision": "amp"}),
+        ("RN50v1b.txt", {"model": "resnet50v1.5"}),
+        ("resnet50_vd_gpu8", {"cards": "8"}),
+        ("resnet50_v1_gpu8", {"cards": "8"}),
+        ("vgg16_bn.log", {}),
+        ("resnet101.log", {}),
+        ("2022-06-15_0815d42/workerlog.0", {}),
+        ("gpu0_bs0.log", {}),
+    ],
+)
+def test_the_parts_of_a_name(name: str, values: dict[str, str]) -> None:
+    assert _values(name) == values
+
+
+def test_what_a_name_says_twice_differently_is_not_said_and_no_folder_is_asked() -> None:
+    values = _values("gpu8_fp32/mxnet_gpu1_gpu8_bs64_bs128.txt")
+    assert values == {"framework": "mxnet", "precision": "fp32"}
+
+
+def test_the_same_thing_twice_is_said_and_the_exact_name_of_a_precision_wins() -> None:
+    assert _values("1n8g_8gpus_amp_o2.log") == {"nodes": "1", "cards": "8", "precision": "amp_o2"}
+
+
+def test_the_innermost_folder_that_says_it_counts_and_is_named() -> None:
+    found = settings_of_name("A100_LOG/V100-LOG/1n8g/rn50.log")
+    assert found[Setting.GPU] == Said("V100", "folder name V100-LOG")
+    assert found[Setting.CARDS] == Said("8", "folder name 1n8g")
+    assert found[Setting.MODEL] == Said("resnet50v1.5", "file name")
+
+
+def test_an_archives_member_and_a_windows_path_have_folders_too() -> None:
+    assert _values("logs.zip!1n4g/a.log") == {"nodes": "1", "cards": "4"}
+    assert _values("1n4g\\a.log") == {"nodes": "1", "cards": "4"}
+
+
+def test_the_content_goes_before_the_name() -> None:
+    said = {Setting.CARDS: Said("4", "line 3")}
+    assert with_name(said, "gpu8_bs64.log") == {
+        Setting.CARDS: Said("4", "line 3"),
+        Setting.BATCH_SIZE_PER_CARD: Said("64", "file name"),
+    }
+
+
+def test_models_and_precisions_of_a_script() -> None:
+    assert [model_of(each) for each in ("ResNet50", "VGG16", "ResNet50_vd", "ResNet50 or VGG16")] == [
+        "resnet50v1.5",
+        "vgg16",
+        None,
+        None,
+    ]
+    assert architecture("ResNet50") == "resnet50v1.5"
+    assert architecture("SE-ResNeXt50_32x4d") == "se_resnext50_32x4d"
+    assert precision_of("ResNet50_amp_O2_ultra") == "amp_o2"
+    assert precision_of("fp32_fp16") is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "one", "other", "agreed"),
+    [
+        (Setting.PRECISION, "amp", "amp_o2", True), (Setting.PRECISION, "amp_o1", "amp_o2", False),
+        (Setting.PRECISION, "amp", "fp32", False), (Setting.PRECISION, "tf32", "fp32", True),
+        (Setting.PRECISION, "tf32", "amp", False), (Setting.GPU, "V100", "Tesla V100-SXM2-32GB", True),
+        (Setting.GPU, "A100", "a100-SXM4-40GB", True), (Setting.GPU, "A100-SXM4-40GB", "A100-SXM4-80GB", False),
+        (Setting.GPU, "V100", "A100", False), (Setting.GPU, "A10", "A100", False),
+        (Setting.CARDS, "8", "08", True), (Setting.CARDS, "8", "1", False),
+        (Setting.BATCH_SIZE_PER_CARD, "256", "256", True), (Setting.MODEL, "vgg16", "resnet50v1.5", False),
+        (Setting.MODEL, "VGG16", "vgg16", True),
+    ],
+)  # fmt: skip
+def test_what_agrees_is_what_can_be_true_at_once(setting: Setting, one: str, other: str, agreed: bool) -> None:
+    assert agrees(setting, one, other) is agreed
+    assert agrees(setting, other, one) is agreed
+
+
+@pytest.mark.parametrize(
+    ("setting", "more", "less"),
+    [
+        (Setting.PRECISION, "amp_o2", "amp"),
+        (Setting.PRECISION, "tf32", "fp32"),
+        (Setting.GPU, "A100-SXM4-40GB", "A100"),
+    ],
+)
+def test_of_two_sayings_one_says_more(setting: Setting, more: str, less: str) -> None:
+    assert more_exact(setting, more, less)
+    assert not more_exact(setting, less, more)
+    assert not more_exact(setting, more, more)

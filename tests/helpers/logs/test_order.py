@@ -1,0 +1,64 @@
+"""Order statistics in bounded memory: the same as of the sorted list, whatever the numbers are."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from helpers.logs.column import BLOCK, Column
+from helpers.logs.figures.order import median, select, trimmed_mean
+from tests.helpers.logs.made_runs import column
+
+RANDOM = random.Random(7)
+MIXED = [RANDOM.gauss(0, 1) * 10 ** RANDOM.randint(-9, 9) for _ in range(501)]
+ODD = [0.0, -0.0, 5e-324, -5e-324, 1e308, -1e308, float("inf"), float("-inf"), 1.0, 1.0, 1.0]
+TIED = [3.0] * 20 + [1.0] * 5 + [7.0] * 6
+
+
+@pytest.mark.parametrize("numbers", [MIXED, ODD, TIED, [4.0]], ids=["mixed", "odd", "tied", "one"])
+def test_counting_gives_what_sorting_gives(numbers: Sequence[float]) -> None:
+    ranks = range(len(numbers))
+    assert select(column(numbers), ranks, in_memory=0) == sorted(numbers)
+    assert select(column(numbers), ranks) == sorted(numbers)
+
+
+@pytest.mark.parametrize("in_memory", [0, 10**6])
+def test_only_what_stands_from_start_on_counts(in_memory: int) -> None:
+    assert select(column([9.0, 1.0, 5.0, 3.0]), (0, 2), 1, in_memory) == [1.0, 5.0]
+    assert median(column([100.0, 1.0, 5.0]), 1, in_memory) == 3.0
+
+
+@pytest.mark.parametrize("in_memory", [0, 10**6])
+@pytest.mark.parametrize("numbers", [MIXED[:100], TIED, [5.0] * 12, [1.0, 1.0, 2.0, 2.0, 2.0, 9.0, 9.0, 9.0]])
+@pytest.mark.parametrize("each_end", [0, 1, 3])
+def test_a_trimmed_mean_is_that_of_the_sorted_middle(numbers: Sequence[float], each_end: int, in_memory: int) -> None:
+    kept = sorted(numbers)[each_end : len(numbers) - each_end]
+    got = trimmed_mean(column(numbers), each_end, in_memory=in_memory)
+    assert got == pytest.approx(statistics.fmean(kept), rel=1e-12, abs=1e-12 * max(map(abs, numbers)))
+
+
+def test_the_median_of_none_is_no_number() -> None:
+    assert median(column([1.0]), 1) != median(column([1.0]), 1)
+
+
+def test_what_is_not_there_is_refused() -> None:
+    with pytest.raises(IndexError):
+        select(column([1.0, 2.0]), (2,))
+    with pytest.raises(IndexError):
+        trimmed_mean(column([1.0, 2.0]), 1)
+    for in_memory in (0, 100):
+        with pytest.raises(ValueError, match="NaN"):
+            select(column([1.0, float("nan")]), (0,), in_memory=in_memory)
+
+
+def test_a_column_that_lies_on_disk_is_read_like_any_other() -> None:
+    numbers = np.random.default_rng(3).normal(size=BLOCK + 1000)
+    long = Column()
+    for part in np.array_split(numbers, 7):
+        long.append(part)
+    got = trimmed_mean(long, 1000, 10, in_memory=1000)
+    assert got == pytest.approx(float(np.mean(np.sort(numbers[10:])[1000:-1000])), rel=1e-9)

@@ -1,0 +1,191 @@
+"""Runs of one log: where they begin, what belongs to which, and what is told of those without records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from helpers.logs.reading.block import Block, Groups
+from helpers.logs.reading.block_shaped import block_of
+from helpers.logs.reading.reader import read_log
+from helpers.logs.record import Context, Field, FormatSpec, LogRun, Said, Setting
+from helpers.trainers.contract.errors import LogError
+from tests.helpers.logs.reading_doubles import (
+    NO_FINAL,
+    PLAIN,
+    SAID,
+    STEPLESS,
+    drops,
+    rates,
+    record,
+    records,
+    text_log,
+)
+
+BEGIN = "== begin =="
+NO_CARDS = {each: SAID[each] for each in SAID if each is not Setting.CARDS}
+
+
+def read(*lines: str, spec: FormatSpec = NO_FINAL, asked: Mapping[Setting, Said] = SAID) -> tuple[LogRun, ...]:
+    return read_log(text_log(*lines), spec, asked)
+
+
+def places(runs: tuple[LogRun, ...]) -> list[tuple[int, int, int, int, int]]:
+    return [(run.number, run.runs_in_file, run.first_line, run.last_line, run.records) for run in runs]
+
+
+def test_a_start_line_begins_a_run() -> None:
+    runs = read("text", BEGIN, *records(1, 4), "end", BEGIN, *records(1, 3))
+    assert places(runs) == [(1, 2, 1, 6, 3), (2, 2, 7, 9, 2)]
+    assert [rates(run) for run in runs] == [[101, 102, 103], [101, 102]]
+    assert [run.notes for run in runs] == [(), ()]
+
+
+def test_start_lines_without_a_record_between_are_of_one_run() -> None:
+    runs = read("launching of it", BEGIN, BEGIN, *records(1, 3), "launching of it", "text", BEGIN, *records(1, 3))
+    assert places(runs) == [(1, 2, 1, 5, 2), (2, 2, 6, 10, 2)]
+
+
+def test_a_run_reads_its_configuration_from_its_own_lines() -> None:
+    lines = [BEGIN, "setting cards=1", *records(1, 3), "setting nodes=1", BEGIN, "setting cards=8", *records(1, 3)]
+    runs = read(*lines, asked=NO_CARDS)
+    assert [run.said(Setting.CARDS) for run in runs] == ["1", "8"]
+    assert [run.said(Setting.NODES) for run in runs] == ["1", None]
+
+
+def test_the_run_that_lacks_a_setting_is_named() -> None:
+    with pytest.raises(LogError, match=r"made\.log: run 2 of 2, lines 4 to 5: field 'cards'"):
+        read(BEGIN, "setting cards=1", record(1), BEGIN, record(1), asked=NO_CARDS)
+
+
+def test_the_columns_of_a_run_are_its_own_part() -> None:
+    first, second = read(*records(1, 100), BEGIN, *records(1, 50))
+    column = second.column(Field.IMAGES_PER_S)
+    assert (len(column), column[0], column[-1], column.mean()) == (49, 101, 149, 125)
+    assert column.values(47, 99) == [148, 149]
+    assert [len(block) for block in column.blocks(-5, 3)] == [3]
+    assert first.column(Field.STEP)[-1] == 99
+    with pytest.raises(IndexError):
+        column[49]
+    with pytest.raises(TypeError, match="read only"):
+        column.append(column.blocks().__next__())
+
+
+def test_what_was_dropped_and_printed_is_told_of_its_run() -> None:
+    first, second = read(record(1), "rate: None", "average rate: 5", BEGIN, record(1), record(1), spec=PLAIN)
+    assert drops(first) == {"no value: None": (1, 2)}
+    assert drops(second) == {"the same step again: of another rank": (1, 6)}
+    assert (len(first.printed["average"]), second.printed) == (1, {})
+    assert (first.cut, second.cut) == ("", "the script's own figure at its end (average) is missing")
+
+
+def test_steps_that_begin_anew_are_a_new_run_with_a_note() -> None:
+    runs = read(*records(5, 9), "the end", "bye", *records(5, 8), *records(5, 20))
+    assert places(runs) == [(1, 3, 1, 6, 4), (2, 3, 7, 9, 3), (3, 3, 10, 24, 15)]
+    assert runs[0].notes == ()
+    assert runs[1].notes == ("line 7: steps begin anew without a line that says so: taken for a new run",)
+
+
+def test_a_run_that_no_line_announces_has_the_lines_behind_the_last_record_too() -> None:
+    runs = read("setting cards=1", *records(1, 9), "setting cards=2", *records(1, 9), "bye", asked=NO_CARDS)
+    # The first run cannot know that the line is not its own: here the last one said counts.
+    assert [run.said(Setting.CARDS) for run in runs] == ["2", "2"]
+
+
+def test_a_first_step_again_within_a_record_is_another_ranks() -> None:
+    (run,) = read(record(1), record(2), record(1), record(2), record(3))
+    assert run.records == 3
+
+
+def test_a_first_step_a_start_up_later_is_a_new_run() -> None:
+    def timed(minute: int) -> list[str]:
+        return [record(step, time=f"2022-12-02 10:{minute:02d}:{step:02d}") for step in (1, 2)]
+
+    runs = read(*timed(0), *timed(5))
+    assert [run.records for run in runs] == [2, 2]
+
+
+def test_a_first_step_at_once_is_another_ranks() -> None:
+    times = ["2022-12-02 10:00:10", "2022-12-02 10:00:20", "2022-12-02 10:00:30"]
+    lines = [record(step, time=times[step - 1]) for step in (1, 2, 3)]
+    (run,) = read(*lines, record(1, time=times[2]), record(4, time="2022-12-02 10:00:40"))
+    assert run.records == 4
+    assert drops(run) == {"the same step again: of another rank": (1, 4)}
+
+
+def test_a_run_that_begins_without_a_record_is_told_at_the_last() -> None:
+    (run,) = read(BEGIN, *records(1, 3), BEGIN, "Traceback")
+    assert run.notes == ("line 4: a run begins that has no record",)
+    assert (run.runs_in_file, run.last_line) == (1, 5)
+
+
+def test_runs_without_any_record_are_an_error() -> None:
+    with pytest.raises(LogError, match="There is none"):
+        read(BEGIN, "text", BEGIN)
+
+
+def test_a_record_that_is_a_start_itself_begins_a_run_each() -> None:
+    spec = replace(STEPLESS, starts=(STEPLESS.record,))
+    runs = read("text", "rate: 1", "rate: 2", "text", "rate: 3", spec=spec)
+    assert [(run.first_line, rates(run)) for run in runs] == [(1, [1.0]), (3, [2.0]), (5, [3.0])]
+
+
+def test_only_the_last_run_is_cut_by_a_missing_line_end() -> None:
+    log = replace(text_log(), data=f"{record(1)}\n{BEGIN}\n{record(1, rate='100.125')}".encode())
+    assert [run.cut for run in read_log(log, NO_FINAL, SAID)] == ["", "the last line has no end"]
+
+
+def test_many_short_runs_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+
+    def counting(spec: FormatSpec, groups: Groups, data: bytes, first_line: int) -> Block:
+        searched.append(len(data))
+        return block_of(spec, groups, data, first_line)
+
+    monkeypatch.setattr("helpers.logs.reading.reader.block_of", counting)
+    lines = records(1, 5) * 2000
+    size = sum(len(line) + 1 for line in lines)
+    runs = read(*lines, spec=NO_FINAL)
+    assert len(runs) == 2000
+    # Looking at all of the rest of a block for each of its runs would be some hundred times.
+    assert sum(searched) < 12 * size
+
+
+def test_too_many_runs_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helpers.logs.reading.reader._MOST_RUNS", 5)
+    with pytest.raises(LogError, match=r"another run at line 26', expected at most 5 runs"):
+        read(*records(1, 6) * 9)
+
+
+def test_the_configuration_lines_of_all_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helpers.logs.reading.reader._CONTEXT_BYTES", 1000)
+    with pytest.raises(LogError, match="Split the log between its runs"):
+        read(*[BEGIN, "x" * 200, record(1)] * 9)
+
+
+def test_the_configuration_lines_of_one_run_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helpers.logs.reading.context._HEAD_LINES", 3)
+    monkeypatch.setattr("helpers.logs.reading.context._BEFORE_LINES", 2)
+    monkeypatch.setattr("helpers.logs.reading.context._AFTER_LINES", 2)
+    monkeypatch.setattr("helpers.logs.reading.context.MOST_LINE_BYTES", 4)
+    seen: list[Context] = []
+
+    def configure(context: Context) -> dict[Setting, Said]:
+        seen.append(context)
+        return {}
+
+    lines = [f"b{at:02d}-cut" for at in range(20)]
+    read(*lines, record(1), "a1", "a2", "a3", spec=replace(NO_FINAL, configure=configure))
+    assert [line.text for line in seen[0].lines] == ["b00-", "b01-", "b02-", "b18-", "b19-", "a1", "a2"]
+    assert [line.number for line in seen[0].lines] == [1, 2, 3, 19, 20, 22, 23]
+    assert (seen[0].name, seen[0].runs_in_file) == ("folder/made.log", 1)
+    assert seen[0].first_record is not None
+    assert (seen[0].first_record.number, seen[0].first_record.text) == (21, record(1))
+
+
+def test_a_start_pattern_without_a_literal_is_found_too() -> None:
+    spec = replace(NO_FINAL, starts=(re.compile(rb"^[A-Z]{9}$", re.MULTILINE),))
+    assert len(read(*records(1, 3), "BEGINNING", *records(1, 3), spec=spec)) == 2

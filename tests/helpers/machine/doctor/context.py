@@ -1,0 +1,72 @@
+"""A machine in order, for tests that break one thing of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from helpers.machine.doctor.finding import Context
+from helpers.machine.facts.gathered import FrameworkFacts, SystemFacts
+from helpers.machine.facts.host import Space
+from helpers.machine.facts.io import Storage
+from helpers.machine.facts.topology import Topology, topology_of
+from helpers.machine.frameworks import FrameworkBuild
+from helpers.machine.nvml_details import GpuDetails
+from helpers.machine.watch.contention import ContentionSample
+from helpers.trainers.contract.frameworks import Framework
+from tests.helpers.machines import GIB, StandInNvml, gpu_machine, host_state, mesh_details, v100s
+
+BUILD = FrameworkBuild("/opt/python", Framework.PADDLE, "paddlepaddle-gpu", "2.6.2", "8ce0de58")
+LIBRARIES = {"python": "3.11.7", "cuda": "11.8", "cudnn": "8.6.0", "dali_wheel": "nvidia-dali-cuda110 1.50.0"}
+PADDLE = FrameworkFacts(BUILD, LIBRARIES)
+DISK = Storage("ext4", "/dev/nvme0n1p1", False)
+
+
+def context(**values: Any) -> Context:
+    """Eight healthy V100 cards on a quiet machine, with images of one's own."""
+    usual: dict[str, Any] = {
+        "facts": facts(),
+        "contention": ContentionSample(0.0, window_seconds=1.0),
+        "max_foreign_share": 0.05,
+        "variables": {},
+        "gpus_on_bus": 8,
+        "runs": Space(100 * GIB, 50 * GIB),
+        "data_root": Path("/data/imagenet"),
+        "largest_batch": 2048,
+    }
+    return Context(**{**usual, **values})
+
+
+def facts(**values: Any) -> SystemFacts:
+    details = mesh_details()
+    usual: dict[str, Any] = {
+        "machine": gpu_machine(v100s()),
+        "host": host_state(),
+        "details": details,
+        "topology": topology_of(v100s(), details, StandInNvml(v100s(), details).common_ancestor),
+        "interconnect": "InfiniBand 100 Gb/sec (4X EDR) (mlx5_0)",
+        "storage": {"runs": DISK, "data": DISK},
+        "frameworks": (PADDLE,),
+        "machine_libraries": {"cudnn": ("8.9.7",), "nccl": ("2.18.5",)},
+        "data": "/data/imagenet",
+    }
+    return SystemFacts(**{**usual, **values})
+
+
+def with_host(**values: Any) -> Context:
+    return context(facts=facts(host=host_state(**values)))
+
+
+def with_card(index: int = 3, **values: Any) -> Context:
+    """The machine with one card in another state."""
+    details: dict[str, GpuDetails] = mesh_details()
+    uuid = f"GPU-{index}"
+    details[uuid] = replace(details[uuid], **values)
+    return context(facts=facts(details=details))
+
+
+def without_gpus(**values: Any) -> Context:
+    machine = replace(gpu_machine(()), gpu_note="no libnvidia-ml.so.1", driver="", cuda_driver="")
+    bare = facts(machine=machine, details={}, topology=Topology(), **values)
+    return context(facts=bare, gpus_on_bus=0, largest_batch=0)

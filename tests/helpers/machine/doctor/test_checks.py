@@ -1,0 +1,319 @@
+"""Every check on a machine with one fault: how bad, what it is called, the numbers, and what to do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from helpers.machine.doctor.diagnosis import diagnose
+from helpers.machine.doctor.finding import Context, Finding, Severity
+from helpers.machine.facts.gathered import FrameworkFacts
+from helpers.machine.facts.host import Space
+from helpers.machine.facts.io import Storage
+from helpers.machine.unknown import Unknown
+from helpers.machine.watch.contention import ContentionSample, ForeignProcess
+from helpers.trainers.contract.frameworks import Framework
+from tests.helpers.machine.doctor.context import BUILD, LIBRARIES, context, facts, with_card, with_host, without_gpus
+from tests.helpers.machines import GIB, gpu_machine, host_state, mesh_details, v100s
+
+BLOCKER, WARNING, NOTE = Severity.BLOCKER, Severity.WARNING, Severity.NOTE
+MIB = 1024**2
+PAIRS = {cpu: frozenset({cpu % 24, cpu % 24 + 24}) for cpu in range(48)}
+BUSY = ContentionSample(0.2, (ForeignProcess("cc1plus", 77, 0.4),), 1.0, 0.1)
+
+
+def only(found: Context) -> Finding:
+    findings = diagnose(found).findings
+    assert len(findings) == 1, findings
+    return findings[0]
+
+
+def test_a_machine_in_order_has_no_finding() -> None:
+    assert diagnose(context()).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("broken", "severity", "name", "words"),
+    [
+        # cores
+        (context(contention=BUSY), BLOCKER, "others on the cores", "20.0%.*cc1plus .pid 77.*hypervisor"),
+        (context(contention=ContentionSample(None, note="no /proc/stat")), WARNING, "others on the cores", "no /proc"),
+        (with_host(load_1m=30.0), WARNING, "load average", r"30\.00 .* 48 cores"),
+        (with_host(steal_share=0.03), WARNING, "steal", r"3\.0%"),
+        (with_host(governors=frozenset({"powersave", "performance"})), WARNING, "frequency governor", "^powersave$"),
+        (with_host(boost=True), NOTE, "boost", "on"),
+        (with_host(core_throttles=7), WARNING, "cores slowed by heat", "7 times"),
+        (with_host(quota_cores=0.5), BLOCKER, "CPU quota", "0.5 cores"),
+        (with_host(quota_cores=2.5, throttled_periods=9), WARNING, "CPU quota", "2.5 cores for 48 CPUs, cut 9 periods"),
+        (with_host(siblings=PAIRS), NOTE, "SMT", "two threads"),
+        (with_host(siblings=PAIRS, allowed_cpus=frozenset(range(4))), WARNING, "cores shared with others", "CPUs 0-3 "),
+        (with_host(clock_source="hpet"), WARNING, "clock source", "hpet"),
+        (with_host(capped_cores={0: (2000.0, 3400.0), 1: (2000.0, 3400.0)}), WARNING, "frequency cap",
+         "CPUs 0-1 may go to 2000 MHz, the hardware to 3400"),
+        (context(clock_jump_seconds=-3600.0), WARNING, "wall clock", r"set by -3600\.0 s"),
+        (context(files_from_the_future="20271121-0200, by 900 s"), WARNING, "wall clock", "behind 20271121-0200"),
+        (with_host(hypervisor=True), NOTE, "virtual machine", "hypervisor"),
+        (with_host(numa_nodes={0: frozenset({0}), 1: frozenset({1})}, numa_balancing=True), WARNING,
+         "automatic NUMA balancing", "on"),
+        # memory, disk, limits
+        (with_host(memory_available_bytes=3 * GIB), WARNING, "memory", "3.0 GiB"),
+        (with_host(memory_limit_bytes=2 * GIB), WARNING, "memory", "2.0 GiB"),
+        (with_host(swap_used_bytes=GIB), WARNING, "swap", "1.0 GiB"),
+        (with_host(huge_pages_defrag="always"), WARNING, "huge page defragmentation", "always"),
+        (with_host(shared_memory=Space(64 * MIB, 64 * MIB)), BLOCKER, "/dev/shm", "64 MiB free of 64 MiB"),
+        (with_host(shared_memory=Space(GIB, GIB)), WARNING, "/dev/shm", "1024 MiB free"),
+        (with_host(open_files=1024), WARNING, "open files", "1024"),
+        (with_host(locked_bytes=8 * MIB), WARNING, "locked memory", "8 MiB"),
+        (context(runs=Space(GIB, 500 * MIB)), WARNING, "disk", "500 MiB"),
+        (context(runs=Space(GIB, 50 * MIB)), BLOCKER, "disk", "50 MiB"),
+        (context(runs=Space(GIB, 2 * GIB), runs_needed_bytes=3 * GIB), BLOCKER, "disk", "a night .* 3072 MiB"),
+        (context(runs=Space(GIB, 4 * GIB), runs_needed_bytes=3 * GIB), WARNING, "disk", "4096 MiB free"),
+        (context(runs=Space(GIB, 9 * GIB, 5000)), WARNING, "files on the disk", "5000 more files"),
+        (context(runs=Space(GIB, 9 * GIB, 5)), BLOCKER, "files on the disk", "5 more files"),
+        (with_host(processes=1024), WARNING, "processes", "1024"),
+        (with_host(free_processes=3000), WARNING, "processes of the container", "3000 more"),
+        (with_host(free_processes=100), BLOCKER, "processes of the container", "100 more"),
+        (with_host(core_bytes=-1), NOTE, "core files", "without a bound, by the pattern core"),
+        (with_host(free_ports=12), WARNING, "free ports", "12 of the range"),
+        (context(node_problems=("host b: b is not resolved within 2 s",)), BLOCKER, "nodes", "b is not resolved"),
+        (context(history_problem="postgresql://db does not answer"), WARNING, "history", "does not answer"),
+        (context(runs_problem="/runs cannot be written"), BLOCKER, "run folder", "/runs"),
+        (context(loopback_problem="127.0.0.1: no route"), BLOCKER, "ports", "no route"),
+        # data, other sessions, this shell
+        (context(data_problem="/data/train_list.txt cannot be read"), BLOCKER, "dataset", "train_list"),
+        (context(data_root=None), WARNING, "dataset", "256 images"),
+        (context(leases=("GPU-0 is held by process 5",)), WARNING, "another session", "process 5"),
+        (context(orphans=("python (pid 9)",)), WARNING, "left-over job", "pid 9"),
+        (context(variables={"CUDA_LAUNCH_BLOCKING": "1"}), BLOCKER, "debugging switches", "CUDA_LAUNCH_BLOCKING=1"),
+        (context(variables={"NCCL_ALGO": "Ring"}), WARNING, "variables of this shell", "NCCL_ALGO=Ring"),
+        # cards
+        (context(gpu_failure="NVML: driver not loaded"), BLOCKER, "NVIDIA driver", "not loaded"),
+        (with_card(processes=(41, 42)), BLOCKER, "processes on a card", "GPU3: pid 41, pid 42; 0.0 of 32 GiB in use"),
+        (with_card(pages_pending=True), BLOCKER, "memory to be retired", "GPU3"),
+        (with_card(memory_used_bytes=9 * GIB), WARNING, "memory in use on a card", "GPU3: 9.0 GiB"),
+        (with_card(throttle_reasons=0x40, temperature_c=70), BLOCKER, "throttled card", "GPU3: hardware thermal"),
+        (with_card(throttle_reasons=0x10), WARNING, "clock held back", "GPU3: sync boost"),
+        (with_card(uncorrected_ecc=1), WARNING, "ECC errors", "GPU3"),
+        (with_card(ecc=False, pending_ecc=False), WARNING, "ECC off", "GPU3"),
+        (with_card(pending_ecc=False), WARNING, "ECC will change", "GPU3"),
+        (with_card(persistence=False), WARNING, "persistence mode off", "GPU3"),
+        (with_card(power_limit_watts=200), WARNING, "power limit", "GPU3: 200 W, by default 300 W"),
+        (with_card(applications_clock_mhz=900), WARNING, "applications clock", "GPU3: 900 MHz, by default 1290 MHz"),
+        (with_card(temperature_c=80), WARNING, "hot card", "GPU3"),
+        (with_card(compute_prohibited=True), BLOCKER, "compute mode", "prohibited"),
+        (with_card(pcie_width=8), WARNING, "narrow PCI Express", "GPU3: x8 of x16"),
+        (with_card(cpus=frozenset({90})), WARNING, "cores far from a card", "GPU3"),
+    ],
+)  # fmt: skip
+def test_one_fault_is_one_finding_with_its_numbers(broken: Context, severity: Severity, name: str, words: str) -> None:
+    finding = only(broken)
+    assert (finding.severity, finding.name) == (severity, name)
+    assert re.search(words, finding.found), finding.found
+    assert finding.why and finding.remedy
+
+
+@pytest.mark.parametrize("cores", [2.0, 2.5, None])
+def test_a_quota_that_two_cpus_cannot_use_up_is_no_finding(cores: float | None) -> None:
+    assert diagnose(with_host(allowed_cpus=frozenset({0, 1}), quota_cores=cores)).count(WARNING) == 0
+
+
+def test_work_on_the_cores_while_a_session_holds_them_is_no_blocker() -> None:
+    found = diagnose(context(contention=BUSY, leases=("the machine is held by process 5",))).findings
+    assert [(each.severity, each.name) for each in found] == [
+        (WARNING, "others on the cores"),
+        (WARNING, "another session"),
+    ]
+
+
+@pytest.mark.parametrize("held", ["the machine is held by process 5 for c", "GPU-3 is held by process 5 for c"])
+def test_a_process_on_a_card_that_a_session_holds_is_no_blocker(held: str) -> None:
+    found = diagnose(
+        replace(with_card(processes=(41,)), leases=(held,), process_names={41: "python (pid 41, user ann)"})
+    )
+    assert found.fit
+    told = next(each for each in found.findings if each.name == "processes on a card")
+    assert told.severity is WARNING and "python (pid 41, user ann)" in told.found
+
+
+def test_a_process_on_another_card_than_the_held_one_still_blocks() -> None:
+    assert not diagnose(replace(with_card(processes=(41,)), leases=("GPU-1 is held by process 5 for c",))).fit
+
+
+def test_core_files_that_go_to_a_program_are_no_finding() -> None:
+    assert diagnose(with_host(core_bytes=-1, core_pattern="|/usr/lib/systemd/systemd-coredump %P")).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "archs", "card", "words"),
+    [
+        ("2.6.2", "11.8", "", (7, 0), ""),
+        ("2.6.2", "11.8", "", (8, 9), ""),
+        ("2.6.2", "11.8", "", (9, 0), r"sm_90, paddlepaddle-gpu 2\.6\.2 is for sm_61 to sm_86"),
+        ("3.3.1", "11.8", "", (9, 0), ""),
+        ("3.3.1", "11.8", "", (10, 0), "is for sm_35 to sm_90"),
+        ("3.3.1", "12.0", "", (3, 7), "is for sm_50 to sm_90"),
+        ("3.3.1", "12.0", "70 75 80 86", (8, 9), ""),
+        ("3.3.1", "12.0", "75 80 86", (7, 0), "has kernels for sm_75, sm_80, sm_86"),
+        ("3.3.1", "12.0", "80", (9, 0), "has kernels for sm_80"),
+    ],
+)
+def test_a_build_must_have_kernels_for_the_card(
+    version: str, cuda: str, archs: str, card: tuple[int, int], words: str
+) -> None:
+    gpus = tuple(replace(gpu, compute_capability=card) for gpu in v100s())
+    build = FrameworkFacts(replace(BUILD, version=version), {**LIBRARIES, "cuda": cuda, "archs": archs})
+    found = diagnose(context(facts=facts(machine=gpu_machine(gpus), frameworks=(build,)))).findings
+    assert [each.name for each in found] == (["card and framework"] if words else [])
+    assert not words or re.search(words, found[0].found), found[0].found
+
+
+def test_memory_below_docker_default_only_warns_where_no_gpu_needs_it() -> None:
+    found = without_gpus(host=host_state(shared_memory=Space(64 * MIB, 60 * MIB)))
+    assert [each.severity for each in diagnose(found).findings if each.name == "/dev/shm"] == [WARNING]
+
+
+def test_a_card_split_by_mig_is_no_card() -> None:
+    gpus = (replace(v100s()[0], mig_enabled=True), *v100s()[1:])
+    finding = only(context(facts=facts(machine=gpu_machine(gpus))))
+    assert (finding.severity, finding.name, finding.remedy) == (BLOCKER, "MIG", "sudo nvidia-smi -i 0 -mig 0")
+
+
+def test_cards_of_two_models_are_told() -> None:
+    gpus = (replace(v100s()[0], name="NVIDIA A100-SXM4-40GB"), *v100s()[1:])
+    assert only(context(facts=facts(machine=gpu_machine(gpus)))).name == "different cards"
+
+
+def test_all_cards_without_ecc_is_a_note_and_some_a_warning() -> None:
+    details = {uuid: replace(each, ecc=False, pending_ecc=False) for uuid, each in mesh_details().items()}
+    assert only(context(facts=facts(details=details))).severity is NOTE
+
+
+def test_sxm_cards_without_an_active_link_are_told() -> None:
+    topology = facts().topology
+    cells = tuple(tuple("SYS" if cell.startswith("NV") else cell for cell in row) for row in topology.cells)
+    assert only(context(facts=facts(topology=replace(topology, cells=cells)))).name == "no NVLink"
+
+
+def test_a_cpu_card_over_two_memory_nodes_is_told() -> None:
+    nodes = {0: frozenset(range(24)), 1: frozenset(range(24, 48))}
+    machine = gpu_machine(v100s())
+    wide = replace(machine, cpu_cards=(replace(machine.cpu_cards[0], cores=(23, 24)),))
+    finding = only(context(facts=facts(machine=wide, host=host_state(numa_nodes=nodes))))
+    assert (finding.name, finding.found) == ("NUMA", "the cores of cpu0 lie on more than one of 2 nodes")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "severity"), [("13.0", BLOCKER), ("12.4", WARNING), ("12.0", None), ("11.8", None)]
+)  # fmt: skip
+def test_the_driver_must_serve_the_builds_cuda(cuda: str, severity: Severity | None) -> None:
+    framework = FrameworkFacts(BUILD, {**LIBRARIES, "cuda": cuda})
+    found = diagnose(context(facts=facts(frameworks=(framework,)))).findings
+    assert [each.severity for each in found] == ([severity] if severity else [])
+    assert all("driver 525.60.11 serves CUDA 12.0" in each.found for each in found)
+
+
+def test_dali_must_be_for_the_drivers_cuda_too() -> None:
+    machine = replace(gpu_machine(v100s()), driver="470.57", cuda_driver="11.4")
+    framework = FrameworkFacts(BUILD, {**LIBRARIES, "cuda": "11.2", "dali_wheel": "nvidia-dali-cuda120 2.4.0"})
+    finding = only(context(facts=facts(machine=machine, frameworks=(framework,))))
+    assert (finding.severity, finding.name) == (BLOCKER, "driver and DALI")
+    assert finding.found == "driver 470.57 serves CUDA 11.4, nvidia-dali-cuda120 2.4.0 is for CUDA 12"
+
+
+def test_libraries_that_neither_a_wheel_nor_the_machine_has_are_told() -> None:
+    found = diagnose(context(facts=facts(machine_libraries={}))).findings
+    assert [(each.severity, each.name) for each in found] == [(WARNING, "cuDNN"), (WARNING, "NCCL")]
+    one = gpu_machine(v100s()[:1])
+    assert diagnose(context(facts=facts(machine=one, machine_libraries={"cudnn": ("8.9.7",)}))).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("framework", "distribution", "version"),
+    [(Framework.PADDLE, "paddlepaddle", "3.3.1"), (Framework.PYTORCH, "torch", "2.13.0+cpu")],
+)
+def test_a_build_without_gpu_kernels_beside_gpus_blocks(framework: Framework, distribution: str, version: str) -> None:
+    build = replace(BUILD, framework=framework, distribution=distribution, version=version)
+    found = FrameworkFacts(build, {"python": "3.11", "dali_wheel": "nvidia-dali-cuda120 2.4.0"})
+    finding = only(context(facts=facts(frameworks=(found,))))
+    assert (finding.severity, finding.name) == (BLOCKER, "framework build")
+    assert f"{distribution} {version} has no GPU kernels, with 8 GPUs" in finding.found
+
+
+def test_a_framework_without_dali_and_one_whose_libraries_are_unknown_are_told() -> None:
+    without = FrameworkFacts(BUILD, {"python": "3.11", "cuda": "11.8"})
+    assert only(context(facts=facts(frameworks=(without,)))).name == "DALI"
+    silent = FrameworkFacts(BUILD, "/opt/python does not answer")
+    assert only(context(facts=facts(frameworks=(silent,)))).found == "/opt/python does not answer"
+
+
+def test_a_missing_framework_blocks_only_where_it_is_the_only_one() -> None:
+    problems = {"pytorch": "torch is not installed"}
+    assert only(context(framework_problems=problems)).severity is NOTE
+    assert only(context(framework_problems=problems, facts=facts(frameworks=()))).severity is BLOCKER
+
+
+@pytest.mark.parametrize("disk", [Storage("nfs4", "server:/x", Unknown("none")), Storage("ext4", "/dev/sda1", True)])
+def test_images_on_a_slow_disk_are_told(disk: Storage) -> None:
+    assert only(context(facts=facts(storage={"data": disk}))).name == "dataset's disk"
+
+
+def test_a_card_on_the_bus_without_a_driver_blocks_and_hidden_cards_are_a_note() -> None:
+    bare = without_gpus()
+    finding = diagnose(replace(bare, gpus_on_bus=2)).findings[0]
+    assert (finding.severity, finding.found) == (BLOCKER, "2 NVIDIA cards on the PCI bus, and no libnvidia-ml.so.1")
+    machine = replace(bare.facts.machine, gpu_note="CUDA_VISIBLE_DEVICES is empty")
+    hidden = replace(bare, gpus_on_bus=2, facts=replace(bare.facts, machine=machine))
+    assert [each.name for each in diagnose(hidden).findings] == ["hidden GPUs"]
+
+
+def test_a_machine_without_cards_is_a_note() -> None:
+    assert [(each.severity, each.name) for each in diagnose(without_gpus()).findings] == [(NOTE, "no GPU")]
+
+
+def test_secrets_and_foreign_variables_are_never_shown() -> None:
+    variables = {
+        "PYTORCH_TOKEN": "hunter2",
+        "CUDA_API_KEY": "hunter2",
+        "AWS_SECRET_ACCESS_KEY": "hunter2",
+        "HOME": "/x",
+    }
+    diagnosis = diagnose(context(variables=variables))
+    assert "hunter2" not in repr(diagnosis)
+    assert only(context(variables=variables)).found == "CUDA_API_KEY=(hidden)"
+
+
+def test_a_switch_that_is_off_is_a_variable_like_others() -> None:
+    assert only(context(variables={"FLAGS_benchmark": "0"})).severity is WARNING
+
+
+def test_the_suites_own_thread_variables_are_none_of_the_shells() -> None:
+    assert diagnose(context(variables={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0"})).findings == ()
+
+
+def test_what_could_not_be_looked_at_is_one_note() -> None:
+    details = mesh_details()
+    details["GPU-2"] = replace(details["GPU-2"], persistence=Unknown("no permission"))
+    found = context(facts=facts(host=host_state(governors=Unknown("hidden")), details=details), runs=Unknown("gone"))
+    finding = only(found)
+    assert (finding.severity, finding.name) == (NOTE, "not looked at")
+    assert finding.found == (
+        "governors (hidden); GPU2 persistence (no permission); the run folder's disk (gone)"
+    )  # fmt: skip
+
+
+def test_a_card_of_which_nothing_is_known_breaks_no_check() -> None:
+    details = mesh_details()
+    lost = {name: Unknown("lost") for name in vars(details["GPU-5"])}
+    details["GPU-5"] = replace(details["GPU-5"], **lost)
+    assert only(context(facts=facts(details=details))).name == "not looked at"
+
+
+def test_a_host_of_which_nothing_is_known_breaks_no_check() -> None:
+    names = "numa_nodes governors boost load_1m steal_share quota_cores throttled_periods core_throttles clock_source"
+    more = (
+        "hypervisor memory_available_bytes memory_limit_bytes swap_used_bytes huge_pages numa_balancing shared_memory"
+    )
+    host = host_state(**{name: Unknown("lost") for name in f"{names} {more}".split()})
+    assert only(context(facts=facts(host=host))).name == "not looked at"

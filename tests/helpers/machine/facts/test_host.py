@@ -1,0 +1,149 @@
+from pathlib import Path
+
+import pytest
+
+from helpers.machine.facts.host import HostState, Space, probe_host_state, space
+from helpers.machine.unknown import Unknown
+from tests.helpers.machines import write
+
+CPU = "sys/devices/system/cpu"
+
+
+def state(root: Path, **variables: str) -> HostState:
+    return probe_host_state(
+        root,
+        variables=variables,
+        allowed_cpus=lambda: {0, 1, 2, 3},
+        space_of=lambda path: Space(100, 40),
+        limit_of=lambda which: 1024,
+    )
+
+
+def test_a_machine_that_shows_nothing_is_unknown_and_never_healthy(tmp_path: Path) -> None:
+    found = state(tmp_path)
+    names = "governors boost load_1m steal_share core_throttles clock_source hypervisor memory_available_bytes"
+    for name in f"{names} swap_used_bytes huge_pages numa_balancing numa_nodes".split():
+        assert isinstance(getattr(found, name), Unknown), name
+    assert (found.container, found.image) == ("", "no container")
+    assert (found.quota_cores, found.memory_limit_bytes) == (None, None)
+
+
+def test_clocks_and_times_are_read(tmp_path: Path) -> None:
+    write(tmp_path, {
+        f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave\n", f"{CPU}/cpu1/cpufreq/scaling_governor": "performance\n",
+        f"{CPU}/intel_pstate/no_turbo": "0\n", f"{CPU}/cpu0/thermal_throttle/core_throttle_count": "3\n",
+        f"{CPU}/cpu1/thermal_throttle/core_throttle_count": "4\n", "proc/loadavg": "1.50 1 1 1/2 3\n",
+        "proc/stat": "cpu  10 0 10 70 0 0 0 10 0 0\n", "proc/cpuinfo": "flags\t\t: fpu hypervisor sse\n",
+        "sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet\n",
+    })  # fmt: skip
+    found = state(tmp_path)
+    assert (found.governors, found.boost) == (frozenset({"powersave", "performance"}), True)
+    assert (found.load_1m, found.steal_share, found.core_throttles) == (1.5, 0.1, 7)
+    assert (found.clock_source, found.hypervisor) == ("hpet", True)
+
+
+def test_memory_is_read_in_bytes(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 4 kB\nSwapTotal: 8 kB\nSwapFree: 5 kB\n",
+        "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+        "sys/kernel/mm/transparent_hugepage/defrag": "[always] defer never\n", "proc/sys/kernel/numa_balancing": "1\n",
+    })  # fmt: skip
+    found = state(tmp_path)
+    assert (found.memory_available_bytes, found.swap_used_bytes) == (4096, 3072)
+    assert (found.huge_pages, found.huge_pages_defrag, found.numa_balancing) == ("madvise", "always", True)
+    assert (found.shared_memory, found.open_files) == (Space(100, 40), 1024)
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"sys/fs/cgroup/cpu.max": "250000 100000\n"}, 2.5),
+        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "50000", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, 0.5),
+        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1"}, None),
+        # The quota stands on a group above this process's own.
+        ({"proc/self/cgroup": "0::/job/step\n", "sys/fs/cgroup/job/cpu.max": "400000 100000",
+          "sys/fs/cgroup/job/step/cpu.max": "max 100000"}, 4.0),
+        ({"proc/self/cgroup": "0::/job/step\n", "sys/fs/cgroup/job/cpu.max": "400000 100000",
+          "sys/fs/cgroup/job/step/cpu.max": "150000 100000"}, 1.5),
+    ],
+)  # fmt: skip
+def test_the_tightest_cpu_quota_above_the_process_counts(tmp_path: Path, files: dict[str, str], cores: float) -> None:
+    assert state(write(tmp_path, files)).quota_cores == cores
+
+
+def test_the_tightest_memory_limit_counts_and_the_kernels_no_limit_is_none(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "proc/self/cgroup": "4:memory:/box\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+        "sys/fs/cgroup/memory/box/memory.limit_in_bytes": "4096",
+        "sys/fs/cgroup/cpu.stat": "nr_periods 9\nnr_throttled 5\n",
+    })  # fmt: skip
+    assert (state(tmp_path).memory_limit_bytes, state(tmp_path).throttled_periods) == (4096, 5)
+    (tmp_path / "sys/fs/cgroup/memory/box/memory.limit_in_bytes").unlink()
+    assert state(tmp_path).memory_limit_bytes is None
+
+
+def test_a_file_that_holds_no_number_is_unknown(tmp_path: Path) -> None:
+    found = state(write(tmp_path, {"sys/fs/cgroup/cpu.max": "some 1\n", "proc/loadavg": "\0 x\n"}))
+    assert isinstance(found.quota_cores, Unknown) and isinstance(found.load_1m, Unknown)
+
+
+def test_threads_of_a_core_are_one_core(tmp_path: Path) -> None:
+    write(tmp_path, {f"{CPU}/cpu{n}/topology/thread_siblings_list": f"{n % 2},{n % 2 + 2}\n" for n in range(4)})
+    assert state(tmp_path).physical_cores == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "variables", "container", "image"),
+    [
+        ({".dockerenv": ""}, {}, "docker", "unknown: docker does not tell its name inside; set PERFGATE_IMAGE to it"),
+        ({".dockerenv": ""}, {"PERFGATE_IMAGE": "paddle:2.6.2-gpu"}, "docker", "paddle:2.6.2-gpu"),
+        ({"run/.containerenv": 'engine="podman"\nimage="docker.io/x:1"\n'}, {}, "podman", "docker.io/x:1"),
+        ({".dockerenv": ""}, {"NVIDIA_PRODUCT_NAME": "PyTorch", "NVIDIA_PYTORCH_VERSION": "21.03"}, "docker",
+         "NVIDIA PyTorch NVIDIA_PYTORCH_VERSION=21.03"),
+        ({}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "Kubernetes",
+         "unknown: Kubernetes does not tell its name inside; set PERFGATE_IMAGE to it"),
+        ({}, {"APPTAINER_CONTAINER": "/images/paddle.sif"}, "Apptainer", "paddle.sif"),
+        ({"proc/1/cgroup": "1:cpu:/kubepods/x\n"}, {"PERFGATE_IMAGE": "x"}, "Kubernetes", "x"),
+        ({}, {}, "", "no container"),
+    ],
+)  # fmt: skip
+def test_container_and_image_are_told_as_far_as_they_show(
+    tmp_path: Path, files: dict[str, str], variables: dict[str, str], container: str, image: str
+) -> None:
+    found = state(write(tmp_path, files), **variables)
+    assert (found.container, found.image) == (container, image)
+
+
+def test_no_variable_but_the_named_ones_is_told(tmp_path: Path) -> None:
+    found = state(tmp_path, GITHUB_TOKEN="hunter2", AWS_SECRET_ACCESS_KEY="hunter2")
+    assert "hunter2" not in repr(found)
+
+
+def test_what_a_container_may_still_start_is_read_from_its_tightest_group(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "proc/self/cgroup": "8:pids:/box\n", "sys/fs/cgroup/pids/pids.max": "max",
+        "sys/fs/cgroup/pids/box/pids.max": "1000\n", "sys/fs/cgroup/pids/box/pids.current": "40\n",
+    })  # fmt: skip
+    assert state(tmp_path).free_processes == 960
+    assert state(tmp_path / "none").free_processes is None
+
+
+def test_ports_cores_and_caps_are_read(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "proc/sys/net/ipv4/ip_local_port_range": "32768\t60999\n",
+        "proc/net/sockstat": "sockets: used 9\nTCP: inuse 30 orphan 0 tw 202 alloc 33 mem 2\n",
+        "proc/sys/kernel/core_pattern": "core.%p\n",
+        **{f"{CPU}/cpu{core}/cpufreq/scaling_max_freq": f"{2000 + 1400 * (core > 0)}000\n" for core in range(4)},
+        **{f"{CPU}/cpu{core}/cpufreq/cpuinfo_max_freq": "3400000\n" for core in range(4)},
+    })  # fmt: skip
+    found = state(tmp_path)
+    assert (found.free_ports, found.core_pattern, found.processes, found.core_bytes) == (28000, "core.%p", 1024, 1024)
+    assert found.capped_cores == {0: (2000.0, 3400.0)}
+    nothing = state(tmp_path / "none")
+    assert isinstance(nothing.free_ports, Unknown) and isinstance(nothing.capped_cores, Unknown)
+
+
+def test_a_real_file_system_tells_how_many_files_it_takes() -> None:
+    found = space(Path("/"))
+    assert found.free_files is None or found.free_files > 0

@@ -1,0 +1,241 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.machine.environment import (
+    THREAD_VARIABLES,
+    Environment,
+    Host,
+    differences,
+    flags_of,
+    probe_host,
+    segment,
+)
+from helpers.trainers.common import process
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
+
+GPU_ENVIRONMENT = Environment(
+    host="dgx-1",
+    host_id="0123456789abcdef",
+    os="Ubuntu 20.04",
+    kernel="5.4.0",
+    cpu_model="AMD EPYC 7742 64-Core Processor",
+    logical_cores="256",
+    memory_gib="1008",
+    device="gpu",
+    cards="8 x NVIDIA A100-SXM4-40GB",
+    card_ids="GPU-1 GPU-2",
+    driver="525.60",
+    cuda="11.8",
+    power_limit_watts="400",
+    framework="paddle",
+    framework_version="2.5.0",
+    framework_commit="abc",
+)
+CPU_ENVIRONMENT = replace(
+    GPU_ENVIRONMENT, device="cpu", cards="2 x 1 core", card_ids="", driver="", cuda="", threads="1"
+)
+
+
+def machine_files(root: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_an_environment_survives_its_mapping() -> None:
+    assert Environment.from_mapping(GPU_ENVIRONMENT.to_mapping()) == GPU_ENVIRONMENT
+
+
+def test_an_unknown_a_missing_and_a_non_text_key_are_errors() -> None:
+    record = GPU_ENVIRONMENT.to_mapping()
+    with pytest.raises(ConfigError, match="'altitude'"):
+        Environment.from_mapping({**record, "altitude": "300 m"})
+    with pytest.raises(ConfigError, match="'driver'"):
+        Environment.from_mapping({key: value for key, value in record.items() if key != "driver"})
+    with pytest.raises(ConfigError, match="expected text"):
+        Environment.from_mapping({**record, "logical_cores": 256})
+
+
+def test_a_driver_update_is_another_gpu_segment_and_says_so() -> None:
+    newer = replace(GPU_ENVIRONMENT, driver="535.1")
+    assert differences(segment(GPU_ENVIRONMENT), segment(newer)) == ("driver: 525.60 → 535.1",)
+
+
+def test_a_commit_under_test_and_a_patch_release_stay_in_the_segment() -> None:
+    newer = replace(GPU_ENVIRONMENT, framework_version="2.5.2", framework_commit="def", kernel="5.15")
+    assert differences(segment(GPU_ENVIRONMENT), segment(newer)) == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("host_id", "f" * 16, "host: 0123456789abcdef → ffffffffffffffff"),
+        ("card_ids", "GPU-1 GPU-3", "card ids: GPU-1 GPU-2 → GPU-1 GPU-3"),
+        ("cuda", "12.0", "CUDA: 11.8 → 12.0"),
+        ("power_limit_watts", "300", "power cap (W): 400 → 300"),
+        ("framework_version", "2.6.0", "framework line: paddle 2.5 → paddle 2.6"),
+        ("flags", "MALLOC_ARENA_MAX=1", "flags: none → MALLOC_ARENA_MAX=1"),
+        ("cards", "4 x NVIDIA A100-SXM4-40GB", "cards: 8 x NVIDIA A100-SXM4-40GB → 4 x NVIDIA A100-SXM4-40GB"),
+    ],
+)
+def test_what_verdict_md_names_as_a_change_changes_the_segment(field: str, value: str, said: str) -> None:
+    assert differences(segment(GPU_ENVIRONMENT), segment(replace(GPU_ENVIRONMENT, **{field: value}))) == (said,)
+
+
+@pytest.mark.parametrize("environment", [GPU_ENVIRONMENT, CPU_ENVIRONMENT])
+def test_the_hosts_of_several_nodes_are_of_the_segment_and_one_node_says_nothing_of_them(
+    environment: Environment,
+) -> None:
+    two, others = (replace(environment, nodes=nodes) for nodes in ("aa + bb", "aa + cc"))
+    assert differences(segment(two), segment(others)) == ("nodes: aa + bb → aa + cc",)
+    assert "nodes" not in segment(environment)
+
+
+def test_a_cpu_segment_holds_model_cores_and_threads_but_no_driver() -> None:
+    changed = replace(CPU_ENVIRONMENT, cpu_model="Xeon", logical_cores="64", threads="2", driver="1", cuda="2")
+    assert [text.partition(":")[0] for text in differences(segment(CPU_ENVIRONMENT), segment(changed))] == [
+        "cpu",
+        "logical cores",
+        "threads",
+    ]
+
+
+def test_a_key_that_one_side_lacks_is_a_difference() -> None:
+    assert differences({"driver": "525"}, {"CUDA": "12"}) == ("driver: 525 → not recorded", "CUDA: not recorded → 12")
+
+
+def test_flags_are_the_callers_measuring_variables_only() -> None:
+    variables = {
+        "OMP_PROC_BIND": "close",
+        "FLAGS_max_inplace_grad_add": "8",
+        "FLAGS_selected_gpus": "0",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "CUDA_HOME": "/usr/local/cuda",
+        "DALI_EXTRA_PATH": "/data/dali",
+        "NCCL_VERSION": "2.18",
+        "SECRET_TOKEN": "x",
+        "PATH": "/bin",
+    }
+    assert flags_of(variables, "paddle") == "FLAGS_max_inplace_grad_add=8 OMP_PROC_BIND=close"
+
+
+def test_of_the_compiler_behind_torch_compile_what_changes_the_code_is_a_flag() -> None:
+    variables = {
+        "TRITON_F32_DEFAULT": "tf32x3",
+        "TRITON_DEFAULT_FP_FUSION": "0",
+        "TORCHDYNAMO_DISABLE": "1",
+        "PTXAS_OPTIONS": "-O1",
+        # Where its results are kept, and what it prints.
+        "TRITON_CACHE_DIR": "/scratch/triton",
+        "TRITON_CACHE_AUTOTUNING": "1",
+        "TRITON_PRINT_AUTOTUNING": "1",
+        "TRITON_HOME": "/scratch",
+    }
+    assert flags_of(variables, "pytorch") == (
+        "PTXAS_OPTIONS=-O1 TORCHDYNAMO_DISABLE=1 TRITON_DEFAULT_FP_FUSION=0 TRITON_F32_DEFAULT=tf32x3"
+    )
+    assert flags_of(variables, "paddle") == ""
+
+
+def test_another_frameworks_and_another_programs_variables_are_no_flags() -> None:
+    variables = {
+        "FLAGS_conv_workspace_size_limit": "4000",
+        "MXNET_CUDNN_AUTOTUNE_DEFAULT": "1",
+        "NCCL_P2P_DISABLE": "1",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "TF_CLI_CONFIG_FILE": "/home/me/.terraformrc",
+        "TF_XLA_FLAGS": "--tf_xla_auto_jit=2",
+    }
+    names = [each.value for each in FRAMEWORKS]
+    own = {name: flags_of(variables, name).replace("NCCL_P2P_DISABLE=1", "").strip() for name in names}
+    theirs = {
+        "paddle": "FLAGS_conv_workspace_size_limit=4000",
+        "pytorch": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "tensorflow": "TF_XLA_FLAGS=--tf_xla_auto_jit=2",
+        "mxnet": "MXNET_CUDNN_AUTOTUNE_DEFAULT=1",
+    }
+    assert own == dict.fromkeys((each.value for each in Framework), "") | theirs
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("/usr/lib/libtcmalloc.so.4", "libtcmalloc.so.4"),
+        ("/a/libjemalloc.so.2:/b/c/libx.so relative/liby.so", "libjemalloc.so.2:libx.so liby.so"),
+        ("libtcmalloc.so", "libtcmalloc.so"),
+    ],
+)
+def test_a_preloaded_allocator_is_told_without_its_folder(value: str, kept: str) -> None:
+    assert flags_of({"LD_PRELOAD": value}, "paddle") == f"LD_PRELOAD={kept}"
+
+
+def test_the_thread_counts_that_a_trainer_sets_itself_are_no_flags() -> None:
+    assert THREAD_VARIABLES == process.THREAD_VARIABLES
+    assert flags_of(dict.fromkeys(THREAD_VARIABLES, "1"), "paddle") == ""
+
+
+def test_the_host_is_read_from_proc_and_etc(tmp_path: Path) -> None:
+    root = machine_files(
+        tmp_path,
+        proc__cpuinfo="processor\t: 0\nmodel name\t: Intel(R) Xeon(R)   Gold 6148\nprocessor : 1\nmodel name : other\n",
+        proc__meminfo="MemTotal:       1048576 kB\nMemFree: 1 kB\n",
+    )
+    (root / "etc").mkdir()
+    (root / "etc/os-release").write_text('NAME=Debian\nPRETTY_NAME="Debian GNU/Linux 12"\n')
+    (root / "etc/machine-id").write_text("0" * 32 + "\n")
+    host = probe_host(root, node=lambda: "node7", logical_cores=lambda: 80)
+    assert (host.host, host.cpu_model, host.memory_bytes) == ("node7", "Intel(R) Xeon(R) Gold 6148", 1024**3)
+    assert (host.os, host.logical_cores) == ("Debian GNU/Linux 12", 80)
+
+
+def test_the_host_id_follows_the_machine_id_and_never_shows_it(tmp_path: Path) -> None:
+    machine_id = "a" * 32
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/machine-id").write_text(machine_id)
+    first = probe_host(tmp_path, node=lambda: "old-name").host_id
+    renamed = probe_host(tmp_path, node=lambda: "new-name").host_id
+    assert first == renamed and len(first) == 16 and machine_id[:16] != first
+
+
+@pytest.mark.parametrize("content", [None, "", "uninitialized\n"])
+def test_without_a_machine_id_the_host_name_makes_the_host_id(tmp_path: Path, content: str | None) -> None:
+    (tmp_path / "etc").mkdir()
+    if content is not None:
+        (tmp_path / "etc/machine-id").write_text(content)
+    ids = {probe_host(tmp_path, node=lambda name=name: name).host_id for name in ("one", "two")}
+    assert len(ids) == 2
+
+
+def test_a_container_without_a_machine_id_is_known_by_what_does_not_change(tmp_path: Path) -> None:
+    """It got another name at every start, and so was a new machine, without baselines and nights."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       8388608 kB\n")
+
+    def host(name: str, *cards: str) -> Host:
+        return probe_host(tmp_path, node=lambda: name, logical_cores=lambda: 8, card_ids=cards)
+
+    one, two = host("0123456789ab", "GPU-1", "GPU-0"), host("ba9876543210", "GPU-0", "GPU-1")
+    assert (one.host_id, one.id_by) == (two.host_id, "its cards' UUIDs")
+    assert one.host_id != host("0123456789ab", "GPU-2").host_id
+    assert host("node7").host_id in host("node7", "GPU-0").former_ids
+    bare = host("0123456789ab")
+    assert (bare.host_id, bare.id_by) == (
+        host("ba9876543210").host_id,
+        "its hardware alone, as equal machines have it",
+    )
+    (tmp_path / "sys/class/dmi/id").mkdir(parents=True)
+    (tmp_path / "sys/class/dmi/id/product_uuid").write_text("4C4C-11\n")
+    boards = {host(name).host_id for name in ("0123456789ab", "ba9876543210", "node7")}
+    assert len(boards) == 1 and boards.isdisjoint({bare.host_id, one.host_id})
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/machine-id").write_text("a" * 32)
+    assert host("x", "GPU-0") == host("x", "GPU-1")
+
+
+def test_an_arm_machine_without_a_model_name_still_has_a_cpu_model(tmp_path: Path) -> None:
+    assert probe_host(tmp_path, node=lambda: "pi").cpu_model.endswith(" CPU")

@@ -1,0 +1,164 @@
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from helpers.machine.nvml import Gpu, GpuSettings, GpuState, Nvml, open_pynvml
+from helpers.trainers.contract.errors import DeviceError
+
+LIBRARY_NOT_FOUND, NOT_SUPPORTED, GPU_IS_LOST, DRIVER_NOT_LOADED = 12, 3, 15, 9
+NOT_FOUND, NO_PERMISSION, FUNCTION_NOT_FOUND = 6, 4, 13
+GPU = Gpu(0, "GPU-aaaa", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0))
+
+
+class NVMLError(Exception):
+    def __init__(self, value: int) -> None:
+        super().__init__(f"NVML error {value}")
+        self.value = value
+
+
+def library(**replaced: Any) -> SimpleNamespace:
+    """A stand-in for the module pynvml: one V100 without MIG."""
+    functions: dict[str, Any] = {
+        "nvmlInit": lambda: None,
+        "nvmlSystemGetDriverVersion": lambda: b"525.60.13",
+        "nvmlSystemGetCudaDriverVersion_v2": lambda: 12040,
+        "nvmlSystemGetCudaDriverVersion": lambda: 12000,
+        "nvmlDeviceGetCount": lambda: 1,
+        "nvmlDeviceGetHandleByIndex": lambda index: f"handle{index}",
+        "nvmlDeviceGetUUID": lambda handle: "GPU-aaaa",
+        "nvmlDeviceGetName": lambda handle: "Tesla V100-SXM2-16GB",
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=16 * 1024**3),
+        "nvmlDeviceGetCudaComputeCapability": lambda handle: (7, 0),
+        "nvmlDeviceGetEnforcedPowerLimit": lambda handle: 300_000,
+        "nvmlDeviceGetMigMode": fails(NOT_SUPPORTED),
+        "nvmlDeviceGetClockInfo": lambda handle, kind: {1: 1530, 2: 877}[kind],
+        "nvmlDeviceGetTemperature": lambda handle, kind: 61,
+        "nvmlDeviceGetPowerUsage": lambda handle: 250_500,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: 0x04,
+        "nvmlDeviceGetTotalEccErrors": lambda handle, kind, counter: 0,
+        "nvmlDeviceGetComputeRunningProcesses_v3": lambda handle: [SimpleNamespace(pid=9), SimpleNamespace(pid=4)],
+        "nvmlDeviceGetMPSComputeRunningProcesses_v3": lambda handle: [SimpleNamespace(pid=9), SimpleNamespace(pid=5)],
+        "nvmlDeviceGetGraphicsRunningProcesses_v3": lambda handle: [SimpleNamespace(pid=7), SimpleNamespace(pid=8)],
+        "nvmlDeviceGetProcessUtilization": lambda handle, since: [
+            SimpleNamespace(pid=7, smUtil=30, timeStamp=since + 5),
+            SimpleNamespace(pid=8, smUtil=0, timeStamp=since + 9),
+        ],
+        "nvmlDeviceGetPowerManagementDefaultLimit": lambda handle: 300_000,
+        "nvmlDeviceGetApplicationsClock": lambda handle, kind: 1290,
+        "nvmlDeviceGetDefaultApplicationsClock": lambda handle, kind: 1312,
+        "nvmlDeviceGetTemperatureThreshold": lambda handle, kind: 87,
+        "nvmlDeviceGetRemappedRows": fails(NOT_SUPPORTED),
+        "nvmlDeviceGetRetiredPagesPendingStatus": lambda handle: 0,
+    }
+    constants = {
+        "NVMLError": NVMLError,
+        "NVML_ERROR_LIBRARY_NOT_FOUND": LIBRARY_NOT_FOUND,
+        "NVML_ERROR_NOT_SUPPORTED": NOT_SUPPORTED,
+        "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1,
+        "NVML_VOLATILE_ECC": 0,
+        "NVML_CLOCK_SM": 1,
+        "NVML_CLOCK_MEM": 2,
+        "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN": 1,
+        "NVML_ERROR_NOT_FOUND": NOT_FOUND,
+        "NVML_ERROR_NO_PERMISSION": NO_PERMISSION,
+        "NVML_ERROR_FUNCTION_NOT_FOUND": FUNCTION_NOT_FOUND,
+        "NVML_ERROR_INVALID_ARGUMENT": 2,
+        "NVML_TEMPERATURE_GPU": 0,
+    }
+    return SimpleNamespace(**{**functions, **constants, **replaced})
+
+
+def fails(value: int) -> Any:
+    def function(*arguments: object) -> None:
+        raise NVMLError(value)
+
+    return function
+
+
+def opened(**replaced: Any) -> Nvml:
+    nvml = open_pynvml(library(**replaced))
+    assert not isinstance(nvml, str)
+    return nvml
+
+
+def test_the_adapter_reads_a_card_with_its_units() -> None:
+    nvml = opened()
+    (gpu,) = nvml.gpus()
+    assert gpu == Gpu(0, "GPU-aaaa", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300, False)
+    assert nvml.state(gpu) == GpuState(1530, 61, 250.5, 0x04, 0, 877)
+    assert nvml.settings(gpu) == GpuSettings(300, 300, 1290, 1312, 87, False)
+    # Those under MPS among them.
+    assert nvml.compute_processes(gpu) == (4, 5, 9)
+    assert (nvml.driver(), nvml.cuda_driver()) == ("525.60.13", "12.4")
+
+
+def test_what_a_card_or_driver_does_not_tell_is_none_and_a_lost_card_an_error() -> None:
+    names = ("nvmlDeviceGetPowerManagementDefaultLimit", "nvmlDeviceGetEnforcedPowerLimit",
+             "nvmlDeviceGetApplicationsClock", "nvmlDeviceGetDefaultApplicationsClock",
+             "nvmlDeviceGetTemperatureThreshold", "nvmlDeviceGetRetiredPagesPendingStatus")  # fmt: skip
+    for value in (NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND):
+        assert opened(**dict.fromkeys(names, fails(value))).settings(GPU) == GpuSettings()
+    with pytest.raises(DeviceError, match="NVML"):
+        opened(nvmlDeviceGetTemperatureThreshold=fails(GPU_IS_LOST)).settings(GPU)
+
+
+@pytest.mark.parametrize(
+    ("rows", "pending"), [((0, 0, 0, 0), False), ((0, 1, 1, 0), True), ((0, 9, 0, 1), True), ((4, 2, 0, 0), False)]
+)
+def test_rows_that_wait_to_be_remapped_or_could_not_be_are_pending(rows: tuple[int, ...], pending: bool) -> None:
+    assert opened(nvmlDeviceGetRemappedRows=lambda handle: rows).settings(GPU).pages_pending is pending
+
+
+def test_pages_that_wait_to_be_retired_are_pending() -> None:
+    assert opened(nvmlDeviceGetRetiredPagesPendingStatus=lambda handle: 1).settings(GPU).pages_pending is True
+
+
+def test_a_display_that_idles_does_not_draw_and_a_program_that_renders_does() -> None:
+    nvml = opened()
+    # What the first answer tells was before anybody asked.
+    assert nvml.drawing_processes(GPU) == ()
+    assert nvml.drawing_processes(GPU) == (7,)
+    assert opened(nvmlDeviceGetProcessUtilization=fails(NOT_FOUND)).drawing_processes(GPU) == ()
+    assert opened(nvmlDeviceGetProcessUtilization=fails(NOT_SUPPORTED)).drawing_processes(GPU) == (7, 8)
+    assert opened(nvmlDeviceGetGraphicsRunningProcesses_v3=fails(NOT_SUPPORTED)).drawing_processes(GPU) == ()
+
+
+def test_every_name_the_adapter_uses_exists_in_the_installed_nvidia_ml_py() -> None:
+    pynvml = pytest.importorskip("pynvml")
+    assert [name for name in vars(library()) if not hasattr(pynvml, name)] == []
+    assert pynvml.NVML_ERROR_LIBRARY_NOT_FOUND == LIBRARY_NOT_FOUND
+    assert pynvml.NVML_ERROR_NOT_SUPPORTED == NOT_SUPPORTED
+    assert (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION) == (NOT_FOUND, NO_PERMISSION)
+
+
+def test_no_library_is_no_gpu_with_a_reason() -> None:
+    assert open_pynvml(library(nvmlInit=fails(LIBRARY_NOT_FOUND))) == "no libnvidia-ml.so.1"
+
+
+def test_a_library_that_fails_is_an_error_and_not_a_machine_without_gpus() -> None:
+    with pytest.raises(DeviceError, match=r"NVML error 9.*driver"):
+        open_pynvml(library(nvmlInit=fails(DRIVER_NOT_LOADED)))
+    with pytest.raises(DeviceError, match="NVML"):
+        opened(nvmlDeviceGetUUID=fails(GPU_IS_LOST)).gpus()
+    with pytest.raises(DeviceError, match="NVML"):
+        opened(nvmlDeviceGetMigMode=fails(GPU_IS_LOST)).gpus()
+
+
+def test_mig_is_seen() -> None:
+    (gpu,) = opened(nvmlDeviceGetMigMode=lambda handle: (1, 1)).gpus()
+    assert gpu.mig_enabled
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "matches"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "a100", True),
+        ("NVIDIA A100 80GB PCIe", "a100", True),
+        ("NVIDIA RTX A1000 Laptop GPU", "a100", False),
+        ("Tesla V100-SXM2-16GB", "v100", True),
+        ("NVIDIA H200", "v100", False),
+    ],
+)
+def test_a_family_is_matched_as_a_word(name: str, family: str, matches: bool) -> None:
+    assert Gpu(0, "GPU-1", name, 0, (8, 0)).is_model(family) is matches

@@ -1,0 +1,177 @@
+"""The real nvidia-ml-py over stand-ins for libnvidia-ml.so.1 of several ages (before 510 without ``_v3`` lists)."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import pytest
+
+from helpers.machine.nvml import Gpu, GpuSettings, GpuState, PyNvml, open_pynvml
+from helpers.machine.nvml_details import PyNvmlDetails
+from helpers.machine.watch.health import GpuMeter
+from helpers.trainers.contract.errors import DeviceError
+
+SUCCESS, NOT_SUPPORTED, INSUFFICIENT_SIZE, GPU_IS_LOST = 0, 3, 7, 15
+GPU = Gpu(0, "GPU-aaaa", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0))
+V3, V2, FIRST = "_v3", "_v2", ""
+# The sizes of the structure behind each entry point (nvml.h): the second has two instance ids more.
+SIZES = {V3: 24, V2: 24, FIRST: 16}
+
+
+class Driver:
+    """A libnvidia-ml.so.1 that has the lists of ``versions`` alone; each list writes its own structure."""
+
+    def __init__(self, *versions: str, users: dict[str, tuple[int, ...]], mig: bool = True, failing: int = 0) -> None:
+        self.calls: list[str] = []
+        self.failing = failing
+        self._functions: dict[str, Callable[..., int]] = {
+            "nvmlInitWithFlags": lambda flags: SUCCESS,
+            "nvmlErrorString": lambda code: b"an error",
+            "nvmlDeviceGetHandleByIndex_v2": lambda index, handle: SUCCESS,
+            "nvmlSystemGetCudaDriverVersion": self._cuda(11000),
+            **({"nvmlSystemGetCudaDriverVersion_v2": self._cuda(11040)} if V3 in versions else {}),
+            **({"nvmlDeviceGetMigMode": lambda *arguments: NOT_SUPPORTED} if mig else {}),
+        }
+        for kind, ids in users.items():
+            for version in versions:
+                self._functions[f"nvmlDeviceGet{kind}RunningProcesses{version}"] = self._list(ids, version)
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        if name not in self._functions:
+            raise AttributeError(name)
+        self.calls.append(name)
+        return self._functions[name]
+
+    def _list(self, ids: tuple[int, ...], version: str) -> Callable[..., int]:
+        def answer(handle: object, count: Any, processes: Any) -> int:
+            if self.failing:
+                return self.failing
+            room, count._obj.value = count._obj.value, len(ids)
+            if room < len(ids) or processes is None:
+                return INSUFFICIENT_SIZE if ids else SUCCESS
+            assert ctypes.sizeof(processes._type_) == SIZES[version]
+            for place, pid in enumerate(ids):
+                processes[place].pid = pid
+            return SUCCESS
+
+        return answer
+
+    @staticmethod
+    def _cuda(version: int) -> Callable[..., int]:
+        def answer(found: Any) -> int:
+            found._obj.value = version
+            return SUCCESS
+
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def _no_driver_afterwards() -> Iterator[None]:
+    yield
+    _load(None)
+
+
+def _load(driver: Driver | None) -> ModuleType:
+    module: Any = importlib.import_module("pynvml")
+    module.nvmlLib = driver
+    module._nvmlGetFunctionPointer_cache.clear()
+    return cast(ModuleType, module)
+
+
+def opened(driver: Driver) -> PyNvml:
+    nvml = open_pynvml(_load(driver))
+    assert not isinstance(nvml, str)
+    return nvml
+
+
+def users(**other: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    return {"Compute": (9, 4), "MPSCompute": (5,), "Graphics": (7,), **other}
+
+
+@pytest.mark.parametrize(
+    ("versions", "asked"), [((V3, V2, FIRST), V3), ((V2, FIRST), V2), ((FIRST,), FIRST)], ids=["510", "455", "418"]
+)
+def test_a_card_s_users_are_found_by_the_newest_list_that_the_driver_has(versions: tuple[str, ...], asked: str) -> None:
+    driver = Driver(*versions, users=users())
+    nvml = opened(driver)
+    assert nvml.compute_processes(GPU) == (4, 5, 9)
+    lists = {name for name in driver.calls if "ComputeRunning" in name}
+    assert lists == {f"nvmlDeviceGet{kind}ComputeRunningProcesses{asked}" for kind in ("", "MPS")}
+
+
+@pytest.mark.parametrize("versions", [(V3, V2, FIRST), (V2, FIRST), (FIRST,)])
+def test_a_card_without_users_has_none_on_every_driver(versions: tuple[str, ...]) -> None:
+    assert opened(Driver(*versions, users=users(Compute=(), MPSCompute=()))).compute_processes(GPU) == ()
+
+
+def test_a_driver_without_mps_s_and_the_screen_s_lists_tells_the_others() -> None:
+    nvml = opened(Driver(FIRST, users={"Compute": (9,)}))
+    assert (nvml.compute_processes(GPU), nvml.drawing_processes(GPU)) == ((9,), ())
+
+
+def test_a_screen_s_programs_are_found_on_an_old_driver() -> None:
+    # It has no nvmlDeviceGetProcessUtilization either, so all that draw are told.
+    assert opened(Driver(FIRST, users=users())).drawing_processes(GPU) == (7,)
+
+
+@pytest.mark.parametrize("versions", [(V3,), (V2,), (FIRST,)])
+def test_a_card_that_is_lost_is_an_error_and_no_older_list_is_asked(versions: tuple[str, ...]) -> None:
+    driver = Driver(*versions, FIRST, users=users(), failing=GPU_IS_LOST)
+    with pytest.raises(DeviceError, match=r"nvmlDeviceGetComputeRunningProcesses.*'nvidia-smi' must work"):
+        opened(driver).compute_processes(GPU)
+    assert [name for name in driver.calls if "ComputeRunning" in name][-1].endswith(f"Processes{versions[0]}")
+
+
+def test_a_driver_without_any_list_is_a_device_error_and_no_empty_card() -> None:
+    with pytest.raises(DeviceError, match="nvmlDeviceGetComputeRunningProcesses"):
+        opened(Driver(users={})).compute_processes(GPU)
+
+
+def test_the_cuda_that_a_driver_serves_is_told_by_old_ones_too() -> None:
+    assert opened(Driver(V3, users={})).cuda_driver() == "11.4"
+    assert opened(Driver(FIRST, users={})).cuda_driver() == "11.0"
+
+
+def test_the_report_names_a_card_s_users_on_an_old_driver() -> None:
+    assert PyNvmlDetails(_load(Driver(V2, users=users()))).details(GPU).processes == (4, 9)
+
+
+@pytest.mark.parametrize("mig", [True, False], ids=["not for this card", "not in this driver"])
+def test_a_driver_from_before_mig_has_cards_without_it(mig: bool) -> None:
+    nvml = opened(Driver(FIRST, users=users(), mig=mig))
+    assert nvml._optional((0, 0), nvml.library.nvmlDeviceGetMigMode, 0) == (0, 0)
+
+
+@pytest.mark.parametrize("versions", [(V3, V2), (V2,), (FIRST,)])
+def test_a_case_is_metered_on_every_driver_and_strangers_on_its_card_are_seen(
+    versions: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(*versions, users={"Compute": (41,)})
+    nvml = opened(driver)
+    monkeypatch.setattr(nvml, "state", lambda gpu: GpuState(1290, 60, 250.0, 0, 0, 877))
+    monkeypatch.setattr(nvml, "settings", lambda gpu: GpuSettings())
+    meter = GpuMeter(nvml, [GPU], proc=tmp_path, owner=lambda pid: "ann")
+    meter.sample(0.0, (), None)
+    for at in (11.0, 12.0):
+        meter.sample(at, (), None)
+    seen = meter.contention((10.0, 13.0))
+    assert (seen.foreign_share, [process.pid for process in seen.top]) == (1.0, [41])
+
+
+def test_every_versioned_question_of_the_suite_has_older_entry_points_or_an_answer_without() -> None:
+    """What nvidia-ml-py asks by a versioned name, of all that the adapters ask."""
+    pynvml = importlib.import_module("pynvml")
+    source = Path(str(pynvml.__file__)).read_text(encoding="utf-8")
+    own = "".join(
+        (Path(__file__).parents[3] / "helpers" / "machine" / name).read_text(encoding="utf-8")
+        for name in ("nvml.py", "nvml_details.py")
+    )
+    asked = set(re.findall(r"nvml(?:Device|System)[A-Za-z]+", own))
+    mismatching = set(re.findall(r"@throwOnVersionMismatch\ndef (\w+)", source))
+    assert mismatching and asked & mismatching == set()

@@ -1,0 +1,262 @@
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from helpers.launch.nodes.job import contention_from
+from helpers.machine.watch.contention import (
+    ContentionSample,
+    CpuMeter,
+    CpuSample,
+    ForeignProcess,
+    contention_of,
+    core_seconds,
+    run_queue_seconds,
+    runnable_threads,
+)
+from helpers.machine.watch.foreign import Interval, Surveyor, owner_of
+from helpers.machine.watch.processes import Process, parse_stat
+from helpers.trainers.contract.errors import LaunchError
+
+JOB, SUPERVISOR, COMPILER = 100, 1, 555
+
+# Two lines of a real /proc/stat, and the same cores one second later at 100 ticks a second.
+BEFORE = """cpu  49780 0 13684 244355 644 0 507 269 0 0
+cpu0 18341 0 3315 132527 209 0 20 144 0 0
+cpu1 31438 0 10369 111827 434 0 487 125 0 0
+intr 727302 0 0
+"""
+AFTER = """cpu  49880 0 13684 244355 644 0 507 289 0 0
+cpu0 18431 0 3315 132527 209 0 20 154 0 0
+cpu1 31538 0 10369 111827 434 0 487 125 0 0
+"""
+
+
+def look(
+    at: float,
+    busy: float,
+    job: float,
+    *,
+    core: int = 0,
+    steal: float = 0.0,
+    supervisor: float = 0.0,
+) -> CpuSample:
+    return CpuSample(at, busy, steal, {JOB: (job, core), SUPERVISOR: (50.0 + supervisor, core)})
+
+
+def worked(start: float, end: float, *processes: tuple[str, int, float]) -> Interval:
+    return Interval(start, end, tuple(ForeignProcess(*each, "ann") for each in processes))
+
+
+def test_a_job_alone_on_its_core_is_quiet() -> None:
+    samples = [look(float(at), 10.0 + at, float(at)) for at in range(11)]
+    contention = contention_of(samples, {0}, (2.0, 8.0))
+    assert contention.foreign_share == pytest.approx(0.0, abs=1e-9)
+    assert contention.is_quiet(0.05) and contention.window_seconds == 6.0
+
+
+def test_what_others_take_is_a_share_of_the_cores_and_the_biggest_is_named() -> None:
+    samples = [look(float(at), float(at), 0.8 * at) for at in range(11)]
+    intervals = [worked(at, at + 1.0, ("cc1plus", COMPILER, 0.19), ("ls", 9, 0.01)) for at in range(10)]
+    contention = contention_of(samples, {0}, (2.0, 7.0), intervals)
+    assert contention.foreign_share == pytest.approx(0.2)
+    assert contention.top[0] == ForeignProcess("cc1plus", COMPILER, pytest.approx(0.95), "ann")
+    assert not contention.is_quiet(0.05)
+    told = "20.0% of the leased cards' time went to others: cc1plus (pid 555, user ann, 0.9 s), ls (pid 9, user ann, "
+    assert contention.describe().startswith(told)
+
+
+def test_what_no_survey_met_is_counted_and_told_with_a_hint_at_who_started_it() -> None:
+    samples = [look(float(at), float(at), 0.5 * at) for at in range(5)]
+    cron = Interval(0.0, 4.0, (ForeignProcess("cc1plus", COMPILER, 0.4),), (ForeignProcess("make", 7, 1.6),))
+    contention = contention_of(samples, {0}, (0.0, 4.0), [cron])
+    assert contention.foreign_share == pytest.approx(0.5)
+    assert contention.unnamed_seconds == pytest.approx(1.6)
+    assert "processes that came and went, or interrupts (1.6 s, children of make (pid 7))" in contention.describe()
+    unseen = contention_of(samples, {0}, (0.0, 4.0))
+    assert "processes that came and went, or interrupts (2.0 s)" in unseen.describe()
+
+
+def test_of_many_the_first_are_named_and_the_rest_is_counted() -> None:
+    samples = [look(float(at), float(at), 0.0) for at in range(5)]
+    crowd = worked(0.0, 4.0, *[(f"p{n}", n, 0.1 * n) for n in range(1, 9)])
+    told = contention_of(samples, {0}, (0.0, 4.0), [crowd]).describe()
+    assert "p8 (pid 8, user ann, 0.8 s)" in told and "p6" in told and "p5" not in told
+    assert "5 others (1.5 s)" in told
+    four = worked(0.0, 4.0, *[(f"p{n}", n, 0.1 * n) for n in range(1, 5)])
+    assert "1 other (0.1 s)" in contention_of(samples, {0}, (0.0, 4.0), [four]).describe()
+
+
+def test_an_interval_that_lies_partly_in_the_window_counts_in_part() -> None:
+    samples = [look(float(at), float(at), 0.0) for at in range(9)]
+    contention = contention_of(
+        samples, {0}, (3.0, 5.0), [worked(0.0, 4.0, ("a", 1, 2.0)), worked(5.0, 8.0, ("b", 2, 2))]
+    )
+    assert contention.top == (ForeignProcess("a", 1, 0.5, "ann"),)
+
+
+def process(pid: int, seconds: float, core: int = 0, name: str = "x", children: float = 0.0, born: int = 1) -> Process:
+    return Process(pid, 1, name, "R", seconds, born, core, 0, children)
+
+
+def test_a_survey_names_who_roams_and_not_who_stays_elsewhere_or_idles() -> None:
+    surveyor = Surveyor({0}, owner=lambda pid: f"user{pid}")
+    for at in range(4):
+        surveyor.survey(at, [process(1, at, at % 2), process(2, at, 1), process(3, 7.0)])
+    assert [interval.worked for interval in surveyor.intervals] == [(ForeignProcess("x", 1, 1.0, "user1"),)] * 3
+
+
+def test_a_process_id_that_was_taken_again_is_another_process() -> None:
+    surveyor = Surveyor({0}, owner=lambda pid: "ann")
+    surveyor.survey(0.0, [process(1, 100.0, born=1)])
+    surveyor.survey(1.0, [process(1, 0.5, name="new", born=9, children=3.0)])
+    assert surveyor.intervals[0].worked == (ForeignProcess("new", 1, 0.5, "ann"),)
+    assert surveyor.intervals[0].reaped == ()
+
+
+def test_whose_children_came_and_went_is_seen_from_the_parent() -> None:
+    surveyor = Surveyor({0}, owner=lambda pid: "ann")
+    surveyor.survey(0.0, [process(7, 0.0, name="make", children=5.0)])
+    surveyor.survey(2.0, [process(7, 0.0, name="make", children=6.5)])
+    assert surveyor.intervals[0].reaped == (ForeignProcess("make", 7, 1.5, "ann"),)
+
+
+def test_an_owner_is_looked_up_once_and_only_of_who_worked() -> None:
+    asked: list[int] = []
+    surveyor = Surveyor({0}, owner=lambda pid: asked.append(pid) or "ann")  # type: ignore[func-returns-value]
+    for at in range(5):
+        surveyor.survey(at, [process(1, 0.5 * at), process(2, 0.01 * at), process(3, 0.02 * at)])
+    assert asked == [1, 3]
+    assert [each.user for each in surveyor.intervals[-1].worked] == ["ann", "", "ann"]
+
+
+def test_the_owner_of_a_process_is_its_user_and_nobody_of_one_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "5").mkdir()
+    assert owner_of(5, tmp_path) == (tmp_path / "5").owner()
+    assert owner_of(6, tmp_path) == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder away")
+def test_a_user_without_a_name_here_is_told_by_number(tmp_path: Path) -> None:
+    (tmp_path / "5").mkdir()
+    os.chown(tmp_path / "5", 54321, -1)
+    assert owner_of(5, tmp_path) == "uid 54321"
+
+
+def test_the_run_queue_is_told_beside_the_share() -> None:
+    samples = [
+        CpuSample(float(at), float(at), 0.0, {JOB: (0.5 * at, 0)}, {JOB: 9.0 + 0.4 * at}, runnable=3) for at in range(6)
+    ]
+    contention = contention_of(samples, {0}, (1.0, 5.0))
+    assert (contention.waited_seconds, contention.runnable) == (pytest.approx(1.6), 3.0)
+    assert contention.describe().endswith("; the job's main threads waited 1.6 s for a core")
+
+
+def test_the_run_queue_is_read_from_proc(tmp_path: Path) -> None:
+    (tmp_path / "5").mkdir()
+    (tmp_path / "5" / "schedstat").write_text("1000000000 2500000000 77\n")
+    assert run_queue_seconds(5, tmp_path) == 2.5
+    assert run_queue_seconds(6, tmp_path) == 0.0
+    (tmp_path / "5" / "schedstat").write_text("\n")
+    assert run_queue_seconds(5, tmp_path) == 0.0
+    assert runnable_threads(BEFORE + "procs_running 4\nprocs_blocked 1\n") == 4
+    assert runnable_threads(BEFORE) == 0
+
+
+def test_two_cores_halve_the_share() -> None:
+    samples = [look(float(at), 1.2 * at, 1.0 * at) for at in range(5)]
+    assert contention_of(samples, {0, 1}, (1.0, 3.0)).foreign_share == pytest.approx(0.1)
+
+
+def test_what_the_hypervisor_steals_went_to_others() -> None:
+    samples = [look(float(at), 0.9 * at, 0.9 * at, steal=0.1 * at) for at in range(5)]
+    contention = contention_of(samples, {0}, (0.0, 4.0))
+    assert contention.foreign_share == pytest.approx(0.1)
+    assert "the hypervisor (0.4 s)" in contention.describe()
+
+
+def test_the_supervisors_own_time_is_not_foreign_and_its_past_does_not_count() -> None:
+    samples = [look(float(at), 1.0 * at, 0.9 * at, supervisor=0.1 * at) for at in range(5)]
+    assert contention_of(samples, {0}, (0.0, 4.0)).foreign_share == pytest.approx(0.0)
+
+
+def test_own_time_on_other_cores_does_not_hide_a_foreigner() -> None:
+    samples = [look(float(at), 1.0 * at, 1.0 * at, core=1) for at in range(5)]
+    assert contention_of(samples, {0}, (0.0, 4.0)).foreign_share == pytest.approx(1.0)
+
+
+def test_noise_before_and_after_the_window_does_not_count() -> None:
+    busy = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    job = [0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 3.0]
+    samples = [look(float(at), busy[at], job[at]) for at in range(7)]
+    assert contention_of(samples, {0}, (2.0, 5.0)).foreign_share == pytest.approx(0.0)
+    assert contention_of(samples, {0}, (2.0, 6.0)).foreign_share == pytest.approx(0.25)
+
+
+def test_a_rank_that_appears_late_brings_its_whole_life() -> None:
+    samples = [CpuSample(0.0, 0.0, 0.0, {}), CpuSample(1.0, 1.0, 0.0, {}), CpuSample(2.0, 2.0, 0.0, {JOB: (2.0, 0)})]
+    assert contention_of(samples, {0}, (0.0, 2.0)).foreign_share == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("window", [None, (3.0, 3.0), (-1.0, 2.0), (1.0, 5.0)])
+def test_what_was_not_looked_at_is_not_quiet(window: tuple[float, float] | None) -> None:
+    samples = [look(float(at), float(at), float(at)) for at in range(4)]
+    contention = contention_of(samples, {0}, window)
+    assert contention.foreign_share is None and contention.note
+    assert not contention.is_quiet(1.0)
+    assert contention.describe().startswith("contention not measured: ")
+    assert contention_of(samples[:1], {0}, (0.0, 1.0)).foreign_share is None
+
+
+def test_proc_stat_is_read_by_core() -> None:
+    before, after = core_seconds(BEFORE), core_seconds(AFTER)
+    assert before[0] == pytest.approx((216.76, 1.44))
+    assert after[0][0] - before[0][0] == pytest.approx(0.9)
+    assert after[1][0] - before[1][0] == pytest.approx(1.0)
+    assert after[0][1] - before[0][1] == pytest.approx(0.1)
+
+
+def test_the_meter_joins_cores_and_processes(tmp_path: Path) -> None:
+    texts = iter([BEFORE, AFTER])
+    meter = CpuMeter((0,), stat=lambda: next(texts), supervisor=2**22 + 1)
+    other = Process(COMPILER, 1, "cc1plus", "R", 3.0, 1, 0)
+    meter.sample(10.0, (), [other])
+    meter.sample(
+        11.0, (), [parse_stat(f"{COMPILER} (cc1plus) R 1" + " 0" * 9 + " 350 40 0 0 20 0 1 0 1" + " 0" * 16 + " 0 0 0")]
+    )
+    contention = meter.contention((10.0, 11.0))
+    assert contention.foreign_share == pytest.approx(1.0)
+    assert contention.top == (ForeignProcess("cc1plus", COMPILER, pytest.approx(0.9)),)
+    assert meter.facts((10.0, 11.0)) == {"run_queue_seconds": "0.00", "runnable_threads": "0.0"}
+    assert meter.facts(None) == {}
+    assert meter.unhealthy((10.0, 11.0)) == ()
+
+
+def test_a_leased_core_that_is_offline_is_an_error() -> None:
+    with pytest.raises(LaunchError, match="no core 7"):
+        CpuMeter((0, 7), stat=lambda: BEFORE).sample(0.0, (), None)
+
+
+def test_what_a_node_tells_comes_back_whole_and_nonsense_does_not() -> None:
+    told = ContentionSample(
+        0.2,
+        (ForeignProcess("cc1plus", 7, 0.5, "ann"),),
+        5.0,
+        0.1,
+        "",
+        "4 others (0.2 s)",
+        0.3,
+        "make (pid 7)",
+        0.2,
+        1.5,
+    )
+    assert contention_from(json.loads(json.dumps(asdict(told)))) == told
+    for name in ("unnamed_seconds", "waited_seconds", "runnable"):
+        with pytest.raises(LaunchError):
+            contention_from({**asdict(told), name: -1.0})
+
+
+def test_a_quiet_sample_describes_itself() -> None:
+    assert ContentionSample(0.013).describe() == "1.3% of the leased cards' time went to others"

@@ -1,0 +1,152 @@
+"""PyTorch's configuration: the published one for the published cases, else what the Paddle trainer has."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from helpers.plan.baseline import BASELINES, PublishedFigure, load_published
+from helpers.plan.recipes.documents import PYTORCH
+from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.recipes.sources import source_of
+from helpers.trainers.common.settings import Settings
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.pytorch.settings import PytorchSettings
+
+FIGURES = [
+    figure
+    for card in ("v100", "a100")
+    for figure in load_published(BASELINES / "published" / f"{card}.json").figures
+    if figure.case.framework is Framework.PYTORCH
+]
+MIXED = ("bf16", "amp_o1", "amp_o2", "amp")
+# Keys of an equal meaning, which both frameworks' trainers read.
+SHARED = (
+    "optimizer", "learning_rate", "learning_rate_boundaries", "learning_rate_decay", "momentum", "weight_decay",
+    "layout", "feed_layout", "input_channels", "input_dtype", "augmentation", "dali", "native",
+)  # fmt: skip
+
+
+def name_of(figure: PublishedFigure) -> str:
+    return f"{figure.target}-{figure.case.id}"
+
+
+def settings(case_id: str, device: str = "gpu") -> dict[str, Any]:
+    return settings_for(Case.parse(case_id), device)
+
+
+# --- docs/measuring-rules.md, "Peers' configurations": PyTorch (NGC 21.03)
+
+
+def test_the_published_rows_are_twelve() -> None:
+    assert len(FIGURES) == 12
+    assert len({(figure.target, figure.case.id) for figure in FIGURES}) == 12
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=name_of)
+def test_a_published_row_is_trained_as_methods_says(figure: PublishedFigure) -> None:
+    told = settings_for(figure.case, "gpu")
+    assert (told["optimizer"], told["learning_rate"], told["momentum"], told["weight_decay"]) == (
+        "momentum", 0.1, 0.9, 1e-4,
+    )  # fmt: skip
+    assert (told["decay_norms"], told["cudnn_benchmark"], told["layout"]) == (False, True, "NCHW")
+    assert told["compile_mode"] is None
+    for key in ("optimizer", "learning_rate", "momentum", "weight_decay", "decay_norms", "cudnn_benchmark", "layout"):
+        assert source_of(figure.case, "gpu", key).where == PYTORCH
+    if figure.case.cards > 1:
+        assert told["ddp"] == {"gradient_as_bucket_view": False, "bucket_cap_mb": 25, "static_graph": False}
+    else:
+        assert told["ddp"] == {}
+
+
+@pytest.mark.parametrize("figure", [each for each in FIGURES if each.case.precision.is_amp], ids=name_of)
+def test_a_published_amp_row_has_a_static_loss_scale_of_256(figure: PublishedFigure) -> None:
+    told = settings_for(figure.case, "gpu")
+    assert (told["amp_level"], told["amp_dtype"], told["loss_scaling"]) == ("O1", "float16", 256.0)
+    # No run has so many steps, so the scale never rises.
+    assert told["loss_scaling_rule"]["incr_every_n_steps"] == 10**9
+    assert source_of(figure.case, "gpu", "loss_scaling").where == PYTORCH
+
+
+@pytest.mark.parametrize("figure", [each for each in FIGURES if not each.case.precision.is_amp], ids=name_of)
+def test_a_published_single_precision_row_has_no_amp(figure: PublishedFigure) -> None:
+    told = settings_for(figure.case, "gpu")
+    assert (told["amp_level"], told["amp_dtype"], told["loss_scaling"], told["loss_scaling_rule"]) == (
+        None, None, None, {},
+    )  # fmt: skip
+
+
+# --- every other case
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "amp_o1", "amp_o2"])
+@pytest.mark.parametrize("data", ["dali", "native", "synthetic"])
+@pytest.mark.parametrize("model", ["resnet50v1.5", "vgg16"])
+def test_what_both_frameworks_have_is_the_paddle_trainer_s(model: str, data: str, precision: str, device: str) -> None:
+    rest = f"{model}-{precision}-bs8-1x2-{data}"
+    paddle, pytorch = settings(f"paddle-{rest}-dynamic", device), settings(f"pytorch-{rest}", device)
+    assert {key: pytorch[key] for key in SHARED} == {key: paddle[key] for key in SHARED}
+    for key in ("amp_level", "amp_dtype", "loss_scaling", "loss_scaling_rule"):
+        assert pytorch[key] == paddle[key]
+    assert pytorch["decay_norms"] is True
+
+
+def test_bf16_is_autocast_without_a_scaler() -> None:
+    for device in ("cpu", "gpu"):
+        told = settings("pytorch-vgg16-bf16-bs8-1x1-synthetic", device)
+        assert (told["amp_level"], told["amp_dtype"], told["loss_scaling"]) == ("O1", "bfloat16", None)
+
+
+@pytest.mark.parametrize("precision", MIXED)
+def test_on_a_cpu_mixed_precision_is_bfloat16_without_loss_scaling(precision: str) -> None:
+    told = settings(f"pytorch-resnet50v1.5-{precision}-bs4-1x1-dali_cpu", "cpu")
+    assert (told["amp_dtype"], told["loss_scaling"], told["loss_scaling_rule"]) == ("bfloat16", None, {})
+    assert (told["input_dtype"], told["cudnn_benchmark"]) == ("float32", False)
+
+
+def test_pure_half_precision_is_channels_last_with_four_channels_for_resnet50_alone() -> None:
+    resnet50, vgg16 = (settings(f"pytorch-{model}-amp_o2-bs256-1x1-dali") for model in ("resnet50v1.5", "vgg16"))
+    assert (resnet50["layout"], resnet50["input_channels"], resnet50["input_dtype"]) == ("NHWC", 4, "float16")
+    assert (vgg16["layout"], vgg16["input_channels"], vgg16["input_dtype"]) == ("NCHW", 3, "float32")
+    assert (resnet50["loss_scaling"], vgg16["loss_scaling"]) == (128.0, 32768.0)
+
+
+def test_compile_is_the_case_s_switch() -> None:
+    assert settings("pytorch-vgg16-fp32-bs8-1x1-synthetic")["compile_mode"] is None
+    assert settings("pytorch-vgg16-fp32-bs8-1x1-synthetic-compile")["compile_mode"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("case_id", "field"),
+    [
+        ("pytorch-vgg16-fp32-bs8-1x1-dali-static", "execution"),
+        ("pytorch-vgg16-fp32-bs8-1x1-dali-auto", "auto"),
+        ("pytorch-vgg16-fp32-bs8-1x1-dali-xla", "xla"),
+        ("pytorch-vgg16-unstated-bs8-1x1-dali", "precision"),
+    ],
+)
+def test_what_pytorch_has_nothing_for_is_refused(case_id: str, field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(case_id)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("model", ["resnet50v1.5", "vgg16"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", *MIXED])
+def test_the_trainer_reads_what_the_recipe_writes(model: str, precision: str, device: str) -> None:
+    for cards, data, feature in itertools.product(
+        ("1x1", "1x2", "4x8"), ("dali", "dali_cpu", "native", "synthetic", "unstated"), ("", "-compile", "-graphs")
+    ):
+        case = Case.parse(f"pytorch-{model}-{precision}-bs8-{cards}-{data}{feature}")
+        written = json.loads(json.dumps(settings_for(case, device), allow_nan=False))
+        read = Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=written))
+        assert isinstance(read, PytorchSettings)
+        assert read.compile_mode == ("default" if case.compile else None)

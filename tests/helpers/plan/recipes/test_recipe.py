@@ -1,0 +1,120 @@
+"""The published configurations as docs/measuring-rules.md states them, and what every case gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.plan.recipes.cpu import cpu_environment, read_processor
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.common.settings import Settings
+from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.job import JobSpec
+
+PUBLISHED = Path(__file__).parents[4] / "baselines" / "published"
+
+
+def _settings(case_id: str, device: str = "gpu") -> dict[str, object]:
+    return settings_for(Case.parse(case_id), device)
+
+
+def test_resnet50_fp32_is_trained_as_published() -> None:
+    settings = _settings("paddle-resnet50v1.5-fp32-bs256-1x8-dali-static")
+    assert (settings["layout"], settings["input_channels"], settings["input_dtype"]) == ("NCHW", 3, "float32")
+    assert (settings["learning_rate"], settings["momentum"], settings["weight_decay"]) == (0.1, 0.9, 1e-4)
+    assert settings["learning_rate_boundaries"] == [30, 60, 90]
+    assert settings["build_strategy"] == {"fuse_elewise_add_act_ops": True, "enable_addto": True}
+    assert settings["fleet"] == {"nccl_comm_num": 1, "fuse_all_reduce_ops": True, "fuse_grad_size_in_MB": 16}
+    assert (settings["amp_level"], settings["amp_through"], settings["accuracy_top_k"]) == (None, None, [1, 5])
+    environment = settings["environment"]
+    assert isinstance(environment, dict)
+    assert environment["FLAGS_conv_workspace_size_limit"] == "4000"
+    assert environment["FLAGS_fraction_of_gpu_memory_to_use"] == "0.80"
+    assert environment["FLAGS_enable_pir_api"] == "0"
+
+
+def test_resnet50_pure_fp16_is_trained_as_published() -> None:
+    settings = _settings("paddle-resnet50v1.5-amp_o2-bs256-1x1-dali-static")
+    assert (settings["layout"], settings["input_channels"], settings["input_dtype"]) == ("NHWC", 4, "float16")
+    assert (settings["amp_level"], settings["amp_dtype"], settings["loss_scaling"]) == ("O2", "float16", 128.0)
+    # PaddleClas's loader gives CHW; its model transposes.
+    assert (settings["feed_layout"], settings["amp_through"]) == ("NCHW", "decorate")
+    assert settings["loss_scaling_rule"] == {
+        "incr_every_n_steps": 1000,
+        "decr_every_n_nan_or_inf": 2,
+        "incr_ratio": 2.0,
+        "decr_ratio": 0.8,
+    }
+    strategy = settings["build_strategy"]
+    assert isinstance(strategy, dict)
+    assert set(strategy) == {"fuse_bn_act_ops", "fuse_bn_add_act_ops", "fuse_elewise_add_act_ops", "enable_addto"}
+    environment = settings["environment"]
+    assert isinstance(environment, dict)
+    assert environment["FLAGS_conv_workspace_size_limit"] == "1500"
+    dali = settings["dali"]
+    assert isinstance(dali, dict)
+    assert (dali["device_memory_padding"], dali["host_memory_padding"], dali["seed"]) == (211025920, 140544512, 42)
+
+
+def test_vgg16_is_trained_as_published() -> None:
+    settings = _settings("paddle-vgg16-amp_o1-bs128-1x1-native-static")
+    assert settings["execution_strategy"] == {"num_threads": 2, "num_iteration_per_drop_scope": 100}
+    assert settings["build_strategy"] == {
+        "enable_inplace": False,
+        "fuse_elewise_add_act_ops": True,
+        "fuse_bn_act_ops": True,
+    }
+    assert settings["fleet"] == {"nccl_comm_num": 1}
+    assert (settings["layout"], settings["amp_level"], settings["learning_rate"]) == ("NCHW", "O1", 0.01)
+    # strategy.amp = True, with the defaults of its amp_configs.
+    assert (settings["amp_through"], settings["loss_scaling"]) == ("fleet", 32768.0)
+    assert settings["accuracy_top_k"] == []
+
+
+def test_on_a_cpu_amp_means_bfloat16_without_loss_scaling() -> None:
+    settings = _settings("paddle-resnet50v1.5-amp_o1-bs4-1x2-dali-to_static", "cpu")
+    assert (settings["amp_level"], settings["amp_dtype"], settings["loss_scaling"]) == ("O1", "bfloat16", None)
+    assert settings["environment"] == cpu_environment(read_processor())
+
+
+def test_on_a_cpu_pure_half_precision_is_bfloat16_in_the_published_layout() -> None:
+    settings = _settings("paddle-resnet50v1.5-amp_o2-bs4-1x1-dali-static", "cpu")
+    assert (settings["amp_level"], settings["amp_dtype"], settings["amp_through"]) == ("O2", "bfloat16", "auto_cast")
+    assert (settings["layout"], settings["feed_layout"], settings["input_channels"]) == ("NHWC", "NCHW", 4)
+    assert (settings["input_dtype"], settings["loss_scaling"], settings["loss_scaling_rule"]) == ("float32", None, {})
+
+
+def test_on_a_cpu_the_learning_rate_falls_with_the_global_batch() -> None:
+    one = _settings("paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic", "cpu")["learning_rate"]
+    two = _settings("paddle-resnet50v1.5-fp32-bs4-1x2-dali-dynamic", "cpu")["learning_rate"]
+    assert one == 0.1 * 4 / 256
+    assert two == 0.1 * 8 / 256
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("precision", [item.value for item in Precision])
+@pytest.mark.parametrize("model", ["resnet50v1.5", "vgg16"])
+def test_the_trainer_reads_what_the_recipe_writes(model: str, precision: str, device: str) -> None:
+    case = Case.parse(f"paddle-{model}-{precision}-bs8-1x1-dali-static")
+    settings = json.loads(json.dumps(settings_for(case, device), allow_nan=False))
+    read = Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=settings))
+    assert read.augmentation.crop_area == (0.08, 1.0)
+
+
+@pytest.mark.parametrize("card", ["v100", "a100"])
+def test_every_published_paddle_case_has_a_recipe(card: str) -> None:
+    text = (PUBLISHED / f"{card}.json").read_text(encoding="utf-8")
+    cases = {word for word in text.replace('"', " ").split() if word.startswith("paddle-")}
+    assert cases
+    for case_id in cases:
+        assert settings_for(Case.parse(case_id), "gpu")["optimizer"] == "momentum"
+
+
+def test_another_framework_or_device_has_no_recipe() -> None:
+    with pytest.raises(ConfigError, match="'framework': got 'mxnet', expected one of paddle, pytorch"):
+        _settings("mxnet-resnet50v1.5-fp32-bs256-1x1-dali")
+    with pytest.raises(ConfigError, match="device"):
+        _settings("paddle-vgg16-fp32-bs1-1x1-dali-static", "tpu")

@@ -1,0 +1,93 @@
+"""Every setting of every case has a source, and a choice of the suite has its reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.plan.baseline import BASELINES, load_published
+from helpers.plan.overrides import leaves
+from helpers.plan.perf_yaml import load_config
+from helpers.plan.recipes.recipe import RECIPES, settings_for, sourced_settings
+from helpers.plan.recipes.setting import OWN, Setting, Source, group, plain_values
+from helpers.plan.recipes.sources import fixed_of, source_of
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.paths import ROOT
+
+
+def every_case() -> list[tuple[Case, str]]:
+    """The published cases that have a recipe, and perf.yaml's."""
+    published = [
+        each for card in ("v100", "a100") for each in load_published(BASELINES / f"published/{card}.json").cases()
+    ]
+    own = load_config(ROOT / "perf.yaml").matrix
+    found = [(case, "gpu") for case in published if case.framework in RECIPES]
+    return found + [(each.case, "cpu" if each.target == "cpu" else "gpu") for each in own]
+
+
+def variants() -> list[tuple[Case, str]]:
+    """Cases of every framework with a recipe, model, precision, data source and execution, on both devices."""
+    pytorch = [
+        (Case.parse(f"pytorch-{model}-{precision}-bs4-{cards}-{data}{compiled}"), device)
+        for model in ("resnet50v1.5", "vgg16")
+        for precision in ("fp32", "tf32", "bf16", "amp_o1", "amp_o2", "amp")
+        for cards in ("1x1", "1x2")
+        for data in ("dali", "dali_cpu", "native", "synthetic")
+        for compiled in ("", "-compile")
+        for device in ("cpu", "gpu")
+    ]
+    return pytorch + [
+        (Case.parse(f"paddle-{model}-{precision}-bs4-1x2-{data}-{execution}"), device)
+        for model in ("resnet50v1.5", "vgg16")
+        for precision in ("fp32", "tf32", "bf16", "amp_o1", "amp_o2", "unstated")
+        for data in ("dali", "dali_cpu", "native", "synthetic")
+        for execution in ("static", "dynamic", "to_static")
+        for device in ("cpu", "gpu")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("case", "device"), [*every_case(), *variants()], ids=lambda value: value if isinstance(value, str) else value.id
+)
+def test_every_setting_has_a_source_and_a_choice_its_reason(case: Case, device: str) -> None:
+    table = sourced_settings(case, device)
+    assert [key for key, _ in leaves(settings_for(case, device))] == list(table)
+    sources = [each.source for each in table.values()] + [each.source for each in fixed_of(case, device)]
+    assert [source for source in sources if not source.where] == []
+    assert [source for source in sources if source.where == OWN and not source.reason] == []
+
+
+def test_a_value_that_a_case_changes_is_not_told_to_be_the_document_s() -> None:
+    # The published script ran NCHW; pure half precision, which it had not, is channels_last.
+    case = Case.parse("pytorch-resnet50v1.5-amp_o2-bs256-1x1-dali_cpu")
+    assert sourced_settings(case, "gpu")["layout"].value == "NHWC"
+    assert source_of(case, "gpu", "layout").where == OWN
+
+
+@pytest.mark.parametrize(("model", "rate"), [("resnet50v1.5", 0.1), ("vgg16", 0.01)])
+def test_a_cpu_s_learning_rate_is_told_from_the_rate_it_is_in_proportion_to(model: str, rate: float) -> None:
+    case = Case.parse(f"paddle-{model}-fp32-bs1-1x1-dali-dynamic")
+    assert f"{rate:g} " in source_of(case, "cpu", "learning_rate").reason
+    assert settings_for(case, "cpu")["learning_rate"] == rate / 256
+
+
+def test_a_key_that_the_settings_do_not_have_is_named() -> None:
+    case = Case.parse("paddle-vgg16-fp32-bs1-1x1-dali-static")
+    with pytest.raises(ConfigError, match="no_such"):
+        source_of(case, "gpu", "no_such")
+
+
+def test_groups_are_nested_in_their_order_and_an_empty_one_is_an_empty_mapping() -> None:
+    table = {"a": Setting(1, Source("x")), **group("b", {"d": [2], "c": None}, Source("x"))}
+    table |= group("e", {}, Source("x"))
+    assert list(plain_values(table).items()) == [("a", 1), ("b", {"d": [2], "c": None}), ("e", {})]
+
+
+def test_a_source_reads_as_its_section_and_its_remark() -> None:
+    assert str(Source("a page, x")) == "a page, x"
+    assert str(Source(OWN, "because")) == "suite's choice: because"
+
+
+def test_settings_are_listed_by_dotted_keys_and_an_empty_group_is_one() -> None:
+    listed = list(leaves({"a": 1, "b": {"c": [1, 2], "d": {}}, "e": {}}))
+    assert listed == [("a", 1), ("b.c", [1, 2]), ("b.d", {}), ("e", {})]

@@ -1,0 +1,276 @@
+"""One look at a machine through replaced io: what fails becomes a finding, never a crash."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from helpers.machine.doctor.diagnosis import diagnose
+from helpers.machine.doctor.finding import Context
+from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.unknown import Unknown
+from helpers.machine.watch.contention import ContentionSample
+from helpers.machine.watch.processes import Process, Processes
+from helpers.plan.perf_yaml import Config, load_config
+from helpers.session.examination import WATCH_SECONDS, ExaminationIO, examine
+from helpers.trainers.contract.errors import DeviceError, LaunchError
+from helpers.trainers.contract.frameworks import Framework
+from tests.helpers.machine.doctor.context import BUILD, LIBRARIES
+from tests.helpers.machines import StandInNvml, mesh_details, v100s, write
+
+ROOT = Path(__file__).resolve().parents[3]
+# Later than any file of the checkout.
+WALL = time.time() + 1000
+
+
+class Builds(BuildFinder):
+    """Paddle for CUDA 11.8 is installed, nothing else."""
+
+    def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
+        return BUILD if framework is Framework.PADDLE else f"{framework.value} is not installed"
+
+    def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
+        return LIBRARIES
+
+
+class NoBuilds(Builds):
+    def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
+        return f"{framework.value} is not installed"
+
+
+@dataclass
+class StandInMeter:
+    """Sees nobody; ``looks`` are the times it was asked to look."""
+
+    answer: ContentionSample = field(default_factory=lambda: ContentionSample(0.0))
+    looks: list[float] = field(default_factory=list)
+    cores: frozenset[int] = frozenset()
+
+    def __call__(self, cores: frozenset[int]) -> StandInMeter:
+        self.cores = cores
+        return self
+
+    def sample(self, at: float, own: Collection[int], everyone: Collection[Process] | None) -> None:
+        self.looks.append(at)
+
+    def contention(self, window: tuple[float, float] | None) -> ContentionSample:
+        return replace(self.answer, window_seconds=window[1] - window[0] if window else 0.0)
+
+    def unhealthy(self, window: tuple[float, float] | None) -> tuple[str, ...]:
+        return ()
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return load_config(ROOT / "perf.yaml")
+
+
+@pytest.fixture
+def io(tmp_path: Path) -> ExaminationIO:
+    clock = Clock()
+    namespace = tmp_path / "proc/self/ns"
+    namespace.mkdir(parents=True)
+    (namespace / "pid").symlink_to("pid:[1]")
+    return ExaminationIO(
+        root=tmp_path,
+        variables={"XDG_CACHE_HOME": str(tmp_path / "cache")},
+        open_nvml=lambda: "no libnvidia-ml.so.1",
+        builds=Builds(),
+        processes=Processes(tmp_path / "proc"),
+        meter=StandInMeter(),
+        clock=clock,
+        sleep=clock.sleep,
+        wall=lambda: WALL + clock(),
+        owner=lambda pid: "ann",
+    )
+
+
+def look(config: Config, io: ExaminationIO, tmp_path: Path, **values: Any) -> Context:
+    given = {"data_root": None, "runs_folder": tmp_path / "runs", **values}
+    return examine(config, io=io, **given)
+
+
+def named(context: Context) -> dict[str, str]:
+    return {finding.name: finding.found for finding in diagnose(context).findings}
+
+
+def test_the_cores_that_cases_would_use_are_watched_for_a_second(
+    config: Config, io: ExaminationIO, tmp_path: Path
+) -> None:
+    context = look(config, io, tmp_path)
+    meter = cast("StandInMeter", io.meter)
+    assert meter.looks == [100.0, 100.0 + WATCH_SECONDS]
+    assert meter.cores == {core for card in context.facts.machine.cpu_cards for core in card.cores}
+    assert context.contention == ContentionSample(0.0, window_seconds=WATCH_SECONDS)
+
+
+def test_a_machine_with_cards_is_looked_at_card_by_card(config: Config, io: ExaminationIO, tmp_path: Path) -> None:
+    nvml = StandInNvml(v100s(), mesh_details())
+    context = look(
+        config, replace(io, open_nvml=lambda: nvml), tmp_path, largest_batch_on=lambda machine: len(machine.gpus)
+    )
+    assert nvml.asked == [f"GPU-{n}" for n in range(8)]
+    assert context.facts.topology.cells[0][1] == "NV2"
+    assert (context.largest_batch, context.facts.machine.driver) == (8, "525.60.11")
+
+
+def test_an_nvml_that_fails_blocks_and_the_rest_is_told(config: Config, io: ExaminationIO, tmp_path: Path) -> None:
+    def broken() -> str:
+        raise DeviceError("NVML", got="Driver Not Loaded", expected="a working NVIDIA driver")
+
+    context = look(config, replace(io, open_nvml=broken), tmp_path)
+    assert "Driver Not Loaded" in named(context)["NVIDIA driver"]
+    assert context.facts.frameworks
+
+
+def test_a_machine_that_shows_nothing_is_no_crash_and_says_what_it_hides(
+    config: Config, io: ExaminationIO, tmp_path: Path
+) -> None:
+    findings = named(look(config, io, tmp_path))
+    assert "governors" in findings["not looked at"] and "clock source" in findings["not looked at"]
+
+
+def test_a_meter_that_cannot_look_is_told(config: Config, io: ExaminationIO, tmp_path: Path) -> None:
+    def broken(cores: frozenset[int]) -> StandInMeter:
+        raise LaunchError("/proc/stat", got="no core 1")
+
+    assert "no core 1" in named(look(config, replace(io, meter=broken), tmp_path))["others on the cores"]
+
+
+def test_no_framework_at_all_blocks(config: Config, io: ExaminationIO, tmp_path: Path) -> None:
+    context = look(config, replace(io, builds=NoBuilds()), tmp_path)
+    assert not diagnose(context).fit
+    assert named(context)["paddle is missing"] == "paddle is not installed"
+
+
+def test_a_run_folder_below_a_file_blocks(config: Config, io: ExaminationIO, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    context = look(config, io, tmp_path, runs_folder=tmp_path / "taken" / "runs")
+    assert named(context)["run folder"] == f"{tmp_path / 'taken'} is no folder"
+
+
+def test_a_run_folder_that_cannot_be_written_blocks(
+    config: Config, io: ExaminationIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # For root nothing but a read-only disk refuses.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert "cannot be written" in named(look(config, io, tmp_path))["run folder"]
+
+
+@pytest.mark.parametrize(
+    ("listing", "problem"),
+    [
+        (None, "cannot be read"),
+        ("", "begins with ''"),
+        ("no label here\n", "begins with 'no label here'"),
+        ("train/a b.jpeg 0\n", "'train/a b.jpeg', which is not in"),
+    ],
+)
+def test_images_that_cannot_be_used_block(
+    config: Config, io: ExaminationIO, tmp_path: Path, listing: str | None, problem: str
+) -> None:
+    if listing is not None:
+        (tmp_path / "train_list.txt").write_text(listing)
+    context = look(config, io, tmp_path, data_root=tmp_path)
+    assert problem in named(context)["dataset"]
+
+
+def test_images_in_order_are_no_finding(config: Config, io: ExaminationIO, tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/a b.jpeg").write_bytes(b"x")
+    (tmp_path / "train_list.txt").write_text("train/a b.jpeg 0\n")
+    assert "dataset" not in named(look(config, io, tmp_path, data_root=tmp_path))
+
+
+def test_another_sessions_lease_is_told(config: Config, io: ExaminationIO, tmp_path: Path) -> None:
+    from helpers.machine.leases import Leases, default_folder
+
+    machine = look(config, io, tmp_path).facts.machine
+    with Leases(default_folder(machine.host_id, io.variables)).lease(machine.cpu_cards, 1, "some-case"):
+        findings = named(look(config, io, tmp_path))
+    assert f"the machine is held by process {os.getpid()} for some-case" in findings["another session"]
+    assert "another session" not in named(look(config, io, tmp_path))
+
+
+def test_who_sits_on_a_card_is_named_with_its_user(config: Config, io: ExaminationIO, tmp_path: Path) -> None:
+    details = mesh_details()
+    details["GPU-3"] = replace(details["GPU-3"], processes=(41, 42))
+    write(tmp_path, {"proc/41/stat": "41 (miner) R 1" + " 0" * 9 + " 350 40 0 0 20 0 1 0 1" + " 0" * 16 + " 0 0 0"})
+    context = look(config, replace(io, open_nvml=lambda: StandInNvml(v100s(), details)), tmp_path)
+    told = named(context)["processes on a card"]
+    assert "GPU3: miner (pid 41, user ann), of another container (pid 42, user ann); 0.0 of 32 GiB" in told
+
+
+def test_a_wall_clock_that_is_set_meanwhile_is_told(config: Config, io: ExaminationIO, tmp_path: Path) -> None:
+    assert "wall clock" not in named(look(config, io, tmp_path))
+    set_back = iter([WALL + 200.0, WALL - 3400.0])
+    moved = replace(io, wall=lambda: next(set_back, WALL))
+    assert named(look(config, moved, tmp_path))["wall clock"].startswith("it was set by -3601.0 s")
+
+
+def test_a_wall_clock_behind_the_newest_results_is_told(config: Config, io: ExaminationIO, tmp_path: Path) -> None:
+    (tmp_path / "runs" / "20371121-0200").mkdir(parents=True)
+    os.utime(tmp_path / "runs" / "20371121-0200", (WALL + 5000, WALL + 5000))
+    assert named(look(config, io, tmp_path))["wall clock"] == "it is behind 20371121-0200, by 4899 s"
+
+
+def test_what_a_night_needs_and_the_database_are_asked_of_the_caller(
+    config: Config, io: ExaminationIO, tmp_path: Path
+) -> None:
+    context = look(
+        config, io, tmp_path, runs_bytes_on=lambda machine: 7, history_problem=lambda: "postgresql://x is silent"
+    )
+    assert (context.runs_needed_bytes, context.history_problem) == (7, "postgresql://x is silent")
+
+
+def test_the_disk_is_told_in_bytes_or_unknown(config: Config, io: ExaminationIO, tmp_path: Path) -> None:
+    runs = look(config, io, tmp_path).runs
+    assert not isinstance(runs, Unknown)
+    assert 0 <= runs.free_bytes <= runs.total_bytes
+
+
+def test_system_files_of_nonsense_are_no_crash(config: Config, io: ExaminationIO, tmp_path: Path) -> None:
+    files = ("proc/loadavg", "proc/stat", "proc/cpuinfo", "proc/meminfo", "proc/self/mountinfo", "proc/self/cgroup",
+             "sys/fs/cgroup/cpu.stat", "sys/fs/cgroup/memory.max",
+             "sys/kernel/mm/transparent_hugepage/enabled", "sys/devices/system/node/node0/cpulist",
+             "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "sys/class/net/eth0/speed",
+             "sys/class/infiniband/mlx5_0/ports/1/rate", "sys/bus/pci/devices/a/vendor")  # fmt: skip
+    for text in ("", "\n", "\0\xff nonsense\n\n:::", "cpu \nMemAvailable:\nflags"):
+        write(tmp_path, dict.fromkeys(files, text))
+        assert "not looked at" in named(look(config, io, tmp_path))
+
+
+def test_a_file_of_a_running_session_that_goes_away_meanwhile_is_no_crash(
+    config: Config, io: ExaminationIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going = tmp_path / "runs" / "history.sqlite-wal"
+    going.parent.mkdir()
+    going.touch()
+    os.utime(going, (WALL + 5000, WALL + 5000))
+    real = Path.stat
+
+    def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = real(path, follow_symlinks=follow_symlinks)
+        if path == going:
+            going.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert "wall clock" not in named(look(config, io, tmp_path))

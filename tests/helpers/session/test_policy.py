@@ -1,0 +1,176 @@
+"""What a status does: docs/reference.md, "Statuses", line by line, and "Exit codes"."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.judging.verdict import Status
+from helpers.session.policy import (
+    Effect,
+    Gated,
+    Needs,
+    Outcome,
+    effect,
+    exit_code,
+    gate_reason,
+    night_outcome,
+    outside_gate,
+)
+
+PASS, WARN, FAIL, ERROR, SKIP = Effect.PASS, Effect.WARN, Effect.FAIL, Effect.ERROR, Effect.SKIP
+
+# status, normal, --gate (recorded and published references both there)
+TABLE = [
+    (Status.INFRA_ERROR, ERROR, ERROR),
+    (Status.INVALID, ERROR, ERROR),
+    (Status.REGRESSION, FAIL, FAIL),
+    (Status.SLOWER, FAIL, FAIL),
+    (Status.BELOW_PUBLISHED, FAIL, FAIL),
+    (Status.INCOMPARABLE, WARN, FAIL),
+    (Status.INCONCLUSIVE, WARN, FAIL),
+    (Status.NO_BASELINE, WARN, FAIL),
+    (Status.IMPROVEMENT, PASS, PASS),
+    (Status.PASS, PASS, PASS),
+    (Status.NOT_RUN, SKIP, FAIL),
+]
+
+
+def test_the_table_holds_every_status() -> None:
+    assert [row[0] for row in TABLE] == list(Status)
+
+
+@pytest.mark.parametrize(("status", "normal", "gate"), TABLE)
+def test_the_house_plans_table(status: Status, normal: Effect, gate: Effect) -> None:
+    assert effect(status) is normal
+    assert effect(status, Gated(Needs.RECORDED, has_published=True)) is gate
+    assert effect(status, Gated(Needs.RECORDED, has_published=False)) is gate
+    assert effect(status, Gated(Needs.BOTH, has_published=True)) is gate
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("needs", [Needs.PUBLISHED, Needs.BOTH])
+def test_nothing_is_green_where_the_published_figure_that_a_gate_needs_is_missing(status: Status, needs: Needs) -> None:
+    assert effect(status, Gated(needs, has_published=False)) in (FAIL, ERROR)
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("needs", Needs)
+@pytest.mark.parametrize("has_published", [True, False])
+def test_the_gate_is_never_milder_than_a_normal_run(status: Status, needs: Needs, has_published: bool) -> None:
+    order = [PASS, SKIP, WARN, FAIL, ERROR]
+    assert order.index(effect(status, Gated(needs, has_published))) >= order.index(effect(status))
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("needs", Needs)
+@pytest.mark.parametrize("has_published", [True, False])
+def test_a_reason_is_given_exactly_where_the_gate_alone_fails_a_case(
+    status: Status, needs: Needs, has_published: bool
+) -> None:
+    gated = Gated(needs, has_published)
+    by_the_gate_alone = effect(status, gated) is FAIL and effect(status) is not FAIL
+    assert (gate_reason(status, gated) is not None) is by_the_gate_alone
+
+
+@pytest.mark.parametrize("needs", [Needs.PUBLISHED, Needs.BOTH])
+def test_a_missing_published_figure_is_told_as_the_reason(needs: Needs) -> None:
+    reason = gate_reason(Status.PASS, Gated(needs, has_published=False))
+    assert reason is not None
+    assert "needs a published figure" in reason
+
+
+def test_what_the_gate_does_not_let_pass_is_told_as_the_reason() -> None:
+    reason = gate_reason(Status.NO_BASELINE, Gated(Needs.RECORDED, has_published=False))
+    assert reason == "the gate does not let NO_BASELINE pass (needs: recorded)"
+
+
+@pytest.mark.parametrize(("normal", "outside"), [(PASS, PASS), (WARN, WARN), (SKIP, SKIP), (FAIL, WARN), (ERROR, WARN)])
+def test_a_case_outside_the_gate_cannot_redden_it(normal: Effect, outside: Effect) -> None:
+    assert outside_gate(normal) is outside
+
+
+def outcome(status: Status, gated: Gated | None = None) -> Outcome:
+    return Outcome(status, effect(status, gated))
+
+
+PASSED = outcome(Status.PASS)
+GATED = Gated(Needs.BOTH, has_published=True)
+
+
+@pytest.mark.parametrize("status", [Status.PASS, Status.IMPROVEMENT, Status.NO_BASELINE, Status.INCOMPARABLE])
+def test_a_session_that_passes_or_warns_is_0(status: Status) -> None:
+    assert exit_code([outcome(status)], 0) == 0
+
+
+def test_a_skipped_case_beside_a_measured_one_is_0() -> None:
+    assert exit_code([PASSED, outcome(Status.NOT_RUN)], 0) == 0
+
+
+@pytest.mark.parametrize("status", [Status.REGRESSION, Status.SLOWER, Status.BELOW_PUBLISHED])
+@pytest.mark.parametrize("gated", [None, GATED])
+def test_a_slower_case_is_1(status: Status, gated: Gated | None) -> None:
+    assert exit_code([PASSED, outcome(status, gated)], 1) == 1
+
+
+@pytest.mark.parametrize("status", [Status.INFRA_ERROR, Status.INVALID])
+def test_a_case_that_could_not_be_judged_is_6_and_not_pytests_1(status: Status) -> None:
+    assert exit_code([PASSED, outcome(status)], 1) == 6
+
+
+@pytest.mark.parametrize("status", [Status.INCOMPARABLE, Status.INCONCLUSIVE, Status.NO_BASELINE, Status.NOT_RUN])
+def test_what_a_gate_fails_without_a_slower_case_is_6(status: Status) -> None:
+    assert exit_code([PASSED, outcome(status, GATED)], 1) == 6
+
+
+def test_1_outranks_6() -> None:
+    assert exit_code([outcome(Status.INFRA_ERROR), outcome(Status.REGRESSION)], 1) == 1
+    assert exit_code([outcome(Status.INCONCLUSIVE, GATED), outcome(Status.BELOW_PUBLISHED, GATED)], 1) == 1
+
+
+@pytest.mark.parametrize("outcomes", [[], [Status.NOT_RUN], [Status.NOT_RUN, Status.NOT_RUN]])
+def test_a_session_that_measured_nothing_is_6(outcomes: list[Status]) -> None:
+    assert exit_code([outcome(status) for status in outcomes], 0) == 6
+
+
+def test_a_gate_that_measured_only_other_cases_is_6() -> None:
+    assert exit_code([Outcome(Status.PASS, PASS, judged=False)], 0) == 6
+
+
+def test_a_slower_case_outside_the_gate_does_not_redden_it() -> None:
+    outside = Outcome(Status.REGRESSION, outside_gate(FAIL), judged=False)
+    assert exit_code([PASSED, outside], 0) == 0
+
+
+@pytest.mark.parametrize("pytest_exit", [2, 3, 4, 5])
+@pytest.mark.parametrize("status", [Status.PASS, Status.REGRESSION, Status.INVALID])
+def test_pytests_own_codes_stand(pytest_exit: int, status: Status) -> None:
+    assert exit_code([outcome(status)], pytest_exit) == pytest_exit
+    assert exit_code([], pytest_exit) == pytest_exit
+
+
+@pytest.mark.parametrize("status", [Status.PASS, Status.NOT_RUN, Status.INVALID])
+def test_the_failure_of_another_test_keeps_pytests_1(status: Status) -> None:
+    assert exit_code([outcome(status)], 1, other_failures=True) == 1
+
+
+def test_a_1_that_no_case_explains_is_never_turned_into_0() -> None:
+    assert exit_code([PASSED], 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "normal", "gate"), [(Status.PASS, 0, 0), (Status.INCONCLUSIVE, 0, 6), (Status.REGRESSION, 1, 1)]
+)
+def test_the_night_s_verdict_counts_as_a_case_s(status: Status, normal: int, gate: int) -> None:
+    assert exit_code([PASSED, night_outcome(status, gate=False)], 0) == normal
+    assert exit_code([PASSED, night_outcome(status, gate=True)], 0) == gate
+
+
+@given(st.lists(st.builds(outcome, st.sampled_from(Status), st.sampled_from([None, GATED]))))
+def test_0_means_that_something_was_measured_and_nothing_failed(outcomes: list[Outcome]) -> None:
+    failed = any(each.effect in (FAIL, ERROR) for each in outcomes)
+    code = exit_code(outcomes, 1 if failed else 0)
+    assert code in (0, 1, 6)
+    measured = any(each.status not in (Status.NOT_RUN, Status.INFRA_ERROR, Status.INVALID) for each in outcomes)
+    assert (code == 0) == (measured and not failed)

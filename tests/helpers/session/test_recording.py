@@ -1,0 +1,309 @@
+"""What may become a baseline: nothing crashed, marked, overridden, or put together from several environments."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from helpers.history.results import CONTENDED, MACHINE_SHARED, RunResult
+from helpers.judging.evidence import Night, Past
+from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
+from helpers.judging.statistics import summarise
+from helpers.judging.verdict import Question, Reason, Status, SubVerdict, Verdict
+from helpers.machine.environment import Environment, segment
+from helpers.plan.case_plan import CasePlan
+from helpers.plan.proposals import Answer
+from helpers.session.measure import CaseResult
+from helpers.session.policy import Effect
+from helpers.session.recording import candidate
+from helpers.session.rows import CaseRow, row_of
+from helpers.trainers.contract.errors import ConfigError
+
+MakePlan = Callable[..., CasePlan]
+MakeRun = Callable[..., RunResult]
+
+NOW = datetime.datetime(2024, 5, 6, 7, 8, 9, tzinfo=datetime.UTC)
+
+
+def row(
+    plan: CasePlan, runs: tuple[RunResult, ...], recorded: Status = Status.PASS, status: Status | None = None
+) -> CaseRow:
+    """The row of a case whose recorded question was answered with ``recorded``; ``status`` is the case's own."""
+    answer = SubVerdict(Question.RECORDED, recorded, Reason("c", f"told by the {recorded.value} answer"))
+    measured = summarise(tuple(float(run.figures[WALL_CLOCK]) for run in runs if run.measured))
+    verdict = Verdict(status or recorded, Reason("c", "the case's reason"), measured, recorded=answer)
+    return row_of(CaseResult(plan, verdict, runs), Effect.PASS)
+
+
+@pytest.fixture
+def plan(make_plan: MakePlan) -> CasePlan:
+    return make_plan(runs=2, data="photographs")
+
+
+@pytest.fixture
+def two_runs(plan: CasePlan, make_run: MakeRun) -> Callable[..., tuple[RunResult, ...]]:
+    """Two runs of 100 and 104 images/s; ``first`` and ``second`` change one of them, ``environments`` its facts."""
+
+    def make(
+        first: dict[str, Any] | None = None,
+        second: dict[str, Any] | None = None,
+        environments: tuple[dict[str, str], dict[str, str]] = ({}, {}),
+    ) -> tuple[RunResult, ...]:
+        runs = (make_run(plan, 0, 100.0, **(first or {})), make_run(plan, 1, 104.0, **(second or {})))
+        return tuple(
+            replace(run, environment={**run.environment, **facts})
+            for run, facts in zip(runs, environments, strict=True)
+        )
+
+    return make
+
+
+TwoRuns = Callable[..., tuple[RunResult, ...]]
+
+
+def test_an_honest_result_is_recorded_whole(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs()
+    offered = candidate(row(plan, runs), runs, "AMD EPYC", NOW)
+    entry = offered.entry
+    assert offered.refusal is None
+    assert entry is not None
+    assert (entry.case_id, entry.images_per_s, entry.rule) == (plan.case.id, 102.0, MEDIAN_STEP)
+    assert (entry.replicates, entry.tolerance) == ((100.0, 104.0), None)
+    assert entry.environment == runs[0].environment
+    assert entry.segment == segment(Environment.from_mapping(runs[0].environment))
+    assert (entry.provenance.date, entry.provenance.machine) == ("2024-05-06T07:08:09+00:00", "AMD EPYC")
+    assert entry.provenance.commit == "framework_commit"
+    assert entry.protocol == {
+        "warmup_steps": 2,
+        "window_steps": 5,
+        "steady_window_steps": 0,
+        "most_warmup_steps": 0,
+        "runs": 2,
+    }
+    assert "--update-baselines" in entry.provenance.reason
+
+
+def test_the_clocks_are_recorded_beside_the_environment_and_not_in_the_segment(
+    plan: CasePlan, two_runs: TwoRuns
+) -> None:
+    clocks = {"sm_clock_mhz": "1290", "cpu_mhz": "3000"}
+    runs = two_runs(second={"facts": {**clocks, "gpu_power_watts": "290"}})
+    entry = candidate(row(plan, runs), runs, "m", NOW).entry
+    assert entry is not None
+    assert entry.environment == {**runs[1].environment, **clocks}
+    assert entry.segment == segment(Environment.from_mapping(runs[1].environment))
+
+
+def test_a_build_without_a_commit_is_named_by_its_version(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs(environments=({"framework_commit": ""}, {"framework_commit": ""}))
+    entry = candidate(row(plan, runs), runs, "AMD EPYC", NOW).entry
+    assert entry is not None
+    assert entry.provenance.commit == "framework framework_version"
+
+
+def test_the_figure_is_the_median_steps_and_not_the_wall_clocks(plan: CasePlan, make_run: MakeRun) -> None:
+    runs = tuple(
+        make_run(plan, number, figures={WALL_CLOCK: 50.0 + number, MEDIAN_STEP: rate})
+        for number, rate in enumerate((100.0, 108.0, 101.0))
+    )
+    told = row(plan, runs)
+    entry = candidate(told, runs, "m", NOW).entry
+    assert told.images_per_s == 51.0
+    assert entry is not None
+    assert (entry.images_per_s, entry.replicates) == (101.0, (100.0, 108.0, 101.0))
+    assert entry.interval == pytest.approx((92.171, 113.829), abs=1e-3)
+
+
+def test_only_screening_runs_of_the_build_under_test_count(plan: CasePlan, two_runs: TwoRuns) -> None:
+    first, second = two_runs()
+    for other in ({"role": "reference", "stage": "confirm"}, {"stage": "confirm"}, {"role": "reference"}):
+        runs = (first, replace(second, **other))
+        entry = candidate(row(plan, runs), runs, "m", NOW).entry
+        assert entry is not None
+        assert (entry.images_per_s, entry.replicates) == (100.0, (100.0,))
+
+
+def test_a_run_without_a_figure_by_the_rule_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs(second={"figures": {WALL_CLOCK: 104.0, MEDIAN_STEP: "steps of several sizes"}})
+    offered = candidate(row(plan, runs), runs, "m", NOW)
+    assert (offered.entry, offered.refusal) == (None, "steps of several sizes")
+
+
+@pytest.mark.parametrize(("second", "has_one"), [(104.0, True), (9000.0, False)])
+def test_an_interval_that_no_throughput_has_is_left_out(
+    plan: CasePlan, make_run: MakeRun, second: float, has_one: bool
+) -> None:
+    runs = (make_run(plan, 0, 100.0), make_run(plan, 1, second))
+    entry = candidate(row(plan, runs), runs, "m", NOW).entry
+    assert entry is not None
+    assert (entry.interval is not None) == has_one
+
+
+@pytest.mark.parametrize("mark", [CONTENDED, MACHINE_SHARED])
+@pytest.mark.parametrize("marked", ["first", "second"])
+def test_a_marked_run_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns, mark: str, marked: str) -> None:
+    runs = two_runs(**{marked: {"marks": (mark,)}})
+    offered = candidate(row(plan, runs), runs, "m", NOW)
+    assert offered.refusal is not None
+    assert f"{mark} in 1 of 2 runs" in offered.refusal
+
+
+def test_a_marked_run_of_the_confirmation_makes_no_baseline_either(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs(second={"role": "reference", "stage": "confirm", "marks": (CONTENDED,)})
+    assert "contended" in (candidate(row(plan, runs), runs, "m", NOW).refusal or "")
+
+
+def test_an_invalid_run_that_was_made_again_is_left_out(plan: CasePlan, make_run: MakeRun) -> None:
+    spoilt = make_run(plan, 0, 50.0, invalid="throttled", marks=(CONTENDED,))
+    runs = (spoilt, make_run(plan, 1, 100.0))
+    offered = candidate(row(plan, runs), runs, "m", NOW)
+    assert offered.refusal is None
+    assert offered.entry is not None
+    assert offered.entry.replicates == (100.0,)
+
+
+@pytest.mark.parametrize("status", [Status.INFRA_ERROR, Status.INVALID])
+def test_what_was_not_judged_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns, status: Status) -> None:
+    runs = two_runs()
+    told = replace(row(plan, runs), status=status.value, reason="never steady")
+    assert candidate(told, runs, "m", NOW).refusal == f"{status.value}: never steady"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "answer"),
+    [
+        (Status.PASS, Answer.NO_WORSE),
+        (Status.IMPROVEMENT, Answer.FASTER),
+        (Status.NO_BASELINE, Answer.NOTHING_RECORDED),
+        (Status.REGRESSION, Answer.SLOWER),
+        (Status.SLOWER, Answer.SLOWER_UNCONFIRMED),
+        (Status.INCONCLUSIVE, Answer.UNSETTLED),
+        (Status.INCOMPARABLE, Answer.INCOMPARABLE),
+    ],
+)
+@pytest.mark.parametrize("status", [None, Status.BELOW_PUBLISHED, Status.INCONCLUSIVE])
+def test_the_recorded_answer_is_passed_on_whatever_the_published_one(
+    plan: CasePlan, two_runs: TwoRuns, recorded: Status, answer: Answer, status: Status | None
+) -> None:
+    runs = two_runs()
+    offered = candidate(row(plan, runs, recorded, status), runs, "m", NOW)
+    assert offered.refusal is None
+    assert (offered.answer, offered.why) == (answer, f"told by the {recorded.value} answer")
+
+
+def test_what_is_below_its_published_figure_is_doubted(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs()
+    offered = candidate(row(plan, runs, Status.NO_BASELINE, Status.BELOW_PUBLISHED), runs, "m", NOW, tolerance=0.02)
+    assert (offered.refusal, offered.doubts) == (None, ("BELOW_PUBLISHED: the case's reason",))
+    assert offered.tolerance == 0.02
+    assert candidate(row(plan, runs, Status.NO_BASELINE), runs, "m", NOW).doubts == ()
+
+
+@pytest.mark.parametrize(
+    ("rates", "usual", "doubted"),
+    [
+        ((1.691, 2.652, 2.1), Past(), True),
+        ((100.0, 101.0, 99.5), Past(), False),
+        # Usual for this case by its own nights, and far beyond it by those of its siblings.
+        ((100.0, 106.0, 94.0), Past(nights=tuple(Night((4.6 + 0.05 * (-1) ** n,)) for n in range(20))), False),
+        ((100.0, 106.0, 94.0), Past(calibrated=0.05), False),
+        ((100.0, 106.0, 94.0), Past(calibrated=0.005), True),
+        ((100.0, 101.0, 99.5), Past(siblings=(tuple(4.6 + 2e-4 * (-1) ** n for n in range(20)),)), True),
+    ],
+)
+def test_runs_that_scatter_far_beyond_what_is_usual_are_doubted(
+    plan: CasePlan, make_run: MakeRun, rates: tuple[float, ...], usual: Past, doubted: bool
+) -> None:
+    """Two runs 57% apart were recorded without a word."""
+    runs = tuple(make_run(plan, at, rate) for at, rate in enumerate(rates))
+    asked: list[Mapping[str, str]] = []
+
+    def past_of(row: CaseRow, segment: Mapping[str, str]) -> Past:
+        asked.append(segment)
+        return usual
+
+    offered = candidate(row(plan, runs, Status.NO_BASELINE), runs, "m", NOW, past_of=past_of)
+    assert offered.refusal is None
+    assert bool(offered.doubts) is doubted
+    if doubted:
+        assert "times as far as is usual for the case, more than " in offered.doubts[0]
+    assert offered.entry is not None
+    assert asked == [offered.entry.segment]
+
+
+def test_the_digest_of_the_build_stands_in_the_entry(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs(second={"build": {"digest": "d1"}})
+    entry = candidate(row(plan, runs), runs, "m", NOW).entry
+    assert entry is not None
+    assert entry.environment["framework_digest"] == "d1"
+
+
+def test_a_case_whose_recorded_question_was_not_asked_is_refused(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs()
+    offered = candidate(replace(row(plan, runs), recorded=None), runs, "m", NOW)
+    assert (offered.entry, offered.refusal) == (None, "PASS: the case's reason")
+
+
+def test_changed_settings_make_no_baseline(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs(first={"overrides": {"lr": 1, "dali.threads": 2}})
+    assert candidate(row(plan, runs), runs, "m", NOW).refusal == "settings changed: dali.threads, lr"
+
+
+def test_settings_that_do_not_matter_make_no_baseline_either(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs(first={"overrides": {"learning_rate": 0.2}})
+    assert candidate(row(plan, runs), runs, "m", NOW).refusal == "settings changed: learning_rate"
+
+
+@pytest.mark.parametrize("status", [Status.INFRA_ERROR, Status.INVALID])
+def test_a_case_that_broke_off_is_refused_without_an_entry(plan: CasePlan, make_run: MakeRun, status: Status) -> None:
+    runs = (make_run(plan, 0), make_run(plan, 1, figures={}, failure="exit 137"))
+    verdict = Verdict(status, Reason("c", "exit 137"))
+    offered = candidate(row_of(CaseResult(plan, verdict, runs), Effect.ERROR), runs, "m", NOW)
+    assert (offered.entry, offered.refusal) == (None, f"{status.value}: exit 137")
+    assert offered.case_id == plan.case.id
+
+
+@pytest.mark.parametrize("runs_kept", [True, False])
+def test_a_case_without_a_figure_or_a_run_has_no_entry(plan: CasePlan, two_runs: TwoRuns, runs_kept: bool) -> None:
+    verdict = Verdict(Status.INFRA_ERROR, Reason("LeaseError", "no card was free"))
+    runs = two_runs() if runs_kept else ()
+    offered = candidate(row_of(CaseResult(plan, verdict, runs), Effect.ERROR), runs, "m", NOW)
+    assert (offered.entry, offered.case_id) == (None, plan.case.id)
+    assert offered.refusal == "INFRA_ERROR: no card was free"
+
+
+# --- runs of several environments, which --resume can bring together
+
+
+@pytest.mark.parametrize("different", [0, 1])
+@pytest.mark.parametrize("fact", ["host_id", "cards", "framework_version", "flags", "data", "threads"])
+def test_runs_of_several_segments_make_no_baseline(
+    plan: CasePlan, two_runs: TwoRuns, fact: str, different: int
+) -> None:
+    facts: list[dict[str, str]] = [{}, {}]
+    facts[different] = {fact: "another"}
+    runs = two_runs(environments=(facts[0], facts[1]))
+    refusal = candidate(row(plan, runs), runs, "m", NOW).refusal
+    assert refusal is not None
+    assert "different environments" in refusal
+    assert "another" in refusal
+
+
+def test_the_environment_is_that_of_the_last_run_that_was_measured(plan: CasePlan, two_runs: TwoRuns) -> None:
+    first, second = two_runs(environments=({"kernel": "5.1"}, {"kernel": "6.2"}))
+    crashed = replace(second, failure="exit 1", environment={**second.environment, "kernel": "7.3"})
+    offered = candidate(row(plan, (first, second)), (first, second, crashed), "m", NOW)
+    assert offered.refusal is None
+    assert offered.entry is not None
+    assert offered.entry.environment["kernel"] == "6.2"
+
+
+def test_an_environment_with_a_hole_is_an_error_and_no_baseline(plan: CasePlan, two_runs: TwoRuns) -> None:
+    runs = two_runs()
+    holed = {name: value for name, value in runs[0].environment.items() if name != "driver"}
+    with pytest.raises(ConfigError, match="driver"):
+        candidate(row(plan, runs), (replace(runs[0], environment=holed), runs[1]), "m", NOW)

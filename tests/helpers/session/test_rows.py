@@ -1,0 +1,268 @@
+"""A case's line: everything the report tells, as plain values that survive JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from helpers.history.results import RunResult
+from helpers.judging.budgets import Budget
+from helpers.judging.evidence import PublishedReference
+from helpers.judging.judge import judge
+from helpers.judging.rules import RULES
+from helpers.judging.verdict import Reason, Standing, Status, Verdict
+from helpers.launch.failure import FAILURE_FACT, FailureClass
+from helpers.plan.case_plan import CasePlan
+from helpers.report.text import render
+from helpers.session.measure import CaseResult, evidence_of, not_run
+from helpers.session.policy import Effect
+from helpers.session.rows import CaseRow, Comparison, row_of
+from helpers.trainers.contract.errors import ResultError
+
+MakePlan = Callable[..., CasePlan]
+MakeRun = Callable[..., RunResult]
+
+FIGURE = PublishedReference(200.0, "wall-clock", "table 1, V100", gates=True, tolerance=0.05)
+SHOWN = replace(FIGURE, images_per_s=50.0, gates=False, label="draft")
+
+
+def judged(plan: CasePlan, *runs: RunResult, resumed: int = 0) -> CaseResult:
+    verdict = judge(evidence_of(plan, runs))
+    assert isinstance(verdict, Verdict)
+    return CaseResult(plan, verdict, runs, resumed)
+
+
+@pytest.fixture
+def row(make_plan: MakePlan, make_run: MakeRun) -> CaseRow:
+    plan = make_plan(runs=2, published=(FIGURE, SHOWN), build={"version": "3.0"})
+    more = {
+        "wall_seconds": 4.0,
+        "training_seconds": 3.0,
+        "facts": {"loader": "DALI 2"},
+        "overrides": {"momentum": 0.8, "dali.threads": 3},
+    }
+    runs = (
+        make_run(plan, 0, 100.0, reader_share=0.1, foreign_share=0.0, marks=("shared", "contended"), **more),
+        make_run(plan, 1, 104.0, reader_share=0.3, foreign_share=None, marks=("shared",), **more),
+    )
+    return row_of(judged(plan, *runs, resumed=1), Effect.FAIL, judged=False, run_folders=("a", "b"))
+
+
+def test_tells_the_verdict_and_the_figures_it_rests_on(row: CaseRow) -> None:
+    assert (row.status, row.effect, row.code, row.judged) == ("BELOW_PUBLISHED", "fail", "below-published", False)
+    assert (row.images_per_s, row.runs, row.run_images_per_s) == (102.0, 2, (100.0, 104.0))
+    assert row.spread == pytest.approx(2 / 102)
+    assert row.low is not None
+    assert row.high is not None
+    assert row.low < 102.0 < row.high
+    assert row.warnings
+    assert row.rule == "wall-clock"
+
+
+def test_tells_what_the_runs_cost_and_where_they_are(row: CaseRow) -> None:
+    assert (row.wall_seconds, row.training_seconds, row.resumed, row.run_folders) == (8.0, 6.0, 1, ("a", "b"))
+    assert (row.reader_share, row.foreign_share, row.marks) == (
+        0.2,
+        0.0,
+        ("contended in 1 of 2 runs", "shared in 2 of 2 runs"),
+    )
+    assert (row.step_seconds, row.samples_per_step) == (((0.5, 0.25), (0.5, 0.25)), 16)
+    assert row.framework == {"version": "3.0"}
+    assert (row.loader, row.overrides) == ("DALI 2", ("dali.threads",))
+
+
+def test_tells_the_figures_of_every_rule_with_the_reasons(row: CaseRow) -> None:
+    by_rule = {each.rule: each for each in row.figures}
+    assert by_rule.keys() == RULES.keys()
+    ours = by_rule["wall-clock"]
+    assert (ours.images_per_s, ours.average_images_per_s, ours.run_images_per_s) == (102.0, 102.0, (100.0, 104.0))
+    assert (by_rule["dlperf-log"].images_per_s, by_rule["dlperf-log"].reason) == (None, "too short")
+    assert by_rule["dlperf-time"].reason == "rule dlperf-time was not computed"
+
+
+def test_tells_the_segment_that_its_runs_were_made_in(row: CaseRow) -> None:
+    assert (row.segment["host"], row.segment["cards"]) == ("host_id", "cards")
+
+
+def test_the_result_of_another_version_has_no_segment(make_plan: MakePlan, make_run: MakeRun) -> None:
+    result = CaseResult(
+        make_plan(), Verdict(Status.INFRA_ERROR, Reason("c", "m")), (make_run(make_plan(), environment={}),)
+    )
+    assert row_of(result, Effect.ERROR).segment == {}
+
+
+def test_tells_every_comparison(row: CaseRow) -> None:
+    deciding, shown = row.published
+    assert (deciding.reference_images_per_s, deciding.ratio, deciding.sets_status) == (200.0, 0.51, True)
+    assert (shown.label, shown.status, shown.sets_status) == ("draft", "PASS", False)
+    assert row.recorded is not None
+    assert (row.recorded.status, row.recorded.reference_images_per_s) == ("NO_BASELINE", None)
+
+
+def test_a_failed_run_is_told_with_its_log_and_counts_no_figure(make_plan: MakePlan, make_run: MakeRun) -> None:
+    plan = make_plan(runs=3)
+    crashed = make_run(plan, 1, failure="exit 137", figures={}, log_tail="Killed", step_seconds=())
+    row = row_of(judged(plan, make_run(plan, 0), crashed), Effect.ERROR)
+    assert (row.status, row.log_tail) == ("INFRA_ERROR", "Killed")
+    assert (row.images_per_s, row.runs, row.run_images_per_s) == (100.0, 1, (100.0,))
+
+
+def test_every_failed_attempt_is_told_with_the_class_of_the_one_that_ended_the_case(
+    make_plan: MakePlan, make_run: MakeRun
+) -> None:
+    plan = make_plan()
+    killed, crashed = (
+        make_run(plan, at, failure=f"{cause.value}: rank 0", figures={}, log_tail=cause.name,
+                 facts={FAILURE_FACT: cause.value})
+        for at, cause in enumerate((FailureClass.KILLED, FailureClass.NATIVE_CRASH))
+    )  # fmt: skip
+    row = row_of(judged(plan, killed, crashed), Effect.ERROR)
+    assert row.attempts == ("r0: killed by a signal: rank 0", "r1: native crash: rank 0")
+    assert (row.failure_class, row.log_tail) == ("native crash", "NATIVE_CRASH")
+    assert CaseRow.from_record(json.loads(json.dumps(row.to_record()))) == row
+    passed = row_of(judged(plan, killed, make_run(plan, 1)), Effect.PASS)
+    assert (passed.attempts, passed.failure_class) == (("r0: killed by a signal: rank 0",), "")
+
+
+def test_an_invalid_figure_is_not_among_those_told(make_plan: MakePlan, make_run: MakeRun) -> None:
+    plan = make_plan(runs=2, budget=Budget(repeats=0))
+    row = row_of(judged(plan, make_run(plan, 0), make_run(plan, 1, 7.0, invalid="contended")), Effect.ERROR)
+    assert (row.status, row.images_per_s, row.runs, row.run_images_per_s) == ("INVALID", 100.0, 1, (100.0,))
+    assert row.invalid_images_per_s is None
+
+
+def test_a_case_of_invalid_runs_alone_has_their_figure_as_invalid(make_plan: MakePlan, make_run: MakeRun) -> None:
+    plan = make_plan(runs=2, budget=Budget(repeats=1))
+    runs = (make_run(plan, 0, 7.0, invalid="contended"), make_run(plan, 1, 8.0, invalid="contended"))
+    row = row_of(judged(plan, *runs), Effect.ERROR)
+    assert (row.status, row.images_per_s, row.runs, row.figures) == ("INVALID", None, 0, ())
+    assert row.invalid_images_per_s == 7.5
+    assert row.set_aside[1] == f"r1: contended; invalid: 8 images/s by {plan.rule}"
+    assert "(invalid: 7.5)" in render((row,), 200)
+    assert "set aside r0: contended; invalid: 7 images/s" in render((row,), 200, details=True)
+    assert CaseRow.from_record(json.loads(json.dumps(row.to_record()))) == row
+
+
+STANDING = Standing(4.6, 3.0, 2.5, False, 0.001, 0.0007, 40, 2, effect=-0.02, pairs=2, e_confirm=900.0, shift=-0.021)
+GOOD = {"framework": "paddle", "version": "3.3.0", "interpreter": "envs/good/bin/python"}
+NEW = {"version": "3.3.1"}
+
+
+@pytest.fixture
+def confirmed(make_plan: MakePlan, make_run: MakeRun) -> CaseRow:
+    """Two screening runs, one that was set aside, and two pairs in the order new, good, good, new; one half is left."""
+    plan = make_plan(runs=2, reference=GOOD, build=NEW)
+
+    def run(replicate: int, images_per_s: float, role: str, **values: Any) -> RunResult:
+        build = GOOD if role == "reference" else NEW
+        return make_run(plan, replicate, images_per_s, role=role, stage="confirm", build=build, **values)
+
+    runs = (
+        make_run(plan, 0, 100.0, wall_seconds=1.0, build=NEW),
+        make_run(plan, 1, 102.0, wall_seconds=1.0, build=NEW),
+        run(2, 98.0, "candidate", wall_seconds=1.0),
+        run(3, 5.0, "reference", invalid="throttled", log_tail="hot", wall_seconds=1.0),
+        run(4, 100.0, "reference", wall_seconds=1.0, step_seconds=(9.0,)),
+        run(5, 99.0, "reference", wall_seconds=1.0, reader_share=0.9),
+        run(6, 98.01, "candidate", wall_seconds=1.0),
+        run(7, 99.0, "reference", wall_seconds=1.0),
+    )
+    verdict = Verdict(Status.REGRESSION, Reason("confirmed", "slower"), standing=STANDING)
+    return row_of(CaseResult(plan, verdict, runs), Effect.FAIL, run_folders=tuple("abcdefgh"))
+
+
+def test_the_figure_is_of_the_screening_runs_of_the_build_under_test_alone(confirmed: CaseRow) -> None:
+    assert (confirmed.images_per_s, confirmed.runs, confirmed.run_images_per_s) == (101.0, 2, (100.0, 102.0))
+    assert confirmed.spread == pytest.approx(1 / 101)
+    assert len(confirmed.step_seconds) == 2
+    assert {len(each.run_images_per_s) for each in confirmed.figures if each.rule == "wall-clock"} == {2}
+    assert (confirmed.reader_share, confirmed.framework) == (None, NEW)
+    assert confirmed.wall_seconds == 8.0
+
+
+def test_every_pair_of_the_confirmation_is_kept_in_its_order(confirmed: CaseRow) -> None:
+    told = [(pair.first, pair.reference_images_per_s, pair.candidate_images_per_s) for pair in confirmed.pairs]
+    assert told == [
+        ("candidate", pytest.approx(100.0), pytest.approx(98.0)),
+        ("reference", pytest.approx(99.0), pytest.approx(98.01)),
+    ]
+    assert [pair.difference for pair in confirmed.pairs] == [pytest.approx(-0.02), pytest.approx(-0.01)]
+
+
+def test_a_run_that_no_figure_rests_on_is_told_with_its_reason(confirmed: CaseRow) -> None:
+    assert confirmed.set_aside == ("r3 (reference build): throttled; invalid: 5 images/s by wall-clock",)
+    assert confirmed.standing == STANDING
+    assert confirmed.reference_build == "paddle 3.3.0 in envs/good"
+
+
+def test_why_there_is_no_reference_build_is_told(make_plan: MakePlan) -> None:
+    row = row_of(not_run(make_plan(why_no_reference="no paddle there"), "no A100"), Effect.SKIP)
+    assert (row.reference_build, row.why_no_reference, row.standing, row.pairs) == ("", "no paddle there", None, ())
+
+
+def test_the_log_s_end_is_that_of_the_run_that_failed(make_plan: MakePlan, make_run: MakeRun) -> None:
+    plan = make_plan()
+    runs = (make_run(plan, 0, invalid="contended", log_tail="fine"), make_run(plan, 1, failure="x", log_tail="Killed"))
+    verdict = Verdict(Status.INFRA_ERROR, Reason("run-failed", "x"))
+    assert row_of(CaseResult(plan, verdict, runs), Effect.ERROR).log_tail == "Killed"
+
+
+def test_a_confirmation_survives_json_both_ways(confirmed: CaseRow) -> None:
+    assert CaseRow.from_record(json.loads(json.dumps(confirmed.to_record()))) == confirmed
+
+
+def test_a_case_that_was_not_run_has_a_reason_and_no_figures(make_plan: MakePlan) -> None:
+    row = row_of(not_run(make_plan(), "no A100"), Effect.SKIP)
+    assert (row.status, row.reason, row.images_per_s, row.runs, row.published) == ("not run", "no A100", None, 0, ())
+
+
+def test_a_row_survives_json_both_ways(row: CaseRow) -> None:
+    assert CaseRow.from_record(row.to_record()) == row
+    assert CaseRow.from_record(json.loads(json.dumps(row.to_record()))) == row
+
+
+def test_a_record_holds_every_field(row: CaseRow) -> None:
+    assert row.to_record().keys() == {item.name for item in fields(CaseRow)}
+    assert row.to_record()["published"][0].keys() == {item.name for item in fields(Comparison)}
+
+
+def test_an_unknown_key_is_refused_by_name(row: CaseRow) -> None:
+    with pytest.raises(ResultError) as caught:
+        CaseRow.from_record({**row.to_record(), "surprise": 1})
+    assert caught.value.field == "surprise"
+
+
+@pytest.mark.parametrize(
+    "name", ["published", "recorded", "case_id", "marks", "figures", "segment", "standing", "pairs"]
+)
+def test_a_missing_key_is_refused_by_name(row: CaseRow, name: str) -> None:
+    record = row.to_record()
+    del record[name]
+    with pytest.raises(ResultError) as caught:
+        CaseRow.from_record(record)
+    assert caught.value.field == name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("published", None),
+        ("published", [1]),
+        ("recorded", {}),
+        ("recorded", 1),
+        ("marks", 1),
+        ("step_seconds", [1]),
+        ("figures", [1]),
+        ("figures", [{"rule": "x"}]),
+        ("standing", {"log_rate": 1.0}),
+        ("pairs", [{"first": "reference"}]),
+        ("set_aside", 1),
+    ],
+)
+def test_a_record_of_another_shape_is_refused(row: CaseRow, name: str, value: Any) -> None:
+    with pytest.raises(ResultError, match="case row"):
+        CaseRow.from_record({**row.to_record(), name: value})

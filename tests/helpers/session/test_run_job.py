@@ -1,0 +1,578 @@
+"""One run for real, with the job itself replaced: what an outcome becomes on disk, and what may be used of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import helpers.session.run_job
+from helpers.history.results import CONTENDED, MACHINE_SHARED, SLOWED, ResultStore, RunResult, read_result
+from helpers.judging.evidence import Build, Stage
+from helpers.judging.verdict import Status
+from helpers.launch.failure import FailureClass
+from helpers.launch.launchers.launcher import LaunchCommand
+from helpers.launch.outcome import JobOutcome, OutcomeKind
+from helpers.launch.supervisor import JobLimits
+from helpers.machine.devices import Card, CpuCard, Machine
+from helpers.machine.environment import Environment, Host
+from helpers.machine.nvml import Gpu
+from helpers.machine.watch.contention import ContentionSample, CpuMeter, Meter
+from helpers.machine.watch.health import GpuMeter
+from helpers.machine.watch.oom import OomKills
+from helpers.plan.case_plan import CasePlan
+from helpers.plan.dataset import DatasetFacts
+from helpers.plan.perf_yaml import Config, load_config
+from helpers.session.measure import measure_case, protocol_record, reusable_runs
+from helpers.session.run_job import JobRunner
+from helpers.trainers.contract.errors import DeviceError, LaunchError, SuiteError
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.steplog import (
+    COMPLETE,
+    LOOKED_ONCE,
+    STEADINESS_FACT,
+    WARMUP,
+    WINDOW,
+    Footer,
+    Header,
+    Step,
+    StepLog,
+)
+from tests.helpers.memory_double import MemoryDouble
+
+ROOT = Path(__file__).resolve().parents[3]
+HOST = Host("h", "0123456789abcdef", "Linux", "6.1", "AMD EPYC", 4, 8 * 1024**3)
+CARDS = (CpuCard(0, (0, 1)), CpuCard(1, (2, 3)))
+V100 = Gpu(3, "GPU-3", "Tesla V100-SXM2-32GB", 32 * 1024**3, (7, 0), 300)
+MACHINE = Machine(HOST, CARDS, (V100,), driver="535.1", cuda_driver="12.2")
+QUIET = ContentionSample(0.01, window_seconds=5.0)
+LOUD = ContentionSample(0.5, window_seconds=5.0)
+UNKNOWN = ContentionSample(None, note="no looks")
+INCOMPLETE = [kind for kind in OutcomeKind if kind not in (OutcomeKind.COMPLETE, OutcomeKind.REFUSED)]
+CLASSES = {
+    OutcomeKind.CRASHED: FailureClass.LAUNCHER_DIED,
+    OutcomeKind.HUNG: FailureClass.HUNG,
+    OutcomeKind.TIMED_OUT: FailureClass.TIMED_OUT,
+    OutcomeKind.START_UP_FAILED: FailureClass.NEVER_STARTED,
+    OutcomeKind.BAD_LOG: FailureClass.BAD_LOG,
+}
+
+MakePlan = Callable[..., CasePlan]
+
+
+def step_log(rank: int = 0) -> StepLog:
+    """Two steps of warm-up and five of the window, a second and 8 images each; rank 1 takes twice as long."""
+    seconds = 1.0 + rank
+    steps = tuple(
+        Step(0, n, WARMUP if n < 2 else WINDOW, 100.0 + n * seconds, 100.0 + (n + 1) * seconds, 8, 0.25)
+        for n in range(7)
+    )
+    facts = {"threads": "2", "cudnn": "9"}
+    header = Header("j", "c", 0, rank, 2, "h", 1, "paddle", "3.3.1", "abc", "cpu", facts)
+    return StepLog(f"rank{rank}", header, steps, Footer(COMPLETE, "", 1000 + rank, 10 + rank))
+
+
+LOGS = (step_log(0), step_log(1))
+
+
+def outcome(kind: OutcomeKind = OutcomeKind.COMPLETE, **values: Any) -> JobOutcome:
+    complete = kind is OutcomeKind.COMPLETE
+    given = {
+        "reason": "" if complete else f"it {kind.value}",
+        "log_tail": "" if complete else "last words",
+        "exit_code": 0 if complete else 1,
+        "logs": LOGS if complete else (),
+        "wall_seconds": 30.0,
+        "start_up_seconds": 4.0 if complete else None,
+        "contention": QUIET if complete else UNKNOWN,
+    }
+    return JobOutcome(kind, **{**given, **values})
+
+
+@dataclass
+class Jobs:
+    """Stands where run_job stands: keeps what it was asked, answers ``outcome``."""
+
+    outcome: JobOutcome = field(default_factory=outcome)
+    specs: list[JobSpec] = field(default_factory=list)
+    commands: list[LaunchCommand] = field(default_factory=list)
+    limits: list[JobLimits] = field(default_factory=list)
+    meters: list[Meter] = field(default_factory=list)
+
+    def __call__(
+        self, spec: JobSpec, command: LaunchCommand, limits: JobLimits, meter: Meter, **options: Any
+    ) -> JobOutcome:
+        self.specs.append(spec)
+        self.commands.append(command)
+        self.limits.append(limits)
+        self.meters.append(meter)
+        return self.outcome
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    fake = Jobs()
+    monkeypatch.setattr(helpers.session.run_job, "run_job", fake)
+    return fake
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return load_config(ROOT / "perf.yaml")
+
+
+@pytest.fixture
+def plan(make_plan: MakePlan) -> CasePlan:
+    build = {"interpreter": "/opt/python", "framework": "paddle", "version": "3.0", "commit": "def"}
+    return make_plan(build=build, data="photographs", settings={"lr": 0.1, "environment": {"OMP_X": 1}})
+
+
+@pytest.fixture
+def runner(tmp_path: Path, config: Config) -> JobRunner:
+    return JobRunner(MACHINE, CARDS, ResultStore(tmp_path, "s"), config)
+
+
+def run_with(runner: JobRunner, plan: CasePlan, jobs: Jobs, answer: JobOutcome) -> RunResult:
+    jobs.outcome = answer
+    return runner.run(plan, 0)
+
+
+# --- a complete run
+
+
+def test_a_complete_quiet_run_is_a_measurement(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, plan, jobs, outcome())
+    assert run.measured
+    assert (run.failure, run.invalid, run.refusal, run.marks) == (None, None, None, ())
+    # 2 ranks x 5 steps x 8 images in the 10 s of the slower rank.
+    assert run.figures["wall-clock"] == pytest.approx(8.0)
+    assert run.step_seconds == (2.0,) * 5
+    assert run.samples_per_step == (16,) * 5
+    assert (run.wall_seconds, run.start_up_seconds, run.training_seconds, run.window_seconds) == (30.0, 4.0, 14.0, 10.0)
+    assert run.reader_share == pytest.approx(0.25)
+    assert (run.peak_host_bytes, run.peak_device_bytes) == (2001, 11)
+    assert run.foreign_share == 0.01
+    assert "1.0%" in run.contention
+
+
+def test_the_result_is_on_disk_when_the_run_returns(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, plan, jobs, outcome())
+    assert read_result(runner.store.run_folder(plan.case.id, 0) / "result.json") == run
+
+
+def test_a_run_says_what_it_was_measured_with(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, plan, jobs, outcome())
+    environment = Environment.from_mapping(run.environment)
+    assert (run.case_id, run.target, run.session, run.origin) == (plan.case.id, "cpu", "s", "measured")
+    assert (run.build, run.settings, run.protocol) == (
+        plan.build,
+        plan.settings,
+        protocol_record(plan),
+    )
+    assert (environment.host_id, environment.cards, environment.data) == (HOST.host_id, "2 x 2 cores", "photographs")
+    assert (environment.device, environment.driver, environment.threads) == ("cpu", "", "2")
+    # The framework that trained, not the one that was found installed.
+    assert (environment.framework_version, environment.framework_commit) == ("3.3.1", "abc")
+
+
+def test_the_sessions_environment_tables_are_stored_with_every_run(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    tables = {"CPU": {"CPU": "AMD EPYC * 4"}, "topology": {"GPU0": "X\tNV2"}}
+    run = replace(runner, system=tables).run(plan, 0)
+    assert read_result(runner.store.run_folder(plan.case.id, 0) / "result.json").system == run.system == tables
+
+
+def test_the_job_is_the_plan_on_the_leased_cards(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, config: Config, tmp_path: Path
+) -> None:
+    data = cast("DatasetFacts", SimpleNamespace(root=tmp_path / "images"))
+    replace(runner, data=data).run(plan, 0)
+    (spec,) = jobs.specs
+    assert (spec.case, spec.device, spec.cores, spec.cards) == (plan.case, "cpu", ((0, 1), (2, 3)), ())
+    assert (spec.warmup_steps, spec.window_steps, spec.replicate) == (2, 5, 0)
+    assert (spec.settings, spec.environment) == (plan.settings, {"OMP_X": "1"})
+    assert spec.data_root == str(tmp_path / "images")
+    assert Path(spec.run_folder) == runner.store.run_folder(plan.case.id, 0)
+    assert "/opt/python" in jobs.commands[0].argv
+    assert jobs.limits[0].start_up_seconds == config.limits.start_up_seconds
+    assert jobs.limits[0].grace_seconds == config.limits.stop_grace_seconds
+    assert isinstance(jobs.meters[0], CpuMeter)
+
+
+def test_every_run_has_its_own_folder_and_id(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    runs = [runner.run(plan, replicate) for replicate in (0, 1)]
+    assert [run.replicate for run in runs] == [0, 1]
+    assert [run.uuid for run in runs] == [spec.job_id for spec in jobs.specs]
+    assert runs[0].uuid != runs[1].uuid
+    assert runner.store.results(plan.case.id) == tuple(runs)
+
+
+def test_a_variable_that_the_case_sets_itself_is_not_the_callers(
+    runner: JobRunner, make_plan: MakePlan, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MALLOC_ARENA_MAX", "MALLOC_TOP_PAD_"):
+        monkeypatch.setenv(name, "7")
+    plan = make_plan(build={"interpreter": "/opt/python"}, settings={"environment": {"MALLOC_ARENA_MAX": 1}})
+    flags = runner.run(plan, 0).environment["flags"]
+    assert "MALLOC_TOP_PAD_=7" in flags
+    assert "MALLOC_ARENA_MAX" not in flags
+
+
+def test_a_run_of_the_reference_build_is_the_same_job_in_the_other_interpreter(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    good = {"interpreter": "/envs/good/bin/python", "framework": "paddle", "version": "3.3.1", "commit": "abc"}
+    plan = replace(plan, reference=good)
+    first, second = runner.run(plan, 0), runner.run(plan, 1, Build.REFERENCE, Stage.CONFIRM)
+    assert (first.role, first.stage, first.build) == ("candidate", "screen", plan.build)
+    assert (second.role, second.stage, second.build) == ("reference", "confirm", good)
+    assert ["/opt/python" in jobs.commands[0].argv, good["interpreter"] in jobs.commands[1].argv] == [True, True]
+    assert replace(jobs.specs[1], job_id="", replicate=0, run_folder="") == replace(
+        jobs.specs[0], job_id="", run_folder=""
+    )
+    assert read_result(runner.store.run_folder(plan.case.id, 1) / "result.json") == second
+
+
+def test_a_reference_run_that_wrote_no_log_says_its_own_version(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    jobs.outcome = outcome(OutcomeKind.CRASHED)
+    good = {"interpreter": "/envs/good/bin/python", "version": "2.6.2", "commit": "fed"}
+    run = runner.run(replace(plan, reference=good), 0, Build.REFERENCE, Stage.CONFIRM)
+    assert (run.environment["framework_version"], run.environment["framework_commit"]) == ("2.6.2", "fed")
+
+
+def test_the_losses_of_rank_0s_window_are_kept_where_they_were_fetched(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    losses = [9.0, None, 6.0, None, 5.5, None, 5.0]
+    first = replace(
+        LOGS[0], steps=tuple(replace(step, loss=loss) for step, loss in zip(LOGS[0].steps, losses, strict=True))
+    )
+    run = run_with(runner, plan, jobs, outcome(logs=(first, LOGS[1])))
+    assert run.losses == (6.0, 5.5, 5.0)
+    assert run.evidence.loss == 5.5
+
+
+def test_the_warm_up_steps_that_were_made_are_kept_beside_the_protocols_own(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    run = run_with(runner, plan, jobs, outcome(logs=(warm_for(4), warm_for(4, rank=1))))
+    assert run.facts["warmup_steps"] == "4"
+    assert run.protocol == protocol_record(plan)
+
+
+@pytest.mark.parametrize("allow", [True, False])
+def test_a_run_that_a_test_slowed_down_is_marked_and_only_where_disturbance_is_allowed_used(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, allow: bool
+) -> None:
+    slowed = replace(LOGS[1], header=replace(LOGS[1].header, facts={"test_slowdown": "0.05"}))
+    run = run_with(replace(runner, allow_contention=allow), plan, jobs, outcome(logs=(LOGS[0], slowed)))
+    assert (run.measured, run.marks) == (allow, (SLOWED,))
+    assert allow or str(run.invalid).startswith("slowed down for a test: unset PERFGATE_TEST_SLOWDOWN")
+
+
+# --- a run that was never steady
+
+
+def steady_plan(plan: CasePlan) -> CasePlan:
+    protocol = replace(plan.protocol, warmup_steps=6, steady_window_steps=2, most_warmup_steps=8)
+    return replace(plan, suite_case=replace(plan.suite_case, protocol=protocol))
+
+
+def warm_for(warmup: int, rank: int = 0, fall: float = 0.0) -> StepLog:
+    """A warm-up whose steps get shorter by ``fall`` seconds each, and a window of five steps of 1 s."""
+    steps, now = [], 100.0
+    for n in range(warmup + 5):
+        seconds = 1.0 + fall * max(0, warmup - n)
+        steps.append(Step(0, n + 1, WARMUP if n < warmup else WINDOW, now, now + seconds, 8, 0.25))
+        now += seconds
+    return replace(LOGS[rank], steps=tuple(steps))
+
+
+def test_a_rank_that_loaded_another_library_is_told_beside_the_first(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    jobs.outcome = outcome()
+    assert runner.run(plan, 0, Build.CANDIDATE, Stage.SCREEN).environment["cudnn"] == "9"
+    other = replace(LOGS[1], header=replace(LOGS[1].header, facts={"threads": "2", "cudnn": "8.9.7"}))
+    jobs.outcome = outcome(logs=(LOGS[0], other))
+    assert runner.run(plan, 1, Build.CANDIDATE, Stage.SCREEN).environment["cudnn"] == "8.9.7 / 9"
+
+
+def test_the_job_is_told_when_its_warm_up_is_over(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run_with(runner, steady_plan(plan), jobs, outcome(logs=(warm_for(6), warm_for(6, rank=1))))
+    spec = jobs.specs[0]
+    assert (spec.warmup_steps, spec.steady_window_steps, spec.most_warmup_steps) == (6, 2, 8)
+
+
+def test_a_steady_run_is_a_measurement_and_has_no_plot(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, steady_plan(plan), jobs, outcome(logs=(warm_for(8), warm_for(8, rank=1))))
+    assert (run.measured, run.facts["warmup_steps"]) == (True, "8")
+    assert not list(runner.store.run_folder(plan.case.id, 0).glob("steadiness.*"))
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_a_run_that_was_never_steady_is_invalid_and_leaves_the_plot_that_shows_it(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, allow: bool
+) -> None:
+    logs = (warm_for(8), warm_for(8, rank=1, fall=0.1))
+    run = run_with(replace(runner, allow_contention=allow), steady_plan(plan), jobs, outcome(logs=logs))
+    folder = runner.store.run_folder(plan.case.id, 0)
+    assert not run.measured and run.failure is None
+    assert str(run.invalid).startswith("never steady: rank 1's last 3 windows of 2 warm-up steps took")
+    assert f"see {folder.resolve() / 'steadiness.svg'} and steadiness.json" in str(run.invalid)
+    assert (folder / "steadiness.svg").exists() and (folder / "steadiness.json").exists()
+    assert run.figures["wall-clock"] == pytest.approx(16.0)
+
+
+def test_ranks_that_were_looked_at_once_are_a_measurement_unless_the_jobs_own_steps_were_not_steady(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    facts = {STEADINESS_FACT: LOOKED_ONCE}
+    runs = []
+    for fall in (0.0, 0.002):
+        logs = tuple(warm_for(60, rank, fall) for rank in range(2))
+        logs = tuple(replace(log, header=replace(log.header, facts=facts)) for log in logs)
+        protocol = replace(plan.protocol, warmup_steps=60, steady_window_steps=20, most_warmup_steps=60)
+        once = replace(plan, suite_case=replace(plan.suite_case, protocol=protocol))
+        runs.append(run_with(runner, once, jobs, outcome(logs=logs)))
+    assert runs[0].measured and runs[0].facts[STEADINESS_FACT] == LOOKED_ONCE
+    assert not runs[1].measured
+    assert str(runs[1].invalid).startswith("never steady: the ranks' mean step: the last 3 windows of 20 warm-up steps")
+
+
+def stationary_logs(random: Random, facts: Mapping[str, str]) -> tuple[StepLog, ...]:
+    """Two ranks that wait for each other: 220 steps of warm-up with 1% of noise and an autocorrelation of 0.3, which
+    both have, and 0.1% that each has of its own."""
+    deviation, shared = random.gauss(0.0, 0.01), []
+    for _ in range(240):
+        shared.append(1.0 + deviation)
+        deviation = 0.3 * deviation + random.gauss(0.0, 0.01 * (1 - 0.3**2) ** 0.5)
+    logs = []
+    for log in LOGS:
+        steps, now = [], 100.0
+        for n, seconds in enumerate(each + random.gauss(0.0, 0.001) for each in shared):
+            steps.append(Step(0, n + 1, WARMUP if n < 220 else WINDOW, now, now + seconds, 8, 0.25))
+            now += seconds
+        logs.append(replace(log, header=replace(log.header, facts=facts), steps=tuple(steps)))
+    return tuple(logs)
+
+
+@pytest.mark.parametrize(
+    ("facts", "least", "most"),
+    [({STEADINESS_FACT: LOOKED_ONCE}, 0, 2), ({}, 6, 40)],
+    ids=["one look's limit", "many's"],
+)
+def test_nights_of_stationary_runs_that_are_looked_at_once_have_no_invalid_case(
+    runner: JobRunner,
+    plan: CasePlan,
+    monkeypatch: pytest.MonkeyPatch,
+    facts: Mapping[str, str],
+    least: int,
+    most: int,
+) -> None:
+    random = Random(1)
+    protocol = replace(plan.protocol, warmup_steps=60, steady_window_steps=20, most_warmup_steps=220)
+    once = replace(plan, suite_case=replace(plan.suite_case, protocol=protocol))
+    monkeypatch.setattr(
+        helpers.session.run_job, "run_job", lambda *args, **named: outcome(logs=stationary_logs(random, facts))
+    )
+    stores = [ResultStore(runner.store.root, f"night{n}") for n in range(40)]
+    nights = [measure_case(once, replace(runner, store=store), store, MemoryDouble()) for store in stores]
+    runs = [run for night in nights for run in night.runs]
+    unsteady = sum("never steady" in str(run.invalid) for run in runs)
+    assert least <= unsteady <= most
+    if facts:
+        assert not any(night.verdict.status is Status.INVALID for night in nights)
+
+
+def test_a_contended_run_that_was_not_steady_either_says_both(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    logs = (warm_for(8), warm_for(8, rank=1, fall=0.1))
+    run = run_with(runner, steady_plan(plan), jobs, outcome(logs=logs, contention=LOUD))
+    assert str(run.invalid).startswith("contended: 50.0%")
+    assert "; never steady: rank 1" in str(run.invalid)
+
+
+# --- a run that is no measurement
+
+
+@pytest.mark.parametrize("logs", [(), LOGS], ids=["no logs", "logs"])
+@pytest.mark.parametrize("kind", INCOMPLETE)
+def test_a_job_that_broke_off_has_a_failure_and_no_figure(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, kind: OutcomeKind, logs: tuple[StepLog, ...]
+) -> None:
+    run = run_with(runner, plan, jobs, outcome(kind, logs=logs, contention=QUIET))
+    assert not run.measured
+    assert run.failure == f"{CLASSES[kind].value}: it {kind.value}"
+    assert run.facts["failure_class"] == CLASSES[kind].value
+    assert (run.invalid, run.refusal) == (None, None)
+    assert (run.figures, run.step_seconds, run.samples_per_step) == ({}, (), ())
+    assert (run.training_seconds, run.window_seconds, run.reader_share) == (0.0, 0.0, None)
+    assert run.log_tail == "last words"
+    assert read_result(runner.store.run_folder(plan.case.id, 0) / "result.json").failure == run.failure
+
+
+@pytest.mark.parametrize("kind", INCOMPLETE)
+def test_a_job_that_broke_off_makes_its_case_an_infra_error(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, kind: OutcomeKind
+) -> None:
+    jobs.outcome = outcome(kind, logs=LOGS, contention=QUIET)
+    result = measure_case(plan, runner, runner.store, MemoryDouble())
+    assert result.verdict.status is Status.INFRA_ERROR
+    assert result.verdict.reason.message.startswith(f"{CLASSES[kind].value}: it {kind.value}")
+    # A second attempt is made of what may end otherwise, and resuming gives it one more.
+    assert len(result.runs) == 1 + CLASSES[kind].retriable
+    assert len(reusable_runs(plan, runner.store, True)) == len(result.runs) - 1
+
+
+def test_a_refused_job_is_no_failure(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, plan, jobs, outcome(OutcomeKind.REFUSED, reason="no bfloat16 here"))
+    assert (run.failure, run.invalid, run.refusal) == (None, None, "no bfloat16 here")
+    assert (run.measured, run.figures) == (False, {})
+
+
+def test_a_crashed_job_is_no_less_a_crash_on_an_unhealthy_or_contended_machine(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    crashed = outcome(OutcomeKind.CRASHED, contention=LOUD, unhealthy=("too hot",))
+    run = run_with(replace(runner, allow_contention=True), plan, jobs, crashed)
+    assert (run.failure, run.invalid, run.marks) == ("launcher died: it crashed", None, ())
+
+
+@pytest.mark.parametrize(
+    ("grown", "cause", "told"),
+    [
+        (1, FailureClass.OOM_KILLED, "the kernel's OOM killer was at work (oom_kill +1)"),
+        (0, FailureClass.KILLED, "not the kernel's OOM killer (oom_kill +0)"),
+    ],
+)
+def test_a_kill_is_told_from_the_kernels_by_its_count(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, grown: int, cause: FailureClass, told: str
+) -> None:
+    counts = iter([OomKills(4, 9, inherits=True), OomKills(4 + grown, 9 + grown, inherits=True)])
+    killed = outcome(OutcomeKind.CRASHED, reason="rank 0 ended by SIGKILL", cause=FailureClass.KILLED, guilty_rank=0)
+    run = run_with(replace(runner, oom_kills=lambda: next(counts)), plan, jobs, killed)
+    assert run.failure == f"{cause.value}: rank 0 ended by SIGKILL; {told}"
+    assert run.failure_class is cause and run.evidence.retriable
+
+
+def test_the_count_says_nothing_of_another_hosts_rank(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    counts = iter([OomKills(4), OomKills(9)])
+    killed = outcome(OutcomeKind.CRASHED, reason="rank 2 ended by SIGKILL", cause=FailureClass.KILLED, guilty_rank=2)
+    run = run_with(replace(runner, oom_kills=lambda: next(counts)), plan, jobs, killed)
+    assert run.failure == "killed by a signal: rank 2 ended by SIGKILL"
+
+
+def test_a_complete_run_has_no_class(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, plan, jobs, outcome())
+    assert "failure_class" not in run.facts and run.failure_class is None and not run.evidence.retriable
+
+
+# --- disturbed runs
+
+
+@pytest.mark.parametrize("allow", [False, True])
+@pytest.mark.parametrize("contention", [QUIET, LOUD])
+def test_an_unhealthy_card_is_invalid_whatever_else(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, contention: ContentionSample, allow: bool
+) -> None:
+    unwell = outcome(contention=contention, unhealthy=("GPU 0 was throttled", "GPU 1: 2 ECC errors"))
+    run = run_with(replace(runner, allow_contention=allow), plan, jobs, unwell)
+    assert not run.measured
+    assert run.invalid == "device unhealthy: GPU 0 was throttled; GPU 1: 2 ECC errors"
+
+
+def test_a_contended_run_is_invalid_and_says_what_to_do(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    run = run_with(runner, plan, jobs, outcome(contention=LOUD))
+    assert run.invalid is not None
+    assert run.invalid.startswith("contended: 50.0%")
+    assert "at most 5%" in run.invalid
+    assert "--allow-contention" in run.invalid
+    assert (run.measured, run.marks) == (False, ())
+
+
+def test_a_contended_run_is_measured_and_marked_where_contention_is_allowed(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    run = run_with(replace(runner, allow_contention=True), plan, jobs, outcome(contention=LOUD))
+    assert (run.measured, run.invalid, run.marks) == (True, None, (CONTENDED,))
+
+
+def test_allowing_contention_does_not_mark_a_quiet_run(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    assert run_with(replace(runner, allow_contention=True), plan, jobs, outcome()).marks == ()
+
+
+@pytest.mark.parametrize("max_foreign_share", [0.05, 1.0])
+def test_what_was_not_measured_is_not_quiet(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, config: Config, max_foreign_share: float
+) -> None:
+    lenient = replace(config, contention=replace(config.contention, max_foreign_share=max_foreign_share))
+    run = run_with(replace(runner, config=lenient), plan, jobs, outcome(contention=UNKNOWN))
+    assert run.invalid is not None
+    assert "contention not measured: no looks" in run.invalid
+    allowed = replace(runner, config=lenient, allow_contention=True)
+    marked = run_with(allowed, plan, jobs, outcome(contention=UNKNOWN))
+    assert (marked.invalid, marked.marks, marked.foreign_share) == (None, (CONTENDED,), None)
+
+
+@pytest.mark.parametrize(("share", "measured"), [(0.05, True), (0.051, False)])
+def test_the_limit_itself_is_still_quiet(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, share: float, measured: bool
+) -> None:
+    assert run_with(runner, plan, jobs, outcome(contention=ContentionSample(share))).measured is measured
+
+
+@pytest.mark.parametrize(("answer", "others"), [(outcome(), ()), (outcome(contention=LOUD), (CONTENDED,))])
+def test_a_shared_machine_is_marked_beside_contention(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, answer: JobOutcome, others: tuple[str, ...]
+) -> None:
+    shared = replace(runner, machine_shared=True, allow_contention=True)
+    assert run_with(shared, plan, jobs, answer).marks == (MACHINE_SHARED, *others)
+
+
+# --- GPUs, and what cannot start
+
+
+def test_a_gpu_job_gets_its_cards_and_a_meter_that_watches_them(
+    runner: JobRunner, make_plan: MakePlan, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Quiet:
+        def state(self, gpu: Gpu) -> None: ...
+
+        def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
+            return ()
+
+    monkeypatch.setattr(helpers.session.run_job, "open_nvml", Quiet)
+    plan = make_plan(target="v100", build={"interpreter": "/opt/python"})
+    cards: tuple[Card, ...] = (V100,)
+    run = replace(runner, cards=cards).run(plan, 0)
+    assert (jobs.specs[0].device, jobs.specs[0].cards, jobs.specs[0].cores) == ("gpu", ("3",), ())
+    assert isinstance(jobs.meters[0], GpuMeter)
+    assert (run.environment["card_ids"], run.environment["driver"]) == ("GPU-3", "535.1")
+
+
+def test_without_nvml_a_gpu_job_does_not_start_unwatched(
+    runner: JobRunner, make_plan: MakePlan, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helpers.session.run_job, "open_nvml", lambda: "nvidia-ml-py is not installed")
+    plan = make_plan(target="v100", build={"interpreter": "/opt/python"})
+    with pytest.raises(DeviceError, match="nvidia-ml-py is not installed"):
+        replace(runner, cards=(V100,)).run(plan, 0)
+    assert jobs.specs == []
+
+
+def test_a_job_that_cannot_be_started_leaves_no_result(
+    runner: JobRunner, plan: CasePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: Any, **options: Any) -> JobOutcome:
+        raise LaunchError("job", got="no such file", expected="an interpreter")
+
+    monkeypatch.setattr(helpers.session.run_job, "run_job", broken)
+    with pytest.raises(SuiteError, match="an interpreter"):
+        runner.run(plan, 0)
+    assert runner.store.results(plan.case.id) == ()

@@ -1,0 +1,87 @@
+"""Every pattern of the suite costs in proportion to its line: a stranger's log must not keep it busy for minutes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from helpers.logs.formats.table import FORMATS
+from tests.fuzz.patterns import LINE_BYTES, NO_INPUT, Used, lines, patterns, slow
+
+# Half of the longest line: a quadratic pattern takes far too long all the same.
+SIZE = LINE_BYTES // 2
+
+
+@pytest.fixture(scope="module")
+def every() -> list[Used]:
+    return patterns()
+
+
+def test_every_pattern_is_linear_in_a_line_of_its_own_beginnings(every: list[Used]) -> None:
+    found = [str(each) for each in slow(every, SIZE)]
+    assert not found, "\n".join(found)
+
+
+def test_the_patterns_are_those_of_the_formats_and_of_the_rest(every: list[Used]) -> None:
+    known = {each.pattern.pattern for each in every}
+    for spec in FORMATS.values():
+        for pattern in (spec.record, *spec.starts, *spec.proofs, *spec.printed.values()):
+            assert pattern.pattern in known, f"{spec.name}: {pattern.pattern!r}"
+    places = {each.where.partition(":")[0].rpartition(".")[0] for each in every}
+    assert {"helpers.launch.crash", "helpers.launch.failure", "helpers.logs.sources.clean"} <= places
+
+
+def test_what_is_left_out_is_there() -> None:
+    for where in NO_INPUT:
+        module, _, name = where.rpartition(".")
+        assert isinstance(getattr(__import__(module, fromlist=[name]), name), re.Pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        # As they were, each minutes for a line of 64 KB.
+        rb"END epoch:(\d+) *,? *train [^\n]*ips: *([-+]?\d+\.?\d*) images/s",
+        rb"\[Epoch (\d+), batch (\d+)\][^\n]*(?:ips|speed): *([-+]?\d+\.?\d*) (?:images|samples)/s",
+        rb"batch_cost: *([-+]?\d+\.?\d*) s, *reader_cost",
+        rb"TimeHistory: ([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.:]|,\d)) seconds, ",
+        rb'\{(?=[^\n]*"speed_unit": *"images/s)[^\n]*?"ips": *(\d+)[,}]',
+        rb"epoch id: (\d+), step(\d+), train_loss: [^\n]*, total time cost = [^\n]*, speed: *",
+        rb"(\w+)=('[^']*'|[^,()]*)",
+        rb"a+b",
+    ],
+)
+def test_a_pattern_that_is_not_linear_is_found(pattern: bytes) -> None:
+    (found,) = slow([Used("here", re.compile(pattern))], SIZE)
+    assert found.seconds > 0.05 and "here" in str(found)
+
+
+def test_a_slow_moment_of_the_machine_is_no_slow_pattern() -> None:
+    times = iter([0.0, 9.0, 9.0, 9.001])
+    ticking = [0.0]
+
+    def clock() -> float:
+        ticking[0] = next(times, ticking[0])
+        return ticking[0]
+
+    assert not list(slow([Used("here", re.compile("a"))], 10, clock=clock))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (r"ab(\d+)c", {"abababab", "ab111111", "ab1ab1", "ab1ccccc", "ab1cab1c"}),
+        (r"(?:x|y)z", {"xxxxxxxx", "yyyyyyyy", "xzxzxzxz", "xzzzzzzz", "yzyzyzyz", "yzzzzzzz"}),
+        (r"[^\n]{2}q", {"xxxxxxxx", "xxqqqqqq", "xxqxxq"}),
+    ],
+)
+def test_lines_are_prefixes_repeated_and_prefixes_whose_last_piece_is(pattern: str, expected: set[str]) -> None:
+    found = set(lines(re.compile(pattern), 8))
+    assert expected <= found, found
+    assert all(len(each) <= 8 for each in found)
+
+
+def test_every_piece_gives_more() -> None:
+    pattern = re.compile(r"a(\d)b(\d)c")
+    assert set(lines(pattern, 20)) < set(lines(pattern, 20, every_piece=True))

@@ -1,0 +1,324 @@
+"""Whole nights against a good build that the recorded level has left: sessions, pairs and history over many nights.
+
+docs/verdicts.md, "Level against the good build" and "No good build": each of these once ended in a wrong verdict.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.history import default_url, open_history
+from helpers.history.history import History
+from helpers.history.results import ResultStore, RunResult
+from helpers.history.stored import SegmentStart
+from helpers.judging.budgets import Budget
+from helpers.judging.evidence import Build, Stage
+from helpers.judging.rules import MEDIAN_STEP
+from helpers.judging.verdict import Status
+from helpers.plan.baseline import Provenance, RecordedEntry
+from helpers.plan.case_plan import CasePlan
+from helpers.plan.segments import segment_of
+from helpers.session.measure import CaseResult, measure_case
+from tests.helpers.session_double import GOOD, NEW, roles
+
+MakePlan = Callable[..., CasePlan]
+MakeRun = Callable[..., RunResult]
+
+FIRST = datetime.datetime(2026, 9, 1, 3, tzinfo=datetime.UTC)
+OTHER_GOOD = {**GOOD, "version": "3.2.2", "commit": "fedcba", "interpreter": "/envs/older/bin/python"}
+GREEN = (Status.PASS, Status.IMPROVEMENT)
+
+
+@dataclass
+class World:
+    """A machine on which both builds run at given images/s, each run 0.2% about it; a night a session."""
+
+    plan: CasePlan
+    make_run: MakeRun
+    history: History
+    folder: Path
+    night_number: int = 0
+    rng: Any = field(default_factory=lambda: np.random.default_rng(5))
+    sigma: float = 0.002
+
+    def night(self, new: float, good: float = 100.0, **plan: Any) -> CaseResult:
+        """One session: what the build under test and the good build run at tonight."""
+        store = ResultStore(self.folder, f"night{self.night_number:03d}")
+        self.night_number += 1
+        when = FIRST + datetime.timedelta(days=self.night_number)
+        runner = _Runner(self, store, {Build.CANDIDATE: new, Build.REFERENCE: good}, when)
+        return measure_case(replace(self.plan, **plan), runner, store, self.history, now=lambda: when, cases_tonight=60)
+
+    def nights(self, count: int, new: float, good: float = 100.0, **plan: Any) -> list[CaseResult]:
+        return [self.night(new, good, **plan) for _ in range(count)]
+
+    def record(self, images_per_s: float, build: dict[str, str]) -> None:
+        """As ``--update-baselines`` does: the entry is ``build``'s, and the nights before it are left behind."""
+        self.plan = replace(self.plan, recorded=entry(self.plan, self.make_run, images_per_s, build))
+        segment = self.plan.recorded.segment if self.plan.recorded else {}
+        when = FIRST + datetime.timedelta(days=self.night_number, minutes=1)
+        case, target = self.plan.case.id, self.plan.suite_case.target
+        self.history.start_segment(SegmentStart(case, target, segment, when.isoformat(), "recorded"))
+
+
+@dataclass
+class _Runner:
+    world: World
+    store: ResultStore
+    rates: dict[Build, float]
+    when: datetime.datetime
+
+    def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
+        rate = self.rates[build] * float(np.exp(self.world.sigma * self.world.rng.normal()))
+        made = self.world.make_run(
+            plan,
+            replicate,
+            **{
+                **roles(plan, build, stage),
+                "images_per_s": rate,
+                "session": self.store.session,
+                "uuid": f"{self.store.session}-{replicate}",
+                "created": self.when.isoformat(),
+            },
+        )
+        self.store.new_run_folder(plan.case.id, replicate)
+        self.store.write(made)
+        return made
+
+
+def entry(plan: CasePlan, make_run: MakeRun, images_per_s: float, build: dict[str, str]) -> RecordedEntry:
+    first = make_run(plan)
+    facts = {
+        **first.environment,
+        "framework": build["framework"],
+        "framework_version": build["version"],
+        "framework_commit": build["commit"],
+    }
+    rates = tuple(images_per_s * each for each in (0.998, 1.0, 1.001))
+    segment = segment_of(first.environment, {}, plan.case.id)
+    provenance = Provenance(build["commit"], "2026-08-31", "h", "first")
+    return RecordedEntry(plan.case.id, images_per_s, MEDIAN_STEP, rates, None, None, facts, segment, provenance)
+
+
+@pytest.fixture
+def world(make_plan: MakePlan, make_run: MakeRun, tmp_path: Path) -> Iterator[World]:
+    """Recorded at 100 images/s with the good build itself; 16 nights make a history in a few runs."""
+    plan = make_plan(build=NEW, reference=GOOD, budget=Budget(rotation=3))
+    plan = replace(plan, recorded=entry(plan, make_run, 100.0, GOOD))
+    with open_history(default_url(tmp_path)) as history:
+        yield World(plan, make_run, history, tmp_path)
+
+
+def statuses(results: list[CaseResult]) -> list[Status]:
+    return [each.verdict.status for each in results]
+
+
+def codes(results: list[CaseResult]) -> list[str]:
+    return [each.verdict.reason.code for each in results]
+
+
+def gained(world: World, rate: float) -> None:
+    """A gain over the pin at 100: confirmed, recorded with the new build, and 20 nights there. The pin stays."""
+    world.nights(16, 100.0)
+    found = world.night(rate)
+    assert found.verdict.status is Status.IMPROVEMENT, found.verdict.reason
+    world.record(rate, NEW)
+    assert set(statuses(world.nights(20, rate))) == {Status.PASS}
+
+
+# --- a gain that is lost again
+
+
+@pytest.mark.parametrize(
+    "tonight", [102.0, pytest.param(103.0, marks=pytest.mark.slow), pytest.param(100.0, marks=pytest.mark.slow)]
+)
+def test_what_is_lost_of_a_gain_is_a_regression_although_the_good_build_is_slower_still(
+    world: World, tonight: float
+) -> None:
+    gained(world, 105.0)
+    for found in world.nights(3, tonight):
+        assert found.verdict.status is Status.REGRESSION, found.verdict.reason
+        assert found.verdict.standing is not None and not found.verdict.standing.new_segment
+        assert found.verdict.standing.level == pytest.approx(0.05, abs=0.003)
+        assert "at the level of the nights before (+" in found.verdict.reason.message
+
+
+@pytest.mark.slow
+def test_a_gain_that_began_the_segment_gives_the_level_its_first_value(world: World) -> None:
+    world.nights(16, 100.0)
+    assert world.night(105.0).verdict.status is Status.IMPROVEMENT
+    # Nobody records it: the entry stays at 100, and the segment is the gain's.
+    world.nights(4, 105.0)
+    found = world.night(102.0)
+    assert found.verdict.status is Status.REGRESSION, found.verdict.reason
+    assert found.verdict.standing is not None and found.verdict.standing.effect == pytest.approx(-0.0286, abs=0.004)
+
+
+@pytest.mark.slow
+def test_a_small_gain_that_is_lost_is_no_slow_machine(world: World) -> None:
+    world.sigma = 0.0005
+    gained(world, 102.0)
+    assert set(statuses(world.nights(7, 100.0))) == {Status.REGRESSION}
+
+
+def test_a_level_that_nobody_knows_is_measured_on_one_unasked_night(world: World) -> None:
+    world.nights(16, 100.0, reference={})
+    world.record(105.0, NEW)
+    world.nights(16, 105.0, reference={})
+    asked = world.nights(3, 105.0)
+    assert codes(asked).count("level-measured") == 1
+    assert set(statuses(asked)) == {Status.PASS}
+    measured = next(each for each in asked if each.verdict.reason.code == "level-measured")
+    assert measured.verdict.standing is not None and measured.verdict.standing.pairs >= 3
+    assert world.night(102.0).verdict.status is Status.REGRESSION
+
+
+@pytest.mark.parametrize("good", [100.0, 98.0])
+def test_pairs_that_are_alike_say_nothing_while_the_level_is_unknown(world: World, good: float) -> None:
+    world.record(102.0, NEW)
+    world.nights(16, 102.0, reference={})
+    found = world.nights(8, good, good)
+    assert found[0].verdict.reason.code == "level-unknown"
+    assert set(statuses(found)) == {Status.INCONCLUSIVE}
+    assert not any(each.verdict.standing and each.verdict.standing.machine_slow for each in found)
+
+
+@pytest.mark.slow
+def test_a_build_pinned_anew_starts_a_level_of_its_own(world: World) -> None:
+    gained(world, 105.0)
+    # Another good build, at 103: the old one's level must not be held against it.
+    found = world.nights(4, 105.0, 103.0, reference=OTHER_GOOD)
+    assert set(statuses(found)) == {Status.PASS}
+    assert "level-measured" in codes(found)
+    lost = world.night(103.0, 103.0, reference=OTHER_GOOD)
+    assert lost.verdict.status is Status.REGRESSION
+    assert lost.verdict.standing is not None
+    assert lost.verdict.standing.level == pytest.approx(0.0194, abs=0.004)
+    # The build that was pinned before still has its own.
+    assert world.night(103.0).verdict.status is Status.REGRESSION
+
+
+# --- the machine, and what both builds load
+
+
+def test_a_machine_that_is_slow_tonight_is_told_where_the_good_build_is_below_its_own_nights(world: World) -> None:
+    world.nights(18, 100.0)
+    found = world.night(97.0, 97.0)
+    assert (found.verdict.status, found.verdict.reason.code) == (Status.PASS, "machine-slow")
+    assert "the good build is itself 3." in found.verdict.reason.message or "2.9" in found.verdict.reason.message
+    assert found.verdict.standing is not None and found.verdict.standing.good_shift == pytest.approx(-0.03, abs=0.004)
+    assert set(statuses(world.nights(3, 100.0))) == {Status.PASS}
+
+
+@pytest.mark.slow
+def test_a_slow_machine_above_the_pin_is_told_by_the_good_builds_own_nights(world: World) -> None:
+    gained(world, 105.0)
+    found = world.night(105.0 * 0.97, 97.0)
+    assert (found.verdict.status, found.verdict.reason.code) == (Status.PASS, "machine-slow")
+
+
+def test_slower_trainer_code_that_both_builds_run_never_becomes_green_unexplained(world: World) -> None:
+    world.nights(18, 100.0)
+    found = world.nights(14, 95.0, 95.0)
+    assert set(codes(found[:5])) == {"machine-slow"}
+    assert found[4].verdict.standing is not None and found[4].verdict.standing.unexplained
+    assert set(statuses(found[5:])) == {Status.INCONCLUSIVE}
+    told = [each.verdict.reason.message for each in found[5:] if each.verdict.reason.code == "good-build-slower"]
+    assert told and all("(driver, libraries, trainer code or machine)" in each for each in told)
+    assert all("--accept-regression" in each.verdict.reason.message for each in found[5:])
+    # The cause is found and mended: green again, with its reason.
+    mended = world.nights(4, 100.0)
+    assert mended[-1].verdict.status in GREEN
+
+
+@pytest.mark.slow
+def test_a_slower_build_after_slow_nights_of_the_machine_is_found(world: World) -> None:
+    world.nights(18, 100.0)
+    world.nights(2, 95.0, 95.0)
+    assert world.night(92.0, 95.0).verdict.status is Status.REGRESSION
+
+
+# --- the first nights
+
+
+def test_the_first_nights_hold_pairs_against_the_good_build_that_was_recorded(world: World) -> None:
+    assert Status.REGRESSION in statuses(world.nights(3, 97.0))
+
+
+@pytest.mark.slow
+def test_in_the_first_nights_a_gain_that_was_recorded_is_no_gain_once_more(world: World) -> None:
+    world.record(105.0, NEW)
+    found = world.nights(8, 105.0)
+    assert set(statuses(found)) == {Status.PASS}
+    assert "level-measured" in codes(found)
+    assert world.night(102.0).verdict.status is Status.REGRESSION
+
+
+@pytest.mark.parametrize("sigma", [0.001, 0.006])
+def test_an_entry_below_a_good_build_that_was_pinned_later_is_no_regression_every_night(
+    world: World, sigma: float
+) -> None:
+    world.sigma = sigma
+    world.record(97.0, NEW)
+    found = world.nights(12, 97.0)
+    assert Status.REGRESSION not in statuses(found)
+    assert codes(found).count("below-good-build") <= 1
+    assert set(statuses(found[6:])) <= {Status.PASS, Status.INCONCLUSIVE} and found[-1].verdict.status is Status.PASS
+
+
+def test_a_fall_beyond_doubt_fails_although_nobody_knows_the_level(world: World) -> None:
+    world.record(105.0, NEW)
+    world.nights(16, 105.0, reference={})
+    assert world.night(70.0, 70.0).verdict.status is Status.SLOWER
+    assert world.night(70.0).verdict.status is Status.REGRESSION
+    assert world.night(103.0, 106.0).verdict.reason.code == "level-unknown"
+
+
+# --- no good build
+
+
+def test_a_drop_beyond_the_band_that_nobody_can_confirm_is_slower_every_night(world: World) -> None:
+    world.nights(16, 100.0, reference={})
+    found = world.nights(12, 66.0, reference={})
+    assert set(statuses(found)) == {Status.SLOWER}
+    assert all(len(each.runs) >= 3 for each in found)
+    first = found[0].verdict.reason.message
+    assert "build and machine cannot be told apart" in first and "--reference-env PATH" in first
+
+
+@pytest.mark.slow
+def test_a_drop_within_the_band_that_nobody_can_confirm_stays_inconclusive(world: World) -> None:
+    world.nights(16, 100.0, reference={})
+    found = world.nights(8, 96.0, reference={})
+    assert set(statuses(found)) == {Status.INCONCLUSIVE}
+
+
+def test_a_fall_that_a_good_build_can_confirm_is_never_slower(world: World) -> None:
+    world.nights(18, 100.0)
+    assert world.night(66.0).verdict.status is Status.REGRESSION
+
+
+def test_five_runs_a_third_below_a_first_entry_are_slower(world: World) -> None:
+    found = world.night(66.0, reference={})
+    assert (found.verdict.status, len(found.runs)) == (Status.SLOWER, 5)
+
+
+# --- the interval, and what would have been seen
+
+
+def test_an_entry_whose_runs_lie_far_apart_claims_no_small_drop(world: World) -> None:
+    assert world.plan.recorded is not None
+    scattered = replace(world.plan.recorded, images_per_s=100.0, replicates=(122.1, 77.9))
+    standing = world.night(101.0, recorded=scattered, reference={}).verdict.standing
+    assert standing is not None and standing.low is not None and standing.high is not None
+    assert standing.smallest_drop is not None and standing.smallest_drop > 0.1
+    assert standing.low < -0.1 and standing.high > 0.1
+    quiet = world.night(101.0, reference={}).verdict.standing
+    assert quiet is not None and quiet.smallest_drop is not None and quiet.smallest_drop < 0.05

@@ -1,0 +1,269 @@
+"""The frame of a trainer: where it runs, and how its log ends in every case."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.launch.steplog_reader import read_step_log
+from helpers.trainers.common import process
+from helpers.trainers.common.loop import LossError
+from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, Ranks, Refused, Trainer, run
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import DatasetError, SuiteError
+from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
+from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, WINDOW, Step, StepLog
+
+ROOT = Path(__file__).parents[4]
+NAMES = (("T_RANK", "T_GLOBAL_RANK"), ("T_LOCAL",), ("T_WORLD",))
+
+
+@pytest.fixture(autouse=True)
+def this_process_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in process.THREAD_VARIABLES:
+        monkeypatch.setenv(name, "1")
+    pinned = [set(os.sched_getaffinity(0))]
+
+    def pin(pid: int, cores: object) -> None:
+        wanted = set(cores)  # type: ignore[call-overload]
+        if not wanted or not wanted <= {0, 1}:
+            raise OSError(22, "Invalid argument")
+        pinned[0] = wanted
+
+    monkeypatch.setattr(os, "sched_setaffinity", pin)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: pinned[0])
+
+
+def _spec(folder: Path, cards: int = 1, cores: tuple[tuple[int, ...], ...] = ()) -> JobSpec:
+    case = Case.parse(f"paddle-vgg16-fp32-bs1-1x{cards}-synthetic-dynamic")
+    spec = JobSpec("job", case, 3, str(folder), "cpu", 0, 1, cores=cores, environment={"T_FROM_JOB": "yes"})
+    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+    return spec
+
+
+def _step(trainer: Trainer) -> None:
+    trainer.record([Step(0, 1, WINDOW, 1.0, 2.0, 4, 0.1, 3.0)])
+
+
+def test_a_run_that_ends_is_complete_and_its_header_has_the_facts_known_at_the_first_step(tmp_path: Path) -> None:
+    def program(trainer: Trainer) -> None:
+        trainer.device.framework_version = "3.3.1"
+        trainer.device.facts["late"] = "fact"
+        _step(trainer)
+
+    spec = _spec(tmp_path, cores=((1,),))
+    assert run([str(spec.spec_path)], NAMES, program) == EXIT_COMPLETE
+    log = read_step_log(spec.step_log_path(0), "job", 0)
+    assert (log.footer.status, len(log.window)) == (COMPLETE, 1)
+    assert log.footer.peak_host_bytes > 1_000_000
+    assert (log.header.framework_version, log.header.replicate) == ("3.3.1", 3)
+    facts = log.header.facts
+    assert (facts["late"], facts["cores"], facts["threads"], facts["pinned"]) == ("fact", "1", "1", "yes")
+
+
+@pytest.mark.parametrize("device", ["gpu", "cpu"])
+def test_a_gpu_s_header_has_the_libraries_that_are_loaded_after_the_first_step(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: dict[str, str] = {}
+    monkeypatch.setattr(process, "loaded_facts", lambda: loaded)
+
+    def program(trainer: Trainer) -> None:
+        trainer.device.facts.update(cudnn="8.6.0", build_cudnn="8.6.0")
+        loaded.update(cudnn="8.9.7", nccl="2.18.5")
+        _step(trainer)
+        loaded.update(cudnn="none of this log any more")
+
+    spec = replace(_spec(tmp_path), device=device)
+    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+    assert run([str(spec.spec_path)], NAMES, program) == EXIT_COMPLETE
+    facts = read_step_log(spec.step_log_path(0)).header.facts
+    # On a CPU nothing of CUDA is asked.
+    assert (facts["cudnn"], facts.get("nccl")) == (("8.9.7", "2.18.5") if device == "gpu" else ("8.6.0", None))
+    assert facts["build_cudnn"] == "8.6.0"
+
+
+def test_variables_and_threads_are_set_before_the_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("T_FROM_JOB", "no")
+    seen = {}
+
+    def program(trainer: Trainer) -> None:
+        seen.update({name: os.environ[name] for name in ("T_FROM_JOB", *process.THREAD_VARIABLES)})
+        _step(trainer)
+
+    assert run([str(_spec(tmp_path, cores=((0, 1),)).spec_path)], NAMES, program) == EXIT_COMPLETE
+    assert set(seen.values()) == {"yes", "2"}
+
+
+def test_a_refusal_has_its_own_exit_status_and_its_reason_in_the_footer(tmp_path: Path) -> None:
+    def program(trainer: Trainer) -> None:
+        raise Refused("no such\n  device")
+
+    spec = _spec(tmp_path)
+    assert run([str(spec.spec_path)], NAMES, program) == EXIT_REFUSED == 3
+    footer = read_step_log(spec.step_log_path(0)).footer
+    assert (footer.status, footer.reason) == (REFUSED, "no such device")
+
+
+def test_a_failure_leaves_one_line_in_the_log_and_its_traceback_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def program(trainer: Trainer) -> None:
+        _step(trainer)
+        raise RuntimeError("kernel\nof conv2d " + "x" * 3000)
+
+    spec = _spec(tmp_path)
+    assert run([str(spec.spec_path)], NAMES, program) == EXIT_FAILED
+    log = read_step_log(spec.step_log_path(0))
+    assert (log.footer.status, len(log.steps)) == (FAILED, 1)
+    assert log.footer.reason.startswith("RuntimeError: kernel of conv2d xxx")
+    assert len(log.footer.reason) == 1000
+    assert "Traceback" in capsys.readouterr().err
+
+
+FILLS_THE_MEMORY = """
+import resource, sys
+from helpers.trainers.common.process import run
+
+full = MemoryError("full")
+
+
+def program(trainer):
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 48 * 2**20,) * 2)
+    # A chain, which takes the last byte: a list would fail at its own growth, with memory left.
+    blocks, for_the_traceback = (), bytearray(4000)
+    try:
+        while True:
+            blocks = (blocks, bytearray(BYTES))
+    except MemoryError:
+        del for_the_traceback
+        raise full
+
+
+sys.exit(run(sys.argv[1:], (("A",), ("B",), ("C",)), program))
+"""
+
+
+@pytest.mark.parametrize("block_bytes", [64, 2**20])
+def test_a_trainer_that_ran_out_of_memory_still_says_so(tmp_path: Path, block_bytes: int) -> None:
+    spec = _spec(tmp_path)
+    program = FILLS_THE_MEMORY.replace("BYTES", str(block_bytes))
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(spec.spec_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == EXIT_FAILED
+    footer = read_step_log(spec.step_log_path(0)).footer
+    assert (footer.status, footer.reason) == (FAILED, "MemoryError: full")
+    assert done.stderr.endswith("MemoryError: full\n")
+
+
+@pytest.mark.parametrize("error", [DatasetError("data /d", expected="images"), LossError("step 5", field="loss")])
+def test_the_reason_of_a_failure_begins_with_its_class(tmp_path: Path, error: SuiteError) -> None:
+    def program(trainer: Trainer) -> None:
+        raise error
+
+    spec = _spec(tmp_path)
+    assert run([str(spec.spec_path)], NAMES, program) == EXIT_FAILED
+    assert read_step_log(spec.step_log_path(0)).footer.reason == f"{type(error).__name__}: {error}"
+
+
+def test_a_rank_of_a_job_of_another_size_fails_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("T_WORLD", "2")
+    spec = _spec(tmp_path, cards=1)
+    assert run([str(spec.spec_path)], NAMES, _step) == EXIT_FAILED
+    assert "world size" in read_step_log(spec.step_log_path(0)).footer.reason
+
+
+@pytest.mark.parametrize("cores", [((7,),), ((),)])
+def test_cores_that_this_process_may_not_use_are_an_error(tmp_path: Path, cores: tuple[tuple[int, ...], ...]) -> None:
+    spec = _spec(tmp_path, cores=cores)
+    assert run([str(spec.spec_path)], NAMES, _step) == EXIT_FAILED
+    assert "'cores'" in read_step_log(spec.step_log_path(0)).footer.reason
+
+
+def test_each_rank_is_pinned_to_its_own_cores_and_writes_its_own_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = _spec(tmp_path, cards=2, cores=((0,), (1,)))
+    monkeypatch.setenv("T_WORLD", "2")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("T_RANK", rank)
+        monkeypatch.setenv("T_LOCAL", rank)
+        assert run([str(spec.spec_path)], NAMES, _step) == EXIT_COMPLETE
+        assert read_step_log(spec.step_log_path(int(rank)), "job", int(rank)).header.facts["cores"] == rank
+
+
+def test_ranks_come_from_the_first_variable_that_is_set() -> None:
+    assert Ranks.from_environment({"T_GLOBAL_RANK": "5", "T_LOCAL": "1", "T_WORLD": "8"}, NAMES) == Ranks(5, 1, 8)
+    assert Ranks.from_environment({}, NAMES) == Ranks(0, 0, 1)
+
+
+@pytest.mark.parametrize("argv", [[], ["a", "b"], ["missing.json"]])
+def test_a_wrong_command_line_is_one_line_and_status_1(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(argv, NAMES, _step) == EXIT_FAILED
+    error = capsys.readouterr().err
+    assert error.startswith("trainer: ")
+    assert "Traceback" not in error
+
+
+def test_a_log_of_an_earlier_run_is_never_written_over(tmp_path: Path) -> None:
+    spec = _spec(tmp_path)
+    assert run([str(spec.spec_path)], NAMES, _step) == EXIT_COMPLETE
+    before = spec.step_log_path(0).read_bytes()
+    with pytest.raises(FileExistsError):
+        run([str(spec.spec_path)], NAMES, _step)
+    assert spec.step_log_path(0).read_bytes() == before
+
+
+# ---- the tests' slowdown
+
+
+def _ran_with(folder: Path, slowdown: str | None, monkeypatch: pytest.MonkeyPatch) -> tuple[int, StepLog, list[float]]:
+    monkeypatch.delenv(SLOWDOWN_VARIABLE, raising=False)
+    if slowdown is not None:
+        monkeypatch.setenv(SLOWDOWN_VARIABLE, slowdown)
+    seen = []
+
+    def program(trainer: Trainer) -> None:
+        seen.append(trainer.slowdown)
+        _step(trainer)
+
+    spec = _spec(folder)
+    status = run([str(spec.spec_path)], NAMES, program)
+    return status, read_step_log(spec.step_log_path(0)), seen
+
+
+@pytest.mark.parametrize(("text", "share", "fact"), [("0.05", 0.05, "0.05"), ("1", 1.0, "1"), ("5e-2", 0.05, "0.05")])
+def test_a_slowdown_reaches_the_program_and_stands_in_the_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, share: float, fact: str
+) -> None:
+    status, log, seen = _ran_with(tmp_path, text, monkeypatch)
+    assert (status, seen) == (EXIT_COMPLETE, [share])
+    assert log.header.facts[SLOWDOWN_FACT] == fact
+
+
+@pytest.mark.parametrize("text", [None, "", "0"])
+def test_without_a_slowdown_the_header_says_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    status, log, seen = _ran_with(tmp_path, text, monkeypatch)
+    assert (status, seen) == (EXIT_COMPLETE, [0.0])
+    assert SLOWDOWN_FACT not in log.header.facts
+
+
+@pytest.mark.parametrize("text", ["5%", "-0.05", "nan", "inf", "11", "yes"])
+def test_a_slowdown_that_is_none_fails_the_job_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    status, log, seen = _ran_with(tmp_path, text, monkeypatch)
+    assert (status, seen, log.footer.status) == (EXIT_FAILED, [], FAILED)
+    assert f"field '{SLOWDOWN_VARIABLE}': got {text!r}" in log.footer.reason
+    assert "unset it" in log.footer.reason

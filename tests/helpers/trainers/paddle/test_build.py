@@ -1,0 +1,109 @@
+"""The build check: its answer, its exit status, and what it takes for the ranks of a case."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.paths import ROOT
+from helpers.trainers.paddle import build as paddle_build
+
+RESNET50 = "paddle-resnet50v1.5"
+
+
+def _spec(folder: Path, case_id: str, device: str = "gpu", **overrides: Any) -> JobSpec:
+    case = Case.parse(case_id)
+    settings = {**settings_for(case, device), **overrides}
+    spec = JobSpec("j", case, 0, str(folder), device, 0, 1, settings=settings, overrides=overrides)
+    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+    return spec
+
+
+def _answer(capsys: pytest.CaptureFixture[str], argv: list[str]) -> tuple[int, dict[str, Any]]:
+    status = paddle_build.main(argv)
+    return status, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_the_ranks_of_several_nodes_are_those_that_a_launcher_would_start(tmp_path: Path) -> None:
+    variables = paddle_build.ranks_of(_spec(tmp_path, f"{RESNET50}-fp32-bs256-2x8-dali-static"))
+    places = variables["PADDLE_TRAINER_ENDPOINTS"].split(",")
+    assert (variables["PADDLE_TRAINERS_NUM"], len(places), len(set(places))) == ("16", 16, 16)
+    assert len({place.partition(":")[0] for place in places}) == 2
+    assert places[0] == variables["PADDLE_CURRENT_ENDPOINT"]
+    assert variables["PADDLE_TRAINER_ID"] == "0"
+
+
+def test_one_card_has_no_launcher_s_variables(tmp_path: Path) -> None:
+    assert paddle_build.ranks_of(_spec(tmp_path, f"{RESNET50}-fp32-bs256-1x1-dali-static")) == {}
+
+
+def test_a_cpu_s_job_is_an_error_with_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = _spec(tmp_path, f"{RESNET50}-fp32-bs4-1x1-dali-static", "cpu")
+    status, answer = _answer(capsys, [str(spec.spec_path)])
+    assert (status, answer["built"]) == (EXIT_FAILED, False)
+    assert "field 'device'" in answer["reason"]
+    assert "helpers.trainers.paddle.trainer" in answer["reason"]
+
+
+@pytest.mark.parametrize("argv", [[], ["one", "two"], ["no-such-file.json"]])
+def test_without_a_readable_job_it_fails_and_says_so(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    status, answer = _answer(capsys, argv)
+    assert (status, answer["built"], answer["facts"]) == (EXIT_FAILED, False, {})
+    assert answer["reason"]
+
+
+def test_a_wrong_setting_fails_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = _spec(tmp_path, f"{RESNET50}-fp32-bs4-1x1-dali-static", layout="CHW")
+    status, answer = _answer(capsys, [str(spec.spec_path)])
+    assert status == EXIT_FAILED
+    assert "field 'layout'" in answer["reason"]
+
+
+def _build(folder: Path, case_id: str) -> tuple[int, dict[str, Any]]:
+    spec = _spec(folder, case_id)
+    argv = [sys.executable, "-m", "helpers.trainers.paddle.build", str(spec.spec_path)]
+    done = subprocess.run(
+        argv, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=280, check=False
+    )
+    return done.returncode, json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.training
+@pytest.mark.untimed
+def test_a_program_is_built_with_its_strategies_by_a_build_for_cpus_too(tmp_path: Path) -> None:
+    status, answer = _build(tmp_path, f"{RESNET50}-fp32-bs256-1x1-native-static")
+    assert (status, answer["built"], answer["reason"]) == (EXIT_COMPLETE, True, "")
+    assert answer["parameters"] == 25_557_032
+    facts = answer["facts"]
+    assert answer["operators"] == int(facts["operators"])
+    # The published logs report 16 such subgraphs: the residual additions with their ReLU.
+    assert facts["fused_operators"] == "fused_elemwise_add_activation 16"
+    assert facts["program"] == "ProgramDesc"
+    assert facts["build_strategy.enable_addto"] == "True"
+    assert facts["tf32_switches"].endswith("NVIDIA_TF32_OVERRIDE 0")
+
+
+@pytest.mark.training
+@pytest.mark.untimed
+def test_a_dynamic_case_builds_its_model_and_says_what_does_not_apply(tmp_path: Path) -> None:
+    status, answer = _build(tmp_path, f"{RESNET50}-fp32-bs256-1x8-native-dynamic")
+    assert (status, answer["operators"], answer["parameters"]) == (EXIT_COMPLETE, None, 25_557_032)
+    assert answer["facts"]["build_strategy.enable_addto"].startswith("not applied")
+
+
+@pytest.mark.training
+@pytest.mark.untimed
+def test_what_is_no_case_of_paddle_s_is_refused(tmp_path: Path) -> None:
+    status, answer = _build(tmp_path, f"{RESNET50}-fp32-bs256-1x1-unstated-static")
+    assert (status, answer["built"]) == (EXIT_REFUSED, False)
+    assert "data source unstated" in answer["reason"]

@@ -1,0 +1,149 @@
+"""How TF32 is forced and recorded, with stand-ins for the build's switches and the card's arithmetic."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+
+pytest.importorskip("paddle")
+
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.common.process import Refused
+from helpers.trainers.common.settings import Settings
+from helpers.trainers.common.variables import set_environment
+from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.paddle import device as paddle_device
+
+
+@pytest.fixture
+def switches(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """A build whose switches both stand on."""
+    state = {"cublas": True, "cudnn": True}
+
+    def setter(name: str) -> Any:
+        return lambda wanted: state.update({name: wanted})
+
+    def getter(name: str) -> Any:
+        return lambda: state[name]
+
+    core = SimpleNamespace(
+        **{f"set_{name}_switch": setter(name) for name in state},
+        **{f"get_{name}_switch": getter(name) for name in state},
+    )
+    monkeypatch.setattr(paddle_device, "core", core)
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    return state
+
+
+def _arithmetic(monkeypatch: pytest.MonkeyPatch, matmul: bool, convolution: bool) -> None:
+    monkeypatch.setattr(paddle_device, "_rounds_like_tf32", lambda: (matmul, convolution))
+
+
+def test_fp32_switches_both_off_and_says_what_arithmetic_shows(
+    switches: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _arithmetic(monkeypatch, False, False)
+    facts = paddle_device.force_tf32(Precision.FP32)
+    assert switches == {"cublas": False, "cudnn": False}
+    assert facts["tf32"] == "matmul off, convolution off"
+    assert facts["tf32_switches"] == "cublas off, cudnn off, NVIDIA_TF32_OVERRIDE not set"
+
+
+def test_tf32_switches_both_on(switches: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    switches.update(cublas=False, cudnn=False)
+    _arithmetic(monkeypatch, True, True)
+    assert paddle_device.force_tf32(Precision.TF32)["tf32"] == "matmul on, convolution on"
+    assert switches == {"cublas": True, "cudnn": True}
+
+
+@pytest.mark.parametrize(
+    ("precision", "matmul", "convolution", "words"),
+    [
+        (Precision.FP32, False, True, "could not be switched off"),
+        (Precision.FP32, True, False, "could not be switched off"),
+        (Precision.TF32, True, False, "could not be switched on"),
+    ],
+)
+def test_a_state_that_arithmetic_does_not_show_is_refused(
+    switches: dict[str, bool],
+    monkeypatch: pytest.MonkeyPatch,
+    precision: Precision,
+    matmul: bool,
+    convolution: bool,
+    words: str,
+) -> None:
+    _arithmetic(monkeypatch, matmul, convolution)
+    with pytest.raises(Refused, match=words):
+        paddle_device.force_tf32(precision)
+
+
+def test_arithmetic_in_float32_does_not_round_like_tf32() -> None:
+    assert paddle_device._rounds_like_tf32() == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "shown"),
+    [(paddle_device.paddle, "matmul", (True, False)), (paddle_device.paddle.nn.functional, "conv2d", (False, True))],
+)
+def test_arithmetic_in_tf32_is_found_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, where: Any, name: str, shown: tuple[bool, bool]
+) -> None:
+    exact = getattr(where, name)
+
+    def rounded(left: Any, right: Any) -> Any:
+        # TF32 keeps 10 of float32's 23 digits.
+        digits = numpy.ascontiguousarray(left.numpy()).view(numpy.int32) & ~((1 << 13) - 1)
+        return exact(paddle_device.paddle.to_tensor(digits.view(numpy.float32)), right)
+
+    monkeypatch.setattr(where, name, rounded)
+    assert paddle_device._rounds_like_tf32() == shown
+
+
+def test_mixed_precision_leaves_the_switches_as_the_build_has_them(
+    switches: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _arithmetic(monkeypatch, True, False)
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    facts = paddle_device.force_tf32(Precision.AMP_O2)
+    assert facts["tf32_switches"] == "cublas on, cudnn on, NVIDIA_TF32_OVERRIDE 1"
+    assert facts["tf32"] == "matmul on, convolution off"
+
+
+def test_a_build_without_switches_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paddle_device, "core", SimpleNamespace())
+    assert paddle_device.set_tf32_switches(False).startswith("cublas unknown to this build, cudnn unknown")
+
+
+@pytest.mark.parametrize(("precision", "override"), [("fp32", "0"), ("tf32", None), ("amp_o2", "1")])
+def test_the_driver_s_own_override_is_set_for_fp32_and_taken_away_for_tf32(
+    precision: str, override: str | None
+) -> None:
+    case = Case.parse(f"paddle-resnet50v1.5-{precision}-bs4-1x1-dali-static")
+    spec = JobSpec("j", case, 0, "r", "gpu", 0, 1, settings=settings_for(case, "gpu"))
+    environment = {"NVIDIA_TF32_OVERRIDE": "1"}
+    set_environment(spec, Settings.of(spec), environment)
+    assert environment.get("NVIDIA_TF32_OVERRIDE") == override
+
+
+@pytest.mark.parametrize(
+    ("version", "found", "facts"),
+    [
+        (
+            {"cuda": "11.8", "cudnn": "8.6.0", "nccl": "2.18.5"}, 8907,
+            {"cuda": "11.8", "build_cudnn": "8.6.0", "build_nccl": "2.18.5", "cudnn": "8.9.7"},
+        ),
+        ({"cuda": "11.8", "cudnn": "8.6.0"}, None, {"cuda": "11.8", "build_cudnn": "8.6.0"}),
+        ({"cuda": False, "cudnn": False, "nccl": 0}, None, {}),
+    ],
+    ids=["3.x", "2.6 before cuDNN is found", "for CPUs"],
+)  # fmt: skip
+def test_a_build_tells_what_it_was_made_with_and_the_cudnn_it_found(
+    monkeypatch: pytest.MonkeyPatch, version: dict[str, Any], found: int | None, facts: dict[str, str]
+) -> None:
+    told = SimpleNamespace(**{name: lambda value=value: value for name, value in version.items()})
+    monkeypatch.setattr(paddle_device, "paddle", SimpleNamespace(version=told, get_cudnn_version=lambda: found))
+    assert paddle_device.build_facts() == facts

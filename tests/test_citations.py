@@ -1,0 +1,65 @@
+"""What the code, the tests and the pages cite exists: a page of docs/ or of the root, and its section by title."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+AREAS = ("helpers", "fixtures", "perf_tests", "benchmarks", "tests", "requirements", "docs", ".github", ".ci")
+SUFFIXES = (".py", ".md", ".yaml", ".yml", ".txt", ".toml")
+
+PAGE = re.compile(r"(?<![\w/.-])(docs/[a-z-]+\.md|[A-Z]{3,}\.md)\b")
+# Of the folder that --series names.
+ELSEWHERE = ("INDEX.md",)
+# docs/page.md, "Section" and "Section".
+SECTIONS = re.compile(r'(docs/[a-z-]+\.md), ((?:"[^"]+"(?:, | and )?)+)')
+
+
+def cited(text: str) -> Iterator[tuple[str, str]]:
+    """Page and section of every citation, the section empty where a whole page is cited; lines may break in it."""
+    running = re.sub(r"\n[ \t]*(#[ \t]+)?", " ", text).replace('\\"', '"').replace("\\'", "'")
+    for page in PAGE.findall(running):
+        if page not in ELSEWHERE:
+            yield page, ""
+    for page, sections in SECTIONS.findall(running):
+        for section in re.findall(r'"([^"]+)"', sections):
+            yield page, section
+
+
+def titles(page: str) -> list[str]:
+    return [line.lstrip("#").strip() for line in page.splitlines() if line.startswith("#")]
+
+
+def files() -> list[Path]:
+    found = [path for path in ROOT.iterdir() if path.is_file() and path.suffix in SUFFIXES]
+    found += [path for area in AREAS for path in (ROOT / area).rglob("*") if path.suffix in SUFFIXES]
+    return sorted(path for path in found if path != Path(__file__))
+
+
+def test_every_cited_page_and_section_exists() -> None:
+    missing = []
+    for path in files():
+        for page, section in cited(path.read_text(encoding="utf-8", errors="replace")):
+            there = ROOT / page
+            if not there.is_file() or (section and section not in titles(there.read_text(encoding="utf-8"))):
+                missing.append(f"{path.relative_to(ROOT)}: {page}" + (f', "{section}"' if section else ""))
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('# docs/a.md, "Judge": why', [("docs/a.md", ""), ("docs/a.md", "Judge")]),
+        ('docs/a.md, "A" and "No\n    history".', [("docs/a.md", ""), ("docs/a.md", "A"), ("docs/a.md", "No history")]),
+        ('# docs/a.md,\n# "Judge"', [("docs/a.md", ""), ("docs/a.md", "Judge")]),
+        ("see [docs/a.md](docs/a.md)", [("docs/a.md", ""), ("docs/a.md", "")]),
+        ("SECURITY.md says so", [("SECURITY.md", "")]),
+        ('docs/a.md says "this"', [("docs/a.md", "")]),
+    ],
+)  # fmt: skip
+def test_a_citation_is_found(text: str, found: list[tuple[str, str]]) -> None:
+    assert list(cited(text)) == found
