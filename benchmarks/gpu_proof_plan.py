@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from benchmarks.lockstep import Plan
-from helpers.judging.budgets import Budget
+from helpers.judging.evidence import Budget
 from helpers.plan.protocols import MeasuringProtocol
 from helpers.trainers.contract.case import Case
 

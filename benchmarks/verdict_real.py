@@ -31,8 +31,7 @@ from benchmarks.verdict_series import (
 from benchmarks.verdict_session import RECORDED_RUNS, Machine
 from benchmarks.verdict_worlds import At, Nights
 from helpers.history.trend.otava import Detect
-from helpers.judging.budgets import Budget
-from helpers.judging.evidence import Build
+from helpers.judging.evidence import Budget, Build
 from helpers.judging.verdict import Status
 
 # A series has one run a night and no other build's.

@@ -13,8 +13,7 @@ from types import MappingProxyType
 from benchmarks.verdict_worlds import At, DrawnRun, Nights
 from helpers.history.records import Memory
 from helpers.history.results import ResultStore, RunResult
-from helpers.judging.budgets import Budget
-from helpers.judging.evidence import Build, Stage
+from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.night import NeedConfirmation, NightVerdict, judge_night
 from helpers.judging.night_groups import Key, NightCase, labels_of
 from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK

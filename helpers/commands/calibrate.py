@@ -15,7 +15,7 @@ from helpers.commands.loading import absolute, add_history, find_cases, say_wait
 from helpers.history import open_history
 from helpers.history.results import RunResult
 from helpers.history.stored import Calibration
-from helpers.judging.calibration import LEAST_RUNS, CaseNoise, calibrating, noise_of
+from helpers.judging.calibrate import LEAST_RUNS, CaseNoise, calibrating, noise_of
 from helpers.launch.tail import Progress
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from helpers.judging.calibration import CaseNoise, Spread
+from helpers.judging.calibrate import CaseNoise, Spread
 from helpers.judging.statistics import number
 from helpers.report.text import printable
 

@@ -14,7 +14,7 @@ from helpers.history.codec import compared_of, digest, night_of, stored_name, to
 from helpers.history.record_schemas import LEARNED, LOG_RATE
 from helpers.history.schema import calibrations, documents, nights, segment_starts, series
 from helpers.judging.evidence import Compared, Night, Past
-from helpers.judging.pool import levelled
+from helpers.judging.noise import levelled
 from helpers.judging.verdict import Status
 from helpers.machine.environment import POOL
 from helpers.machine.records_check import Violation

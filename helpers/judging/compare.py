@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from helpers.judging.compare_sides import Pairing, Side, runs_of_nights, side_of
-from helpers.judging.estimate import effect_of, hodges_lehmann
 from helpers.judging.noise import Noise
+from helpers.judging.statistics import effect_of, hodges_lehmann
 from helpers.judging.verdict import Reason, Standing, Status
 
 

@@ -3,19 +3,20 @@
 Two references, two questions. *Published*: does this machine deliver what the table
 says, by the table's own rule, within a plain band? *Recorded*: is this build slower here than before
 (docs/verdicts.md)? A case's status is the worst of both answers.
-"""
+
+
+The published question: does this machine deliver what the table says, by the table's own rule, within a band?
+
+Runs that an infrastructure failure ended: made again within the case's bound, and told in every verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from helpers.judging.answer import Answer, no_baseline
-from helpers.judging.attempts import RUN_FAILED, attempts_used_up, told_attempts
-from helpers.judging.evidence import Build, Evidence, RunEvidence, Stage, invalid_in_a_row
-from helpers.judging.published import against_published
-from helpers.judging.rules import run_figure
-from helpers.judging.statistics import Summary, summarise
-from helpers.judging.verdict import NeedRuns, Reason, Status, SubVerdict, Verdict
+from helpers.judging.evidence import Build, Evidence, PublishedReference, RunEvidence, Stage, invalid_in_a_row
+from helpers.judging.rules import median_over_runs, run_figure
+from helpers.judging.statistics import Summary, number, summarise
+from helpers.judging.verdict import Answer, NeedRuns, Question, Reason, Status, SubVerdict, Verdict, no_baseline
 
 
 def judge(evidence: Evidence) -> Verdict | NeedRuns:
@@ -108,3 +109,91 @@ def _told_together(worst: SubVerdict, deciding: list[SubVerdict]) -> Reason:
     """The worst answer first; the other question's answer is told with it, not hidden behind it."""
     others = [answer.reason.message for answer in deciding if answer is not worst]
     return Reason(worst.reason.code, "; ".join([worst.reason.message, *others]))
+
+
+# A figure exactly at the edge of a band is inside it, whatever the last bits of the division say.
+_ROUNDING = 1e-9
+
+
+def against_published(evidence: Evidence, reference: PublishedReference, runs: Sequence[RunEvidence]) -> SubVerdict:
+    """The answer for one published figure; ``runs`` are the usable screening runs."""
+
+    def answer(status: Status, code: str, message: str, measured: float | None = None) -> SubVerdict:
+        return SubVerdict(
+            Question.PUBLISHED,
+            status,
+            Reason(code, message),
+            reference.rule,
+            measured,
+            reference.images_per_s,
+            reference.tolerance,
+            reference.label,
+            reference.gates,
+        )
+
+    measured = median_over_runs(reference.rule, [run.figures for run in runs])
+    if isinstance(measured, str):
+        return answer(Status.INCONCLUSIVE, "rule-not-computable", f"published: {measured}")
+    ratio = measured / reference.images_per_s
+    numbers = (
+        f"{number(measured)} images/s is {ratio - 1:+.1%} against the published {number(reference.images_per_s)} "
+        f"({reference.label}; by {reference.rule}; n={len(runs)}; band -{reference.tolerance:.1%})"
+    )
+    if changed := [key for key in evidence.overrides if key not in evidence.neutral]:
+        told = f"settings changed ({', '.join(changed)}): {numbers}"
+        return answer(Status.INCOMPARABLE, "overridden", told, measured)
+    numbers += _neutral_note(evidence)
+    if ratio < 1 - reference.tolerance - _ROUNDING:
+        return answer(Status.BELOW_PUBLISHED, "below-published", numbers, measured)
+    return answer(Status.PASS, "within-published", numbers, measured)
+
+
+def _neutral_note(evidence: Evidence) -> str:
+    """The changed settings that the throughput does not depend on, empty without any."""
+    told = [f"{key}: {evidence.neutral[key]}" for key in evidence.overrides]
+    return f"; changed, but not what a step does ({'; '.join(told)})" if told else ""
+
+
+# The code of a verdict whose case has used its attempts up.
+RUN_FAILED = "run-failed"
+
+
+def failed_attempts(runs: Sequence[RunEvidence]) -> list[RunEvidence]:
+    return [run for run in runs if run.failure is not None]
+
+
+def attempts_used_up(evidence: Evidence) -> str | None:
+    """Why the case has no verdict on its throughput: the failure that ended it, and the attempts before it.
+
+    None where none failed, or another attempt may be made: then the run counts as never made.
+    """
+    failed = failed_attempts(evidence.runs)
+    final = next((at for at, run in enumerate(failed) if not run.retriable), None)
+    if final is None:
+        if len(failed) <= evidence.budget.retries:
+            return None
+        final = len(failed) - 1
+    told = [_whose(evidence, failed[final])]
+    if final:
+        told += [f"attempt {final + 1} of {_most(evidence)}", *_ends(evidence, failed[:final])]
+    return "; ".join(told)
+
+
+def told_attempts(evidence: Evidence) -> str:
+    """``attempt 1 of 2 ended: killed by a signal: ...`` for each failed run; empty where none failed."""
+    return "; ".join(_ends(evidence, failed_attempts(evidence.runs)))
+
+
+def _ends(evidence: Evidence, failed: Sequence[RunEvidence]) -> list[str]:
+    return [f"attempt {at} of {_most(evidence)} ended: {_whose(evidence, run)}" for at, run in enumerate(failed, 1)]
+
+
+def _most(evidence: Evidence) -> int:
+    return 1 + evidence.budget.retries
+
+
+def _whose(evidence: Evidence, run: RunEvidence) -> str:
+    """The failure; beside runs of another build it has to say whose it is."""
+    if run.build is Build.REFERENCE:
+        return f"reference build {evidence.reference_build or ''}".rstrip() + f": {run.failure}"
+    return f"build under test: {run.failure}" if run.stage is Stage.CONFIRM else str(run.failure)

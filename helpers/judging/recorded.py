@@ -1,27 +1,49 @@
-"""The recorded question: is this build slower on this machine than before? From screening to verdict."""
+"""The recorded question, from screening to verdict: is this build slower on this machine than before?
+
+`standing_of` says what a judged night leaves to the nights after it (verdict.Standing)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from helpers.judging import wording
-from helpers.judging.alone import UNEXPLAINED, alone, runs_for_slower
-from helpers.judging.answer import Answer, no_baseline, recorded_answer
-from helpers.judging.confirm import Confirmation, confirm, pair_tau, runs_of, threshold_of
+from helpers.judging.answers import (
+    BELOW_GOOD,
+    GOOD_SLOWER,
+    LEVEL_UNKNOWN,
+    MACHINE_SLOW,
+    UNEXPLAINED,
+    after_pairs,
+    alone,
+    runs_for_slower,
+    slower_than_recorded,
+)
+from helpers.judging.confirm import Confirmation, Level, Outcome, confirm, learn_level, pair_tau, runs_of, threshold_of
+from helpers.judging.evalue import noise_factor
 from helpers.judging.evidence import Build, Evidence, RecordedReference, RunEvidence
-from helpers.judging.level import Level, learn_level
-from helpers.judging.likelihood import noise_factor
 from helpers.judging.noise import KNOWN_NIGHTS
-from helpers.judging.paired import after_pairs
-from helpers.judging.pastless import without_past
 from helpers.judging.power import Detection, smallest_drop
-from helpers.judging.published import by_rule
-from helpers.judging.rules import MEDIAN_STEP
-from helpers.judging.screen import SUSPECT_GAIN, Screening, due, more_screening, screen
-from helpers.judging.standing import standing_of
+from helpers.judging.rules import MEDIAN_STEP, median_over_runs
+from helpers.judging.screen import (
+    ACCEPT_UP_TO,
+    CARRIED_LEAST,
+    CARRIED_MOST,
+    SUSPECT_DROP,
+    SUSPECT_GAIN,
+    Screening,
+    due,
+    more_screening,
+    screen,
+    unaccepted_in_a_row,
+)
 from helpers.judging.statistics import number
-from helpers.judging.verdict import NeedRuns, Status, SubVerdict
+from helpers.judging.verdict import Answer, Found, NeedRuns, Standing, Status, SubVerdict, no_baseline, recorded_answer
+
+HISTORY_UNREACHABLE = "history-unreachable"
+# So many nights in a row that nobody could explain are the new state of the machine (docs/verdicts.md, "Judge").
+UNEXPLAINED_NIGHTS = 5
 
 
 def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> Answer | NeedRuns:
@@ -29,7 +51,7 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> Answer 
     recorded = evidence.recorded
     if recorded is None:
         return Answer(no_baseline("nothing recorded for this case on this machine", evidence))
-    measured = by_rule(runs, recorded.rule)
+    measured = median_over_runs(recorded.rule, [run.figures for run in runs])
     if isinstance(measured, str):
         return Answer(recorded_answer(recorded, Status.INCONCLUSIVE, "rule-not-computable", f"recorded: {measured}"))
     if (apart := _incomparable(evidence, recorded, measured, len(runs))) is not None:
@@ -41,7 +63,7 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> Answer 
         return Answer(recorded_answer(recorded, Status.INCONCLUSIVE, "rule-not-computable", message, measured))
     screening = screen(evidence, runs, rates)
     if evidence.past.unreachable:
-        return without_past(evidence, recorded, screening, candidate, reference, measured)
+        return without_history(evidence, recorded, screening, candidate, reference, measured)
     if not recorded.gates:
         # Only shown: nothing is run for it and nothing learned from it.
         shown = alone(evidence, recorded, screening, smallest_drop(_detection(evidence, recorded, screening, Level())))
@@ -147,4 +169,121 @@ def _detection(
         recorded.tolerance,
         screened=not (with_reference and (evidence.suspicion or due(evidence, screening, level.known))),
         pair_tau=pair_tau(level),
+    )
+
+
+def without_history(
+    evidence: Evidence,
+    recorded: RecordedReference,
+    screening: Screening,
+    candidate: Sequence[float],
+    reference: Sequence[float],
+    measured: float,
+) -> Answer | NeedRuns:
+    """INCONCLUSIVE with what the recorded entry alone says, or what rests on no earlier night: the REGRESSION that
+    pairs with a reference build confirm, and the SLOWER of a drop from the entry that nobody can doubt.
+
+    ``screening`` holds tonight's runs against the entry; ``candidate`` and ``reference`` are the confirmation runs'
+    log rates. No standing: a night that was held against nothing must not move what later nights are held against.
+    """
+    against = f"by the recorded entry alone: {wording.screened(evidence, screening)}"
+    told = f"{evidence.past.unreachable}, so tonight cannot be held against the nights before"
+    remedy = "the runs are kept: judge again with --resume once the history answers"
+    if (more := runs_for_slower(evidence, recorded, screening)) is not None:
+        return more
+    if (slower := slower_than_recorded(evidence, recorded, screening)) is not None:
+        return Answer(recorded_answer(recorded, slower.status, slower.code, f"{slower.message}; {told}", measured))
+    level = learn_level(evidence, screening.noise)
+    why = _why_confirm_without_history(evidence, screening, level.known)
+    if recorded.gates and evidence.reference_build is not None and why:
+        pairs = confirm(evidence, screening, level, candidate, reference, why)
+        if isinstance(pairs, NeedRuns):
+            return pairs
+        numbers = wording.paired(evidence, recorded, pairs)
+        if level.known and pairs.outcome is Outcome.SLOWER and pairs.effect.point < -recorded.tolerance:
+            message = f"slower: {numbers}; {told}; {against}"
+            return Answer(recorded_answer(recorded, Status.REGRESSION, "confirmed-regression", message, measured))
+        against = f"no regression confirmed: {numbers}; {against}"
+    message = f"{told}; {against}, recorded {number(recorded.images_per_s)} images/s ({recorded.label}); {remedy}"
+    return Answer(recorded_answer(recorded, Status.INCONCLUSIVE, HISTORY_UNREACHABLE, message, measured))
+
+
+def _why_confirm_without_history(evidence: Evidence, screening: Screening, level_known: bool) -> str:
+    """Why the reference build is to be run beside the new one; empty where nothing asks for it. A gain is not asked
+    for: it could not be called one."""
+    if evidence.suspicion:
+        return evidence.suspicion
+    if screening.drop_suspected:
+        return f"a drop is suspected (evidence {wording.strength(screening.evidence)}, from {SUSPECT_DROP:g})"
+    if due(evidence, screening, level_known):
+        return "the history cannot be asked, and it is this case's turn"
+    return ""
+
+
+def standing_of(
+    evidence: Evidence, screening: Screening, confirmation: Confirmation | None, found: Found, smallest: float
+) -> Standing:
+    stalled = bool(screening.stalls or (confirmation is not None and confirmation.stalls))
+    # A night of stalls must not become what later nights' stalls are held against.
+    refused = stalled or found.status is Status.REGRESSION or found.code == LEVEL_UNKNOWN
+    accepted = not (screening.e_drop > ACCEPT_UP_TO or refused)
+    row = 0 if found.status is Status.REGRESSION or accepted else unaccepted_in_a_row(evidence.past.nights) + 1
+    why = ""
+    if found.status is Status.IMPROVEMENT:
+        why = "a confirmed improvement"
+    elif row >= UNEXPLAINED_NIGHTS:
+        why = f"{row} nights in a row stand apart and no regression was confirmed"
+    effect = screening.effect if confirmation is None else confirmation.effect
+    # That the machine is slow settles what was suspected of one night, and explains no fall that stays.
+    explained = found.settled and found.status is not Status.INCONCLUSIVE and found.code != MACHINE_SLOW
+    carried = screening.evidence
+    if found.settled or why:
+        carried = 1.0
+    elif confirmation is not None and found.code != LEVEL_UNKNOWN:
+        # The pairs know more than the screening: the next night goes on from them.
+        carried = min(max(confirmation.e_drop, CARRIED_LEAST), CARRIED_MOST)
+    standing = Standing(
+        log_rate=screening.log_rate,
+        e_drop=screening.e_drop,
+        evidence=carried,
+        accepted=accepted or bool(why),
+        sigma=screening.noise.sigma,
+        tau=screening.noise.tau,
+        nights=screening.known,
+        runs=len(screening.differences),
+        shift=screening.effect.point,
+        effect=effect.point,
+        low=effect.low,
+        high=effect.high,
+        smallest_drop=smallest,
+        new_segment=bool(why),
+        segment_reason=why,
+        unexplained=(evidence.past.unexplained or row >= UNEXPLAINED_NIGHTS) and not explained,
+    )
+    if confirmation is None:
+        return standing
+    return _with_pairs(standing, evidence, confirmation, found)
+
+
+def _with_pairs(standing: Standing, evidence: Evidence, confirmation: Confirmation, found: Found) -> Standing:
+    level, beside = confirmation.level, found.beside
+    explained = not standing.unexplained and not evidence.past.unexplained
+    as_before = confirmation.outcome in (Outcome.SAME, Outcome.NO_DROP, Outcome.MEASURED) and (
+        found.status is Status.PASS or found.code == BELOW_GOOD
+    )
+    # Pairs that leave the question open teach as well, where the new build ran as before: were it only those that end
+    # early, the level would be the lucky ones', and no night could ever put it right.
+    open_though_usual = confirmation.outcome is Outcome.OPEN and beside is not None and not beside.below
+    good_usual = beside is not None and not (beside.below and beside.good_below)
+    return replace(
+        standing,
+        pairs=confirmation.pairs,
+        e_confirm=confirmation.evidence,
+        machine_slow=found.code in (MACHINE_SLOW, GOOD_SLOWER),
+        level=math.expm1(level.offset) if level.known else None,
+        level_error=level.error if level.known else None,
+        good_shift=None if beside is None or beside.good_shift is None else math.expm1(beside.good_shift),
+        teaches_level=found.status is Status.IMPROVEMENT
+        or (explained and standing.accepted and (as_before or open_though_usual)),
+        teaches_good=explained and good_usual and (standing.accepted or found.status is Status.REGRESSION),
     )

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from helpers.judging.rules_common import Rule, too_short
-from helpers.judging.rules_common import RuleError as RuleError
-from helpers.judging.rules_ngc import NGC_RULES
+from helpers.judging.rules_publishers import NGC_RULES, Rule, too_short
+from helpers.judging.rules_publishers import RuleError as RuleError
 from helpers.trainers.contract.job import finite
 from helpers.trainers.contract.steplog import Step, StepLog
 
@@ -84,6 +83,12 @@ def case_figure(rule: str, runs: Sequence[Mapping[str, float | str]]) -> CaseFig
     if reason:
         return CaseFigure(rule, None, None, rates, reason)
     return CaseFigure(rule, statistics.median(rates), statistics.fmean(rates), rates)
+
+
+def median_over_runs(rule: str, runs: Sequence[Mapping[str, float | str]]) -> float | str:
+    """One rule's figure of a case, or why there is none."""
+    found = case_figure(rule, runs)
+    return found.reason if found.images_per_s is None else found.images_per_s
 
 
 def run_figure(rule: str, figures_of_run: Mapping[str, float | str]) -> float | str:

@@ -8,11 +8,10 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helpers.judging.estimate import Effect, effect_of
 from helpers.judging.evalue import Direction, evalue
 from helpers.judging.evidence import Build, Evidence, Night, RunEvidence
-from helpers.judging.noise import KNOWN_NIGHTS, Noise, learn
-from helpers.judging.pool import learn_nights
+from helpers.judging.noise import KNOWN_NIGHTS, Noise, learn, learn_nights
+from helpers.judging.statistics import Effect, effect_of
 from helpers.judging.verdict import NeedRuns
 
 # docs/verdicts.md, "Judge".

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 
 from helpers.judging.confirm import Confirmation
-from helpers.judging.estimate import Effect, hodges_lehmann
 from helpers.judging.evidence import Evidence, RecordedReference
 from helpers.judging.noise import KNOWN_NIGHTS
 from helpers.judging.power import LARGEST_TOLD
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.screen import Screening
+from helpers.judging.statistics import Effect, hodges_lehmann
 
 
 def screened(evidence: Evidence, screening: Screening) -> str:

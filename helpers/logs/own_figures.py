@@ -19,7 +19,7 @@ from helpers.judging.rules import (
     samples_per_step,
     step_seconds,
 )
-from helpers.judging.rules_ngc import ngc_pytorch_skipped
+from helpers.judging.rules_publishers import ngc_pytorch_skipped
 from helpers.judging.statistics import number
 from helpers.logs.imported import RuleFigure, Spread
 from helpers.trainers.contract.job import SLOWDOWN_FACT

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 from fnmatch import fnmatchcase
 
-from helpers.judging.budgets import Budget
+from helpers.judging.evidence import Budget
 from helpers.plan.schema import Field
 
 _MOST_RUNS = 100

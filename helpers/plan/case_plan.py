@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
-from helpers.judging.budgets import Budget
-from helpers.judging.evidence import PublishedReference, RecordedReference
+from helpers.judging.evidence import Budget, PublishedReference, RecordedReference
 from helpers.judging.rules import WALL_CLOCK
 from helpers.machine.environment import CPU as CPU
 from helpers.machine.environment import GPU, differences

@@ -8,10 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from helpers.history.results import RunResult
-from helpers.judging.attempts import RUN_FAILED
-from helpers.judging.budgets import Budget
-from helpers.judging.evidence import Build, Evidence, Stage
-from helpers.judging.judge import judge
+from helpers.judging.evidence import Budget, Build, Evidence, Stage
+from helpers.judging.judge import RUN_FAILED, judge
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.perf_yaml import Config

@@ -10,8 +10,8 @@ from typing import Any
 
 from helpers.history.results import CONTENDED, RunResult
 from helpers.history.results_check import MEASURED
-from helpers.judging.attempts import RUN_FAILED
 from helpers.judging.evidence import Build, Stage
+from helpers.judging.judge import RUN_FAILED
 from helpers.judging.rules import CaseFigure, run_figure
 from helpers.judging.statistics import number, summarise
 from helpers.judging.utilisation import Utilisation

@@ -18,8 +18,7 @@ from helpers.history import default_url, open_history
 from helpers.history.history import History
 from helpers.history.results import ResultStore, RunResult
 from helpers.history.stored import SegmentStart
-from helpers.judging.budgets import Budget
-from helpers.judging.evidence import Build, Stage
+from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.verdict import Status
 from helpers.plan.baseline import Provenance, RecordedEntry

@@ -14,8 +14,7 @@ import pytest
 from helpers.history import default_url, open_history
 from helpers.history.night_files import read_night
 from helpers.history.results import CONTENDED, MACHINE_SHARED, ResultStore, RunResult
-from helpers.judging.budgets import Budget
-from helpers.judging.evidence import Build, Evidence, Night, Past, Stage
+from helpers.judging.evidence import Budget, Build, Evidence, Night, Past, Stage
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.verdict import NeedRuns, Reason, Standing, Status, Verdict
 from helpers.machine.environment import Environment

@@ -13,7 +13,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from helpers.judging.rules import PADDLECLAS_SKIPPED_RECORDS, PADDLECLAS_TRIMMED_RECORDS, RuleError, paddleclas_ends
-from helpers.judging.rules_ngc import MXNET_WARM_UP_EPOCHS, NGC_TF_SKIPPED_RECORDS, mxnet_mean, ngc_pytorch_skipped
+from helpers.judging.rules_publishers import (
+    MXNET_WARM_UP_EPOCHS,
+    NGC_TF_SKIPPED_RECORDS,
+    mxnet_mean,
+    ngc_pytorch_skipped,
+)
 from helpers.logs.figures.order import trimmed_mean
 from helpers.logs.figures.rules_dlperf import (
     dlperf_log,

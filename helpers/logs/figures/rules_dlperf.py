@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from helpers.judging.rules import COUNTED_STEPS, SKIPPED_STEPS, RuleError
-from helpers.judging.rules_ngc import TF2_LAST_STEP, TF2_SKIPPED_STEPS
+from helpers.judging.rules_publishers import TF2_LAST_STEP, TF2_SKIPPED_STEPS
 from helpers.logs.figures.series import Rates, images_per_step, stretches, usual_distance
 from helpers.logs.figures.used import Used, leading, told
 from helpers.logs.record import Field, LogRun, Stamp

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from helpers.history.night_files import write_night
 from helpers.history.results import RunResult
-from helpers.judging.attempts import RUN_FAILED, attempts_used_up
 from helpers.judging.evidence import Build, Evidence, Stage, invalid_in_a_row
+from helpers.judging.judge import RUN_FAILED, attempts_used_up
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.launch.tail import Progress
 from helpers.plan.baseline import PublishedFigure

@@ -19,8 +19,7 @@ from helpers.commands.main import EXIT_USAGE, commands, main, parser_of
 from helpers.history import default_url, open_history
 from helpers.history.results import ResultStore, RunResult
 from helpers.history.stored import Calibration, StoredNight
-from helpers.judging.budgets import Budget
-from helpers.judging.evidence import Build, Stage
+from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.machine.devices import Machine
 from helpers.plan.case_plan import CasePlan

@@ -8,10 +8,10 @@ import pytest
 
 from helpers.commands.calibrate_text import render_noise, tolerance_lines
 from helpers.commands.compare import comparison_record, comparison_summary, render_comparisons
-from helpers.judging.calibration import CaseNoise, Spread
+from helpers.judging.calibrate import CaseNoise, Spread
 from helpers.judging.compare import Comparison
 from helpers.judging.compare_sides import Side
-from helpers.judging.estimate import Effect
+from helpers.judging.statistics import Effect
 from helpers.judging.verdict import Reason, Status
 
 ANSWER = Comparison(

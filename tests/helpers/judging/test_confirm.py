@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.judging.budgets import Budget
 from helpers.judging.evalue import Direction, evalue
-from helpers.judging.evidence import Build, Night, RunEvidence, Stage
+from helpers.judging.evidence import Budget, Build, Night, RunEvidence, Stage
 from helpers.judging.judge import judge
 from helpers.judging.noise import learn
 from helpers.judging.verdict import NeedRuns, Standing, Status, Verdict

@@ -8,8 +8,8 @@ import statistics
 import numpy as np
 import pytest
 
-from helpers.judging.estimate import effect_of, hodges_lehmann
-from helpers.judging.likelihood import noise_factor
+from helpers.judging.evalue import noise_factor
+from helpers.judging.statistics import effect_of, hodges_lehmann
 
 
 def test_two_differences_are_their_mean() -> None:

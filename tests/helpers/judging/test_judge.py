@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.judging.budgets import Budget
 from helpers.judging.evidence import (
+    Budget,
     Build,
     Evidence,
     Night,

@@ -28,7 +28,7 @@ from helpers.judging.rules import (
     wall_clock,
     window_seconds,
 )
-from helpers.judging.rules_ngc import NGC_RULES
+from helpers.judging.rules_publishers import NGC_RULES
 from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog
 
 HEADER = Header("j1", "case", 0, 0, 1, "h", 1, "paddle", "3.0", "abc", "cpu")

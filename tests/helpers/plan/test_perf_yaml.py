@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.judging.budgets import Budget
+from helpers.judging.evidence import Budget
 from helpers.machine.environments import FrameworkConfig
 from helpers.plan.budgets import Budgets
 from helpers.plan.perf_yaml import CaseTolerance, Config, GateRule, Limits, Tolerances, load_config

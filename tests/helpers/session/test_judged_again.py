@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.judging.budgets import Budget
-from helpers.judging.evidence import Build, Stage
+from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.judge import judge
 from helpers.judging.verdict import NeedRuns, Status, Verdict
 from helpers.session.judged_again import judge_again

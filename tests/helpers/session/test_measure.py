@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from helpers.history.results import CONTENDED, SLOWED, ResultStore, RunResult
-from helpers.judging.budgets import Budget
-from helpers.judging.evidence import Build, Evidence
+from helpers.judging.evidence import Budget, Build, Evidence
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.launch.failure import FAILURE_FACT, FailureClass

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from helpers.history.results import RunResult
-from helpers.judging.budgets import Budget
-from helpers.judging.evidence import PublishedReference
+from helpers.judging.evidence import Budget, PublishedReference
 from helpers.judging.judge import judge
 from helpers.judging.rules import RULES
 from helpers.judging.verdict import Reason, Standing, Status, Verdict

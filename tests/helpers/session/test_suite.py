@@ -23,8 +23,7 @@ import helpers.session.measuring
 import helpers.session.suite
 from helpers.history import default_url, open_history
 from helpers.history.results import CONTENDED, MACHINE_SHARED, ResultStore, RunResult
-from helpers.judging.budgets import Budget
-from helpers.judging.evidence import Build, Stage
+from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.verdict import Status
 from helpers.launch.nodes.connected import ConnectedNodes
 from helpers.machine.devices import CpuCard, Machine

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from helpers.judging.budgets import Budget
-from helpers.judging.calibration import (
+from helpers.judging.calibrate import (
     CaseNoise,
     calibrating,
     chi_square_quantile,
@@ -21,7 +20,7 @@ from helpers.judging.calibration import (
     spread_of_nights,
     spread_of_runs,
 )
-from helpers.judging.evidence import Build, Evidence, Night, Past, RunEvidence, Stage
+from helpers.judging.evidence import Budget, Build, Evidence, Night, Past, RunEvidence, Stage
 from helpers.judging.verdict import NeedRuns, Status, Verdict
 from helpers.trainers.contract.errors import SuiteError
 

@@ -11,10 +11,9 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from helpers.judging.budgets import Budget
-from helpers.judging.estimate import Effect, effect_of
-from helpers.judging.evidence import Build, Evidence, Past, RunEvidence, Stage, invalid_in_a_row
+from helpers.judging.evidence import Budget, Build, Evidence, Past, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.noise import learn
+from helpers.judging.statistics import Effect, effect_of
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.trainers.contract.errors import SuiteError
 

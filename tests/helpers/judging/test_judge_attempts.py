@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.judging.attempts import RUN_FAILED
-from helpers.judging.budgets import Budget
-from helpers.judging.evidence import Build, Evidence, RunEvidence, Stage
-from helpers.judging.judge import judge
+from helpers.judging.evidence import Budget, Build, Evidence, RunEvidence, Stage
+from helpers.judging.judge import RUN_FAILED, judge
 from helpers.judging.verdict import NeedRuns, Status, Verdict
 from tests.helpers.judging.evidences import CENTRE, asked, evidence, good, new, nights, pairs, recorded, run, verdict
 
