@@ -7,6 +7,7 @@ host, cards, driver, CUDA, power cap and framework line. Everything else is only
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
@@ -14,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from helpers.machine.identity import identify
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework, spec_of
 
@@ -45,10 +45,28 @@ CLOCK_FACTS = (SM_MHZ, MEMORY_MHZ, CPU_MHZ, CPU_MOST_MHZ)
 # Facts of a step log's header: the versions that the rank's process had loaded (helpers/trainers/common/loaded.py).
 LOADED_FACTS = ("cuda_runtime", "cudnn", "nccl")
 
+# systemd writes "uninitialized" into images; an id is 32 hexadecimal digits.
+_MACHINE_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+# The name that container engines give a container that nobody named; it differs at every start.
+_MADE_UP_NAME = re.compile(r"[0-9a-f]{12}", re.ASCII)
+_PRODUCT = Path("sys/class/dmi/id/product_uuid")
+
 # The host of a segment begins so where it is a pool.
 POOL = "pool "
 # Fields that older files lack; they are then empty.
 _ADDED = ("driver_cuda", "machine", "pool")
+
+
+@dataclass(frozen=True)
+class HostIdentity:
+    """Which machine this is."""
+
+    # 16 hexadecimal digits.
+    host_id: str
+    # What the id comes from, as text.
+    by: str
+    # Ids under which the same machine was known before; baselines may be kept under them.
+    former: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -237,6 +255,35 @@ def probe_host(
         id_by=identity.by,
         former_ids=identity.former,
     )
+
+
+def identify(root: Path, name: str, card_ids: Sequence[str], hardware: str) -> HostIdentity:
+    """The machine's identity: by the machine id of ``/etc`` under ``root``; where there is none, as in a container, by
+    the cards' UUIDs, then the mainboard's UUID, then the host's ``name``, then its ``hardware`` (a text)."""
+    machine_id = _word(root / "etc/machine-id")
+    if _MACHINE_ID.fullmatch(machine_id):
+        return HostIdentity(_digits(machine_id), "its machine id")
+    by_name = _digits(f"name:{name}")
+    if card_ids:
+        return HostIdentity(_digits("cards:" + " ".join(sorted(card_ids))), "its cards' UUIDs", (by_name,))
+    if product := _word(root / _PRODUCT):
+        return HostIdentity(_digits(f"product:{product}"), "its mainboard's UUID", (by_name,))
+    if not _MADE_UP_NAME.fullmatch(name):
+        return HostIdentity(by_name, "its host name")
+    return HostIdentity(_digits(f"hardware:{hardware}"), "its hardware alone, as equal machines have it", (by_name,))
+
+
+def _digits(source: str) -> str:
+    # systemd asks that the id itself is not shown.
+    return hashlib.sha256(f"perfgate:{source}".encode()).hexdigest()[:16]
+
+
+def _word(path: Path) -> str:
+    """The file's text in small letters; empty where this user may not read it, as root alone may the mainboard's."""
+    try:
+        return _text(path).strip().lower()
+    except OSError:
+        return ""
 
 
 def _os_name(root: Path) -> str:

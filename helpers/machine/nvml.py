@@ -1,22 +1,28 @@
 """NVIDIA's management library behind a Protocol: which GPUs there are, in what state they are, and who uses them.
 
-``PyNvml`` is the adapter to ``nvidia-ml-py``; tests put a stand-in behind the same Protocol.
+``PyNvml`` is the adapter to ``nvidia-ml-py``; tests put a stand-in behind the same Protocol. Where the entry point of a
+query changed with the driver, the newest one that this driver has is called: nvidia-ml-py calls only the newest, and
+where the driver lacks that, it raises an exception that is no NVMLError.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
-from helpers.machine.nvml_versions import COMPUTE, GRAPHICS, MPS_COMPUTE, first_there, processes_of
 from helpers.trainers.contract.errors import DeviceError
 
 T = TypeVar("T")
 
 _REMEDY = "Repair the driver ('nvidia-smi' must work), or set CUDA_VISIBLE_DEVICES= (empty) to run without GPUs"
+# The suffixes of drivers from 510 on, and from 450 or 455 on. Before them the entry point had no suffix and used
+# another structure.
+_VERSIONS = ("_v3", "_v2")
+COMPUTE, MPS_COMPUTE, GRAPHICS = "Compute", "MPSCompute", "Graphics"
 
 
 @dataclass(frozen=True)
@@ -220,41 +226,31 @@ class PyNvml:
     def _handle(self, index: int) -> Any:
         return self._ask(self._library.nvmlDeviceGetHandleByIndex, index)
 
-    def _ask(self, function: Callable[..., Any], *arguments: object) -> Any:
+    def _ask(self, function: Callable[..., Any], *arguments: object, none_for: Collection[int] = ()) -> Any:
+        """The answer, or None where NVML's error is one of ``none_for``; every other error is a DeviceError."""
         try:
             return function(*arguments)
         except self._library.NVMLError as error:
+            if getattr(error, "value", None) in none_for:
+                return None
             name = getattr(function, "__name__", "a query")
             raise DeviceError(f"NVML {name}", got=str(error), expected="an answer", remedy=_REMEDY) from error
 
     def _answer_or_none(self, function: Callable[..., T], *arguments: object) -> T | None:
         """The answer, or None where this card, driver or user gets none; raises DeviceError for a card that is lost."""
         nv = self._library
-        try:
-            return function(*arguments)
-        except nv.NVMLError as error:
-            silent = (
-                nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_NO_PERMISSION, nv.NVML_ERROR_FUNCTION_NOT_FOUND,
-                nv.NVML_ERROR_INVALID_ARGUMENT,
-            )  # fmt: skip
-            if getattr(error, "value", None) in silent:
-                return None
-            raise DeviceError(
-                f"NVML {getattr(function, '__name__', 'a query')}", got=str(error), expected="an answer", remedy=_REMEDY
-            ) from error
-
-    def _optional(self, absent: T, function: Callable[..., Any], *arguments: object) -> T:
-        """The answer, or ``absent`` where this card or its driver has no such thing (no ECC memory, no MIG)."""
-        nv = self._library
-        try:
-            answer: T = function(*arguments)
-        except nv.NVMLError as error:
-            if getattr(error, "value", None) in (nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_FUNCTION_NOT_FOUND):
-                return absent
-            raise DeviceError(
-                f"NVML {getattr(function, '__name__', 'a query')}", got=str(error), expected="an answer", remedy=_REMEDY
-            ) from error
+        refusals = (
+            nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_NO_PERMISSION, nv.NVML_ERROR_FUNCTION_NOT_FOUND,
+            nv.NVML_ERROR_INVALID_ARGUMENT,
+        )  # fmt: skip
+        answer: T | None = self._ask(function, *arguments, none_for=refusals)
         return answer
+
+    def _optional(self, absent: T, function: Callable[..., T], *arguments: object) -> T:
+        """The answer, or ``absent`` where this card or its driver has no such thing (no ECC memory, no MIG)."""
+        missing = (self._library.NVML_ERROR_NOT_SUPPORTED, self._library.NVML_ERROR_FUNCTION_NOT_FOUND)
+        answer: T | None = self._ask(function, *arguments, none_for=missing)
+        return absent if answer is None else answer
 
 
 def _cuda_version(library: Any) -> int:
@@ -265,3 +261,60 @@ def _cuda_version(library: Any) -> int:
 def _word(value: object) -> str:
     # nvidia-ml-py before 11.515 answers bytes.
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+class _FirstProcessInfo(ctypes.Structure):
+    """nvml.h, nvmlProcessInfo_v1_t."""
+
+    _fields_ = (("pid", ctypes.c_uint), ("used_gpu_memory", ctypes.c_ulonglong))
+
+
+def processes_of(library: Any, kind: str) -> Callable[[Any], tuple[int, ...]]:
+    """A function that takes a card's handle and returns the ids of the processes with a context of ``kind`` on it, each
+    once and sorted.
+
+    It raises the library's NVMLError, with "function not found" where this driver has no such list.
+    """
+    name = f"nvmlDeviceGet{kind}RunningProcesses"
+    # An old nvidia-ml-py has no newer functions itself.
+    newer = [getattr(library, name + version, None) for version in _VERSIONS]
+    candidates: list[Callable[[Any], Iterable[Any]]] = [each for each in newer if each is not None]
+
+    def ask(handle: Any) -> tuple[int, ...]:
+        found = first_there(library, (*candidates, lambda card: _first_list(library, name, card)), handle)
+        return tuple(sorted({int(process.pid) for process in found}))
+
+    ask.__name__ = name
+    return ask
+
+
+def first_there(library: Any, functions: Iterable[Callable[..., Any]], *arguments: object) -> Any:
+    """The answer of the first of ``functions``, newest first, that this driver has; NVMLError where it has none."""
+    missing: Exception | None = None
+    for function in functions:
+        try:
+            return function(*arguments)
+        except library.NVMLError as error:
+            if getattr(error, "value", None) != library.NVML_ERROR_FUNCTION_NOT_FOUND:
+                raise
+            missing = error
+    raise missing or library.NVMLError(library.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+
+def _first_list(library: Any, name: str, handle: Any) -> list[_FirstProcessInfo]:
+    """The processes by the entry point without a suffix, for which nvidia-ml-py has no function."""
+    function = getattr(library.nvmlLib, name, None)
+    if function is None:
+        raise library.NVMLError(library.NVML_ERROR_FUNCTION_NOT_FOUND)
+    count = ctypes.c_uint(0)
+    code = function(handle, ctypes.byref(count), None)
+    while code == library.NVML_ERROR_INSUFFICIENT_SIZE:
+        # This leaves room for processes that start between the two calls.
+        count.value = count.value * 2 + 5
+        found = (_FirstProcessInfo * count.value)()
+        code = function(handle, ctypes.byref(count), found)
+        if code == library.NVML_SUCCESS:
+            return list(found[: count.value])
+    if code != library.NVML_SUCCESS:
+        raise library.NVMLError(code)
+    return []

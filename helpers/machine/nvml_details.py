@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from helpers.machine.nvml import Gpu, Nvml, PyNvml, open_nvml
-from helpers.machine.nvml_versions import COMPUTE, processes_of
+from helpers.machine.nvml import COMPUTE, Gpu, Nvml, PyNvml, open_nvml, processes_of
 from helpers.machine.unknown import Unknown
 from helpers.trainers.contract.errors import DeviceError
 

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from helpers.machine.devices import Machine, why_not_run
-from helpers.machine.environments import find_framework, missing_environments
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.frameworks import BuildFinder, FrameworkBuild, find_framework, missing_environments
 from helpers.plan.case_plan import CPU, SuiteCase, build_label
 from helpers.plan.perf_yaml import Config
 from helpers.trainers.contract.errors import ConfigError

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 
-from helpers.machine.environments import FrameworkConfig
+from helpers.machine.frameworks import FrameworkConfig
 from helpers.plan.budgets import Budgets, read_budgets
 from helpers.plan.matrix import TARGETS, MatrixCase, read_matrix
 from helpers.plan.nodes import NodesConfig, read_nodes

@@ -17,14 +17,14 @@ from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.steadiness import why_unsteady, write_plot
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
+from helpers.machine.control_groups import OomKills, oom_evidence, read_oom_kills
 from helpers.machine.devices import Card, CpuCard, Machine, environment_of
 from helpers.machine.environment import LOADED_FACTS
 from helpers.machine.nvml import Gpu, open_nvml
 from helpers.machine.wall_clock import utc_now
 from helpers.machine.watch.contention import CpuMeter
-from helpers.machine.watch.health import GpuMeter
-from helpers.machine.watch.meters import meter_for, norm_for, window_facts
-from helpers.machine.watch.oom import OomKills, oom_evidence, read_oom_kills
+from helpers.machine.watch.meters import GpuMeter, meter_for, window_facts
+from helpers.machine.watch.norm import norm_of
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.dataset import DatasetFacts
 from helpers.plan.perf_yaml import Config
@@ -101,7 +101,7 @@ class JobRunner:
 
     def _meter(self, plan: CasePlan) -> CpuMeter | GpuMeter:
         recorded = plan.recorded.environment if plan.recorded else None
-        return meter_for(self.cards, open_nvml, norm_for(self.cards, recorded, plan.to_record))
+        return meter_for(self.cards, open_nvml, norm_of(recorded, self.cards, plan.to_record))
 
     def _with_class(self, outcome: JobOutcome, cards_here: int, before: OomKills) -> JobOutcome:
         """A failure's reason behind its class, with what the kernel says of a SIGKILL; other outcomes as they are."""

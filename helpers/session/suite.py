@@ -17,9 +17,8 @@ from helpers.history.results import ResultStore, RunResult, read_result
 from helpers.judging.evidence import Past
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine, discover
-from helpers.machine.environments import build_missing
 from helpers.machine.facts.tables import session_tables
-from helpers.machine.frameworks import BuildFinder
+from helpers.machine.frameworks import BuildFinder, build_missing
 from helpers.plan.accepted import Accepted
 from helpers.plan.baseline import PublishedSet, RecordedEntry, load_published
 from helpers.plan.case_plan import CPU, SuiteCase, matrix, refuse_two_targets, usual_targets

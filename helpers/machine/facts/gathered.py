@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,6 @@ from helpers.machine.facts.io import (
     library_versions,
     storage_of,
 )
-from helpers.machine.facts.suite import suite_commit
 from helpers.machine.facts.topology import Topology, topology_of
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.machine.nvml_details import DetailedNvml, GpuDetails
@@ -25,6 +25,7 @@ from helpers.machine.unknown import Unknown, ask
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.paths import ROOT
 
+_GIT_SECONDS = 10
 # Where the dynamic linker finds a machine's own cuDNN and NCCL.
 _LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/local/lib", "usr/local/cuda/lib64")
 
@@ -119,3 +120,18 @@ def _topology(machine: Machine, nvml: DetailedNvml, details: Mapping[str, GpuDet
 def _library_folders(root: Path, variables: Mapping[str, str]) -> list[Path]:
     named = [Path(word) for word in variables.get("LD_LIBRARY_PATH", "").split(":") if word.startswith("/")]
     return [*named, *(root / folder for folder in _LIBRARY_FOLDERS)]
+
+
+def suite_commit(checkout: Path) -> str:
+    """The suite's commit, ``e94319a0c2d1``, with ``-dirty`` where tracked files were changed.
+
+    Raises OSError where git is missing, ValueError where ``checkout`` is no work tree of it.
+    """
+    argv = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ValueError(f"git does not answer within {_GIT_SECONDS} s") from error
+    if done.returncode != 0:
+        raise ValueError("git: " + (done.stderr.strip().splitlines() or ["no answer"])[-1])
+    return done.stdout.strip()

@@ -108,7 +108,7 @@ def unhealthy_reasons(
     return tuple(reasons)
 
 
-def window_facts(
+def gpu_facts(
     samples: Sequence[HealthSample], gpus: Sequence[Gpu], window: tuple[float, float] | None
 ) -> dict[str, str]:
     """The facts of the window, for each card in order: median clocks, power and temperature, the hottest look,

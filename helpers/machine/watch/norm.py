@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from helpers.machine.devices import Card
 from helpers.machine.environment import CLOCK_FACTS
+from helpers.machine.nvml import Gpu
 from helpers.trainers.contract.errors import ConfigError
 
 # A median clock that differs so much from the recorded one is another clock: V100 and A100 hold theirs within 1 to 2%
@@ -33,8 +35,8 @@ class Norm:
         return found[place] if place < len(found) else None
 
 
-def norm_of(recorded: Mapping[str, str] | None, cards: Sequence[str], to_record: bool) -> Norm | None:
-    """The norm for a run on ``cards`` (UUIDs; none on a CPU), from the recorded entry's environment.
+def norm_of(recorded: Mapping[str, str] | None, cards: Sequence[Card], to_record: bool) -> Norm | None:
+    """The norm for a run on the leased ``cards``, from the environment of the case's recorded entry (None without one).
 
     It is None while a new entry is recorded, which the old one must not prevent. An entry of other cards says nothing
     about these; its result is INCOMPARABLE. Raises ConfigError on a clock that is no number.
@@ -42,7 +44,8 @@ def norm_of(recorded: Mapping[str, str] | None, cards: Sequence[str], to_record:
     if to_record:
         return None
     # The entry of a case of several nodes names the cards of all nodes, this node's first.
-    if recorded is None or recorded.get("card_ids", "").split()[: len(cards)] != list(cards):
+    uuids = [card.uuid for card in cards if isinstance(card, Gpu)]
+    if recorded is None or recorded.get("card_ids", "").split()[: len(uuids)] != uuids:
         return Norm()
     watts = frozenset(int(word) for word in recorded.get("power_limit_watts", "").split() if word.isdecimal())
     clocks = {name: _numbers(name, recorded[name]) for name in CLOCK_FACTS if recorded.get(name)}

@@ -25,7 +25,7 @@ from helpers.launch.supervisor import JobLimits, SupervisorIO, run_job
 from helpers.machine.devices import CpuCard, Machine
 from helpers.machine.environment import Host
 from helpers.machine.watch.contention import CpuMeter
-from helpers.machine.watch.health import GpuMeter
+from helpers.machine.watch.meters import GpuMeter
 from helpers.machine.watch.processes import Process, Processes
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.perf_yaml import load_config
@@ -33,8 +33,8 @@ from helpers.session.measure import measure_case
 from helpers.session.run_job import JobRunner
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from tests.helpers.machine.watch.test_health import GPU
-from tests.helpers.machine.watch.test_health import StandInNvml as CardStandIn
+from tests.helpers.machine.watch.test_gpu_health import GPU
+from tests.helpers.machine.watch.test_gpu_health import StandInNvml as CardStandIn
 from tests.helpers.memory_double import MemoryDouble
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.judging.evidence import Budget
-from helpers.machine.environments import FrameworkConfig
+from helpers.machine.frameworks import FrameworkConfig
 from helpers.plan.budgets import Budgets
 from helpers.plan.perf_yaml import CaseTolerance, Config, GateRule, Limits, Tolerances, load_config
 from helpers.trainers.contract.case import DataSource, Execution, Precision

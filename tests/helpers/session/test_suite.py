@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-import helpers.machine.environments
+import helpers.machine.frameworks
 import helpers.plan.installed
 import helpers.session.leased
 import helpers.session.measuring
@@ -1378,7 +1378,7 @@ def _pytorch_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: A
                 return FrameworkBuild(str(interpreter), framework, "torch", "2.13.0")
             return super().find_build(framework, interpreter)
 
-    monkeypatch.setattr(helpers.machine.environments, "_run", run)
+    monkeypatch.setattr(helpers.machine.frameworks, "_run", run)
     monkeypatch.setattr(helpers.session.suite, "BuildFinder", BuildsOnDisk)
     values = SuiteOptions(config, BASELINES, tmp_path / "runs", "s", **options)
     return Suite.load(values, machine=CPU_MACHINE, memory=MemoryDouble()), asked  # type: ignore[arg-type]

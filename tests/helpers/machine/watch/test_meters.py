@@ -6,13 +6,12 @@ import pytest
 
 from helpers.machine.devices import CpuCard
 from helpers.machine.watch.contention import CpuMeter
-from helpers.machine.watch.health import GpuMeter
-from helpers.machine.watch.meters import meter_for, norm_for, window_facts
-from helpers.machine.watch.norm import Norm
+from helpers.machine.watch.meters import GpuMeter, meter_for, window_facts
+from helpers.machine.watch.norm import norm_of
 from helpers.machine.watch.processes import Processes
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog
-from tests.helpers.machine.watch.test_health import GPU, StandInNvml
+from tests.helpers.machine.watch.test_gpu_health import GPU, StandInNvml
 
 ENTRY = {"card_ids": "GPU-a", "power_limit_watts": "250", "cpu_mhz": "3000"}
 
@@ -32,17 +31,8 @@ def test_cards_are_watched_by_what_they_are() -> None:
         meter_for((GPU,), lambda: "no NVML")
 
 
-def test_the_norm_is_that_of_the_leased_cards() -> None:
-    assert norm_for((GPU,), ENTRY, to_record=False) == Norm(True, frozenset({250}), {"cpu_mhz": (3000.0,)})
-    assert norm_for((GPU,), None, to_record=False) == Norm()
-    assert norm_for((CpuCard(0, (0,)),), {"cpu_mhz": "3000"}, to_record=False) == Norm(
-        True, frozenset(), {"cpu_mhz": (3000.0,)}
-    )
-    assert norm_for((GPU,), ENTRY, to_record=True) is None
-
-
 def test_a_meter_holds_the_cards_against_its_norm() -> None:
-    meter = meter_for((GPU,), StandInNvml, norm_for((GPU,), ENTRY, to_record=False))
+    meter = meter_for((GPU,), StandInNvml, norm_of(ENTRY, (GPU,), to_record=False))
     for at in (1.0, 11.5, 12.5):
         meter.sample(at, (), [])
     assert "power cap 300 W, recorded at 250 W" in meter.unhealthy((11.0, 13.0))[0]

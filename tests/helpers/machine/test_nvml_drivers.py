@@ -14,7 +14,7 @@ import pytest
 
 from helpers.machine.nvml import Gpu, GpuSettings, GpuState, PyNvml, open_pynvml
 from helpers.machine.nvml_details import PyNvmlDetails
-from helpers.machine.watch.health import GpuMeter
+from helpers.machine.watch.meters import GpuMeter
 from helpers.trainers.contract.errors import DeviceError
 
 SUCCESS, NOT_SUPPORTED, INSUFFICIENT_SIZE, GPU_IS_LOST = 0, 3, 7, 15

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from helpers.machine import environments
-from helpers.machine.environments import (
+from helpers.machine import frameworks
+from helpers.machine.frameworks import (
+    BuildFinder,
+    FrameworkBuild,
     FrameworkConfig,
     FrameworkEnvironment,
     build,
@@ -20,7 +22,6 @@ from helpers.machine.environments import (
     find_framework,
     missing_environments,
 )
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.paths import ROOT
@@ -63,7 +64,7 @@ def in_folder(folder: Path) -> FrameworkEnvironment:
 
 def test_the_stamp_is_the_bootstrap_s_own() -> None:
     text = (REQUIREMENTS / "bootstrap.py").read_text(encoding="utf-8")
-    assert f'STAMP, OWNED = "{environments._STAMP}"' in text
+    assert f'STAMP, OWNED = "{frameworks._STAMP}"' in text
 
 
 @pytest.mark.parametrize("given", [FrameworkConfig(), FrameworkConfig("/opt/pytorch/bin/python")])

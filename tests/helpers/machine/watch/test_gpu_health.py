@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from helpers.machine.nvml import Gpu, GpuSettings, GpuState
-from helpers.machine.watch.gpu_health import HealthSample, unhealthy_reasons, window_facts
-from helpers.machine.watch.health import GpuMeter
+from helpers.machine.watch.gpu_health import HealthSample, gpu_facts, unhealthy_reasons
+from helpers.machine.watch.meters import GpuMeter
 from helpers.machine.watch.norm import Norm
 
 GPU = Gpu(0, "GPU-a", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300)
@@ -111,7 +111,7 @@ def test_a_card_is_throttled_by_the_share_of_its_looks_and_not_by_one_of_thousan
     assert (found == ()) is fit
     assert fit or f"in {slowed / 5000:.1%} of the looks ({slowed} of 5000; 2% may be), down to 900 MHz" in found[0]
     # Also where it is not held against the run, it is told.
-    shown = window_facts(samples, [GPU], WINDOW)["gpu_clocks_held_by"]
+    shown = gpu_facts(samples, [GPU], WINDOW)["gpu_clocks_held_by"]
     assert shown.endswith("0.02%" if slowed == 1 else f"{slowed / 5000:.0%}")
 
 
@@ -229,7 +229,7 @@ def test_the_window_is_told_in_medians_a_card() -> None:
     samples = [HealthSample(at, uuid, state(0x04, mhz=mhz, hot=hot), USUAL) for at, uuid, mhz, hot in (
         (1.0, "GPU-a", 100, 99), (11.0, "GPU-a", 1200, 70), (12.0, "GPU-a", 1290, 80), (13.0, "GPU-a", 1300, 75),
         (12.0, "GPU-b", 1400, 60))]  # fmt: skip
-    assert window_facts(samples, [GPU, other], WINDOW) == {
+    assert gpu_facts(samples, [GPU, other], WINDOW) == {
         "sm_clock_mhz": "1290 1400",
         "memory_clock_mhz": "877 877",
         "gpu_temperature_c": "75 60",
@@ -240,9 +240,9 @@ def test_the_window_is_told_in_medians_a_card() -> None:
         "gpu_clocks_held_by": "software power cap 100%",
         "not_measured": "Xid errors (the kernel's log needs root)",
     }
-    assert window_facts(samples, [GPU], None) == {}
-    assert window_facts([], [GPU], WINDOW) == {}
-    silent = window_facts([HealthSample(12.0, "GPU-a", replace(state(), memory_clock_mhz=0))], [GPU], WINDOW)
+    assert gpu_facts(samples, [GPU], None) == {}
+    assert gpu_facts([], [GPU], WINDOW) == {}
+    silent = gpu_facts([HealthSample(12.0, "GPU-a", replace(state(), memory_clock_mhz=0))], [GPU], WINDOW)
     assert "memory_clock_mhz" not in silent and "power cap (NVML does not tell)" in silent["not_measured"]
 
 

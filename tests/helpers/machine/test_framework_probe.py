@@ -1,0 +1,219 @@
+"""Which build of a framework an interpreter has, and where that is asked."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.machine.framework_probe import identity, libraries, probe
+from helpers.machine.frameworks import BuildFinder, BuildIdentity, FrameworkBuild
+from helpers.trainers.contract.frameworks import Framework
+
+
+def trainers(root: Path, *names: str) -> BuildFinder:
+    folder = root / "helpers/trainers"
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).mkdir()
+        (folder / name / "trainer.py").write_text("")
+    return BuildFinder(root)
+
+
+def test_the_build_of_this_interpreter_is_found_without_importing_it(tmp_path: Path) -> None:
+    pytest.importorskip("importlib.metadata")
+    if not probe("paddle"):
+        pytest.skip("Paddle is not installed")
+    imported = "paddle" in sys.modules
+    build = trainers(tmp_path, "paddle").find_build(Framework.PADDLE)
+    assert isinstance(build, FrameworkBuild)
+    assert build.version[0].isdigit() and len(build.commit) == 40
+    assert ("paddle" in sys.modules) is imported
+
+
+def test_another_interpreter_is_asked_and_asked_once(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\necho x >> {calls}\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    finder = trainers(tmp_path, "paddle")
+    first = finder.find_build(Framework.PADDLE, str(wrapper))
+    assert finder.find_build(Framework.PADDLE, str(wrapper)) is first
+    assert calls.read_text() == "x\n"
+    own = finder.find_build(Framework.PADDLE)
+    if isinstance(own, FrameworkBuild):
+        assert first == replace(own, interpreter=str(wrapper))
+    else:
+        assert "not installed" in str(first)
+
+
+def test_a_missing_trainer_framework_or_interpreter_is_a_reason_and_not_an_error(tmp_path: Path) -> None:
+    finder = trainers(tmp_path, "mxnet", "pytorch")
+    assert finder.find_build(Framework.PADDLE) == (
+        "there is no trainer for paddle yet (helpers/trainers/paddle/trainer.py)"
+    )
+    missing = str(finder.find_build(Framework.MXNET))
+    assert "mxnet is not installed in" in missing and "install mxnet or mxnet-cu112" in missing
+    nowhere = str(finder.find_build(Framework.PYTORCH, "/nowhere/python"))
+    assert "/nowhere/python" in nowhere and "frameworks.pytorch.interpreter" in nowhere
+
+
+@pytest.mark.parametrize("answer", ["", "3", '{"python": "3.8"}', "null", "Python 3.8"])
+def test_an_interpreter_that_prints_something_else_is_a_reason_with_a_remedy(tmp_path: Path, answer: str) -> None:
+    other = tmp_path / "python"
+    other.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    other.chmod(0o755)
+    told = str(trainers(tmp_path, "paddle").find_build(Framework.PADDLE, str(other)))
+    assert told.startswith(f"{other} printed no JSON when it was asked which paddle it has: ")
+    assert "frameworks.paddle.interpreter" in told
+
+
+def test_an_interpreter_that_does_not_answer_is_a_reason_with_its_words(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'no such encoding' >&2\nexit 3\n")
+    broken.chmod(0o755)
+    assert "no such encoding" in str(trainers(tmp_path, "mxnet").find_build(Framework.MXNET, str(broken)))
+
+
+VERSION_FILE = """
+nccl_version     = '0'
+cuda_version     = '11.8'
+cudnn_version    = {cudnn}
+commit           = 'abc'
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that stands where an interpreter's packages do, ahead of the real ones."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    return folder
+
+
+def install(folder: Path, name: str, version: str) -> None:
+    metadata = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+def test_what_lies_beside_a_build_is_read_from_its_files_alone(installed: Path) -> None:
+    install(installed, "paddlepaddle-gpu", "2.6.2")
+    install(installed, "nvidia-dali-cuda110", "1.50.0")
+    install(installed, "nvidia-cudnn-cu11", "8.9.4.19")
+    install(installed, "nvidia-dali-tf-plugin-cuda110", "9")
+    (installed / "paddle/version").mkdir(parents=True)
+    (installed / "paddle/version/__init__.py").write_text(VERSION_FILE.format(cudnn="'8.6.0'"))
+    found = libraries("paddle")
+    assert found.pop("python").count(".") == 2
+    assert found == {
+        "cuda": "11.8",
+        "cudnn": "8.6.0",
+        "cudnn_wheel": "nvidia-cudnn-cu11 8.9.4.19",
+        "dali_wheel": "nvidia-dali-cuda110 1.50.0",
+    }
+
+
+def test_a_cpu_builds_false_is_no_version(installed: Path) -> None:
+    install(installed, "paddlepaddle", "3.3.1")
+    (installed / "paddle/version").mkdir(parents=True)
+    text = VERSION_FILE.format(cudnn="'False'").replace("'11.8'", "'False'")
+    (installed / "paddle/version/__init__.py").write_text(text)
+    assert set(libraries("paddle")) == {"python"}
+
+
+def test_an_interpreter_without_the_framework_still_tells_its_python(installed: Path) -> None:
+    assert set(libraries("mxnet")) == {"python"}
+
+
+def test_another_interpreters_libraries_are_asked_once(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\necho x >> {calls}\necho \'{{"python": "3.8.1", "cuda": "10.2"}}\'\n')
+    wrapper.chmod(0o755)
+    finder = trainers(tmp_path, "paddle")
+    build = FrameworkBuild(str(wrapper), Framework.PADDLE, "paddlepaddle-gpu", "2.0")
+    assert finder.find_libraries(build) == {"python": "3.8.1", "cuda": "10.2"}
+    assert finder.find_libraries(build) == {"python": "3.8.1", "cuda": "10.2"}
+    assert calls.read_text() == "x\n"
+
+
+def test_this_interpreters_libraries_need_no_other_process() -> None:
+    build = FrameworkBuild(sys.executable, Framework.PADDLE, "paddlepaddle", "3")
+    assert BuildFinder().find_libraries(build) == libraries("paddle")
+
+
+def packages(folder: Path, name: str = "paddlepaddle-gpu", library: bytes = b"code", beside: str = "") -> Path:
+    """An installed framework of one module and one library, with the installer's list of its files."""
+    folder.mkdir(parents=True)
+    install(folder, name, "2.6.2")
+    if beside:
+        install(folder, "nvidia-cudnn-cu11", beside)
+    (folder / "paddle").mkdir()
+    (folder / "paddle/__init__.py").write_text("commit = 'abc'\n")
+    (folder / "paddle/lib.so").write_bytes(library)
+    files = "paddle/__init__.py,sha256=a,17\npaddle/lib.so,sha256=b,4\n../../../bin/fleetrun,sha256=c,9\n"
+    (folder / f"{name.replace('-', '_')}-2.6.2.dist-info/RECORD").write_text(files)
+    return folder
+
+
+def digest_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    return identity("paddle")["digest"]
+
+
+def test_a_build_has_the_same_digest_wherever_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = digest_in(packages(tmp_path / "one"), monkeypatch)
+    other = packages(tmp_path / "two")
+    record = other / "paddlepaddle_gpu-2.6.2.dist-info/RECORD"
+    # The scripts name their environment's Python, and an installer adds what it will.
+    record.write_text(record.read_text().replace("sha256=c", "sha256=d") + "paddlepaddle_gpu-2.6.2.dist-info/X,x=y,1\n")
+    assert len(first) == 16
+    assert digest_in(other, monkeypatch) == first
+
+
+@pytest.mark.parametrize("change", ["a library built again", "a module edited", "another wheel", "another cuDNN"])
+def test_another_build_has_another_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    first = digest_in(packages(tmp_path / "one", beside="8.9"), monkeypatch)
+    library = b"cold" if change == "a library built again" else b"code"
+    other = packages(tmp_path / "two", library=library, beside="9.1" if change == "another cuDNN" else "8.9")
+    if change == "a module edited":
+        (other / "paddle/__init__.py").write_text("commit = 'abcd'\n")
+    if change == "another wheel":
+        record = other / "paddlepaddle_gpu-2.6.2.dist-info/RECORD"
+        record.write_text(record.read_text().replace("sha256=a", "sha256=e"))
+    assert digest_in(other, monkeypatch) != first
+
+
+def test_an_installation_without_a_list_of_its_files_has_no_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = packages(tmp_path / "one")
+    (folder / "paddlepaddle_gpu-2.6.2.dist-info/RECORD").unlink()
+    assert digest_in(folder, monkeypatch) == ""
+
+
+def test_another_name_of_an_interpreter_is_the_same_build(tmp_path: Path) -> None:
+    if not probe("paddle"):
+        pytest.skip("Paddle is not installed")
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    link = tmp_path / "env"
+    link.symlink_to(sys.prefix)
+    finder = BuildFinder()
+    names = (sys.executable, str(wrapper), str(link / "bin/python"))
+    one, two, three = (
+        finder.find_identity(FrameworkBuild(each, Framework.PADDLE, "paddlepaddle", "3")) for each in names
+    )
+    assert one == two == three
+    assert one.place and one.prefix and len(one.digest) == 16
+
+
+def test_an_interpreter_that_does_not_say_which_build_it_has_has_no_identity(tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho '{}'\n")
+    other.chmod(0o755)
+    build = FrameworkBuild(str(other), Framework.PADDLE, "paddlepaddle", "3")
+    assert BuildFinder().find_identity(build) == BuildIdentity()
