@@ -73,7 +73,7 @@ bench: env-dev env-pytorch
 
 # Not env: Paddle's builds have no code for the newest GPUs, on which PyTorch is measured.
 gpu-proof: env-beside env-pytorch
-	$(VENV_PYTHON) -m benchmarks.gpu_proof $(GPU_PROOF_ARGS)
+	.venv/bin/perfgate prove-gpu $(GPU_PROOF_ARGS)
 
 fuzz: env-dev env-fuzz
 	$(VENV_PYTHON) -m tests.fuzz --seconds 60 $(FUZZ_ARGS)

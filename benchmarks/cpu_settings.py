@@ -1,7 +1,7 @@
 """Which settings make Paddle faster on this CPU: ``python -m benchmarks.cpu_settings``.
 
 Each candidate against what it would be added to, in pairs of fresh processes that take turns
-(``benchmarks.lockstep``). Prints how much faster it is, with the 95% interval over pairs, and whether it
+(``helpers.session.lockstep``). Prints how much faster it is, with the 95% interval over pairs, and whether it
 computed the very same losses. What is not tried and why: ``docs/cpu-settings.md``.
 """
 
@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.arms import Seat, last_core, trainer_arm
-from benchmarks.blocks import Block
-from benchmarks.lockstep import Arm, Plan, take_turns
-from benchmarks.paired import pair_ratio, ratio_of
+from benchmarks.cores import last_core
 from helpers.plan.recipes.cpu import cpu_environment, read_processor
 from helpers.report.unforeseen import ended
+from helpers.session.bare_loop import Seat, trainer_arm
+from helpers.session.lockstep import Arm, Turns, pair_ratio, ratio_of, take_turns
+from helpers.trainers.contract.blocks import StepBlock
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 
@@ -121,7 +121,7 @@ def main() -> int:
                 environment=tried.environment, settings=tried.settings,
             )  # fmt: skip
 
-        trial = Trial(arm, arguments.pairs, Plan(arguments.rounds, warmup_steps=arguments.warmup))
+        trial = Trial(arm, arguments.pairs, Turns(arguments.rounds, warmup_steps=arguments.warmup))
         for start in range(0, len(wanted), arguments.together):
             for line in trial.of(wanted[start : start + arguments.together]):
                 print("  " + line, flush=True)
@@ -134,7 +134,7 @@ class Trial:
 
     arm: Callable[[Candidate], Arm]
     pairs: int
-    plan: Plan
+    turns: Turns
 
     def of(self, candidates: Sequence[Candidate]) -> list[str]:
         """A line for each. Where one does not run, each is tried alone, so that it spoils no other."""
@@ -144,7 +144,7 @@ class Trial:
         try:
             for number in range(self.pairs):
                 order = [usual, *arms] if number % 2 == 0 else [*arms, usual]
-                sets.append(take_turns(order, self.plan))
+                sets.append(take_turns(order, self.turns))
         except LaunchError as error:
             if len(candidates) == 1:
                 return [f"{_told(candidates[0])} does not run: {' '.join(str(error).split())[-160:]}"]
@@ -152,7 +152,7 @@ class Trial:
         return [f"{_told(candidate)} {speed_up(sets, candidate.name)}" for candidate in candidates]
 
 
-def speed_up(sets: Sequence[Mapping[str, Sequence[Block]]], name: str) -> str:
+def speed_up(sets: Sequence[Mapping[str, Sequence[StepBlock]]], name: str) -> str:
     """How many times as fast a candidate is as the usual way: by the wall clock, and by time on a core."""
     wall, cpu, same = [], [], True
     for blocks in sets:

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.arms import Seat, last_core, trainer_arm
-from benchmarks.blocks import Block
-from benchmarks.lockstep import Plan, take_turns
-from benchmarks.paired import pair_ratio, ratio_of
+from benchmarks.cores import last_core
 from helpers.report.unforeseen import ended
+from helpers.session.bare_loop import Seat, trainer_arm
+from helpers.session.lockstep import Turns, pair_ratio, ratio_of, take_turns
+from helpers.trainers.contract.blocks import StepBlock
 from helpers.trainers.contract.case import Case, DataSource
 
 CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
@@ -36,21 +36,21 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2, help="Give each process N turns")
     parser.add_argument("--steps", type=int, default=3, help="Train N steps a turn")
     arguments = parser.parse_args()
-    plan = Plan(arguments.rounds, arguments.steps, WARMUP_STEPS)
+    turns = Turns(arguments.rounds, arguments.steps, WARMUP_STEPS)
     case = replace(Case.parse(arguments.case), data=DataSource.SYNTHETIC)
     with tempfile.TemporaryDirectory() as folder:
         arms = [
             trainer_arm(data.value, replace(case, data=data), Path(folder), Seat((last_core(),)))
             for data in (DataSource.SYNTHETIC, *LOADERS)
         ]
-        sets = [take_turns(arms if number % 2 == 0 else arms[::-1], plan) for number in range(arguments.pairs)]
+        sets = [take_turns(arms if number % 2 == 0 else arms[::-1], turns) for number in range(arguments.pairs)]
     print(f"{case.id}: images/s with a loader over those with synthetic data, by the wall clock")
     for data in LOADERS:
         print(f"  {told(sets, data.value)}")
     return 0
 
 
-def told(sets: Sequence[Mapping[str, Sequence[Block]]], loader: str) -> str:
+def told(sets: Sequence[Mapping[str, Sequence[StepBlock]]], loader: str) -> str:
     """One line on a loader: its ratio, and the share of a step that waits for it."""
     ratio = ratio_of(
         pair_ratio(

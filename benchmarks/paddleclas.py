@@ -16,14 +16,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.arms import Seat, trainer_arm
-from benchmarks.blocks import BARE, TRAIN, Block
-from benchmarks.lockstep import Arm, Plan, take_turns
-from benchmarks.paired import Ratio, pair_ratio, ratio_of
 from helpers.plan.dataset import make_small_dataset
 from helpers.plan.recipes.recipe import settings_for
 from helpers.report.unforeseen import ended
+from helpers.session.bare_loop import Seat, trainer_arm
+from helpers.session.lockstep import Arm, PairedRatio, Turns, pair_ratio, ratio_of, take_turns
 from helpers.session.suite import SMALL_DATASET
+from helpers.trainers.contract.blocks import BARE, TRAIN, StepBlock
 from helpers.trainers.contract.case import Case, DataSource, Execution
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
@@ -45,20 +44,20 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=8, help="Give each N turns")
     parser.add_argument("--steps", type=int, default=1, help="Train N steps a turn")
     arguments = parser.parse_args()
-    case, plan = Case.parse(arguments.case), Plan(arguments.rounds, arguments.steps, WARMUP_STEPS)
+    case, turns = Case.parse(arguments.case), Turns(arguments.rounds, arguments.steps, WARMUP_STEPS)
     cores = tuple(sorted(os.sched_getaffinity(0))[-arguments.cores :])
     seat = Seat(cores, interpreter=arguments.interpreter)
-    sets = measure(case, arguments.folder.resolve(), arguments.pairs, plan, seat)
+    sets = measure(case, arguments.folder.resolve(), arguments.pairs, turns, seat)
     print("\n".join(told(case, sets)))
     return 1 if speed(sets).lies_below(1.0) else 0
 
 
-def measure(case: Case, folder: Path, pairs: int, plan: Plan, seat: Seat) -> list[Mapping[str, Sequence[Block]]]:
+def measure(case: Case, folder: Path, pairs: int, turns: Turns, seat: Seat) -> list[Mapping[str, Sequence[StepBlock]]]:
     """The blocks of both, from ``pairs`` pairs of fresh processes. Raises LaunchError, and ConfigError for a case or a
     folder that is none of PaddleClas's."""
     with tempfile.TemporaryDirectory() as jobs:
         arms = (trainer_arm(TRAIN, case, Path(jobs), seat), paddleclas_arm(case, folder, seat))
-        return [take_turns(arms if number % 2 == 0 else arms[::-1], plan) for number in range(pairs)]
+        return [take_turns(arms if number % 2 == 0 else arms[::-1], turns) for number in range(pairs)]
 
 
 def paddleclas_arm(case: Case, folder: Path, seat: Seat) -> Arm:
@@ -83,11 +82,11 @@ def paddleclas_arm(case: Case, folder: Path, seat: Seat) -> Arm:
     return Arm(BARE, argv, BARE, {**settings["environment"], **seat.variables})
 
 
-def speed(sets: Sequence[Mapping[str, Sequence[Block]]], *, cpu: bool = False) -> Ratio:
+def speed(sets: Sequence[Mapping[str, Sequence[StepBlock]]], *, cpu: bool = False) -> PairedRatio:
     """The trainer's images/s over PaddleClas's, by the wall clock or by the time on the cores, the loaders' processes
     included: one observation a pair of processes."""
 
-    def seconds(block: Block) -> float:
+    def seconds(block: StepBlock) -> float:
         return block.cpu_seconds if cpu else block.seconds
 
     return ratio_of(
@@ -96,7 +95,7 @@ def speed(sets: Sequence[Mapping[str, Sequence[Block]]], *, cpu: bool = False) -
     )
 
 
-def told(case: Case, sets: Sequence[Mapping[str, Sequence[Block]]]) -> list[str]:
+def told(case: Case, sets: Sequence[Mapping[str, Sequence[StepBlock]]]) -> list[str]:
     """What was found, in lines."""
     rounds = [
         bare.seconds / train.seconds for blocks in sets for bare, train in zip(blocks[BARE], blocks[TRAIN], strict=True)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.blocks import Block, Stopwatch, reply, requests
+from helpers.trainers.contract.blocks import StepBlock, Stopwatch, reply, requests
 
 CONFIGURATION = "ppcls/configs/ImageNet/ResNet/ResNet50.yaml"
 
@@ -98,7 +98,7 @@ class _Turns:
                 reader_seconds += time.perf_counter() - started
                 # The step, and all that PaddleClas does around it, until it wants the next batch.
                 yield batch
-            reply(Block(asked.steps, *stopwatch.read(), 0.0, reader_seconds))
+            reply(StepBlock(asked.steps, *stopwatch.read(), 0.0, reader_seconds))
         # Nothing is left to be printed or saved for.
         sys.exit(0)
 

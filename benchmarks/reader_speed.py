@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy
 
-from benchmarks.paired import pair_ratio, ratio_of
 from helpers.plan.dataset import make_small_dataset
 from helpers.plan.recipes.recipe import settings_for
 from helpers.report.unforeseen import ended
+from helpers.session.lockstep import pair_ratio, ratio_of
 from helpers.session.suite import SMALL_DATASET
 from helpers.trainers.common.images import (
     IMAGE_SIZE,

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.paired import Ratio, ratio_of
 from benchmarks.suite_overhead import RECORDING_LIMIT as WATCHING_LIMIT
 from benchmarks.watching_arms import Arms
 from benchmarks.watching_session import Observed, observe
 from helpers.report.unforeseen import ended
+from helpers.session.lockstep import PairedRatio, ratio_of
 from helpers.trainers.contract.case import Case
 from tests.faults.workshop import Workshop
 
@@ -66,7 +66,9 @@ class Cost:
         ]
 
 
-def document(case_id: str, cost: Cost, pairs: Sequence[tuple[float, float]], ratio: Ratio | None) -> dict[str, object]:
+def document(
+    case_id: str, cost: Cost, pairs: Sequence[tuple[float, float]], ratio: PairedRatio | None
+) -> dict[str, object]:
     """What ``--json`` writes; ``pairs`` are images/s watched and unwatched."""
     return {
         "case": case_id,

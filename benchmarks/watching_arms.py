@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from benchmarks.arms import last_core
+from benchmarks.cores import last_core
 from helpers.judging.rules import median_step
 from helpers.launch.launchers.launcher import job_environment
 from helpers.launch.launchers.table import launcher_for

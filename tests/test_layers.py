@@ -32,12 +32,9 @@ FRAMEWORK_OF = {
 }
 # Programs with a framework, or a trainer's double, in a process of their own, which nothing imports.
 BENCHMARK_PROGRAMS = (
-    "benchmarks.bare_paddle_loop",
-    "benchmarks.bare_pytorch_loop",
     "benchmarks.paddleclas_worker",
     "benchmarks.product_error",
     "benchmarks.reader_speed",
-    "benchmarks.trainer_worker",
 )
 PYTEST = ("pytest", "_pytest", "pluggy", "xdist", "pytest_benchmark")
 TRAINERS_LIBRARIES = ("numpy", "nvidia.dali", "PIL", "cv2")
@@ -209,8 +206,9 @@ LOOP = "helpers/trainers/common/loop.py"
         ("perf_tests/test_resnet50.py", "import paddle", "paddle is a framework"),
         ("conftest.py", "import paddle", "paddle is a framework"),
         ("helpers/session/measure.py", "import pytest", "pytest is pytest's; only fixtures know pytest"),
-        ("benchmarks/arms.py", "import paddle", "benchmarks/arms.py:1: paddle is a framework"),
-        ("benchmarks/arms.py", "from benchmarks.trainer_worker import main", "is a program with a framework"),
+        ("benchmarks/cores.py", "import paddle", "benchmarks/cores.py:1: paddle is a framework"),
+        ("benchmarks/cores.py", "from benchmarks.reader_speed import main", "is a program with a framework"),
+        ("benchmarks/cores.py", "from helpers.trainers.common.block_worker import main", "only tests import it"),
         ("helpers/commands/show.py", "from _pytest.config import Config", "_pytest.config.Config is pytest's"),
         ("helpers/commands/show.py", "import json\nimport tests.helpers", "show.py:2: tests.helpers is a test"),
         (RULES, "from helpers.plan.case_plan import CasePlan", "judging imports plan, which stands above it"),

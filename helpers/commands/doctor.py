@@ -55,17 +55,9 @@ _STEP_BYTES = 256
 def run(arguments: argparse.Namespace, out: TextIO, io: ExaminationIO | None = None) -> int:
     """Write tables, findings and verdict; 0 when nothing blocks a measurement, 1 when something makes it worthless."""
     suite = load_suite(arguments)
-    named = arguments.data or (Path(suite.config.data.root) if suite.config.data.root else None)
-    context = examine(
-        suite.config,
-        data_root=named.expanduser().absolute() if named else None,
-        runs_folder=arguments.runs_dir.expanduser().absolute(),
-        largest_batch_on=lambda machine: largest_batch(suite, machine),
-        runs_bytes_on=lambda machine: night_bytes(suite, machine),
-        history_problem=lambda: history_problem(arguments.history or suite.config.history.url),
-        io=io,
+    diagnosis = diagnosis_of(
+        suite, arguments.runs_dir, arguments.data, history_url=arguments.history or suite.config.history.url, io=io
     )
-    diagnosis = diagnose(context)
     if arguments.json:
         out.write(json.dumps(doctor_record(diagnosis), indent=1, allow_nan=False) + "\n")
     else:
@@ -73,6 +65,28 @@ def run(arguments: argparse.Namespace, out: TextIO, io: ExaminationIO | None = N
             doctor_markdown(diagnosis) if arguments.format == "markdown" else doctor_text(diagnosis, width_of(out))
         )
     return EXIT_FIT if diagnosis.fit else EXIT_BLOCKED
+
+
+def diagnosis_of(
+    suite: Suite,
+    runs_folder: Path,
+    data: Path | None = None,
+    *,
+    history_url: str | None = None,
+    io: ExaminationIO | None = None,
+) -> Diagnosis:
+    """The doctor's diagnosis of this machine; ``data`` and ``history_url`` are what it looks at besides."""
+    named = data or (Path(suite.config.data.root) if suite.config.data.root else None)
+    context = examine(
+        suite.config,
+        data_root=named.expanduser().absolute() if named else None,
+        runs_folder=runs_folder.expanduser().absolute(),
+        largest_batch_on=lambda machine: largest_batch(suite, machine),
+        runs_bytes_on=lambda machine: night_bytes(suite, machine),
+        history_problem=lambda: history_problem(history_url),
+        io=io,
+    )
+    return diagnose(context)
 
 
 def largest_batch(suite: Suite, machine: Machine) -> int:

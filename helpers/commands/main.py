@@ -51,7 +51,7 @@ class _Parser(argparse.ArgumentParser):
 
 def commands() -> tuple[Command, ...]:
     """Every module of this folder that has a NAME, in the order of their names."""
-    found = [_command_in(module.name) for module in pkgutil.iter_modules(helpers.commands.__path__)]
+    found = map(_command_in, _modules())
     return tuple(sorted(filter(None, found), key=lambda command: command.NAME))
 
 
@@ -61,10 +61,14 @@ def asked_commands(argv: Sequence[str]) -> tuple[Command, ...]:
     The others' imports take longer than many an answer.
     """
     asked = argv[0] if argv else ""
-    for module in pkgutil.iter_modules(helpers.commands.__path__):
-        if module.name.replace("_", "-") == asked and (command := _command_in(module.name)) is not None:
+    for module in _modules():
+        if module.replace("_", "-") == asked and (command := _command_in(module)) is not None:
             return (command,)
     return commands()
+
+
+def _modules() -> list[str]:
+    return [found.name for found in pkgutil.iter_modules(helpers.commands.__path__) if not found.ispkg]
 
 
 def _command_in(module: str) -> Command | None:

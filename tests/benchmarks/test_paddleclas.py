@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.arms import Seat, last_core
-from benchmarks.blocks import BARE, TRAIN, Block
-from benchmarks.lockstep import Plan, take_turns
+from benchmarks.cores import last_core
 from benchmarks.paddleclas import CASE, TRAIN_PROGRAM, paddleclas_arm, speed, told
+from helpers.session.bare_loop import Seat
+from helpers.session.lockstep import Turns, take_turns
+from helpers.trainers.contract.blocks import BARE, TRAIN, StepBlock
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 
@@ -69,7 +70,7 @@ def test_paddleclas_s_loop_runs_on_over_its_epochs_and_stops_where_a_turn_ends(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     arm = paddleclas_arm(Case.parse(CASE), folder, Seat((last_core(),)))
-    blocks = take_turns([arm], Plan(rounds=2, steps_per_block=2, warmup_steps=1))[BARE]
+    blocks = take_turns([arm], Turns(rounds=2, steps_per_block=2, warmup_steps=1))[BARE]
     assert [block.steps for block in blocks] == [2, 2]
     assert all(0 < block.reader_seconds <= block.seconds for block in blocks)
     configured, *batches = (folder / TRAIN_PROGRAM.with_name("notes")).read_text().splitlines()
@@ -95,7 +96,7 @@ def test_a_folder_that_is_no_paddleclas_and_a_case_that_it_does_not_train_are_re
 
 
 def test_the_ratio_is_of_images_a_second_a_pair_of_processes_an_observation() -> None:
-    sets = [{TRAIN: [Block(1, 2.0, 4.0)] * 3, BARE: [Block(1, 2.2, 4.0)] * 3}] * 2
+    sets = [{TRAIN: [StepBlock(1, 2.0, 4.0)] * 3, BARE: [StepBlock(1, 2.2, 4.0)] * 3}] * 2
     assert str(speed(sets)) == "1.1000 (1.1000 to 1.1000, n=2)"
     lines = told(Case.parse(CASE), sets)
     assert lines[1] == "  by the wall clock: 1.1000 (1.1000 to 1.1000, n=2); median of 6 turns 1.1000"

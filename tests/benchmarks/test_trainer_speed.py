@@ -6,26 +6,26 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from benchmarks import trainer_worker
-from benchmarks.arms import Seat, bare_arm
-from benchmarks.blocks import BARE, FOR, TRAIN, Block
 from benchmarks.cpu_settings import CANDIDATES, speed_up
 from benchmarks.loader_cost import told as loader_told
 from benchmarks.trainer_speed import told
 from helpers.plan.recipes.recipe import settings_for
+from helpers.session.bare_loop import Seat, bare_arm
+from helpers.trainers.common import block_worker
+from helpers.trainers.contract.blocks import BARE, FOR, TRAIN, StepBlock
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 
-Sets = list[Mapping[str, Sequence[Block]]]
+Sets = list[Mapping[str, Sequence[StepBlock]]]
 
 
 def sets(bare_seconds: Sequence[float], for_seconds: Sequence[float], recording_seconds: float = 1e-4) -> Sets:
     """A pair of processes for each of the two loops' step seconds; the trainer's are 1."""
     return [
         {
-            TRAIN: [Block(1, 1.0, 1.0, recording_seconds)] * 3,
-            FOR: [Block(1, own, own)] * 3,
-            BARE: [Block(1, bare, bare)] * 3,
+            TRAIN: [StepBlock(1, 1.0, 1.0, recording_seconds)] * 3,
+            FOR: [StepBlock(1, own, own)] * 3,
+            BARE: [StepBlock(1, bare, bare)] * 3,
         }
         for bare, own in zip(bare_seconds, for_seconds, strict=True)
     ]
@@ -73,15 +73,15 @@ def test_recording_is_held_against_the_shortest_published_step_too() -> None:
 
 
 def test_a_loader_is_told_with_its_ratio_and_its_share() -> None:
-    blocks = {"synthetic": [Block(2, 2.0, 2.0)], "dali": [Block(2, 2.5, 2.5, reader_seconds=0.25)]}
+    blocks = {"synthetic": [StepBlock(2, 2.0, 2.0)], "dali": [StepBlock(2, 2.5, 2.5, reader_seconds=0.25)]}
     assert loader_told([blocks, blocks], "dali") == (
         "dali: 0.8000 (0.8000 to 0.8000, n=2); waiting for data 10.00% (10.00% to 10.00%) of a step"
     )
 
 
 def test_a_candidate_is_told_with_its_speed_up_and_whether_it_computed_the_same() -> None:
-    usual = [Block(1, 2.0, 2.0, losses=(6.5,))]
-    blocks = {"as it is": usual, "same": [Block(1, 1.0, 1.6, losses=(6.5,))], "other": [Block(1, 1.0, 1.6)]}
+    usual = [StepBlock(1, 2.0, 2.0, losses=(6.5,))]
+    blocks = {"as it is": usual, "same": [StepBlock(1, 1.0, 1.6, losses=(6.5,))], "other": [StepBlock(1, 1.0, 1.6)]}
     assert speed_up([blocks, blocks], "same") == (
         "wall x 2.0000 (2.0000 to 2.0000, n=2); CPU time x 1.2500 (1.2500 to 1.2500, n=2); same losses"
     )
@@ -102,10 +102,10 @@ def test_the_bare_loop_of_each_framework_trains_the_same_case_in_its_interpreter
     paddle = bare_argv("paddle-resnet50v1.5-amp_o1-bs4-1x1-synthetic-to_static", Seat((3,), interpreter="/p/python"))
     rate = 0.1 * 4 / 256
     assert paddle == (
-        f"/p/python -m benchmarks.bare_paddle_loop --batch-size 4 --learning-rate {rate} --core 3 --bf16"
+        f"/p/python -m helpers.trainers.paddle.bare_loop --batch-size 4 --learning-rate {rate} --core 3 --bf16"
     )  # fmt: skip
     pytorch = bare_argv("pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic", Seat((2, 3), interpreter="/t/python"))
-    assert pytorch.startswith(f"/t/python -m benchmarks.bare_pytorch_loop --batch-size 4 --learning-rate {rate}")
+    assert pytorch.startswith(f"/t/python -m helpers.trainers.pytorch.bare_loop --batch-size 4 --learning-rate {rate}")
     assert "--cores 2 3 --tf32 off" in pytorch
 
 
@@ -147,6 +147,6 @@ def test_a_steps_end_is_waited_for_on_a_card() -> None:
             return ["first", "second"]
 
     for waits in (False, True):
-        worker = trainer_worker._Worker(None, Reader(), Stepper(), None, None, waits)  # type: ignore[arg-type]
+        worker = block_worker._Worker(None, Reader(), Stepper(), None, None, waits)  # type: ignore[arg-type]
         worker.bare(2)
     assert waited == ["second"]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.paired import ratio_of
 from benchmarks.watching import Cost, document
 from benchmarks.watching_arms import Arms
 from benchmarks.watching_session import Observed, Sampler, cpu_seconds, kind_of, observe, spent_within, value_at
+from helpers.session.lockstep import ratio_of
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec

@@ -12,12 +12,9 @@ from helpers.trainers.contract.paths import ROOT
 
 # They run in a framework's own interpreter or below another program, which reads what they print.
 WORKERS = {
-    "benchmarks/bare_paddle_loop",
-    "benchmarks/bare_pytorch_loop",
     "benchmarks/importing_worker",
     "benchmarks/paddleclas_worker",
     "benchmarks/product_error",
-    "benchmarks/trainer_worker",
     "tests/faults/relay",
     "tests/faults/stand_in_trainer",
     "tests/fuzz/atheris_engine",

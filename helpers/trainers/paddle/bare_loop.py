@@ -1,7 +1,7 @@
-"""A Paddle training loop as a user would write it, with nothing around it: the reference for ``trainer_speed``.
+"""A Paddle training loop as a user would write it; helpers/session/bare_loop.py holds the trainer against it.
 
-``python -m benchmarks.bare_paddle_loop --core 0 --steps 10`` prints its images/s. It shares no code with
-the trainer. Model and optimizer are Paddle's own; its ``resnet50`` is v1.5 (the stride stands in the 3 x 3
+``python -m helpers.trainers.paddle.bare_loop --core 0 --steps 10`` prints its images/s. It shares no code with
+the trainer. Model and optimizer are Paddle's own; its ``resnet50`` is v1.5 (the stride is in the 3 x 3
 convolution).
 """
 
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.blocks import BARE, Block, Stopwatch, serve
+from helpers.trainers.contract.blocks import BARE, StepBlock, Stopwatch, serve
 
 _FLOAT32 = {"add", "add_", "pool2d", "relu", "relu_"}
 
@@ -37,7 +37,7 @@ def main() -> int:
     return 0
 
 
-def training(batch_size: int, learning_rate: float, bf16: bool) -> Callable[[int], Block]:
+def training(batch_size: int, learning_rate: float, bf16: bool) -> Callable[[int], StepBlock]:
     """A function that trains a number of steps, on one batch of noise."""
     import numpy
     import paddle
@@ -54,14 +54,14 @@ def training(batch_size: int, learning_rate: float, bf16: bool) -> Callable[[int
     images = paddle.to_tensor(random.standard_normal((batch_size, 3, 224, 224)).astype("float32"))
     labels = paddle.to_tensor(random.randint(0, 1000, size=(batch_size,)).astype("int64"))
 
-    def train(steps: int) -> Block:
+    def train(steps: int) -> StepBlock:
         stopwatch = Stopwatch()
         for _ in range(steps):
             loss = F.cross_entropy(model(images), labels)
             loss.backward()
             optimizer.step()
             optimizer.clear_grad()
-        return Block(steps, *stopwatch.read())
+        return StepBlock(steps, *stopwatch.read())
 
     return train
 

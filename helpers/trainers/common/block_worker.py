@@ -1,8 +1,8 @@
-"""A framework's trainer as a worker: ``python -m benchmarks.trainer_worker SPEC.json``, in its interpreter.
+"""A framework's trainer as a worker: ``python -m helpers.trainers.common.block_worker SPEC.json``, in its interpreter.
 
-All of the trainer runs as it stands (job, environment, pinning, data, model, log), only that its loop is
-called once a block instead of once a run. Loops: ``train`` is the trainer's own, with everything
-recorded; ``for`` is nothing but the optimizer steps of the same process.
+The whole trainer runs as it stands (job, environment, pinning, data, model, log); only its loop is called once a block
+instead of once a run. It offers two loops: ``train`` is the trainer's own, with everything recorded; ``for`` is nothing
+but the optimizer steps of the same process.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.blocks import FOR, TRAIN, Block, Stopwatch, serve
-from helpers.launch.launchers.launcher import trainer_module
 from helpers.trainers.common import loop
 from helpers.trainers.common.process import Trainer, run
+from helpers.trainers.contract.blocks import FOR, TRAIN, StepBlock, Stopwatch, serve
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.steplog import Step
 
@@ -36,15 +35,14 @@ def program(trainer: Trainer) -> None:
 
 
 def trainer_of(spec: JobSpec) -> Any:
-    return importlib.import_module(trainer_module(spec.case.framework))
+    return importlib.import_module(f"helpers.trainers.{spec.case.framework.value}.trainer")
 
 
 class _Worker:
-    """``waits``: the steps are issued to a card, and a block ends when the card has done its last one."""
-
     def __init__(
         self, plan: loop.Plan, reader: loop.Reader, stepper: Any, timer: Any, io: loop.LoopIO, waits: bool
     ) -> None:
+        # The steps are issued to a card, and a block ends when the card has done its last one.
         self._waits = waits
         self._plan = plan
         self._reader = _OnePass(reader)
@@ -52,13 +50,13 @@ class _Worker:
         self._timer = timer
         self._io = io
 
-    def train(self, steps: int) -> Block:
+    def train(self, steps: int) -> StepBlock:
         watch = _Watch(self._io)
         plan = dataclasses.replace(self._plan, warmup_steps=0, window_steps=steps)
         stopwatch = Stopwatch()
         loop.train(plan, self._reader, self._stepper, self._timer, watch.io)
         seconds = stopwatch.read()
-        return Block(
+        return StepBlock(
             steps,
             *seconds,
             watch.seconds,
@@ -66,18 +64,19 @@ class _Worker:
             tuple(step.loss for step in watch.steps if step.loss is not None),
         )
 
-    def bare(self, steps: int) -> Block:
+    def bare(self, steps: int) -> StepBlock:
         batches = self._reader.epoch(0)
+        handle = None
         stopwatch = Stopwatch()
         for _ in range(steps):
             handle = self._stepper.step(next(batches))
         if self._waits:
             self._stepper.loss(handle)
-        return Block(steps, *stopwatch.read())
+        return StepBlock(steps, *stopwatch.read())
 
 
 class _OnePass:
-    """Goes on where the block before stopped: a loader that began anew would have nothing ready."""
+    """Goes on where the last block stopped, because a loader that begins anew has nothing ready."""
 
     def __init__(self, reader: loop.Reader) -> None:
         self._batches = self._all(reader)

@@ -1,56 +1,74 @@
-"""The suite as ``benchmarks.gpu_proof`` uses it: one session a step, all in one folder with one history.
+"""The suite as ``perfgate prove-gpu`` uses it: a session for each step, all in one folder with one history.
 
-The same Suite that pytest uses, so leases, supervision, health and verdicts are the suite's own. Not through pytest,
-because a step has runs, a budget and a build of its own; what is recorded are cases of perf.yaml's target gpu.
+It is the Suite that pytest uses, so leases, supervision, health and verdicts are the suite's own. pytest itself is not
+used, because each step has runs, a budget and a build of its own. The recorded cases are those of perf.yaml's target
+gpu.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
-from benchmarks.gpu_proof_plan import CPU, Kind, Proof, Step
+from helpers.commands.proof.plan import CPU, Proof, ProofStep, StepKind
 from helpers.history.results import RunResult, read_result
-from helpers.machine.devices import Machine
+from helpers.launch.peaks import card_environment
+from helpers.machine.devices import Card, Machine
 from helpers.machine.files import write_whole
+from helpers.machine.nvml import Gpu
 from helpers.plan.accepted import Accepted
 from helpers.plan.budgets import Budgets
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.dataset import make_small_dataset
 from helpers.plan.matrix import MatrixCase
 from helpers.plan.perf_yaml import Config, load_config
+from helpers.plan.schema import read_yaml
 from helpers.report import results_json
 from helpers.session.policy import EXIT_OK
 from helpers.session.rows import CaseRow
 from helpers.session.suite import Suite, SuiteOptions
-from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.errors import ConfigError, LaunchError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE
-from helpers.trainers.contract.paths import ROOT
 
 CONFIG = "perf.yaml"
 # Enough for several batches of 256; the usual small dataset is one.
 _IMAGES_PER_CLASS_ON_GPU = 256
-# As benchmarks.real_training: who else is on the cores of a newcomer's machine is told, and does not end the proof.
+# Other processes on the cores of a newcomer's machine are reported and do not end the proof.
 _ANY_SHARE = 0.99
+
+_BUSY_CPU = "print('ready', flush=True)\nwhile True: pass\n"
+_BUSY_GPU = """
+import torch
+left = torch.randn(4096, 4096, device="cuda")
+print("ready", flush=True)
+while True:
+    left @ left
+    torch.cuda.synchronize()
+"""
 
 
 @dataclass(frozen=True)
-class Bench:
-    """Sessions in ``folder`` on ``machine``; ``data`` is the user's image folder, None for a small one."""
+class ProofBench:
+    """Makes the sessions of one proof."""
 
     folder: Path
     proof: Proof
     machine: Machine
+    # The user's image folder; None for a small one that is made in ``folder``.
     data: Path | None = None
+    # Takes one line on what became of the history.
+    report: Callable[[str], None] = print
 
     @cached_property
     def config(self) -> Config:
@@ -71,44 +89,44 @@ class Bench:
             )
         return found
 
-    def measure(self, step: Step) -> CaseRow:
-        """One session of the step's case, gone on with where an earlier call left it. Raises SuiteError."""
+    def measure(self, step: ProofStep) -> CaseRow:
+        """Measure the step's case in a session of its own, from where an earlier call left it. Raises SuiteError."""
         case, suite = self._case(step), self._suite(step)
         with _slowdown(step.slowdown):
             suite.prepare([case])
             row = suite.measure(case)
-        if step.kind is Kind.MEASURE:
+        if step.kind is StepKind.MEASURE:
             suite.write_baselines([row], suite.propose([row], self._accepted(case)))
         for note in suite.history_notes():
-            print(f"  {note}", flush=True)
+            self.report(f"  {note}")
         self._keep(step, row)
         return row
 
-    def why_not(self, step: Step) -> str | None:
-        """Why this machine cannot run the step's case with what is installed."""
+    def why_not(self, step: ProofStep) -> str | None:
+        """Why this machine cannot run the step's case with what is installed; None where it can."""
         return self._suite(step).why_not(self._case(step))
 
     def runs_of(self, folders: tuple[str, ...]) -> list[RunResult]:
         return [read_result(self.folder / each / "result.json") for each in folders]
 
     def within(self, folder: str) -> str:
-        """A run's folder as the state names it: from this proof's own."""
+        """A run's folder as the state names it: relative to the proof's folder."""
         return Path(folder).resolve().relative_to(self.folder.resolve()).as_posix()
 
     def _accepted(self, case: SuiteCase) -> tuple[Accepted, ...]:
-        """On a CPU, where anybody may be on the cores, the proof records what it gets."""
+        """On a CPU, whose cores others may use, the proof records any figure."""
         reason = "a proof of the suite's steps, on cores with neighbours"
         return (Accepted(case.case.id, reason),) if self.proof.device == CPU else ()
 
-    def _case(self, step: Step) -> SuiteCase:
+    def _case(self, step: ProofStep) -> SuiteCase:
         if step.case is None or step.protocol is None:
             raise ConfigError(f"step {step.key}", got="no case", expected="a case and its protocol")
         return SuiteCase(step.case, self.proof.device, step.protocol)
 
-    def _suite(self, step: Step) -> Suite:
-        on_cpu, slowed = self.proof.device == CPU, step.kind is Kind.SLOWED
+    def _suite(self, step: ProofStep) -> Suite:
+        on_cpu, slowed = self.proof.device == CPU, step.kind is StepKind.SLOWED
         config = replace(self.config, budgets=Budgets(step.budget))
-        if on_cpu and step.kind is not Kind.NEIGHBOUR:
+        if on_cpu and step.kind is not StepKind.NEIGHBOUR:
             config = replace(config, contention=replace(config.contention, max_foreign_share=_ANY_SHARE))
         options = SuiteOptions(
             config_path=config.path,
@@ -117,14 +135,14 @@ class Bench:
             session=step.key,
             resume=True,
             data_root=str(self._images) if step.case and step.case.data.value.startswith("dali") else None,
-            # A slowed build is marked, and measured only where marks are allowed.
+            # A slowed build's results are marked, and only --allow-contention accepts marked ones.
             allow_contention=slowed,
             reference_env=str(self._good_build) if slowed else None,
             # The good build is the slowed one without its slowdown.
             same_build=slowed,
-            to_record=step.kind is Kind.MEASURE,
-            utilisation=step.kind is Kind.MEASURE,
-            # One for all steps, which are sessions of their own.
+            to_record=step.kind is StepKind.MEASURE,
+            utilisation=step.kind is StepKind.MEASURE,
+            # All steps share it, though each is a session of its own.
             peaks_folder=str(self.folder / "peaks"),
         )
         return Suite(options, config, {}, machine=self.machine)
@@ -145,13 +163,13 @@ class Bench:
         path.chmod(0o755)
         return path
 
-    def _keep(self, step: Step, row: CaseRow) -> None:
+    def _keep(self, step: ProofStep, row: CaseRow) -> None:
         text = results_json.document(
             [row],
             session=step.key,
             exit_code=EXIT_OK,
             machine={"host": self.machine.host, "found": self.machine.describe()},
-            command=["python", "-m", "benchmarks.gpu_proof"],
+            command=["perfgate", "prove-gpu"],
             not_reached=0,
         )
         path = self.folder / "results" / f"{step.key}.json"
@@ -159,23 +177,26 @@ class Bench:
         write_whole(path, text.encode())
 
 
-def write_config(folder: Path, pytorch: str | None) -> None:
-    """The project's perf.yaml in ``folder``, with the interpreter of PyTorch that was named; its paths made whole."""
-    found: dict[str, Any] = yaml.safe_load((ROOT / CONFIG).read_text(encoding="utf-8"))
-    known = load_config(ROOT / CONFIG)
+def write_config(folder: Path, source: Path, pytorch: str | None) -> Path:
+    """Write the configuration ``source`` to ``folder`` with absolute paths, and with ``pytorch`` as PyTorch's
+    interpreter where one is named; gives the new file."""
+    known = load_config(source)
+    found = cast(dict[str, Any], read_yaml(source).value)
     for framework, entry in known.frameworks.items():
         if entry.interpreter is not None:
             found["frameworks"][framework.value]["interpreter"] = entry.interpreter
     if pytorch is not None:
-        # Another one than the suite's own is nobody's to make.
+        # Without ``env`` beside it: the suite must not make an environment that the user named.
         found["frameworks"]["pytorch"] = {"interpreter": str(Path(pytorch).expanduser().absolute())}
     found["data"] = {"root": known.data.root}
-    write_whole(folder / CONFIG, yaml.safe_dump(found, sort_keys=False).encode())
+    path = folder / CONFIG
+    write_whole(path, yaml.safe_dump(found, sort_keys=False).encode())
+    return path
 
 
 @contextmanager
 def _slowdown(share: float) -> Iterator[None]:
-    """Every job started meanwhile is slowed down by ``share``; 0 leaves it as it is."""
+    """Slow down every job that is started meanwhile by ``share``; 0 leaves jobs alone."""
     if share:
         os.environ[SLOWDOWN_VARIABLE] = f"{share:g}"
     try:
@@ -183,3 +204,28 @@ def _slowdown(share: float) -> Iterator[None]:
     finally:
         if share:
             del os.environ[SLOWDOWN_VARIABLE]
+
+
+@contextmanager
+def neighbour(card: Card, interpreter: str) -> Iterator[int]:
+    """Start a process that keeps the card busy (of a CPU card, one of its cores); gives its id. Raises LaunchError
+    where it ends."""
+    on_gpu = isinstance(card, Gpu)
+    argv: Sequence[str] = [interpreter, "-c", _BUSY_GPU] if on_gpu else [sys.executable, "-c", _BUSY_CPU]
+    process = subprocess.Popen(
+        argv, env=card_environment(card), cwd=Path("/"), preexec_fn=_pin(card), stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        try:
+            if process.stdout is None or process.stdout.readline().strip() != "ready":
+                process.kill()
+                errors = (process.communicate()[1] or "no word").strip().splitlines()
+                raise LaunchError("a process beside the job", got=errors[-1], expected="one that keeps the card busy")
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def _pin(card: Card) -> Callable[[], None] | None:
+    return None if isinstance(card, Gpu) else lambda: os.sched_setaffinity(0, card.cores)

@@ -1,27 +1,29 @@
-"""Arms for ``benchmarks.lockstep``: a case's trainer, or the bare loop beside it, in the same place."""
+"""Measures a case's trainer beside a bare training loop of the same framework, in the same place, in turns."""
 
 from __future__ import annotations
 
-import os
 import sys
+import tempfile
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.blocks import BARE, TRAIN
-from benchmarks.lockstep import Arm
 from helpers.plan.dataset import make_small_dataset
-from helpers.plan.perf_yaml import load_config
 from helpers.plan.recipes.recipe import settings_for
+from helpers.session.lockstep import Arm, Blocks, PairedRatio, Turns, pair_ratio, ratio_of, take_turns
 from helpers.session.suite import SMALL_DATASET
+from helpers.trainers.contract.blocks import BARE, FOR, TRAIN, StepBlock
 from helpers.trainers.contract.case import Case, DataSource, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import Model
-from helpers.trainers.contract.paths import ROOT
+
+# The share of the bare loop's speed that the trainer must not be known to miss.
+SPEED_LIMIT = 0.99
+OTHER_PROCESS = "another process, wall clock"
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,9 @@ def trainer_arm(
     environment: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Arm:
-    """The trainer of a one-card case; its job stands in a new file in ``folder``.
+    """The trainer of a one-card case; its job is written to a new file in ``folder``.
 
-    ``environment`` and ``settings`` replace the recipe's own; its environment is there from the start of
-    the process, as the suite gives it.
+    ``environment`` and ``settings`` replace the recipe's own. The process starts with the environment, as in the suite.
     """
     wanted = {**settings_for(case, seat.device), **(settings or {})}
     if environment is not None:
@@ -76,7 +77,7 @@ def trainer_arm(
     )
     path = folder / f"{job_id}.json"
     path.write_text(spec.to_json(), encoding="utf-8")
-    argv = (seat.interpreter, "-m", "benchmarks.trainer_worker", str(path))
+    argv = (seat.interpreter, "-m", "helpers.trainers.common.block_worker", str(path))
     return Arm(name, argv, loop, {**wanted["environment"], **seat.variables})
 
 
@@ -110,16 +111,38 @@ def _pytorch_options(case: Case, seat: Seat, settings: Mapping[str, Any]) -> lis
 
 
 _BARE: Mapping[Framework, tuple[str, Callable[[Case, Seat, Mapping[str, Any]], list[str]]]] = {
-    Framework.PADDLE: ("benchmarks.bare_paddle_loop", _paddle_options),
-    Framework.PYTORCH: ("benchmarks.bare_pytorch_loop", _pytorch_options),
+    Framework.PADDLE: ("helpers.trainers.paddle.bare_loop", _paddle_options),
+    Framework.PYTORCH: ("helpers.trainers.pytorch.bare_loop", _pytorch_options),
 }
 
 
-def interpreter_of(framework: Framework) -> str:
-    """perf.yaml's, else this one."""
-    return load_config(ROOT / "perf.yaml").frameworks[framework].interpreter or sys.executable
+def measure_beside_bare_loop(case: Case, pairs: int, turns: Turns, seat: Seat) -> list[Blocks]:
+    """The blocks of the trainer, of its bare steps and of the bare loop, from ``pairs`` pairs of fresh processes.
+
+    Raises LaunchError.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        train = trainer_arm(TRAIN, case, Path(folder), seat)
+        bare = bare_arm(BARE, case, seat, settings_for(case, seat.device))
+        arms = (train, replace(train, name=FOR, loop=FOR), bare)
+        return [take_turns(arms if number % 2 == 0 else arms[::-1], turns) for number in range(pairs)]
 
 
-def last_core() -> int:
-    """The core that the benchmarks run on: the kernel's own work prefers the first."""
-    return max(os.sched_getaffinity(0))
+def speeds(sets: Sequence[Blocks]) -> dict[str, PairedRatio]:
+    """The trainer's speed over the two bare loops', by both clocks."""
+    return {
+        OTHER_PROCESS: _speed(sets, BARE, cpu=False),
+        "another process, time on the core": _speed(sets, BARE, cpu=True),
+        "its own process, wall clock": _speed(sets, FOR, cpu=False),
+        "its own process, time on the core": _speed(sets, FOR, cpu=True),
+    }
+
+
+def _speed(sets: Sequence[Blocks], other: str, *, cpu: bool) -> PairedRatio:
+    def seconds(block: StepBlock) -> float:
+        return block.step_cpu_seconds if cpu else block.step_seconds
+
+    return ratio_of(
+        pair_ratio([seconds(block) for block in blocks[other]], [seconds(block) for block in blocks[TRAIN]])
+        for blocks in sets
+    )

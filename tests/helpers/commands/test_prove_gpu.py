@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import argparse
+import os
 import signal
 import tarfile
 from collections.abc import Callable, Iterator
@@ -12,20 +13,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu_proof import (
-    Deadline,
-    Run,
-    ask_doctor,
-    device_of,
-    exit_status,
-    pack,
-)
-from benchmarks.gpu_proof_bench import Bench, _slowdown, write_config
-from benchmarks.gpu_proof_cuda import Seen, sights
-from benchmarks.gpu_proof_plan import CPU, GPU, Kind, Proof, Step, proof_on_cpu, proof_on_gpu
-from benchmarks.gpu_proof_state import UTILISATION, Record, State, read_state
-from benchmarks.gpu_proof_steps import Steps, failed, not_run
-from benchmarks.gpu_proof_summary import Story, not_reached, shares, summary
+from helpers.commands.proof.bench import ProofBench, _slowdown, write_config
+from helpers.commands.proof.plan import CPU, GPU, Proof, ProofStep, StepKind, proof_on_cpu, proof_on_gpu
+from helpers.commands.proof.steps import UTILISATION, ProofState, StepRecord, StepRunner, failed, not_run, read_state
+from helpers.commands.proof.summary import ProofEvidence, ProofReport, gpu_parts, not_reached, shares, summary
+from helpers.commands.prove_gpu import Deadline, ProofRun, ask_doctor, device_of, exit_status, pack
 from helpers.history.results import RunResult
 from helpers.judging.utilisation import Peak, Utilisation
 from helpers.judging.verdict import Status
@@ -34,9 +26,10 @@ from helpers.machine.nvml import Gpu
 from helpers.plan.perf_yaml import load_config
 from helpers.session.rows import CaseRow
 from helpers.trainers.contract.case import Case, DataSource
-from helpers.trainers.contract.errors import DeviceError, LaunchError, ResultError
+from helpers.trainers.contract.errors import ConfigError, DeviceError, LaunchError, ResultError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE
+from helpers.trainers.contract.paths import ROOT
 from tests.helpers.machines import CPU_MACHINE, GIB, gpu_machine
 
 H100 = Gpu(0, "GPU-aa", "NVIDIA H100 80GB HBM3", 80 * GIB, (9, 0), 700)
@@ -47,13 +40,15 @@ FIRST = PROOF.steps[0]
 PEAK = Peak("bf16", GPU, H100.name, H100.uuid, 800.0, 8192, 10, "torch.matmul", "2.13.0")
 
 
-def record(key: str, status: str = "PASS", **values: Any) -> Record:
-    return Record(**{"key": key, "status": status, "right": True, "settled": True, "told": "no drop", **values})
+def record(key: str, status: str = "PASS", **values: Any) -> StepRecord:
+    return StepRecord(**{"key": key, "status": status, "right": True, "settled": True, "message": "no drop", **values})
 
 
-def run_of(bench: Bench, run_step: Callable[[Step], Record], steps: tuple[Step, ...] = PROOF.steps) -> Run:
+def run_of(
+    bench: ProofBench, run_step: Callable[[ProofStep], StepRecord], steps: tuple[ProofStep, ...] = PROOF.steps
+) -> ProofRun:
     seconds: Iterator[int] = iter(range(0, 10_000, 7))
-    return Run(bench, steps, run_step, clock=lambda: float(next(seconds)))
+    return ProofRun(bench, steps, run_step, clock=lambda: float(next(seconds)))
 
 
 def result(case_id: str, **values: Any) -> RunResult:
@@ -61,8 +56,8 @@ def result(case_id: str, **values: Any) -> RunResult:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path, PROOF, ON_H100)
+def bench(tmp_path: Path) -> ProofBench:
+    return ProofBench(tmp_path, PROOF, ON_H100)
 
 
 # ---- the plan
@@ -80,14 +75,14 @@ def test_the_parts_on_a_gpu_stand_in_the_issues_order() -> None:
     ]
     first = [str(step.case) for step in PROOF.steps[:3]]
     assert first == [f"pytorch-resnet50v1.5-{each}-bs256-1x1-synthetic" for each in ("bf16", "amp", "tf32")]
-    assert sum(step.kind is Kind.REPEAT for step in PROOF.steps) == 10
+    assert sum(step.kind is StepKind.REPEAT for step in PROOF.steps) == 10
 
 
 def test_the_cpu_has_the_same_parts_or_says_why_not() -> None:
     on_cpu = proof_on_cpu()
     missing = {step.part for step in PROOF.steps} - {step.part for step in on_cpu.steps}
     assert {each.partition(":")[0] for each in on_cpu.left_out[1:]} == missing
-    assert {step.kind for step in on_cpu.steps} == {step.kind for step in PROOF.steps} - {Kind.TOO_LARGE}
+    assert {step.kind for step in on_cpu.steps} == {step.kind for step in PROOF.steps} - {StepKind.TOO_LARGE}
 
 
 @pytest.mark.parametrize("proof", [proof_on_gpu(), proof_on_cpu()])
@@ -97,9 +92,9 @@ def test_keys_are_one_steps_own_and_fit_as_a_sessions_name(proof: Proof) -> None
     assert all(len(key) <= 100 and "/" not in key for key in keys)
 
 
-def test_only_what_is_measured_is_held_against_peaks_which_all_steps_share(bench: Bench, tmp_path: Path) -> None:
-    write_config(tmp_path, "some/python")
-    first, repeat = (bench._suite(step_of(kind)).options for kind in (Kind.MEASURE, Kind.REPEAT))
+def test_only_what_is_measured_is_held_against_peaks_which_all_steps_share(bench: ProofBench, tmp_path: Path) -> None:
+    write_config(tmp_path, ROOT / "perf.yaml", "some/python")
+    first, repeat = (bench._suite(step_of(kind)).options for kind in (StepKind.MEASURE, StepKind.REPEAT))
     assert (first.utilisation, repeat.utilisation) == (True, False)
     assert first.session != repeat.session and first.peaks_folder == repeat.peaks_folder == str(tmp_path / "peaks")
 
@@ -111,19 +106,33 @@ def test_a_gpu_is_taken_where_there_is_one_and_nothing_else_was_asked_for() -> N
     assert device_of(gpu_machine((replace(H100, mig_enabled=True),)), cpu=False) == CPU
 
 
+MEASURED = [step for step in PROOF.steps if step.kind is StepKind.MEASURE]
+
+
+@pytest.mark.parametrize("step", MEASURED, ids=lambda step: step.key)
+def test_a_recorded_case_stands_in_the_matrix_with_the_same_steps(step: ProofStep) -> None:
+    config = load_config(ROOT / "perf.yaml")
+    assert step.case is not None and step.protocol is not None
+    (entry,) = [each for each in config.matrix if (each.target, each.case) == ("gpu", step.case)]
+    ours = config.protocols[entry.protocol]
+    assert replace(ours, name=step.protocol.name, runs=step.protocol.runs) == step.protocol
+
+
 # ---- going on
 
 
-def test_each_step_is_on_disk_before_the_next_and_a_second_call_does_the_rest(bench: Bench, tmp_path: Path) -> None:
+def test_each_step_is_on_disk_before_the_next_and_a_second_call_does_the_rest(
+    bench: ProofBench, tmp_path: Path
+) -> None:
     done: list[str] = []
 
-    def until_third(step: Step) -> Record:
+    def until_third(step: ProofStep) -> StepRecord:
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(step.key)
         return record(step.key)
 
-    state = run_of(bench, until_third).go_on(State(ABOUT), Deadline(None))
+    state = run_of(bench, until_third).go_on(ProofState(ABOUT), Deadline(None))
     assert read_state(tmp_path, ABOUT) == state
     assert list(state.records) == done == [step.key for step in PROOF.steps[:2]]
     again: list[str] = []
@@ -132,49 +141,49 @@ def test_each_step_is_on_disk_before_the_next_and_a_second_call_does_the_rest(be
     assert len(state.records) == len(PROOF.steps)
 
 
-def test_what_was_not_settled_is_tried_again(bench: Bench) -> None:
-    state = State(ABOUT).with_record(record(FIRST.key, "INFRA_ERROR", right=False, settled=False))
+def test_what_was_not_settled_is_tried_again(bench: ProofBench) -> None:
+    state = ProofState(ABOUT).with_record(record(FIRST.key, "INFRA_ERROR", right=False, settled=False))
     asked: list[str] = []
     run_of(bench, lambda step: asked.append(step.key) or record(step.key), (FIRST,)).go_on(state, Deadline(None))  # type: ignore[func-returns-value]
     assert asked == [FIRST.key]
 
 
-def test_nothing_begins_once_the_time_is_over(bench: Bench) -> None:
+def test_nothing_begins_once_the_time_is_over(bench: ProofBench) -> None:
     now = [0.0]
     deadline = Deadline(100.0, clock=lambda: now[0])
 
-    def slow(step: Step) -> Record:
+    def slow(step: ProofStep) -> StepRecord:
         now[0] += 60.0
         return record(step.key)
 
-    state = run_of(bench, slow).go_on(State(ABOUT), deadline)
+    state = run_of(bench, slow).go_on(ProofState(ABOUT), deadline)
     assert len(state.records) == 2
 
 
-def test_the_deadline_interrupts_the_step_in_hand(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    def hangs(step: Step) -> Record:
+def test_the_deadline_interrupts_the_step_in_hand(bench: ProofBench, capsys: pytest.CaptureFixture[str]) -> None:
+    def hangs(step: ProofStep) -> StepRecord:
         signal.pause()
         return record(step.key)
 
     usual = signal.getsignal(signal.SIGINT)
     try:
-        state = run_of(bench, hangs).go_on(State(ABOUT), Deadline(0.1))
+        state = run_of(bench, hangs).go_on(ProofState(ABOUT), Deadline(0.1))
     finally:
         signal.signal(signal.SIGINT, usual)
     assert state.records == {}
     assert "the time is over - a second call goes on" in capsys.readouterr().out
 
 
-def test_a_step_that_breaks_is_told_and_the_next_one_begins(bench: Bench) -> None:
-    def breaks(step: Step) -> Record:
+def test_a_step_that_breaks_is_told_and_the_next_one_begins(bench: ProofBench) -> None:
+    def breaks(step: ProofStep) -> StepRecord:
         if step is FIRST:
             raise DeviceError("NVML", got="lost")
         return record(step.key)
 
-    state = run_of(bench, breaks, PROOF.steps[:2]).go_on(State(ABOUT), Deadline(None))
+    state = run_of(bench, breaks, PROOF.steps[:2]).go_on(ProofState(ABOUT), Deadline(None))
     first = state.records[FIRST.key]
     assert (first.status, first.right, first.settled) == ("ERROR", False, False)
-    assert first.told == "DeviceError: NVML: got 'lost'"
+    assert first.message == "DeviceError: NVML: got 'lost'"
     assert state.records[PROOF.steps[1].key].right
 
 
@@ -187,12 +196,12 @@ def test_a_step_that_breaks_is_told_and_the_next_one_begins(bench: Bench) -> Non
         ([], 5, 3),
     ],
 )
-def test_a_wrong_step_outranks_a_missing_one(records: list[Record], missing: int, status: int) -> None:
+def test_a_wrong_step_outranks_a_missing_one(records: list[StepRecord], missing: int, status: int) -> None:
     assert exit_status(records, missing) == status
 
 
 def test_a_state_of_another_machine_is_refused(tmp_path: Path) -> None:
-    State(ABOUT).write(tmp_path)
+    ProofState(ABOUT).write(tmp_path)
     with pytest.raises(ResultError, match=r"field 'machine': got 'm', expected other\. Name another folder with --out"):
         read_state(tmp_path, {**ABOUT, "machine": "other"})
 
@@ -214,36 +223,35 @@ class Session:
         self.folder = folder
         self.row = CaseRow(**{"case_id": "c", "target": GPU, "effect": "pass", "code": "", "reason": "so", **values})
 
-    def measure(self, step: Step) -> CaseRow:
+    def measure(self, step: ProofStep) -> CaseRow:
         return self.row
 
     def within(self, folder: str) -> str:
         return folder
 
 
-def answer(step: Step, folder: Path, **values: Any) -> Record:
-    (folder / "doctor.json").write_text('{"findings": []}')
-    return Steps(Session(folder, **values)).run(step)  # type: ignore[arg-type]
+def answer(step: ProofStep, folder: Path, **values: Any) -> StepRecord:
+    return StepRunner(Session(folder, **values), {"findings": []}).run(step)  # type: ignore[arg-type]
 
 
-def step_of(kind: Kind) -> Step:
+def step_of(kind: StepKind) -> ProofStep:
     return next(step for step in PROOF.steps if step.kind is kind)
 
 
 @pytest.mark.parametrize(
     ("kind", "status", "right"),
     [
-        (Kind.REPEAT, Status.PASS, True),
-        (Kind.REPEAT, Status.INCONCLUSIVE, True),
-        (Kind.REPEAT, Status.REGRESSION, False),
-        (Kind.REPEAT, Status.INVALID, False),
-        (Kind.SLOWED, Status.REGRESSION, True),
-        (Kind.SLOWED, Status.PASS, False),
-        (Kind.SLOWED, Status.INCONCLUSIVE, False),
+        (StepKind.REPEAT, Status.PASS, True),
+        (StepKind.REPEAT, Status.INCONCLUSIVE, True),
+        (StepKind.REPEAT, Status.REGRESSION, False),
+        (StepKind.REPEAT, Status.INVALID, False),
+        (StepKind.SLOWED, Status.REGRESSION, True),
+        (StepKind.SLOWED, Status.PASS, False),
+        (StepKind.SLOWED, Status.INCONCLUSIVE, False),
     ],
 )
 def test_the_good_build_raises_no_alarm_and_the_slowed_one_does(
-    tmp_path: Path, kind: Kind, status: Status, right: bool
+    tmp_path: Path, kind: StepKind, status: Status, right: bool
 ) -> None:
     assert answer(step_of(kind), tmp_path, status=status.value, images_per_s=9.0).right is right
 
@@ -262,27 +270,26 @@ def test_a_case_that_was_disturbed_is_wrong_and_tried_again(tmp_path: Path, stat
 def test_a_batch_that_does_not_fit_is_told_and_not_tried_again(tmp_path: Path) -> None:
     values: dict[str, Any] = {"status": "INFRA_ERROR", "failure_class": "out of GPU memory"}
     other = next(step for step in PROOF.steps if step.may_not_fit)
-    assert [answer(step, tmp_path, **values).right for step in (FIRST, other, step_of(Kind.TOO_LARGE))] == [
+    assert [answer(step, tmp_path, **values).right for step in (FIRST, other, step_of(StepKind.TOO_LARGE))] == [
         False, True, True,
     ]  # fmt: skip
     assert answer(FIRST, tmp_path, **values).settled
-    assert not answer(step_of(Kind.TOO_LARGE), tmp_path, status="PASS", images_per_s=1.0).right
+    assert not answer(step_of(StepKind.TOO_LARGE), tmp_path, status="PASS", images_per_s=1.0).right
 
 
 def test_a_case_that_cannot_run_here_is_asked_again_and_wrong_unless_it_is_optional(tmp_path: Path) -> None:
     dali = next(step for step in PROOF.steps if step.case and step.case.data is DataSource.DALI)
-    for step, right in ((dali, True), (FIRST, False), (step_of(Kind.REPEAT), False)):
+    for step, right in ((dali, True), (FIRST, False), (step_of(StepKind.REPEAT), False)):
         found = answer(step, tmp_path, status="not run", reason="no DALI")
-        assert (found.right, found.settled, found.told) == (right, False, "no DALI")
+        assert (found.right, found.settled, found.message) == (right, False, "no DALI")
 
 
 def test_paddle_without_code_for_the_card_is_not_started(tmp_path: Path) -> None:
     told = "NVIDIA H100 is sm_90, paddlepaddle-gpu 2.6.2 is for sm_61 to sm_86"
     step = next(each for each in PROOF.steps if each.case and each.case.framework is Framework.PADDLE)
-    steps = Steps(Session(tmp_path, status="PASS", images_per_s=1.0))  # type: ignore[arg-type]
+    session = Session(tmp_path, status="PASS", images_per_s=1.0)
     for findings, status in (([{"name": "card and framework", "found": told}], "not run"), ([], "PASS")):
-        (tmp_path / "doctor.json").write_text(json.dumps({"findings": findings}))
-        assert steps.run(step).status == status
+        assert StepRunner(session, {"findings": findings}).run(step).status == status  # type: ignore[arg-type]
 
 
 # ---- what is told
@@ -300,10 +307,12 @@ def measured(uuid: str = H100.uuid) -> RunResult:
     )  # fmt: skip
 
 
-def story(machine: Machine, proof: Proof, records: list[Record], *runs: RunResult, steps: Any = None) -> Story:
+def story(
+    machine: Machine, proof: Proof, records: list[StepRecord], *runs: RunResult, steps: Any = None
+) -> ProofReport:
     kept = {each.key: each for each in records}
     doctor = {"system": {"pytorch": {"version": "2.13.0"}}, "findings": []}
-    return Story(Seen(machine, proof, kept, runs), steps or proof.steps, doctor, "today")
+    return ProofReport(ProofEvidence(machine, proof, kept, runs), steps or proof.steps, doctor, "today")
 
 
 FIGURE = record(FIRST.key, "NO_BASELINE", case_id=FIRST.key, images_per_s=2800.0, run_images_per_s=(2790.0, 2810.0))
@@ -312,13 +321,13 @@ FIGURE = record(FIRST.key, "NO_BASELINE", case_id=FIRST.key, images_per_s=2800.0
 def test_everything_is_found_on_a_card_that_showed_it() -> None:
     records = [
         FIGURE,
-        record("neighbour", "INVALID", told="contended: python (pid 7)"),
-        record("too-large", "INFRA_ERROR", told="out of GPU memory: tried to allocate 26 GiB"),
+        record("neighbour", "INVALID", message="contended: python (pid 7)"),
+        record("too-large", "INFRA_ERROR", message="out of GPU memory: tried to allocate 26 GiB"),
     ]
     graphs = replace(measured(), case_id=f"{FIRST.key}-graphs")
-    found = sights(story(ON_H100, PROOF, records, measured(), graphs).seen)
+    found = gpu_parts(story(ON_H100, PROOF, records, measured(), graphs).evidence)
     assert [sight.name for sight in found if not sight.found] == []
-    told = {sight.name: sight.told for sight in found}
+    told = {sight.name: sight.message for sight in found}
     assert told["device discovery by NVML"].startswith("NVIDIA H100 80GB HBM3, 80.0 GiB, sm_90; driver ")
     assert told["clock samples in the window"] == "SM 1980 to 1980 MHz over 2 runs, memory 2619 MHz"
     assert told["CUDA_VISIBLE_DEVICES"] == "the only card that PyTorch saw: GPU-aa"
@@ -328,7 +337,7 @@ def test_everything_is_found_on_a_card_that_showed_it() -> None:
 def test_without_a_gpu_nothing_is_found_and_the_summary_says_so_first() -> None:
     on_cpu = proof_on_cpu()
     told = story(CPU_MACHINE, on_cpu, [record("neighbour", "INVALID", extra={"named": True})])
-    assert [sight.found for sight in sights(told.seen)] == [False] * len(sights(told.seen))
+    assert [sight.found for sight in gpu_parts(told.evidence)] == [False] * len(gpu_parts(told.evidence))
     text = summary(told)
     assert text.splitlines()[2].startswith("**Nothing here ran on a GPU: no libnvidia-ml.so.1.**")
     assert all(f"- {line}" in text for line in on_cpu.left_out)
@@ -339,7 +348,7 @@ def test_without_a_gpu_nothing_is_found_and_the_summary_says_so_first() -> None:
 
 
 def test_another_card_than_the_lease_is_not_found() -> None:
-    found = {sight.name: sight.found for sight in sights(story(ON_H100, PROOF, [], measured("GPU-other")).seen)}
+    found = {sight.name: sight.found for sight in gpu_parts(story(ON_H100, PROOF, [], measured("GPU-other")).evidence)}
     assert not found["leases by UUID"]
     assert not found["CUDA_VISIBLE_DEVICES"]
 
@@ -354,9 +363,9 @@ def test_the_utilisation_is_the_sessions_own(tmp_path: Path) -> None:
 
 
 def test_the_summary_has_figures_wrong_steps_and_what_was_not_reached() -> None:
-    slowed = record("slowed", "PASS", right=False, told="no drop | at all")
+    slowed = record("slowed", "PASS", right=False, message="no drop | at all")
     repeats = [record(f"repeat-{n}", run_images_per_s=(2800.0 + n,), case_id=FIRST.key) for n in range(1, 11)]
-    unable = not_run(step_of(Kind.BARE_LOOP), "no loop")
+    unable = not_run(step_of(StepKind.BARE_LOOP), "no loop")
     told = story(ON_H100, PROOF, [FIGURE, slowed, *repeats, unable], measured())
     text = summary(told)
     assert "12 of 29 steps done on NVIDIA H100 80GB HBM3, until today. **Wrong: slowed, bare-loop.**" in text
@@ -367,7 +376,7 @@ def test_the_summary_has_figures_wrong_steps_and_what_was_not_reached() -> None:
     vgg16 = ", ".join(f"pytorch-vgg16-{each}-bs128-1x1-synthetic" for each in ("bf16", "amp", "tf32"))
     assert f"VGG16: {vgg16}" in lines
     assert "bare-loop: no loop" in lines
-    others = [not_run(step_of(Kind.SLOWED), "no loop"), unable]
+    others = [not_run(step_of(StepKind.SLOWED), "no loop"), unable]
     assert "slowed, bare-loop: no loop" in not_reached(story(ON_H100, PROOF, others, measured()))
 
 
@@ -375,8 +384,6 @@ def test_the_summary_has_figures_wrong_steps_and_what_was_not_reached() -> None:
 
 
 def test_the_slowdown_is_over_with_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
     monkeypatch.delenv(SLOWDOWN_VARIABLE, raising=False)
     with pytest.raises(LaunchError), _slowdown(0.05):
         assert os.environ[SLOWDOWN_VARIABLE] == "0.05"
@@ -385,7 +392,7 @@ def test_the_slowdown_is_over_with_its_step(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_configuration_names_the_given_python(tmp_path: Path) -> None:
-    write_config(tmp_path, "some/python")
+    write_config(tmp_path, ROOT / "perf.yaml", "some/python")
     found = load_config(tmp_path / "perf.yaml").frameworks[Framework.PYTORCH].interpreter
     assert found == str(Path("some/python").absolute())
 
@@ -400,10 +407,11 @@ def test_one_file_has_everything_but_images_and_what_is_made_again(tmp_path: Pat
 
 
 def test_a_doctor_that_gives_no_answer_ends_the_proof(tmp_path: Path) -> None:
-    (tmp_path / "perf.yaml").write_text("nonsense: 1\n")
-    with pytest.raises(LaunchError, match="exit status 4"):
-        ask_doctor(tmp_path)
+    config = tmp_path / "perf.yaml"
+    config.write_text("nonsense: 1\n")
+    with pytest.raises(ConfigError, match="nonsense"):
+        ask_doctor(tmp_path, argparse.Namespace(config=config, baselines=ROOT / "baselines"))
 
 
 def test_an_error_is_a_record_of_its_step() -> None:
-    assert failed(FIRST, OSError("no room")).told == "OSError: no room"
+    assert failed(FIRST, OSError("no room")).message == "OSError: no room"

@@ -1,7 +1,7 @@
-"""A PyTorch training loop as a user would write it, with nothing around it: the reference for ``trainer_speed``.
+"""A PyTorch training loop as a user would write it; helpers/session/bare_loop.py holds the trainer against it.
 
-``python -m benchmarks.bare_pytorch_loop --cores 0 --steps 10`` prints its images/s. The model is the trainer's, as
-PyTorch itself has none; step, optimizer, precision and batch are written out here.
+``python -m helpers.trainers.pytorch.bare_loop --cores 0 --steps 10`` prints its images/s. The model is the trainer's,
+because PyTorch itself has none; step, optimizer, precision and batch are written out here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.blocks import BARE, Block, Stopwatch, serve
+from helpers.trainers.contract.blocks import BARE, StepBlock, Stopwatch, serve
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -32,7 +32,7 @@ def main() -> int:
     return 0
 
 
-def training(arguments: argparse.Namespace) -> Callable[[int], Block]:
+def training(arguments: argparse.Namespace) -> Callable[[int], StepBlock]:
     """A function that trains a number of steps, on one batch of noise."""
     import torch
     import torch.nn.functional as F
@@ -64,7 +64,7 @@ def training(arguments: argparse.Namespace) -> Callable[[int], Block]:
             return contextlib.nullcontext()
         return torch.autocast(device.type, getattr(torch, arguments.amp_dtype))
 
-    def train(steps: int) -> Block:
+    def train(steps: int) -> StepBlock:
         stopwatch = Stopwatch()
         for _ in range(steps):
             with autocast():
@@ -79,7 +79,7 @@ def training(arguments: argparse.Namespace) -> Callable[[int], Block]:
             optimizer.zero_grad(set_to_none=True)
         if on_gpu:
             torch.cuda.synchronize(device)
-        return Block(steps, *stopwatch.read())
+        return StepBlock(steps, *stopwatch.read())
 
     return train
 

@@ -1,0 +1,239 @@
+"""One step of ``perfgate prove-gpu``: what is run for each kind, whether it showed what it had to show, and the file
+that remembers it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from helpers.commands.proof.bench import ProofBench, neighbour
+from helpers.commands.proof.plan import ProofStep, StepKind
+from helpers.history.results import CONTENDED
+from helpers.judging.verdict import Status
+from helpers.launch.failure import FailureClass
+from helpers.machine.files import write_whole
+from helpers.machine.leases import Leases, default_folder
+from helpers.machine.nvml import Gpu
+from helpers.machine.opening import read_text_limited
+from helpers.session.bare_loop import OTHER_PROCESS, SPEED_LIMIT, Seat, measure_beside_bare_loop, speeds
+from helpers.session.rows import CaseRow
+from helpers.trainers.contract.errors import ResultError
+from helpers.trainers.contract.frameworks import Framework
+
+# 1: first format.
+STATE_VERSION = 1
+STATE_FILE = "state.json"
+_MOST_STATE_BYTES = 16 * 1024**2
+# The key in a record's ``extra`` of the case's share of the card's peak, as text.
+UTILISATION = "utilisation"
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """How a step ended."""
+
+    key: str
+    # The suite's, or the step's own word.
+    status: str
+    # Whether it showed what it had to show.
+    right: bool
+    # A second call would find the same and does not try.
+    settled: bool
+    # For the reader; "told" in the file.
+    message: str
+    seconds: float = 0.0
+    # From here to ``run_folders`` only of a measured case.
+    case_id: str = ""
+    target: str = ""
+    images_per_s: float | None = None
+    low: float | None = None
+    high: float | None = None
+    run_images_per_s: tuple[float, ...] = ()
+    reader_share: float | None = None
+    run_folders: tuple[str, ...] = ()
+    # What only this kind of step has.
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ProofState:
+    """What is finished of one machine's proof. Every step rewrites it whole, and a second call goes on from it."""
+
+    # What must be the same to go on with it.
+    about: Mapping[str, str]
+    # By the step's key.
+    records: Mapping[str, StepRecord] = field(default_factory=dict)
+
+    def with_record(self, record: StepRecord) -> ProofState:
+        return replace(self, records={**self.records, record.key: record})
+
+    def settled(self, key: str) -> bool:
+        return key in self.records and self.records[key].settled
+
+    def write(self, folder: Path) -> None:
+        values = {
+            "state_version": STATE_VERSION,
+            "about": dict(self.about),
+            "records": [_as_values(record) for record in self.records.values()],
+        }
+        text = json.dumps(values, indent=1, allow_nan=False, default=dict) + "\n"
+        write_whole(folder / STATE_FILE, text.encode())
+
+
+def read_state(folder: Path, about: Mapping[str, str]) -> ProofState:
+    """The state in ``folder``, an empty one where there is none. ResultError on another machine's, or a damaged one."""
+    path = folder / STATE_FILE
+    remedy = "Name another folder with --out, or move this one away"
+    if not path.exists():
+        return ProofState(dict(about))
+    try:
+        values = json.loads(read_text_limited(path, _MOST_STATE_BYTES))
+        version, kept, records = values["state_version"], values["about"], values["records"]
+        found = [_record(each) for each in records]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ResultError(
+            str(path), got=repr(error), expected="a state that this program wrote", remedy=remedy
+        ) from error
+    if version != STATE_VERSION:
+        raise ResultError(str(path), field="state_version", got=version, expected=str(STATE_VERSION), remedy=remedy)
+    for name, value in about.items():
+        if kept.get(name) != value:
+            raise ResultError(str(path), field=name, got=kept.get(name), expected=value, remedy=remedy)
+    return ProofState(kept, {record.key: record for record in found})
+
+
+def _as_values(record: StepRecord) -> dict[str, Any]:
+    values = asdict(record)
+    values["told"] = values.pop("message")
+    return values
+
+
+def _record(told: dict[str, Any]) -> StepRecord:
+    values = {"message" if name == "told" else name: value for name, value in told.items()}
+    if set(values) != {item.name for item in fields(StepRecord)}:
+        raise KeyError(f"a record with the keys {sorted(values)}")
+    lists = {name: tuple(values[name]) for name in ("run_images_per_s", "run_folders")}
+    return StepRecord(**{**values, **lists})
+
+
+MEASURED = "MEASURED"
+ERROR = "ERROR"
+# A repeat of the good build must not raise an alarm.
+_NO_ALARM = (Status.PASS, Status.INCONCLUSIVE)
+_NOT_SETTLED = (Status.INFRA_ERROR, Status.INVALID, Status.NOT_RUN)
+_KERNELS = "card and framework"
+
+
+@dataclass(frozen=True)
+class StepRunner:
+    """Does one step on a bench and says whether it showed what it had to show."""
+
+    bench: ProofBench
+    # The record that ``perfgate doctor --json`` prints.
+    doctor: Mapping[str, Any]
+
+    def run(self, step: ProofStep) -> StepRecord:
+        """Raises SuiteError where the step could not even begin; KeyboardInterrupt passes through."""
+        return self._kinds[step.kind](step)
+
+    @property
+    def _kinds(self) -> Mapping[StepKind, Callable[[ProofStep], StepRecord]]:
+        return {
+            StepKind.MEASURE: self._measure,
+            StepKind.REPEAT: lambda step: self._judged(step, _NO_ALARM),
+            StepKind.SLOWED: lambda step: self._judged(step, (Status.REGRESSION,)),
+            StepKind.TOO_LARGE: self._too_large,
+            StepKind.NEIGHBOUR: self._neighbour,
+            StepKind.BARE_LOOP: self._bare_loop,
+        }
+
+    def _measure(self, step: ProofStep) -> StepRecord:
+        if reason := self._no_kernels(step):
+            return not_run(step, reason)
+        row = self.bench.measure(step)
+        if row.status == Status.NOT_RUN.value:
+            return not_run(step, row.reason)
+        fits = row.failure_class != FailureClass.GPU_MEMORY.value
+        right = row.images_per_s is not None or (step.may_not_fit and not fits)
+        return self._record(step, row, right and (Status(row.status) not in _NOT_SETTLED or not fits))
+
+    def _judged(self, step: ProofStep, wanted: tuple[Status, ...]) -> StepRecord:
+        row = self.bench.measure(step)
+        return self._record(step, row, Status(row.status) in wanted)
+
+    def _too_large(self, step: ProofStep) -> StepRecord:
+        row = self.bench.measure(step)
+        return self._record(step, row, row.failure_class == FailureClass.GPU_MEMORY.value)
+
+    def _neighbour(self, step: ProofStep) -> StepRecord:
+        bench = self.bench
+        card = bench.machine.cards_of(bench.proof.device)[0]
+        with neighbour(card, bench.interpreter) as pid:
+            row = bench.measure(step)
+        # In a container NVML gives the host's process numbers: then the process is seen, but not by this number.
+        named = f"pid {pid}" in row.reason
+        record = self._record(step, row, row.status == Status.INVALID.value and CONTENDED in row.reason)
+        return replace(record, settled=record.right, extra={"named": named, "pid": pid})
+
+    def _bare_loop(self, step: ProofStep) -> StepRecord:
+        assert step.case is not None
+        machine, interpreter = self.bench.machine, self.bench.interpreter
+        cards = machine.cards_of(self.bench.proof.device)
+        with Leases(default_folder(machine.host_id)).lease(cards, 1, f"bare loop of {step.case.id}") as lease:
+            (card,) = lease.cards
+            cores, names = ((), (card.uuid,)) if isinstance(card, Gpu) else (card.cores, ())
+            seat = Seat(cores, names, interpreter)
+            sets = measure_beside_bare_loop(step.case, step.pairs, step.turns, seat)
+        ratio = speeds(sets)[OTHER_PROCESS]
+        right = not ratio.lies_below(SPEED_LIMIT)
+        message = f"images/s through the trainer over the bare loop's: {ratio}"
+        return StepRecord(step.key, MEASURED, right, True, message, case_id=step.case.id, extra=asdict(ratio))
+
+    def _no_kernels(self, step: ProofStep) -> str:
+        """What the doctor found where the installed wheel has no code for the card; empty where it has, and for
+        PyTorch, without which the proof does not begin."""
+        if step.case is None or step.case.framework is Framework.PYTORCH:
+            return ""
+        findings = self.doctor["findings"]
+        name = step.case.framework.value
+        return next((f["found"] for f in findings if f["name"] == _KERNELS and name in f["found"]), "")
+
+    def _record(self, step: ProofStep, row: CaseRow, right: bool) -> StepRecord:
+        """The next call tries again what an infrastructure failure or a disturbance ended, except a batch that does not
+        fit, which never will."""
+        fits = row.failure_class != FailureClass.GPU_MEMORY.value
+        settled = Status(row.status) not in _NOT_SETTLED or not fits
+        standing = asdict(row.standing) if row.standing else {}
+        extra = {key: standing.get(key) for key in ("effect", "low", "high", "pairs")} if standing else {}
+        if row.utilisation is not None:
+            extra[UTILISATION] = row.utilisation.told()
+        return StepRecord(
+            key=step.key,
+            status=row.status,
+            right=right,
+            settled=settled,
+            message=row.reason,
+            case_id=row.case_id,
+            target=row.target,
+            images_per_s=row.images_per_s,
+            low=row.low,
+            high=row.high,
+            run_images_per_s=row.run_images_per_s,
+            reader_share=row.reader_share,
+            run_folders=tuple(self.bench.within(each) for each in row.run_folders),
+            extra=extra,
+        )
+
+
+def not_run(step: ProofStep, reason: str) -> StepRecord:
+    """The record of a step that cannot run with what is installed here; the next call tries it again."""
+    case_id = step.case.id if step.case else ""
+    return StepRecord(step.key, Status.NOT_RUN.value, step.optional, False, reason, case_id=case_id)
+
+
+def failed(step: ProofStep, error: Exception) -> StepRecord:
+    case_id = step.case.id if step.case else ""
+    return StepRecord(step.key, ERROR, False, False, f"{type(error).__name__}: {error}", case_id=case_id)

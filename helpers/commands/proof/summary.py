@@ -1,0 +1,347 @@
+"""``summary.md`` of ``perfgate prove-gpu``: what has run where, with the figures, which parts of the suite only
+NVIDIA's GPUs have and whether each was seen at work, and what was not reached."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from helpers.commands.proof.plan import CPU, Proof, ProofStep, StepKind
+from helpers.commands.proof.steps import UTILISATION, StepRecord
+from helpers.history.results import RunResult
+from helpers.judging.statistics import number
+from helpers.judging.verdict import Status
+from helpers.machine.devices import GIB, Machine
+from helpers.machine.environment import MEMORY_MHZ, SM_MHZ
+from helpers.report.escaping import markdown_text
+
+_HELD_BY = "gpu_clocks_held_by"
+_ON_GPU = "decoding on GPU"
+
+
+@dataclass(frozen=True)
+class GpuPart:
+    """A part of the suite that only NVIDIA's GPUs have, and whether this proof has seen it at work."""
+
+    name: str
+    found: bool
+    # The numbers where it was found, else what was missing.
+    message: str
+
+
+@dataclass(frozen=True)
+class ProofEvidence:
+    """What the steps have left to look at."""
+
+    machine: Machine
+    proof: Proof
+    # By the step's key.
+    records: Mapping[str, StepRecord]
+    # The runs of all steps.
+    runs: Sequence[RunResult]
+
+    @property
+    def gpu_runs(self) -> list[RunResult]:
+        return [run for run in self.runs if run.target != CPU and run.measured]
+
+    def facts(self, name: str) -> list[str]:
+        return [run.facts[name] for run in self.gpu_runs if name in run.facts]
+
+    def of_kind(self, kind: StepKind) -> list[StepRecord]:
+        return [self.records[step.key] for step in self.proof.steps if step.kind is kind and step.key in self.records]
+
+
+@dataclass(frozen=True)
+class ProofReport:
+    """Everything that the summary tells of."""
+
+    evidence: ProofEvidence
+    steps: Sequence[ProofStep]
+    # The record that ``perfgate doctor --json`` prints.
+    doctor: Mapping[str, object]
+    date: str
+
+    @property
+    def records(self) -> Mapping[str, StepRecord]:
+        return self.evidence.records
+
+
+def summary(report: ProofReport) -> str:
+    """The whole report in Markdown."""
+    parts = [
+        ["# GPU proof", "", _headline(report), ""],
+        ["## Where", "", *_where(report), ""],
+        ["## What has run", "", *_table(report), ""],
+        *([["## Ten A/A repeats", "", *lines, ""]] if (lines := _repeats(report)) else []),
+        *([["## Other answers", "", *lines, ""]] if (lines := _others(report)) else []),
+        ["## What is for GPUs alone", "", *_cuda(report), ""],
+        ["## What the doctor says", "", *_doctor(report), ""],
+        ["## Not reached", "", *_not_reached(report), ""],
+    ]
+    return "\n".join(line for part in parts for line in part)
+
+
+def not_reached(report: ProofReport) -> list[str]:
+    """The steps without an answer, by part in their order, and the parts that this device cannot have."""
+    missing: dict[str, list[str]] = {}
+    for step in report.steps:
+        if step.key not in report.records:
+            missing.setdefault(step.part, []).append(step.key)
+    lines = [f"{part}: {', '.join(keys)}" for part, keys in missing.items()]
+    unable: dict[str, list[str]] = {}
+    for record in (report.records[step.key] for step in report.steps if step.key in report.records):
+        if record.status == Status.NOT_RUN.value:
+            unable.setdefault(record.message, []).append(record.key)
+    lines += [f"{', '.join(keys)}: {why}" for why, keys in unable.items()]
+    return [*lines, *report.evidence.proof.left_out]
+
+
+def shares(report: ProofReport) -> dict[str, str]:
+    """Each measured case's utilisation as text, or why there is none; slowed and repeated cases are left out."""
+    keys = [step.key for step in report.steps if step.kind is StepKind.MEASURE]
+    found = [report.records[key] for key in keys if key in report.records]
+    return {each.case_id: str(each.extra.get(UTILISATION, "no measured peak")) for each in found if each.images_per_s}
+
+
+def _headline(report: ProofReport) -> str:
+    machine, records = report.evidence.machine, report.records
+    done = len([s for s in report.steps if s.key in records and records[s.key].status != Status.NOT_RUN.value])
+    wrong = [key for key, record in records.items() if not record.right]
+    where = machine.device_name(report.evidence.proof.device)
+    text = f"{done} of {len(report.steps)} steps done on {where}, until {report.date}."
+    if report.evidence.proof.device == CPU:
+        text = f"**Nothing here ran on a GPU: {machine.gpu_note or 'the CPU was asked for'}.** {text}"
+    return text + (f" **Wrong: {', '.join(wrong)}.**" if wrong else " None of them wrong.")
+
+
+def _where(report: ProofReport) -> list[str]:
+    machine, system = report.evidence.machine, report.doctor.get("system", {})
+    assert isinstance(system, Mapping)
+    rows = {"machine": machine.describe()}
+    if machine.gpus:
+        rows |= {"driver": f"{machine.driver}, CUDA {machine.cuda_driver}", "cards": ", ".join(
+            f"{gpu.uuid} ({gpu.power_limit_watts} W)" for gpu in machine.gpus)}  # fmt: skip
+    for name in ("pytorch", "paddle"):
+        if table := system.get(name):
+            rows[name] = ", ".join(f"{key} {value}" for key, value in table.items())
+    rows |= {f"measured with: {name}": value for name, value in _versions(report.evidence.runs).items()}
+    return [f"- {name}: {markdown_text(value)}" for name, value in rows.items()]
+
+
+def _versions(runs: Iterable[RunResult]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for run in runs:
+        environment = run.environment
+        names = [each for each in ("framework_version", "cuda", "cudnn", "nccl") if environment.get(each)]
+        found[environment["framework"]] = ", ".join(f"{name} {environment[name]}" for name in names)
+    return found
+
+
+def _table(report: ProofReport) -> list[str]:
+    lines = [
+        "| case | images/s (95% interval, runs) | utilisation | data | status |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    utilisations = shares(report)
+    for step in report.steps:
+        record = report.records.get(step.key)
+        if record is None or step.kind is not StepKind.MEASURE:
+            continue
+        share = utilisations.get(record.case_id, "-")
+        waited = "-" if record.reader_share is None else f"{record.reader_share:.1%}"
+        cells = (f"`{record.case_id}`", _figure(record), share, waited, record.status)
+        lines.append("| " + " | ".join(cells) + " |")
+        if record.images_per_s is None:
+            lines.append(f"| | {markdown_text(record.message[:500])} | | | |")
+    return lines
+
+
+def _figure(record: StepRecord) -> str:
+    if record.images_per_s is None:
+        return "-"
+    runs = len(record.run_images_per_s)
+    # Two runs far from each other have an interval that no throughput has.
+    known = record.low is not None and record.high is not None and record.low > 0
+    interval = f"{number(record.low or 0)} to {number(record.high or 0)}, " if known else ""
+    return f"{number(record.images_per_s)} ({interval}n={runs})"
+
+
+def _repeats(report: ProofReport) -> list[str]:
+    records = [report.records[s.key] for s in report.steps if s.kind is StepKind.REPEAT and s.key in report.records]
+    rates = [rate for record in records for rate in record.run_images_per_s]
+    if not records:
+        return []
+    counts = {status: sum(r.status == status for r in records) for status in dict.fromkeys(r.status for r in records)}
+    lines = [f"`{records[0].case_id}`: {', '.join(f'{count} {status}' for status, count in counts.items())}."]
+    if len(rates) > 1:
+        mean, deviation = statistics.fmean(rates), statistics.stdev(rates)
+        lines.append(
+            f"images/s: {', '.join(map(number, rates))}; mean {number(mean)}, deviation {deviation / mean:.2%}."
+        )
+    return lines
+
+
+def _others(report: ProofReport) -> list[str]:
+    lines = []
+    for step in report.steps:
+        record = report.records.get(step.key)
+        if record is None or step.kind in (StepKind.MEASURE, StepKind.REPEAT):
+            continue
+        verdict = "as it must be" if record.right else "WRONG"
+        name = step.kind.value
+        if step.kind is StepKind.SLOWED:
+            name += f", by {step.slowdown:.0%}"
+        lines.append(f"- {name}: {record.status} ({verdict}): {markdown_text(record.message[:500])}")
+    return lines
+
+
+def _cuda(report: ProofReport) -> list[str]:
+    lines = ["| what | found | |", "| --- | --- | --- |"]
+    for part in gpu_parts(report.evidence):
+        found = "found" if part.found else "not found"
+        lines.append(f"| {part.name} | {found} | {markdown_text(part.message[:500])} |")
+    return lines
+
+
+def _doctor(report: ProofReport) -> list[str]:
+    findings = report.doctor.get("findings", [])
+    assert isinstance(findings, list)
+    worst = [f for f in findings if f["severity"] != "note"]
+    return [f"- {f['severity']}: {f['name']}: {markdown_text(f['found'])}" for f in worst] or ["Nothing but notes."]
+
+
+def _not_reached(report: ProofReport) -> list[str]:
+    return [f"- {markdown_text(line)}" for line in not_reached(report)] or ["Nothing: all of it was reached."]
+
+
+# ---- what only GPUs have
+
+
+def gpu_parts(evidence: ProofEvidence) -> tuple[GpuPart, ...]:
+    return tuple(GpuPart(name, *look(evidence)) for name, look in _LOOKS)
+
+
+Look = Callable[[ProofEvidence], tuple[bool, str]]
+
+
+def _discovery(evidence: ProofEvidence) -> tuple[bool, str]:
+    gpus = evidence.machine.gpus
+    if not gpus:
+        return False, evidence.machine.gpu_note or "NVML finds no card"
+    cards = [
+        f"{gpu.name}, {gpu.memory_bytes / GIB:.1f} GiB, sm_{gpu.compute_capability[0]}{gpu.compute_capability[1]}"
+        for gpu in gpus
+    ]
+    return True, f"{'; '.join(cards)}; driver {evidence.machine.driver}, CUDA {evidence.machine.cuda_driver}"
+
+
+def _health(evidence: ProofEvidence) -> tuple[bool, str]:
+    names = ("gpu_temperature_c", "gpu_hottest_c", "gpu_power_watts", "gpu_uncorrected_ecc", "gpu_power_limit_watts")
+    values = {name: found[-1] for name in names if (found := evidence.facts(name))}
+    if not values:
+        return False, "no run has NVML's samples"
+    return True, f"{', '.join(f'{name} {value}' for name, value in values.items())}; not measured: " + "; ".join(
+        sorted(set(evidence.facts("not_measured"))) or ["nothing"]
+    )
+
+
+def _clocks(evidence: ProofEvidence) -> tuple[bool, str]:
+    found = [float(each.split()[0]) for each in evidence.facts(SM_MHZ)]
+    if not found:
+        return False, "no run has clock samples in its window"
+    memory = ", ".join(sorted(set(evidence.facts(MEMORY_MHZ)))) or "unknown"
+    return True, f"SM {min(found):.0f} to {max(found):.0f} MHz over {len(found)} runs, memory {memory} MHz"
+
+
+def _throttling(evidence: ProofEvidence) -> tuple[bool, str]:
+    found = evidence.facts(_HELD_BY)
+    if not found:
+        return False, "no run has NVML's reasons in its window"
+    reasons = sorted({each for each in found if each})
+    return True, f"looked at in {len(found)} runs: {'; '.join(reasons) or 'nothing held the clocks'}"
+
+
+def _leases(evidence: ProofEvidence) -> tuple[bool, str]:
+    cards = {gpu.uuid for gpu in evidence.machine.gpus}
+    used = {each for run in evidence.gpu_runs for each in run.environment.get("card_ids", "").split()}
+    if not used:
+        return False, "no run on a leased GPU"
+    return used <= cards, f"{len(evidence.gpu_runs)} runs on {', '.join(sorted(used))}"
+
+
+def _visible(evidence: ProofEvidence) -> tuple[bool, str]:
+    """The program that measured a peak must have seen the card that the lease's UUID names in CUDA_VISIBLE_DEVICES."""
+    cards = {gpu.uuid for gpu in evidence.machine.gpus}
+    visible = set(evidence.facts("peak_uuid")) - {""}
+    if not visible:
+        return False, "PyTorch has named no card's UUID"
+    return visible <= cards, f"the only card that PyTorch saw: {', '.join(sorted(visible))}"
+
+
+def _memory(evidence: ProofEvidence) -> tuple[bool, str]:
+    peaks = {run.case_id: run.peak_device_bytes for run in evidence.gpu_runs if run.peak_device_bytes}
+    if not peaks:
+        return False, "no run has a peak of device memory"
+    most = max(peaks, key=lambda case_id: peaks[case_id])
+    return True, f"{len(peaks)} cases, the most {peaks[most] / GIB:.1f} GiB ({most})"
+
+
+def _does_not_fit(evidence: ProofEvidence) -> tuple[bool, str]:
+    records = evidence.of_kind(StepKind.TOO_LARGE)
+    return _shown(records, "no batch was too large")
+
+
+def _dali(evidence: ProofEvidence) -> tuple[bool, str]:
+    found = [run for run in evidence.gpu_runs if _ON_GPU in run.facts.get("loader", "")]
+    if not found:
+        reasons = [r.message for r in evidence.records.values() if "-dali" in r.case_id and not r.run_images_per_s]
+        return False, "; ".join(dict.fromkeys(reasons)) or "no run decoded on a GPU"
+    return True, f"{found[-1].facts['loader']}; waiting for data {found[-1].reader_share or 0:.1%} of the window"
+
+
+def _events(evidence: ProofEvidence) -> tuple[bool, str]:
+    runs = [run for run in evidence.gpu_runs if run.step_seconds]
+    if not runs:
+        return False, "no step was timed on a GPU"
+    steps = sum(len(run.step_seconds) for run in runs)
+    last = 1000 * statistics.median(runs[-1].step_seconds)
+    return True, f"{steps} steps in {len(runs)} runs; a run without the driver's events fails; the last's {last:.2f} ms"
+
+
+def _neighbours(evidence: ProofEvidence) -> tuple[bool, str]:
+    records = evidence.of_kind(StepKind.NEIGHBOUR)
+    if evidence.proof.device == CPU:
+        return False, f"no GPU; a process beside the job on the cores {_seen_on_cores(records)}"
+    return _shown(records, "not tried")
+
+
+def _seen_on_cores(records: Sequence[StepRecord]) -> str:
+    if not records or not records[-1].right:
+        return "has not been seen"
+    return "was seen" if records[-1].extra.get("named") else "was not told from others who were there too"
+
+
+def _graphs(evidence: ProofEvidence) -> tuple[bool, str]:
+    found = [run for run in evidence.gpu_runs if run.case_id.endswith("-graphs")]
+    return bool(found), found[-1].case_id if found else "no run captured one"
+
+
+def _shown(records: Sequence[StepRecord], otherwise: str) -> tuple[bool, str]:
+    return (records[-1].right, records[-1].message) if records else (False, otherwise)
+
+
+_LOOKS: tuple[tuple[str, Look], ...] = (
+    ("device discovery by NVML", _discovery),
+    ("device health by NVML", _health),
+    ("clock samples in the window", _clocks),
+    ("throttle reasons in the window", _throttling),
+    ("leases by UUID", _leases),
+    ("CUDA_VISIBLE_DEVICES", _visible),
+    ("peak device memory", _memory),
+    ("a batch that does not fit is told as such", _does_not_fit),
+    ("DALI decodes on the GPU", _dali),
+    ("steps timed by CUDA events", _events),
+    ("foreign processes", _neighbours),
+    ("CUDA graphs", _graphs),
+)

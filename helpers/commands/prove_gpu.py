@@ -1,0 +1,199 @@
+"""``perfgate prove-gpu``: the suite at work on this machine's GPU, step by step; half an hour on a card.
+
+Does the steps of ``proof/plan.py`` in their order through the suite's own sessions. Each finished step is kept in the
+output folder, so that a second call goes on. Without a GPU it does the same on the CPU with the smallest batches, in
+four minutes on quiet cores. ``docs/gpu-proof.md`` says what is right, and what is left behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import signal
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from helpers.commands.doctor import WIDTH, diagnosis_of, doctor_record, doctor_text
+from helpers.commands.loading import load_suite
+from helpers.commands.proof.bench import ProofBench, write_config
+from helpers.commands.proof.plan import CPU, GPU, ProofStep, proof_on_cpu, proof_on_gpu
+from helpers.commands.proof.steps import ProofState, StepRecord, StepRunner, failed, read_state
+from helpers.commands.proof.summary import ProofEvidence, ProofReport, not_reached, summary
+from helpers.machine.devices import Machine, discover
+from helpers.machine.files import write_whole
+from helpers.machine.wall_clock import utc_now
+from helpers.trainers.contract.errors import LaunchError, SuiteError, printable
+from helpers.trainers.contract.paths import ROOT
+
+NAME = "prove-gpu"
+HELP = "Show the suite at work on this machine's GPU, step by step, or on its CPU where there is none"
+
+OUT = ROOT / "runs" / "gpu-proof"
+SUMMARY = "summary.md"
+BUNDLE = "gpu-proof.tar.gz"
+EXIT_RIGHT, EXIT_WRONG, EXIT_NOT_REACHED = 0, 1, 3
+# The bundle has neither the images nor what a second call makes again.
+_NOT_BROUGHT_BACK = ("images", BUNDLE, "good-python")
+
+Clock = Callable[[], float]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cpu", action="store_true", help="Take the CPU, also where there is a GPU")
+    parser.add_argument("--seconds", type=float, metavar="S", help="Stop in order after S seconds; call again to go on")
+    parser.add_argument(
+        "--out", type=Path, default=OUT, metavar="FOLDER", help="Keep everything in FOLDER. Default: runs/gpu-proof"
+    )
+    parser.add_argument("--pytorch", metavar="PYTHON", help="Train with this Python. Default: perf.yaml's")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Do the steps that are not done yet; 1 where a step was wrong, 3 where steps were not reached.
+
+    Raises SuiteError where it cannot begin.
+    """
+    folder: Path = arguments.out.expanduser().absolute()
+    (folder / "baselines" / "recorded").mkdir(parents=True, exist_ok=True)
+    machine = discover()
+    proof = proof_on_gpu() if device_of(machine, arguments.cpu) == GPU else proof_on_cpu()
+
+    def report(line: str) -> None:
+        print(printable(line), file=out, flush=True)
+
+    if proof.device == CPU:
+        report(f"Nothing here runs on a GPU: {machine.gpu_note or '--cpu'}. The same parts on the CPU:")
+    arguments.config = write_config(folder, arguments.config.expanduser(), arguments.pytorch)
+    state = read_state(folder, {"device": proof.device, "machine": machine.machine_key(proof.device)})
+    data = arguments.data.expanduser().absolute() if arguments.data else None
+    bench = ProofBench(folder, proof, machine, data, report)
+    if reason := bench.why_not(proof.steps[0]):
+        raise LaunchError("PyTorch", got=reason, expected="an interpreter that has it", remedy="make env-pytorch")
+    doctor = ask_doctor(folder, arguments)
+    proving = ProofRun(bench, proof.steps, StepRunner(bench, doctor).run, report)
+    state = proving.go_on(state, Deadline(arguments.seconds))
+    found = proving.report_of(state, doctor)
+    write_whole(folder / SUMMARY, summary(found).encode())
+    for line in not_reached(found):
+        report(f"not reached: {line}")
+    report(f"summary in {folder / SUMMARY}; all of it in {pack(folder)}")
+    missing = len([step for step in proof.steps if step.key not in state.records])
+    return exit_status(state.records.values(), missing)
+
+
+@dataclass
+class Deadline:
+    """Ends the step in hand as Ctrl-C does: the suite ends the job and keeps the finished runs."""
+
+    seconds: float | None
+    clock: Clock = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._started = self.clock()
+        self._timer: threading.Timer | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.seconds is not None and self.clock() - self._started >= self.seconds
+
+    def __enter__(self) -> Deadline:
+        # A shell starts its background jobs with SIGINT ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self.seconds is not None:
+            self._timer = threading.Timer(self.seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+@dataclass(frozen=True)
+class ProofRun:
+    """One call of the command."""
+
+    bench: ProofBench
+    steps: Sequence[ProofStep]
+    run_step: Callable[[ProofStep], StepRecord]
+    # Takes a line for the user.
+    report: Callable[[str], None] = print
+    clock: Clock = time.monotonic
+
+    def go_on(self, state: ProofState, deadline: Deadline) -> ProofState:
+        """Do the steps that are not settled, until the deadline; each is on disk before the next begins."""
+        try:
+            with deadline:
+                for number, step in enumerate(self.steps, start=1):
+                    if deadline.over:
+                        break
+                    if state.settled(step.key):
+                        continue
+                    record = self._timed(step)
+                    state = state.with_record(record)
+                    state.write(self.bench.folder)
+                    self.report(f"[{number}/{len(self.steps)}] {step.key}, {record.seconds:.0f} s: {_line(record)}")
+        except KeyboardInterrupt:
+            self.report(f"{'the time is over' if deadline.over else 'interrupted'} - a second call goes on")
+        return state
+
+    def _timed(self, step: ProofStep) -> StepRecord:
+        started = self.clock()
+        try:
+            record = self.run_step(step)
+        except (SuiteError, OSError) as error:
+            record = failed(step, error)
+        return replace(record, seconds=self.clock() - started)
+
+    def report_of(self, state: ProofState, doctor: Mapping[str, Any]) -> ProofReport:
+        bench = self.bench
+        runs = [run for record in state.records.values() for run in bench.runs_of(record.run_folders)]
+        evidence = ProofEvidence(bench.machine, bench.proof, state.records, runs)
+        return ProofReport(evidence, self.steps, doctor, f"{utc_now():%Y-%m-%d %H:%M} UTC")
+
+
+def _line(record: StepRecord) -> str:
+    mark = "" if record.right else "WRONG: "
+    figure = "" if record.images_per_s is None else f"{record.images_per_s:.5g} images/s; "
+    return printable(f"{mark}{record.status}: {figure}{record.message}")[:400]
+
+
+def ask_doctor(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Write ``doctor.txt`` and ``doctor.json`` to ``folder`` and give the latter's record; nothing that the doctor
+    finds stops the proof."""
+    diagnosis = diagnosis_of(load_suite(arguments), folder / "runs")
+    write_whole(folder / "doctor.txt", doctor_text(diagnosis, WIDTH).encode())
+    record = doctor_record(diagnosis)
+    write_whole(folder / "doctor.json", (json.dumps(record, indent=1, allow_nan=False) + "\n").encode())
+    return record
+
+
+def pack(folder: Path) -> Path:
+    """One file with everything that is to be brought back from the machine."""
+    bundle = folder / BUNDLE
+    content = io.BytesIO()
+    with tarfile.TarFile.gzopen(bundle.name, "w", fileobj=content) as archive:
+        for path in sorted(folder.iterdir()):
+            if path.name not in _NOT_BROUGHT_BACK and not path.name.startswith("."):
+                archive.add(path, arcname=f"{folder.name}/{path.name}")
+    write_whole(bundle, content.getvalue())
+    return bundle
+
+
+def device_of(machine: Machine, cpu: bool) -> str:
+    return GPU if machine.cards_of(GPU) and not cpu else CPU
+
+
+def exit_status(records: Iterable[StepRecord], missing: int) -> int:
+    """A wrong step outranks those that were not reached."""
+    if any(not record.right for record in records):
+        return EXIT_WRONG
+    return EXIT_NOT_REACHED if missing else EXIT_RIGHT

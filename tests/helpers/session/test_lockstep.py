@@ -1,0 +1,170 @@
+"""Workers take turns: who runs when, who is stopped, what is left when one breaks; and the ratios of their blocks."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.session.lockstep import Arm, PairedRatio, Turns, Worker, pair_ratio, ratio_of, take_turns
+from helpers.trainers.contract.blocks import StepBlock, Stopwatch
+from helpers.trainers.contract.errors import LaunchError, SuiteError
+from helpers.trainers.contract.paths import ROOT
+
+positive = st.floats(min_value=1e-3, max_value=1e3)
+
+# Serves a loop that notes in a file who ran, and takes as many "seconds" as its name has letters.
+WORKER = """
+import sys
+from helpers.trainers.contract.blocks import StepBlock, serve
+name, notes = sys.argv[1:]
+def loop(steps):
+    with open(notes, "a") as file:
+        file.write(f"{name}{steps} ")
+    return StepBlock(steps, float(len(name) * steps), 0.5, losses=(1.5,))
+print("a library's own words")
+serve({"loop": loop, "other": lambda steps: StepBlock(steps, 7.0, 7.0)}, {"name": name})
+"""
+
+
+@pytest.fixture(autouse=True)
+def _from_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def arm(name: str, notes: Path, loop: str = "loop") -> Arm:
+    return Arm(f"{name}.{loop}", (sys.executable, "-c", WORKER, name, str(notes)), loop)
+
+
+def test_every_round_gives_each_arm_one_turn_and_turns_the_order_round(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    blocks = take_turns([arm("a", notes), arm("bb", notes)], Turns(rounds=3, steps_per_block=2, warmup_steps=5))
+    assert notes.read_text().split() == ["a5", "bb5", "a2", "bb2", "bb2", "a2", "a2", "bb2"]
+    assert blocks == {
+        "a.loop": [StepBlock(2, 2.0, 0.5, losses=(1.5,))] * 3,
+        "bb.loop": [StepBlock(2, 4.0, 0.5, losses=(1.5,))] * 3,
+    }
+    assert blocks["bb.loop"][0].step_seconds == 2.0
+    assert blocks["bb.loop"][0].step_cpu_seconds == 0.25
+
+
+def test_arms_of_one_command_share_a_process(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    both = (arm("a", notes), arm("a", notes, loop="other"))
+    assert both[0].process == both[1].process
+    blocks = take_turns(both, Turns(rounds=1, warmup_steps=1))
+    assert blocks["a.other"] == [StepBlock(1, 7.0, 7.0)]
+
+
+def test_a_worker_is_stopped_while_it_has_no_turn(tmp_path: Path) -> None:
+    worker = Worker(arm("a", tmp_path / "notes").argv, {})
+    try:
+        worker.wait_until_ready()
+        assert worker.facts == {"name": "a"}
+        assert becomes(worker, "T")
+        worker.run("loop", 1)
+        assert becomes(worker, "T")
+    finally:
+        worker.end()
+    assert not Path(f"/proc/{worker.pid}").exists()
+
+
+def becomes(worker: Worker, state: str) -> bool:
+    """Whether the worker reaches a state of proc(5); the kernel takes its time to stop one."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if Path(f"/proc/{worker.pid}/stat").read_text().rpartition(") ")[2].startswith(state):
+            return True
+        os.sched_yield()
+    return False
+
+
+def test_a_worker_that_breaks_is_named_with_its_last_words(tmp_path: Path) -> None:
+    broken = Arm("broken", (sys.executable, "-c", "raise SystemExit('no such core')"), "loop")
+    with pytest.raises(LaunchError, match="exit status 1: no such core"):
+        take_turns([arm("a", tmp_path / "notes"), broken], Turns(rounds=1))
+
+
+def test_a_worker_has_the_variables_of_its_arm() -> None:
+    program = (
+        "import os\nfrom helpers.trainers.contract.blocks import serve\nserve({}, {'kernels': os.environ['KERNELS']})"
+    )
+    worker = Worker((sys.executable, "-c", program), {"KERNELS": "7"})
+    try:
+        worker.wait_until_ready()
+        assert worker.facts == {"kernels": "7"}
+    finally:
+        worker.end()
+
+
+def test_the_time_on_the_cores_counts_a_child_that_lives_on() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        stopwatch = Stopwatch()
+        own = time.process_time()
+        assert child.stdout is not None and child.stdout.readline() == b"done\n"
+        _, cpu_seconds = stopwatch.read()
+        assert cpu_seconds - (time.process_time() - own) > 0.15
+        child.communicate(b"\n")
+
+
+# ---- ratios of pairs
+
+
+def test_a_round_in_which_one_was_disturbed_does_not_move_its_pair() -> None:
+    assert pair_ratio([1.0, 1.0, 9.0], [2.0, 2.0, 2.0]) == pytest.approx(0.5)
+
+
+def test_the_interval_is_students_over_the_logarithms() -> None:
+    # Logarithms 0 and 2d: mean d, standard deviation d * sqrt(2), t of 1 degree of freedom 12.7062.
+    found = ratio_of([1.0, math.exp(0.02)])
+    assert found.centre == pytest.approx(math.exp(0.01))
+    assert found.low == pytest.approx(math.exp(0.01 - 12.7062 * 0.01))
+    assert found.high == pytest.approx(math.exp(0.01 + 12.7062 * 0.01))
+    assert found.n == 2
+
+
+@given(st.lists(positive, min_size=2, max_size=8))
+def test_the_other_way_round_everything_is_inverted(pairs: list[float]) -> None:
+    there, back = ratio_of(pairs), ratio_of([1 / pair for pair in pairs])
+    assert back.centre == pytest.approx(1 / there.centre)
+    assert back.low == pytest.approx(1 / there.high)
+    assert back.high == pytest.approx(1 / there.low)
+
+
+@given(st.lists(positive, min_size=2, max_size=8))
+def test_the_interval_holds_its_centre(pairs: list[float]) -> None:
+    found = ratio_of(pairs)
+    assert found.low <= found.centre * (1 + 1e-12)
+    assert found.centre <= found.high * (1 + 1e-12)
+
+
+def test_only_a_whole_interval_lies_below_a_limit() -> None:
+    assert PairedRatio(0.97, 0.96, 0.98, 4).lies_below(0.99)
+    assert not PairedRatio(0.97, 0.94, 1.0, 4).lies_below(0.99)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_what_is_no_measure_is_refused_by_name(value: float) -> None:
+    with pytest.raises(SuiteError, match="finite number above 0"):
+        pair_ratio([1.0, value], [1.0, 1.0])
+    with pytest.raises(SuiteError, match="finite number above 0"):
+        ratio_of([1.0, value])
+
+
+def test_one_pair_has_no_interval() -> None:
+    with pytest.raises(SuiteError, match="2 or more"):
+        ratio_of([1.0])
+
+
+@pytest.mark.parametrize(("over", "under"), [([], []), ([1.0], [1.0, 1.0])])
+def test_rounds_come_in_pairs(over: list[float], under: list[float]) -> None:
+    with pytest.raises(SuiteError, match="as many of the one as of the other"):
+        pair_ratio(over, under)
