@@ -27,9 +27,9 @@ from typing import Any
 from helpers.history import default_url, open_history
 from helpers.history.codec import run_row, to_text, utc
 from helpers.history.history import History
-from helpers.history.records import NightRecord
+from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
-from helpers.history.schema import night_runs, nights, results, steps
+from helpers.history.tables import night_runs, nights, results, steps
 from helpers.judging.evidence import Evidence, RecordedReference, RunEvidence
 from helpers.judging.judge import judge
 from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK

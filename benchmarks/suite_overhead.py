@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from helpers.history.results import read_result, sessions
+from helpers.history.run_folders import read_result, sessions
 from helpers.report.unforeseen import ended
 from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.steplog import COMPLETE, WINDOW, Footer, Header, Heartbeat, Step, StepLogWriter

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from helpers.history import Memory
+from helpers.history.nights import NightRecord
 from helpers.history.past import ACCEPTED_NIGHTS, COMPARED_NIGHTS, SIBLINGS
-from helpers.history.records import Memory, NightRecord
 from helpers.history.results import RunResult
 from helpers.judging.evidence import Compared, Night, Past
 from helpers.judging.verdict import Status

@@ -11,8 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchmarks.verdict_worlds import At, DrawnRun, Nights
-from helpers.history.records import Memory
-from helpers.history.results import ResultStore, RunResult
+from helpers.history import Memory
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.night import NeedConfirmation, NightVerdict, judge_night
 from helpers.judging.night_groups import Key, NightCase, labels_of

@@ -39,8 +39,8 @@ from benchmarks.verdict_replay import (
 from benchmarks.verdict_report import goals_text, missed, more_text, progress_text, scores_json, table_text
 from benchmarks.verdict_session import Machine
 from benchmarks.verdict_worlds import BURN_IN_NIGHTS, CASES, FRESH_NIGHTS, At, Nights, Part, Synthetic
+from helpers.history.change_points import change_points
 from helpers.history.history import History
-from helpers.history.trend.otava import change_points
 from helpers.report.unforeseen import ended
 
 SEED = 20240501

@@ -30,7 +30,7 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 
 if TYPE_CHECKING:
-    from helpers.history import History
+    from helpers.history.history import History
 
 NAME = "compare"
 HELP = "Hold a commit, date, build or session against another, or against the recorded baseline; fail on what is slower"

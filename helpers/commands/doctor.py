@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from helpers.commands.loading import add_format, history_option, load_suite, width_of
-from helpers.history.reach import history_problem
+from helpers.history.address import history_problem
 from helpers.machine.devices import Machine
 from helpers.machine.doctor.diagnosis import Diagnosis, diagnose
 from helpers.machine.doctor.finding import Finding

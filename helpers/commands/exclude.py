@@ -11,7 +11,7 @@ from helpers.session.measure import Clock, utc_now
 from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
 
 if TYPE_CHECKING:
-    from helpers.history import History
+    from helpers.history.history import History
 
 NAME = "exclude"
 HELP = "Take one result or night out of what later nights are held against, with the reason; --restore puts it back"

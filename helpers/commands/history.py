@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.history_text import NightLine, night_lines, night_record, render_history
 from helpers.commands.loading import add_history, find_cases, history_of, load_suite, width_of, write_answer
-from helpers.history.stored import CaseLine, StoredNight
+from helpers.history.stored import KnownCase, StoredNight
 from helpers.judging.evidence import Build
 from helpers.plan.matrix import TARGETS
 from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
 
 if TYPE_CHECKING:
-    from helpers.history import History
+    from helpers.history.history import History
 
 NAME = "history"
 HELP = "Show a case's nights: throughput, verdict, effect, segments, exclusions and acknowledgements"
@@ -94,7 +94,7 @@ def _nothing_known(arguments: argparse.Namespace) -> HistoryError:
     )
 
 
-def _lines(history: History, case: CaseLine, arguments: argparse.Namespace) -> tuple[tuple[NightLine, ...], int]:
+def _lines(history: History, case: KnownCase, arguments: argparse.Namespace) -> tuple[tuple[NightLine, ...], int]:
     """The lines to show, and how many nights of earlier segments are not among them."""
     every = [
         night

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from helpers.history import default_url, open_history
 from helpers.history.address import refuse_in_command_line, refuse_in_open_file
-from helpers.history.results import sessions
+from helpers.history.run_folders import sessions
 from helpers.history.spool import Spool
 from helpers.machine.files import check_replaceable, write_whole
 from helpers.plan.case_plan import SuiteCase
@@ -29,7 +29,7 @@ from helpers.trainers.contract.paths import ROOT
 
 if TYPE_CHECKING:
     # At run time it would import the database libraries, also for a command that asks no history.
-    from helpers.history import History
+    from helpers.history.history import History
 
 _NEAREST = 3
 _WIDEST, _NARROWEST = 100, 60

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from helpers.commands.history_text import build_text
-from helpers.history.results_check import MEASURED
+from helpers.history.results import MEASURED
 from helpers.history.stored import StoredNight, StoredResult
 from helpers.judging.compare_sides import KeptRun
 from helpers.judging.evidence import Build, Stage
@@ -18,7 +18,7 @@ from helpers.plan.segments import segment_of
 from helpers.trainers.contract.errors import ConfigError, HistoryError
 
 if TYPE_CHECKING:
-    from helpers.history import History
+    from helpers.history.history import History
 
 BASELINE = "baseline"
 KINDS = ("commit", "date", "build", "session")

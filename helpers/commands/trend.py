@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from helpers.commands.loading import add_history, history_of, width_of, write_answer
-from helpers.history.trend.drift import Drift
-from helpers.history.trend.otava import Sensitivity, TrendError, change_points
-from helpers.history.trend.series import Kind, Point, Series, series_of
-from helpers.history.trend.trends import LEAST_NIGHTS, Step, Trend, find_trends
+from helpers.history.change_points import Sensitivity, SlowDrift, TrendError, change_points
+from helpers.history.trend import LEAST_NIGHTS, LevelStep, Point, Series, SeriesKind, Trend, find_trends, series_of
 from helpers.report.text import printable
 from helpers.trainers.contract.errors import ConfigError
 
 if TYPE_CHECKING:
-    from helpers.history import History
+    from helpers.history.history import History
 
 NAME = "trend"
 HELP = "Find steps and slow drift over the nights in the history, with the builds they lie between"
@@ -111,7 +109,7 @@ def trends_record(trends: Sequence[Trend], sensitivity: Sensitivity) -> dict[str
     }
 
 
-def next_command(series: Series, step: Step) -> str:
+def next_command(series: Series, step: LevelStep) -> str:
     """How to find the cause of a drop: a bisection of its commits, an A/B of its builds, or a look at the machine."""
     before, after = step.before, step.after
     if (before.build, before.commit) == (after.build, after.commit):
@@ -152,7 +150,7 @@ def _lines(trend: Trend, sensitivity: Sensitivity, width: int) -> list[str]:
     return lines
 
 
-def _step(step: Step) -> str:
+def _step(step: LevelStep) -> str:
     told = f"step {step.effect:+.2%} (p {step.p:.1g}) between {_night(step.before)} and {_night(step.after)}: "
     if step.known is not None:
         known = step.known
@@ -160,14 +158,14 @@ def _step(step: Step) -> str:
     return told + ("part of the drift" if step.part_of_drift else "OPEN")
 
 
-def _drift(drift: Drift, series: Series) -> str:
+def _drift(drift: SlowDrift, series: Series) -> str:
     since = series.points[drift.first].day
     interval = f"95%: {drift.low:+.2%} to {drift.high:+.2%}"
     told = (
         f"drift {drift.effect:+.2%} ({interval}) in {drift.nights} nights since {since}, {drift.a_night:+.3%} a night"
     )
     whole = "a slope tells these nights better than steps" if drift.explains_steps else "beside the steps, if any"
-    against = " against the pinned build" if series.kind is Kind.PAIRS else ""
+    against = " against the pinned build" if series.kind is SeriesKind.PAIRS else ""
     return f"{told}{against}: {whole}"
 
 

@@ -1,15 +1,20 @@
-"""What may be shown of a history's URL: never its password, also where that was written without its escapes."""
+"""A history's URL: what may be shown of it, where it may stand, and whether its database answers.
+
+A password is never shown, also where it was written without its escapes.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from helpers.trainers.contract.errors import HistoryError
 
-# What of a query says where the database is; the value of anything else may be a secret.
+# These parameters of a query say where the database is; the value of any other may be a secret.
 _SHOWN_IN_QUERY = ("dbname", "host", "port", "sslmode", "user")
 _AUTHORITY = re.compile(r"(?P<scheme>[^:/?@]*://)(?P<rest>.*)", re.DOTALL)
 # libpq's own way to write it: host=db password=secret. A value may hold quotes and blanks.
@@ -18,10 +23,13 @@ _WORDS = re.compile(r"(passw\w{0,40}\s{0,40}=).*", re.IGNORECASE | re.DOTALL)
 _IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.]{0,40}://[^\s'\"<>]{1,2000}")
 _WORD_IN_TEXT = re.compile(r"(passw\w{0,10}\s{0,4}[=:]\s{0,4})('[^']{0,400}'|[^\s&;,]{1,400})", re.IGNORECASE)
 _VARIABLE = re.compile(r"\w*(PASSW|SECRET|TOKEN)\w*", re.IGNORECASE)
-# Of a password: a shorter one is in any text.
+# A password that is shorter occurs in any text.
 _LEAST_CHARACTERS = 4
-_PLACE = r"(\[[^\]]*\]|[^:,\[]*)(:\d*)?"
-_PLACES = re.compile(f"{_PLACE}(,{_PLACE})*")
+_HOST = r"(\[[^\]]*\]|[^:,\[]*)(:\d*)?"
+_HOSTS = re.compile(f"{_HOST}(,{_HOST})*")
+# A database that takes longer has a problem of its own.
+_PATIENCE_SECONDS = 2.0
+_POSTGRES_PORT = 5432
 
 
 def without_password(url: str) -> str:
@@ -37,20 +45,20 @@ def without_password(url: str) -> str:
         return url
     body, question, query = rest.partition("?")
     if "@" in query and ":" in body:
-        # Where the password ends is anybody's guess.
+        # Nobody can tell where the password ends.
         return scheme + _hidden_after_colon(body)
     if "@" in body:
-        user, _, place = body.rpartition("@")
-        body = f"{_hidden_after_colon(user)}@{place}"
-    elif not _PLACES.fullmatch(body.partition("/")[0]):
-        # What stands for a port is none: a password, and the host was forgotten.
+        user, _, host = body.rpartition("@")
+        body = f"{_hidden_after_colon(user)}@{host}"
+    elif not _HOSTS.fullmatch(body.partition("/")[0]):
+        # What stands in the port's place is a password, and the host was forgotten.
         body = _hidden_after_colon(body)
-    shown = [told for piece in query.split("&") if (told := _shown_parameter(piece))]
+    shown = [each for piece in query.split("&") if (each := _shown_parameter(piece))]
     return scheme + body + (question + "&".join(shown) if shown else "")
 
 
 def refuse_ambiguous(url: str) -> None:
-    """HistoryError on a password that another one may be read for: part of it would be taken for the host's name."""
+    """Raise HistoryError on a password whose end is not certain: part of it would be taken for the host's name."""
     found = _AUTHORITY.fullmatch(url)
     if found is None or found["scheme"].startswith("sqlite"):
         return
@@ -67,12 +75,12 @@ def refuse_ambiguous(url: str) -> None:
 
 
 def refuse_in_command_line(url: str) -> None:
-    """HistoryError on an address with a password: every user of the machine reads it in the process list."""
+    """Raise HistoryError on an address with a password: every user of the machine reads it in the process list."""
     found = _AUTHORITY.fullmatch(url)
     if found is None or found["scheme"] == "sqlite://":
         return
-    place, _, query = url.partition("?")
-    if without_password(place) != place or "passw" in query.lower() or ("@" in query and ":" in found["rest"]):
+    address, _, query = url.partition("?")
+    if without_password(address) != address or "passw" in query.lower() or ("@" in query and ":" in found["rest"]):
         raise HistoryError(
             "--history",
             got=without_password(url),
@@ -83,7 +91,7 @@ def refuse_in_command_line(url: str) -> None:
 
 
 def refuse_in_open_file(url: str, path: Path) -> None:
-    """HistoryError on an address with a password in a configuration that other users may read."""
+    """Raise HistoryError on an address with a password in a configuration that other users may read."""
     try:
         refuse_in_command_line(url)
     except HistoryError:
@@ -96,6 +104,35 @@ def refuse_in_open_file(url: str, path: Path) -> None:
                 expected="no password, or a file of mode 600",
                 remedy=f"Put the password into ~/.pgpass (mode 600) or PGPASSWORD, or: chmod 600 {path}",
             ) from None
+
+
+def history_problem(url: str | None, patience_seconds: float = _PATIENCE_SECONDS) -> str:
+    """Why the database of ``url`` does not answer at its address; empty where it does, or is a file that can be made.
+
+    Nothing logs in: whether the password is right shows when the session starts.
+    """
+    if url is None:
+        return ""
+    shown = without_password(url)
+    if url.startswith("sqlite"):
+        return _folder_problem(shown, Path(url.partition("///")[2]).absolute())
+    _, scheme_ends, rest = url.partition("://")
+    try:
+        # A password may hold what would end a host's name: it ends at the last @.
+        parts = urlsplit(f"//{rest.rpartition('@')[2]}")
+        host, port = parts.hostname, parts.port or _POSTGRES_PORT
+    except ValueError:
+        return f"{shown} is no URL of a database"
+    if not scheme_ends:
+        return f"{shown} is no URL of a database"
+    if not host:
+        # A socket of this machine, named in the query or by the library's own default.
+        return ""
+    try:
+        socket.create_connection((host, port), patience_seconds).close()
+    except OSError as error:
+        return f"{shown} does not answer at {host}:{port}: {error}"
+    return ""
 
 
 def _hidden_after_colon(text: str) -> str:
@@ -111,7 +148,8 @@ def _shown_parameter(piece: str) -> str:
 
 
 def without_secrets(text: str, passwords: Sequence[str] = ()) -> str:
-    """A text of any origin without the ``passwords`` themselves, those of URLs, and what follows ``password=``."""
+    """A text of any origin without the ``passwords``, without those of its URLs, and without what follows
+    ``password=``."""
     for each in passwords:
         text = text.replace(each, "***")
     text = _IN_TEXT.sub(_shown_url, text)
@@ -119,8 +157,8 @@ def without_secrets(text: str, passwords: Sequence[str] = ()) -> str:
 
 
 def passwords_in(given: Iterable[str | tuple[str, str]]) -> tuple[str, ...]:
-    """The passwords that stand in words of a command line, and in variables (name, value): of URLs, and the values of
-    variables that are named so. As written and without escapes, the longest first."""
+    """The passwords in words of a command line and in variables (name, value): those of URLs, and the values of
+    variables whose names say so. Each as it is written and without escapes; the longest first."""
     found: set[str] = set()
     for each in given:
         name, value = each if isinstance(each, tuple) else ("", each)
@@ -137,3 +175,16 @@ def passwords_in(given: Iterable[str | tuple[str, str]]) -> tuple[str, ...]:
 
 def _shown_url(found: re.Match[str]) -> str:
     return without_password(found[0])
+
+
+def _folder_problem(shown: str, file: Path) -> str:
+    """The session makes the file, and its folder too."""
+    try:
+        nearest = next(path for path in file.parents if path.exists())
+    except OSError as error:
+        return f"{shown} cannot be reached: {error}"
+    if not nearest.is_dir():
+        return f"{shown}: {nearest} is no folder"
+    if not os.access(file if file.exists() else nearest, os.W_OK):
+        return f"{shown} cannot be written"
+    return ""

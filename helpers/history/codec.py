@@ -1,4 +1,4 @@
-"""Runs and nights as rows of the history, and back: what goes in comes out equal."""
+"""Runs as rows of the history, and back: what goes in comes out equal. Also the values that all rows share."""
 
 from __future__ import annotations
 
@@ -6,41 +6,34 @@ import hashlib
 import json
 import math
 import struct
-import uuid
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from helpers.history import record_schemas
-from helpers.history.records import NightRecord
 from helpers.history.results import (
     CONTENDED,
     MACHINE_SHARED,
+    MEASURED,
     RESULT_SCHEMA_VERSION,
     SLOWED,
     RunResult,
     result_of_record,
 )
-from helpers.history.results_check import MEASURED
-from helpers.judging.evidence import Build, Compared, Stage
-from helpers.judging.verdict import Standing
-from helpers.machine.environment import POOL
-from helpers.machine.opening import MOST_NIGHT_BYTES, MOST_RESULT_BYTES
+from helpers.judging.evidence import Build, Stage
+from helpers.machine.opening import MOST_RESULT_BYTES
 from helpers.plan.segments import segment_of
-from helpers.trainers.contract.errors import ConfigError, HistoryError, SuiteError
+from helpers.trainers.contract.errors import ConfigError, HistoryError
 
-# Stored once for all runs that have them alike. The rest of a run stands in its row.
+# These are stored once for all runs that have them alike. The rest of a run stands in its row.
 _SETUP = ("settings", "overrides", "protocol", "facts")
 _STEPS = {"step_seconds": "d", "samples_per_step": "q", "losses": "d"}
 _COLUMNS = ("uuid", "session", "case_id", "target", "role", "stage")
 # A step has 3 characters or more in a result's file, and 8 bytes here.
 _MOST_STEP_BYTES = 3 * MOST_RESULT_BYTES
-# Log rates; two runs that are nearer to each other say the same.
+# Two log rates that are nearer to each other are the same.
 _LAST_DIGITS = 1e-12
-_UPDATE = "A newer suite may have written it: update this one"
-_NIGHTS = uuid.UUID("5b6f6a0e-3a55-4c1e-9d0b-6a1a6f0f4b1e")
 
 
 @dataclass(frozen=True)
@@ -85,7 +78,7 @@ def run_of(row: Mapping[str, Any]) -> RunResult:
     record.update({name: list(unpack(row[name], kind)) for name, kind in _STEPS.items()})
     version = record.get("schema_version")
     if isinstance(version, int) and version < RESULT_SCHEMA_VERSION:
-        # Stored by an older suite: fields that came since have the values they had without saying so.
+        # An older suite stored it: fields that came since have the values that they implied then.
         record = {**_defaults(), **record, "schema_version": RESULT_SCHEMA_VERSION}
     return result_of_record(record, f"history: result {row['uuid']}")
 
@@ -102,7 +95,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def why_unlearned(result: RunResult) -> str:
-    """Why no later night may learn from this run, empty where it may (only like is held against like)."""
+    """Why no later night may learn from this run; empty where it may, for only like is held against like."""
     reasons = [mark for mark in (CONTENDED, MACHINE_SHARED, SLOWED) if mark in result.marks]
     if result.overrides:
         reasons.append(f"settings changed ({', '.join(sorted(result.overrides))})")
@@ -122,82 +115,10 @@ def _segment_text(result: RunResult) -> str | None:
         return None
 
 
-# ---- nights
-
-# 1: first format, without its number.
-# 2: "compared", the interleaved runs of both builds; of "standing" level, level_error, good_shift, teaches_level and
-#    teaches_good.
-NIGHT_SCHEMA_VERSION = 2
-
-
-def night_uuid(night: NightRecord) -> str:
-    """The same for the same session, case, target and host: two hosts may give their sessions one name."""
-    host = night.segment.get("host", night.host)
-    # Two nodes of a pool may give their sessions one name too.
-    host = night.host if host.startswith(POOL) else host
-    return uuid.uuid5(_NIGHTS, json.dumps([night.session, night.case_id, night.target, host])).hex
-
-
-def night_text(night: NightRecord) -> str:
-    """A night as JSON text: what ``night_of`` reads. Raises ValueError on NaN."""
-    return to_text({**asdict(night), "schema_version": NIGHT_SCHEMA_VERSION})
-
-
-def night_of(text: str, about: str) -> NightRecord:
-    """Raises HistoryError on what no suite of this version writes, by field; numbers within what hardware gives."""
-    try:
-        record = json.loads(text, parse_constant=_no_constant) if len(text) <= MOST_NIGHT_BYTES else None
-    except (ValueError, RecursionError) as error:
-        raise _no_night(about, None, str(error), "a night as JSON") from error
-    if not isinstance(record, dict):
-        got = f"{len(text)} characters" if record is None else type(record).__name__
-        raise _no_night(about, None, got, f"a JSON object of at most {MOST_NIGHT_BYTES} characters")
-    version = record.pop("schema_version", 1)
-    if isinstance(version, bool) or version not in range(1, NIGHT_SCHEMA_VERSION + 1):
-        raise _no_night(about, "schema_version", version, f"1 to {NIGHT_SCHEMA_VERSION}", _UPDATE)
-    for name, checker, part in (
-        ("", record_schemas.NIGHT, record),
-        ("standing.", record_schemas.STANDING, record.get("standing")),
-        ("compared.", record_schemas.COMPARED, record.get("compared")),
-    ):
-        if part is not None and (wrong := checker.violation(part)) is not None:
-            remedy = _UPDATE if wrong.got == "an unknown key" else None
-            raise _no_night(about, name + wrong.field, wrong.got, wrong.expected, remedy)
-    standing, compared = record.pop("standing"), record.pop("compared", None)
-    for name in ("log_rates", "run_uuids"):
-        record[name] = tuple(record[name])
-    try:
-        return NightRecord(
-            **record,
-            standing=None if standing is None else Standing(**standing),
-            compared=None if compared is None else compared_of(compared),
-        )
-    except SuiteError as error:
-        raise _no_night(about, "compared", error.got, error.expected or "") from error
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _no_night(about: str, field: str | None, got: object, expected: str, remedy: str | None = None) -> HistoryError:
-    return HistoryError(about, field=field, got=got, expected=expected, remedy=remedy)
-
-
-def stored_name(uuid: str) -> str:
-    """A stored night as its errors name it: with what takes it out."""
-    return f"history: night {uuid} (perfgate exclude {uuid[:12]} --reason ... leaves it out)"
-
-
-def compared_of(record: Mapping[str, Any]) -> Compared:
-    """Raises TypeError, KeyError or SuiteError on what ``asdict`` did not make of one."""
-    return Compared(**{**record, "new": tuple(record["new"]), "reference": tuple(record["reference"])})
-
-
 def without(rates: Sequence[float], taken_out: Iterable[float]) -> tuple[float, ...]:
     """``rates`` less one of each of ``taken_out`` that it holds.
 
-    A run's own is the logarithm of its figure anew, of which another mathematical library may make another last digit.
+    A run's log rate is computed anew from its figure, and another mathematical library may give another last digit.
     """
     left = list(rates)
     for rate in taken_out:
@@ -220,7 +141,7 @@ def digest(text: str) -> str:
 
 
 def plain(value: str) -> str:
-    """A text that every database takes: PostgreSQL refuses NUL, and what is no Unicode."""
+    """A text that every database takes: PostgreSQL refuses NUL and half surrogates."""
     return value.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""The database behind the history: where it is, how it is opened, made and migrated, and its errors in words."""
+"""The database behind the history: how it is found, opened, made and migrated, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
 from helpers.history.address import refuse_ambiguous, without_password
-from helpers.history.schema import HEAD
 from helpers.history.sqlite_file import check_regular, open_sqlite, open_to_read, refuses_writing
+from helpers.history.tables import HEAD
 from helpers.history.waiting import Waiting, file_lock
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
 
@@ -25,17 +25,17 @@ WAIT_SECONDS = 60
 _CONNECT_SECONDS = 10
 # SQLite calls it locked or busy; PostgreSQL cancels the waiting statement.
 _WAITED = ("database is locked", "database table is locked", "lock timeout", "LockNotAvailable")
-# What a server says that is there and lets nobody in, for as long as nobody mends it.
+# The messages of a server that answers and lets nobody in, for as long as nobody mends it.
 _LOCKED_OUT = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist")
-# So long a connection may be silent before it is cut: 10 s idle, then three probes 5 s apart.
+# A silent connection is cut after 10 s idle and three probes 5 s apart.
 _PROBES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
-# Of a file's system: full, read-only, its server gone. Anything else is a wrong path.
+# The file system is full, read-only or its server gone. Any other error is a wrong path.
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT)
 # PostgreSQL's codes: deadlock detected, could not serialise.
 _DEADLOCKS = ("40P01", "40001")
 # Any number: PostgreSQL's advisory lock of whoever makes or migrates the tables.
 _MIGRATION_LOCK = 4_816_023_001
-# What a value that no result may hold raises on its way in, and a damaged one on its way out.
+# A value that no result may hold raises these on its way in, and a damaged one on its way out.
 _WRONG_VALUES = (ValueError, TypeError, OverflowError, RecursionError, struct.error, zlib.error)
 _SQLITE = "sqlite"
 _POSTGRESQL = "postgresql"
@@ -44,29 +44,27 @@ _KNOWN = "sqlite:///FOLDER/history.sqlite or postgresql://USER@HOST/DATABASE"
 
 @dataclass(frozen=True)
 class Database:
-    """One history's database, ready: its tables exist in this suite's version.
-
-    ``shown`` is the URL without its password.
-    """
+    """One history's database, whose tables exist in this suite's version."""
 
     engine: sa.Engine
+    # The URL without its password.
     shown: str
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A connection for queries; HistoryError on whatever the database refuses."""
-        with self._told("a reading"), self.engine.connect() as connection:
+        with self._explained("a reading"), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """A transaction: durable when the block ends, undone when it raises. Waits for other writers."""
-        with self._told("a writing"), self.engine.execution_options(writes=True).begin() as connection:
+        with self._explained("a writing"), self.engine.execution_options(writes=True).begin() as connection:
             yield connection
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        with told(self.shown, _password(self.engine.url), what):
+    def _explained(self, what: str) -> Iterator[None]:
+        with explained(self.shown, _password(self.engine.url), what):
             yield
 
 
@@ -75,13 +73,13 @@ def open_database(
 ) -> Database:
     """Open, and where need be make or migrate, the database at ``url``. Raises HistoryError.
 
-    Where a file's disk is full or read-only, or the file another user's, it can be read and not written. ``on_wait`` is
-    told, from a thread of its own, of every wait for another process that takes longer than a second.
+    Where the disk is full or read-only, or the file another user's, the database can be read and not written.
+    ``on_wait`` is called, from a thread of its own, at every wait for another process that takes longer than a second.
     """
     parsed = _parsed(url)
     shown = without_password(parsed.render_as_string(hide_password=False))
     waiting = Waiting(f"history {shown}", wait_seconds, on_wait)
-    with told(shown, _password(parsed), "opening it", wait_seconds):
+    with explained(shown, _password(parsed), "opening it", wait_seconds):
         if not _is_sqlite(parsed):
             return Database(_ready(_postgresql(parsed, wait_seconds, waiting), parsed, shown, waiting), shown)
         path = _file(parsed)
@@ -99,7 +97,7 @@ def open_database(
 
 
 def _ready(engine: sa.Engine, url: sa.URL, shown: str, waiting: Waiting) -> sa.Engine:
-    """``engine``, its tables made or migrated."""
+    """``engine``, once its tables are made or migrated."""
     try:
         if _version(engine, shown) != HEAD:
             with _alone(engine, url, waiting), engine.execution_options(writes=True).begin() as connection:
@@ -111,7 +109,7 @@ def _ready(engine: sa.Engine, url: sa.URL, shown: str, waiting: Waiting) -> sa.E
 
 
 @contextmanager
-def told(shown: str, password: str | None, what: str, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
+def explained(shown: str, password: str | None, what: str, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
     """Turn the libraries' errors into HistoryError, without the password."""
     try:
         yield
@@ -120,7 +118,7 @@ def told(shown: str, password: str | None, what: str, wait_seconds: float = WAIT
 
 
 def came_between(error: BaseException) -> bool:
-    """Whether a transaction failed because another writer made the same row, or waited for ours: to be made again."""
+    """Whether a transaction is to be repeated: another writer made the same row, or waited for ours."""
     cause = error.__cause__
     again = getattr(getattr(cause, "orig", None), "sqlstate", None) in _DEADLOCKS
     return isinstance(error, HistoryError) and (again or isinstance(cause, IntegrityError))
@@ -152,7 +150,7 @@ def _refusal(shown: str, password: str | None, what: str, error: Exception, wait
 
 
 def _is_away(error: Exception, got: str) -> bool:
-    """Whether the database may answer again without anybody's changing the suite or its options.
+    """Whether the database may answer again although nobody changes the suite or its options.
 
     Both drivers raise an OperationalError where a server cannot be reached, goes down or has no room, and where a
     file is locked, read-only or cannot be opened; a damaged file and a wrong statement are other classes.
@@ -163,7 +161,7 @@ def _is_away(error: Exception, got: str) -> bool:
     return bool(lost) or (isinstance(error, OSError) and error.errno in _PASSING)
 
 
-# ---- where it is
+# ---- where the database is
 
 
 def _parsed(url: str) -> sa.URL:
@@ -222,7 +220,7 @@ def _file(url: sa.URL) -> Path:
     return Path(url.database or "")
 
 
-# ---- its version
+# ---- the version of its tables
 
 
 def _version(engine: sa.Engine, shown: str) -> str | None:
@@ -251,15 +249,15 @@ def _version_in(connection: sa.Connection, shown: str) -> str | None:
 def _alone(engine: sa.Engine, url: sa.URL, waiting: Waiting) -> Iterator[None]:
     """Until the block ends, nobody else sets this database up; a killed holder frees it."""
     if not _is_sqlite(url):
-        # Its lock is taken within the migration's own transaction.
+        # The migration takes the lock within its own transaction.
         yield
         return
     path = _file(url)
     with file_lock(path.with_name(f".{path.name}.lock"), waiting):
         with engine.connect() as connection:
             driver = connection.connection.driver_connection
-            # Not within a transaction, and SQLite refuses it, without waiting, to two at once. On a disk without
-            # shared memory the old journal stays: slower with many writers, and as safe.
+            # This cannot be done within a transaction, and SQLite refuses it to two at once without waiting. On a disk
+            # without shared memory the old journal stays: it is slower with many writers, and as safe.
             if isinstance(driver, sqlite3.Connection):
                 connection.exec_driver_sql("COMMIT")
                 driver.execute("PRAGMA journal_mode = WAL")
@@ -269,7 +267,7 @@ def _alone(engine: sa.Engine, url: sa.URL, waiting: Waiting) -> Iterator[None]:
 
 def _migrate(connection: sa.Connection, shown: str) -> None:
     """Bring the tables to HEAD, in the caller's transaction."""
-    # Only who migrates pays for it.
+    # Only a process that migrates pays for the import.
     from alembic import command
     from alembic.config import Config
 

@@ -10,17 +10,17 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from helpers.history import past, reading, remarks, writing
+from helpers.history import past, reading, remarks, segment_starts, writing
 from helpers.history.codec import run_row, utc
 from helpers.history.database import WAIT_SECONDS, Database, came_between, open_database
-from helpers.history.night_files import NIGHT_FILE, read_night
-from helpers.history.records import NightRecord
-from helpers.history.results import RESULT_FILE, RunResult, read_result, sessions
+from helpers.history.nights import NightRecord
+from helpers.history.results import RunResult
+from helpers.history.run_folders import NIGHT_FILE, RESULT_FILE, read_night, read_result, sessions
 from helpers.history.stored import (
     Acknowledgement,
     Calibration,
-    CaseLine,
     Exclusion,
+    KnownCase,
     Reindexed,
     SegmentStart,
     StoredNight,
@@ -35,9 +35,10 @@ _Kept = TypeVar("_Kept")
 
 
 class History:
-    """Every run, every night and what people said of them. Every call raises HistoryError; writes are durable.
+    """Implements Memory, and answers questions about all that was kept. Every call raises HistoryError.
 
-    Moments are UTC in ISO 8601, patterns are shell patterns over case ids. Nothing is ever deleted.
+    What a call writes is durable when it returns. Moments are UTC in ISO 8601, patterns are shell patterns over case
+    ids. Nothing is ever deleted.
     """
 
     def __init__(self, database: Database) -> None:
@@ -77,21 +78,21 @@ class History:
             return past.past(connection, case_id, target, segment, cards, session)
 
     def add_result(self, result: RunResult) -> None:
-        """Keep a run the moment it exists; the same uuid again replaces what is kept."""
+        """See Memory."""
         self._add_results([result])
 
     def add_night(self, night: NightRecord) -> None:
-        """Keep a verdict; the same session, target, case and host again replaces it."""
+        """See Memory."""
         self._write(lambda connection: writing.write_night(connection, self._documents, night))
 
     def start_segment(self, start: SegmentStart) -> None:
-        """Leave the nights judged until ``start.created`` behind: the baseline was recorded anew."""
-        self._write(lambda connection: remarks.start_segment(connection, self._documents, start))
+        """See Memory."""
+        self._write(lambda connection: segment_starts.start_segment(connection, self._documents, start))
 
     # ---- reading
 
-    def cases(self, pattern: str = "*", target: str | None = None) -> tuple[CaseLine, ...]:
-        """The cases that there are nights of."""
+    def cases(self, pattern: str = "*", target: str | None = None) -> tuple[KnownCase, ...]:
+        """The cases that have nights here."""
         with self._database.reading() as connection:
             return reading.cases(connection, pattern, target)
 
@@ -123,16 +124,16 @@ class History:
             return reading.results_of(connection, session, case_id, target, uuids)
 
     def segment_starts(self, case_id: str, target: str | None = None) -> tuple[SegmentStart, ...]:
-        """What ``start_segment`` was told of the case."""
+        """The case's starts that ``start_segment`` kept."""
         with self._database.reading() as connection:
-            rows = remarks.starts_of(connection, case_id, target)
+            rows = segment_starts.starts_of(connection, case_id, target)
             about = f"history: the start of a segment of {case_id}"
             return tuple(
                 SegmentStart(**{**values, "segment": _segment_of(segment), "created": utc(values["created"], about)})
                 for segment, values in rows
             )
 
-    # ---- what people say
+    # ---- remarks and calibrations
 
     def exclude(self, uuid: str, who: str, created: str, reason: str) -> Exclusion:
         """Let no later night learn from a run or a night, given by its uuid or 6 or more characters of it."""
@@ -147,9 +148,9 @@ class History:
         with self._database.reading() as connection:
             return remarks.all_exclusions(connection, holding_only)
 
-    def acknowledge(self, said: Acknowledgement) -> None:
+    def acknowledge(self, made: Acknowledgement) -> None:
         """Keep that a change is known."""
-        self._write(lambda connection: remarks.acknowledge(connection, said))
+        self._write(lambda connection: remarks.acknowledge(connection, made))
 
     def acknowledgements(self, case_id: str | None = None) -> tuple[Acknowledgement, ...]:
         """By the time they were made; of one case, those whose pattern matches it."""
@@ -186,7 +187,7 @@ class History:
         return Reindexed(len(found), runs, nights, tuple(refused))
 
     def _taken_in(self, results: Sequence[RunResult], refused: list[str]) -> int:
-        """How many of them went in: all at once, or one by one where the history refuses one."""
+        """How many of the results went in: all at once, or one by one where the history refuses one."""
         try:
             self._add_results(results)
         except HistoryUnreachable:
@@ -214,7 +215,7 @@ class History:
 
 
 def _segment_of(text: str) -> dict[str, str]:
-    """A stored segment. Raises ValueError on what is none."""
+    """A stored segment. Raises ValueError on anything else."""
     found = json.loads(text)
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise ValueError("a segment that is no object of texts")
@@ -222,7 +223,7 @@ def _segment_of(text: str) -> dict[str, str]:
 
 
 def _kept(keep: Callable[[_Kept], None], entry: _Kept, path: Path, refused: list[str]) -> bool:
-    """Whether the history took an entry; why not in ``refused``. Raises HistoryUnreachable."""
+    """Whether the history took an entry in; the reason why not is added to ``refused``. Raises HistoryUnreachable."""
     try:
         keep(entry)
     except HistoryUnreachable:
@@ -234,12 +235,12 @@ def _kept(keep: Callable[[_Kept], None], entry: _Kept, path: Path, refused: list
 
 
 def _named(folder: Path, pattern: str, name: str) -> list[Path]:
-    """The paths of that name; also a link to nothing, which a pattern with the name in it passes over."""
+    """The paths of that name, links to nothing among them: a pattern that holds the name itself passes over those."""
     return sorted(path for path in folder.glob(pattern) if path.name == name)
 
 
 def _read(read: Callable[[Path, Path], _Kept], path: Path, within: Path, refused: list[str]) -> _Kept | None:
-    """What a file holds; None, and why in ``refused``, where it cannot be read."""
+    """What a file holds; None where it cannot be read, and the reason is added to ``refused``."""
     try:
         return read(path, within)
     except SuiteError as error:

@@ -1,18 +1,18 @@
-"""What a night is held against: the case's nights before it, and those of its siblings."""
+"""The nights that a new night is held against: the case's own before it, and those of its siblings."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
-from helpers.history.codec import compared_of, digest, night_of, stored_name, to_text
-from helpers.history.record_schemas import LEARNED, LOG_RATE
-from helpers.history.schema import calibrations, documents, nights, segment_starts, series
+from helpers.history.nights import LEARNED, LOG_RATE, compared_of, night_of, stored_name
+from helpers.history.segment_starts import Bound, recorded_at, segment_row, start_of
+from helpers.history.tables import calibrations, nights, series
 from helpers.judging.evidence import Compared, Night, Past
 from helpers.judging.noise import levelled
 from helpers.judging.verdict import Status
@@ -23,27 +23,14 @@ from helpers.trainers.contract.errors import HistoryError
 # docs/verdicts.md, "Judge": the accepted nights of the segment, the newest 40.
 ACCEPTED_NIGHTS = 40
 SIBLINGS = 60
-# The oldest of a level: it must not follow a build that gets slower bit by bit.
+# These are the oldest nights of a level, so that it does not follow a build that gets slower bit by bit.
 COMPARED_NIGHTS = 40
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The first night of a segment, by time and row (at the same time only nights from that row on belong to it);
-    ``created`` is empty where every night does."""
-
-    created: str = ""
-    night_id: int = 0
-
-    def condition(self) -> sa.ColumnElement[bool]:
-        after = sa.or_(nights.c.created > self.created, nights.c.id >= self.night_id)
-        return sa.and_(nights.c.created >= self.created, after)
 
 
 def past(
     connection: sa.Connection, case_id: str, target: str, segment: Mapping[str, str], cards: int, session: str
 ) -> Past:
-    """See records.Memory."""
+    """See ``helpers.history.Memory``."""
     segment_id = segment_row(connection, segment)
     this = [series.c.case_id == case_id, series.c.target == target, series.c.segment_id == segment_id]
     series_id = None
@@ -82,72 +69,19 @@ def _calibrated(connection: sa.Connection, case_id: str, target: str, segment_id
     return connection.execute(newest).scalar_one_or_none() or 0.0
 
 
-def segment_row(connection: sa.Connection, segment: Mapping[str, str]) -> int | None:
-    """The row of a segment, None where no night was in it."""
-    wanted = documents.c.digest == digest(to_text(segment))
-    return connection.execute(sa.select(documents.c.id).where(wanted)).scalar_one_or_none()
-
-
-def start_of(connection: sa.Connection, series_id: int, before: str | None = None, besides: str = "") -> Bound:
-    """Where the newest segment of a series starts, as known ``before`` a moment and ``besides`` a session's nights.
-
-    A night that starts one is its first where it was accepted, and is left behind where it was not.
-    """
-    chosen = [nights.c.series_id == series_id, nights.c.starts.is_(True)]
-    if before is not None:
-        chosen.append(nights.c.created < before)
-    if besides:
-        chosen.append(nights.c.session != besides)
-    night = connection.execute(
-        sa.select(nights.c.created, nights.c.id, nights.c.accepted, nights.c.first_rate)
-        .where(*chosen)
-        .order_by(nights.c.created.desc(), nights.c.id.desc())
-        .limit(1)
-    ).one_or_none()
-    by_night = Bound()
-    if night is not None:
-        first = night.accepted and night.first_rate is not None
-        by_night = Bound(night.created, night.id if first else night.id + 1)
-    by_word = _recorded_at(connection, series_id, before)
-    if by_word is not None and by_word >= by_night.created:
-        # The night that was recorded may have been judged in the same second: it is left behind too.
-        return Bound(by_word, sys.maxsize)
-    return by_night
-
-
-def _recorded_at(connection: sa.Connection, series_id: int, before: str | None) -> str | None:
-    """When somebody began the newest segment of a series by recording the case, None where nobody did."""
-    told = (
-        sa.select(sa.func.max(segment_starts.c.created))
-        .join_from(
-            segment_starts,
-            series,
-            sa.and_(
-                segment_starts.c.case_id == series.c.case_id,
-                segment_starts.c.target == series.c.target,
-                segment_starts.c.segment_id == series.c.segment_id,
-            ),
-        )
-        .where(series.c.id == series_id)
-    )
-    if before is not None:
-        told = told.where(segment_starts.c.created < before)
-    return connection.execute(told).scalar_one_or_none()
-
-
 def _compared(
     connection: sa.Connection, series_id: int, others: sa.ColumnElement[bool], before: str | None
 ) -> tuple[tuple[Compared, ...], bool]:
-    """Past.compared and Past.gained: from the night that was recorded, or a confirmed gain, whichever is newer."""
+    """Past.compared and Past.gained: from the night that was recorded or from a confirmed gain, whichever is newer."""
     mine = [nights.c.series_id == series_id, others]
     gain = _newest_gain(connection, [*mine, nights.c.starts.is_(True)])
-    by_word = _recorded_at(connection, series_id, before)
+    by_record = recorded_at(connection, series_id, before)
     recorded: tuple[Compared, ...] = ()
-    if by_word is not None and (gain is None or by_word >= gain.created):
-        bound, gain = Bound(by_word, sys.maxsize), None
+    if by_record is not None and (gain is None or by_record >= gain.created):
+        bound, gain = Bound(by_record, sys.maxsize), None
         newest = (nights.c.created.desc(), nights.c.id.desc())
         text = connection.execute(
-            sa.select(nights.c.compared).where(*mine, nights.c.created <= by_word).order_by(*newest).limit(1)
+            sa.select(nights.c.compared).where(*mine, nights.c.created <= by_record).order_by(*newest).limit(1)
         ).scalar_one_or_none()
         # What it measured is the level that somebody recorded, whatever its verdict was.
         recorded = (replace(_pairs_of(text), teaches_level=True, teaches_good=True),) if text else ()
@@ -163,7 +97,7 @@ def _compared(
 
 
 def _newest_gain(connection: sa.Connection, starting: list[sa.ColumnElement[bool]]) -> Bound | None:
-    """The newest night that began a segment with a confirmed gain: not one after nights that nobody explained."""
+    """The newest night that began a segment with a confirmed gain, and not after nights that nobody explained."""
     rows = connection.execute(
         sa.select(nights.c.id, nights.c.uuid, nights.c.created, nights.c.body)
         .where(*starting)
@@ -181,13 +115,13 @@ def _pairs_of(text: str) -> Compared:
 
 
 def _judged_already(connection: sa.Connection, series_id: int | None, session: str) -> str | None:
-    """When the session judged this case, None where it has not: a resumed one is held against what it was then."""
+    """When the session judged this case, None where it has not: a resumed session is held against the same nights."""
     own = sa.and_(nights.c.series_id == series_id, nights.c.session == session)
     return connection.execute(sa.select(sa.func.max(nights.c.created)).where(own)).scalar_one_or_none()
 
 
 def _others(session: str, before: str | None) -> sa.ColumnElement[bool]:
-    """Nights of other sessions that something is left of."""
+    """Nights of other sessions from which something can be learned."""
     condition = sa.and_(nights.c.session != session, nights.c.first_rate.is_not(None))
     return condition if before is None else sa.and_(condition, nights.c.created < before)
 
@@ -244,7 +178,7 @@ def _nights(
 
 
 def _learned(row: sa.Row[Any]) -> tuple[float, ...]:
-    """The log rates of a night's row; HistoryError with its name where one of its numbers is none of a real night."""
+    """The log rates of a night's row; HistoryError, with the night's name, on a number that no real night has."""
     try:
         rates: Any = json.loads(row.learned)
     except (ValueError, RecursionError) as error:
@@ -260,7 +194,7 @@ def _no_past(uuid: str, wrong: Violation) -> HistoryError:
 
 
 def _unexplained(connection: sa.Connection, night_id: int) -> bool:
-    """What a night left of Standing.unexplained."""
+    """Standing.unexplained of a night."""
     row = connection.execute(sa.select(nights.c.uuid, nights.c.body).where(nights.c.id == night_id)).one()
     standing = night_of(row.body, stored_name(row.uuid)).standing
     return standing is not None and standing.unexplained
@@ -275,17 +209,17 @@ def _siblings(
     session: str,
     before: str | None,
 ) -> Iterator[tuple[float, ...]]:
-    """One series a case: its newest segment with a night before this session."""
+    """The log rates of each sibling, oldest first, in its newest segment that has a night before this session."""
     rows = connection.execute(
         sa.select(series.c.id, series.c.case_id)
         .where(series.c.host == host, series.c.target == target, series.c.cards == cards, series.c.case_id != case_id)
         .order_by(series.c.last_created.desc(), series.c.id.desc())
     ).all()
-    told: set[str] = set()
+    done: set[str] = set()
     for series_id, name in rows:
-        if name in told or len(told) == SIBLINGS:
+        if name in done or len(done) == SIBLINGS:
             continue
-        # Of a segment that began tonight nothing is known yet; of the one before it there is.
+        # Nothing is known yet of a segment that began tonight; something is of the one before it.
         start = start_of(connection, series_id, before, besides=session)
         inside = [nights.c.series_id == series_id, _others(session, before), start.condition()]
         rates = connection.execute(
@@ -295,7 +229,7 @@ def _siblings(
             .limit(ACCEPTED_NIGHTS)
         )
         if newest := [(_first_rate(row), _node_of(row)) for row in rates]:
-            told.add(name)
+            done.add(name)
             oldest_first = newest[::-1]
             yield tuple(levelled([rate for rate, _ in oldest_first], [node for _, node in oldest_first]))
 
@@ -311,7 +245,7 @@ def _is_pool(host: str) -> bool:
 
 
 def _body(host: str) -> sa.ColumnElement[str]:
-    """What a night's node is read from, where its segment is a pool's; thousands of nights have no use for it."""
+    """The column that a night's node is read from; empty outside of pools, where thousands of nights do not need it."""
     return nights.c.body.label("body") if _is_pool(host) else sa.literal("").label("body")
 
 

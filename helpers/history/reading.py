@@ -1,4 +1,4 @@
-"""Questions to the history: a case's nights, the nights of a build or a date, runs, pairs."""
+"""Questions to the history: a case's nights, the nights of a build or a date, runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from helpers.history.codec import night_of, run_of, stored_name
-from helpers.history.past import Bound, segment_row, start_of
-from helpers.history.records import NightRecord
+from helpers.history.codec import run_of
+from helpers.history.nights import NightRecord, night_of, stored_name
 from helpers.history.remarks import exclusions_of
-from helpers.history.schema import documents, nights, results, series, steps
-from helpers.history.stored import CaseLine, StoredNight, StoredResult
+from helpers.history.segment_starts import Bound, segment_row, start_of
+from helpers.history.stored import KnownCase, StoredNight, StoredResult
+from helpers.history.tables import documents, nights, results, series, steps
 from helpers.history.writing import NIGHT, RESULT, learned_rates
 from helpers.trainers.contract.errors import HistoryError
 
@@ -27,7 +27,7 @@ _KINDS = ("session", "date", "commit", "build")
 _AT_ONCE = 500
 
 
-def cases(connection: sa.Connection, pattern: str, target: str | None) -> tuple[CaseLine, ...]:
+def cases(connection: sa.Connection, pattern: str, target: str | None) -> tuple[KnownCase, ...]:
     rows = connection.execute(
         sa.select(
             series.c.case_id,
@@ -40,7 +40,7 @@ def cases(connection: sa.Connection, pattern: str, target: str | None) -> tuple[
         .join_from(series, nights)
         .group_by(series.c.case_id, series.c.target, series.c.host)
     )
-    found = (CaseLine(*row) for row in rows)
+    found = (KnownCase(*row) for row in rows)
     chosen = [each for each in found if fnmatchcase(each.case_id, pattern) and target in (None, each.target)]
     return tuple(sorted(chosen, key=lambda each: (each.case_id, each.target, each.host)))
 
@@ -80,7 +80,7 @@ def nights_of(connection: sa.Connection, selector: str, pattern: str, target: st
 
 
 def _meanings(selector: str) -> Iterable[sa.ColumnElement[bool]]:
-    """What the selector may mean, the first that holds nights counts; ``commit:`` and the like say which alone."""
+    """What the selector may mean; the first that holds nights counts. ``commit:`` and the like leave one meaning."""
     kind, colon, value = selector.partition(":")
     if not colon or kind not in _KINDS:
         kind, value = "", selector
@@ -149,7 +149,7 @@ def _nights(
         .order_by(nights.c.created.desc(), nights.c.id.desc())
         .limit(last)
     ).all()
-    said = exclusions_of(connection, NIGHT, [row.uuid for row in rows])
+    excluded = exclusions_of(connection, NIGHT, [row.uuid for row in rows])
     starts = _newest_starts(connection)
     return tuple(
         StoredNight(
@@ -159,15 +159,15 @@ def _nights(
             segment_digest=row.digest[:12],
             current=_in(starts(row.series_id), row.created, row.id),
             unlearned=row.unlearned,
-            exclusion=said.get(row.uuid),
+            exclusion=excluded.get(row.uuid),
         )
         for row in reversed(rows)
-        if (record := _record_of(row, excluded=row.uuid in said)) is not None
+        if (record := _record_of(row, excluded=row.uuid in excluded)) is not None
     )
 
 
 def _record_of(row: sa.Row[Any], *, excluded: bool) -> NightRecord | None:
-    """A row's night; None where nobody can read it and somebody has excluded it. Raises HistoryError, with its uuid."""
+    """A row's night; None where it cannot be read and is excluded. Raises HistoryError with its uuid."""
     try:
         return night_of(row.body, stored_name(row.uuid))
     except HistoryError:
@@ -177,7 +177,7 @@ def _record_of(row: sa.Row[Any], *, excluded: bool) -> NightRecord | None:
 
 
 def _newest_starts(connection: sa.Connection) -> Callable[[int], Bound | None]:
-    """Of a series: where its newest segment starts, None where its case has gone on to other facts."""
+    """A function from a series to the start of its newest segment; None where the case has gone on to other facts."""
     known: dict[int, Bound | None] = {}
 
     def start(series_id: int) -> Bound | None:
@@ -230,8 +230,8 @@ def results_of(
         groups = [uuids[at : at + _AT_ONCE] for at in range(0, len(uuids), _AT_ONCE)]
         rows = [row for group in groups for row in _rows(connection, [*chosen, results.c.uuid.in_(group)])]
     rows.sort(key=lambda row: (row["created"], row["replicate"], row["uuid"]))
-    said = exclusions_of(connection, RESULT, [row["uuid"] for row in rows])
-    return tuple(StoredResult(run_of(row), row["unlearned"], said.get(row["uuid"])) for row in rows)
+    excluded = exclusions_of(connection, RESULT, [row["uuid"] for row in rows])
+    return tuple(StoredResult(run_of(row), row["unlearned"], excluded.get(row["uuid"])) for row in rows)
 
 
 def _rows(connection: sa.Connection, chosen: Sequence[sa.ColumnElement[bool]]) -> Iterable[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What people say of nights and runs: excluded, restored, acknowledged; what calibrating and recording leave."""
+"""Remarks of people on nights and runs (excluded, restored, acknowledged), and calibrations."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from helpers.history.codec import plain, to_text, utc
-from helpers.history.past import segment_row
-from helpers.history.schema import (
-    acknowledgements,
-    calibrations,
-    documents,
-    exclusions,
-    nights,
-    results,
-    segment_starts,
-)
-from helpers.history.stored import Acknowledgement, Calibration, Exclusion, SegmentStart
+from helpers.history.codec import plain, utc
+from helpers.history.segment_starts import segment_row, with_segment
+from helpers.history.stored import Acknowledgement, Calibration, Exclusion
+from helpers.history.tables import acknowledgements, calibrations, exclusions, nights, results
 from helpers.history.writing import NIGHT, RESULT, Documents, relearn, relearn_nights_of
 from helpers.trainers.contract.errors import HistoryError
 
@@ -31,8 +23,8 @@ _AT_ONCE = 500
 
 
 def exclude(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
-    """From now on no night learns from the run or the night. HistoryError where it is excluded already."""
-    _check_said(uuid, who, reason)
+    """Let no later night learn from a run or a night. HistoryError where it is excluded already."""
+    _check_remark(uuid, who, reason)
     subject, whole = _meant(connection, uuid)
     if earlier := exclusions_of(connection, subject, [whole]).get(whole):
         raise HistoryError(
@@ -48,8 +40,8 @@ def exclude(connection: sa.Connection, uuid: str, who: str, created: str, reason
 
 
 def restore(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
-    """Take an exclusion back; both stay stored. HistoryError where none holds."""
-    _check_said(uuid, who, reason)
+    """Take an exclusion back; both remarks stay stored. HistoryError where no exclusion holds."""
+    _check_remark(uuid, who, reason)
     subject, whole = _meant(connection, uuid)
     earlier = exclusions_of(connection, subject, [whole]).get(whole)
     if earlier is None:
@@ -86,11 +78,11 @@ def exclusions_of(connection: sa.Connection, subject: str, uuids: Sequence[str])
     return found
 
 
-def acknowledge(connection: sa.Connection, said: Acknowledgement) -> None:
-    _check_said(said.pattern, said.who, said.reason)
-    values = {name: plain(value) for name, value in asdict(said).items()}
+def acknowledge(connection: sa.Connection, made: Acknowledgement) -> None:
+    _check_remark(made.pattern, made.who, made.reason)
+    values = {name: plain(value) for name, value in asdict(made).items()}
     connection.execute(
-        sa.insert(acknowledgements), {**values, "created": utc(said.created, f"acknowledgement of {said.pattern}")}
+        sa.insert(acknowledgements), {**values, "created": utc(made.created, f"acknowledgement of {made.pattern}")}
     )
 
 
@@ -98,12 +90,12 @@ def acknowledged(connection: sa.Connection, case_id: str | None) -> tuple[Acknow
     """By the time they were made; of one case, those whose pattern matches it."""
     query = sa.select(acknowledgements.c.id, *_columns(acknowledgements, Acknowledgement))
     rows = connection.execute(query.order_by(acknowledgements.c.created, acknowledgements.c.id))
-    found = [_said(number, Acknowledgement(*values)) for number, *values in rows]
+    found = [_checked(number, Acknowledgement(*values)) for number, *values in rows]
     return tuple(each for each in found if case_id is None or fnmatchcase(case_id, each.pattern))
 
 
 def _excluded(values: sa.Row[Any]) -> Exclusion:
-    """A stored one; HistoryError where no suite wrote it."""
+    """A stored exclusion; HistoryError on one that no suite wrote."""
     found = Exclusion(*tuple(values))
     _check_texts(f"history: exclusion of {found.subject} {found.uuid}", asdict(found))
     return found
@@ -115,23 +107,26 @@ def _check_texts(about: str, record: Mapping[str, object]) -> None:
             raise HistoryError(about, field=name, got=type(value).__name__, expected="text")
 
 
-def _said(number: int, said: Acknowledgement) -> Acknowledgement:
-    """A stored one; HistoryError, with its number, where no suite wrote it: SQLite keeps anything in any column."""
+def _checked(number: int, stored: Acknowledgement) -> Acknowledgement:
+    """A stored acknowledgement; HistoryError, with its number, on one that no suite wrote.
+
+    SQLite keeps anything in any column.
+    """
     about = f"history: acknowledgement {number}"
-    _check_texts(about, asdict(said))
+    _check_texts(about, asdict(stored))
     for name in ("first", "last"):
-        value = getattr(said, name)
+        value = getattr(stored, name)
         if value and not _DAY.fullmatch(value):
             utc(value, about, name)
-    return said
+    return stored
 
 
 def add_calibration(connection: sa.Connection, known: Documents, made: Calibration) -> None:
-    connection.execute(sa.insert(calibrations), _with_segment(connection, known, made))
+    connection.execute(sa.insert(calibrations), with_segment(connection, known, made))
 
 
 def calibration(connection: sa.Connection, case_id: str, target: str, segment: dict[str, str]) -> Calibration | None:
-    """The newest of the case in that segment."""
+    """The case's newest calibration in that segment."""
     names = [item.name for item in fields(Calibration) if item.name != "segment"]
     row = connection.execute(
         sa.select(*(calibrations.c[name] for name in names))
@@ -146,54 +141,18 @@ def calibration(connection: sa.Connection, case_id: str, target: str, segment: d
     return None if row is None else Calibration(segment=segment, **row._mapping)
 
 
-def start_segment(connection: sa.Connection, known: Documents, start: SegmentStart) -> None:
-    """The same start again is the one that is there: it may come from a spool that was cut off while it was emptied."""
-    values = _with_segment(connection, known, start)
-    same = [segment_starts.c[name] == values[name] for name in ("case_id", "target", "segment_id", "created")]
-    if connection.execute(sa.select(segment_starts.c.id).where(*same).limit(1)).first() is None:
-        connection.execute(sa.insert(segment_starts), values)
-
-
-def starts_of(connection: sa.Connection, case_id: str, target: str | None) -> tuple[tuple[str, dict[str, Any]], ...]:
-    """The segments' JSON and the other fields, by time."""
-    names = [item.name for item in fields(SegmentStart) if item.name != "segment"]
-    query = (
-        sa.select(documents.c.body, *(segment_starts.c[name] for name in names))
-        .join_from(segment_starts, documents)
-        .where(segment_starts.c.case_id == case_id)
-        .order_by(segment_starts.c.created, segment_starts.c.id)
-    )
-    if target is not None:
-        query = query.where(segment_starts.c.target == target)
-    rows = connection.execute(query).mappings()
-    return tuple((row["body"], {name: row[name] for name in names}) for row in rows)
-
-
-def _with_segment(
-    connection: sa.Connection, known: Documents, made: Calibration | SegmentStart
-) -> dict[str, str | float | int | None]:
-    values = asdict(made)
-    text = to_text(values.pop("segment"))
-    values = {name: plain(value) if isinstance(value, str) else value for name, value in values.items()}
-    return {
-        **values,
-        "created": utc(made.created, f"entry of {made.case_id}"),
-        "segment_id": known.keep(connection, [text])[text],
-    }
-
-
 def _columns(table: sa.Table, kind: type[Exclusion] | type[Acknowledgement]) -> list[sa.Column[Any]]:
     return [table.c[item.name] for item in fields(kind)]
 
 
-def _check_said(what: str, who: str, reason: str) -> None:
+def _check_remark(what: str, who: str, reason: str) -> None:
     for name, value in (("what", what), ("who", who), ("reason", reason)):
         if not value.strip():
             raise HistoryError("a remark in history", field=name, got=value, expected="a text: later readers need it")
 
 
 def _meant(connection: sa.Connection, uuid: str) -> tuple[str, str]:
-    """Subject and whole uuid of a run or a night, by the uuid or the first characters of it."""
+    """Whether a run or a night is meant (RESULT, NIGHT) and its whole uuid, by the uuid or the first characters."""
     for exact in (True, False):
         found = []
         for subject, column in ((RESULT, results.c.uuid), (NIGHT, nights.c.uuid)):

@@ -1,27 +1,21 @@
-"""Results on disk: one folder a run, written the moment it exists.
+"""The result of one run: everything that its throughput depends on, and what its JSON has to be.
 
-``runs/<session>/<case>/r<n>/{spec.json, rank<k>.jsonl, result.json}``. A result is written whole
-(temporary file, fsync, rename), so a kill at any point loses at most the run in progress.
+A verdict rests on these values.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from helpers.history.results_check import MEASURED, check_record
 from helpers.judging.evidence import Build, RunEvidence, Stage
 from helpers.judging.rules import MEDIAN_STEP
-from helpers.judging.verdict import Verdict
 from helpers.launch.failure import FAILURE_FACT, FailureClass
-from helpers.machine.files import write_whole
-from helpers.machine.opening import MOST_RESULT_BYTES, read_text_limited
+from helpers.machine.records_check import Checker, Schema
 from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.job import finite
 
@@ -30,9 +24,10 @@ from helpers.trainers.contract.job import finite
 # 3: which build of an interleaved comparison (role, stage), the window's losses.
 RESULT_SCHEMA_VERSION = 3
 
-RESULT_FILE = "result.json"
+# Where a result comes from: a run of this suite's session; logs that were judged again; a log that history took in.
+MEASURED, REPLAYED, IMPORTED = "measured", "replayed", "imported"
 
-# Marks of a run.
+# Why a run is no reference for others.
 CONTENDED = "contended"
 MACHINE_SHARED = "machine shared"
 SLOWED = "slowed down for a test"
@@ -40,27 +35,15 @@ SLOWED = "slowed down for a test"
 # Facts of a run that was read from a log: the log, in one line; what is to be doubted of it.
 LOG_FACT, LOG_WARNINGS_FACT = "log", "log warnings"
 
-_SESSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+# No hardware trains slower or faster.
+LEAST_IMAGES_PER_S, MOST_IMAGES_PER_S = 1e-4, 1e9
+# Settings hold lists of numbers at the most.
+_MOST_LEVELS = 8
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run of one case, with everything its throughput depends on.
-
-    - ``system``: the environment tables of the machine (system_report), by section.
-    - ``origin``: ``measured`` here, ``replayed`` or ``imported`` from a log; only the first is a reference for others.
-    - ``role``: ``candidate`` or ``reference``; ``stage``: ``screen`` or ``confirm`` (evidence.Build, evidence.Stage).
-    - ``losses``: rank 0's losses in the window, where they were fetched.
-    - ``figures``: each rule's images/s, or the reason why it does not apply.
-    - ``step_seconds``: the window's steps, the maximum over ranks; ``samples_per_step`` of all ranks.
-    - ``wall_seconds``: the whole run, process start to end; ``training_seconds`` its steps, warm-up and
-      window; ``window_seconds`` the measured part.
-    - ``foreign_share``: part of the leased cores' time that others used in the window, None if unknown.
-    - ``contention``: that share in words, with who it was.
-    - ``marks``: why the run is no reference for others (``contended``, ``machine shared``, slowed for a test).
-    - ``failure``, ``invalid``, ``refusal``: see RunEvidence.
-    - ``verdict``: the case's status and reason, filled in once there is one.
-    """
+    """One run of one case."""
 
     uuid: str
     session: str
@@ -68,7 +51,9 @@ class RunResult:
     target: str
     replicate: int
     created: str
+    # MEASURED, REPLAYED or IMPORTED; only a measured run is a reference for others.
     origin: str = MEASURED
+    # The values of evidence.Build and evidence.Stage.
     role: str = Build.CANDIDATE.value
     stage: str = Stage.SCREEN.value
     build: Mapping[str, str] = field(default_factory=dict)
@@ -77,25 +62,36 @@ class RunResult:
     protocol: Mapping[str, int] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    # The environment tables of the machine (system_report), by section.
     system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # Each rule's images/s, or the reason why it does not apply.
     figures: Mapping[str, float | str] = field(default_factory=dict)
+    # The steps of the window: the maximum over ranks, and the samples of all ranks.
     step_seconds: tuple[float, ...] = ()
     samples_per_step: tuple[int, ...] = ()
+    # Rank 0's losses in the window, where they were fetched.
     losses: tuple[float, ...] = ()
+    # The whole run, from the start of its processes to their end.
     wall_seconds: float = 0.0
     start_up_seconds: float = 0.0
+    # Warm-up and window.
     training_seconds: float = 0.0
     window_seconds: float = 0.0
     reader_share: float | None = None
+    # The part of the leased cores' time in the window that others used; None where it is unknown.
     foreign_share: float | None = None
+    # That share in words, with who used it.
     contention: str = ""
     peak_host_bytes: int = 0
     peak_device_bytes: int = 0
+    # Why the run is no reference for others: CONTENDED, MACHINE_SHARED, SLOWED.
     marks: tuple[str, ...] = ()
+    # These three are explained at RunEvidence.
     failure: str | None = None
     invalid: str | None = None
     refusal: str | None = None
     log_tail: str = ""
+    # The case's status and reason; None until there is a verdict.
     verdict: Mapping[str, str] | None = None
 
     @property
@@ -120,19 +116,19 @@ class RunResult:
 
     @property
     def failure_class(self) -> FailureClass | None:
-        """Which fault ended the run; None of one without a failure, and where another suite has named it."""
+        """Which fault ended the run; None for a run without a failure, and for a class of another suite's version."""
         named = self.facts.get(FAILURE_FACT) if self.failure is not None else None
         return next((each for each in FailureClass if each.value == named), None)
 
     @property
     def log_rate(self) -> float | None:
-        """Natural logarithm of the images/s by the median step; None without such a figure."""
+        """The natural logarithm of the images/s by the median step; None without such a figure."""
         figure = self.figures.get(MEDIAN_STEP)
         return math.log(figure) if isinstance(figure, float) and finite(figure) and figure > 0 else None
 
     @property
     def stall_share(self) -> float | None:
-        """Mean over median step seconds, minus 1: what the median hides; None without steps."""
+        """Mean over median step seconds, minus 1: what the median hides. None without steps."""
         if not self.step_seconds:
             return None
         return statistics.fmean(self.step_seconds) / statistics.median(self.step_seconds) - 1
@@ -148,113 +144,8 @@ class RunResult:
         return json.dumps(self.to_record(), indent=1, sort_keys=True, allow_nan=False, default=dict) + "\n"
 
 
-@dataclass(frozen=True)
-class ResultStore:
-    """The folders of one session. Raises ResultError when the disk refuses."""
-
-    root: Path
-    session: str
-
-    def __post_init__(self) -> None:
-        if _SESSION_NAME.fullmatch(self.session) is None:
-            raise ResultError(
-                "session name",
-                got=self.session,
-                expected="letters, digits, '.', '_' and '-', at most 100",
-                remedy="It becomes a folder under the run folder",
-            )
-
-    @property
-    def folder(self) -> Path:
-        return self.root / self.session
-
-    def run_folder(self, case_id: str, replicate: int) -> Path:
-        return self.folder / case_id / f"r{replicate}"
-
-    def new_run_folder(self, case_id: str, replicate: int) -> Path:
-        """An empty folder for a run; what another run left there is moved aside, never overwritten."""
-        folder = self.run_folder(case_id, replicate)
-        try:
-            if folder.exists():
-                folder.rename(_free_name(folder))
-            folder.mkdir(parents=True)
-        except OSError as error:
-            raise ResultError(
-                f"run folder {folder}",
-                got=str(error),
-                expected="a new folder",
-                remedy="Free the disk or set --runs-dir",
-            ) from error
-        return folder
-
-    def write(self, result: RunResult) -> Path:
-        """Write ``result.json`` whole, or raise ResultError with the figures that could not be written."""
-        path = self.run_folder(result.case_id, result.replicate) / RESULT_FILE
-        try:
-            write_whole(path, result.to_json().encode())
-        except (OSError, ValueError, TypeError) as error:
-            rates = ", ".join(
-                f"{value:.6g} images/s by {rule}"
-                for rule, value in result.figures.items()
-                if not isinstance(value, str)
-            )
-            # A run that broke off has no figures; its failure must not hide behind the disk's.
-            kept = (
-                f"Measured and not written: {result.case_id} r{result.replicate}, {rates}"
-                if rates
-                else (
-                    f"Not written: {result.case_id} r{result.replicate}, which measured nothing"
-                    f" ({result.failure or result.refusal or result.invalid or 'no figure'})"
-                )
-            )
-            full = isinstance(error, OSError)
-            raise ResultError(
-                f"result {path}",
-                got=str(error),
-                expected="room for a few kilobytes" if full else "plain JSON values, none of them NaN or infinite",
-                remedy=f"{kept}. "
-                + ("Free the disk, and go on with --resume" if full else "Report this run; it is no measurement"),
-            ) from error
-        return path
-
-    def add_verdict(self, results: tuple[RunResult, ...], verdict: Verdict) -> None:
-        """Set the case's verdict into the results it rests on."""
-        told = {"status": verdict.status.value, "code": verdict.reason.code, "reason": verdict.reason.message}
-        for result in results:
-            if result.session == self.session:
-                self.write(replace(result, verdict=told))
-
-    def results(self, case_id: str) -> tuple[RunResult, ...]:
-        """The case's finished runs of this session, by replicate; half-finished ones have no result and are absent."""
-        paths = (self.folder / case_id).glob(f"r*/{RESULT_FILE}")
-        found = [self._read(path, case_id) for path in paths if re.fullmatch(r"r[0-9]+", path.parent.name)]
-        return tuple(sorted(found, key=lambda result: result.replicate))
-
-    def _read(self, path: Path, case_id: str) -> RunResult:
-        result = read_result(path, within=self.root)
-        for name, got, expected in (
-            ("case_id", result.case_id, case_id),
-            ("replicate", f"r{result.replicate}", path.parent.name),
-        ):
-            if got != expected:
-                raise ResultError(
-                    f"result {path}", field=name, got=got, expected=expected, remedy="It was moved: put it back"
-                )
-        return result
-
-
-def read_result(path: Path, within: Path | None = None) -> RunResult:
-    """Read one ``result.json`` strictly; ResultError names the file and the key. It must lie in ``within``."""
-    about = f"result {path}"
-    try:
-        record = json.loads(read_text_limited(path, MOST_RESULT_BYTES, within=within), parse_constant=_no_constant)
-    except (OSError, ValueError, RecursionError) as error:
-        raise ResultError(about, got=str(error), expected="a result as JSON") from error
-    return result_of_record(record, about)
-
-
 def result_of_record(record: Any, about: str) -> RunResult:
-    """A result from what a file or the history keeps of it; ResultError names ``about`` and the key."""
+    """The inverse of ``RunResult.to_record``; on anything else ResultError names ``about`` and the key."""
     if not isinstance(record, dict):
         raise ResultError(about, got=type(record).__name__, expected="a JSON object")
     version = record.get("schema_version")
@@ -268,26 +159,67 @@ def result_of_record(record: Any, about: str) -> RunResult:
             remedy="An older suite wrote it: measure again" if older else "Update the suite",
         )
     values = {name: value for name, value in record.items() if name != "schema_version"}
-    check_record(values, [item.name for item in fields(RunResult)], about)
+    if (wrong := _RESULT.violation(values)) is not None:
+        raise ResultError(about, field=wrong.field, got=wrong.got, expected=wrong.expected)
     for name in ("step_seconds", "samples_per_step", "losses", "marks"):
         values[name] = tuple(values[name])
     return RunResult(**values)
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+# ---- what a result's JSON has to be
 
 
-def sessions(root: Path) -> tuple[str, ...]:
-    """Sessions with a folder under ``root``, oldest first."""
-    if not root.is_dir():
-        return ()
-    folders = [folder for folder in root.iterdir() if folder.is_dir() and _SESSION_NAME.fullmatch(folder.name)]
-    return tuple(folder.name for folder in sorted(folders, key=lambda folder: (folder.stat().st_mtime, folder.name)))
+def _either(words: str, *kinds: Schema) -> Schema:
+    return {"anyOf": list(kinds), "description": words}
 
 
-def _free_name(folder: Path) -> Path:
-    number = 1
-    while (other := folder.with_name(f"{folder.name}.aside{number}")).exists():
-        number += 1
-    return other
+def _maps_to(schema: Schema, words: str) -> Schema:
+    return {"type": "object", "additionalProperties": schema, "description": words}
+
+
+def _numbers(words: str, **bounds: object) -> Schema:
+    return {"type": "array", "numbers": bounds, "description": words}
+
+
+_NULL: Schema = {"type": "null"}
+_TEXT: Schema = {"type": "string", "description": "text"}
+_TEXT_OR_NULL: Schema = {"type": ["string", "null"], "description": "text or null"}
+_TEXTS = _maps_to(_TEXT, "an object of texts")
+_COUNT: Schema = {"type": "integer", "minimum": 0, "description": "a whole number, not negative"}
+_SECONDS: Schema = {"type": "number", "minimum": 0, "description": "seconds, finite and not negative"}
+_SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "description": "a share, not negative, or null"}
+_PLAIN: Schema = {"type": "object", "depth": _MOST_LEVELS, "description": "an object of plain values"}
+_FIGURE = _either(
+    f"images/s from {LEAST_IMAGES_PER_S:g} to {MOST_IMAGES_PER_S:g} or a reason, by rule",
+    _TEXT,
+    {"type": "number", "minimum": LEAST_IMAGES_PER_S, "maximum": MOST_IMAGES_PER_S},
+)
+_FIELDS: Mapping[str, Schema] = {
+    **dict.fromkeys(("uuid", "session", "case_id", "target", "created", "contention", "log_tail"), _TEXT),
+    **dict.fromkeys(("failure", "invalid", "refusal"), _TEXT_OR_NULL),
+    "origin": {"enum": [MEASURED, REPLAYED, IMPORTED]},
+    **dict.fromkeys(("build", "environment", "facts"), _TEXTS),
+    "system": _maps_to(_TEXTS, "an object of objects of texts"),
+    "verdict": _either("an object of texts or null", _NULL, _TEXTS),
+    **dict.fromkeys(("settings", "overrides"), _PLAIN),
+    "protocol": _maps_to(_COUNT, "an object of whole numbers"),
+    "figures": _maps_to(_FIGURE, "an object of images/s or a reason, by rule"),
+    **dict.fromkeys(("replicate", "peak_host_bytes", "peak_device_bytes"), _COUNT),
+    **dict.fromkeys(("wall_seconds", "start_up_seconds", "training_seconds", "window_seconds"), _SECONDS),
+    **dict.fromkeys(("reader_share", "foreign_share"), _SHARE),
+    "step_seconds": _numbers("a list of seconds above 0", above=0),
+    "samples_per_step": _numbers("a list of whole numbers", least=0, whole=True),
+    "losses": _numbers("a list of finite numbers"),
+    "role": {"enum": [each.value for each in Build]},
+    "stage": {"enum": [each.value for each in Stage]},
+    "marks": {"type": "array", "items": _TEXT, "description": "a list of texts"},
+}
+_RESULT = Checker(
+    {
+        "type": "object",
+        # In the order of the dataclass, in which an unknown key's message lists them.
+        "properties": {item.name: _FIELDS[item.name] for item in fields(RunResult)},
+        "required": [item.name for item in fields(RunResult)],
+        "additionalProperties": False,
+    }
+)

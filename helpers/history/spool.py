@@ -1,4 +1,4 @@
-"""What the history could not take yet, on disk: one file an entry, under ``runs/.history-spool``, until it goes in."""
+"""Keeps on disk what the history could not take yet: one file an entry, under ``runs/.history-spool``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from helpers.history import default_url
+from helpers.history import Memory, default_url
 from helpers.history.address import without_password
-from helpers.history.codec import digest, night_of, night_text, night_uuid, to_text
-from helpers.history.records import NightRecord
+from helpers.history.codec import digest, to_text
+from helpers.history.nights import NightRecord, night_of, night_text, night_uuid
 from helpers.history.results import RunResult, result_of_record
 from helpers.history.stored import SegmentStart
 from helpers.history.waiting import Waiting, file_lock
@@ -23,35 +23,27 @@ from helpers.machine.opening import MOST_SPOOLED_BYTES, read_text_limited
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, ResultError
 
 FOLDER = ".history-spool"
-# Another process takes in some hundred entries a second.
+# So long another process may empty the folder; it takes in some hundred entries a second.
 _LOCK_SECONDS = 60.0
 # 1: first format: kind, created, the entry's JSON as a text with its SHA-256.
 SPOOL_SCHEMA_VERSION = 1
-# Of a file that is being taken in, and of one that cannot be read: it is kept for people.
+# The endings of a file that is being taken in, and of one that cannot be read and is kept for people.
 _TAKEN, _DAMAGED = ".taken", ".damaged"
-# In this order they go in: a night learns from its runs, and a new start leaves nights behind.
+# Entries go in in this order: a night learns from its runs, and a new start leaves nights behind.
 _KINDS = ("result", "night", "start")
 
 Entry = RunResult | NightRecord | SegmentStart
 
 
-class Keeper(Protocol):
-    """The part of a history that entries go into. Raises HistoryError."""
-
-    def add_result(self, result: RunResult) -> None: ...
-
-    def add_night(self, night: NightRecord) -> None: ...
-
-    def start_segment(self, start: SegmentStart) -> None: ...
-
-
 @dataclass(frozen=True)
 class Emptied:
-    """How many entries went in, and what could not, each with its file and why; ``left``: the names of the files that
-    the database itself refused."""
+    """What became of the entries of a spool."""
 
+    # How many went in.
     went_in: int = 0
+    # What could not go in: each file with the reason.
     refused: tuple[str, ...] = ()
+    # The names of the files that the database itself refused.
     left: tuple[str, ...] = ()
 
 
@@ -64,7 +56,7 @@ class Spool:
 
     @staticmethod
     def of(runs_folder: Path, url: str) -> Spool:
-        """Each history has its own: what one could not take must not go into another."""
+        """The spool of one history: what that could not take must not go into another."""
         shown = without_password(url)
         # The file in the runs folder itself is the same wherever that folder is moved to.
         own = url == default_url(runs_folder)
@@ -109,7 +101,7 @@ class Spool:
         """Files that could not be read when they were to go in."""
         return tuple(sorted(self.folder.glob(f"*{_DAMAGED}")))
 
-    def empty_into(self, history: Keeper, leave: Collection[str] = ()) -> Emptied:
+    def empty_into(self, history: Memory, leave: Collection[str] = ()) -> Emptied:
         """Hand every entry to ``history``, oldest first within its kind, and take it out of the folder once it is kept
         there; ``leave`` are file names to pass over.
 
@@ -137,7 +129,7 @@ class Spool:
         return Emptied(went_in, tuple(refused), tuple(left))
 
     def _newest(self) -> list[Path]:
-        """The files to take in. What a killed process had begun with is dropped where the same entry came anew."""
+        """The files to take in; one that a killed process had begun with is dropped where the same entry came anew."""
         paths = self._paths()
         newer = {path.name + _TAKEN for path in paths}
         for path in paths:
@@ -146,8 +138,10 @@ class Spool:
         return [path for path in paths if path.name not in newer]
 
     def _taken(self, path: Path, refused: list[str]) -> tuple[int, str, Path, Entry] | None:
-        """Kind, time, file and entry. The file has another name from now on, so that one that is put meanwhile is
-        another file. None where it cannot be read, or is damaged and so set aside."""
+        """Kind, time, file and entry; None for a file that cannot be read, or is damaged and set aside.
+
+        The file is renamed first, so that an entry that is put meanwhile is another file.
+        """
         taken = path if path.suffix == _TAKEN else path.with_name(path.name + _TAKEN)
         try:
             path.rename(taken)
@@ -163,7 +157,7 @@ class Spool:
         return _KINDS.index(kind), created, taken, entry
 
     def _paths(self) -> list[Path]:
-        """Files of entries, those that a killed process had begun with among them."""
+        """The files of entries, those among them that a killed process had begun with."""
         return sorted(self.folder.glob(f"*.json{_TAKEN}")) + sorted(self.folder.glob("*.json"))
 
     def _make_folder(self) -> None:
@@ -174,8 +168,10 @@ class Spool:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Until the block ends no other process empties this folder; a killed one frees it. Raises HistoryUnreachable
-        where one holds it for too long: what is here is kept."""
+        """Until the block ends no other process empties this folder; a killed one frees it.
+
+        Raises HistoryUnreachable where another process holds it for too long: what is here is kept.
+        """
         with contextlib.ExitStack() as held:
             try:
                 held.enter_context(file_lock(self.folder / ".lock", Waiting("", _LOCK_SECONDS, None)))
@@ -214,7 +210,7 @@ def spools_of(runs_folder: Path) -> dict[str, int]:
 
 
 def _as_text(entry: Entry) -> tuple[str, str, str]:
-    """Kind, what tells it from others of the kind, and its JSON. Raises HistoryError on NaN."""
+    """An entry's kind, its key among others of the kind, and its JSON. Raises HistoryError on NaN."""
     try:
         if isinstance(entry, RunResult):
             return "result", entry.uuid, to_text(entry.to_record())
@@ -231,7 +227,7 @@ def _text(path: Path) -> str:
 
 
 def _read(path: Path) -> tuple[str, str, Entry]:
-    """Kind, time and entry. HistoryError on a file that is not whole, OSError where it cannot be read."""
+    """Kind, time and entry of a file. HistoryError on one that is not whole, OSError where it cannot be read."""
     about = f"spooled file {path}"
     try:
         record = json.loads(_text(path))
@@ -265,7 +261,7 @@ def _entry(kind: str, text: str, about: str) -> Entry:
     raise ValueError(f"kind {kind!r}, known are {', '.join(_KINDS)}")
 
 
-def give(history: Keeper, entry: Entry) -> None:
+def give(history: Memory, entry: Entry) -> None:
     """Keep an entry of whatever kind. Raises HistoryError."""
     if isinstance(entry, RunResult):
         history.add_result(entry)

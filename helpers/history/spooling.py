@@ -1,4 +1,4 @@
-"""The history of a session that goes on without its database: what that cannot take is spooled, and goes in later."""
+"""A session's history that survives the loss of its database: entries are spooled meanwhile, and go in later."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import datetime
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from helpers.history.records import Memory, NightRecord
+from helpers.history import Memory
+from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 from helpers.history.spool import Emptied, Entry, Spool, give
 from helpers.history.stored import SegmentStart
@@ -18,28 +19,24 @@ from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
 
 # A call that takes longer than its waits for a connection (10 s) and for other writers (60 s) has lost its server.
 ANSWER_SECONDS = 120.0
-# Between two attempts: at least so long, and so many times what the last one took, so that a database that is away
-# costs a session at most a twentieth of its time.
+# The pause between two attempts: at least so long, and so many times what the last one took, so that a database that
+# is away costs a session at most a twentieth of its time.
 LEAST_PAUSE_SECONDS = 30.0
 PAUSES_PER_ATTEMPT = 20.0
 
 _Kept = TypeVar("_Kept")
 
 
-class _Opened(Memory, Protocol):
-    def start_segment(self, start: SegmentStart) -> None: ...
-
-
 class SpoolingMemory:
-    """Implements suite_history.SuiteMemory. Raises HistoryError only where neither database nor disk take an entry,
-    and for an entry or a database that is wrong and not away.
+    """Implements Memory. Raises HistoryError only where neither database nor disk take an entry, and for an entry or a
+    database that is wrong and not away.
 
-    ``opened`` opens the database. One object a process; calls of it come one after another.
+    ``opened`` opens the database. A process has one such object, and calls it from one thread at a time.
     """
 
     def __init__(
         self,
-        opened: Callable[[], _Opened],
+        opened: Callable[[], Memory],
         spool: Spool,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -51,7 +48,7 @@ class SpoolingMemory:
         self._clock = clock
         self._now = now
         self._answer_seconds = answer_seconds
-        self._history: _Opened | None = None
+        self._history: Memory | None = None
         self._call: threading.Thread | None = None
         self._next_attempt: float | None = None
         self._since = ""
@@ -59,44 +56,47 @@ class SpoolingMemory:
         self._spooled = 0
         self._refused: list[str] = []
         self._left: set[str] = set()
-        self._told: list[str] = []
+        self._notes: list[str] = []
 
     def start(self) -> None:
-        """The session's first contact, which takes in what earlier ones left. Where the database is away the session
-        goes on, if its entries can be kept on disk; HistoryError where it is there and refuses: a wrong URL."""
+        """Make the session's first contact, and take in what earlier sessions left.
+
+        Where the database is away the session goes on, if its entries can be kept on disk. Raises HistoryError where
+        the database is there and refuses, as for a wrong URL.
+        """
         try:
             self._ask(lambda history: None, lenient=False)
         except HistoryUnreachable:
             self._spool.check()
 
     def past(self, case_id: str, target: str, segment: Mapping[str, str], cards: int, session: str) -> Past:
-        """See records.Memory; ``Past.unreachable`` says why nothing is known."""
+        """See Memory; ``Past.unreachable`` says why nothing is known."""
         try:
             return self._ask(lambda history: history.past(case_id, target, segment, cards, session))
         except HistoryUnreachable:
             return Past(unreachable=f"history {self._spool.history} unreachable since {self._since} ({self._why})")
 
     def add_result(self, result: RunResult) -> None:
-        """In the database, or on disk for it."""
+        """Keep it in the database, or on disk for it."""
         self._keep(result)
 
     def add_night(self, night: NightRecord) -> None:
-        """In the database, or on disk for it."""
+        """Keep it in the database, or on disk for it."""
         self._keep(night)
 
     def start_segment(self, start: SegmentStart) -> None:
-        """In the database, or on disk for it."""
+        """Keep it in the database, or on disk for it."""
         self._keep(start)
 
     def finish(self) -> tuple[str, ...]:
-        """Try once more to take in what is spooled, by this process or another; what the user has to know of it."""
+        """Try once more to take in what this or another process spooled; answers with what the user has to know."""
         if self._spool.waiting():
             self._next_attempt = None
             try:
                 self._ask(lambda history: None)
             except HistoryError as error:
                 self._why = self._why or str(error)
-        notes = [*self._told, *self._refused]
+        notes = [*self._notes, *self._refused]
         if waiting := self._spool.waiting():
             away = f"unreachable since {self._since} ({self._why}): " if self._since else ""
             notes.append(
@@ -104,7 +104,7 @@ class SpoolingMemory:
                 "they go in with the next session or perfgate reindex"
             )
         for path in self._spool.damaged():
-            if not any(str(path) in told for told in self._refused):
+            if not any(str(path) in refused for refused in self._refused):
                 notes.append(f"damaged spooled file, kept: {path}")
         return tuple(notes)
 
@@ -115,10 +115,10 @@ class SpoolingMemory:
             self._spool.put(entry)
             self._spooled += 1
 
-    def _ask(self, work: Callable[[_Opened], _Kept], lenient: bool = True) -> _Kept:
-        """``work`` with the database, what is spooled for it before: an older entry must not come after a newer one.
+    def _ask(self, work: Callable[[Memory], _Kept], lenient: bool = True) -> _Kept:
+        """``work`` with the database, after what is spooled for it: an older entry must not come after a newer one.
 
-        Raises HistoryUnreachable, at once while the last failure is not long ago.
+        Raises HistoryUnreachable, and does so at once while the last failure is not long ago.
         """
         begun = self._clock()
         if self._next_attempt is not None and begun < self._next_attempt:
@@ -133,7 +133,7 @@ class SpoolingMemory:
             raise
         if self._since:
             spooled = f"{_counted(self._spooled)} spooled meanwhile went in" if self._spooled else "nothing was lost"
-            self._told.append(
+            self._notes.append(
                 f"history {self._spool.history} was unreachable from {self._since} to {self._time()}: {spooled}"
             )
         self._since = self._why = ""
@@ -141,7 +141,7 @@ class SpoolingMemory:
         self._next_attempt = None
         return answer
 
-    def _emptied_and(self, work: Callable[[_Opened], _Kept], lenient: bool) -> _Kept:
+    def _emptied_and(self, work: Callable[[Memory], _Kept], lenient: bool) -> _Kept:
         if self._history is None:
             try:
                 self._history = self._open()
@@ -150,7 +150,7 @@ class SpoolingMemory:
             except HistoryError as error:
                 if not lenient:
                     raise
-                # It was there when the session began: what is measured meanwhile is not lost for it.
+                # It was there when the session began, so what is measured meanwhile is kept.
                 raise HistoryUnreachable(error.about, got=str(error), expected="the database of before") from error
         try:
             emptied = self._spool.empty_into(self._history, self._left)
@@ -159,13 +159,16 @@ class SpoolingMemory:
         except (HistoryError, OSError) as error:
             # A spool that cannot be emptied keeps what it has, and hinders nothing of tonight.
             emptied = Emptied(refused=(f"history spool {self._spool.folder} is kept: {error}",))
-        self._refused += [told for told in emptied.refused if told not in self._refused]
+        self._refused += [each for each in emptied.refused if each not in self._refused]
         self._left.update(emptied.left)
         return work(self._history)
 
     def _answered(self, work: Callable[[], _Kept]) -> _Kept:
-        """``work`` in a thread of its own: a server that is stopped, or a file on a share that is gone, never answers,
-        and a call that waits for it cannot be interrupted."""
+        """The answer of ``work``, which runs in a thread of its own.
+
+        A server that is stopped, or a file on a share that is gone, never answers, and a call that waits for it cannot
+        be interrupted.
+        """
         deadline = self._clock() + self._answer_seconds
         if self._call is not None and self._call.is_alive():
             # It may hold a transaction whose entry is older than the one that is to be written now.

@@ -1,4 +1,4 @@
-"""A history in SQLite's file: how it is opened, to be written and, where nothing can be written, to be read."""
+"""Opens a history in a file of SQLite: for writing, or only for reading where nothing can be written."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sqlalchemy.exc import OperationalError
 from helpers.history.waiting import Waiting
 from helpers.trainers.contract.errors import HistoryError
 
-# In WAL mode a reader, too, writes: who reads what is kept beside the file.
+# In WAL mode a reader writes, too: the readers are listed beside the file.
 _REFUSALS = ("readonly database", "unable to open database file", "disk is full", "disk I/O error")
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
 
 
 def check_regular(path: Path, shown: str) -> None:
-    """SQLite opens whatever is there: of a device it reads without end."""
+    """Raise HistoryError on a device and the like, from which SQLite would read without end."""
     if path.exists() and not path.is_file():
         raise HistoryError(
             f"history {shown}",
@@ -32,7 +32,7 @@ def check_regular(path: Path, shown: str) -> None:
 
 
 def open_sqlite(path: Path, wait_seconds: float, waiting: Waiting) -> sa.Engine:
-    """An engine that reads and writes; its folder is made. Raises OSError."""
+    """An engine that reads and writes; makes the file's folder. Raises OSError."""
     if not path.parent.is_dir():
         path.parent.mkdir(parents=True)
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": wait_seconds})
@@ -41,17 +41,17 @@ def open_sqlite(path: Path, wait_seconds: float, waiting: Waiting) -> sa.Engine:
 
 
 def refuses_writing(error: Exception) -> bool:
-    """Whether a file could not be opened only because nothing can be written where it lies."""
+    """Whether a file could not be opened for the only reason that nothing can be written where it lies."""
     if isinstance(error, OperationalError):
         return any(sign in str(error.orig) for sign in _REFUSALS)
     return isinstance(error, OSError) and error.errno in _REFUSED
 
 
 def open_to_read(path: Path, wait_seconds: float, waiting: Waiting) -> sa.Engine | None:
-    """An engine that only reads; None where the file cannot be read so, either.
+    """An engine that only reads; None where that is impossible too.
 
-    What a writer has not yet put into the file itself stands beside it, and counts. The file is taken for unchanging
-    only where there is nothing of that kind.
+    What a writer has not yet put into the file itself stands in another beside it, and counts. Only where that is empty
+    is the file opened as one that never changes.
     """
     name = quote(str(path.absolute()))
     beside = path.with_name(f"{path.name}-wal")
@@ -70,14 +70,14 @@ def open_to_read(path: Path, wait_seconds: float, waiting: Waiting) -> sa.Engine
 
 
 def _connect(uri: str, wait_seconds: float) -> Callable[[], sqlite3.Connection]:
-    # One engine's connection goes from thread to thread, as SQLAlchemy has it for a file.
+    # The engine hands a connection from thread to thread, as SQLAlchemy does for every file.
     return lambda: sqlite3.connect(uri, uri=True, timeout=wait_seconds, check_same_thread=False)
 
 
 def _prepare(engine: sa.Engine, waiting: Waiting) -> None:
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: object) -> None:
-        # Transactions are begun below: sqlite3 itself would begin them too late, and never for DDL.
+        # Transactions begin below: sqlite3 itself would begin them too late, and never for DDL.
         connection.isolation_level = None
         connection.execute("PRAGMA foreign_keys = ON")
         # In WAL mode the default does not wait for the disk at each commit.
@@ -85,9 +85,9 @@ def _prepare(engine: sa.Engine, waiting: Waiting) -> None:
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        # A transaction that turns from reading to writing is refused, not made to wait, when another wrote between.
+        # SQLite does not make a transaction wait that turns from reading to writing after another wrote: it refuses it.
         writes = connection.get_execution_options().get("writes", False)
         with waiting.during():
             connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-            # Here a reader waits for who holds the file for itself, and nowhere after.
+            # Here, and nowhere later, a reader waits for a process that holds the file for itself.
             connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")

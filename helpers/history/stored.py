@@ -1,4 +1,4 @@
-"""What history answers with: nights, runs and what people said of them. Plain values."""
+"""What history answers with: nights, runs and people's remarks on them. Plain values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from helpers.history.records import NightRecord
+from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 
 _DAY = len("2026-11-21")
@@ -15,17 +15,17 @@ _DAY = len("2026-11-21")
 
 @dataclass(frozen=True)
 class Exclusion:
-    """A result or a night that no later night learns from; it stays stored and is shown with the reason.
+    """A run or a night that no later night learns from; it stays stored and is shown with the reason."""
 
-    ``subject`` is ``result`` or ``night``, ``uuid`` the one meant. ``created`` and ``restored`` are UTC, ISO 8601;
-    ``restored`` is empty while the exclusion holds.
-    """
-
+    # ``result`` or ``night``.
     subject: str
+    # Of the run or the night.
     uuid: str
     who: str
+    # UTC, ISO 8601.
     created: str
     reason: str
+    # UTC, ISO 8601; empty while the exclusion holds.
     restored: str = ""
     restored_by: str = ""
     restored_reason: str = ""
@@ -37,23 +37,21 @@ class Exclusion:
 
 @dataclass(frozen=True)
 class StoredNight:
-    """A night as it was judged, and what has become of it since.
+    """A night as it was judged, and what has become of it since."""
 
-    - ``uuid``: names it for ``exclude``; the same session, case, target and host always give the same.
-    - ``rates``: the log rates that later nights learn from: those of the record without excluded runs and without
-      runs that nothing is learned from; empty where none is left, or where the night itself is excluded.
-    - ``segment_digest``: 12 hexadecimal digits, equal where the segment is.
-    - ``current``: whether the night lies in the newest segment of its case, after its last start.
-    - ``unlearned``: why runs of it are not learned from, for people; empty where all are.
-    - ``exclusion``: the night's own, where one holds.
-    """
-
+    # Names it for ``exclude``; see ``nights.night_uuid``.
     uuid: str
     record: NightRecord
+    # The log rates that later nights learn from: the record's without those of excluded runs and of runs that nothing
+    # is learned from. Empty where none is left, or where the night itself is excluded.
     rates: tuple[float, ...]
+    # 12 hexadecimal digits, equal for equal segments.
     segment_digest: str
+    # Whether the night lies in the newest segment of its case, after its last start.
     current: bool = True
+    # Why some of its runs are not learned from, for people; empty where all are.
     unlearned: str = ""
+    # The night's own exclusion, where one holds.
     exclusion: Exclusion | None = None
 
 
@@ -67,8 +65,9 @@ class StoredResult:
 
 
 @dataclass(frozen=True)
-class CaseLine:
-    """A case that history knows: its nights in all segments, the first and the last of them (UTC, ISO 8601)."""
+class KnownCase:
+    """A case that history knows: the number of its nights in all segments, and when the first and the last of them
+    were judged (UTC, ISO 8601)."""
 
     case_id: str
     target: str
@@ -80,22 +79,21 @@ class CaseLine:
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """A change that somebody knows of: trend and history show it as known.
+    """A change that somebody knows of: trend and history show it as known."""
 
-    ``pattern`` is a case id or a pattern over them (``*-amp_o2-*``); ``first`` and ``last`` bound the nights'
-    ``created`` (UTC, ISO 8601, or a day; both inclusive, empty: open). ``commit`` is what caused it.
-    """
-
+    # A case id, or a shell pattern over case ids (``*-amp_o2-*``).
     pattern: str
+    # The bounds of the nights' ``created``, both inclusive: UTC in ISO 8601, or a day; empty where it is open.
     first: str
     last: str
+    # The commit that caused the change.
     commit: str
     reason: str
     who: str
     created: str
 
     def covers(self, case_id: str, created: str) -> bool:
-        """Whether a night of the case, of that time, is meant; a bound that is a day holds the whole of it."""
+        """Whether the case's night of that time is meant; a bound that is a day means the whole day."""
         after_first = not self.first or _compared(created, self.first) >= 0
         before_last = not self.last or _compared(created, self.last) <= 0
         return fnmatchcase(case_id, self.pattern) and after_first and before_last
@@ -105,9 +103,8 @@ class Acknowledgement:
 class Calibration:
     """A case's noise as ``perfgate calibrate`` measured it (docs/verdicts.md, "Calibrate").
 
-    Standard deviations of log rates between runs and between nights with 95% intervals; ``sigma_night`` is None
-    where one night was measured. ``smallest_drop`` is the smallest found with 80% power, as a fraction, by
-    ``runs`` runs; ``tolerance`` the recommended one.
+    ``sigma_run`` and ``sigma_night`` are the standard deviations of log rates between runs and between nights, each
+    with its 95% interval.
     """
 
     case_id: str
@@ -120,8 +117,11 @@ class Calibration:
     degrees_of_freedom: float
     sigma_run_low: float
     sigma_run_high: float
+    # The smallest drop that ``runs`` runs find with 80% power, as a fraction.
     smallest_drop: float
+    # The recommended one.
     tolerance: float | None = None
+    # None where one night was measured.
     sigma_night: float | None = None
     sigma_night_low: float | None = None
     sigma_night_high: float | None = None
@@ -129,23 +129,25 @@ class Calibration:
 
 @dataclass(frozen=True)
 class SegmentStart:
-    """The nights of a case judged until ``created`` are left behind; ``commit`` is what was recorded, if it was."""
+    """The nights of a case that were judged until ``created`` are left behind."""
 
     case_id: str
     target: str
     segment: Mapping[str, str]
     created: str
     reason: str
+    # The commit whose figure was recorded, where one was.
     commit: str = ""
 
 
 @dataclass(frozen=True)
 class Reindexed:
-    """What ``reindex`` found: counts of runs and nights, and the files that it could not take, each with why."""
+    """The numbers of what ``reindex`` found."""
 
     sessions: int
     results: int
     nights: int
+    # The files that it could not take in, each with the reason.
     refused: tuple[str, ...] = ()
 
 

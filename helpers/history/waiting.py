@@ -1,4 +1,4 @@
-"""Saying that a history is waited for, and until when, where somebody would otherwise look at a silent terminal."""
+"""Reports that a history is waited for, and until when, so that nobody looks at a silent terminal."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from filelock import lock_descriptor
 
 from helpers.machine.opening import open_lock
 
-# Until then a wait is none.
+# A shorter wait is not reported.
 SAY_AFTER_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 
 
 class Waiting:
-    """Tells ``say``, once for each wait, what is waited for. ``limit_seconds``: when the wait is given up.
+    """Calls ``say``, once for each long wait, with a sentence that says what is waited for.
 
-    Each thread may be in one wait at a time.
+    A wait is given up after ``limit_seconds``. Each thread may be in one wait at a time.
     """
 
     def __init__(
@@ -43,20 +43,20 @@ class Waiting:
         self._mine = threading.local()
 
     def begin(self) -> None:
-        """What may have to wait begins."""
+        """To be called before anything that may have to wait."""
         self.end()
         if self._say is None:
             return
         until = self._now() + datetime.timedelta(seconds=self.limit_seconds)
-        told = (
+        message = (
             f"waiting for {self._what}, which another process holds, until {until:%H:%M:%S} ({self.limit_seconds:g} s)"
         )
-        timer = self._mine.timer = threading.Timer(self._after_seconds, self._say, [told])
+        timer = self._mine.timer = threading.Timer(self._after_seconds, self._say, [message])
         timer.daemon = True
         timer.start()
 
     def end(self) -> None:
-        """It has its answer."""
+        """To be called when the wait is over."""
         timer: threading.Timer | None = getattr(self._mine, "timer", None)
         if timer is not None:
             timer.cancel()
@@ -64,7 +64,7 @@ class Waiting:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """One wait."""
+        """The block is one wait."""
         self.begin()
         try:
             yield

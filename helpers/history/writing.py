@@ -1,4 +1,4 @@
-"""Rows go in: documents, runs, nights, and what is left of a night to learn from."""
+"""Writes rows: documents, runs, nights, and what later nights learn from a night."""
 
 from __future__ import annotations
 
@@ -9,21 +9,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from helpers.history.codec import (
-    RunRow,
-    digest,
-    is_screening,
-    night_of,
-    night_text,
-    night_uuid,
-    plain,
-    stored_name,
-    to_text,
-    utc,
-    without,
-)
-from helpers.history.records import NightRecord
-from helpers.history.schema import documents, exclusions, night_runs, nights, results, series, steps
+from helpers.history.codec import RunRow, digest, is_screening, plain, to_text, utc, without
+from helpers.history.nights import NightRecord, night_of, night_text, night_uuid, stored_name
+from helpers.history.tables import documents, exclusions, night_runs, nights, results, series, steps
 from helpers.trainers.contract.errors import HistoryError
 
 NIGHT = "night"
@@ -32,21 +20,21 @@ _MOST_REMEMBERED = 10_000
 
 
 class Documents:
-    """Texts that are stored once; remembers which row holds what."""
+    """Stores each text once, and remembers its row."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
 
     def forget(self) -> None:
-        """After a transaction that was undone: what it wrote is not there."""
+        """To be called after a transaction that was undone: what it wrote is not there."""
         self._rows.clear()
 
     def keep(self, connection: sa.Connection, texts: Iterable[str]) -> dict[str, int]:
-        """Text -> its row, written where it is new."""
+        """The row of each text, which is written where it is new."""
         digests = {text: digest(text) for text in texts}
         if len(self._rows) > _MOST_REMEMBERED:
             self._rows.clear()
-        # In one order, or two writers that wait for each other's rows would wait for ever.
+        # All writers write in one order: two that wait for each other's rows would wait for ever.
         for text, key in sorted(digests.items(), key=lambda each: each[1]):
             if key not in self._rows:
                 self._rows[key], _ = put(connection, documents, {"digest": key, "body": text}, ["digest"])
@@ -71,7 +59,7 @@ def put(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any], k
 
 
 def write_runs(connection: sa.Connection, known: Documents, rows: Sequence[RunRow]) -> None:
-    """Write runs, and learn anew the nights that rest on them."""
+    """Write runs, and set anew what is learned from the nights that rest on them."""
     texts = {text for row in rows for text in row.documents.values() if text is not None}
     places = known.keep(connection, texts)
     for row in sorted(rows, key=lambda each: str(each.columns["uuid"])):
@@ -87,7 +75,7 @@ def write_runs(connection: sa.Connection, known: Documents, rows: Sequence[RunRo
 def write_night(connection: sa.Connection, known: Documents, night: NightRecord) -> None:
     """Write a night in place of an earlier one of the same session, target, case and host.
 
-    Raises HistoryError on one that nobody could read again.
+    Raises HistoryError on a night that could not be read again.
     """
     night_of(night_text(night), f"night of {night.case_id}, session {night.session}")
     created = utc(night.created, f"night of {night.case_id}")
@@ -152,7 +140,7 @@ def relearn(connection: sa.Connection, night_id: int) -> None:
     except HistoryError:
         if not excluded:
             raise
-        # It can still be left out: by an earlier suite, or by hand, something was stored that nobody can read.
+        # What an earlier suite or a hand has stored so that nobody can read it can still be left out.
         nothing = {"learned": "[]", "first_rate": None, "evidence": 1.0, "starts": False, "accepted": False}
         values = {**nothing, "compared": "", "unlearned": excluded}
         connection.execute(sa.update(nights).where(nights.c.id == night_id).values(**values))
@@ -182,7 +170,7 @@ def relearn(connection: sa.Connection, night_id: int) -> None:
 
 
 def _compared_text(night: NightRecord) -> str:
-    """What later nights learn from the pairs, as ``codec.compared_of`` reads it; empty where there are none."""
+    """What later nights learn from the pairs, as ``nights.compared_of`` reads it; empty where there are none."""
     return "" if night.compared is None else to_text(asdict(night.compared))
 
 

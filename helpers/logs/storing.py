@@ -13,8 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helpers.history.results import RunResult
-from helpers.history.results_check import IMPORTED
+from helpers.history.results import IMPORTED, RunResult
 from helpers.logs.as_result import result_of
 from helpers.logs.cards import card_words
 from helpers.logs.imported import Imported
@@ -27,7 +26,7 @@ from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import Model
 
 if TYPE_CHECKING:
-    from helpers.history import History
+    from helpers.history.history import History
 
 # The session of everything that was imported.
 SESSION = IMPORTED

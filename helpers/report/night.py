@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from helpers.history.results import RunResult, read_result, sessions
+from helpers.history.results import RunResult
+from helpers.history.run_folders import read_result, sessions
 from helpers.judging.night import NightVerdict
 from helpers.judging.night_groups import NightCase, labels_of
 from helpers.judging.verdict import Status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from helpers.history.results import ResultStore
+from helpers.history.run_folders import ResultStore
 from helpers.machine.devices import Machine
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import Config

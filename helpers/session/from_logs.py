@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from helpers.history.results import LOG_FACT, LOG_WARNINGS_FACT, RunResult
-from helpers.history.results_check import MEASURED
+from helpers.history.results import LOG_FACT, LOG_WARNINGS_FACT, MEASURED, RunResult
 from helpers.judging.rules import CaseFigure, case_figure, over_runs, run_figure
 from helpers.judging.statistics import number
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from helpers.history.results import ResultStore
+from helpers.history.run_folders import ResultStore
 from helpers.launch.nodes.connected import CaseNeeds, connect_nodes
 from helpers.launch.tail import Progress
 from helpers.machine.devices import Machine

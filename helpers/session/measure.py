@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from helpers.history.night_files import write_night
-from helpers.history.records import Memory, NightRecord
-from helpers.history.results import CONTENDED, SLOWED, ResultStore, RunResult
+from helpers.history import Memory
+from helpers.history.nights import NightRecord
+from helpers.history.results import CONTENDED, SLOWED, RunResult
+from helpers.history.run_folders import ResultStore, write_night
 from helpers.judging.evidence import Build, Compared, Evidence, Past, RecordedReference, Stage
 from helpers.judging.judge import judge
 from helpers.judging.verdict import NeedRuns, Reason, Standing, Status, Verdict

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from helpers.history.records import Memory
-from helpers.history.results import ResultStore
+from helpers.history import Memory
+from helpers.history.run_folders import ResultStore
 from helpers.judging.judge import judge
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.launch.failure import FailureClass, class_of_words

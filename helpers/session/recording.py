@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.history.results import RunResult
-from helpers.history.results_check import MEASURED
+from helpers.history.results import MEASURED, RunResult
 from helpers.judging.evidence import Build, Past, Stage
 from helpers.judging.noise import entry_scatter, most_scatter
 from helpers.judging.rules import MEDIAN_STEP, case_figure

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from helpers.history.record_schemas import STANDING_FIELDS
-from helpers.history.results_check import LEAST_IMAGES_PER_S, MOST_IMAGES_PER_S
+from helpers.history.nights import STANDING_FIELDS
+from helpers.history.results import LEAST_IMAGES_PER_S, MOST_IMAGES_PER_S
 from helpers.judging.verdict import Status
 from helpers.machine.records_check import Checker
 from helpers.session.policy import Effect

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from helpers.history.results import CONTENDED, RunResult
-from helpers.history.results_check import MEASURED
+from helpers.history.results import CONTENDED, MEASURED, RunResult
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.judge import RUN_FAILED
 from helpers.judging.rules import CaseFigure, run_figure

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from helpers.history.results import CONTENDED, MACHINE_SHARED, SLOWED, ResultStore, RunResult
+from helpers.history.results import CONTENDED, MACHINE_SHARED, SLOWED, RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
 from helpers.launch.failure import FAILURE_FACT, FailureClass

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from helpers.history.records import Memory
-from helpers.history.results import ResultStore, RunResult
+from helpers.history import Memory
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build
 from helpers.judging.utilisation import UTILISATION_FACT, Peak, Utilisation, peak_precision
 from helpers.judging.verdict import Verdict

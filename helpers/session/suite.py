@@ -13,7 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helpers.history.results import ResultStore, RunResult, read_result
+from helpers.history import Memory
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore, read_result
 from helpers.judging.evidence import Past
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine, discover
@@ -35,7 +37,7 @@ from helpers.session.measuring import Measurer, MeasureRequest, OnProgress
 from helpers.session.planning import Planner
 from helpers.session.recording import RecordedBaselines
 from helpers.session.rows import CaseRow
-from helpers.session.suite_history import SuiteMemory, begin, memory_of, notes_of, start_segments, told_of
+from helpers.session.suite_history import begin, memory_of, notes_of, start_segments, told_of
 from helpers.session.suite_options import SuiteOptions as SuiteOptions
 from helpers.trainers.contract.case import Case, DataSource
 from helpers.trainers.contract.errors import BaselineError
@@ -61,7 +63,7 @@ class Suite:
         *,
         runner: Runner | None = None,
         machine: Machine | None = None,
-        memory: SuiteMemory | None = None,
+        memory: Memory | None = None,
         io: ExaminationIO | None = None,
     ) -> None:
         self.options = options
@@ -83,7 +85,7 @@ class Suite:
         options: SuiteOptions,
         runner: Runner | None = None,
         machine: Machine | None = None,
-        memory: SuiteMemory | None = None,
+        memory: Memory | None = None,
     ) -> Suite:
         """Read perf.yaml and the published baselines; ``runner``, ``machine`` and ``memory`` replace the real ones in
         tests."""
@@ -159,7 +161,7 @@ class Suite:
         )
 
     @cached_property
-    def memory(self) -> SuiteMemory:
+    def memory(self) -> Memory:
         """The history, made or brought up to date on first use; what it cannot take is spooled beside the runs."""
         return memory_of(self.options, self.config)
 

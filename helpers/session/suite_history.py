@@ -5,13 +5,11 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
 
-from helpers.history import default_url, open_history
+from helpers.history import Memory, default_url, open_history
 from helpers.history.address import refuse_in_command_line as refuse_in_command_line
 from helpers.history.address import refuse_in_open_file
 from helpers.history.address import without_password as without_password
-from helpers.history.records import Memory
 from helpers.history.spool import Spool
 from helpers.history.spooling import SpoolingMemory
 from helpers.history.stored import SegmentStart
@@ -21,26 +19,19 @@ from helpers.session.suite_options import SuiteOptions
 from helpers.trainers.contract.errors import HistoryError
 
 
-class SuiteMemory(Memory, Protocol):
-    """History with what recording a baseline adds to it."""
-
-    def start_segment(self, start: SegmentStart) -> None:
-        """Leave the nights before ``start`` behind. Raises HistoryError."""
-
-
-def memory_of(options: SuiteOptions, config: Config) -> SuiteMemory:
+def memory_of(options: SuiteOptions, config: Config) -> Memory:
     """The history, opened on first use, with the spool beside the runs for when it is away."""
     url = history_url(options, config)
     return SpoolingMemory(lambda: open_history(url), Spool.of(options.runs_folder, url))
 
 
-def begin(memory: SuiteMemory) -> None:
+def begin(memory: Memory) -> None:
     """The session's first contact. HistoryError on a history that can never be used; one that is away is no error."""
     if isinstance(memory, SpoolingMemory):
         memory.start()
 
 
-def notes_of(memory: SuiteMemory) -> tuple[str, ...]:
+def notes_of(memory: Memory) -> tuple[str, ...]:
     """What the user has to know at the session's end: the history was away, entries are spooled, files damaged."""
     return memory.finish() if isinstance(memory, SpoolingMemory) else ()
 
@@ -68,7 +59,7 @@ def is_there(options: SuiteOptions, config: Config) -> bool:
 
 
 def start_segments(
-    memory: SuiteMemory, written: Iterable[Proposal], targets: Mapping[str, str], now: datetime.datetime
+    memory: Memory, written: Iterable[Proposal], targets: Mapping[str, str], now: datetime.datetime
 ) -> None:
     """Begin a segment for each entry that was made or replaced: the nights before it were held against another one.
 

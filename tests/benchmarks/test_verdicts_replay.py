@@ -28,7 +28,7 @@ from benchmarks.verdict_session import Machine
 from benchmarks.verdict_worlds import BURN_IN_NIGHTS, CASES, At, DrawnRun, Synthetic, drawn_run
 from benchmarks.verdicts import through_history
 from helpers.history.history import History
-from helpers.history.records import NightRecord
+from helpers.history.nights import NightRecord
 from helpers.judging.evidence import Build, Past, Stage
 from helpers.judging.night import NeedConfirmation
 from helpers.judging.night_groups import Key, NightCase

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from helpers.history import open_history
-from helpers.history.results import read_result
+from helpers.history.run_folders import read_result
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.machine.devices import discover
 from helpers.plan.baseline import Provenance, RecordedEntry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from helpers.history.records import NightRecord
+from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 from helpers.history.stored import SegmentStart
 from helpers.judging.evidence import Past
@@ -14,7 +14,7 @@ from helpers.trainers.contract.errors import HistoryError
 
 @dataclass
 class MemoryDouble:
-    """Implements suite_history.SuiteMemory. ``fails`` names the calls that raise HistoryError."""
+    """Implements Memory. ``fails`` names the calls that raise HistoryError."""
 
     known: Past = field(default_factory=Past)
     fails: tuple[str, ...] = ()

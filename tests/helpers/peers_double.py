@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from helpers.history.results import ResultStore, RunResult
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.machine.frameworks import BuildIdentity, FrameworkBuild

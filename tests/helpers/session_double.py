@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from helpers.history.results import ResultStore, RunResult
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.verdict import Standing
 from helpers.plan.case_plan import CasePlan

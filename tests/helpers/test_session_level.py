@@ -16,7 +16,8 @@ import pytest
 
 from helpers.history import default_url, open_history
 from helpers.history.history import History
-from helpers.history.results import ResultStore, RunResult
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.history.stored import SegmentStart
 from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.rules import MEDIAN_STEP

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from helpers.history import default_url, open_history
-from helpers.history.night_files import read_night
-from helpers.history.results import CONTENDED, MACHINE_SHARED, ResultStore, RunResult
+from helpers.history.results import CONTENDED, MACHINE_SHARED, RunResult
+from helpers.history.run_folders import ResultStore, read_night
 from helpers.judging.evidence import Budget, Build, Evidence, Night, Past, Stage
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.verdict import NeedRuns, Reason, Standing, Status, Verdict

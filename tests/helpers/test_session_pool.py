@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from helpers.history import History, default_url, open_history
-from helpers.history.results import ResultStore, RunResult
+from helpers.history import default_url, open_history
+from helpers.history.history import History
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.plan.baseline import Provenance, RecordedEntry
 from helpers.plan.case_plan import CasePlan

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from helpers.history.schema import metadata
+from helpers.history.tables import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 context.run_migrations()

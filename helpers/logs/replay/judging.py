@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from helpers.history.records import Memory
-from helpers.history.results import CONTENDED, SLOWED, ResultStore, RunResult
-from helpers.history.results_check import REPLAYED
+from helpers.history import Memory
+from helpers.history.results import CONTENDED, REPLAYED, SLOWED, RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Evidence, Past, PublishedReference, Stage
 from helpers.judging.rules import WALL_CLOCK, run_figure
 from helpers.judging.verdict import Reason

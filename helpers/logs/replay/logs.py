@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.history import FILE_NAME
-from helpers.history.night_files import NIGHT_FILE
+from helpers.history.run_folders import NIGHT_FILE
 from helpers.logs.cards import card_of_folders, card_words, has_tf32, same_card
 from helpers.logs.imported import Imported
 from helpers.logs.importer import Batch, Unread

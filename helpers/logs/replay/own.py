@@ -8,8 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.history.results import RunResult, read_result
-from helpers.history.results_check import MEASURED
+from helpers.history.results import MEASURED, RunResult
+from helpers.history.run_folders import read_result
 from helpers.judging.rules import figures, samples_per_step, window_seconds
 from helpers.launch.steplog_reader import read_step_log
 from helpers.logs.cards import card_of_folders

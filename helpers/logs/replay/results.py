@@ -5,8 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
-from helpers.history.results import LOG_FACT, RunResult
-from helpers.history.results_check import REPLAYED
+from helpers.history.results import LOG_FACT, REPLAYED, RunResult
 from helpers.judging.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
 from helpers.logs.as_result import result_of
 from helpers.logs.record import Setting

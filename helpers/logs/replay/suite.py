@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from helpers.history.results_check import REPLAYED
+from helpers.history import Memory
+from helpers.history.results import REPLAYED
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.logs.importer import Batch, import_files
 from helpers.logs.record import Said, Setting
@@ -22,7 +23,7 @@ from helpers.session.measure import CaseResult, not_run
 from helpers.session.measuring import OnProgress
 from helpers.session.rows import CaseRow
 from helpers.session.suite import Suite
-from helpers.session.suite_history import SuiteMemory, is_there
+from helpers.session.suite_history import is_there
 from helpers.trainers.contract.errors import BaselineError, SuiteError
 
 _SHOWN = 10
@@ -123,7 +124,7 @@ class ReplaySuite(Suite):
         except (SuiteError, OSError) as error:
             return CaseResult(plan, Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, str(error))))
 
-    def _memory_to_ask(self) -> SuiteMemory | None:
+    def _memory_to_ask(self) -> Memory | None:
         """The history, None where there is none yet."""
         asked = "memory" in self.__dict__ or is_there(self.options, self.config)
         return self.memory if asked else None

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from helpers.history.night_files import write_night
 from helpers.history.results import RunResult
+from helpers.history.run_folders import write_night
 from helpers.judging.evidence import Build, Evidence, Stage, invalid_in_a_row
 from helpers.judging.judge import RUN_FAILED, attempts_used_up
 from helpers.judging.verdict import Reason, Status, Verdict

@@ -17,7 +17,8 @@ import helpers.plan.installed
 from helpers.commands import calibrate
 from helpers.commands.main import EXIT_USAGE, commands, main, parser_of
 from helpers.history import default_url, open_history
-from helpers.history.results import ResultStore, RunResult
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.history.stored import Calibration, StoredNight
 from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.rules import MEDIAN_STEP

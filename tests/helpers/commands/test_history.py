@@ -14,8 +14,7 @@ import pytest
 
 from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
 from helpers.history import default_url
-from helpers.history.night_files import write_night
-from helpers.history.results import ResultStore
+from helpers.history.run_folders import ResultStore, write_night
 from helpers.history.spool import Spool
 from helpers.history.stored import Acknowledgement, SegmentStart
 from tests.helpers.commands.known import CASE, NEW, OTHER, add_night, history_in, moment, two_builds

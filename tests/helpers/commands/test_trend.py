@@ -16,7 +16,7 @@ import pytest
 import helpers.commands.trend
 from helpers.commands.main import main
 from helpers.history import default_url, open_history
-from helpers.history.trend.otava import ChangePoint, Sensitivity, TrendError
+from helpers.history.change_points import ChangePoint, Sensitivity, TrendError
 from tests.helpers.history.made import BUILD, CASE, OTHER, moment, night, run
 
 GOOD, BAD = "a" * 40, "b" * 40

@@ -8,20 +8,18 @@ from dataclasses import replace
 import pytest
 
 from helpers.commands.trend import next_command, render_trends, trends_record
+from helpers.history.change_points import Sensitivity, SlowDrift
 from helpers.history.stored import Acknowledgement
-from helpers.history.trend.drift import Drift
-from helpers.history.trend.otava import Sensitivity
-from helpers.history.trend.series import Kind, Point, Series
-from helpers.history.trend.trends import Step, Trend
+from helpers.history.trend import LevelStep, Point, Series, SeriesKind, Trend
 
 OLD, NEW = "a" * 40, "b" * 40
 POINTS = tuple(
     Point(f"2026-09-{number + 1:02}T02:00:00+00:00", f"s{number}", 100.0, "paddle 3.3.1", OLD) for number in range(9)
 )
-SERIES = Series("paddle-x", "cpu", "h", Kind.NIGHTS, POINTS)
-STEP = Step(6, -0.0213, 2e-9, POINTS[5], replace(POINTS[6], commit=NEW))
+SERIES = Series("paddle-x", "cpu", "h", SeriesKind.NIGHTS, POINTS)
+STEP = LevelStep(6, -0.0213, 2e-9, POINTS[5], replace(POINTS[6], commit=NEW))
 KNOWN = Acknowledgement("*", "", "", "abcd1234", "safer kernels", "me", "2026-09-20T00:00:00+00:00")
-DRIFT = Drift(-0.034, -0.04, -0.028, 9, 0)
+DRIFT = SlowDrift(-0.034, -0.04, -0.028, 9, 0)
 
 
 def text(*trends: Trend, width: int = 300) -> str:
@@ -63,8 +61,10 @@ def test_a_step_of_a_slope_is_told_as_part_of_it() -> None:
     assert told.endswith("series: 1; steps: 0, open: 0; drifts: 1; never a gate")
 
 
-@pytest.mark.parametrize(("kind", "against"), [(Kind.NIGHTS, ""), (Kind.PAIRS, " against the pinned build")])
-def test_a_drift_is_told_with_its_interval_and_since_when(kind: Kind, against: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "against"), [(SeriesKind.NIGHTS, ""), (SeriesKind.PAIRS, " against the pinned build")]
+)
+def test_a_drift_is_told_with_its_interval_and_since_when(kind: SeriesKind, against: str) -> None:
     told = text(Trend(replace(SERIES, kind=kind), (), replace(DRIFT, first=2, nights=7)))
     wanted = "drift -3.40% (95%: -4.00% to -2.80%) in 7 nights since 2026-09-03, -0.575% a night"
     assert f"{wanted}{against}: beside the steps, if any" in told

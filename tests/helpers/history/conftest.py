@@ -10,7 +10,7 @@ import pytest
 
 from helpers.history import open_history
 from helpers.history.history import History
-from helpers.history.schema import metadata
+from helpers.history.tables import metadata
 from tests.helpers.history.postgres import Server, running_server
 
 KINDS = ["sqlite", "postgresql"]

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from helpers.history.records import NightRecord
+from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.verdict import Standing

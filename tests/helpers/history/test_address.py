@@ -1,6 +1,10 @@
-"""No spelling of a URL shows its password."""
+"""No spelling of a URL shows its password; whether a database answers, tried with real sockets of this machine."""
 
 from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -8,6 +12,7 @@ from hypothesis import strategies as st
 
 from helpers.history import open_history
 from helpers.history.address import (
+    history_problem,
     passwords_in,
     refuse_ambiguous,
     refuse_in_command_line,
@@ -143,3 +148,37 @@ def test_no_text_holds_a_password_that_the_command_line_or_a_variable_held(passw
 @pytest.mark.parametrize("piece", ["a", "://", "a://", "a://b:", "password=", "x:", "passw: '"])
 def test_a_text_of_any_shape_is_looked_through(piece: str) -> None:
     assert len(without_secrets(piece * 30_000)) <= 4 * 30_000 * len(piece)
+
+
+def test_a_database_that_listens_answers_and_one_that_does_not_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"postgresql://ann:secret@127.0.0.1:{server.getsockname()[1]}/perf"
+        assert history_problem(url) == ""
+    told = history_problem(url)
+    assert "does not answer at 127.0.0.1:" in told and "secret" not in told
+
+
+@pytest.mark.parametrize("url", [None, "postgresql:///perf", "postgresql:///perf?host=/run/postgresql"])
+def test_a_file_of_the_runs_folder_and_a_socket_here_are_not_asked(url: str | None) -> None:
+    assert history_problem(url) == ""
+
+
+def test_a_history_file_needs_a_place_where_it_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert history_problem(f"sqlite:///{tmp_path}/history.sqlite") == ""
+    assert history_problem(f"sqlite:///{tmp_path}/new/history.sqlite") == ""
+    (tmp_path / "file").touch()
+    assert "file is no folder" in history_problem(f"sqlite:///{tmp_path}/file/history.sqlite")
+    # Root may write anywhere, so the kernel's answer is made up.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert "cannot be written" in history_problem(f"sqlite:///{tmp_path}/history.sqlite")
+
+
+@pytest.mark.parametrize("url", ["postgresql://host:port/x", "host=db password=secret", "postgresql://ann:secret"])
+def test_a_url_that_is_none_is_told(url: str) -> None:
+    told = history_problem(url)
+    assert "is no URL of a database" in told and "secret" not in told
+
+
+def test_a_slash_in_a_password_does_not_make_it_a_host() -> None:
+    told = history_problem("postgresql://ann:12/secret@127.0.0.1:1/perf")
+    assert "does not answer at 127.0.0.1:1" in told and "secret" not in told

@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from helpers.commands.main import main
-from helpers.history import History, default_url, open_history
+from helpers.history import default_url, open_history
 from helpers.history.codec import utc
-from helpers.history.results import ResultStore, RunResult
+from helpers.history.history import History
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.history.spool import Spool
 from helpers.history.spooling import SpoolingMemory
 from helpers.history.stored import SegmentStart

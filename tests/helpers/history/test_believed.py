@@ -13,11 +13,11 @@ import pytest
 import sqlalchemy as sa
 
 from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
-from helpers.history import record_schemas
-from helpers.history.codec import night_of, night_text, night_uuid, pack, unpack
+from helpers.history import nights
+from helpers.history.codec import pack, unpack
 from helpers.history.history import History
-from helpers.history.night_files import write_night
-from helpers.history.records import NightRecord
+from helpers.history.nights import NightRecord, night_of, night_text, night_uuid
+from helpers.history.run_folders import write_night
 from helpers.history.stored import Acknowledgement, SegmentStart
 from helpers.judging.evidence import Compared
 from helpers.judging.verdict import Standing
@@ -86,9 +86,9 @@ def test_a_missing_key_is_named(name: str) -> None:
 def test_every_field_has_its_schema() -> None:
     """One without would be refused as unknown: a new field belongs here too."""
     for kind, known in (
-        (NightRecord, record_schemas.NIGHT_FIELDS),
-        (Standing, record_schemas.STANDING_FIELDS),
-        (Compared, record_schemas.COMPARED_FIELDS),
+        (NightRecord, nights.NIGHT_FIELDS),
+        (Standing, nights.STANDING_FIELDS),
+        (Compared, nights.COMPARED_FIELDS),
     ):
         assert [each.name for each in fields(kind)] == list(known)
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from helpers.history.history import History
-from helpers.history.schema import metadata
+from helpers.history.tables import metadata
 from helpers.history.waiting import Waiting
 from helpers.trainers.contract.errors import HistoryUnreachable
 from tests.helpers.history.made import run

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from helpers.history.history import History
-from helpers.history.records import NightRecord
+from helpers.history.nights import NightRecord
 from helpers.history.results import CONTENDED, MACHINE_SHARED
 from helpers.history.stored import SegmentStart
 from helpers.judging.evidence import Compared, Past

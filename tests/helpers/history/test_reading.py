@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.history.codec import night_of, night_text, night_uuid
 from helpers.history.history import History
-from helpers.history.stored import CaseLine, SegmentStart
+from helpers.history.nights import night_of, night_text, night_uuid
+from helpers.history.stored import KnownCase, SegmentStart
 from helpers.judging.evidence import Compared
 from helpers.trainers.contract.errors import HistoryError
 from tests.helpers.history.made import BUILD, CASE, OTHER, SEGMENT, moment, night, segment
@@ -78,8 +78,8 @@ def test_the_series_is_narrowed(history: History) -> None:
 
 def test_cases_are_told_with_their_nights(nights: History) -> None:
     assert nights.cases() == (
-        CaseLine(OTHER, "v100", "h0", 1, "2024-01-05T23:59:59.999999+00:00", "2024-01-05T23:59:59.999999+00:00"),
-        CaseLine(CASE, "cpu", "h0", 3, "2024-01-02T00:00:00.000000+00:00", "2024-01-04T00:00:00.000000+00:00"),
+        KnownCase(OTHER, "v100", "h0", 1, "2024-01-05T23:59:59.999999+00:00", "2024-01-05T23:59:59.999999+00:00"),
+        KnownCase(CASE, "cpu", "h0", 3, "2024-01-02T00:00:00.000000+00:00", "2024-01-04T00:00:00.000000+00:00"),
     )
     assert [each.case_id for each in nights.cases("*vgg16*")] == [CASE]
     assert [each.case_id for each in nights.cases(target="v100")] == [OTHER]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from helpers.history.history import History
-from helpers.history.night_files import read_night, write_night
-from helpers.history.results import ResultStore
+from helpers.history.run_folders import ResultStore, read_night, write_night
 from helpers.history.stored import Reindexed
 from helpers.judging.evidence import Compared
 from helpers.trainers.contract.errors import HistoryError

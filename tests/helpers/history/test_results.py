@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from helpers.history.results import RESULT_SCHEMA_VERSION, ResultStore, RunResult, read_result, sessions
+from helpers.history.results import RESULT_SCHEMA_VERSION, RunResult
+from helpers.history.run_folders import ResultStore, read_result, sessions
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.machine.files import write_whole
 from helpers.trainers.contract.errors import ResultError

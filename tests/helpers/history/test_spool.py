@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from helpers.history import default_url
-from helpers.history.results import sessions
+from helpers.history.run_folders import sessions
 from helpers.history.spool import Entry, Spool, spools_of
 from helpers.history.stored import SegmentStart
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable

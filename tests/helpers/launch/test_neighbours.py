@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import helpers.session.run_job
-from helpers.history.results import ResultStore
+from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.verdict import Status
 from helpers.launch.launchers.launcher import LaunchCommand

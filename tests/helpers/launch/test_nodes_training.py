@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.history.results import ResultStore, RunResult
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.launch.nodes.connected import CaseNeeds, connect_nodes
 from helpers.launch.nodes.job import node_mark
 from helpers.launch.steplog_reader import read_step_log

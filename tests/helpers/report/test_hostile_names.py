@@ -23,8 +23,8 @@ from helpers.commands.show_text import CaseSheet
 from helpers.commands.show_text import render as render_sheet
 from helpers.commands.trend import next_command, render_trends
 from helpers.commands.verify_published import render_verified, verified_record
-from helpers.history.trend.otava import Sensitivity
-from helpers.history.trend.trends import Trend
+from helpers.history.change_points import Sensitivity
+from helpers.history.trend import Trend
 from helpers.judging.night import NightVerdict
 from helpers.judging.verdict import Reason, Status
 from helpers.logs.published import Entry, Verified

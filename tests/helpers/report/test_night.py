@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.history.results import ResultStore, RunResult
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.judging.night import NightVerdict
 from helpers.judging.verdict import Reason, Standing, Status
 from helpers.plan.case_plan import CasePlan

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from helpers.history.results import ResultStore, RunResult
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.plan.case_plan import CasePlan, SuiteCase, matrix
 from helpers.plan.perf_yaml import Config, GateRule, load_config

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from helpers.history.results import CONTENDED, SLOWED, ResultStore, RunResult
+from helpers.history.results import CONTENDED, SLOWED, RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Budget, Build, Evidence
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict

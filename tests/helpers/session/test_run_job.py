@@ -12,7 +12,8 @@ from typing import Any, cast
 import pytest
 
 import helpers.session.run_job
-from helpers.history.results import CONTENDED, MACHINE_SHARED, SLOWED, ResultStore, RunResult, read_result
+from helpers.history.results import CONTENDED, MACHINE_SHARED, SLOWED, RunResult
+from helpers.history.run_folders import ResultStore, read_result
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.verdict import Status
 from helpers.launch.failure import FailureClass

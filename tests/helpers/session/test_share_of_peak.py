@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import helpers.session.measuring
-from helpers.history.results import ResultStore, RunResult
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.utilisation import Peak
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
@@ -146,7 +147,7 @@ def test_what_cannot_be_kept_is_told_and_changes_no_verdict(
     run = make_run(bench.plan, 0, 2.0)
     finish(bench.store, run)
     if fails == ("disk",):
-        monkeypatch.setattr("helpers.history.results.write_whole", full)
+        monkeypatch.setattr("helpers.history.run_folders.write_whole", full)
     result = share.into(CaseResult(bench.plan, NO_BASELINE, (run,)), (CARD,), "host")
     assert result.verdict is NO_BASELINE
     assert result.runs[0].facts["utilisation"].startswith("no share: the share of the peak could not be written: ")

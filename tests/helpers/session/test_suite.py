@@ -22,7 +22,8 @@ import helpers.session.leased
 import helpers.session.measuring
 import helpers.session.suite
 from helpers.history import default_url, open_history
-from helpers.history.results import CONTENDED, MACHINE_SHARED, ResultStore, RunResult
+from helpers.history.results import CONTENDED, MACHINE_SHARED, RunResult
+from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.verdict import Status
 from helpers.launch.nodes.connected import ConnectedNodes

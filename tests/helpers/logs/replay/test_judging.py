@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from helpers.history.results import CONTENDED, FAILURE_FACT, ResultStore, RunResult, read_result
-from helpers.history.results_check import REPLAYED
+from helpers.history.results import CONTENDED, FAILURE_FACT, REPLAYED, RunResult
+from helpers.history.run_folders import ResultStore, read_result
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.judge import judge
 from helpers.judging.rules import figures

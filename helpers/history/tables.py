@@ -12,7 +12,7 @@ import sqlalchemy as sa
 # The newest migration of helpers/history/migrations, which makes exactly these tables.
 HEAD = "0002"
 
-# 64 bits on PostgreSQL; SQLite numbers its rows only in a column called INTEGER.
+# It has 64 bits on PostgreSQL. SQLite numbers its rows only in a column called INTEGER.
 _BigId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 metadata = sa.MetaData(
@@ -37,7 +37,7 @@ def _text(name: str) -> sa.Column[str]:
     return sa.Column(name, sa.Text, nullable=False)
 
 
-# Environments, system tables, settings, builds, segments: each distinct one once, by the SHA-256 of its JSON.
+# Environments, system tables, settings, builds and segments; each distinct one once, by the SHA-256 of its JSON.
 documents = sa.Table(
     "documents",
     metadata,
@@ -47,7 +47,7 @@ documents = sa.Table(
     sa.UniqueConstraint("digest"),
 )
 
-# One row a run; what no query asks for stands in body.
+# One row for each run. What no query asks for stands in body.
 results = sa.Table(
     "results",
     metadata,
@@ -97,13 +97,13 @@ series = sa.Table(
     _reference("segment_id", "documents"),
     _text("host"),
     sa.Column("cards", sa.Integer, nullable=False),
-    # Of its newest night.
+    # When its newest night was judged.
     _text("last_created"),
     sa.UniqueConstraint("case_id", "target", "segment_id"),
     sa.Index(None, "host", "target", "cards"),
 )
 
-# One row a judged case of a session. learned, first_rate, evidence, starts and compared are what is left of the
+# One row for each judged case of a session. learned, first_rate, evidence, starts and compared are what is left of the
 # verdict's own numbers once excluded runs, and runs that nothing is learned from, are taken out; the record itself is
 # in body.
 nights = sa.Table(

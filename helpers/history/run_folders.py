@@ -1,0 +1,170 @@
+"""The files of a session, each written whole the moment its content exists.
+
+A run has the folder ``runs/<session>/<case>/r<n>/`` with ``spec.json``, ``rank<k>.jsonl`` and ``result.json``; the
+case's night is ``runs/<session>/<case>/night.json``, so that history is never the only copy. A file is written to a
+temporary one, synced and renamed: a kill at any point loses at most the run in progress.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from helpers.history.nights import NightRecord, night_of, night_text
+from helpers.history.results import RunResult, result_of_record
+from helpers.judging.verdict import Verdict
+from helpers.machine.files import write_whole
+from helpers.machine.opening import MOST_NIGHT_BYTES, MOST_RESULT_BYTES, read_text_limited
+from helpers.trainers.contract.errors import HistoryError, ResultError
+
+RESULT_FILE = "result.json"
+NIGHT_FILE = "night.json"
+
+_SESSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class ResultStore:
+    """The folders of one session. Raises ResultError when the disk refuses."""
+
+    root: Path
+    session: str
+
+    def __post_init__(self) -> None:
+        if _SESSION_NAME.fullmatch(self.session) is None:
+            raise ResultError(
+                "session name",
+                got=self.session,
+                expected="letters, digits, '.', '_' and '-', at most 100",
+                remedy="It becomes a folder under the run folder",
+            )
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.session
+
+    def run_folder(self, case_id: str, replicate: int) -> Path:
+        return self.folder / case_id / f"r{replicate}"
+
+    def new_run_folder(self, case_id: str, replicate: int) -> Path:
+        """An empty folder for a run; what another run left there is moved aside, never overwritten."""
+        folder = self.run_folder(case_id, replicate)
+        try:
+            if folder.exists():
+                folder.rename(_free_name(folder))
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise ResultError(
+                f"run folder {folder}",
+                got=str(error),
+                expected="a new folder",
+                remedy="Free the disk or set --runs-dir",
+            ) from error
+        return folder
+
+    def write(self, result: RunResult) -> Path:
+        """Write ``result.json`` whole, or raise ResultError with the figures that could not be written."""
+        path = self.run_folder(result.case_id, result.replicate) / RESULT_FILE
+        try:
+            write_whole(path, result.to_json().encode())
+        except (OSError, ValueError, TypeError) as error:
+            full = isinstance(error, OSError)
+            raise ResultError(
+                f"result {path}",
+                got=str(error),
+                expected="room for a few kilobytes" if full else "plain JSON values, none of them NaN or infinite",
+                remedy=f"{_what_is_lost(result)}. "
+                + ("Free the disk, and go on with --resume" if full else "Report this run; it is no measurement"),
+            ) from error
+        return path
+
+    def add_verdict(self, results: tuple[RunResult, ...], verdict: Verdict) -> None:
+        """Set the case's verdict into the results that it rests on."""
+        record = {"status": verdict.status.value, "code": verdict.reason.code, "reason": verdict.reason.message}
+        for result in results:
+            if result.session == self.session:
+                self.write(replace(result, verdict=record))
+
+    def results(self, case_id: str) -> tuple[RunResult, ...]:
+        """The case's finished runs of this session, by replicate; half-finished ones have no result and are absent."""
+        paths = (self.folder / case_id).glob(f"r*/{RESULT_FILE}")
+        found = [self._read(path, case_id) for path in paths if re.fullmatch(r"r[0-9]+", path.parent.name)]
+        return tuple(sorted(found, key=lambda result: result.replicate))
+
+    def _read(self, path: Path, case_id: str) -> RunResult:
+        result = read_result(path, within=self.root)
+        for name, got, expected in (
+            ("case_id", result.case_id, case_id),
+            ("replicate", f"r{result.replicate}", path.parent.name),
+        ):
+            if got != expected:
+                raise ResultError(
+                    f"result {path}", field=name, got=got, expected=expected, remedy="It was moved: put it back"
+                )
+        return result
+
+
+def read_result(path: Path, within: Path | None = None) -> RunResult:
+    """Read one ``result.json`` strictly; ResultError names the file and the key. The file must lie in ``within``."""
+    about = f"result {path}"
+    try:
+        record = json.loads(read_text_limited(path, MOST_RESULT_BYTES, within=within), parse_constant=_no_constant)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ResultError(about, got=str(error), expected="a result as JSON") from error
+    return result_of_record(record, about)
+
+
+def write_night(runs_folder: Path, night: NightRecord) -> Path:
+    """Write a case's night whole, in place of an earlier one. Raises HistoryError when the disk refuses."""
+    path = runs_folder / night.session / night.case_id / NIGHT_FILE
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, (night_text(night) + "\n").encode())
+    except (OSError, ValueError, TypeError) as error:
+        raise HistoryError(
+            f"night {path}", got=str(error), expected="room for a few kilobytes of plain values", remedy="Free the disk"
+        ) from error
+    return path
+
+
+def read_night(path: Path, within: Path | None = None) -> NightRecord:
+    """Read one ``night.json`` strictly; HistoryError names the file. The file must lie in ``within``."""
+    try:
+        text = read_text_limited(path, MOST_NIGHT_BYTES, within=within)
+    except (OSError, ValueError) as error:
+        raise HistoryError(f"night {path}", got=str(error), expected="a night as JSON") from error
+    return night_of(text, f"night {path}")
+
+
+def sessions(root: Path) -> tuple[str, ...]:
+    """Sessions with a folder under ``root``, oldest first."""
+    if not root.is_dir():
+        return ()
+    folders = [folder for folder in root.iterdir() if folder.is_dir() and _SESSION_NAME.fullmatch(folder.name)]
+    return tuple(folder.name for folder in sorted(folders, key=lambda folder: (folder.stat().st_mtime, folder.name)))
+
+
+def _what_is_lost(result: RunResult) -> str:
+    """What a result says that cannot be written: its figures, or why it has none."""
+    run = f"{result.case_id} r{result.replicate}"
+    rates = ", ".join(
+        f"{value:.6g} images/s by {rule}" for rule, value in result.figures.items() if not isinstance(value, str)
+    )
+    if rates:
+        return f"Measured and not written: {run}, {rates}"
+    # A run that broke off has no figures; its failure must not hide behind the disk's.
+    why = result.failure or result.refusal or result.invalid or "no figure"
+    return f"Not written: {run}, which measured nothing ({why})"
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _free_name(folder: Path) -> Path:
+    number = 1
+    while (other := folder.with_name(f"{folder.name}.aside{number}")).exists():
+        number += 1
+    return other
