@@ -54,10 +54,10 @@ def main() -> int:
 
 def _imported(path: Path, asked: dict[Setting, Said]) -> dict[str, object]:
     (run,) = import_file(path, asked)
-    if run.dropped or run.honest.images_per_s is None:
+    if run.dropped or run.honest.samples_per_s is None:
         raise LogError(str(path), got=f"{run.dropped} {run.honest.reason}", expected="every record used")
     used = next(each.used for each in run.figures if each.rule == run.usual)
-    return {"format": run.format, "lines": run.last_line, "used": used, "images_per_s": run.honest.images_per_s}
+    return {"format": run.format, "lines": run.last_line, "used": used, "images_per_s": run.honest.samples_per_s}
 
 
 def _lines(path: Path) -> int:

@@ -222,7 +222,7 @@ def _plan(case: Case, first: tuple[DrawnRun, ...], budget: Budget, has_reference
     rates = tuple(math.exp(run.log_rate) for run in first)
     entry = RecordedEntry(
         case_id=case.id,
-        images_per_s=summarise(rates).centre,
+        samples_per_s=summarise(rates).centre,
         rule=MEDIAN_STEP,
         replicates=rates,
         interval=None,

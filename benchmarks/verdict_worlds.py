@@ -118,7 +118,7 @@ class Synthetic:
     def published(self) -> tuple[float, ...]:
         """Published log rates of the cases: another card and another stack differ by 5%."""
         offsets = self._draw(1).normal(0, _PUBLISHED_SD, size=len(CASES))
-        return tuple(math.log(_images_per_s(case)) + float(off) for case, off in zip(CASES, offsets, strict=True))
+        return tuple(math.log(_samples_per_s(case)) + float(off) for case, off in zip(CASES, offsets, strict=True))
 
     def run(self, at: At, case: int, build: Build, number: int) -> DrawnRun:
         weather = self.weather(at)
@@ -131,7 +131,7 @@ class Synthetic:
         stalled = generator.random(_STEPS) < _SLOW_STEP_SHARE
         if stalled.any():
             steps[stalled] *= 1 + generator.exponential(_SLOW_STEP_MEAN, int(stalled.sum()))
-        return drawn_run(steps / _images_per_s(CASES[case]))
+        return drawn_run(steps / _samples_per_s(CASES[case]))
 
     def weather(self, at: At) -> Weather:
         """A night's weather follows from the night before it, so that drift and spells go on."""
@@ -192,7 +192,7 @@ def _ar1() -> Array:
     return np.linalg.cholesky(_STEP_CORRELATION**lag)
 
 
-def _images_per_s(case: Case) -> float:
+def _samples_per_s(case: Case) -> float:
     """Any rate will do: the noise is relative."""
     return 400.0 * case.cards * (2.5 if case.precision.is_amp else 1) * (0.6 if case.model is Model.VGG16 else 1)
 

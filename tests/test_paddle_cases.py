@@ -24,7 +24,7 @@ def test_every_published_figure_stands_in_its_case_s_row(target: str) -> None:
     ]
     assert figures
     for figure in figures:
-        told = f"| `{figure.case.id}` | {target} | {figure.images_per_s} ({figure.status.value}) | complete |"
+        told = f"| `{figure.case.id}` | {target} | {figure.samples_per_s} ({figure.status.value}) | complete |"
         assert [row for row in ROWS if row.startswith(told)] != [], told
 
 

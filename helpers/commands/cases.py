@@ -120,7 +120,7 @@ def case_lines(suite: Suite, chosen: Sequence[SuiteCase]) -> tuple[CaseLine, ...
             CaseLine(
                 case_id=suite_case.case.id,
                 target=suite_case.target,
-                published=tuple(f"{each.images_per_s} ({each.status.value})" for each in suite_case.figures),
+                published=tuple(f"{each.samples_per_s} ({each.status.value})" for each in suite_case.figures),
                 configuration=problem or COMPLETE,
                 here=suite.why_not(suite_case),
                 needs=_needs(suite_case),

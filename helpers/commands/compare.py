@@ -6,7 +6,6 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,6 +16,7 @@ from helpers.judging.compare import Comparison, compare, evidence_text
 from helpers.judging.compare_sides import Pairing, Side, pair_up, runs_of_nights, side_of
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.noise import Noise, learn
+from helpers.judging.rates import to_record
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Reason, Status
@@ -221,7 +221,7 @@ def comparison_summary(found: Sequence[Comparison]) -> str:
 
 def comparison_record(each: Comparison) -> dict[str, Any]:
     """One comparison as plain values for JSON."""
-    record = asdict(each)
+    record: dict[str, Any] = to_record(each)
     record["status"] = each.status.value
     return record
 
@@ -239,9 +239,9 @@ def _evidence(each: Comparison) -> str:
 
 
 def _side(side: Side) -> str:
-    if side.images_per_s is None:
+    if side.samples_per_s is None:
         return "-"
-    return f"{number(side.images_per_s)} (n={side.runs}/{side.nights})"
+    return f"{number(side.samples_per_s)} (n={side.runs}/{side.nights})"
 
 
 _COLUMNS: tuple[Column[Comparison], ...] = (

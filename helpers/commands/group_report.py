@@ -73,7 +73,7 @@ def render_dlperf(report: Report) -> str:
     for group in report.groups:
         speeds: dict[int, float] = {}
         for run in group.runs:
-            speeds[run.number] = run.images_per_s
+            speeds[run.number] = run.samples_per_s
             lines.append(printable(f"{run.path} {speeds}"))
     return "\n".join([*lines, pprint.PrettyPrinter(indent=1).pformat(result_of(report))])
 

@@ -103,7 +103,7 @@ def _groups(lines: Sequence[NightLine]) -> Iterator[_Group]:
 
 
 def _range(lines: Sequence[NightLine]) -> tuple[float, float] | None:
-    known = [line.images_per_s for line in lines if line.images_per_s is not None]
+    known = [line.samples_per_s for line in lines if line.samples_per_s is not None]
     if not known:
         return None
     half = statistics.median(known) * _LEAST_SPAN / 2
@@ -112,6 +112,6 @@ def _range(lines: Sequence[NightLine]) -> tuple[float, float] | None:
 
 
 def _point(line: NightLine, shown: bool) -> dict[str, Any] | None:
-    if not shown or line.images_per_s is None:
+    if not shown or line.samples_per_s is None:
         return None
-    return {"value": line.images_per_s, "label": _shortened(f"{line.session}, {line.build}: {line.status}")}
+    return {"value": line.samples_per_s, "label": _shortened(f"{line.session}, {line.build}: {line.status}")}

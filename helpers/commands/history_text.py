@@ -7,11 +7,12 @@ import math
 import statistics
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from helpers.history.stored import Acknowledgement, SegmentStart, StoredNight
 from helpers.judging.compare import evidence_text
+from helpers.judging.rates import to_record
 from helpers.judging.statistics import number
 from helpers.machine.environment import differences
 from helpers.report.table import Align, Column, Table
@@ -29,7 +30,7 @@ Rates = Callable[[StoredNight], Sequence[float]]
 class NightLine:
     """One night of a case, ready to be shown.
 
-    ``images_per_s`` is the median of its screening runs, ``effect`` a fraction against its reference, ``evidence``
+    ``samples_per_s`` is the median of its screening runs, ``effect`` a fraction against its reference, ``evidence``
     what it carried on for a drop. ``segment`` counts the case's segments from 1; ``notes`` say what is to be known
     of the night: a new segment, why nothing is learned from it, an exclusion, an acknowledgement.
     """
@@ -38,7 +39,7 @@ class NightLine:
     created: str
     session: str
     build: str
-    images_per_s: float | None
+    samples_per_s: float | None
     runs: int
     status: str
     reason: str
@@ -70,7 +71,7 @@ def night_lines(
                 created=record.created,
                 session=record.session,
                 build=build_text(record.build),
-                images_per_s=math.exp(statistics.median(found)) if found else None,
+                samples_per_s=math.exp(statistics.median(found)) if found else None,
                 runs=len(found),
                 status="calibrated" if record.code == "calibrated" else record.status,
                 reason=record.reason,
@@ -104,7 +105,7 @@ def render_history(title: str, lines: Sequence[NightLine], left_out: int, width:
 def sparkline(lines: Sequence[NightLine]) -> str:
     """A bar for each night from the slowest to the fastest, a dot for one without a figure, a cross for an excluded
     one; empty below 2 bars."""
-    known = [line.images_per_s for line in lines if line.images_per_s is not None and not line.excluded]
+    known = [line.samples_per_s for line in lines if line.samples_per_s is not None and not line.excluded]
     if len(known) < 2:
         return ""
     low, high = min(known), max(known)
@@ -113,15 +114,15 @@ def sparkline(lines: Sequence[NightLine]) -> str:
     def bar(line: NightLine) -> str:
         if line.excluded:
             return _EXCLUDED_BAR
-        if line.images_per_s is None:
+        if line.samples_per_s is None:
             return _NO_BAR
-        return _BARS[round((line.images_per_s - low) / step * (len(_BARS) - 1))]
+        return _BARS[round((line.samples_per_s - low) / step * (len(_BARS) - 1))]
 
     return f"{''.join(map(bar, lines))}  {number(low)} … {number(high)} images/s"
 
 
 def night_record(line: NightLine) -> dict[str, Any]:
-    return asdict(line)
+    return dict(to_record(line))
 
 
 def build_text(build: Mapping[str, str]) -> str:
@@ -176,7 +177,7 @@ _COLUMNS: tuple[Column[NightLine], ...] = (
     Column("date", lambda line: line.created[:10]),
     Column("session", lambda line: printable(line.session)),
     Column("build", lambda line: printable(line.build)),
-    Column("images/s", lambda line: "-" if line.images_per_s is None else number(line.images_per_s), Align.RIGHT),
+    Column("images/s", lambda line: "-" if line.samples_per_s is None else number(line.samples_per_s), Align.RIGHT),
     Column("runs", lambda line: str(line.runs), Align.RIGHT),
     Column("effect", lambda line: "-" if line.effect is None else f"{line.effect:+.2%}", Align.RIGHT),
     Column("evidence", lambda line: evidence_text(line.evidence), Align.RIGHT),

@@ -116,7 +116,7 @@ def print_error(command: str, lines: Sequence[str]) -> None:
 def _lacks_its_figure(found: Imported, rule: str) -> bool:
     """The one that ``rule`` names; of AUTO, any."""
     wanted = (*found.figures, found.honest) if rule == AUTO else (found.figure(found.usual),)
-    return all(figure is None or figure.images_per_s is None for figure in wanted)
+    return all(figure is None or figure.samples_per_s is None for figure in wanted)
 
 
 def _print(batch: Batch, stored: Sequence[str], out: TextIO) -> None:

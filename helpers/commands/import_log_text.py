@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from helpers.judging.rates import key_of
 from helpers.judging.statistics import number
 from helpers.logs.imported import Imported, RuleFigure, Spread
 from helpers.logs.record import Said, Setting
@@ -27,8 +28,8 @@ def render_imported(found: Imported, width: int) -> str:
     """One run: what it is, its configuration with the place of each value, its figures, what to doubt."""
     lines = [*hanging(_title(found), width, "", _INDENT), *_settings(found.settings, width), ""]
     lines += _figures(found, width)
-    lines += [line for each in found.figures if each.images_per_s is None for line in _missing(each, width)]
-    if found.honest.images_per_s is None:
+    lines += [line for each in found.figures if each.samples_per_s is None for line in _missing(each, width)]
+    if found.honest.samples_per_s is None:
         lines += _missing(found.honest, width)
     lines += hanging(_data(found), width, _INDENT, _INDENT * 2)
     if found.spread is not None:
@@ -40,9 +41,9 @@ def render_imported(found: Imported, width: int) -> str:
 
 def imported_record(found: Imported) -> dict[str, Any]:
     """The run as plain values; a setting has its value and where it stands."""
-    record = {each.name: _plain(getattr(found, each.name)) for each in fields(found)}
+    record = {key_of(each.name): _plain(getattr(found, each.name)) for each in fields(found)}
     usual = found.figure(found.usual)
-    record["images_per_s"] = None if usual is None else usual.images_per_s
+    record["images_per_s"] = None if usual is None else usual.samples_per_s
     return record
 
 
@@ -50,7 +51,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        return {key_of(each.name): _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
         return {_plain(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -83,11 +84,11 @@ def _settings(settings: Mapping[Setting, Said], width: int) -> list[str]:
 def _figures(found: Imported, width: int) -> list[str]:
     """The computed figures, the publisher's first; ``against`` is each one's difference from it."""
     usual = found.figure(found.usual)
-    known = [each for each in (*found.figures, found.honest) if each.images_per_s is not None]
+    known = [each for each in (*found.figures, found.honest) if each.samples_per_s is not None]
     if not known:
         return [f"{_INDENT}no figure can be computed"]
     known.sort(key=lambda each: (each is not usual, each is found.honest))
-    base = usual.images_per_s if usual is not None else None
+    base = usual.samples_per_s if usual is not None else None
     grid = Table.of(_columns(base, usual), known).grid(_INDENT)
     lines = [f"{grid.padded_heading}{GAP}{_LEFT_OUT}", _INDENT + "-" * (width - len(_INDENT))]
     for each, told in zip(known, grid.padded_lines, strict=True):
@@ -101,21 +102,21 @@ def _figures(found: Imported, width: int) -> list[str]:
 
 def _columns(base: float | None, usual: RuleFigure | None) -> tuple[Column[RuleFigure], ...]:
     def against(each: RuleFigure) -> str:
-        if each is usual or not base or each.images_per_s is None:
+        if each is usual or not base or each.samples_per_s is None:
             return ""
-        return f"{each.images_per_s / base - 1:+.2%}"
+        return f"{each.samples_per_s / base - 1:+.2%}"
 
     return (
         Column("rule", lambda each: printable(each.rule)),
-        Column("images/s", lambda each: rate_text(each.images_per_s), Align.RIGHT),
+        Column("images/s", lambda each: rate_text(each.samples_per_s), Align.RIGHT),
         Column("against", against, Align.RIGHT),
         Column("used", lambda each: str(each.used), Align.RIGHT),
     )
 
 
-def rate_text(images_per_s: float | None) -> str:
+def rate_text(samples_per_s: float | None) -> str:
     """As the published tables print it, with three decimals."""
-    return "-" if images_per_s is None else f"{images_per_s:.3f}"
+    return "-" if samples_per_s is None else f"{samples_per_s:.3f}"
 
 
 def _missing(each: RuleFigure, width: int) -> list[str]:
@@ -131,7 +132,7 @@ def _data(found: Imported) -> str:
 
 def _spread(spread: Spread) -> str:
     return (
-        f"spread: {spread.records} records after warm-up, median {number(spread.median_images_per_s)} images/s, "
-        f"variation {spread.variation:.2%}, {number(spread.lowest_images_per_s)} to "
-        f"{number(spread.highest_images_per_s)}"
+        f"spread: {spread.records} records after warm-up, median {number(spread.median_samples_per_s)} images/s, "
+        f"variation {spread.variation:.2%}, {number(spread.lowest_samples_per_s)} to "
+        f"{number(spread.highest_samples_per_s)}"
     )

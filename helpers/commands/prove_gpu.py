@@ -162,7 +162,7 @@ class ProofRun:
 
 def _line(record: StepRecord) -> str:
     mark = "" if record.right else "WRONG: "
-    figure = "" if record.images_per_s is None else f"{record.images_per_s:.5g} images/s; "
+    figure = "" if record.samples_per_s is None else f"{record.samples_per_s:.5g} images/s; "
     return printable(f"{mark}{record.status}: {figure}{record.message}")[:400]
 
 

@@ -133,12 +133,12 @@ def _recorded(suite: Suite, suite_case: SuiteCase) -> RecordedLine | None:
     if entry is None:
         return None
     come_from = entry.provenance
-    return RecordedLine(entry.images_per_s, entry.rule, len(entry.replicates), come_from.date, come_from.commit)
+    return RecordedLine(entry.samples_per_s, entry.rule, len(entry.replicates), come_from.date, come_from.commit)
 
 
 def _figure(figure: PublishedFigure) -> FigureLine:
     return FigureLine(
-        figure.images_per_s,
+        figure.samples_per_s,
         figure.status.value,
         figure.gpu,
         f"{figure.case.framework.value} {figure.framework_version}",

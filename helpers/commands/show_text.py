@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from helpers.judging.rates import to_record
 from helpers.judging.statistics import number
 from helpers.plan.published import title_of
 from helpers.report.text import printable
@@ -23,7 +24,7 @@ _WIDEST_VALUE = 26
 class FigureLine:
     """One published figure of the case; images/s of all cards."""
 
-    images_per_s: float
+    samples_per_s: float
     status: str
     gpu: str
     framework_version: str
@@ -67,7 +68,7 @@ class FixedLine:
 class RecordedLine:
     """This machine's recorded figure of the case."""
 
-    images_per_s: float
+    samples_per_s: float
     rule: str
     runs: int
     date: str
@@ -117,7 +118,7 @@ class CaseSheet:
         return all(each.neutral is not None for each in self.changed)
 
     def to_record(self) -> dict[str, Any]:
-        return {**asdict(self), "comparable": self.comparable}
+        return {**to_record(self), "comparable": self.comparable}
 
 
 def render(sheet: CaseSheet, width: int = WIDTH) -> str:
@@ -145,7 +146,7 @@ def _figures(sheet: CaseSheet, width: int) -> list[str]:
         return ["none"]
     lines = []
     for each in sheet.figures:
-        what = f"{each.images_per_s} images/s on {each.gpu}, {each.framework_version}; status {each.status}"
+        what = f"{each.samples_per_s} images/s on {each.gpu}, {each.framework_version}; status {each.status}"
         lines += _wrapped(f"{what}; by {each.rule}", width, _INDENT)
         told = f'printed as {each.precision_printed} in "{each.table}" of {title_of(each.source)}'
         lines += _wrapped(_INDENT + (f"{told}; {each.note}" if each.note else told), width, _INDENT)
@@ -240,7 +241,7 @@ def _here(sheet: CaseSheet, width: int) -> list[str]:
     lines = _wrapped(sheet.machine, width)
     lines += ["runs"] if sheet.here is None else _wrapped(f"not run: {sheet.here}", width)
     if (recorded := sheet.recorded) is not None:
-        told = f"recorded: {number(recorded.images_per_s)} images/s by {recorded.rule}, {recorded.runs} runs"
+        told = f"recorded: {number(recorded.samples_per_s)} images/s by {recorded.rule}, {recorded.runs} runs"
         lines.append(f"{told}, {recorded.date[:10]}, {recorded.commit[:12]}")
     else:
         lines.append("recorded: nothing")

@@ -75,7 +75,7 @@ def verified_record(each: Verified) -> dict[str, Any]:
         "rule": each.rule,
         "published_images_per_s": str(entry.published),
         "index_images_per_s": None if entry.computed is None else str(entry.computed),
-        "computed_images_per_s": each.images_per_s,
+        "computed_images_per_s": each.samples_per_s,
         "difference_images_per_s": None if each.difference is None else float(each.difference),
         "agrees": not each.problem,
         "problem": each.problem,
@@ -99,15 +99,15 @@ def _short(file: str, width: int) -> str:
 
 
 def _computed(each: Verified) -> str:
-    return "-" if each.images_per_s is None or each.difference is None else f"{each.images_per_s:.3f}"
+    return "-" if each.samples_per_s is None or each.difference is None else f"{each.samples_per_s:.3f}"
 
 
 def _difference(each: Verified) -> str:
-    return "-" if each.images_per_s is None or each.difference is None else f"{each.difference:+.3f}"
+    return "-" if each.samples_per_s is None or each.difference is None else f"{each.difference:+.3f}"
 
 
 def _answer(each: Verified) -> str:
-    if each.images_per_s is None or each.difference is None:
+    if each.samples_per_s is None or each.difference is None:
         return _MISSING
     return _DIFFERS if each.problem else _AGREES
 

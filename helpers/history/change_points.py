@@ -61,7 +61,7 @@ Detect = Callable[[Sequence[Sequence[float]]], tuple[tuple[ChangePoint, ...], ..
 def change_points(
     series: Sequence[Sequence[float]], sensitivity: Sensitivity | None = None
 ) -> tuple[tuple[ChangePoint, ...], ...]:
-    """The change points of every series, in their order; the values are images/s or ratios, finite and above 0.
+    """The change points of every series, in their order; the values are samples/s or ratios, finite and above 0.
 
     Raises TrendError without Otava and where it gives no answer.
     """

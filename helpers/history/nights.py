@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from helpers.history.codec import to_text
-from helpers.history.results import LEAST_IMAGES_PER_S, MOST_IMAGES_PER_S
+from helpers.history.results import LEAST_SAMPLES_PER_S, MOST_SAMPLES_PER_S
 from helpers.judging.evidence import Compared
 from helpers.judging.verdict import Standing, Status
 from helpers.machine.environment import POOL
@@ -129,7 +129,7 @@ def _no_night(about: str, field: str | None, got: object, expected: str, remedy:
 
 # ---- what a night's JSON has to be
 
-_LEAST_LOG_RATE, _MOST_LOG_RATE = math.log(LEAST_IMAGES_PER_S), math.log(MOST_IMAGES_PER_S)
+_LEAST_LOG_RATE, _MOST_LOG_RATE = math.log(LEAST_SAMPLES_PER_S), math.log(MOST_SAMPLES_PER_S)
 _MOST_CHARACTERS = 20_000
 _MOST_ITEMS = 10_000
 
@@ -172,13 +172,13 @@ _LOG_RATE: Schema = {
     "type": "number",
     "minimum": _LEAST_LOG_RATE,
     "maximum": _MOST_LOG_RATE,
-    "description": f"the logarithm of {LEAST_IMAGES_PER_S:g} to {MOST_IMAGES_PER_S:g} images/s",
+    "description": f"the logarithm of {LEAST_SAMPLES_PER_S:g} to {MOST_SAMPLES_PER_S:g} images/s",
 }
 _LOG_RATES: Schema = {
     "type": "array",
     "maxItems": _MOST_ITEMS,
     "numbers": {"least": _LEAST_LOG_RATE, "most": _MOST_LOG_RATE},
-    "description": f"logarithms of {LEAST_IMAGES_PER_S:g} to {MOST_IMAGES_PER_S:g} images/s",
+    "description": f"logarithms of {LEAST_SAMPLES_PER_S:g} to {MOST_SAMPLES_PER_S:g} images/s",
 }
 # docs/verdicts.md, "Judge": the clip of the evidence that later nights carry on (helpers.judging.screen).
 _EVIDENCE = _number(0.2, 1e6)

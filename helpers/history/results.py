@@ -36,7 +36,7 @@ SLOWED = "slowed down for a test"
 LOG_FACT, LOG_WARNINGS_FACT = "log", "log warnings"
 
 # No hardware trains slower or faster.
-LEAST_IMAGES_PER_S, MOST_IMAGES_PER_S = 1e-4, 1e9
+LEAST_SAMPLES_PER_S, MOST_SAMPLES_PER_S = 1e-4, 1e9
 # Settings hold lists of numbers at the most.
 _MOST_LEVELS = 8
 
@@ -64,7 +64,7 @@ class RunResult:
     facts: Mapping[str, str] = field(default_factory=dict)
     # The environment tables of the machine (system_report), by section.
     system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    # Each rule's images/s, or the reason why it does not apply.
+    # Each rule's samples/s, or the reason why it does not apply.
     figures: Mapping[str, float | str] = field(default_factory=dict)
     # The steps of the window: the maximum over ranks, and the samples of all ranks.
     step_seconds: tuple[float, ...] = ()
@@ -122,7 +122,7 @@ class RunResult:
 
     @property
     def log_rate(self) -> float | None:
-        """The natural logarithm of the images/s by the median step; None without such a figure."""
+        """The natural logarithm of the samples/s by the median step; None without such a figure."""
         figure = self.figures.get(MEDIAN_STEP)
         return math.log(figure) if isinstance(figure, float) and finite(figure) and figure > 0 else None
 
@@ -190,9 +190,9 @@ _SECONDS: Schema = {"type": "number", "minimum": 0, "description": "seconds, fin
 _SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "description": "a share, not negative, or null"}
 _PLAIN: Schema = {"type": "object", "depth": _MOST_LEVELS, "description": "an object of plain values"}
 _FIGURE = _either(
-    f"images/s from {LEAST_IMAGES_PER_S:g} to {MOST_IMAGES_PER_S:g} or a reason, by rule",
+    f"images/s from {LEAST_SAMPLES_PER_S:g} to {MOST_SAMPLES_PER_S:g} or a reason, by rule",
     _TEXT,
-    {"type": "number", "minimum": LEAST_IMAGES_PER_S, "maximum": MOST_IMAGES_PER_S},
+    {"type": "number", "minimum": LEAST_SAMPLES_PER_S, "maximum": MOST_SAMPLES_PER_S},
 )
 _FIELDS: Mapping[str, Schema] = {
     **dict.fromkeys(("uuid", "session", "case_id", "target", "created", "contention", "log_tail"), _TEXT),

@@ -21,7 +21,7 @@ _WANDERS = 2
 
 
 class SeriesKind(enum.Enum):
-    """What a point is: a night's median images/s, or the ratio of the build under test to the pinned good build."""
+    """What a point is: a night's median samples/s, or the ratio of the build under test to the pinned good build."""
 
     NIGHTS = "nightly medians"
     PAIRS = "A/B ratios"

@@ -79,12 +79,12 @@ def slower_than_recorded(evidence: Evidence, recorded: RecordedReference, screen
 def beyond_doubt(evidence: Evidence, recorded: RecordedReference, screening: Screening, rates: Sequence[float]) -> str:
     """How each of 3 runs or more, of log ``rates``, lies below the recorded figure by more than the band, with an
     evidence that leaves no doubt; empty where they do not."""
-    highest = math.expm1(max(rates) - math.log(recorded.images_per_s))
+    highest = math.expm1(max(rates) - math.log(recorded.samples_per_s))
     strength, bar = _evidence_below(evidence, screening, rates), threshold_of(evidence)
     if len(rates) < SLOWER_RUNS or highest >= -recorded.band or strength < bar:
         return ""
     return (
-        f"each of {len(rates)} runs lies {-highest:.1%} or more below the recorded {number(recorded.images_per_s)} "
+        f"each of {len(rates)} runs lies {-highest:.1%} or more below the recorded {number(recorded.samples_per_s)} "
         f"images/s ({recorded.label}; band {recorded.band:.1%}, evidence {wording.strength(strength)}, "
         f"threshold {bar:.0f})"
     )
@@ -105,7 +105,7 @@ def runs_for_slower(evidence: Evidence, recorded: RecordedReference, screening: 
 def _all_below_band(evidence: Evidence, recorded: RecordedReference, screening: Screening) -> bool:
     if evidence.reference_build is not None or not recorded.gates:
         return False
-    edge = math.log(recorded.images_per_s) + math.log1p(-recorded.band)
+    edge = math.log(recorded.samples_per_s) + math.log1p(-recorded.band)
     return all(screening.noise.centre + each < edge for each in screening.differences)
 
 
@@ -119,14 +119,14 @@ def _evidence_below(evidence: Evidence, screening: Screening, rates: Sequence[fl
 
 def _since_unexplained(evidence: Evidence, recorded: RecordedReference, screening: Screening, numbers: str) -> str:
     """What a night is told that is as the nights before it, which nobody explained."""
-    change = math.expm1(screening.log_rate - math.log(recorded.images_per_s))
+    change = math.expm1(screening.log_rate - math.log(recorded.samples_per_s))
     missing = evidence.why_no_reference or "no reference build was given"
     remedy = f"not confirmed ({missing}): run it again with --reference-env PATH of the good build"
     if evidence.reference_build is not None:
         remedy = "not its turn for the reference build: wait for it"
     return (
         f"{UNEXPLAINED}: its nights stand apart from those before, the first run now {change:+.1%} against the "
-        f"recorded {number(recorded.images_per_s)} ({recorded.label}); {remedy}, or record this level: "
+        f"recorded {number(recorded.samples_per_s)} ({recorded.label}); {remedy}, or record this level: "
         f'{evidence.record_command} --accept-regression "{evidence.case_id}=REASON"; within the segment {numbers}'
     )
 

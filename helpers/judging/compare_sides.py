@@ -39,9 +39,9 @@ class KeptRun:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: median images/s over its runs, and what that rests on."""
+    """One side of a comparison: median samples/s over its runs, and what that rests on."""
 
-    images_per_s: float | None = None
+    samples_per_s: float | None = None
     runs: int = 0
     nights: int = 0
 

@@ -33,7 +33,7 @@ _OWN_NIGHTS = 8
 
 @dataclass(frozen=True)
 class Level:
-    """In logarithms of images/s.
+    """In logarithms of samples/s.
 
     - ``known``: whether the level is; then ``offset`` is that of the accepted nights less the good build's, ``error``
       its standard error, 0 both where the case was recorded with the good build itself, else from ``pairs`` pairs.
@@ -59,7 +59,7 @@ def learn_level(evidence: Evidence, noise: Noise) -> Level:
     its_own = recorded.build == name
     own = [statistics.median(night.reference) for night in mine if night.teaches_good][-_OWN_NIGHTS:]
     if its_own and len(own) < _OWN_NIGHTS:
-        own.insert(0, statistics.median(map(math.log, recorded.replicates or (recorded.images_per_s,))))
+        own.insert(0, statistics.median(map(math.log, recorded.replicates or (recorded.samples_per_s,))))
     level = Level(known=True) if its_own and not evidence.past.gained else _from_pairs(mine, noise)
     if not own:
         return level

@@ -1,6 +1,6 @@
 """The e-value of a drop (or a gain): how much better "slower" explains the runs than "as before".
 
-docs/verdicts.md, "evalue": the ratio of two marginal likelihoods of the differences x, in logarithms of images/s. As
+docs/verdicts.md, "evalue": the ratio of two marginal likelihoods of the differences x, in logarithms of samples/s. As
 before: all runs share an offset mu ~ N(0, tau^2). Slower: mu ~ N(-delta, tau^2), delta log-uniform on 0.4 to 20%. Both:
 run noise 0.93 N(0, s^2) + 0.07 N(0, (4 s)^2) with s = k sigma and k unknown. It may be looked at after every run:
 without a drop it ever reaches 1/a with probability a at most.
@@ -44,7 +44,7 @@ _LARGEST_LOG = 690.0
 
 
 class Direction(enum.Enum):
-    """What is looked for; the value is its sign in log images/s."""
+    """What is looked for; the value is its sign in log samples/s."""
 
     DROP = -1
     GAIN = 1
@@ -85,7 +85,7 @@ def _both(x: tuple[float, ...], sigma: float, tau: float) -> tuple[float, float]
         raise SuiteError("e-value", got=(x, sigma, tau), expected="finite log rates, sigma and tau above 0")
     if not x:
         return 1.0, 1.0
-    # A change beyond the largest counts as the largest: else half the images/s would be told for an unlucky run
+    # A change beyond the largest counts as the largest: else half the samples/s would be told for an unlucky run
     # sooner than a fifth less.
     data = np.clip(x, -LARGEST_DROP, LARGEST_DROP)
     offsets = _offsets(data, sigma, tau)

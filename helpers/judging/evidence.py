@@ -52,8 +52,8 @@ class Stage(enum.Enum):
 class RunEvidence:
     """One run as judge() sees it.
 
-    ``figures`` maps each rule to images/s, or to the reason why it does not apply. ``log_rate`` is the natural
-    logarithm of the images/s by the median step, ``stall_share`` mean over median step seconds
+    ``figures`` maps each rule to samples/s, or to the reason why it does not apply. ``log_rate`` is the natural
+    logarithm of the samples/s by the median step, ``stall_share`` mean over median step seconds
     minus 1, ``loss`` the median of the window's losses where they were fetched. ``failure`` is
     why there is no throughput (crash, hang, lost log) and ``retriable`` whether another attempt may end otherwise,
     ``invalid`` why it must not be used (contended, throttled), ``refusal`` why this device or build does not run the
@@ -97,7 +97,7 @@ def invalid_in_a_row(runs: Sequence[RunEvidence]) -> list[str]:
 class PublishedReference:
     """A published figure that this device can be held against; ``gates`` only for rows marked so."""
 
-    images_per_s: float
+    samples_per_s: float
     rule: str
     label: str
     gates: bool
@@ -111,13 +111,13 @@ class PublishedReference:
 class RecordedReference:
     """What this machine recorded; ``differences`` names in what tonight's segment differs from it.
 
-    ``tolerance`` is the smallest change that counts, as a fraction. ``replicates`` are the recorded runs' images/s
+    ``tolerance`` is the smallest change that counts, as a fraction. ``replicates`` are the recorded runs' samples/s
     by ``rule``. ``band``: the drop below the figure, as a fraction, beyond which SLOWER fails the case where no good
     build is at hand (docs/verdicts.md, "No good build"). ``build``: which build it was recorded with, as
     Evidence.reference_id names builds; empty where nobody knows.
     """
 
-    images_per_s: float
+    samples_per_s: float
     rule: str
     label: str
     tolerance: float
@@ -258,11 +258,11 @@ class Evidence:
 
 def _check_reference(reference: PublishedReference | RecordedReference) -> None:
     """NaN compares false with everything, so a reference that holds one would pass every case."""
-    if not finite(reference.images_per_s) or reference.images_per_s <= 0:
+    if not finite(reference.samples_per_s) or reference.samples_per_s <= 0:
         raise SuiteError(
             f"reference {reference.label}",
-            field="images_per_s",
-            got=reference.images_per_s,
+            field="samples_per_s",
+            got=reference.samples_per_s,
             expected="images/s, finite and above 0",
         )
     if not finite(reference.tolerance) or not 0 <= reference.tolerance <= 1:

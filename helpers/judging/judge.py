@@ -125,7 +125,7 @@ def against_published(evidence: Evidence, reference: PublishedReference, runs: S
             Reason(code, message),
             reference.rule,
             measured,
-            reference.images_per_s,
+            reference.samples_per_s,
             reference.tolerance,
             reference.label,
             reference.gates,
@@ -134,9 +134,9 @@ def against_published(evidence: Evidence, reference: PublishedReference, runs: S
     measured = median_over_runs(reference.rule, [run.figures for run in runs])
     if isinstance(measured, str):
         return answer(Status.INCONCLUSIVE, "rule-not-computable", f"published: {measured}")
-    ratio = measured / reference.images_per_s
+    ratio = measured / reference.samples_per_s
     numbers = (
-        f"{number(measured)} images/s is {ratio - 1:+.1%} against the published {number(reference.images_per_s)} "
+        f"{number(measured)} images/s is {ratio - 1:+.1%} against the published {number(reference.samples_per_s)} "
         f"({reference.label}; by {reference.rule}; n={len(runs)}; band -{reference.tolerance:.1%})"
     )
     if changed := [key for key in evidence.overrides if key not in evidence.neutral]:

@@ -120,7 +120,7 @@ def usual_sigma(nights: Sequence[Sequence[float]] = (), siblings: Sequence[Seque
     return math.sqrt(_WITHIN_SHARE * expected)
 
 
-def entry_scatter(images_per_s: Sequence[float], past: Past) -> float:
+def entry_scatter(samples_per_s: Sequence[float], past: Past) -> float:
     """How many times as far apart as usual for the case (1) the runs of an entry lie, at most 11; 1 for a single run.
 
     Usual is what its own nights say, else its calibration, else the cases with as many cards, else a guess.
@@ -129,7 +129,7 @@ def entry_scatter(images_per_s: Sequence[float], past: Past) -> float:
     usual = past.calibrated
     if not usual or len(nights) >= _SIBLING_NIGHTS:
         usual = usual_sigma(nights, past.siblings)
-    return _factor(tuple(math.log(rate) for rate in images_per_s), usual)
+    return _factor(tuple(math.log(rate) for rate in samples_per_s), usual)
 
 
 def most_scatter(past: Past) -> float:

@@ -93,9 +93,9 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> Answer 
 
 def _incomparable(evidence: Evidence, recorded: RecordedReference, measured: float, runs: int) -> SubVerdict | None:
     """The answer where tonight must not be held against what was recorded; None where it may."""
-    change = measured / recorded.images_per_s - 1
+    change = measured / recorded.samples_per_s - 1
     numbers = (
-        f"{number(measured)} images/s is {change:+.1%} against the recorded {number(recorded.images_per_s)} "
+        f"{number(measured)} images/s is {change:+.1%} against the recorded {number(recorded.samples_per_s)} "
         f"({recorded.label}; by {recorded.rule}; n={runs})"
     )
     apart = []
@@ -204,7 +204,7 @@ def without_history(
             message = f"slower: {numbers}; {told}; {against}"
             return Answer(recorded_answer(recorded, Status.REGRESSION, "confirmed-regression", message, measured))
         against = f"no regression confirmed: {numbers}; {against}"
-    message = f"{told}; {against}, recorded {number(recorded.images_per_s)} images/s ({recorded.label}); {remedy}"
+    message = f"{told}; {against}, recorded {number(recorded.samples_per_s)} images/s ({recorded.label}); {remedy}"
     return Answer(recorded_answer(recorded, Status.INCONCLUSIVE, HISTORY_UNREACHABLE, message, measured))
 
 

@@ -1,4 +1,4 @@
-"""Measuring rules: how a run's step logs become images/s, ours and the publishers'.
+"""Measuring rules: how a run's step logs become samples/s, ours and the publishers'.
 
 Every rule is a pure function of the step logs of all ranks of one run, followed by a rule over runs
 (docs/measuring-rules.md, "What throughput means in each source"). Ours, ``wall-clock``, is samples of
@@ -32,21 +32,21 @@ COUNTED_STEPS = 100
 
 @dataclass(frozen=True)
 class CaseFigure:
-    """A case's images/s by one rule: ``images_per_s`` is the median over runs, ``average_images_per_s`` their mean.
+    """A case's samples/s by one rule: ``samples_per_s`` is the median over runs, ``average_samples_per_s`` their mean.
 
-    Both are None where the rule does not apply, and ``reason`` says why. ``run_images_per_s`` holds the runs
+    Both are None where the rule does not apply, and ``reason`` says why. ``run_samples_per_s`` holds the runs
     that the rule could be computed for, also then.
     """
 
     rule: str
-    images_per_s: float | None
-    average_images_per_s: float | None
-    run_images_per_s: tuple[float, ...]
+    samples_per_s: float | None
+    average_samples_per_s: float | None
+    run_samples_per_s: tuple[float, ...]
     reason: str = ""
 
 
 def figures(logs: Sequence[StepLog]) -> dict[str, float | str]:
-    """Every rule's images/s for one run; where a rule does not apply, the reason in words.
+    """Every rule's samples/s for one run; where a rule does not apply, the reason in words.
 
     ``logs`` are those of all ranks in rank order; RuleError where one is missing, foreign or out of place.
     """
@@ -54,12 +54,12 @@ def figures(logs: Sequence[StepLog]) -> dict[str, float | str]:
     out: dict[str, float | str] = {}
     for rule in RULES.values():
         try:
-            images_per_s = rule.run(logs)
+            samples_per_s = rule.run(logs)
         except RuleError as error:
             out[rule.name] = str(error)
             continue
-        usable = finite(images_per_s) and images_per_s > 0
-        out[rule.name] = images_per_s if usable else f"rule {rule.name}: got {images_per_s}, expected a finite rate"
+        usable = finite(samples_per_s) and samples_per_s > 0
+        out[rule.name] = samples_per_s if usable else f"rule {rule.name}: got {samples_per_s}, expected a finite rate"
     return out
 
 
@@ -88,11 +88,11 @@ def case_figure(rule: str, runs: Sequence[Mapping[str, float | str]]) -> CaseFig
 def median_over_runs(rule: str, runs: Sequence[Mapping[str, float | str]]) -> float | str:
     """One rule's figure of a case, or why there is none."""
     found = case_figure(rule, runs)
-    return found.reason if found.images_per_s is None else found.images_per_s
+    return found.reason if found.samples_per_s is None else found.samples_per_s
 
 
 def run_figure(rule: str, figures_of_run: Mapping[str, float | str]) -> float | str:
-    """A run's images/s by ``rule``, or why there is none; what is no positive number is none."""
+    """A run's samples/s by ``rule``, or why there is none; what is no positive number is none."""
     figure = figures_of_run.get(rule, f"rule {rule} was not computed")
     if isinstance(figure, str) or (finite(figure) and figure > 0):
         return figure
@@ -123,7 +123,7 @@ def reader_share(logs: Sequence[StepLog]) -> float:
 
 
 def wall_clock(logs: Sequence[StepLog]) -> float:
-    """Samples of all ranks / wall time of the slowest rank over the measured window, images/s."""
+    """Samples of all ranks / wall time of the slowest rank over the measured window, samples/s."""
     return sum(samples_per_step(logs)) / window_seconds(logs)
 
 

@@ -107,7 +107,7 @@ def recorded_night(evidence: Evidence) -> tuple[float, ...]:
     recorded = evidence.recorded
     if recorded is None:
         return ()
-    return tuple(math.log(rate) for rate in recorded.replicates or (recorded.images_per_s,))
+    return tuple(math.log(rate) for rate in recorded.replicates or (recorded.samples_per_s,))
 
 
 def _continues(entry: Sequence[float], night: Night, siblings: Sequence[Sequence[float]]) -> bool:

@@ -15,7 +15,7 @@ from helpers.trainers.contract.errors import SuiteError
 
 @dataclass(frozen=True)
 class Summary:
-    """What n runs of one case say, all in images/s.
+    """What n runs of one case say, all in samples/s.
 
     ``low`` and ``high`` bound the mean with 95% confidence (Student's t over runs), None for one run.
     ``spread`` is the largest distance of a run from the median, as a fraction of the median.
@@ -29,20 +29,20 @@ class Summary:
     warnings: tuple[str, ...] = ()
 
 
-def summarise(images_per_s: tuple[float, ...]) -> Summary:
+def summarise(samples_per_s: tuple[float, ...]) -> Summary:
     """Median, spread and 95% interval of runs' throughputs; SuiteError unless all are finite and positive."""
-    if not images_per_s:
+    if not samples_per_s:
         raise SuiteError("throughput of a case", got="no runs", expected="at least one")
-    for value in images_per_s:
+    for value in samples_per_s:
         if not math.isfinite(value) or value <= 0:
             raise SuiteError("throughput of a run", got=value, expected="images/s, finite and above 0")
-    centre = statistics.median(images_per_s)
-    n = len(images_per_s)
+    centre = statistics.median(samples_per_s)
+    n = len(samples_per_s)
     if n == 1:
         return Summary(centre, None, None, None, 1, ("one run: no spread between runs is known",))
-    mean = statistics.fmean(images_per_s)
-    half = student_t_95(n - 1) * statistics.stdev(images_per_s) / math.sqrt(n)
-    spread = max(abs(value - centre) for value in images_per_s) / centre
+    mean = statistics.fmean(samples_per_s)
+    half = student_t_95(n - 1) * statistics.stdev(samples_per_s) / math.sqrt(n)
+    spread = max(abs(value - centre) for value in samples_per_s) / centre
     warnings = (f"{n} runs: the interval is wide, 3 or more narrow it",) if n < 3 else ()
     return Summary(centre, mean - half, mean + half, spread, n, warnings)
 
@@ -57,16 +57,16 @@ def student_t_95(degrees_of_freedom: int) -> float:
     return float(stdtrit(degrees_of_freedom, 0.975))
 
 
-def number(images_per_s: float) -> str:
+def number(samples_per_s: float) -> str:
     """Four significant digits, never an exponent: 1.234, 393.6, 39972."""
-    if images_per_s >= 1000:
-        return f"{images_per_s:.0f}"
-    return f"{Decimal(f'{images_per_s:.4g}'):f}"
+    if samples_per_s >= 1000:
+        return f"{samples_per_s:.0f}"
+    return f"{Decimal(f'{samples_per_s:.4g}'):f}"
 
 
 @dataclass(frozen=True)
 class Effect:
-    """A change of images/s as a fraction (-0.02: 2% slower), with the bounds of its 95% interval."""
+    """A change of samples/s as a fraction (-0.02: 2% slower), with the bounds of its 95% interval."""
 
     point: float
     low: float

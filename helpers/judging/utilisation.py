@@ -1,4 +1,4 @@
-"""How far from the chip's limit a training is: images/s x FLOPs per image / the measured peak of a matrix product.
+"""How far from the chip's limit a training is: samples/s x FLOPs per image / the measured peak of a matrix product.
 
 FLOPs are counted layer by layer from the models' definitions, for 224 x 224 images of 3 channels (a fourth one is
 padding). Conventions: a multiply-add is 2 FLOPs; only convolutions and fully connected layers count, biases, norms,
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from helpers.judging.rates import fields_of
 from helpers.judging.statistics import number
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ResultError
@@ -86,7 +87,7 @@ class Peak:
 
 @dataclass(frozen=True)
 class Utilisation:
-    """How far from its limit a case trained: ``images_per_s`` of all ``cards`` together, by ``rule``.
+    """How far from its limit a case trained: ``samples_per_s`` of all ``cards`` together, by ``rule``.
 
     ``peak`` is one card's, and the limit ``cards`` times that. ``share`` is None where there is none, and ``reason``
     says why.
@@ -94,39 +95,39 @@ class Utilisation:
 
     share: float | None
     reason: str
-    images_per_s: float
+    samples_per_s: float
     rule: str
     cards: int
-    flops_per_image: int
+    flops_per_sample: int
     peak: Peak | None
 
     @staticmethod
-    def of(images_per_s: float, rule: str, case: Case, found: Peak | str) -> Utilisation:
+    def of(samples_per_s: float, rule: str, case: Case, found: Peak | str) -> Utilisation:
         """``found`` is the measured peak of one card, or why there is none."""
         flops = training_flops(case.model)
         if isinstance(found, str):
-            return Utilisation(None, found, images_per_s, rule, case.cards, flops, None)
-        share = utilisation(images_per_s, case.model, found, case.cards)
+            return Utilisation(None, found, samples_per_s, rule, case.cards, flops, None)
+        share = utilisation(samples_per_s, case.model, found, case.cards)
         if share <= 1:
-            return Utilisation(share, "", images_per_s, rule, case.cards, flops, found)
+            return Utilisation(share, "", samples_per_s, rule, case.cards, flops, found)
         # The product was disturbed, or this library's is not the device's best; a wrong share would look like a
         # right one.
         reason = f"faster than the measured product ({found.text}), which is then no peak"
-        return Utilisation(None, reason, images_per_s, rule, case.cards, flops, found)
+        return Utilisation(None, reason, samples_per_s, rule, case.cards, flops, found)
 
     @staticmethod
-    def of_runs(images_per_s: float, rule: str, case: Case, facts: Iterable[Mapping[str, str]]) -> Utilisation | None:
+    def of_runs(samples_per_s: float, rule: str, case: Case, facts: Iterable[Mapping[str, str]]) -> Utilisation | None:
         """By the peak in the facts of the first run that has one, else by the first reason, which damaged facts are
         too; None where no peak was asked for."""
         found = [each for one in facts if (each := _peak_or_reason(one)) is not None]
         peak = next((each for each in found if isinstance(each, Peak)), found[0] if found else None)
-        return None if peak is None else Utilisation.of(images_per_s, rule, case, peak)
+        return None if peak is None else Utilisation.of(samples_per_s, rule, case, peak)
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Utilisation:
-        """Of what ``dataclasses.asdict`` made of one. Raises TypeError, KeyError and ResultError."""
+        """Of what ``to_record`` made of one. Raises TypeError, KeyError and ResultError."""
         peak = record["peak"]
-        return Utilisation(**{**record, "peak": None if peak is None else Peak.from_record(peak)})
+        return Utilisation(**{**fields_of(record), "peak": None if peak is None else Peak.from_record(peak)})
 
     def told(self) -> str:
         """``38.1% of the measured bf16 peak (790 TFLOP/s)``, or why there is no share."""
@@ -138,11 +139,11 @@ class Utilisation:
 
     def details(self) -> str:
         """The same with the figures that it is made of."""
-        flops = self.images_per_s * self.flops_per_image / _TERA
-        rate = f"{number(self.images_per_s)} images/s by {self.rule}"
+        flops = self.samples_per_s * self.flops_per_sample / _TERA
+        rate = f"{number(self.samples_per_s)} images/s by {self.rule}"
         if self.cards > 1:
             rate += f" of {self.cards} cards"
-        parts = [self.told(), f"{rate} x {self.flops_per_image / _GIGA:.2f} GFLOP an image = {_flops_text(flops)}"]
+        parts = [self.told(), f"{rate} x {self.flops_per_sample / _GIGA:.2f} GFLOP an image = {_flops_text(flops)}"]
         if self.peak is not None:
             size = self.peak.size
             parts.append(f"peak: {size} x {size}, {self.peak.how}; version {self.peak.framework_version}")
@@ -196,9 +197,9 @@ def training_flops(model: Model) -> int:
     return _FLOPS_PER_MULTIPLY_ADD * (2 * first.multiply_adds + 3 * sum(layer.multiply_adds for layer in rest))
 
 
-def utilisation(images_per_s: float, model: Model, peak: Peak, cards: int = 1) -> float:
+def utilisation(samples_per_s: float, model: Model, peak: Peak, cards: int = 1) -> float:
     """The share of the measured peak that ``cards`` such cards train with; 0.38 is 38%."""
-    return images_per_s * training_flops(model) / (peak.tflops * _TERA * cards)
+    return samples_per_s * training_flops(model) / (peak.tflops * _TERA * cards)
 
 
 def peak_precision(precision: Precision, settings: Mapping[str, Any]) -> str:

@@ -47,7 +47,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class SubVerdict:
-    """The answer to one question. ``measured`` and ``reference`` in images/s by ``rule``; ``sets_status``
+    """The answer to one question. ``measured`` and ``reference`` in samples/s by ``rule``; ``sets_status``
     is False for rows that are only shown (reference, disputed)."""
 
     question: Question
@@ -73,7 +73,7 @@ class Standing:
 
     docs/verdicts.md, "Judge".
 
-    - ``log_rate``: of tonight's first run, the natural logarithm of its images/s by the median step.
+    - ``log_rate``: of tonight's first run, the natural logarithm of its samples/s by the median step.
     - ``e_drop``: the screening runs' own e-value for a drop; ``evidence``: what the next night goes on from,
       clip(e_drop x carried, 0.2, 1e6); after pairs theirs, 1 where they settled the suspicion.
     - ``accepted``: whether the first run joins what the next nights are held against.
@@ -197,14 +197,14 @@ def no_baseline(what: str, evidence: Evidence) -> SubVerdict:
 def recorded_answer(
     recorded: RecordedReference, status: Status, code: str, message: str, measured: float | None = None
 ) -> SubVerdict:
-    """The recorded question's answer; ``measured`` in images/s by the entry's rule."""
+    """The recorded question's answer; ``measured`` in samples/s by the entry's rule."""
     return SubVerdict(
         Question.RECORDED,
         status,
         Reason(code, message),
         recorded.rule,
         measured,
-        recorded.images_per_s,
+        recorded.samples_per_s,
         recorded.tolerance,
         recorded.label,
         recorded.gates,

@@ -36,7 +36,7 @@ class Progress:
     # All steps of the job: 0 while its case waits for cards; it grows where warm-up is extended.
     steps: int
     # Over all ranks.
-    images_per_s: float | None
+    samples_per_s: float | None
     seconds_left: float | None
 
 

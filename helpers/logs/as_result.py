@@ -50,7 +50,7 @@ def figures_of(imported: Imported) -> dict[str, float | str]:
 
 
 def _told(figure: RuleFigure) -> float | str:
-    rate = figure.images_per_s
+    rate = figure.samples_per_s
     if rate is None:
         return figure.reason or f"rule {figure.rule} gives no figure"
     return float(rate) if finite(rate) and rate > 0 else f"rule {figure.rule} gave {rate!r}, which is no throughput"

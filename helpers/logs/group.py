@@ -28,7 +28,7 @@ class GroupRun:
 
     path: Path
     number: int
-    images_per_s: float
+    samples_per_s: float
 
 
 @dataclass(frozen=True)
@@ -45,24 +45,24 @@ class Group:
 
     @property
     def average(self) -> float:
-        rates = [each.images_per_s for each in self.runs]
+        rates = [each.samples_per_s for each in self.runs]
         return _rounded(sum(rates) / len(rates))
 
     @property
     def median(self) -> float:
-        return _rounded(float(np.median([each.images_per_s for each in self.runs])))
+        return _rounded(float(np.median([each.samples_per_s for each in self.runs])))
 
     @property
     def spread(self) -> float | None:
         """Largest distance of a run from the median, as a fraction of it; None of one run."""
         if len(self.runs) < 2:
             return None
-        return max(abs(each.images_per_s - self.median) for each in self.runs) / self.median
+        return max(abs(each.samples_per_s - self.median) for each in self.runs) / self.median
 
     @property
     def shortfall(self) -> str:
         """Why the publisher's rule over runs is not kept, empty where it is."""
-        return case_figure(self.rule, [{self.rule: each.images_per_s} for each in self.runs]).reason
+        return case_figure(self.rule, [{self.rule: each.samples_per_s} for each in self.runs]).reason
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def read_groups(folder: Path, asked: Mapping[Setting, Said], format: str = AUTO,
             if (first := read.setdefault(found.sha256, path)) != path:
                 notes.append(f"{path}: the same bytes as {first}; a copy is no run of its own, and is counted")
             figure = found.figure(found.usual)
-            if figure is None or figure.images_per_s is None:
+            if figure is None or figure.samples_per_s is None:
                 raise LogError(f"log {path}", got=figure.reason if figure else "no rule", expected="a figure")
         except (SuiteError, OSError) as error:
             unread.append(lines_of(error))
@@ -127,7 +127,7 @@ def read_groups(folder: Path, asked: Mapping[Setting, Said], format: str = AUTO,
         model = name["model"] if name else found.settings[Setting.MODEL].value
         runs = groups.setdefault((model, path.parent.name), [])
         number = int(name["number"]) if name else len(runs) + 1
-        runs.append((found, GroupRun(path, number, _rounded(figure.images_per_s))))
+        runs.append((found, GroupRun(path, number, _rounded(figure.samples_per_s))))
     made = [_group(*key, runs) for key, runs in groups.items()]
     return Report(tuple(sorted(made, key=lambda each: (each.model, each.cards))), tuple(unread), tuple(notes))
 

@@ -17,7 +17,7 @@ class RuleFigure:
     left out and why (``10 of warm-up``). ``how`` is the rule in words."""
 
     rule: str
-    images_per_s: float | None
+    samples_per_s: float | None
     used: int = 0
     unused: tuple[str, ...] = ()
     how: str = ""
@@ -30,10 +30,10 @@ class Spread:
     (0.02 is 2%), lowest and highest."""
 
     records: int
-    median_images_per_s: float
+    median_samples_per_s: float
     variation: float
-    lowest_images_per_s: float
-    highest_images_per_s: float
+    lowest_samples_per_s: float
+    highest_samples_per_s: float
 
 
 @dataclass(frozen=True)

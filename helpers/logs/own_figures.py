@@ -36,7 +36,7 @@ _SLOW_LAST = 0.10
 
 def rule_figures(logs: Logs) -> tuple[RuleFigure, ...]:
     """By every rule of ours and of the publishers; where one cannot be computed, its reason."""
-    return tuple(_figure(name, images_per_s, logs) for name, images_per_s in figures(logs).items())
+    return tuple(_figure(name, samples_per_s, logs) for name, samples_per_s in figures(logs).items())
 
 
 def spread_of(logs: Logs) -> Spread | None:
@@ -70,12 +70,12 @@ def _rates(logs: Logs) -> list[float]:
     return [images / seconds for images, seconds in zip(samples_per_step(logs), step_seconds(logs), strict=True)]
 
 
-def _figure(name: str, images_per_s: float | str, logs: Logs) -> RuleFigure:
+def _figure(name: str, samples_per_s: float | str, logs: Logs) -> RuleFigure:
     how = RULES[name].source
-    if isinstance(images_per_s, str):
-        return RuleFigure(name, None, how=how, reason=images_per_s)
+    if isinstance(samples_per_s, str):
+        return RuleFigure(name, None, how=how, reason=samples_per_s)
     used, unused = _USED[name](logs)
-    return RuleFigure(name, images_per_s, used, unused, how)
+    return RuleFigure(name, samples_per_s, used, unused, how)
 
 
 def _window(logs: Logs) -> Used:

@@ -53,14 +53,14 @@ class Verified:
     say it to people where one is too long."""
 
     entry: Entry
-    images_per_s: float | None
+    samples_per_s: float | None
     rule: str
     problem: str = ""
     lines: tuple[str, ...] = ()
 
     @property
     def difference(self) -> Decimal | None:
-        return None if self.images_per_s is None else Decimal(repr(self.images_per_s)) - self.entry.published
+        return None if self.samples_per_s is None else Decimal(repr(self.samples_per_s)) - self.entry.published
 
 
 def read_index(path: Path) -> tuple[Entry, ...]:
@@ -192,9 +192,9 @@ def _verify(entry: Entry, runs: Sequence[LogRun]) -> Verified:
     if against := _contradictions(entry, run):
         raise LogError(f"log {entry.file}", got="; ".join(against), expected="what the index says")
     found = figure(run, entry.rule)
-    if found.images_per_s is None:
+    if found.samples_per_s is None:
         return Verified(entry, None, found.rule, found.reason)
-    return Verified(entry, found.images_per_s, found.rule, _problem(entry, found.images_per_s))
+    return Verified(entry, found.samples_per_s, found.rule, _problem(entry, found.samples_per_s))
 
 
 def _run_of(entry: Entry, runs: Sequence[LogRun]) -> LogRun:
@@ -227,10 +227,10 @@ def _contradictions(entry: Entry, run: LogRun) -> list[str]:
     ]
 
 
-def _problem(entry: Entry, images_per_s: float) -> str:
+def _problem(entry: Entry, samples_per_s: float) -> str:
     told = []
     for what, value in (("published", entry.published), ("computed in the index", entry.computed)):
-        if value is not None and (difference := abs(Decimal(repr(images_per_s)) - value)) > unit_of(value):
+        if value is not None and (difference := abs(Decimal(repr(samples_per_s)) - value)) > unit_of(value):
             by = f"{float(difference):.6g}, more than {unit_of(value)}"
             told.append(f"differs from the figure {what}, {value}, by {by}")
     return "; ".join(told)

@@ -96,7 +96,7 @@ class Dropped:
 class Printed:
     """A figure that the script itself printed at its end or after an epoch, with the epoch where it names one."""
 
-    images_per_s: float
+    samples_per_s: float
     line: int
     epoch: int | None = None
 

@@ -36,10 +36,10 @@ def _doubt(runs: Sequence[Imported]) -> str:
 
 
 def _rate(each: Imported) -> float | None:
-    if each.honest.images_per_s is not None:
-        return each.honest.images_per_s
+    if each.honest.samples_per_s is not None:
+        return each.honest.samples_per_s
     usual = each.figure(each.usual)
-    return None if usual is None else usual.images_per_s
+    return None if usual is None else usual.samples_per_s
 
 
 def _by_name(each: Imported, setting: Setting) -> bool:

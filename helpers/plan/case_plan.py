@@ -197,7 +197,7 @@ def published_references(
     """The figures that were measured on this model of card; all others say nothing about this machine."""
     return tuple(
         PublishedReference(
-            images_per_s=figure.images_per_s,
+            samples_per_s=figure.samples_per_s,
             rule=figure.rule,
             label=f"{figure.table}, {figure.gpu}, {figure.case.framework.value} {figure.framework_version}",
             gates=figure.status is FigureStatus.GATE,
@@ -246,7 +246,7 @@ def recorded_reference(plan: CasePlan, environment: Mapping[str, str]) -> Record
     changed = {f"setting {key}" for key in plan.overrides}
     before, after = ({key: each[key] for key in each if key not in changed} for each in (entry.segment, tonight))
     return RecordedReference(
-        images_per_s=entry.images_per_s,
+        samples_per_s=entry.samples_per_s,
         rule=entry.rule,
         label=f"recorded {entry.provenance.date[:10]}, {entry.provenance.commit[:12]}",
         tolerance=plan.tolerance if entry.tolerance is None else entry.tolerance,

@@ -81,7 +81,7 @@ class Proposal:
         """(new - old) / old as a fraction; None when one of them is missing."""
         if self.old is None or self.new is None:
             return None
-        return self.new.images_per_s / self.old.images_per_s - 1
+        return self.new.samples_per_s / self.old.samples_per_s - 1
 
 
 def propose(
@@ -165,7 +165,7 @@ def _worse(before: RecordedEntry | None, new: RecordedEntry, candidate: Candidat
     """In what the new figure is worse than the old, or may be."""
     if before is None:
         return []
-    change = new.images_per_s / before.images_per_s - 1
+    change = new.samples_per_s / before.samples_per_s - 1
     lower = f"{change:+.1%} against the recorded {figure_text(before)} {UNIT}"
     tolerance = candidate.tolerance if before.tolerance is None else before.tolerance
     if not apart and candidate.answer in _NOT_AS_GOOD:
@@ -213,4 +213,4 @@ def overtaken(present: RecordedEntry | None) -> str:
 def figure_text(entry: RecordedEntry | None) -> str:
     if entry is None:
         return "-"
-    return f"{entry.images_per_s:.2f}" if entry.images_per_s >= 100 else f"{entry.images_per_s:.3f}"
+    return f"{entry.samples_per_s:.2f}" if entry.samples_per_s >= 100 else f"{entry.samples_per_s:.3f}"

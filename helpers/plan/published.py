@@ -35,7 +35,7 @@ def title_of(document: str) -> str:
 
 @dataclass(frozen=True)
 class PublishedFigure:
-    """One printed number: ``images_per_s`` of all cards of ``case`` on cards of model ``gpu``.
+    """One printed number: ``samples_per_s`` of all cards of ``case`` on cards of model ``gpu``.
 
     ``source`` is the document, ``table`` the table in it, ``rule`` how the number was measured,
     ``precision_printed`` the document's word for ``case.precision``, ``environment`` a key of
@@ -51,7 +51,7 @@ class PublishedFigure:
     framework_version: str
     precision_printed: str
     strategy: str | None
-    images_per_s: float
+    samples_per_s: float
     status: FigureStatus
     note: str
     environment: str
@@ -149,7 +149,7 @@ def _figure(
             raise _wrong(path, f"{where}.{field}", item[field], f"{expected!r}, as the rest of the row says")
     own = {key: item[key] for key in item if key not in ("case", "framework", "precision", "status", "images_per_s")}
     return PublishedFigure(
-        case=case, target=target, images_per_s=float(item["images_per_s"]), status=FigureStatus(item["status"]), **own
+        case=case, target=target, samples_per_s=float(item["images_per_s"]), status=FigureStatus(item["status"]), **own
     )
 
 

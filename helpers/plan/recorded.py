@@ -49,7 +49,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class RecordedEntry:
-    """What this machine delivered for a case when it was recorded; images/s of all cards.
+    """What this machine delivered for a case when it was recorded; samples/s of all cards.
 
     ``replicates`` are the runs' images_per_s, ``interval`` (low, high) the confidence interval where
     one was computed, ``tolerance`` a fraction or None for the configuration's, ``segment`` the facts
@@ -59,7 +59,7 @@ class RecordedEntry:
     """
 
     case_id: str
-    images_per_s: float
+    samples_per_s: float
     rule: str
     replicates: tuple[float, ...]
     interval: tuple[float, float] | None
@@ -71,7 +71,7 @@ class RecordedEntry:
     protocol: Mapping[str, int] = dataclass_field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._check_figure("images_per_s", self.images_per_s)
+        self._check_figure("images_per_s", self.samples_per_s)
         if not self.replicates:
             raise self._wrong("replicates", "none", "images_per_s of one run or more")
         for index, value in enumerate(self.replicates):
@@ -115,7 +115,7 @@ class RecordedEntry:
     def to_json(self) -> dict[str, Any]:
         """The entry as the file holds it, without its case id, which is its key there."""
         return {
-            "images_per_s": self.images_per_s,
+            "images_per_s": self.samples_per_s,
             "rule": self.rule,
             "replicates": list(self.replicates),
             "interval": None if self.interval is None else list(self.interval),
@@ -133,7 +133,7 @@ class RecordedEntry:
         interval = data["interval"]
         return RecordedEntry(
             case_id=case_id,
-            images_per_s=float(data["images_per_s"]),
+            samples_per_s=float(data["images_per_s"]),
             rule=data["rule"],
             replicates=tuple(float(value) for value in data["replicates"]),
             interval=None if interval is None else (float(interval[0]), float(interval[1])),

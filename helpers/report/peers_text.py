@@ -1,12 +1,13 @@
-"""The comparison of frameworks in the documents' form: a row a configuration, a column a framework, images/s."""
+"""The comparison of frameworks in the documents' form: a row a configuration, a column a framework, samples/s."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from operator import itemgetter
 
+from helpers.judging.rates import to_record
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.plan.case_plan import CPU
@@ -36,7 +37,7 @@ _LEGEND = (
 class _Titled:
     """Rows of one target, model, precision and execution under one heading.
 
-    The columns: parameters, ``frameworks`` with images/s, then ratio and published ratio of each but Paddle.
+    The columns: parameters, ``frameworks`` with samples/s, then ratio and published ratio of each but Paddle.
     """
 
     title: str
@@ -92,7 +93,7 @@ def peers_json(rows: Sequence[PeerRow], about: Mapping[str, str], *, pairs: int,
         "about": dict(about),
         "pairs": pairs,
         "exit_code": exit_code,
-        "configurations": [asdict(row) for row in rows],
+        "configurations": [to_record(row) for row in rows],
     }
     return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
@@ -161,12 +162,12 @@ def _ratio_columns(framework: Framework, notes: _Notes) -> tuple[Column[PeerRow]
 
 
 def _rate(cell: Cell) -> str:
-    if cell.images_per_s is None:
+    if cell.samples_per_s is None:
         return ""
     case = Case.parse(cell.case_id)
     # As the documents write 1438.518(O2).
     compilers = ",".join(name for name in ("compile", "graphs", "xla") if getattr(case, name))
-    told = f"{number(cell.images_per_s)}{f'({compilers})' if compilers else ''}{'*' if cell.marks else ''}"
+    told = f"{number(cell.samples_per_s)}{f'({compilers})' if compilers else ''}{'*' if cell.marks else ''}"
     if cell.low is None or cell.high is None:
         return told
     # Of two runs the interval is so wide that its lower end can be below nothing.
@@ -189,12 +190,12 @@ def _digits(ratio: float) -> str:
 
 
 def _published(row: PeerRow, found: PublishedCell | None, notes: _Notes) -> str:
-    if found is None or found.ratio is None or found.paddle_images_per_s is None or found.images_per_s is None:
+    if found is None or found.ratio is None or found.paddle_samples_per_s is None or found.samples_per_s is None:
         return ""
     name = NAMES[Framework(found.framework)]
     note = (
-        f"{found.row}, {found.gpu} ({title_of(found.source)}): Paddle {number(found.paddle_images_per_s)}, "
-        f"{name} {number(found.images_per_s)}"
+        f"{found.row}, {found.gpu} ({title_of(found.source)}): Paddle {number(found.paddle_samples_per_s)}, "
+        f"{name} {number(found.samples_per_s)}"
     )
     if found.differs:
         note += f"; unlike {label(row)}: {', '.join(found.differs)}"
@@ -244,7 +245,7 @@ def _grid(titled: _Titled, width: int) -> list[str]:
     return _stacked(titled) if grid.width > width else [grid.heading, "-" * grid.width, *grid.lines]
 
 
-# Of a framework: its name, images/s, ratio, published ratio. They stand without a heading.
+# Of a framework: its name, samples/s, ratio, published ratio. They stand without a heading.
 _STACKED: tuple[Column[Sequence[str]], ...] = (
     Column("", itemgetter(0)),
     Column("", itemgetter(1), Align.RIGHT),
@@ -254,7 +255,7 @@ _STACKED: tuple[Column[Sequence[str]], ...] = (
 
 
 def _stacked(titled: _Titled) -> list[str]:
-    """A line a framework: images/s, ratio, published ratio."""
+    """A line a framework: samples/s, ratio, published ratio."""
     lines = []
     for first, *cells in titled.table.cells:
         ratios = iter(cells[len(titled.frameworks) :])

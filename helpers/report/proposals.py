@@ -12,7 +12,7 @@ from helpers.trainers.contract.errors import printable
 
 
 def format_proposals(proposals: Iterable[Proposal]) -> str:
-    """The table case, old → new, change in %, what, reason, with a line that counts; images/s."""
+    """The table case, old → new, change in %, what, reason, with a line that counts; samples/s."""
     proposals = tuple(proposals)
     if not proposals:
         return "Baselines: nothing proposed, no case was measured"

@@ -1,7 +1,7 @@
 """Speed-up and efficiency over cards and nodes, against the 1-card median of the same configuration.
 
-Two forms, as the source documents print them: DLPerf's (nodes, cards, images/s, speed-up), one table a
-configuration, and FleetX's (batch size x nodes). Both sides are images/s by ``wall-clock``, or by the rule
+Two forms, as the source documents print them: DLPerf's (nodes, cards, samples/s, speed-up), one table a
+configuration, and FleetX's (batch size x nodes). Both sides are samples/s by ``wall-clock``, or by the rule
 that the recorded 1-card figure was made by.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from helpers.history.results import CONTENDED
+from helpers.judging.rates import to_record
 from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
 from helpers.judging.verdict import Status
 from helpers.machine.environment import differences
@@ -34,14 +35,14 @@ _COUNT = re.compile(r"(?:^|(?<= \+ ))\d+ x ")
 
 @dataclass(frozen=True)
 class Reference:
-    """The 1-card side: ``images_per_s`` is the median of its runs, or None and ``reason`` says why.
+    """The 1-card side: ``samples_per_s`` is the median of its runs, or None and ``reason`` says why.
 
     ``origin`` is THIS_SESSION or the recorded entry's date and commit. ``marks`` say why it is to be doubted.
     ``rule`` is what the other side is divided by too.
     """
 
     case_id: str
-    images_per_s: float | None
+    samples_per_s: float | None
     origin: str = ""
     marks: tuple[str, ...] = ()
     reason: str = ""
@@ -50,13 +51,13 @@ class Reference:
 
 @dataclass(frozen=True)
 class ScalingRow:
-    """One case on ``nodes`` machines with ``cards`` cards in all. ``speed_up`` is images/s over the 1-card
+    """One case on ``nodes`` machines with ``cards`` cards in all. ``speed_up`` is samples/s over the 1-card
     median, ``efficiency`` speed-up over cards as a fraction; None where ``reason`` says why."""
 
     case_id: str
     nodes: int
     cards: int
-    images_per_s: float | None
+    samples_per_s: float | None
     runs: int
     status: str
     speed_up: float | None = None
@@ -78,7 +79,7 @@ class Scaling:
     rule: str = WALL_CLOCK
 
     def to_record(self) -> dict[str, Any]:
-        return asdict(self)
+        return dict(to_record(self))
 
 
 def scalings(rows: Sequence[CaseRow], find_recorded: FindRecorded) -> tuple[Scaling, ...]:
@@ -97,7 +98,7 @@ def scalings(rows: Sequence[CaseRow], find_recorded: FindRecorded) -> tuple[Scal
         groups.setdefault((row.target, replace(case, nodes=1, cards_per_node=1).id), []).append((case, row))
     found = []
     for (target, one_card_id), members in groups.items():
-        if any(case.cards > 1 and row.images_per_s is not None for case, row in members):
+        if any(case.cards > 1 and row.samples_per_s is not None for case, row in members):
             ordered = sorted(members, key=lambda member: (member[0].nodes, member[0].cards))
             found.append(_scaling(one_card_id, target, ordered, find_recorded))
     return tuple(found)
@@ -107,9 +108,9 @@ def _scaling(
     one_card_id: str, target: str, members: Sequence[tuple[Case, CaseRow]], find_recorded: FindRecorded
 ) -> Scaling:
     one_card = next((row for case, row in members if case.cards == 1), None)
-    measured = next(row for case, row in members if case.cards > 1 and row.images_per_s is not None)
-    if one_card is not None and one_card.images_per_s is not None and one_card.rule == WALL_CLOCK:
-        reference = Reference(one_card_id, one_card.images_per_s, THIS_SESSION, marks_of(one_card))
+    measured = next(row for case, row in members if case.cards > 1 and row.samples_per_s is not None)
+    if one_card is not None and one_card.samples_per_s is not None and one_card.rule == WALL_CLOCK:
+        reference = Reference(one_card_id, one_card.samples_per_s, THIS_SESSION, marks_of(one_card))
     else:
         reference = _recorded(one_card_id, target, one_card, measured, find_recorded)
     case = members[0][0]
@@ -125,23 +126,23 @@ def _scaling(
 
 
 def _row(case: Case, row: CaseRow, reference: Reference, one_card: CaseRow | None) -> ScalingRow:
-    told = ScalingRow(row.case_id, case.nodes, case.cards, row.images_per_s, row.runs, row.status, marks=marks_of(row))
-    if row.images_per_s is None:
+    told = ScalingRow(row.case_id, case.nodes, case.cards, row.samples_per_s, row.runs, row.status, marks=marks_of(row))
+    if row.samples_per_s is None:
         return replace(told, reason=f"{row.status}: {row.reason}")
     if row.rule != WALL_CLOCK:
         return replace(told, reason=f"measured by {row.rule}, the 1-card median by {WALL_CLOCK}")
-    if reference.images_per_s is None:
+    if reference.samples_per_s is None:
         return replace(told, reason=reference.reason)
     if reference.origin == THIS_SESSION and one_card is not None:
         apart = apart_from_cards(one_card.segment, row.segment)
         told = replace(told, marks=(*told.marks, *(f"other segment: {each}" for each in apart)))
-    measured = row.images_per_s
+    measured = row.samples_per_s
     if reference.rule != row.rule:
         found = next((each for each in row.figures if each.rule == reference.rule), None)
-        if found is None or found.images_per_s is None:
+        if found is None or found.samples_per_s is None:
             return replace(told, reason=f"no figure by {reference.rule}, which the 1-card median is by")
-        measured = found.images_per_s
-    speed_up = measured / reference.images_per_s
+        measured = found.samples_per_s
+    speed_up = measured / reference.samples_per_s
     return replace(told, speed_up=speed_up, efficiency=speed_up / case.cards)
 
 
@@ -168,7 +169,7 @@ def _recorded(
     if apart := apart_from_cards(entry.segment, measured.segment):
         reason = f"{about}, and {label} in another segment ({'; '.join(apart)})"
         return Reference(one_card_id, None, reason=reason)
-    return Reference(one_card_id, entry.images_per_s, label, rule=entry.rule)
+    return Reference(one_card_id, entry.samples_per_s, label, rule=entry.rule)
 
 
 def apart_from_cards(one_card: Mapping[str, str], several: Mapping[str, str]) -> tuple[str, ...]:

@@ -61,14 +61,14 @@ def dlperf_table(scaling: Scaling) -> list[str]:
     """
     cells = [_dlperf_cells(row) for row in scaling.rows]
     reference = scaling.reference
-    if reference.images_per_s is not None and all(row.cards > 1 or row.images_per_s is None for row in scaling.rows):
+    if reference.samples_per_s is not None and all(row.cards > 1 or row.samples_per_s is None for row in scaling.rows):
         cells = [cell for cell, row in zip(cells, scaling.rows, strict=True) if row.cards > 1]
-        cells.insert(0, ("1", "1", f"{_rate(reference.images_per_s)}*", "1.00", "100.0%"))
+        cells.insert(0, ("1", "1", f"{_rate(reference.samples_per_s)}*", "1.00", "100.0%"))
     return Table.of(_DLPERF, cells).markdown(padded=True)
 
 
 def fleetx_table(group: Sequence[Scaling]) -> list[str]:
-    """FleetX's form: batch size per card down, ``nodes x cards per node`` across, images/s in the cells."""
+    """FleetX's form: batch size per card down, ``nodes x cards per node`` across, samples/s in the cells."""
     shapes = sorted({_shape(row) for each in group for row in each.rows} | {(1, 1)})
     columns: list[Column[Scaling]] = [
         Column(_FLEETX_CORNER, lambda each: str(each.batch_size_per_card), Align.CENTRE),
@@ -80,8 +80,8 @@ def fleetx_table(group: Sequence[Scaling]) -> list[str]:
 def _fleetx_column(shape: tuple[int, int]) -> Column[Scaling]:
     def cell(scaling: Scaling) -> str:
         reference = scaling.reference
-        if shape == (1, 1) and reference.images_per_s is not None and reference.origin != THIS_SESSION:
-            return f"{_rate(reference.images_per_s)}*"
+        if shape == (1, 1) and reference.samples_per_s is not None and reference.origin != THIS_SESSION:
+            return f"{_rate(reference.samples_per_s)}*"
         found = [_fleetx_cell(row) for row in scaling.rows if _shape(row) == shape]
         return found[-1] if found else "not measured"
 
@@ -99,27 +99,27 @@ def _untold(scaling: Scaling) -> str:
 
 def _dlperf_cells(row: ScalingRow) -> tuple[str, ...]:
     star = "*" if row.marks else ""
-    rate = row.status if row.images_per_s is None else f"{_rate(row.images_per_s)}{star}"
+    rate = row.status if row.samples_per_s is None else f"{_rate(row.samples_per_s)}{star}"
     speed_up = f"{_EMPTY}*" if row.speed_up is None else f"{row.speed_up:.2f}{star}"
     efficiency = f"{_EMPTY}*" if row.efficiency is None else f"{row.efficiency:.1%}{star}"
     return str(row.nodes), str(row.cards), rate, speed_up, efficiency
 
 
 def _fleetx_cell(row: ScalingRow) -> str:
-    return row.status if row.images_per_s is None else f"{_rate(row.images_per_s)}{'*' if row.marks else ''}"
+    return row.status if row.samples_per_s is None else f"{_rate(row.samples_per_s)}{'*' if row.marks else ''}"
 
 
 def _notes(scaling: Scaling) -> list[str]:
     """What the stars stand for, each thing once."""
     reference, notes = scaling.reference, []
-    if reference.images_per_s is not None and reference.origin != THIS_SESSION:
+    if reference.samples_per_s is not None and reference.origin != THIS_SESSION:
         notes.append(f"* 1 x 1: {reference.origin}; not measured in this session")
     for row in scaling.rows:
         shape = "{} x {}".format(*_shape(row))
         notes += [f"* {shape}: {printable(mark)}" for mark in row.marks]
         if row.reason:
             notes.append(f"* {shape}: no speed-up: {printable(row.reason)}")
-    if reference.images_per_s is not None and reference.marks:
+    if reference.samples_per_s is not None and reference.marks:
         notes.append("every speed-up here rests on the marked 1-card figure")
     return [*notes, _AUTO] if scaling.auto else notes
 
@@ -143,9 +143,9 @@ def _shape(row: ScalingRow) -> tuple[int, int]:
     return row.nodes, row.cards // row.nodes
 
 
-def _rate(images_per_s: float) -> str:
+def _rate(samples_per_s: float) -> str:
     """Two decimals as DLPerf and FleetX print, four significant digits below 100."""
-    return f"{images_per_s:.2f}" if images_per_s >= 100 else number(images_per_s)
+    return f"{samples_per_s:.2f}" if samples_per_s >= 100 else number(samples_per_s)
 
 
 def _wrapped(notes: Iterable[str], width: int) -> list[str]:

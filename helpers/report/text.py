@@ -58,11 +58,11 @@ def rules_line(row: CaseRow) -> str:
     """
     told, reasons = [], dict[str, list[str]]()
     for each in row.figures:
-        if each.images_per_s is None or each.average_images_per_s is None:
+        if each.samples_per_s is None or each.average_samples_per_s is None:
             reason = each.reason.split(". ")[0].removeprefix(f"rule {each.rule}").removeprefix(":").strip()
             reasons.setdefault(reason, []).append(each.rule)
             continue
-        median, average = number(each.images_per_s), number(each.average_images_per_s)
+        median, average = number(each.samples_per_s), number(each.average_samples_per_s)
         told.append(f"{each.rule} {median}" + ("" if average == median else f" (average {average})"))
     told += [f"{', '.join(rules)}: {reason}" for reason, rules in reasons.items()]
     return printable(f"by rule: {'; '.join(told)}") if told else ""
@@ -103,11 +103,11 @@ def pairs_line(row: CaseRow) -> str:
 
 
 def pairs_table(row: CaseRow) -> list[str]:
-    """Every pair in the order in which it was run: who ran first, images/s of both builds, the difference."""
+    """Every pair in the order in which it was run: who ran first, samples/s of both builds, the difference."""
     lines = ["pair  first      reference        new  difference"]
     for place, pair in enumerate(row.pairs, start=1):
         first = "reference" if pair.first == Build.REFERENCE.value else "new"
-        rates = (number(pair.reference_images_per_s), number(pair.candidate_images_per_s))
+        rates = (number(pair.reference_samples_per_s), number(pair.candidate_samples_per_s))
         lines.append(f"{place:>4}  {first:<9}  {rates[0]:>9}  {rates[1]:>9}  {pair.difference:>+10.2%}")
     return lines if row.pairs else []
 
@@ -165,22 +165,22 @@ def _shown_published(row: CaseRow) -> Comparison | None:
 
 
 def _measured(row: CaseRow) -> str:
-    if row.images_per_s is None:
-        return "-" if row.invalid_images_per_s is None else f"(invalid: {number(row.invalid_images_per_s)})"
+    if row.samples_per_s is None:
+        return "-" if row.invalid_samples_per_s is None else f"(invalid: {number(row.invalid_samples_per_s)})"
     if row.spread is None:
-        return f"{number(row.images_per_s)} (n=1)"
-    return f"{number(row.images_per_s)} ± {row.spread:.1%} (n={row.runs})"
+        return f"{number(row.samples_per_s)} (n=1)"
+    return f"{number(row.samples_per_s)} ± {row.spread:.1%} (n={row.runs})"
 
 
 def _reference(comparison: Comparison | None) -> str:
     """A star marks a figure that is only shown."""
-    if comparison is None or comparison.reference_images_per_s is None:
+    if comparison is None or comparison.reference_samples_per_s is None:
         return "-"
-    return f"{number(comparison.reference_images_per_s)}{'' if comparison.sets_status else '*'}"
+    return f"{number(comparison.reference_samples_per_s)}{'' if comparison.sets_status else '*'}"
 
 
 def _ratio(comparison: Comparison | None) -> str:
-    if comparison is None or comparison.reference_images_per_s is None or comparison.ratio is None:
+    if comparison is None or comparison.reference_samples_per_s is None or comparison.ratio is None:
         return "-"
     return f"{comparison.ratio:.3f}"
 
@@ -188,12 +188,12 @@ def _ratio(comparison: Comparison | None) -> str:
 def _notes(row: CaseRow) -> list[str]:
     notes = [*row.warnings, *([note] if (note := reader_note(row)) else [])]
     for each in row.published:
-        if not each.sets_status and each.reference_images_per_s is not None:
+        if not each.sets_status and each.reference_samples_per_s is not None:
             ratio = "" if each.ratio is None else f", ratio {each.ratio:.3f}"
             if each.ratio is None and not row.is_measured:
                 ratio = f", no ratio: {each.reason}"
-            notes.append(f"* shown only: {number(each.reference_images_per_s)} ({each.label}{ratio})")
-    if row.set_aside and row.images_per_s is not None:
+            notes.append(f"* shown only: {number(each.reference_samples_per_s)} ({each.label}{ratio})")
+    if row.set_aside and row.samples_per_s is not None:
         notes.append(f"{len(row.set_aside)} of {_all_runs(row)} runs set aside (-v lists them)")
     if row.resumed:
         notes.append(f"{row.resumed} of {_all_runs(row)} runs taken from the resumed session")

@@ -21,7 +21,7 @@ def figures_of(runs: Sequence[RunResult]) -> tuple[CaseFigure, ...]:
 
 
 def sources_of(runs: Iterable[RunResult], rule: str) -> tuple[str, ...]:
-    """``a.log, lines 1-90, paddleclas: 389.1 images/s by paddleclas-mean`` for each run that has a log."""
+    """``a.log, lines 1-90, paddleclas: 389.1 samples/s by paddleclas-mean`` for each run that has a log."""
     return tuple(f"{run.facts[LOG_FACT]}: {_figure(run, rule)}" for run in runs if LOG_FACT in run.facts)
 
 

@@ -149,17 +149,17 @@ def candidate(
     figure = case_figure(MEDIAN_STEP, [run.figures for run in counted])
     if not counted or row.recorded is None or Status(row.recorded.status) not in _ANSWERS:
         return Candidate(None, f"{row.status}: {row.reason}", row.case_id)
-    if figure.images_per_s is None:
+    if figure.samples_per_s is None:
         return Candidate(None, figure.reason, row.case_id)
     segments = [segment_of(run.environment, run.settings, row.case_id) for run in counted]
     environment = Environment.from_mapping(counted[-1].environment, f"environment of {row.case_id}")
     when = now or datetime.datetime.now(datetime.UTC)
     entry = RecordedEntry(
         case_id=row.case_id,
-        images_per_s=figure.images_per_s,
+        samples_per_s=figure.samples_per_s,
         rule=MEDIAN_STEP,
-        replicates=figure.run_images_per_s,
-        interval=_interval(figure.run_images_per_s),
+        replicates=figure.run_samples_per_s,
+        interval=_interval(figure.run_samples_per_s),
         tolerance=None,
         environment={**environment.to_mapping(), **clocks_of(counted[-1].facts), **_digest(counted[-1])},
         segment=segments[-1],
@@ -169,7 +169,7 @@ def candidate(
             machine=machine,
             reason="recorded with --update-baselines",
         ),
-        protocol={**counted[-1].protocol, "runs": len(figure.run_images_per_s)},
+        protocol={**counted[-1].protocol, "runs": len(figure.run_samples_per_s)},
     )
     return Candidate(
         entry,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from helpers.history.nights import STANDING_FIELDS
-from helpers.history.results import LEAST_IMAGES_PER_S, MOST_IMAGES_PER_S
+from helpers.history.results import LEAST_SAMPLES_PER_S, MOST_SAMPLES_PER_S
 from helpers.judging.verdict import Status
 from helpers.machine.records_check import Checker
 from helpers.session.policy import Effect
@@ -18,9 +18,9 @@ _TEXTS: dict[str, Any] = {"type": "array", "maxItems": _MOST_ITEMS, "items": _TE
 _OBJECT: dict[str, Any] = {"type": "object", "additionalProperties": _TEXT, "description": "an object of texts"}
 _RATE: dict[str, Any] = {
     "type": ["number", "null"],
-    "minimum": LEAST_IMAGES_PER_S,
-    "maximum": MOST_IMAGES_PER_S,
-    "description": f"images/s from {LEAST_IMAGES_PER_S:g} to {MOST_IMAGES_PER_S:g}, or null",
+    "minimum": LEAST_SAMPLES_PER_S,
+    "maximum": MOST_SAMPLES_PER_S,
+    "description": f"images/s from {LEAST_SAMPLES_PER_S:g} to {MOST_SAMPLES_PER_S:g}, or null",
 }
 # Of an interval about a mean: a handful of runs has one that reaches below 0.
 _BOUND: dict[str, Any] = {"type": ["number", "null"], "description": "a finite number or null"}
@@ -70,7 +70,7 @@ ROW = Checker(
             "run_images_per_s": {
                 "type": "array",
                 "maxItems": _MOST_ITEMS,
-                "numbers": {"least": LEAST_IMAGES_PER_S, "most": MOST_IMAGES_PER_S},
+                "numbers": {"least": LEAST_SAMPLES_PER_S, "most": MOST_SAMPLES_PER_S},
                 "description": _RATE["description"],
             },
             "published": {"type": "array", "maxItems": _MOST_ITEMS, "items": _COMPARISON, "description": "comparisons"},

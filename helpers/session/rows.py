@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from helpers.history.results import CONTENDED, MEASURED, RunResult
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.judge import RUN_FAILED
+from helpers.judging.rates import fields_of, key_of, to_record
 from helpers.judging.rules import CaseFigure, run_figure
 from helpers.judging.statistics import number, summarise
 from helpers.judging.utilisation import Utilisation
@@ -24,18 +25,18 @@ from helpers.session.policy import Effect
 from helpers.trainers.contract.errors import ConfigError, ResultError
 
 _SCREENED = (Build.CANDIDATE.value, Stage.SCREEN.value)
-_TUPLES = ("run_images_per_s", "overrides", "marks", "warnings", "run_folders", "set_aside", "attempts", "sources")
+_TUPLES = ("run_samples_per_s", "overrides", "marks", "warnings", "run_folders", "set_aside", "attempts", "sources")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One reference and its answer: images/s measured by ``rule`` beside the reference's."""
+    """One reference and its answer: samples/s measured by ``rule`` beside the reference's."""
 
     status: str
     rule: str
     label: str
-    reference_images_per_s: float | None
-    measured_images_per_s: float | None
+    reference_samples_per_s: float | None
+    measured_samples_per_s: float | None
     ratio: float | None
     tolerance: float | None
     sets_status: bool
@@ -58,25 +59,25 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Pair:
-    """One interleaved pair of a confirmation, images/s by ``median-step``; ``first`` is the build that ran first.
+    """One interleaved pair of a confirmation, samples/s by ``median-step``; ``first`` is the build that ran first.
 
     ``difference`` is of the new build against the reference build, as a fraction (-0.02 is 2% slower).
     """
 
     first: str
-    reference_images_per_s: float
-    candidate_images_per_s: float
+    reference_samples_per_s: float
+    candidate_samples_per_s: float
 
     @property
     def difference(self) -> float:
-        return self.candidate_images_per_s / self.reference_images_per_s - 1
+        return self.candidate_samples_per_s / self.reference_samples_per_s - 1
 
 
 @dataclass(frozen=True)
 class CaseRow:
     """One case of one session.
 
-    ``images_per_s`` is the median over ``runs`` by ``rule``; ``low`` and ``high`` bound the mean with
+    ``samples_per_s`` is the median over ``runs`` by ``rule``; ``low`` and ``high`` bound the mean with
     95% confidence; ``spread`` is the largest distance of a run from the median, as a fraction of it.
     These, and the steps and figures, are of the usable screening runs of the build under test and of no others: the
     runs of a confirmation were made because these looked slow (or fast), so that in one sample with them they would
@@ -84,15 +85,15 @@ class CaseRow:
     rests on, each with its reason. ``attempts`` are those of them that a failure ended, whatever the verdict became;
     ``failure_class`` is the last one's (failure.FailureClass), where it is why the case has no other verdict.
 
-    ``judged`` is False for a case outside the gate. ``figures`` are the case's images/s by every rule, or why
+    ``judged`` is False for a case outside the gate. ``figures`` are the case's samples/s by every rule, or why
     a rule gives none. ``reader_share`` is the median over runs of the share of the window that the rank which
     waited most for data spent waiting, ``loader`` who read the data. ``overrides`` are the settings changed with
     ``--set`` that a throughput may depend on, ``segment`` the facts within which results are compared.
     ``wall_seconds`` is all of its runs, ``training_seconds`` the part spent in training steps. ``standing`` is the
     verdict's. ``reference_build`` names the good build at hand, ``why_no_reference`` why there is none.
-    ``utilisation`` holds ``images_per_s`` against the cards' measured peak; None where no peak was asked for.
+    ``utilisation`` holds ``samples_per_s`` against the cards' measured peak; None where no peak was asked for.
     ``origin`` is the runs' (RunResult): of what was not ``measured`` in this session ``sources`` are the logs, one
-    line a run. ``invalid_images_per_s`` is the median by ``rule`` of its invalid runs where no other is usable: shown
+    line a run. ``invalid_samples_per_s`` is the median by ``rule`` of its invalid runs where no other is usable: shown
     as such, and held against nothing.
     """
 
@@ -104,12 +105,12 @@ class CaseRow:
     reason: str
     judged: bool = True
     rule: str = ""
-    images_per_s: float | None = None
+    samples_per_s: float | None = None
     spread: float | None = None
     low: float | None = None
     high: float | None = None
     runs: int = 0
-    run_images_per_s: tuple[float, ...] = ()
+    run_samples_per_s: tuple[float, ...] = ()
     step_seconds: tuple[tuple[float, ...], ...] = ()
     samples_per_step: int | None = None
     figures: tuple[CaseFigure, ...] = ()
@@ -138,7 +139,7 @@ class CaseRow:
     utilisation: Utilisation | None = None
     origin: str = MEASURED
     sources: tuple[str, ...] = ()
-    invalid_images_per_s: float | None = None
+    invalid_samples_per_s: float | None = None
 
     @property
     def is_measured(self) -> bool:
@@ -146,27 +147,27 @@ class CaseRow:
         return self.origin == MEASURED
 
     def to_record(self) -> dict[str, Any]:
-        return asdict(self)
+        return dict(to_record(self))
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> CaseRow:
         """The row of a record that ``to_record`` made, also after a trip through JSON."""
-        known = {item.name for item in fields(CaseRow)}
+        known = {key_of(item.name) for item in fields(CaseRow)}
         if wrong := sorted(set(record) ^ known):
             expected = "a known key" if wrong[0] in record else "a value"
             raise ResultError("case row", field=wrong[0], expected=expected)
-        values = dict(record)
+        values = fields_of(record)
         try:
-            values["published"] = tuple(Comparison(**item) for item in record["published"])
-            values["recorded"] = None if record["recorded"] is None else Comparison(**record["recorded"])
+            values["published"] = tuple(Comparison(**fields_of(item)) for item in record["published"])
+            values["recorded"] = None if record["recorded"] is None else Comparison(**fields_of(record["recorded"]))
             values["step_seconds"] = tuple(tuple(run) for run in record["step_seconds"])
             values["figures"] = tuple(_figure(item) for item in record["figures"])
             values["standing"] = None if record["standing"] is None else Standing(**record["standing"])
-            values["pairs"] = tuple(Pair(**item) for item in record["pairs"])
+            values["pairs"] = tuple(Pair(**fields_of(item)) for item in record["pairs"])
             share = record["utilisation"]
             values["utilisation"] = None if share is None else Utilisation.from_record(share)
             for name in _TUPLES:
-                values[name] = tuple(record[name])
+                values[name] = tuple(values[name])
         except (KeyError, TypeError) as error:
             raise ResultError("case row", got=str(error), expected="lists and comparisons where they belong") from error
         return CaseRow(**values)
@@ -192,12 +193,12 @@ def row_of(result: CaseResult, effect: Effect, *, judged: bool = True, run_folde
         reason=verdict.reason.message,
         judged=judged,
         rule=plan.rule,
-        images_per_s=summary.centre if summary else None,
+        samples_per_s=summary.centre if summary else None,
         spread=summary.spread if summary else None,
         low=summary.low if summary else None,
         high=summary.high if summary else None,
         runs=len(measured),
-        run_images_per_s=rates,
+        run_samples_per_s=rates,
         step_seconds=tuple(run.step_seconds for run in measured),
         samples_per_step=next((run.samples_per_step[0] for run in measured if run.samples_per_step), None),
         figures=figures_of(measured),
@@ -228,7 +229,7 @@ def row_of(result: CaseResult, effect: Effect, *, judged: bool = True, run_folde
         else None,
         origin=result.runs[0].origin if result.runs else MEASURED,
         sources=sources_of(result.runs, plan.rule),
-        invalid_images_per_s=statistics.median(invalid) if invalid and not rates else None,
+        invalid_samples_per_s=statistics.median(invalid) if invalid and not rates else None,
     )
 
 
@@ -247,7 +248,7 @@ def pairs_of(runs: Iterable[RunResult]) -> tuple[Pair, ...]:
 
 
 def _set_aside(run: RunResult, rule: str) -> str:
-    """``r3 (reference build): throttled; invalid: 3.41 images/s by wall-clock``."""
+    """``r3 (reference build): throttled; invalid: 3.41 samples/s by wall-clock``."""
     build = "" if run.role == Build.CANDIDATE.value else f" ({run.role} build)"
     told = f"r{run.replicate}{build}: {run.failure or run.invalid or run.refusal}"
     rate = None if run.invalid is None else _rate(run, rule)
@@ -266,7 +267,8 @@ def _log_tail(runs: Iterable[RunResult]) -> str:
 
 
 def _figure(record: Mapping[str, Any]) -> CaseFigure:
-    return CaseFigure(**{**record, "run_images_per_s": tuple(record["run_images_per_s"])})
+    values = fields_of(record)
+    return CaseFigure(**{**values, "run_samples_per_s": tuple(values["run_samples_per_s"])})
 
 
 def _telling_overrides(runs: tuple[RunResult, ...]) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def columns(figure: PublishedFigure) -> dict[str, str]:
         "data": case.data.value,
         "xla": xla,
         "rule": figure.rule,
-        "images_per_s": f"{figure.images_per_s:.10g}",
+        "images_per_s": f"{figure.samples_per_s:.10g}",
         "status": figure.status.value,
         "note": figure.note,
     }
@@ -106,19 +106,19 @@ def test_paddle_cases_run_static_and_the_peers_name_no_execution(sets: dict[str,
 
 def test_known_figures_are_found_by_their_case_id(sets: dict[str, PublishedSet]) -> None:
     (resnet,) = figures_of(sets["v100"], "paddle-resnet50v1.5-amp_o2-bs256-4x8-dali-static")
-    assert (resnet.images_per_s, resnet.status) == (39972.131, FigureStatus.GATE)
+    assert (resnet.samples_per_s, resnet.status) == (39972.131, FigureStatus.GATE)
 
     (disputed,) = figures_of(sets["a100"], "paddle-resnet50v1.5-tf32-bs256-1x8-native-static")
-    assert (disputed.images_per_s, disputed.status) == (5333.558, FigureStatus.DISPUTED)
+    assert (disputed.samples_per_s, disputed.status) == (5333.558, FigureStatus.DISPUTED)
 
     (auto,) = figures_of(sets["v100"], "paddle-vgg16-unstated-bs256-4x8-dali-static-auto")
-    assert (auto.images_per_s, auto.rule) == (12147.46, "fleetx-20-100-median7")
+    assert (auto.samples_per_s, auto.rule) == (12147.46, "fleetx-20-100-median7")
 
 
 def test_one_case_can_have_several_figures_of_different_tables(sets: dict[str, PublishedSet]) -> None:
     figures = figures_of(sets["v100"], "tensorflow-resnet50v1.5-amp-bs224-1x8-dali-xla")
 
-    assert {figure.table: figure.images_per_s for figure in figures} == {
+    assert {figure.table: figure.samples_per_s for figure in figures} == {
         "FP16 bs224 with XLA": 8588.45,
         "real data, XLA, DALI": 8578.02,
     }

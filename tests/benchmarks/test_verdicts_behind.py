@@ -48,7 +48,7 @@ def test_the_entry_is_of_the_faster_build_where_that_one_was_recorded() -> None:
         build = Build.CANDIDATE if faster else Build.REFERENCE
         rates = [math.exp(BEHIND.run(At(0, 0), case, build, 1000 + number).log_rate) for number in range(7)]
         assert plan.recorded is not None
-        assert plan.recorded.images_per_s == summarise(tuple(rates)).centre
+        assert plan.recorded.samples_per_s == summarise(tuple(rates)).centre
         reference = recorded_reference(plan, {})
         assert reference is not None
         assert (reference.build == plan.reference_id) is not faster

@@ -94,11 +94,11 @@ def wrong_runs(runs: Iterable[Imported]) -> Iterator[str]:
     last = 0
     for run in runs:
         for figure in (*run.figures, run.honest):
-            if figure.images_per_s is None:
+            if figure.samples_per_s is None:
                 if not figure.reason:
                     yield f"{figure.rule}: neither a figure nor a reason"
-            elif not 0 < figure.images_per_s < math.inf:
-                yield f"{figure.rule}: {figure.images_per_s} images/s"
+            elif not 0 < figure.samples_per_s < math.inf:
+                yield f"{figure.rule}: {figure.samples_per_s} images/s"
         if run.reader_share is not None and not 0 <= run.reader_share <= 1:
             yield f"a reader's share of {run.reader_share}"
         if not last < run.first_line <= run.last_line:

@@ -146,7 +146,7 @@ class _Readers:
             _check_message(error)
             return
         for entry in found.entries.values():
-            _check_positive("entry", [entry.images_per_s, *entry.replicates, *(entry.interval or ())])
+            _check_positive("entry", [entry.samples_per_s, *entry.replicates, *(entry.interval or ())])
         document = {
             "schema_version": RECORDED_VERSION,
             "machine_key": found.machine_key,
@@ -226,7 +226,7 @@ class _Readers:
     @staticmethod
     def _check_published(found: PublishedSet) -> None:
         for figure in found.figures:
-            _check_positive("figure", [figure.images_per_s])
+            _check_positive("figure", [figure.samples_per_s])
             if figure.environment not in found.environments or Case.parse(figure.case.id) != figure.case:
                 raise Broken(f"figure {figure}")
 

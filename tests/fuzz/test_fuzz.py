@@ -143,7 +143,7 @@ def test_an_unknown_key_that_is_taken_is_found(readers: dict[str, Target], monke
 def test_an_imported_figure_that_is_none_is_found(readers: dict[str, Target], monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(path: Path, asked: Mapping[Setting, Said]) -> tuple[Imported, ...]:
         (run,) = import_file(path, asked)
-        return (replace(run, honest=replace(run.honest, images_per_s=math.inf)),)
+        return (replace(run, honest=replace(run.honest, samples_per_s=math.inf)),)
 
     monkeypatch.setattr(fuzz_logs, "import_file", endless)
     with pytest.raises(Broken, match="honest: inf images/s"):

@@ -35,14 +35,14 @@ def make_plan() -> Callable[..., CasePlan]:
 
 @pytest.fixture
 def make_run() -> Callable[..., RunResult]:
-    """A finished run of a plan with ``images_per_s`` by its rule and by the median step."""
+    """A finished run of a plan with ``samples_per_s`` by its rule and by the median step."""
 
-    def make(plan: CasePlan, replicate: int = 0, images_per_s: float = 100.0, **values: Any) -> RunResult:
+    def make(plan: CasePlan, replicate: int = 0, samples_per_s: float = 100.0, **values: Any) -> RunResult:
         given = {
             "uuid": f"u{replicate}",
             "session": "s",
             "created": "2024-05-06T07:08:09+00:00",
-            "figures": {plan.rule: images_per_s, MEDIAN_STEP: images_per_s, "dlperf-log": "too short"},
+            "figures": {plan.rule: samples_per_s, MEDIAN_STEP: samples_per_s, "dlperf-log": "too short"},
             "environment": {**ENVIRONMENT.to_mapping(), "data": plan.data},
             "build": dict(plan.build),
             "settings": dict(plan.settings),

@@ -59,9 +59,9 @@ class World:
     def nights(self, count: int, new: float, good: float = 100.0, **plan: Any) -> list[CaseResult]:
         return [self.night(new, good, **plan) for _ in range(count)]
 
-    def record(self, images_per_s: float, build: dict[str, str]) -> None:
+    def record(self, samples_per_s: float, build: dict[str, str]) -> None:
         """As ``--update-baselines`` does: the entry is ``build``'s, and the nights before it are left behind."""
-        self.plan = replace(self.plan, recorded=entry(self.plan, self.make_run, images_per_s, build))
+        self.plan = replace(self.plan, recorded=entry(self.plan, self.make_run, samples_per_s, build))
         segment = self.plan.recorded.segment if self.plan.recorded else {}
         when = FIRST + datetime.timedelta(days=self.night_number, minutes=1)
         case, target = self.plan.case.id, self.plan.suite_case.target
@@ -82,7 +82,7 @@ class _Runner:
             replicate,
             **{
                 **roles(plan, build, stage),
-                "images_per_s": rate,
+                "samples_per_s": rate,
                 "session": self.store.session,
                 "uuid": f"{self.store.session}-{replicate}",
                 "created": self.when.isoformat(),
@@ -93,7 +93,7 @@ class _Runner:
         return made
 
 
-def entry(plan: CasePlan, make_run: MakeRun, images_per_s: float, build: dict[str, str]) -> RecordedEntry:
+def entry(plan: CasePlan, make_run: MakeRun, samples_per_s: float, build: dict[str, str]) -> RecordedEntry:
     first = make_run(plan)
     facts = {
         **first.environment,
@@ -101,10 +101,10 @@ def entry(plan: CasePlan, make_run: MakeRun, images_per_s: float, build: dict[st
         "framework_version": build["version"],
         "framework_commit": build["commit"],
     }
-    rates = tuple(images_per_s * each for each in (0.998, 1.0, 1.001))
+    rates = tuple(samples_per_s * each for each in (0.998, 1.0, 1.001))
     segment = segment_of(first.environment, {}, plan.case.id)
     provenance = Provenance(build["commit"], "2026-08-31", "h", "first")
-    return RecordedEntry(plan.case.id, images_per_s, MEDIAN_STEP, rates, None, None, facts, segment, provenance)
+    return RecordedEntry(plan.case.id, samples_per_s, MEDIAN_STEP, rates, None, None, facts, segment, provenance)
 
 
 @pytest.fixture
@@ -315,7 +315,7 @@ def test_five_runs_a_third_below_a_first_entry_are_slower(world: World) -> None:
 
 def test_an_entry_whose_runs_lie_far_apart_claims_no_small_drop(world: World) -> None:
     assert world.plan.recorded is not None
-    scattered = replace(world.plan.recorded, images_per_s=100.0, replicates=(122.1, 77.9))
+    scattered = replace(world.plan.recorded, samples_per_s=100.0, replicates=(122.1, 77.9))
     standing = world.night(101.0, recorded=scattered, reference={}).verdict.standing
     assert standing is not None and standing.low is not None and standing.high is not None
     assert standing.smallest_drop is not None and standing.smallest_drop > 0.1

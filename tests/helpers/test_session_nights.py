@@ -295,7 +295,7 @@ def test_a_night_holds_the_verdict_and_what_it_rests_on(
     memory: MemoryDouble,
     measure: Measure,
 ) -> None:
-    runner.answers = [{"images_per_s": rate} for rate in (100.0, 90.0, 80.0, 70.0, 60.0)]
+    runner.answers = [{"samples_per_s": rate} for rate in (100.0, 90.0, 80.0, 70.0, 60.0)]
     result = measure(plan, judge=confirming)
     (night,) = memory.nights
     assert (night.session, night.case_id, night.target) == ("s", plan.case.id, "cpu")
@@ -372,7 +372,7 @@ def test_the_real_history_remembers_a_night_and_tells_the_next(
     with open_history(default_url(tmp_path)) as history:
         for day, session in enumerate(("monday", "tuesday", "tuesday")):
             store = ResultStore(tmp_path, session)
-            answers = [{"images_per_s": 100.0 + day, "session": session, "uuid": f"{session}{day}"}]
+            answers = [{"samples_per_s": 100.0 + day, "session": session, "uuid": f"{session}{day}"}]
             runner = FakeRunner(store, make_run, answers)
             when = WHEN + datetime.timedelta(days=day)
             measure_case(plan, runner, store, history, judge=judge, now=lambda when=when: when)
@@ -397,7 +397,8 @@ def test_a_drop_that_nobody_confirms_never_becomes_a_pass(
             store = ResultStore(tmp_path, f"night{day}")
             rates = (90.0, 90.1, 89.9, 90.05, 89.95)
             answers = [
-                {"images_per_s": rate, "session": store.session, "uuid": f"{day} {at}"} for at, rate in enumerate(rates)
+                {"samples_per_s": rate, "session": store.session, "uuid": f"{day} {at}"}
+                for at, rate in enumerate(rates)
             ]
             when = WHEN + datetime.timedelta(days=day)
             runner = FakeRunner(store, make_run, answers)

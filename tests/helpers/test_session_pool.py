@@ -51,7 +51,7 @@ class Pool:
         store = ResultStore(self.folder, f"night{self.made}")
         runner = FakeRunner(store, self.make_run)
         rate = self.levels[node] * factor
-        values = [{"environment": environment, "images_per_s": rate * each} for each in WOBBLE * 2]
+        values = [{"environment": environment, "samples_per_s": rate * each} for each in WOBBLE * 2]
         start = self.made % len(WOBBLE)
         runner.answers = [
             {**each, "uuid": f"n{self.made}r{at}"} for at, each in enumerate(values[start:] + values[:start])

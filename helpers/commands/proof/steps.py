@@ -12,6 +12,7 @@ from typing import Any
 from helpers.commands.proof.bench import ProofBench, neighbour
 from helpers.commands.proof.plan import ProofStep, StepKind
 from helpers.history.results import CONTENDED
+from helpers.judging.rates import fields_of, to_record
 from helpers.judging.verdict import Status
 from helpers.launch.failure import FailureClass
 from helpers.machine.files import write_whole
@@ -48,10 +49,10 @@ class StepRecord:
     # From here to ``run_folders`` only of a measured case.
     case_id: str = ""
     target: str = ""
-    images_per_s: float | None = None
+    samples_per_s: float | None = None
     low: float | None = None
     high: float | None = None
-    run_images_per_s: tuple[float, ...] = ()
+    run_samples_per_s: tuple[float, ...] = ()
     reader_share: float | None = None
     run_folders: tuple[str, ...] = ()
     # What only this kind of step has.
@@ -106,16 +107,16 @@ def read_state(folder: Path, about: Mapping[str, str]) -> ProofState:
 
 
 def _as_values(record: StepRecord) -> dict[str, Any]:
-    values = asdict(record)
+    values: dict[str, Any] = to_record(record)
     values["told"] = values.pop("message")
     return values
 
 
 def _record(told: dict[str, Any]) -> StepRecord:
-    values = {"message" if name == "told" else name: value for name, value in told.items()}
+    values = fields_of({"message" if name == "told" else name: value for name, value in told.items()})
     if set(values) != {item.name for item in fields(StepRecord)}:
         raise KeyError(f"a record with the keys {sorted(values)}")
-    lists = {name: tuple(values[name]) for name in ("run_images_per_s", "run_folders")}
+    lists = {name: tuple(values[name]) for name in ("run_samples_per_s", "run_folders")}
     return StepRecord(**{**values, **lists})
 
 
@@ -157,7 +158,7 @@ class StepRunner:
         if row.status == Status.NOT_RUN.value:
             return not_run(step, row.reason)
         fits = row.failure_class != FailureClass.GPU_MEMORY.value
-        right = row.images_per_s is not None or (step.may_not_fit and not fits)
+        right = row.samples_per_s is not None or (step.may_not_fit and not fits)
         return self._record(step, row, right and (Status(row.status) not in _NOT_SETTLED or not fits))
 
     def _judged(self, step: ProofStep, wanted: tuple[Status, ...]) -> StepRecord:
@@ -218,10 +219,10 @@ class StepRunner:
             message=row.reason,
             case_id=row.case_id,
             target=row.target,
-            images_per_s=row.images_per_s,
+            samples_per_s=row.samples_per_s,
             low=row.low,
             high=row.high,
-            run_images_per_s=row.run_images_per_s,
+            run_samples_per_s=row.run_samples_per_s,
             reader_share=row.reader_share,
             run_folders=tuple(self.bench.within(each) for each in row.run_folders),
             extra=extra,

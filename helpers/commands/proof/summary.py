@@ -101,7 +101,7 @@ def shares(report: ProofReport) -> dict[str, str]:
     """Each measured case's utilisation as text, or why there is none; slowed and repeated cases are left out."""
     keys = [step.key for step in report.steps if step.kind is StepKind.MEASURE]
     found = [report.records[key] for key in keys if key in report.records]
-    return {each.case_id: str(each.extra.get(UTILISATION, "no measured peak")) for each in found if each.images_per_s}
+    return {each.case_id: str(each.extra.get(UTILISATION, "no measured peak")) for each in found if each.samples_per_s}
 
 
 def _headline(report: ProofReport) -> str:
@@ -152,24 +152,24 @@ def _table(report: ProofReport) -> list[str]:
         waited = "-" if record.reader_share is None else f"{record.reader_share:.1%}"
         cells = (f"`{record.case_id}`", _figure(record), share, waited, record.status)
         lines.append("| " + " | ".join(cells) + " |")
-        if record.images_per_s is None:
+        if record.samples_per_s is None:
             lines.append(f"| | {markdown_text(record.message[:500])} | | | |")
     return lines
 
 
 def _figure(record: StepRecord) -> str:
-    if record.images_per_s is None:
+    if record.samples_per_s is None:
         return "-"
-    runs = len(record.run_images_per_s)
+    runs = len(record.run_samples_per_s)
     # Two runs far from each other have an interval that no throughput has.
     known = record.low is not None and record.high is not None and record.low > 0
     interval = f"{number(record.low or 0)} to {number(record.high or 0)}, " if known else ""
-    return f"{number(record.images_per_s)} ({interval}n={runs})"
+    return f"{number(record.samples_per_s)} ({interval}n={runs})"
 
 
 def _repeats(report: ProofReport) -> list[str]:
     records = [report.records[s.key] for s in report.steps if s.kind is StepKind.REPEAT and s.key in report.records]
-    rates = [rate for record in records for rate in record.run_images_per_s]
+    rates = [rate for record in records for rate in record.run_samples_per_s]
     if not records:
         return []
     counts = {status: sum(r.status == status for r in records) for status in dict.fromkeys(r.status for r in records)}
@@ -295,7 +295,7 @@ def _does_not_fit(evidence: ProofEvidence) -> tuple[bool, str]:
 def _dali(evidence: ProofEvidence) -> tuple[bool, str]:
     found = [run for run in evidence.gpu_runs if _ON_GPU in run.facts.get("loader", "")]
     if not found:
-        reasons = [r.message for r in evidence.records.values() if "-dali" in r.case_id and not r.run_images_per_s]
+        reasons = [r.message for r in evidence.records.values() if "-dali" in r.case_id and not r.run_samples_per_s]
         return False, "; ".join(dict.fromkeys(reasons)) or "no run decoded on a GPU"
     return True, f"{found[-1].facts['loader']}; waiting for data {found[-1].reader_share or 0:.1%} of the window"
 

@@ -87,9 +87,9 @@ def _running(run: LogRun, by_rule: Sequence[RuleFigure], honestly: RuleFigure) -
     if run.format.running_mean is None:
         return
     told = "running means: each record is the mean since the epoch's 5th step, so records depend on each other"
-    figure = next((each for each in by_rule if each.images_per_s is not None), None)
-    if figure is not None and figure.images_per_s is not None and honestly.images_per_s is not None:
-        difference = honestly.images_per_s / figure.images_per_s - 1
+    figure = next((each for each in by_rule if each.samples_per_s is not None), None)
+    if figure is not None and figure.samples_per_s is not None and honestly.samples_per_s is not None:
+        difference = honestly.samples_per_s / figure.samples_per_s - 1
         told += f" and their mean is not images / seconds: the honest figure is {difference:+.2%} from {figure.rule}"
     yield told
 
@@ -98,7 +98,7 @@ def _slow_last(run: LogRun, spread: Spread | None) -> Iterator[str]:
     if spread is None or run.records < 3:
         return
     last = _last_rate(run)
-    below = last / spread.median_images_per_s - 1
+    below = last / spread.median_samples_per_s - 1
     if below < -_SLOW_LAST:
         yield f"slow last record: {number(last)} images/s, {below:+.1%} from the median"
 
@@ -127,20 +127,20 @@ def _drift(run: LogRun) -> Iterator[str]:
 
 def _printed(run: LogRun, honestly: RuleFigure) -> Iterator[str]:
     """Against the records; the script may have counted other steps, or averaged rates instead of time."""
-    if honestly.images_per_s is None:
+    if honestly.samples_per_s is None:
         return
     for key, name in _WHOLE_FIGURES.items():
         for each in run.printed.get(key, ())[-1:]:
-            difference = each.images_per_s / honestly.images_per_s - 1
+            difference = each.samples_per_s / honestly.samples_per_s - 1
             if abs(difference) > _AGREE:
                 yield (
-                    f"the script's own '{name}' is {number(each.images_per_s)} images/s (line {each.line}), "
-                    f"{difference:+.1%} from the records' {number(honestly.images_per_s)}"
+                    f"the script's own '{name}' is {number(each.samples_per_s)} images/s (line {each.line}), "
+                    f"{difference:+.1%} from the records' {number(honestly.samples_per_s)}"
                 )
 
 
 def _rules(by_rule: Sequence[RuleFigure]) -> Iterator[str]:
-    known = [(each.images_per_s, each.rule) for each in by_rule if each.images_per_s is not None]
+    known = [(each.samples_per_s, each.rule) for each in by_rule if each.samples_per_s is not None]
     if len(known) < 2:
         return
     (lowest, low_rule), (highest, high_rule) = min(known), max(known)
@@ -159,6 +159,6 @@ def _stamps(run: LogRun) -> Iterator[str]:
         told = "they tell more time than passed" if stretch.difference > 0 else "they do not hold all of the time"
         yield (
             f"by the time stamps of records {stretch.first + 1} and {stretch.last + 1}, {stretch.seconds:.0f} s apart, "
-            f"it is {number(stretch.images_per_s)} images/s, {stretch.difference:+.1%} from the "
-            f"{number(stretch.records_images_per_s)} of the records between: {told}"
+            f"it is {number(stretch.samples_per_s)} images/s, {stretch.difference:+.1%} from the "
+            f"{number(stretch.records_samples_per_s)} of the records between: {told}"
         )

@@ -29,11 +29,11 @@ _HOW = "images of all cards / seconds that the log tells"
 def honest(run: LogRun) -> RuleFigure:
     try:
         used = _computed(run)
-        if not (math.isfinite(used.images_per_s) and used.images_per_s > 0):
-            raise RuleError(f"rule {HONEST}", got=used.images_per_s, expected="a finite rate above 0")
+        if not (math.isfinite(used.samples_per_s) and used.samples_per_s > 0):
+            raise RuleError(f"rule {HONEST}", got=used.samples_per_s, expected="a finite rate above 0")
     except RuleError as error:
         return RuleFigure(HONEST, None, how=_HOW, reason=str(error))
-    return RuleFigure(HONEST, used.images_per_s, used.records, used.left_out, _HOW)
+    return RuleFigure(HONEST, used.samples_per_s, used.records, used.left_out, _HOW)
 
 
 def _computed(run: LogRun) -> Used:
@@ -77,7 +77,7 @@ def _of_epochs(run: LogRun) -> Used:
     epochs = mxnet_epochs(run)[1:]
     if not epochs:
         raise RuleError(f"rule {HONEST}", got="no records", expected="records of steps, or two epochs with a figure")
-    cost = math.fsum(1 / each.images_per_s for each in epochs)
+    cost = math.fsum(1 / each.samples_per_s for each in epochs)
     return Used(len(epochs) / cost, len(epochs), ("1 epoch of warm-up",))
 
 
@@ -103,13 +103,13 @@ class ByStamps:
     first: int
     last: int
     seconds: float
-    images_per_s: float
-    records_images_per_s: float
+    samples_per_s: float
+    records_samples_per_s: float
     resolution: float
 
     @property
     def difference(self) -> float:
-        return self.images_per_s / self.records_images_per_s - 1
+        return self.samples_per_s / self.records_samples_per_s - 1
 
 
 def by_stamps(run: LogRun) -> ByStamps | None:

@@ -65,11 +65,11 @@ def figure(run: LogRun, rule: str) -> RuleFigure:
         skip = usual if asked is None else asked
         name = f"{known.name}:skip={skip}" if known.names_skip or skip != usual else known.name
         used = known.compute(run, skip)
-        if not (math.isfinite(used.images_per_s) and used.images_per_s > 0):
-            raise RuleError(f"rule {name}", got=used.images_per_s, expected="a finite rate above 0")
+        if not (math.isfinite(used.samples_per_s) and used.samples_per_s > 0):
+            raise RuleError(f"rule {name}", got=used.samples_per_s, expected="a finite rate above 0")
     except RuleError as error:
         return RuleFigure(name, None, how=known.how, reason=str(error))
-    return RuleFigure(name, used.images_per_s, used.records, used.left_out, known.how)
+    return RuleFigure(name, used.samples_per_s, used.records, used.left_out, known.how)
 
 
 def figures(run: LogRun) -> tuple[RuleFigure, ...]:
@@ -81,7 +81,7 @@ def figures(run: LogRun) -> tuple[RuleFigure, ...]:
 def usual_rule(by_rule: Sequence[RuleFigure]) -> str:
     """The rule that the publisher of such a log used: of those that can be computed the first, the script's own figure
     before its records' mean; the first of all where none can; empty for a format without rules."""
-    computed = [each.rule for each in by_rule if each.images_per_s is not None]
+    computed = [each.rule for each in by_rule if each.samples_per_s is not None]
     own = [each for each in computed if parse_rule(each)[0].goes_first]
     return next(iter([*own, *computed, *(each.rule for each in by_rule)]), "")
 
@@ -129,7 +129,7 @@ def _printed(name: str, key: str, line: str) -> Callable[[LogRun, int], Used]:
         lines = run.printed.get(key, ())
         if not lines:
             raise RuleError(f"rule {name}", got="no such line in the log", expected=line)
-        return Used(lines[-1].images_per_s, 1, told(len(lines) - 1, "printed before it"))
+        return Used(lines[-1].samples_per_s, 1, told(len(lines) - 1, "printed before it"))
 
     return compute
 
@@ -147,9 +147,9 @@ def _mxnet_epochs(run: LogRun, skip: int) -> Used:
     if not after:
         expected = f"{MXNET_WARM_UP_EPOCHS + 1} or more, the first of them warm-up"
         raise RuleError(f"rule {rule}", got=f"{len(epochs)} epochs with a figure", expected=expected)
-    if any(each.images_per_s <= 0 for each in after):
+    if any(each.samples_per_s <= 0 for each in after):
         raise RuleError(f"rule {rule}", got="an epoch without a rate", expected="one above 0 for each")
-    mean = mxnet_mean([each.images_per_s for each in epochs])
+    mean = mxnet_mean([each.samples_per_s for each in epochs])
     rounded = float(f"{mean:.{_MXNET_SIGNIFICANT}g}")
     left_out = ("1 epoch of warm-up", "the first 50 iterations of each epoch, by the script itself")
     return Used(rounded, len(after), left_out)
@@ -160,7 +160,7 @@ def mxnet_epochs(run: LogRun) -> tuple[Printed, ...]:
     printed = run.printed.get("epoch", ())
     if printed and run.format.rate_of is RateOf.CARD:
         cards = cards_of(run)
-        printed = tuple(replace(each, images_per_s=each.images_per_s * cards) for each in printed)
+        printed = tuple(replace(each, samples_per_s=each.samples_per_s * cards) for each in printed)
     return tuple(sorted(printed, key=lambda each: (each.epoch or 0, each.line)))
 
 

@@ -9,10 +9,10 @@ from helpers.logs.record import Field, LogRun
 
 @dataclass(frozen=True)
 class Used:
-    """``images_per_s`` of all cards from ``records`` (or steps, epochs, printed lines); ``left_out`` says which others
+    """``samples_per_s`` of all cards from ``records`` (or steps, epochs, printed lines); ``left_out`` says which others
     were not used and why."""
 
-    images_per_s: float
+    samples_per_s: float
     records: int
     left_out: tuple[str, ...] = ()
 

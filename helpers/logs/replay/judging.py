@@ -122,7 +122,7 @@ def published_for(case: SuiteCase, gpus: Sequence[str], tolerance: float) -> tup
         said = f" (the log says {' and '.join(vague)})" if vague else ""
         label = f"{figure.table}, {figure.gpu}{said}, {figure.case.framework.value} {figure.framework_version}"
         gates = figure.status is FigureStatus.GATE
-        found.append(PublishedReference(figure.images_per_s, figure.rule, label, gates, tolerance))
+        found.append(PublishedReference(figure.samples_per_s, figure.rule, label, gates, tolerance))
     return tuple(found)
 
 

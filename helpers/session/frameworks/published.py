@@ -24,7 +24,7 @@ class PublishedRatio:
 
     @property
     def ratio(self) -> float:
-        return self.other.images_per_s / self.paddle.images_per_s
+        return self.other.samples_per_s / self.paddle.samples_per_s
 
     @property
     def disputed(self) -> bool:

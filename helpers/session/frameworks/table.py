@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from helpers.judging.rates import fields_of
 from helpers.judging.statistics import student_t_95, summarise
 from helpers.judging.verdict import Status
 from helpers.plan.baseline import PublishedFigure
@@ -58,16 +59,16 @@ def paired_ratio(ours: Sequence[float], reference: Sequence[float]) -> Ratio:
 
 @dataclass(frozen=True)
 class Cell:
-    """One framework in one row. Without ``run_images_per_s`` it is empty, and ``reason`` says why.
+    """One framework in one row. Without ``run_samples_per_s`` it is empty, and ``reason`` says why.
 
-    ``images_per_s`` is the median over runs, ``low`` and ``high`` the 95% interval of their mean (stats.Summary).
+    ``samples_per_s`` is the median over runs, ``low`` and ``high`` the 95% interval of their mean (stats.Summary).
     ``runs_here``: whether this machine can run the case with what is installed; ``build`` names the framework's.
     """
 
     framework: str
     case_id: str = ""
-    run_images_per_s: tuple[float, ...] = ()
-    images_per_s: float | None = None
+    run_samples_per_s: tuple[float, ...] = ()
+    samples_per_s: float | None = None
     low: float | None = None
     high: float | None = None
     status: str = ""
@@ -80,7 +81,7 @@ class Cell:
 
     @property
     def measured(self) -> bool:
-        return self.images_per_s is not None
+        return self.samples_per_s is not None
 
     @property
     def missing(self) -> bool:
@@ -97,9 +98,9 @@ class PublishedCell:
     source: str = ""
     row: str = ""
     paddle_case: str = ""
-    paddle_images_per_s: float | None = None
+    paddle_samples_per_s: float | None = None
     case: str = ""
-    images_per_s: float | None = None
+    samples_per_s: float | None = None
     gpu: str = ""
     differs: tuple[str, ...] = ()
     disputed: bool = False
@@ -138,7 +139,7 @@ class PeerRow:
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> PeerRow:
-        """The row that ``dataclasses.asdict`` wrote."""
+        """The row that ``to_record`` wrote."""
         cells = [_from(Cell, each, ratio=_ratio_of(each["ratio"])) for each in record["cells"]]
         published = [_from(PublishedCell, each) for each in record["published"]]
         return PeerRow(**{**record, "cells": tuple(cells), "published": tuple(published)})
@@ -150,7 +151,7 @@ def _ratio_of(record: Mapping[str, Any] | None) -> Ratio | None:
 
 def _from(kind: Any, record: Mapping[str, Any], **given: Any) -> Any:
     """Lists, which JSON makes of tuples, as tuples again."""
-    return kind(**{**{key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}, **given})
+    return kind(**{**{key: tuple(v) if isinstance(v, list) else v for key, v in fields_of(record).items()}, **given})
 
 
 @dataclass(frozen=True)
@@ -221,13 +222,13 @@ def _cell(peers: Peers, framework: Framework) -> Cell:
     if verdict.reason.code != COMPARED:
         return told
     summary = summarise(rates)
-    return replace(told, run_images_per_s=rates, images_per_s=summary.centre, low=summary.low, high=summary.high)
+    return replace(told, run_samples_per_s=rates, samples_per_s=summary.centre, low=summary.low, high=summary.high)
 
 
 def _with_ratio(cell: Cell, framework: Framework, reference: Cell | None) -> Cell:
     if framework is Framework.PADDLE or reference is None or not (cell.measured and reference.measured):
         return cell
-    return replace(cell, ratio=paired_ratio(cell.run_images_per_s, reference.run_images_per_s))
+    return replace(cell, ratio=paired_ratio(cell.run_samples_per_s, reference.run_samples_per_s))
 
 
 def _published(
@@ -243,9 +244,9 @@ def _published(
         source=found.other.source,
         row=found.row,
         paddle_case=found.paddle.case.id,
-        paddle_images_per_s=found.paddle.images_per_s,
+        paddle_samples_per_s=found.paddle.samples_per_s,
         case=found.other.case.id,
-        images_per_s=found.other.images_per_s,
+        samples_per_s=found.other.samples_per_s,
         gpu=found.other.gpu,
         differs=found.differs,
         disputed=found.disputed,

@@ -15,7 +15,7 @@ LINE = NightLine("u", "2026-11-01T22:00:00+00:00", "s1", "3.3.1", 100.0, 1, "PAS
 
 
 def lines(*rates: float | None) -> list[NightLine]:
-    return [replace(LINE, images_per_s=rate, session=f"s{number}") for number, rate in enumerate(rates)]
+    return [replace(LINE, samples_per_s=rate, session=f"s{number}") for number, rate in enumerate(rates)]
 
 
 def test_bars_go_from_the_slowest_to_the_fastest() -> None:
@@ -23,7 +23,7 @@ def test_bars_go_from_the_slowest_to_the_fastest() -> None:
 
 
 def test_a_night_without_a_figure_is_a_dot_and_an_excluded_one_a_cross_outside_the_scale() -> None:
-    shown = [*lines(100.0, None, 107.0), replace(LINE, images_per_s=1.0, excluded=True)]
+    shown = [*lines(100.0, None, 107.0), replace(LINE, samples_per_s=1.0, excluded=True)]
     assert sparkline(shown) == "▁·█×  100 … 107 images/s"
 
 

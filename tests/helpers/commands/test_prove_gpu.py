@@ -253,17 +253,17 @@ def step_of(kind: StepKind) -> ProofStep:
 def test_the_good_build_raises_no_alarm_and_the_slowed_one_does(
     tmp_path: Path, kind: StepKind, status: Status, right: bool
 ) -> None:
-    assert answer(step_of(kind), tmp_path, status=status.value, images_per_s=9.0).right is right
+    assert answer(step_of(kind), tmp_path, status=status.value, samples_per_s=9.0).right is right
 
 
 def test_a_case_with_a_figure_is_right_and_settled(tmp_path: Path) -> None:
-    found = answer(FIRST, tmp_path, status="NO_BASELINE", images_per_s=2800.0)
-    assert (found.right, found.settled, found.images_per_s) == (True, True, 2800.0)
+    found = answer(FIRST, tmp_path, status="NO_BASELINE", samples_per_s=2800.0)
+    assert (found.right, found.settled, found.samples_per_s) == (True, True, 2800.0)
 
 
 @pytest.mark.parametrize("status", ["INVALID", "INFRA_ERROR"])
 def test_a_case_that_was_disturbed_is_wrong_and_tried_again(tmp_path: Path, status: str) -> None:
-    found = answer(FIRST, tmp_path, status=status, images_per_s=None)
+    found = answer(FIRST, tmp_path, status=status, samples_per_s=None)
     assert (found.right, found.settled) == (False, False)
 
 
@@ -274,7 +274,7 @@ def test_a_batch_that_does_not_fit_is_told_and_not_tried_again(tmp_path: Path) -
         False, True, True,
     ]  # fmt: skip
     assert answer(FIRST, tmp_path, **values).settled
-    assert not answer(step_of(StepKind.TOO_LARGE), tmp_path, status="PASS", images_per_s=1.0).right
+    assert not answer(step_of(StepKind.TOO_LARGE), tmp_path, status="PASS", samples_per_s=1.0).right
 
 
 def test_a_case_that_cannot_run_here_is_asked_again_and_wrong_unless_it_is_optional(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_case_that_cannot_run_here_is_asked_again_and_wrong_unless_it_is_optio
 def test_paddle_without_code_for_the_card_is_not_started(tmp_path: Path) -> None:
     told = "NVIDIA H100 is sm_90, paddlepaddle-gpu 2.6.2 is for sm_61 to sm_86"
     step = next(each for each in PROOF.steps if each.case and each.case.framework is Framework.PADDLE)
-    session = Session(tmp_path, status="PASS", images_per_s=1.0)
+    session = Session(tmp_path, status="PASS", samples_per_s=1.0)
     for findings, status in (([{"name": "card and framework", "found": told}], "not run"), ([], "PASS")):
         assert StepRunner(session, {"findings": findings}).run(step).status == status  # type: ignore[arg-type]
 
@@ -315,7 +315,7 @@ def story(
     return ProofReport(ProofEvidence(machine, proof, kept, runs), steps or proof.steps, doctor, "today")
 
 
-FIGURE = record(FIRST.key, "NO_BASELINE", case_id=FIRST.key, images_per_s=2800.0, run_images_per_s=(2790.0, 2810.0))
+FIGURE = record(FIRST.key, "NO_BASELINE", case_id=FIRST.key, samples_per_s=2800.0, run_samples_per_s=(2790.0, 2810.0))
 
 
 def test_everything_is_found_on_a_card_that_showed_it() -> None:
@@ -355,8 +355,8 @@ def test_another_card_than_the_lease_is_not_found() -> None:
 
 def test_the_utilisation_is_the_sessions_own(tmp_path: Path) -> None:
     share = Utilisation.of(2800.0, "wall-clock", Case.parse(FIRST.key), PEAK)
-    found = answer(FIRST, tmp_path, case_id=FIRST.key, status="NO_BASELINE", images_per_s=2800.0, utilisation=share)
-    slowed = record("slowed", "REGRESSION", case_id=FIRST.key, images_per_s=1400.0, extra={UTILISATION: "none"})
+    found = answer(FIRST, tmp_path, case_id=FIRST.key, status="NO_BASELINE", samples_per_s=2800.0, utilisation=share)
+    slowed = record("slowed", "REGRESSION", case_id=FIRST.key, samples_per_s=1400.0, extra={UTILISATION: "none"})
     told = shares(story(ON_H100, PROOF, [found, slowed], measured()))
     assert told == {FIRST.key: "8.5% of the measured bf16 peak (800 TFLOP/s)"}
     assert shares(story(ON_H100, PROOF, [FIGURE], measured())) == {FIRST.key: "no measured peak"}
@@ -364,7 +364,7 @@ def test_the_utilisation_is_the_sessions_own(tmp_path: Path) -> None:
 
 def test_the_summary_has_figures_wrong_steps_and_what_was_not_reached() -> None:
     slowed = record("slowed", "PASS", right=False, message="no drop | at all")
-    repeats = [record(f"repeat-{n}", run_images_per_s=(2800.0 + n,), case_id=FIRST.key) for n in range(1, 11)]
+    repeats = [record(f"repeat-{n}", run_samples_per_s=(2800.0 + n,), case_id=FIRST.key) for n in range(1, 11)]
     unable = not_run(step_of(StepKind.BARE_LOOP), "no loop")
     told = story(ON_H100, PROOF, [FIGURE, slowed, *repeats, unable], measured())
     text = summary(told)

@@ -20,10 +20,10 @@ CASE = "paddle-vgg16-fp32-bs8-1x1-dali-static"
 FIRST = datetime.date(2026, 9, 1)
 
 
-def night(number: int, images_per_s: float | Sequence[float] = 100.0, **values: Any) -> StoredNight:
+def night(number: int, samples_per_s: float | Sequence[float] = 100.0, **values: Any) -> StoredNight:
     """Night ``number`` of the case; ``ratio`` and ``pairs`` give it an A/B, else ``values`` are NightRecord's or
     StoredNight's."""
-    several = [images_per_s] if isinstance(images_per_s, float) else images_per_s
+    several = [samples_per_s] if isinstance(samples_per_s, float) else samples_per_s
     rates = tuple(math.log(rate) for rate in several)
     standing = Standing(rates[0], 1.0, 1.0, True, 0.003, 0.001, 20, len(rates))
     if "ratio" in values:

@@ -34,20 +34,20 @@ GREEN = (Status.PASS, Status.IMPROVEMENT)
 KNOWN = tuple(Night((math.log(100.0 + 0.2 * (at % 3 - 1)),)) for at in range(20))
 
 
-def run(images_per_s: Any = 100.0, **values: Any) -> RunEvidence:
-    rate = math.log(images_per_s) if isinstance(images_per_s, float) and 0 < images_per_s < math.inf else None
-    figures = {RULE: images_per_s, OTHER_RULE: images_per_s, MEDIAN_STEP: images_per_s}
+def run(samples_per_s: Any = 100.0, **values: Any) -> RunEvidence:
+    rate = math.log(samples_per_s) if isinstance(samples_per_s, float) and 0 < samples_per_s < math.inf else None
+    figures = {RULE: samples_per_s, OTHER_RULE: samples_per_s, MEDIAN_STEP: samples_per_s}
     return RunEvidence(figures, **{"log_rate": rate, **values})
 
 
-def published(images_per_s: float = 100.0, **values: Any) -> PublishedReference:
+def published(samples_per_s: float = 100.0, **values: Any) -> PublishedReference:
     given = {"rule": OTHER_RULE, "label": "table 1, V100", "gates": True, "tolerance": 0.05}
-    return PublishedReference(images_per_s, **{**given, **values})
+    return PublishedReference(samples_per_s, **{**given, **values})
 
 
-def recorded(images_per_s: float = 100.0, **values: Any) -> RecordedReference:
+def recorded(samples_per_s: float = 100.0, **values: Any) -> RecordedReference:
     return RecordedReference(
-        images_per_s, **{"rule": MEDIAN_STEP, "label": "abc, May", "tolerance": 0.005, "build": "g", **values}
+        samples_per_s, **{"rule": MEDIAN_STEP, "label": "abc, May", "tolerance": 0.005, "build": "g", **values}
     )
 
 
@@ -225,7 +225,7 @@ def test_a_figure_at_the_edge_of_a_band_is_inside_it(reference: float, tolerance
     assert verdict(run(high * 2), **table).published[0].status is Status.PASS
 
 
-@pytest.mark.parametrize("field", ["images_per_s", "tolerance"])
+@pytest.mark.parametrize("field", ["samples_per_s", "tolerance"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
 def test_a_reference_that_would_pass_everything_cannot_be_made(field: str, value: float) -> None:
     for reference in (published(), recorded()):
@@ -307,15 +307,15 @@ def test_a_figure_that_is_only_shown_never_sets_the_status() -> None:
     assert "1000" not in answer.reason.message
 
 
-@pytest.mark.parametrize("images_per_s", [10.0, 100.0, 1000.0])
-def test_a_recorded_figure_that_is_only_shown_counts_as_none(images_per_s: float) -> None:
-    shown = recorded(images_per_s, gates=False)
+@pytest.mark.parametrize("samples_per_s", [10.0, 100.0, 1000.0])
+def test_a_recorded_figure_that_is_only_shown_counts_as_none(samples_per_s: float) -> None:
+    shown = recorded(samples_per_s, gates=False)
     answer = verdict(run(), recorded=shown, published=(published(),))
     assert answer.status is Status.PASS
     assert "the recorded figure is only shown" in answer.reason.message
     assert verdict(run(), recorded=shown, published=(published(),), recorded_required=True).status is Status.NO_BASELINE
     assert answer.recorded is not None
-    assert (answer.recorded.reference, answer.recorded.sets_status) == (images_per_s, False)
+    assert (answer.recorded.reference, answer.recorded.sets_status) == (samples_per_s, False)
 
 
 def test_reasons_hold_the_numbers_they_rest_on() -> None:
@@ -342,10 +342,10 @@ def test_overridden_settings_make_both_answers_incomparable() -> None:
     assert "learning_rate" in answer.recorded.reason.message
 
 
-@pytest.mark.parametrize(("images_per_s", "status"), [(99.0, Status.PASS), (90.0, Status.BELOW_PUBLISHED)])
-def test_neutral_overrides_are_still_held_against_the_published_figure(images_per_s: float, status: Status) -> None:
+@pytest.mark.parametrize(("samples_per_s", "status"), [(99.0, Status.PASS), (90.0, Status.BELOW_PUBLISHED)])
+def test_neutral_overrides_are_still_held_against_the_published_figure(samples_per_s: float, status: Status) -> None:
     neutral = {"learning_rate": "a factor of the update"}
-    answer = verdict(run(images_per_s), published=(published(),), overrides=("learning_rate",), neutral=neutral)
+    answer = verdict(run(samples_per_s), published=(published(),), overrides=("learning_rate",), neutral=neutral)
     assert answer.published[0].status is status
     assert "learning_rate: a factor of the update" in answer.published[0].reason.message
 
@@ -387,9 +387,9 @@ def test_nobody_is_told_to_record_a_case_with_changed_settings() -> None:
     assert told in answer.reason.message
 
 
-@pytest.mark.parametrize("images_per_s", [1.0, 100.0, 1000.0])
-def test_another_segment_is_incomparable_and_says_in_what(images_per_s: float) -> None:
-    answer = verdict(run(images_per_s), recorded=recorded(differences=("driver 535, not 550",)))
+@pytest.mark.parametrize("samples_per_s", [1.0, 100.0, 1000.0])
+def test_another_segment_is_incomparable_and_says_in_what(samples_per_s: float) -> None:
+    answer = verdict(run(samples_per_s), recorded=recorded(differences=("driver 535, not 550",)))
     assert answer.status is Status.INCOMPARABLE
     assert "driver 535, not 550" in answer.reason.message
 

@@ -467,17 +467,17 @@ def over(rule: str, runs: list[dict[str, float | str]]) -> CaseFigure:
 @pytest.mark.parametrize(("runs", "average", "median"), DLPERF_RUNS)
 def test_dlperf_s_average_and_median_come_out_of_its_runs(runs: list[float], average: float, median: float) -> None:
     found = over("dlperf-log", [{"dlperf-log": rate} for rate in runs])
-    assert found.average_images_per_s == pytest.approx(average, abs=0.00501)
-    assert found.images_per_s == pytest.approx(median, abs=0.00501)
-    assert (found.run_images_per_s, found.reason) == (tuple(runs), "")
+    assert found.average_samples_per_s == pytest.approx(average, abs=0.00501)
+    assert found.samples_per_s == pytest.approx(median, abs=0.00501)
+    assert (found.run_samples_per_s, found.reason) == (tuple(runs), "")
 
 
 @pytest.mark.parametrize(("rule", "runs"), [("fleetx-20-100-median7", 7), ("dlperf-log", 5), ("dlperf-time", 5)])
 def test_fewer_runs_than_the_publisher_s_give_no_figure(rule: str, runs: int) -> None:
     told = [{rule: 100.0 + number} for number in range(runs)]
-    assert over(rule, told).images_per_s == 100.0 + (runs - 1) / 2
+    assert over(rule, told).samples_per_s == 100.0 + (runs - 1) / 2
     short = over(rule, told[1:])
-    assert (short.images_per_s, short.average_images_per_s, len(short.run_images_per_s)) == (None, None, runs - 1)
+    assert (short.samples_per_s, short.average_samples_per_s, len(short.run_samples_per_s)) == (None, None, runs - 1)
     assert short.reason == f"rule {rule} is the median of {runs} runs, {runs - 1} were made"
 
 
@@ -485,14 +485,14 @@ def test_fewer_runs_than_the_publisher_s_give_no_figure(rule: str, runs: int) ->
 def test_a_run_without_a_figure_leaves_the_case_without_one(bad: float | str | None) -> None:
     runs = [{WALL_CLOCK: 5.0}, {} if bad is None else {WALL_CLOCK: bad}]
     found = over(WALL_CLOCK, runs)
-    assert (found.images_per_s, found.run_images_per_s) == (None, (5.0,))
+    assert (found.samples_per_s, found.run_samples_per_s) == (None, (5.0,))
     told = "was not computed" if bad is None else f"gave {bad}, which is no throughput"
     assert found.reason == (bad if isinstance(bad, str) else f"rule {WALL_CLOCK} {told}")
 
 
 def test_a_rule_that_nobody_computes_has_no_figure_of_a_case() -> None:
     found = case_figure("ngc-tf-mean", [{WALL_CLOCK: 5.0}])
-    assert (found.images_per_s, found.reason) == (None, "rule ngc-tf-mean was not computed")
+    assert (found.samples_per_s, found.reason) == (None, "rule ngc-tf-mean was not computed")
 
 
 def test_every_rule_is_told_over_runs_and_none_for_no_runs() -> None:

@@ -27,9 +27,9 @@ def seconds_of(rates: Sequence[float], cards: int = 1) -> list[float]:
 
 
 def found(rates: Sequence[float], rule: str, cards: int = 1) -> float:
-    images_per_s = figures(logs_of(*[seconds_of(rates, cards)] * cards, batch=BATCH))[rule]
-    assert isinstance(images_per_s, float), images_per_s
-    return images_per_s
+    samples_per_s = figures(logs_of(*[seconds_of(rates, cards)] * cards, batch=BATCH))[rule]
+    assert isinstance(samples_per_s, float), samples_per_s
+    return samples_per_s
 
 
 RISING = [100.0 + number for number in range(1500)]
@@ -98,7 +98,7 @@ def test_a_log_that_pytorch_s_script_would_write_of_the_same_steps_gives_the_sam
     (log,) = open_logs(path)
     (run,) = runs_of(log, {})
     for rule in ("ngc-pytorch-mean", "ngc-pytorch-summary", "ngc-pytorch-summary-compute"):
-        assert found(rates, rule, cards) == pytest.approx(figure(run, rule).images_per_s, abs=0.006)
+        assert found(rates, rule, cards) == pytest.approx(figure(run, rule).samples_per_s, abs=0.006)
 
 
 def test_every_rule_of_a_protocol_of_perf_yaml_gets_the_steps_it_needs() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from helpers.judging.rates import to_record
 from helpers.judging.utilisation import (
     Peak,
     Utilisation,
@@ -144,7 +145,7 @@ def test_facts_and_records_give_back_what_was_put_in(found: Peak | str) -> None:
     assert all(isinstance(value, str) for value in facts.values())
     assert facts["utilisation"] == share.details()
     assert peak_of_facts({"cores": "0", **facts}) == found
-    assert Utilisation.from_record(json.loads(json.dumps(asdict(share)))) == share
+    assert Utilisation.from_record(json.loads(json.dumps(to_record(share)))) == share
 
 
 def test_facts_of_a_run_without_a_probe_tell_nothing() -> None:

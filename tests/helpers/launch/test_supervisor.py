@@ -102,7 +102,7 @@ def test_progress_is_told_to_the_last_step(tmp_path: Path) -> None:
     run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), on_progress=told.append)
     assert (told[0].phase, told[0].step, told[0].steps) == ("start", 0, 7)
     assert told[-1].step == 7 and told[-1].seconds_left == 0.0
-    assert 0 < (told[-1].images_per_s or 0) <= 8 / 0.02
+    assert 0 < (told[-1].samples_per_s or 0) <= 8 / 0.02
     assert [each.step for each in told] == sorted(each.step for each in told)
 
 

@@ -50,7 +50,7 @@ def test_start_up_shows_the_phase_the_heartbeat_names(tmp_path: Path) -> None:
     write(tmp_path / "rank0.heartbeat", {"phase": "import framework", "step": 0})
     watch.poll(2.0)
     progress = watch.progress()
-    assert (progress.phase, progress.step, progress.steps, progress.images_per_s) == ("import framework", 0, 6, None)
+    assert (progress.phase, progress.step, progress.steps, progress.samples_per_s) == ("import framework", 0, 6, None)
     assert watch.last_growth == 2.0
 
 
@@ -64,7 +64,7 @@ def test_steps_give_phase_rate_of_all_ranks_and_time_left(tmp_path: Path) -> Non
     watch.poll(2.0)
     progress = watch.progress()
     assert (progress.phase, progress.step, progress.replicate) == ("window", 3, 1)
-    assert progress.images_per_s == pytest.approx(2 * 8 / 2.0)
+    assert progress.samples_per_s == pytest.approx(2 * 8 / 2.0)
     assert progress.seconds_left == pytest.approx(3 * 2.0)
 
 
@@ -119,7 +119,7 @@ def test_nonsense_in_the_files_never_breaks_the_watch(tmp_path: Path) -> None:
     watch = RankWatch(spec, 0)
     watch.poll(1.0)
     assert (watch.pid, watch.step, watch.footer_status, watch.footer_reason) == (None, 1, "None", "")
-    assert watch.progress().images_per_s is None
+    assert watch.progress().samples_per_s is None
 
 
 @pytest.mark.parametrize("numbers", [(float("nan"), 2.0, 8), (0.0, float("inf"), 8), (0.0, 2.0, 10**400)])
@@ -129,7 +129,7 @@ def test_numbers_that_no_run_gives_are_not_shown(tmp_path: Path, numbers: tuple[
     write(spec.step_log_path(0), {"kind": "step", "start": start, "end": end, "samples": samples})
     watch = RankWatch(spec, 0)
     watch.poll(1.0)
-    assert (watch.progress().images_per_s, watch.progress().seconds_left) == (None, None)
+    assert (watch.progress().samples_per_s, watch.progress().seconds_left) == (None, None)
 
 
 def test_a_record_nested_without_end_is_passed_over(tmp_path: Path) -> None:

@@ -51,12 +51,12 @@ def test_a_rule_that_is_asked_for_is_the_figure_even_where_it_gives_none() -> No
     assert found.usual == "ngc-tf-mean:skip=0"
     figure = found.figure(found.usual)
     assert figure is not None
-    assert figure.images_per_s == pytest.approx(statistics.fmean(STEADY))
+    assert figure.samples_per_s == pytest.approx(statistics.fmean(STEADY))
     missing = analyse(rates(TENSORFLOW, STEADY), "ngc-mxnet-epochs")
     assert missing.usual == "ngc-mxnet-epochs"
     figure = missing.figure("ngc-mxnet-epochs")
     assert figure is not None
-    assert figure.images_per_s is None
+    assert figure.samples_per_s is None
     assert len(missing.figures) == 2
     assert analyse(rates(TENSORFLOW, STEADY), "honest").usual == "honest"
     with pytest.raises(LogError):
@@ -67,9 +67,9 @@ def test_the_spread_is_of_the_records_after_warm_up() -> None:
     spread = analyse(rates(TENSORFLOW, [1.0] * 5 + STEADY)).spread
     assert spread is not None
     assert spread.records == len(STEADY)
-    assert spread.median_images_per_s == pytest.approx(statistics.median(STEADY))
+    assert spread.median_samples_per_s == pytest.approx(statistics.median(STEADY))
     assert spread.variation == pytest.approx(statistics.stdev(STEADY) / statistics.fmean(STEADY))
-    assert (spread.lowest_images_per_s, spread.highest_images_per_s) == (min(STEADY), max(STEADY))
+    assert (spread.lowest_samples_per_s, spread.highest_samples_per_s) == (min(STEADY), max(STEADY))
     assert analyse(rates(TENSORFLOW, [])).spread is None
     short = analyse(rates(TENSORFLOW, [7.0])).spread
     assert short is not None
@@ -136,7 +136,7 @@ def test_running_means_are_told_with_what_they_cost() -> None:
     seconds = [0.1] * 5 + [0.4] * 100 + [0.2] * 400
     given = paddleclas([seconds])
     told = one_warning(given, "running means")
-    publishers = figures(given)[0].images_per_s
+    publishers = figures(given)[0].samples_per_s
     assert publishers is not None
     cost = 64 * 496 / sum(seconds[5:501]) / publishers - 1
     assert cost > 0.1
@@ -197,10 +197,10 @@ def test_a_run_without_records_is_analysed_all_the_same() -> None:
     empty: dict[Field, Sequence[float]] = {Field.EPOCH: [], Field.STEP: [], Field.IMAGES_PER_S: []}
     for rule in ("paddleclas-trimmed", "ngc-mxnet-epochs", "dlperf-log", "fleetx-20-100-median7"):
         found = analyse(run(spec(rule), empty))
-        assert found.honest.images_per_s is None
-        assert [each.images_per_s for each in found.figures] == [None]
+        assert found.honest.samples_per_s is None
+        assert [each.samples_per_s for each in found.figures] == [None]
 
 
 def test_a_summary_of_a_whole_run_has_its_figure_and_nothing_beside_it() -> None:
     found = analyse(run(spec("tipc-summary", is_summary=True), {Field.IMAGES_PER_S: [900.0]}))
-    assert (found.usual, found.honest.images_per_s, found.spread, found.warnings) == ("tipc-summary", None, None, ())
+    assert (found.usual, found.honest.samples_per_s, found.spread, found.warnings) == ("tipc-summary", None, None, ())

@@ -201,7 +201,7 @@ def test_two_runs_of_one_file_are_read_as_two(tmp_path: Path) -> None:
     runs = read_log(log, NVIDIA_FORMATS["nvidia-mxnet"], {})
     found = [(run.said(Setting.CARDS), run.said(Setting.BATCH_SIZE_PER_CARD), run.records) for run in runs]
     assert found == [("1", "96", 2), ("4", "96", 2)]
-    assert [[each.images_per_s for each in run.printed["epoch"]] for run in runs] == [
+    assert [[each.samples_per_s for each in run.printed["epoch"]] for run in runs] == [
         [100.25, 101.25],
         [400.25, 401.25],
     ]

@@ -23,20 +23,20 @@ IMAGES, SECONDS = 2 * 32 * 396, 100 * 0.4 + 296 * 0.2
 
 def value(given: LogRun) -> float:
     found = honest(given)
-    assert found.images_per_s is not None, found.reason
-    return found.images_per_s
+    assert found.samples_per_s is not None, found.reason
+    return found.samples_per_s
 
 
 def test_a_running_mean_is_turned_back_into_images_and_seconds() -> None:
     """docs/measuring-rules.md: cumulative seconds = batch_cost x (s - 4)."""
     given = paddleclas([SLOW_THEN_FAST])
     found = honest(given)
-    assert found.images_per_s == pytest.approx(IMAGES / SECONDS)
+    assert found.samples_per_s == pytest.approx(IMAGES / SECONDS)
     assert found.used == 40
     assert found.unused == ("the first 4 steps of the epoch, and the steps after the last record",)
-    publishers = figure(given, "paddleclas-trimmed").images_per_s
+    publishers = figure(given, "paddleclas-trimmed").samples_per_s
     assert publishers is not None
-    assert abs(publishers / found.images_per_s - 1) > 0.05
+    assert abs(publishers / found.samples_per_s - 1) > 0.05
 
 
 def test_each_epoch_counts_by_its_last_record_alone() -> None:
@@ -52,7 +52,7 @@ def test_the_records_up_to_step_4_of_the_first_generation_are_left_out() -> None
     means = [9.0, 9.0, 9.0, 9.0, 9.0, 0.5, 0.45, 0.4]
     columns = {Field.EPOCH: [0.0] * 8, Field.STEP: steps, Field.IMAGES_PER_S: [32 / each for each in means]}
     found = honest(run(spec("paddleclas-mean", rate_of=RateOf.CARD, running_mean=5), columns))
-    assert found.images_per_s == pytest.approx(2 * 32 / 0.4)
+    assert found.samples_per_s == pytest.approx(2 * 32 / 0.4)
     assert (found.used, found.unused[0]) == (3, "5 up to step 4 of an epoch, which are timed otherwise")
 
 
@@ -81,7 +81,7 @@ def test_a_stretch_from_the_middle_has_its_own_time_only() -> None:
 def test_rates_of_equal_steps_have_their_harmonic_mean_after_warm_up() -> None:
     values = [1.0] * 5 + [100.0, 50.0, 200.0]
     found = honest(rates(spec("ngc-tf-mean", record_covers=1), values))
-    assert found.images_per_s == pytest.approx(statistics.harmonic_mean(values[5:]))
+    assert found.samples_per_s == pytest.approx(statistics.harmonic_mean(values[5:]))
     assert (found.used, found.unused) == (3, ("5 of warm-up",))
 
 
@@ -118,7 +118,7 @@ def test_mxnet_counts_the_records_after_the_first_epoch_and_epochs_where_there_a
 
 def test_a_summary_of_a_whole_run_permits_no_honest_figure() -> None:
     found = honest(run(spec(is_summary=True), {Field.IMAGES_PER_S: [900.0]}))
-    assert found.images_per_s is None
+    assert found.samples_per_s is None
     assert "got 'one figure for the whole run', expected records of steps, or seconds" in found.reason
 
 
@@ -133,7 +133,7 @@ def test_a_summary_of_a_whole_run_permits_no_honest_figure() -> None:
 )
 def test_what_is_missing_is_told(given: LogRun, told: str) -> None:
     found = honest(given)
-    assert found.images_per_s is None
+    assert found.samples_per_s is None
     assert told in found.reason
 
 
@@ -150,8 +150,8 @@ def test_time_stamps_tell_the_same_stretch() -> None:
     found = by_stamps(rates(spec("ngc-tf-mean"), values, stamps=stamps(clock)))
     assert found is not None
     assert (found.first, found.last, found.seconds) == (5, 24, 28.5)
-    assert found.images_per_s == pytest.approx(64 / 1.5)
-    assert found.records_images_per_s == pytest.approx(64.0)
+    assert found.samples_per_s == pytest.approx(64 / 1.5)
+    assert found.records_samples_per_s == pytest.approx(64.0)
     assert found.difference == pytest.approx(1 / 1.5 - 1)
 
 
@@ -189,7 +189,7 @@ def test_running_means_that_contradict_each_other_tell_no_time() -> None:
     format = spec("paddleclas-mean", rate_of=RateOf.CARD, running_mean=5, name="paddleclas")
     columns = {Field.EPOCH: [0.0, 0.0], Field.STEP: [10.0, 20.0], Field.IMAGES_PER_S: [1.0, 1e90]}
     found = honest(run(format, columns))
-    assert found.images_per_s is None
+    assert found.samples_per_s is None
     assert "expected more than 0" in found.reason
     window = {Field.EPOCH: [0.0] * 3, Field.STEP: [24.0, 74.0, 124.0], Field.IMAGES_PER_S: [1.0, 1.0, 1e90]}
     assert "expected more than 0" in figure(run(format, window), "fleetx-20-100-median7").reason

@@ -29,7 +29,7 @@ def test_a_log_is_read_to_its_figures(log: Path) -> None:
     (found,) = import_file(log, {})
     figure = found.figure("ngc-tf-mean:skip=5")
     assert figure is not None
-    assert (figure.images_per_s, figure.used) == (MEAN, 25)
+    assert (figure.samples_per_s, figure.used) == (MEAN, 25)
     assert (found.usual, found.format, found.runs_in_file) == ("ngc-tf-mean:skip=5", "nvidia-tensorflow", 1)
     assert found.settings[Setting.CARDS] == Said("2", "file name")
 
@@ -83,7 +83,7 @@ def test_two_runs_of_a_file_are_two_results(tmp_path: Path) -> None:
     found = import_file(write(tmp_path / "tf_gpu2.txt", lines), {})
     assert [(each.number, each.runs_in_file) for each in found] == [(1, 2), (2, 2)]
     figures = [each.figure(each.usual) for each in found]
-    assert [each.images_per_s for each in figures if each is not None] == [MEAN, 2 * MEAN]
+    assert [each.samples_per_s for each in figures if each is not None] == [MEAN, 2 * MEAN]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_the_step_logs_of_a_jobs_ranks_are_one_run(log: Path, tmp_path: Path, ru
     ours = [each for each in batch.imported if each.format == "steplog"]
     figures = [each.figure(usual) for each in ours]
     assert [each.usual for each in ours] == [usual, usual]
-    assert [each.images_per_s for each in figures if each is not None] == pytest.approx([16.0, 32.0])
+    assert [each.samples_per_s for each in figures if each is not None] == pytest.approx([16.0, 32.0])
     # The other log has no such rule, and says so; it is no error.
     assert (len(batch.imported), batch.unread) == (3, ())
 
@@ -126,7 +126,7 @@ def test_steps_per_second_are_seconds_of_steps(tmp_path: Path) -> None:
     assert (found.format, found.usual) == ("fleetx-trainer", "fleetx-20-100-median7")
     figure = found.figure(found.usual)
     # The log begins at step 11; of steps 21 to 120 50 are at 4 steps/s and 50 at 2.
-    assert figure is not None and figure.images_per_s == pytest.approx(100 * 32 * 8 / (50 / 4 + 50 / 2))
+    assert figure is not None and figure.samples_per_s == pytest.approx(100 * 32 * 8 / (50 / 4 + 50 / 2))
 
 
 @pytest.mark.parametrize("rate", ["0.0", "-4.0"])
@@ -146,7 +146,7 @@ def test_a_format_without_a_publishers_rule_gives_the_honest_figure(tmp_path: Pa
     (found,) = import_file(write(tmp_path / "resnet50_mxnet_8gpu_bs256_amp.log", lines), {})
     figure = found.figure(found.usual)
     assert (found.format, found.usual) == ("nvidia-mllog", "honest")
-    assert figure is not None and figure.images_per_s == pytest.approx(3 / (1 / 14e3 + 1 / 15e3 + 1 / 16e3))
+    assert figure is not None and figure.samples_per_s == pytest.approx(3 / (1 / 14e3 + 1 / 15e3 + 1 / 16e3))
     assert not any("nan" in each for each in found.warnings)
 
 
@@ -174,7 +174,7 @@ def test_a_hostile_line_costs_no_minutes_and_changes_no_figure(tmp_path: Path, b
         (found,) = import_file(log, {})
     figure = found.figure("ngc-tf-mean:skip=5")
     assert figure is not None
-    assert figure.images_per_s == MEAN
+    assert figure.samples_per_s == MEAN
     assert [each.count for each in found.dropped if each.reason == "a line of more than 64 KiB"] == [2]
 
 

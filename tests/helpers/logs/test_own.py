@@ -61,17 +61,17 @@ def ranks(tmp_path: Path) -> tuple[Path, Path]:
 def test_the_ranks_of_a_job_are_one_run(ranks: tuple[Path, Path]) -> None:
     found = read(ranks[1], ranks[0])
     # Two ranks of 256 images in 0.5 s each.
-    assert {each.rule: each.images_per_s for each in found.figures} == {
+    assert {each.rule: each.samples_per_s for each in found.figures} == {
         rule.name: None if rule.steps > 140 else pytest.approx(1024 / 0.9 if rule.name.endswith("compute") else 1024)
         for rule in RULES.values()
     }
-    assert (found.usual, found.honest.rule, found.honest.images_per_s) == (WALL_CLOCK, HONEST, pytest.approx(1024))
+    assert (found.usual, found.honest.rule, found.honest.samples_per_s) == (WALL_CLOCK, HONEST, pytest.approx(1024))
     assert (found.honest.used, found.honest.unused) == (120, ("20 steps of warm-up",))
     assert found.reader_share == pytest.approx(0.1)
     assert found.source == f"{ranks[0]} and 1 more ranks"
     assert (found.number, found.runs_in_file, found.first_line, found.last_line) == (1, 1, 1, 142)
     assert found.spread is not None
-    assert (found.spread.records, found.spread.median_images_per_s) == (120, pytest.approx(1024))
+    assert (found.spread.records, found.spread.median_samples_per_s) == (120, pytest.approx(1024))
     assert found.spread.variation == pytest.approx(0, abs=1e-6)
     assert (found.format, found.warnings, found.dropped) == ("steplog", (), ())
 
@@ -117,7 +117,7 @@ def test_a_rule_may_be_asked_for(ranks: tuple[Path, Path]) -> None:
     assert read(*ranks, rule="dlperf-time").usual == "dlperf-time"
     foreign = read(*ranks, rule="tipc-summary").figure("tipc-summary")
     assert foreign is not None
-    assert (foreign.images_per_s, foreign.reason) == (None, "rule tipc-summary is for other programs' logs")
+    assert (foreign.samples_per_s, foreign.reason) == (None, "rule tipc-summary is for other programs' logs")
 
 
 def test_a_missing_rank_is_named(ranks: tuple[Path, Path]) -> None:
@@ -214,7 +214,7 @@ def test_doubts_are_told(tmp_path: Path) -> None:
 def test_a_log_without_a_window_has_reasons_instead_of_figures(tmp_path: Path) -> None:
     header = replace(HEADER, case_id=CASE.replace("1x2", "1x1"), world_size=1)
     found = read(write(tmp_path / "a.jsonl", seconds=(0.5,) * 20, warmup=20, header=header))
-    assert (found.honest.images_per_s, found.reader_share, found.spread) == (None, None, None)
+    assert (found.honest.samples_per_s, found.reader_share, found.spread) == (None, None, None)
     assert found.honest.reason and found.reader_reason == "the log has no measured window"
 
 

@@ -101,8 +101,11 @@ def test_a_line_with_the_marker_that_is_no_record_is_dropped_with_its_reason(lin
 
 def test_a_printed_figure_is_kept_and_no_dropped_record() -> None:
     run = read_one(record(1), "end of e0: 99.5", record(1, 1), "end of e1: 98.5", "average rate: 97.25", "end of e2: x")
-    assert [(each.images_per_s, each.line, each.epoch) for each in run.printed["epoch"]] == [(99.5, 2, 0), (98.5, 4, 1)]
-    assert [(each.images_per_s, each.line, each.epoch) for each in run.printed["average"]] == [(97.25, 5, None)]
+    assert [(each.samples_per_s, each.line, each.epoch) for each in run.printed["epoch"]] == [
+        (99.5, 2, 0),
+        (98.5, 4, 1),
+    ]
+    assert [(each.samples_per_s, each.line, each.epoch) for each in run.printed["average"]] == [(97.25, 5, None)]
     assert (run.dropped, run.cut) == ((), "")
 
 
@@ -259,7 +262,7 @@ def test_a_log_without_records_says_what_was_looked_for() -> None:
 
 def test_a_log_with_only_the_scripts_own_figure_is_a_run_without_records() -> None:
     run = read_one("average rate: 55.5")
-    assert (run.records, run.printed["average"][0].images_per_s) == (0, 55.5)
+    assert (run.records, run.printed["average"][0].samples_per_s) == (0, 55.5)
 
 
 # ---- ranks by mpirun's prefixes

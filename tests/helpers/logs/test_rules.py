@@ -18,13 +18,13 @@ RISING = [float(100 + each) for each in range(140)]
 
 def value(given: LogRun, rule: str) -> float:
     found = figure(given, rule)
-    assert found.images_per_s is not None, found.reason
-    return found.images_per_s
+    assert found.samples_per_s is not None, found.reason
+    return found.samples_per_s
 
 
 def reason(given: LogRun, rule: str) -> str:
     found = figure(given, rule)
-    assert found.images_per_s is None
+    assert found.samples_per_s is None
     assert (found.used, found.unused) == (0, ())
     return found.reason
 
@@ -40,7 +40,7 @@ def card_rates(values: Sequence[float], **more: object) -> LogRun:
 def test_paddleclas_mean_leaves_ten_records_out_and_counts_all_cards() -> None:
     given = card_rates([1.0] * 10 + [100.0, 110.0, 120.0])
     found = figure(given, "paddleclas-mean")
-    assert (found.images_per_s, found.used, found.unused) == (220.0, 3, ("10 of warm-up",))
+    assert (found.samples_per_s, found.used, found.unused) == (220.0, 3, ("10 of warm-up",))
 
 
 def test_paddleclas_trimmed_drops_five_or_five_percent_at_each_end() -> None:
@@ -48,7 +48,7 @@ def test_paddleclas_trimmed_drops_five_or_five_percent_at_each_end() -> None:
     assert value(few, "paddleclas-trimmed") == 2 * statistics.fmean(sorted(RISING[:21])[5:-5])
     many = card_rates([1.0] * 10 + RISING)
     found = figure(many, "paddleclas-trimmed")
-    assert found.images_per_s == 2 * statistics.fmean(RISING[7:-7])
+    assert found.samples_per_s == 2 * statistics.fmean(RISING[7:-7])
     assert (found.used, found.unused) == (126, ("10 of warm-up", "the 7 lowest and the 7 highest"))
 
 
@@ -68,7 +68,7 @@ def test_ten_records_give_no_figure_and_the_first_rule_stays_the_usual_one() -> 
 def test_the_number_left_out_is_a_parameter() -> None:
     given = card_rates([1.0, 3.0, 5.0])
     found = figure(given, "paddleclas-mean:skip=1")
-    assert (found.rule, found.images_per_s) == ("paddleclas-mean:skip=1", 8.0)
+    assert (found.rule, found.samples_per_s) == ("paddleclas-mean:skip=1", 8.0)
     assert figure(card_rates(RISING), "paddleclas-mean:skip=10").rule == "paddleclas-mean"
 
 
@@ -78,7 +78,7 @@ def test_the_number_left_out_is_a_parameter() -> None:
 def test_the_tensorflow_mean_leaves_five_records_out_and_says_so_in_its_name() -> None:
     given = rates(spec("ngc-tf-mean"), [1.0] * 5 + [30.0, 50.0])
     found = figure(given, "ngc-tf-mean")
-    assert (found.rule, found.images_per_s, found.used) == ("ngc-tf-mean:skip=5", 40.0, 2)
+    assert (found.rule, found.samples_per_s, found.used) == ("ngc-tf-mean:skip=5", 40.0, 2)
     assert value(given, "ngc-tf-mean:skip=6") == 50.0
 
 
@@ -87,7 +87,7 @@ def test_the_pytorch_mean_leaves_out_nine_records_of_one_card_and_eight_of_sever
     given = rates(spec("ngc-pytorch-mean"), RISING, settings={Setting.CARDS: cards})
     found = figure(given, "ngc-pytorch-mean")
     assert found.rule == f"ngc-pytorch-mean:skip={skipped}"
-    assert found.images_per_s == statistics.fmean(RISING[skipped:])
+    assert found.samples_per_s == statistics.fmean(RISING[skipped:])
     assert warm_up_records(given) == skipped
 
 
@@ -101,7 +101,7 @@ def test_the_pytorch_mean_leaves_out_nine_records_of_one_card_and_eight_of_sever
 def test_a_printed_figure_is_taken_as_it_stands_the_last_one_where_there_are_several(rule: str, key: str) -> None:
     given = rates(spec(rule), RISING, printed={key: [(None, 11.5), (None, 12.5)]})
     found = figure(given, rule)
-    assert (found.rule, found.images_per_s, found.unused) == (rule, 12.5, ("1 printed before it",))
+    assert (found.rule, found.samples_per_s, found.unused) == (rule, 12.5, ("1 printed before it",))
     assert "no such line in the log" in reason(rates(spec(rule), RISING), rule)
 
 
@@ -128,7 +128,7 @@ def test_mxnet_is_the_harmonic_mean_of_the_epochs_after_the_first_in_five_digits
 def test_a_summary_line_is_its_own_figure() -> None:
     given = run(spec("tipc-summary", is_summary=True), {Field.IMAGES_PER_S: [900.0, 950.0]})
     found = figure(given, "tipc-summary")
-    assert (found.images_per_s, found.unused) == (950.0, ("1 printed before it",))
+    assert (found.samples_per_s, found.unused) == (950.0, ("1 printed before it",))
 
 
 def test_epochs_of_one_card_are_of_all_cards() -> None:
@@ -145,7 +145,7 @@ def test_dlperf_log_is_the_mean_of_iterations_20_to_119() -> None:
     assert value(whole, "dlperf-log") == statistics.fmean(RISING[20:120])
     from_20 = rates(spec("dlperf-log"), RISING[20:], first_step=20)
     found = figure(from_20, "dlperf-log")
-    assert found.images_per_s == statistics.fmean(RISING[20:120])
+    assert found.samples_per_s == statistics.fmean(RISING[20:120])
     assert found.unused == ("20 after the window",)
     from_1 = rates(spec("dlperf-log"), RISING, first_step=1)
     assert value(from_1, "dlperf-log") == statistics.fmean(RISING[20:120])
@@ -199,7 +199,7 @@ def time_history(records: int, log_steps: int = 100, **more: object) -> LogRun:
 
 def test_dlperf_tf2_is_of_iterations_100_to_600() -> None:
     found = figure(time_history(8), "dlperf-tf2")
-    assert (found.images_per_s, found.used) == (103.0, 5)
+    assert (found.samples_per_s, found.used) == (103.0, 5)
     assert found.unused == ("1 of warm-up", "2 after the window")
     assert value(time_history(14, 50), "dlperf-tf2") == statistics.fmean(range(102, 112))
     assert "records of 400 of these iterations" in reason(time_history(5), "dlperf-tf2")
@@ -224,7 +224,7 @@ def test_fleetx_of_records_every_ten_steps_counts_the_steps_they_are_the_mean_of
     steps = [float(each) for each in range(0, 200, 10)]
     columns = {Field.EPOCH: [0.0] * 20, Field.STEP: steps, Field.IMAGES_PER_S: RISING[:20]}
     found = figure(run(spec("fleetx-20-100-median7", rate_of=RateOf.CARD), columns), "fleetx-20-100-median7")
-    assert found.images_per_s == pytest.approx(2 * statistics.harmonic_mean(RISING[3:13]))
+    assert found.samples_per_s == pytest.approx(2 * statistics.harmonic_mean(RISING[3:13]))
     assert (found.used, found.unused) == (10, ("3 of warm-up", "7 after the window"))
 
 

@@ -19,7 +19,7 @@ def test_each_line_is_a_run(tmp_path: Path) -> None:
     found = import_file(log, {})
     assert [each.format for each in found] == ["tipc", "tipc"]
     figures = [each.figure(each.usual) for each in found]
-    assert [each.images_per_s for each in figures if each] == [900.5, 1800.5]
+    assert [each.samples_per_s for each in figures if each] == [900.5, 1800.5]
     assert [(each.first_line, each.last_line) for each in found] == [(1, 1), (2, 2)]
 
 
@@ -29,7 +29,7 @@ def test_behind_records_it_is_a_printed_figure(lines: list[str], format: str, tm
     (found,) = import_file(write(tmp_path / "resnet50_gpu2_fp32_bs32.txt", lines), {}, format)
     assert (found.format, found.usual) == ("paddleclas", "paddleclas-trimmed")
     summary = found.figure("tipc-summary")
-    assert summary is not None and summary.images_per_s == RATE
+    assert summary is not None and summary.samples_per_s == RATE
     assert not any("TIPC" in each for each in found.warnings)
 
 
@@ -45,7 +45,7 @@ def test_a_log_without_such_a_line_has_no_such_figure(tmp_path: Path) -> None:
     assert found.figure("tipc-summary") is None
     (asked,) = import_file(log, {}, rule="tipc-summary")
     figure = asked.figure("tipc-summary")
-    assert figure is not None and figure.images_per_s is None
+    assert figure is not None and figure.samples_per_s is None
     assert "no such line in the log" in figure.reason
 
 

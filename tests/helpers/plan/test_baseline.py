@@ -74,7 +74,7 @@ def figure(gpu: str) -> PublishedFigure:
         framework_version="2.5.0",
         precision_printed="FP32",
         strategy=None,
-        images_per_s=1.0,
+        samples_per_s=1.0,
         status=FigureStatus.GATE,
         note="",
         environment="machine",
@@ -119,7 +119,7 @@ def test_a_recorded_file_is_read_with_every_value(tmp_path: Path) -> None:
         {
             CASE_ID: RecordedEntry(
                 case_id=CASE_ID,
-                images_per_s=10.5,
+                samples_per_s=10.5,
                 rule="wall-clock",
                 replicates=(10.4, 10.5, 10.6),
                 interval=(10.3, 10.7),
@@ -361,10 +361,10 @@ def test_a_key_that_is_no_case_id_is_an_error(tmp_path: Path, case_id: str) -> N
     assert refusal(saved(tmp_path, {**recorded_data(), "entries": {case_id: entry_data()}})).field == "entries"
 
 
-@pytest.mark.parametrize("images_per_s", [float("nan"), float("inf"), 0.0, -1.0, 2e9, "1", True])
-def test_an_entry_cannot_be_made_of_an_implausible_figure(images_per_s: Any) -> None:
+@pytest.mark.parametrize("samples_per_s", [float("nan"), float("inf"), 0.0, -1.0, 2e9, "1", True])
+def test_an_entry_cannot_be_made_of_an_implausible_figure(samples_per_s: Any) -> None:
     with pytest.raises(BaselineError, match="images_per_s"):
-        replace(RecordedEntry.from_json(CASE_ID, entry_data()), images_per_s=images_per_s)
+        replace(RecordedEntry.from_json(CASE_ID, entry_data()), samples_per_s=samples_per_s)
 
 
 @pytest.mark.parametrize("date", ["2024-05-06", "2024-05-06T07:08:09Z", "2024-05-06T07:08:09.123456+02:00"])

@@ -71,7 +71,7 @@ FIGURE = PublishedFigure(
     framework_version="2.5.0",
     precision_printed="FP16",
     strategy=None,
-    images_per_s=39972.131,
+    samples_per_s=39972.131,
     status=FigureStatus.GATE,
     note="",
     environment="e",
@@ -97,7 +97,7 @@ def test_the_matrix_holds_the_files_own_cases_first_then_the_published_by_target
 
 
 def test_several_figures_share_one_case() -> None:
-    figures = (FIGURE, replace(FIGURE, table="table 2", images_per_s=1.0))
+    figures = (FIGURE, replace(FIGURE, table="table 2", samples_per_s=1.0))
     (_, case) = matrix(CONFIG, {"v100": figures})
     assert case.figures == figures
 
@@ -170,7 +170,7 @@ def test_a_figure_counts_on_its_own_model_of_card_only(device_name: str, applies
 
 def test_a_reference_carries_the_figure_its_rule_and_where_it_stands() -> None:
     (reference,) = published_references((FIGURE,), "Tesla V100-SXM2-32GB", 0.03)
-    assert (reference.images_per_s, reference.rule, reference.tolerance) == (39972.131, "paddleclas-trimmed", 0.03)
+    assert (reference.samples_per_s, reference.rule, reference.tolerance) == (39972.131, "paddleclas-trimmed", 0.03)
     assert reference.label == "table 1, V100-SXM2-32GB, paddle 2.5.0"
 
 
@@ -191,7 +191,7 @@ def plan(make_plan: MakePlan, make_run: MakeRun) -> CasePlan:
     environment = Environment.from_mapping(make_run(plan).environment)
     entry = RecordedEntry(
         case_id=plan.case.id,
-        images_per_s=3.5,
+        samples_per_s=3.5,
         rule=MEDIAN_STEP,
         replicates=(3.5,),
         interval=None,
@@ -210,7 +210,7 @@ def test_nothing_recorded_is_no_reference(make_plan: MakePlan, make_run: MakeRun
 def test_a_recorded_entry_in_the_same_segment_has_no_differences(plan: CasePlan, make_run: MakeRun) -> None:
     reference = recorded_reference(plan, make_run(plan).environment)
     assert reference is not None
-    assert (reference.images_per_s, reference.rule, reference.gates) == (3.5, MEDIAN_STEP, True)
+    assert (reference.samples_per_s, reference.rule, reference.gates) == (3.5, MEDIAN_STEP, True)
     assert (reference.differences, reference.label) == ((), "recorded 2024-05-06, 0123456789ab")
     banded = recorded_reference(replace(plan, band=0.1), make_run(plan).environment)
     assert banded is not None and (reference.band, banded.band) == (0.05, 0.1)

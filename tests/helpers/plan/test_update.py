@@ -30,12 +30,12 @@ KNOWN = (Accepted("paddle-vgg16-*", "known"),)
 A, B = "paddle-vgg16-fp32-bs8-1x1-dali-static", "paddle-vgg16-fp32-bs16-1x1-dali-static"
 
 
-def entry(images_per_s: float = 100.0, case_id: str = A) -> RecordedEntry:
+def entry(samples_per_s: float = 100.0, case_id: str = A) -> RecordedEntry:
     return RecordedEntry(
         case_id=case_id,
-        images_per_s=images_per_s,
+        samples_per_s=samples_per_s,
         rule="median-step",
-        replicates=(images_per_s,) * 3,
+        replicates=(samples_per_s,) * 3,
         interval=None,
         tolerance=None,
         environment={"host": "h"},
@@ -86,12 +86,12 @@ def test_a_case_without_an_entry_is_created() -> None:
         (Answer.INCOMPARABLE, ProposalKind.REFUSED),
     ],
 )
-@pytest.mark.parametrize("images_per_s", [100.0, 200.0])
-def test_the_verdict_decides_and_not_the_figure(answer: Answer, kind: ProposalKind, images_per_s: float) -> None:
-    (proposal,) = proposed(recorded(entry(100.0)), Candidate(entry(images_per_s), answer=answer))
+@pytest.mark.parametrize("samples_per_s", [100.0, 200.0])
+def test_the_verdict_decides_and_not_the_figure(answer: Answer, kind: ProposalKind, samples_per_s: float) -> None:
+    (proposal,) = proposed(recorded(entry(100.0)), Candidate(entry(samples_per_s), answer=answer))
 
     assert proposal.kind is kind
-    assert proposal.change == pytest.approx(images_per_s / 100 - 1)
+    assert proposal.change == pytest.approx(samples_per_s / 100 - 1)
 
 
 @pytest.mark.parametrize("answer", [Answer.SLOWER, Answer.SLOWER_UNCONFIRMED, Answer.UNSETTLED])
@@ -120,11 +120,11 @@ def test_a_slow_drift_is_not_adopted_step_by_step(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     write_recorded(path, MACHINE, created(entry(100.0)))
 
-    for images_per_s in (99.8, 99.6, 99.4):
-        proposals = proposed(load_recorded(path, MACHINE), Candidate(entry(images_per_s), answer=Answer.NO_WORSE))
+    for samples_per_s in (99.8, 99.6, 99.4):
+        proposals = proposed(load_recorded(path, MACHINE), Candidate(entry(samples_per_s), answer=Answer.NO_WORSE))
         assert write_recorded(path, MACHINE, proposals)[0].kind is ProposalKind.UNCHANGED
 
-    assert load_recorded(path, MACHINE).entries[A].images_per_s == 100.0
+    assert load_recorded(path, MACHINE).entries[A].samples_per_s == 100.0
 
 
 @pytest.mark.parametrize("answer", [Answer.SLOWER, Answer.SLOWER_UNCONFIRMED, Answer.UNSETTLED])
@@ -135,7 +135,7 @@ def test_an_accepted_level_is_recorded_with_its_reason(answer: Answer) -> None:
     assert proposal.kind is ProposalKind.UPDATED
     assert proposal.new is not None
     assert proposal.new.provenance.reason == "accepted regression: safer kernels"
-    assert proposal.new.images_per_s == 80.0
+    assert proposal.new.samples_per_s == 80.0
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_two_processes_that_update_at_once_lose_nothing(tmp_path: Path) -> None:
 
     assert [writer.returncode for writer in writers] == [0, 0], errors
     entries = load_recorded(path, "host").entries
-    assert {each.images_per_s for each in entries.values()} == {float(batch) for batch in range(1, 21)}
+    assert {each.samples_per_s for each in entries.values()} == {float(batch) for batch in range(1, 21)}
     assert len(entries) == 40
 
 
@@ -566,7 +566,7 @@ full_texts = texts.filter(lambda text: bool(text.strip()))
 entries = st.builds(
     RecordedEntry,
     case_id=st.from_regex(r"[a-z0-9_.]+(-[a-z0-9_.]+)+", fullmatch=True),
-    images_per_s=figures,
+    samples_per_s=figures,
     rule=st.sampled_from(sorted(RULES)),
     replicates=st.lists(figures, min_size=3, max_size=5).map(tuple),
     interval=st.none() | st.tuples(figures, figures).map(lambda pair: (min(pair), max(pair))),

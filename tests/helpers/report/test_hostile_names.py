@@ -59,7 +59,7 @@ def texts(name: str) -> dict[str, str]:
     """Every report with ``name`` wherever foreign text may stand."""
     told = replace(PASSED, reason=name, warnings=(name,), marks=(name,), reference_build=name, why_no_reference=name,
                    recorded=comparison(3.4, 3.412, label=name), reader_share=0.5)  # fmt: skip
-    skipped = replace(PASSED, status="not run", effect="skip", reason=name, images_per_s=None, recorded=None)
+    skipped = replace(PASSED, status="not run", effect="skip", reason=name, samples_per_s=None, recorded=None)
     point = replace(POINTS[5], build=name, commit=name)
     step = replace(STEP, before=point, after=replace(point, commit=f"{name}2"), known=None)
     known = replace(step, known=replace(KNOWN, who=name, reason=name, commit=name))

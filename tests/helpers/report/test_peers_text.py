@@ -12,7 +12,7 @@ PADDLE = Cell(
     status="NO_BASELINE", reason="2 runs", runs_here=True, build="paddle 3.3.1", run_folders=("r0", "r1"),
 )  # fmt: skip
 PYTORCH = replace(
-    PADDLE, framework="pytorch", case_id="pytorch-resnet50v1.5-amp_o2-bs256-1x8-dali-compile", images_per_s=5889.05,
+    PADDLE, framework="pytorch", case_id="pytorch-resnet50v1.5-amp_o2-bs256-1x8-dali-compile", samples_per_s=5889.05,
     low=5800.0, high=6000.0, build="pytorch 2.13.0", ratio=Ratio(0.5385, 0.53, 0.547, 3),
 )  # fmt: skip
 PUBLISHED = PublishedCell(
@@ -65,8 +65,8 @@ def test_what_cannot_run_here_at_all_is_a_reason_and_no_table() -> None:
 
 
 def test_one_run_has_no_interval_and_a_wide_one_does_not_go_below_nothing() -> None:
-    one = replace(PADDLE, images_per_s=2.0, low=None, high=None)
-    wide = replace(PYTORCH, images_per_s=2.0, low=-3.0, high=7.0, ratio=Ratio(1.0, None, None, 1))
+    one = replace(PADDLE, samples_per_s=2.0, low=None, high=None)
+    wide = replace(PYTORCH, samples_per_s=2.0, low=-3.0, high=7.0, ratio=Ratio(1.0, None, None, 1))
     line = render_peers([replace(ROW, cells=(one, wide))], 110).splitlines()[3]
     assert flat(line) == "GPU=8,BS=256 dali 2 2(compile) [0, 7] 1.000 0.538 (1)"
 

@@ -12,7 +12,7 @@ from helpers.session.rows import CaseRow
 def row(share: float | None, data: str = "dali", target: str = "cpu", loader: str = "") -> CaseRow:
     case_id = f"paddle-vgg16-fp32-bs8-1x2-{data}-static"
     return CaseRow(
-        case_id, target, "PASS", "pass", "c", "fine", images_per_s=5.0, runs=1, reader_share=share, loader=loader
+        case_id, target, "PASS", "pass", "c", "fine", samples_per_s=5.0, runs=1, reader_share=share, loader=loader
     )
 
 

@@ -15,7 +15,7 @@ from helpers.report.scaling import scalings
 from helpers.session.rows import CaseRow
 from helpers.trainers.contract.errors import ResultError
 
-PASSED = CaseRow("a-case", "cpu", "PASS", "pass", "within-recorded", "fine", images_per_s=3.5, step_seconds=((0.5,),))
+PASSED = CaseRow("a-case", "cpu", "PASS", "pass", "within-recorded", "fine", samples_per_s=3.5, step_seconds=((0.5,),))
 SKIPPED = CaseRow("b-case", "a100", "not run", "skip", "not-run", "no A100")
 
 
@@ -56,7 +56,7 @@ def test_holds_every_rule_with_its_reason_and_whether_a_case_is_reader_bound() -
 
 def test_holds_the_speed_ups() -> None:
     one = replace(PASSED, case_id="paddle-vgg16-fp32-bs8-1x1-dali-static", rule="wall-clock")
-    two = replace(one, case_id=one.case_id.replace("1x1", "1x2"), images_per_s=7.0)
+    two = replace(one, case_id=one.case_id.replace("1x1", "1x2"), samples_per_s=7.0)
     found = scalings((one, two), lambda target, case_id: None)
     written = document((one, two), session="s", exit_code=0, machine={}, command=(), not_reached=0, scaling=found)
     (scaling,) = json.loads(written)["scaling"]
@@ -79,4 +79,4 @@ def test_holds_the_verdict_on_the_night() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_refuses_to_write_nan(value: float) -> None:
     with pytest.raises(ResultError, match="session s"):
-        text(replace(PASSED, images_per_s=value))
+        text(replace(PASSED, samples_per_s=value))

@@ -21,7 +21,9 @@ SEGMENT = {"host": "h", "cards": "2 x 1 core", "framework line": "paddle 3.3", "
 ONE_CARD_SEGMENT = {**SEGMENT, "cards": "1 x 1 core"}
 
 
-def row(shape: str, images_per_s: float | None, *, batch: int = 8, rest: str = "dali-static", **values: Any) -> CaseRow:
+def row(
+    shape: str, samples_per_s: float | None, *, batch: int = 8, rest: str = "dali-static", **values: Any
+) -> CaseRow:
     given = {
         "target": "cpu",
         "status": "PASS",
@@ -29,18 +31,18 @@ def row(shape: str, images_per_s: float | None, *, batch: int = 8, rest: str = "
         "code": "c",
         "reason": "fine",
         "rule": WALL_CLOCK,
-        "images_per_s": images_per_s,
+        "samples_per_s": samples_per_s,
         "runs": 3,
         "segment": ONE_CARD_SEGMENT if shape == "1x1" else SEGMENT,
     }
     return CaseRow(f"paddle-vgg16-fp32-bs{batch}-{shape}-{rest}", **{**given, **values})
 
 
-def entry(images_per_s: float = 10.0, **values: Any) -> RecordedEntry:
+def entry(samples_per_s: float = 10.0, **values: Any) -> RecordedEntry:
     provenance = Provenance("0123456789abcdef", "2024-05-06", "here", "because")
     given: dict[str, Any] = {"rule": WALL_CLOCK, "segment": ONE_CARD_SEGMENT, **values}
     return RecordedEntry(
-        "x", images_per_s, given["rule"], (images_per_s,), None, None, {}, given["segment"], provenance
+        "x", samples_per_s, given["rule"], (samples_per_s,), None, None, {}, given["segment"], provenance
     )
 
 
@@ -65,7 +67,7 @@ DLPERF = [
 
 def test_dlperf_s_own_speed_ups_come_out_of_its_own_medians() -> None:
     found = only([row(f"{nodes}x{cards // nodes}", rate, segment={}) for nodes, cards, rate, _ in DLPERF])
-    told = [(each.nodes, each.cards, each.images_per_s, round(each.speed_up or 0, 2)) for each in found.rows]
+    told = [(each.nodes, each.cards, each.samples_per_s, round(each.speed_up or 0, 2)) for each in found.rows]
     assert told == DLPERF
     assert found.rows[-1].efficiency == pytest.approx(9514.64 / 362.44 / 32)
     assert (found.configuration, found.batch_size_per_card, found.rule) == (
@@ -96,7 +98,7 @@ def test_efficiency_is_speed_up_over_cards_and_one_card_is_one(one: float, facto
 )
 def test_another_configuration_s_one_card_figure_is_no_reference(other: dict[str, Any]) -> None:
     found = only([row("1x1", 5.0, **other), row("1x2", 9.0)])
-    assert found.reference.images_per_s is None
+    assert found.reference.samples_per_s is None
     assert [each.speed_up for each in found.rows] == [None]
 
 
@@ -108,7 +110,7 @@ def test_another_precision_s_one_card_figure_is_no_reference() -> None:
 
 def test_two_nodes_of_one_card_are_two_cards_and_no_reference() -> None:
     found = only([row("2x1", 9.0)])
-    assert found.reference.images_per_s is None
+    assert found.reference.samples_per_s is None
     assert [(each.nodes, each.cards, each.speed_up) for each in found.rows] == [(2, 2, None)]
 
 
@@ -144,7 +146,7 @@ def test_a_figure_by_another_rule_is_not_divided_by_one_by_wall_clock() -> None:
 
 def test_the_session_s_own_figure_comes_before_the_recorded_one() -> None:
     found = only([row("1x1", 5.0), row("1x2", 9.0)], lambda target, case_id: entry(1.0))
-    assert (found.reference.images_per_s, found.reference.origin) == (5.0, THIS_SESSION)
+    assert (found.reference.samples_per_s, found.reference.origin) == (5.0, THIS_SESSION)
 
 
 @pytest.mark.parametrize("one_card", [[], [row("1x1", None, status="INVALID")], [row("1x1", None, status="not run")]])
@@ -157,7 +159,7 @@ def test_without_one_the_recorded_figure_of_the_segment_serves_and_is_labelled(o
 
     found = only([*one_card, row("1x2", 9.0)], find)
     assert asked == [("cpu", "paddle-vgg16-fp32-bs8-1x1-dali-static")]
-    assert (found.reference.images_per_s, found.reference.origin) == (4.5, "recorded 2024-05-06, 0123456789ab")
+    assert (found.reference.samples_per_s, found.reference.origin) == (4.5, "recorded 2024-05-06, 0123456789ab")
     assert (found.rows[-1].speed_up, found.rows[-1].efficiency) == (2.0, 1.0)
 
 
@@ -185,7 +187,7 @@ def test_against_a_figure_by_the_median_step_both_sides_are_by_the_median_step()
     two = replace(row("1x2", 9.0), figures=(CaseFigure(MEDIAN_STEP, 8.0, 8.0, (8.0,)),))
     found = only([two, row("1x4", 18.0)], lambda target, case_id: entry(5.0, rule=MEDIAN_STEP))
     assert found.reference.origin == "recorded 2024-05-06, 0123456789ab, by median-step"
-    assert (found.rows[0].images_per_s, found.rows[0].speed_up) == (9.0, 1.6)
+    assert (found.rows[0].samples_per_s, found.rows[0].speed_up) == (9.0, 1.6)
     assert (found.rows[1].speed_up, found.rows[1].reason) == (
         None,
         "no figure by median-step, which the 1-card median is by",

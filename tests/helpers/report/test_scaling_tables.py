@@ -14,10 +14,10 @@ from helpers.report.scaling_tables import dlperf_table, fleetx_table, to_markdow
 from helpers.session.rows import CaseRow
 
 
-def row(batch: int, shape: str, images_per_s: float | None, *, rest: str = "native-static", **values: Any) -> CaseRow:
+def row(batch: int, shape: str, samples_per_s: float | None, *, rest: str = "native-static", **values: Any) -> CaseRow:
     case_id = f"paddle-vgg16-fp32-bs{batch}-{shape}-{rest}"
     return replace(
-        CaseRow(case_id, "v100", "PASS", "pass", "c", "fine", rule="wall-clock", images_per_s=images_per_s, runs=7),
+        CaseRow(case_id, "v100", "PASS", "pass", "c", "fine", rule="wall-clock", samples_per_s=samples_per_s, runs=7),
         **values,
     )
 

@@ -45,19 +45,19 @@ def measure(runner: FakeRunner, store: ResultStore) -> Measure:
     return lambda plan, **options: measure_case(plan, runner, store, MemoryDouble(), **options)
 
 
-def entry(run: RunResult, images_per_s: float) -> RecordedEntry:
+def entry(run: RunResult, samples_per_s: float) -> RecordedEntry:
     """What the run's machine recorded earlier."""
     environment = Environment.from_mapping(run.environment)
     provenance = Provenance("abcdef", "2024-05-06", "h", "first")
     facts = environment.to_mapping(), segment_of(run.environment, run.settings, run.case_id)
-    return RecordedEntry(run.case_id, images_per_s, MEDIAN_STEP, (images_per_s,), None, None, *facts, provenance)
+    return RecordedEntry(run.case_id, samples_per_s, MEDIAN_STEP, (samples_per_s,), None, None, *facts, provenance)
 
 
 # --- the loop
 
 
 def test_runs_until_the_judge_has_its_verdict(make_plan: MakePlan, runner: FakeRunner, measure: Measure) -> None:
-    runner.answers = [{"images_per_s": rate} for rate in (100.0, 104.0, 102.0)]
+    runner.answers = [{"samples_per_s": rate} for rate in (100.0, 104.0, 102.0)]
     result = measure(make_plan(runs=3))
     assert runner.asked == [0, 1, 2]
     assert (result.verdict.status, result.resumed, len(result.runs)) == (Status.NO_BASELINE, 0, 3)
@@ -90,7 +90,7 @@ def test_the_recorded_figure_is_what_the_runs_are_held_against(make_plan: MakePl
     plan = make_plan()
     evidence = evidence_of(replace(plan, recorded=entry(make_run(plan), 100.0)), (make_run(plan),))
     assert evidence.recorded is not None
-    assert (evidence.recorded.images_per_s, evidence.recorded.replicates) == (100.0, (100.0,))
+    assert (evidence.recorded.samples_per_s, evidence.recorded.replicates) == (100.0, (100.0,))
     assert evidence.recorded.differences == ()
     assert "abcdef" in evidence.recorded.label
 
@@ -206,7 +206,7 @@ def test_resuming_a_finished_case_trains_nothing(
     make_plan: MakePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, measure: Measure
 ) -> None:
     plan = make_plan()
-    finish(store, make_run(plan, images_per_s=123.0))
+    finish(store, make_run(plan, samples_per_s=123.0))
     result = measure(plan, resume=True)
     assert (runner.asked, result.resumed) == ([], 1)
     assert result.verdict.measured is not None

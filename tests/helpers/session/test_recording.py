@@ -71,7 +71,7 @@ def test_an_honest_result_is_recorded_whole(plan: CasePlan, two_runs: TwoRuns) -
     entry = offered.entry
     assert offered.refusal is None
     assert entry is not None
-    assert (entry.case_id, entry.images_per_s, entry.rule) == (plan.case.id, 102.0, MEDIAN_STEP)
+    assert (entry.case_id, entry.samples_per_s, entry.rule) == (plan.case.id, 102.0, MEDIAN_STEP)
     assert (entry.replicates, entry.tolerance) == ((100.0, 104.0), None)
     assert entry.environment == runs[0].environment
     assert entry.segment == segment(Environment.from_mapping(runs[0].environment))
@@ -112,9 +112,9 @@ def test_the_figure_is_the_median_steps_and_not_the_wall_clocks(plan: CasePlan, 
     )
     told = row(plan, runs)
     entry = candidate(told, runs, "m", NOW).entry
-    assert told.images_per_s == 51.0
+    assert told.samples_per_s == 51.0
     assert entry is not None
-    assert (entry.images_per_s, entry.replicates) == (101.0, (100.0, 108.0, 101.0))
+    assert (entry.samples_per_s, entry.replicates) == (101.0, (100.0, 108.0, 101.0))
     assert entry.interval == pytest.approx((92.171, 113.829), abs=1e-3)
 
 
@@ -124,7 +124,7 @@ def test_only_screening_runs_of_the_build_under_test_count(plan: CasePlan, two_r
         runs = (first, replace(second, **other))
         entry = candidate(row(plan, runs), runs, "m", NOW).entry
         assert entry is not None
-        assert (entry.images_per_s, entry.replicates) == (100.0, (100.0,))
+        assert (entry.samples_per_s, entry.replicates) == (100.0, (100.0,))
 
 
 def test_a_run_without_a_figure_by_the_rule_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns) -> None:

@@ -12,6 +12,7 @@ import pytest
 from helpers.history.results import RunResult
 from helpers.judging.evidence import Budget, PublishedReference
 from helpers.judging.judge import judge
+from helpers.judging.rates import key_of
 from helpers.judging.rules import RULES
 from helpers.judging.verdict import Reason, Standing, Status, Verdict
 from helpers.launch.failure import FAILURE_FACT, FailureClass
@@ -26,7 +27,7 @@ MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
 
 FIGURE = PublishedReference(200.0, "wall-clock", "table 1, V100", gates=True, tolerance=0.05)
-SHOWN = replace(FIGURE, images_per_s=50.0, gates=False, label="draft")
+SHOWN = replace(FIGURE, samples_per_s=50.0, gates=False, label="draft")
 
 
 def judged(plan: CasePlan, *runs: RunResult, resumed: int = 0) -> CaseResult:
@@ -53,7 +54,7 @@ def row(make_plan: MakePlan, make_run: MakeRun) -> CaseRow:
 
 def test_tells_the_verdict_and_the_figures_it_rests_on(row: CaseRow) -> None:
     assert (row.status, row.effect, row.code, row.judged) == ("BELOW_PUBLISHED", "fail", "below-published", False)
-    assert (row.images_per_s, row.runs, row.run_images_per_s) == (102.0, 2, (100.0, 104.0))
+    assert (row.samples_per_s, row.runs, row.run_samples_per_s) == (102.0, 2, (100.0, 104.0))
     assert row.spread == pytest.approx(2 / 102)
     assert row.low is not None
     assert row.high is not None
@@ -78,8 +79,8 @@ def test_tells_the_figures_of_every_rule_with_the_reasons(row: CaseRow) -> None:
     by_rule = {each.rule: each for each in row.figures}
     assert by_rule.keys() == RULES.keys()
     ours = by_rule["wall-clock"]
-    assert (ours.images_per_s, ours.average_images_per_s, ours.run_images_per_s) == (102.0, 102.0, (100.0, 104.0))
-    assert (by_rule["dlperf-log"].images_per_s, by_rule["dlperf-log"].reason) == (None, "too short")
+    assert (ours.samples_per_s, ours.average_samples_per_s, ours.run_samples_per_s) == (102.0, 102.0, (100.0, 104.0))
+    assert (by_rule["dlperf-log"].samples_per_s, by_rule["dlperf-log"].reason) == (None, "too short")
     assert by_rule["dlperf-time"].reason == "rule dlperf-time was not computed"
 
 
@@ -96,10 +97,10 @@ def test_the_result_of_another_version_has_no_segment(make_plan: MakePlan, make_
 
 def test_tells_every_comparison(row: CaseRow) -> None:
     deciding, shown = row.published
-    assert (deciding.reference_images_per_s, deciding.ratio, deciding.sets_status) == (200.0, 0.51, True)
+    assert (deciding.reference_samples_per_s, deciding.ratio, deciding.sets_status) == (200.0, 0.51, True)
     assert (shown.label, shown.status, shown.sets_status) == ("draft", "PASS", False)
     assert row.recorded is not None
-    assert (row.recorded.status, row.recorded.reference_images_per_s) == ("NO_BASELINE", None)
+    assert (row.recorded.status, row.recorded.reference_samples_per_s) == ("NO_BASELINE", None)
 
 
 def test_a_failed_run_is_told_with_its_log_and_counts_no_figure(make_plan: MakePlan, make_run: MakeRun) -> None:
@@ -107,7 +108,7 @@ def test_a_failed_run_is_told_with_its_log_and_counts_no_figure(make_plan: MakeP
     crashed = make_run(plan, 1, failure="exit 137", figures={}, log_tail="Killed", step_seconds=())
     row = row_of(judged(plan, make_run(plan, 0), crashed), Effect.ERROR)
     assert (row.status, row.log_tail) == ("INFRA_ERROR", "Killed")
-    assert (row.images_per_s, row.runs, row.run_images_per_s) == (100.0, 1, (100.0,))
+    assert (row.samples_per_s, row.runs, row.run_samples_per_s) == (100.0, 1, (100.0,))
 
 
 def test_every_failed_attempt_is_told_with_the_class_of_the_one_that_ended_the_case(
@@ -130,16 +131,16 @@ def test_every_failed_attempt_is_told_with_the_class_of_the_one_that_ended_the_c
 def test_an_invalid_figure_is_not_among_those_told(make_plan: MakePlan, make_run: MakeRun) -> None:
     plan = make_plan(runs=2, budget=Budget(repeats=0))
     row = row_of(judged(plan, make_run(plan, 0), make_run(plan, 1, 7.0, invalid="contended")), Effect.ERROR)
-    assert (row.status, row.images_per_s, row.runs, row.run_images_per_s) == ("INVALID", 100.0, 1, (100.0,))
-    assert row.invalid_images_per_s is None
+    assert (row.status, row.samples_per_s, row.runs, row.run_samples_per_s) == ("INVALID", 100.0, 1, (100.0,))
+    assert row.invalid_samples_per_s is None
 
 
 def test_a_case_of_invalid_runs_alone_has_their_figure_as_invalid(make_plan: MakePlan, make_run: MakeRun) -> None:
     plan = make_plan(runs=2, budget=Budget(repeats=1))
     runs = (make_run(plan, 0, 7.0, invalid="contended"), make_run(plan, 1, 8.0, invalid="contended"))
     row = row_of(judged(plan, *runs), Effect.ERROR)
-    assert (row.status, row.images_per_s, row.runs, row.figures) == ("INVALID", None, 0, ())
-    assert row.invalid_images_per_s == 7.5
+    assert (row.status, row.samples_per_s, row.runs, row.figures) == ("INVALID", None, 0, ())
+    assert row.invalid_samples_per_s == 7.5
     assert row.set_aside[1] == f"r1: contended; invalid: 8 images/s by {plan.rule}"
     assert "(invalid: 7.5)" in render((row,), 200)
     assert "set aside r0: contended; invalid: 7 images/s" in render((row,), 200, details=True)
@@ -156,9 +157,9 @@ def confirmed(make_plan: MakePlan, make_run: MakeRun) -> CaseRow:
     """Two screening runs, one that was set aside, and two pairs in the order new, good, good, new; one half is left."""
     plan = make_plan(runs=2, reference=GOOD, build=NEW)
 
-    def run(replicate: int, images_per_s: float, role: str, **values: Any) -> RunResult:
+    def run(replicate: int, samples_per_s: float, role: str, **values: Any) -> RunResult:
         build = GOOD if role == "reference" else NEW
-        return make_run(plan, replicate, images_per_s, role=role, stage="confirm", build=build, **values)
+        return make_run(plan, replicate, samples_per_s, role=role, stage="confirm", build=build, **values)
 
     runs = (
         make_run(plan, 0, 100.0, wall_seconds=1.0, build=NEW),
@@ -175,16 +176,16 @@ def confirmed(make_plan: MakePlan, make_run: MakeRun) -> CaseRow:
 
 
 def test_the_figure_is_of_the_screening_runs_of_the_build_under_test_alone(confirmed: CaseRow) -> None:
-    assert (confirmed.images_per_s, confirmed.runs, confirmed.run_images_per_s) == (101.0, 2, (100.0, 102.0))
+    assert (confirmed.samples_per_s, confirmed.runs, confirmed.run_samples_per_s) == (101.0, 2, (100.0, 102.0))
     assert confirmed.spread == pytest.approx(1 / 101)
     assert len(confirmed.step_seconds) == 2
-    assert {len(each.run_images_per_s) for each in confirmed.figures if each.rule == "wall-clock"} == {2}
+    assert {len(each.run_samples_per_s) for each in confirmed.figures if each.rule == "wall-clock"} == {2}
     assert (confirmed.reader_share, confirmed.framework) == (None, NEW)
     assert confirmed.wall_seconds == 8.0
 
 
 def test_every_pair_of_the_confirmation_is_kept_in_its_order(confirmed: CaseRow) -> None:
-    told = [(pair.first, pair.reference_images_per_s, pair.candidate_images_per_s) for pair in confirmed.pairs]
+    told = [(pair.first, pair.reference_samples_per_s, pair.candidate_samples_per_s) for pair in confirmed.pairs]
     assert told == [
         ("candidate", pytest.approx(100.0), pytest.approx(98.0)),
         ("reference", pytest.approx(99.0), pytest.approx(98.01)),
@@ -216,7 +217,7 @@ def test_a_confirmation_survives_json_both_ways(confirmed: CaseRow) -> None:
 
 def test_a_case_that_was_not_run_has_a_reason_and_no_figures(make_plan: MakePlan) -> None:
     row = row_of(not_run(make_plan(), "no A100"), Effect.SKIP)
-    assert (row.status, row.reason, row.images_per_s, row.runs, row.published) == ("not run", "no A100", None, 0, ())
+    assert (row.status, row.reason, row.samples_per_s, row.runs, row.published) == ("not run", "no A100", None, 0, ())
 
 
 def test_a_row_survives_json_both_ways(row: CaseRow) -> None:
@@ -225,8 +226,8 @@ def test_a_row_survives_json_both_ways(row: CaseRow) -> None:
 
 
 def test_a_record_holds_every_field(row: CaseRow) -> None:
-    assert row.to_record().keys() == {item.name for item in fields(CaseRow)}
-    assert row.to_record()["published"][0].keys() == {item.name for item in fields(Comparison)}
+    assert row.to_record().keys() == {key_of(item.name) for item in fields(CaseRow)}
+    assert row.to_record()["published"][0].keys() == {key_of(item.name) for item in fields(Comparison)}
 
 
 def test_an_unknown_key_is_refused_by_name(row: CaseRow) -> None:

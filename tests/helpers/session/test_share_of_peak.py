@@ -104,7 +104,7 @@ def test_the_row_has_the_share_of_the_cases_own_figure(bench: Bench, make_run: M
     result = bench.into(make_run(bench.plan, 0, 1.0), make_run(bench.plan, 1, 3.0))
     row = row_of(result, Effect.WARN)
     assert row.utilisation is not None and row.utilisation.peak == PEAK
-    assert (row.utilisation.images_per_s, row.utilisation.told()) == (2.0, TOLD)
+    assert (row.utilisation.samples_per_s, row.utilisation.told()) == (2.0, TOLD)
     assert CaseRow.from_record(json.loads(json.dumps(row.to_record()))) == row
     written = document([row], session="s", exit_code=0, machine={}, command=(), not_reached=0)
     share = json.loads(written)["cases"][0]["utilisation"]

@@ -477,7 +477,7 @@ def test_a_case_is_measured_by_its_protocol_and_told(bench: Bench) -> None:
     suite = bench.suite()
     row = suite.measure(case_of(suite, SYNTHETIC))
     assert bench.runner.asked == [(SYNTHETIC, 0), (SYNTHETIC, 1)]
-    assert (row.status, row.effect, row.judged, row.images_per_s) == ("NO_BASELINE", "warn", True, 100.0)
+    assert (row.status, row.effect, row.judged, row.samples_per_s) == ("NO_BASELINE", "warn", True, 100.0)
     assert [Path(folder).name for folder in row.run_folders] == ["r0", "r1"]
     assert row.framework["distribution"] == "paddlepaddle-gpu"
 
@@ -540,7 +540,7 @@ def test_an_error_while_measuring_is_a_row_with_the_runs_that_were_finished(benc
     row = suite.measure(case_of(suite, SYNTHETIC))
     assert (row.status, row.effect, row.code) == ("INFRA_ERROR", "error", "LaunchError")
     assert "a free port" in row.reason
-    assert (row.images_per_s, row.runs, row.wall_seconds) == (100.0, 1, 12.0)
+    assert (row.samples_per_s, row.runs, row.wall_seconds) == (100.0, 1, 12.0)
     assert [Path(folder).name for folder in row.run_folders] == ["r0"]
 
 
@@ -639,7 +639,7 @@ def test_a_gate_pattern_is_a_shell_pattern(bench: Bench, pattern: str) -> None:
 @pytest.mark.parametrize("rules", [[rule(DALI)], [rule("paddle-resnet50*", target="v100")]])
 def test_a_case_outside_the_gate_is_told_and_cannot_fail_it(bench: Bench, rules: list[dict[str, str]]) -> None:
     record(bench, SYNTHETIC)
-    bench.runner.usual = {"images_per_s": 85.0}
+    bench.runner.usual = {"samples_per_s": 85.0}
     suite = bench.suite(gate=rules, reference_env=bench.good_python)
     row = suite.measure(case_of(suite, SYNTHETIC))
     assert (row.status, row.effect, row.judged) == ("REGRESSION", "warn", False)
@@ -809,7 +809,7 @@ def test_a_first_result_is_proposed_written_and_then_compared_with(bench: Bench)
     assert not path.exists()
     suite.write_baselines([row], proposals)
     entry = load_recorded(path, CPU_MACHINE.machine_key("cpu")).entries[SYNTHETIC]
-    assert (entry.images_per_s, entry.replicates) == (100.0, (100.0,) * 3)
+    assert (entry.samples_per_s, entry.replicates) == (100.0, (100.0,) * 3)
     assert bench.suite().measure(case_of(suite, SYNTHETIC)).status == "PASS"
 
 
@@ -834,7 +834,7 @@ def test_a_case_that_broke_off_is_refused_and_one_that_did_not_run_is_left_alone
 
 def test_a_slower_result_is_refused_without_a_reason(bench: Bench) -> None:
     record(bench, SYNTHETIC)
-    bench.runner.usual = {"images_per_s": 85.0}
+    bench.runner.usual = {"samples_per_s": 85.0}
     suite = bench.suite(reference_env=bench.good_python, to_record=True)
     row = suite.measure(case_of(suite, SYNTHETIC))
     assert (row.status, row.effect) == ("REGRESSION", "fail")
@@ -844,9 +844,9 @@ def test_a_slower_result_is_refused_without_a_reason(bench: Bench) -> None:
 
 def test_a_figure_between_the_good_build_and_what_was_accepted_is_no_improvement(bench: Bench) -> None:
     """Good build 100, entry 105, tonight 102: IMPROVEMENT +2.1%, and 105 → 102 was written as "confirmed faster"."""
-    bench.runner.usual = {"images_per_s": 105.0}
+    bench.runner.usual = {"samples_per_s": 105.0}
     record(bench, SYNTHETIC)
-    bench.runner.usual = {"images_per_s": 102.0}
+    bench.runner.usual = {"samples_per_s": 102.0}
     suite = bench.suite(reference_env=bench.good_python, to_record=True)
     row = suite.measure(case_of(suite, SYNTHETIC))
     assert row.status not in ("IMPROVEMENT", "PASS")
@@ -854,17 +854,17 @@ def test_a_figure_between_the_good_build_and_what_was_accepted_is_no_improvement
     assert proposal.kind is ProposalKind.REFUSED
     assert f'--accept-regression "{SYNTHETIC}=REASON"' in proposal.reason
     suite.write_baselines([row], [proposal])
-    assert suite.baselines.load("cpu").entries[SYNTHETIC].images_per_s == 105.0
+    assert suite.baselines.load("cpu").entries[SYNTHETIC].samples_per_s == 105.0
 
 
 def test_a_slower_setting_of_the_shell_does_not_become_the_baseline_by_itself(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NCCL_P2P_DISABLE=1 in the shell wrote 105 → 80, "updated: new segment"."""
-    bench.runner.usual = {"images_per_s": 105.0}
+    bench.runner.usual = {"samples_per_s": 105.0}
     record(bench, SYNTHETIC)
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
-    bench.runner.usual = {"images_per_s": 80.0}
+    bench.runner.usual = {"samples_per_s": 80.0}
     suite = bench.suite(to_record=True)
     row = suite.measure(case_of(suite, SYNTHETIC))
     assert row.status == "INCOMPARABLE"
@@ -875,11 +875,11 @@ def test_a_slower_setting_of_the_shell_does_not_become_the_baseline_by_itself(
     assert "lower: -23.8% against the recorded 105.00 images/s" in refused.reason
     assert f'--accept-regression "{SYNTHETIC}=REASON"' in refused.reason
     suite.write_baselines([row], [refused])
-    assert suite.baselines.load("cpu").entries[SYNTHETIC].images_per_s == 105.0
+    assert suite.baselines.load("cpu").entries[SYNTHETIC].samples_per_s == 105.0
     (accepted,) = suite.propose([row], parse_accepted(["paddle-*-synthetic-*=the cards' link is broken for good"]))
     suite.write_baselines([row], [accepted])
     entry = suite.baselines.load("cpu").entries[SYNTHETIC]
-    assert (entry.images_per_s, entry.provenance.reason) == (
+    assert (entry.samples_per_s, entry.provenance.reason) == (
         80.0,
         "accepted regression: the cards' link is broken for good",
     )
@@ -908,7 +908,7 @@ def test_a_case_below_its_published_figure_is_no_baseline_without_a_reason(bench
 
 def test_runs_far_apart_are_no_baseline_without_a_reason(bench: Bench) -> None:
     """2.652 and 1.691 images/s were recorded without a word, and a PASS beside them claimed to see 5.5%."""
-    bench.runner.answers = [{"images_per_s": rate} for rate in (2.652, 1.691, 1.8)]
+    bench.runner.answers = [{"samples_per_s": rate} for rate in (2.652, 1.691, 1.8)]
     suite = bench.suite(to_record=True)
     row = suite.measure(case_of(suite, SYNTHETIC))
     (refused,) = suite.propose([row])
@@ -941,7 +941,7 @@ def test_the_recorded_figure_of_one_card_is_what_several_are_held_against(bench:
     record(bench, one)
     suite = bench.suite()
     (found,) = scalings([suite.measure(case_of(suite, two))], suite.recorded_entry)
-    assert (found.reference.case_id, found.reference.images_per_s) == (one, 100.0)
+    assert (found.reference.case_id, found.reference.samples_per_s) == (one, 100.0)
     assert (found.rows[0].speed_up, found.rows[0].efficiency) == (1.0, 0.5)
 
 
@@ -971,9 +971,9 @@ def test_a_history_that_fails_after_the_write_says_that_the_baselines_are_there(
 # --- which machine it is
 
 
-def at(bench: Bench, machine: Machine, images_per_s: float, case_id: str = SYNTHETIC, target: str = "cpu") -> CaseRow:
+def at(bench: Bench, machine: Machine, samples_per_s: float, case_id: str = SYNTHETIC, target: str = "cpu") -> CaseRow:
     """One night of a machine: measured, and recorded where nothing was."""
-    bench.runner.usual = {"images_per_s": images_per_s, "figures": dict.fromkeys(_RULES, images_per_s)}
+    bench.runner.usual = {"samples_per_s": samples_per_s, "figures": dict.fromkeys(_RULES, samples_per_s)}
     bench.runner.usual["environment"] = {**ENVIRONMENT.to_mapping(), **_place(machine, target)}
     suite = bench.suite(machine, to_record=True, session=f"s{len(bench.runner.asked)}")
     suite.store = bench.runner.store = ResultStore(bench.folder / "runs", suite.options.session)
@@ -1081,7 +1081,7 @@ def test_perf_yaml_names_a_machine_by_its_host_or_its_cards(
 
 def test_a_drop_is_confirmed_against_the_reference_build(bench: Bench) -> None:
     record(bench, SYNTHETIC)
-    bench.runner.usual = {"images_per_s": 85.0}
+    bench.runner.usual = {"samples_per_s": 85.0}
     suite = bench.suite(reference_env=bench.good_python)
     row = suite.measure(case_of(suite, SYNTHETIC))
     assert row.status == "REGRESSION"
@@ -1092,7 +1092,7 @@ def test_a_drop_is_confirmed_against_the_reference_build(bench: Bench) -> None:
 
 def test_without_a_reference_build_a_drop_beyond_the_band_and_beyond_doubt_fails(bench: Bench) -> None:
     record(bench, SYNTHETIC)
-    bench.runner.usual = {"images_per_s": 85.0}
+    bench.runner.usual = {"samples_per_s": 85.0}
     suite = bench.suite(gate=[rule(SYNTHETIC)])
     row = suite.measure(case_of(suite, SYNTHETIC))
     assert (row.status, row.effect) == ("SLOWER", "fail")
@@ -1157,7 +1157,7 @@ def test_the_build_under_test_is_no_reference_of_itself(bench: Bench, builds: Bu
         builds.places[good] = builds.places["/opt/python"] = "/opt/lib/site-packages"
     if how == "installed once more":
         builds.digests[good] = "d1"
-    bench.runner.usual = {"images_per_s": 95.0}
+    bench.runner.usual = {"samples_per_s": 95.0}
     suite = bench.suite(reference_env=good)
     with pytest.raises(ConfigError, match=r"the build under test itself: paddle 3\.0\.0 @abcdef") as caught:
         suite.prepare([case_of(suite, SYNTHETIC)])
@@ -1195,7 +1195,7 @@ def test_two_builds_alike_in_name_do_not_answer_for_an_entry_of_a_third(
     record(bench, SYNTHETIC)
     builds.digests["/opt/python"] = builds.digests[bench.good_python] = ""
     there["framework_version"] = "3.0.0"
-    bench.runner.usual = {"images_per_s": 85.0, "environment": {**ENVIRONMENT.to_mapping(), **there}}
+    bench.runner.usual = {"samples_per_s": 85.0, "environment": {**ENVIRONMENT.to_mapping(), **there}}
     suite = bench.suite(reference_env=bench.good_python)
     found = suite._planner.plan(case_of(suite, SYNTHETIC))
     assert isinstance(found, CasePlan)

@@ -52,11 +52,11 @@ def pytorch_cases(sets: Mapping[str, PublishedSet]) -> list[tuple[str, str]]:
     ]
 
 
-def figures_at(case: SuiteCase, images_per_s: float) -> dict[str, Any]:
+def figures_at(case: SuiteCase, samples_per_s: float) -> dict[str, Any]:
     """What every rule gives for a run of the case's protocol at a constant rate of all cards."""
     steps = case.protocol.warmup_steps + case.protocol.window_steps
     batch, cards = case.case.batch_size_per_card, case.case.cards
-    seconds = batch * cards / images_per_s
+    seconds = batch * cards / samples_per_s
     return figures(logs_of(*[[seconds] * steps] * cards, batch=batch, warmup=case.protocol.warmup_steps))
 
 
@@ -64,7 +64,7 @@ def measured(bench: Bench, target: str, case_id: str, share: float, **more: Any)
     """The row of a night in which the case ran at ``share`` of its published figure."""
     suite = bench.suite(machine_with(*[CARDS[target]] * 8), **more)
     case = case_of(suite, case_id, target)
-    bench.runner.usual = {"figures": figures_at(case, share * case.figures[0].images_per_s)}
+    bench.runner.usual = {"figures": figures_at(case, share * case.figures[0].samples_per_s)}
     return suite.measure(case)
 
 
@@ -118,7 +118,7 @@ def on(bench: Bench, card: str, data: DatasetFacts, case_id: str, **more: Any) -
     suite = bench.suite(machine_with(*[card] * 8), **more)
     suite.data = data
     case = case_of(suite, case_id, "v100")
-    bench.runner.usual = {"figures": figures_at(case, case.figures[0].images_per_s if case.figures else 1000.0)}
+    bench.runner.usual = {"figures": figures_at(case, case.figures[0].samples_per_s if case.figures else 1000.0)}
     return suite.measure(case)
 
 

@@ -109,10 +109,10 @@ def test_the_published_band_is_a_live_runs(bench: Bench, share: float, status: s
     bench.log("a.log", PADDLE, share * PUBLISHED)
     row = bench.row(GATE)
     assert (row.status, row.effect) == (status, effect)
-    assert row.images_per_s == pytest.approx(share * PUBLISHED)
+    assert row.samples_per_s == pytest.approx(share * PUBLISHED)
     assert row.rule == "paddleclas-trimmed"
     (answer,) = row.published
-    assert answer.reference_images_per_s == PUBLISHED
+    assert answer.reference_samples_per_s == PUBLISHED
     assert answer.ratio == pytest.approx(share)
     assert answer.tolerance == 0.05
     assert answer.rule == "paddleclas-trimmed"
@@ -123,8 +123,8 @@ def test_another_rules_figure_never_stands_for_the_published_rules(bench: Bench)
     write_log(bench.logs / "V100-LOG" / "a.log", PADDLE, figures)
     row = bench.row(GATE)
     assert row.status == "INCONCLUSIVE"
-    assert (row.rule, row.images_per_s) == ("paddleclas-mean", 500.0)
-    assert (row.published[0].measured_images_per_s, row.published[0].ratio) == (None, None)
+    assert (row.rule, row.samples_per_s) == ("paddleclas-mean", 500.0)
+    assert (row.published[0].measured_samples_per_s, row.published[0].ratio) == (None, None)
     assert "9 records, expected 21" in row.reason
 
 
@@ -132,9 +132,9 @@ def test_a_rule_with_its_parameter_is_that_rule_and_two_parameters_are_none(benc
     settings = {**MXNET, "framework": "tensorflow", "data": "native", "xla": "true"}
     case_id = "tensorflow-resnet50v1.5-amp-bs256-1x1-native-xla"
     write_log(bench.logs / "V100-LOG" / "a.log", settings, {"ngc-tf-mean:skip=5": 1200.0})
-    assert bench.row(case_id).published[0].measured_images_per_s == 1200.0
+    assert bench.row(case_id).published[0].measured_samples_per_s == 1200.0
     write_log(bench.logs / "V100-LOG" / "a.log", settings, {"ngc-tf-mean:skip=5": 1200.0, "ngc-tf-mean:skip=9": 1100.0})
-    assert bench.row(case_id, session="again").published[0].measured_images_per_s is None
+    assert bench.row(case_id, session="again").published[0].measured_samples_per_s is None
 
 
 def test_a_rule_over_runs_is_not_kept_by_fewer_logs(bench: Bench) -> None:
@@ -148,7 +148,7 @@ def test_a_rule_over_runs_is_not_kept_by_fewer_logs(bench: Bench) -> None:
     assert "6 of the 7 runs that the protocol plans" in row.reason
     write_log(bench.logs / "V100-LOG/6.log", settings, {"fleetx-20-100-median7": 256.0})
     row = bench.row(case_id, session="again")
-    assert (row.status, row.runs, row.images_per_s) == ("PASS", 7, 253.0)
+    assert (row.status, row.runs, row.samples_per_s) == ("PASS", 7, 253.0)
     assert row.published[0].ratio == pytest.approx(253.0 / 252.68)
 
 
@@ -162,7 +162,7 @@ def test_a_figure_that_is_only_shown_sets_no_status(bench: Bench) -> None:
 def test_a_log_without_any_figure_is_no_pass(bench: Bench) -> None:
     write_log(bench.logs / "V100-LOG" / "a.log", PADDLE, {"paddleclas-trimmed": "no records"})
     row = bench.row(GATE)
-    assert (row.status, row.effect, row.images_per_s) == ("INFRA_ERROR", "error", None)
+    assert (row.status, row.effect, row.samples_per_s) == ("INFRA_ERROR", "error", None)
     assert "no records" in row.reason
 
 
@@ -253,7 +253,7 @@ def test_it_is_not_run_and_tells_what_came_closest(bench: Bench) -> None:
     row = bench.row(GATE)
     assert (row.status, row.effect, row.origin) == ("not run", "skip", REPLAYED)
     assert row.reason == "no log of this case; closest: V100-LOG/a.log (cards 8, not 1)"
-    assert row.images_per_s is None
+    assert row.samples_per_s is None
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_a_log_that_may_be_of_a_case_is_told_beside_the_ones_that_are(bench: Ben
     bench.log("a.log", settings, 900.0, data="dali", xla="false")
     bench.log("b.log", settings, 450.0, data="dali")
     row = bench.row("tensorflow-resnet50v1.5-amp-bs224-1x1-dali")
-    assert row.run_images_per_s == (900.0,)
+    assert row.run_samples_per_s == (900.0,)
     assert (
         "V100-LOG/b.log does not tell enough: it may be of tensorflow-resnet50v1.5-amp-bs224-1x1-dali-xla" in row.reason
     )
@@ -402,13 +402,13 @@ class Recorded:
     bench: Bench
     make_run: MakeRun
 
-    def result(self, images_per_s: float = 8.0, **changes: Any) -> RunResult:
+    def result(self, samples_per_s: float = 8.0, **changes: Any) -> RunResult:
         suite = self.bench.suite()
         case = case_of(suite, CPU_CASE, "cpu")
         environment = environment_of(
             MACHINE, MACHINE.cpu_cards[:1], framework="paddle", framework_version="3.0.0", data="d", variables={}
         ).to_mapping()
-        return self.make_run(CasePlan(case), images_per_s=images_per_s, **{"environment": environment, **changes})
+        return self.make_run(CasePlan(case), samples_per_s=samples_per_s, **{"environment": environment, **changes})
 
     def session(self, name: str, *seconds: float, **changes: Any) -> None:
         for number, each in enumerate(seconds):
@@ -417,7 +417,7 @@ class Recorded:
             )
             write_result(folder, self.result(session=name, replicate=number), uuid=f"{name}{number}", **changes)
 
-    def record(self, monkeypatch: pytest.MonkeyPatch, images_per_s: float = 8.0) -> None:
+    def record(self, monkeypatch: pytest.MonkeyPatch, samples_per_s: float = 8.0) -> None:
         suite = Suite(
             replace(self.bench.suite().options, replay=None),
             self.bench.suite().config,
@@ -425,7 +425,7 @@ class Recorded:
             machine=MACHINE,
             memory=self.bench.memory,
         )
-        runs = tuple(self.result(images_per_s, replicate=number) for number in range(3))
+        runs = tuple(self.result(samples_per_s, replicate=number) for number in range(3))
 
         plan = replace(CasePlan(case_of(suite, CPU_CASE, "cpu")), to_record=True)
         plan = replace(plan, suite_case=replace(plan.suite_case, protocol=replace(plan.protocol, runs=3)))
@@ -445,7 +445,7 @@ def test_their_figures_are_computed_anew(recorded: Recorded) -> None:
     recorded.session("s1", 0.5, 0.25, 0.5)
     row = recorded.bench.row(CPU_CASE, "cpu")
     assert (row.status, row.rule, row.runs) == ("NO_BASELINE", "wall-clock", 3)
-    assert row.run_images_per_s == pytest.approx((8.0, 16.0, 8.0))
+    assert row.run_samples_per_s == pytest.approx((8.0, 16.0, 8.0))
     assert row.origin == REPLAYED
     assert row.step_seconds[0] == pytest.approx((0.5,) * 5)
     assert row.reader_share == pytest.approx(0.02)
@@ -460,7 +460,7 @@ def test_they_are_held_against_what_this_machine_recorded(recorded: Recorded, mo
     recorded.bench.memory.asked.clear()
     row = recorded.bench.row(CPU_CASE, "cpu")
     assert row.recorded is not None
-    assert (row.recorded.status, row.recorded.reference_images_per_s) == ("PASS", 8.0)
+    assert (row.recorded.status, row.recorded.reference_samples_per_s) == ("PASS", 8.0)
     assert row.status == "PASS"
     # As it was before their own session, which must not be held against itself.
     _, _, segment, _, session = recorded.bench.memory.asked[-1]
@@ -513,7 +513,7 @@ def test_nights_are_no_replicates(recorded: Recorded) -> None:
         for path in (recorded.bench.logs / name).rglob("rank0.jsonl"):
             os.utime(path, (1000.0 + number, 1000.0 + number))
     row = recorded.bench.row(CPU_CASE, "cpu")
-    assert row.run_images_per_s == pytest.approx((16.0,))
+    assert row.run_samples_per_s == pytest.approx((16.0,))
     assert "of 2 sessions with this case the newest is judged, new, not old" in row.reason
 
 
@@ -598,7 +598,7 @@ def test_a_replayed_step_log_is_judged_as_the_run_that_wrote_it(bench: Bench, sh
     row = suite.measure(case)
     (answer,) = row.published
     (expected,) = verdict.published
-    assert (answer.status, answer.measured_images_per_s, answer.reference_images_per_s, answer.tolerance) == (
+    assert (answer.status, answer.measured_samples_per_s, answer.reference_samples_per_s, answer.tolerance) == (
         expected.status.value,
         expected.measured,
         expected.reference,
@@ -643,7 +643,7 @@ def test_a_confirmation_is_judged_again_with_its_pairs(recorded: Recorded, monke
     assert row.status == "REGRESSION", row.reason
     assert len(row.pairs) == 8
     assert row.effect == "fail"
-    assert math.isclose(row.pairs[0].reference_images_per_s, 8.0)
+    assert math.isclose(row.pairs[0].reference_samples_per_s, 8.0)
 
 
 def test_the_recording_code_refuses_what_was_replayed(recorded: Recorded) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from helpers.judging.rates import to_record
 from helpers.judging.statistics import student_t_95
 from helpers.plan.baseline import PublishedFigure, load_published
 from helpers.plan.case_plan import SuiteCase
@@ -231,4 +231,4 @@ def test_a_row_comes_back_from_json_as_it_was() -> None:
         (PublishedCell("pytorch", 0.9, differs=("card",)),),
         unlike={"amp_level": {"paddle": "O2", "pytorch": None}},
     )  # fmt: skip
-    assert PeerRow.from_record(json.loads(json.dumps(asdict(row)))) == row
+    assert PeerRow.from_record(json.loads(json.dumps(to_record(row)))) == row
