@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from helpers.logs.importer import import_file
-from helpers.logs.record import Said, Setting
+from helpers.logs.settings import LogSetting, Stated
 from helpers.logs.sources.source import open_logs
 from helpers.trainers.contract.errors import LogError
 
@@ -29,11 +29,11 @@ def main() -> int:
     parser.add_argument("cards")
     arguments = parser.parse_args()
     asked = {
-        Setting.FRAMEWORK: Said(arguments.framework, "--framework"),
-        Setting.MODEL: Said("resnet50v1.5", "--model"),
-        Setting.PRECISION: Said("fp32", "--precision"),
-        Setting.BATCH_SIZE_PER_CARD: Said("256", "--batch-size"),
-        Setting.CARDS: Said(arguments.cards, "--cards"),
+        LogSetting.FRAMEWORK: Stated(arguments.framework, "--framework"),
+        LogSetting.MODEL: Stated("resnet50v1.5", "--model"),
+        LogSetting.PRECISION: Stated("fp32", "--precision"),
+        LogSetting.BATCH_SIZE_PER_CARD: Stated("256", "--batch-size"),
+        LogSetting.CARDS: Stated(arguments.cards, "--cards"),
     }
     begin, begin_processor = time.perf_counter(), time.process_time()
     if arguments.what == "import":
@@ -52,7 +52,7 @@ def main() -> int:
     return 0
 
 
-def _imported(path: Path, asked: dict[Setting, Said]) -> dict[str, object]:
+def _imported(path: Path, asked: dict[LogSetting, Stated]) -> dict[str, object]:
     (run,) = import_file(path, asked)
     if run.dropped or run.honest.samples_per_s is None:
         raise LogError(str(path), got=f"{run.dropped} {run.honest.reason}", expected="every record used")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from helpers.logs.figures.series import cards_of, images_per_step, stretches, usual_distance
 from helpers.logs.importer import runs_of
-from helpers.logs.record import Field, LogRun
+from helpers.logs.record import LogRun, RecordField
 from helpers.logs.sources.source import open_logs
 from helpers.report.unforeseen import ended
 from helpers.trainers.contract.errors import SuiteError
@@ -105,9 +105,9 @@ def _finding(name: str, run: LogRun, left_out: list[str]) -> Iterator[Finding]:
 
 def steps_a_record(run: LogRun) -> int:
     """How many steps most records stand for; by the time between them where the log's lines name no step."""
-    if Field.SPAN_END in run.columns:
+    if RecordField.SPAN_END in run.columns:
         return round(statistics.median(float(each) for part in stretches(run) for each in part.steps))
-    if Field.STEP in run.columns or len(run.stamps) < 3:
+    if RecordField.STEP in run.columns or len(run.stamps) < 3:
         return round(usual_distance(run))
     between = [later.seconds - sooner.seconds for sooner, later in zip(run.stamps, run.stamps[1:-1], strict=False)]
     return max(1, round(statistics.median(between) / statistics.median(step_seconds(run))))

@@ -30,7 +30,7 @@ ALLOWED = {
     "helpers/machine/files.py": f"{OWN_NEW}; and a folder, to sync it",
     "helpers/machine/environment.py": f"{KERNEL}, and /etc of this machine",
     "helpers/logs/own.py": "writes into a temporary folder that it made",
-    "helpers/logs/sources/archive_zip.py": "a member of an archive that opening opened",
+    "helpers/logs/sources/source.py": "a member of an archive that opening opened",
     "helpers/machine/watch/contention.py": KERNEL,
     "helpers/machine/watch/cpu_health.py": KERNEL,
     "helpers/machine/framework_probe.py": "the framework's own files, of the interpreter that it runs in",

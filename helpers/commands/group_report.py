@@ -18,7 +18,7 @@ from helpers.trainers.contract.errors import printable
 
 if TYPE_CHECKING:
     # At run time it would import numpy, also for a command that reads no log.
-    from helpers.logs.group import Group, Report
+    from helpers.logs.group import Group, GroupReport
 
 NAME = "group-report"
 HELP = "Report repeated runs in folders by cards (1n1g, 4n8g) as DLPerf does: average, median and speed-up"
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     return EXIT_UNREAD if report.unread else EXIT_OK
 
 
-def result_of(report: Report) -> dict[str, dict[str, dict[str, float | int]]]:
+def result_of(report: GroupReport) -> dict[str, dict[str, dict[str, float | int]]]:
     """What DLPerf's scripts print and write as JSON: by model and folder. A speed-up needs a run on one card."""
     result: dict[str, dict[str, dict[str, float | int]]] = {}
     for group in report.groups:
@@ -67,7 +67,7 @@ def result_of(report: Report) -> dict[str, dict[str, dict[str, float | int]]]:
     return result
 
 
-def render_dlperf(report: Report) -> str:
+def render_dlperf(report: GroupReport) -> str:
     """A line a log, with the speeds of its group so far, then the result."""
     lines = []
     for group in report.groups:
@@ -78,7 +78,7 @@ def render_dlperf(report: Report) -> str:
     return "\n".join([*lines, pprint.PrettyPrinter(indent=1).pformat(result_of(report))])
 
 
-def render_groups(report: Report, width: int) -> str:
+def render_groups(report: GroupReport, width: int) -> str:
     """A table of each model's groups; below it what is not as it should be."""
     parts = []
     for model in dict.fromkeys(each.model for each in report.groups):
@@ -94,12 +94,12 @@ def render_groups(report: Report, width: int) -> str:
     return "\n\n".join(parts)
 
 
-def _table(report: Report, groups: Sequence[Group]) -> list[str]:
+def _table(report: GroupReport, groups: Sequence[Group]) -> list[str]:
     grid = Table.of(_columns(report), groups).grid()
     return [grid.heading, "-" * grid.text_width, *grid.lines]
 
 
-def _columns(report: Report) -> tuple[Column[Group], ...]:
+def _columns(report: GroupReport) -> tuple[Column[Group], ...]:
     def speedup(group: Group) -> str:
         return "-" if (times := report.speedup(group)) is None else f"{times:.2f}"
 

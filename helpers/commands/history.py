@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """
     # Not at the top: every command would load the readers of logs, and numpy, with it.
     from helpers.commands.history_imported import render_stored, stored_record
-    from helpers.logs.storing import stored_of
+    from helpers.logs.results import stored_of
 
     with history_of(arguments) as history:
         imported = stored_of(history, arguments.case, arguments.target)

@@ -8,8 +8,8 @@ from typing import Any
 from helpers.history.results import LOG_FACT, RunResult
 from helpers.judging.rules import run_figure
 from helpers.judging.statistics import number
-from helpers.logs.as_result import USUAL_RULE_FACT
 from helpers.logs.imported import HONEST
+from helpers.logs.results import USUAL_RULE_FACT
 from helpers.report.text import hanging
 
 HEADING = "imported from logs; no run is ever held against them"

@@ -19,8 +19,8 @@ from helpers.trainers.contract.models import Model
 if TYPE_CHECKING:
     # At run time it would import numpy, also for a command that reads no log.
     from helpers.logs.imported import Imported
-    from helpers.logs.importer import Batch
-    from helpers.logs.record import Said, Setting
+    from helpers.logs.importer import ImportBatch
+    from helpers.logs.settings import LogSetting, Stated
 
 NAME = "import-log"
 HELP = "Read training logs of PaddleClas, FleetX, DLPerf, NVIDIA's scripts or ours; print their figures by every rule"
@@ -63,23 +63,23 @@ def _count(text: str) -> str:
     return str(int(text))
 
 
-def asked_of(arguments: argparse.Namespace) -> Mapping[Setting, Said]:
+def asked_of(arguments: argparse.Namespace) -> Mapping[LogSetting, Stated]:
     """What the options say of the configuration, each with its option as the place."""
-    from helpers.logs.record import Said, Setting
+    from helpers.logs.settings import LogSetting, Stated
 
     options = {
-        Setting.FRAMEWORK: "framework",
-        Setting.MODEL: "model",
-        Setting.PRECISION: "precision",
-        Setting.BATCH_SIZE_PER_CARD: "batch-size",
-        Setting.CARDS: "cards",
-        Setting.NODES: "nodes",
-        Setting.GPU: "gpu",
-        Setting.DATA: "data",
-        Setting.EXECUTION: "execution",
+        LogSetting.FRAMEWORK: "framework",
+        LogSetting.MODEL: "model",
+        LogSetting.PRECISION: "precision",
+        LogSetting.BATCH_SIZE_PER_CARD: "batch-size",
+        LogSetting.CARDS: "cards",
+        LogSetting.NODES: "nodes",
+        LogSetting.GPU: "gpu",
+        LogSetting.DATA: "data",
+        LogSetting.EXECUTION: "execution",
     }
     values = {each: (name, getattr(arguments, name.replace("-", "_"))) for each, name in options.items()}
-    return {each: Said(value, f"--{name}") for each, (name, value) in values.items() if value is not None}
+    return {each: Stated(value, f"--{name}") for each, (name, value) in values.items() if value is not None}
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -119,7 +119,7 @@ def _lacks_its_figure(found: Imported, rule: str) -> bool:
     return all(figure is None or figure.samples_per_s is None for figure in wanted)
 
 
-def _print(batch: Batch, stored: Sequence[str], out: TextIO) -> None:
+def _print(batch: ImportBatch, stored: Sequence[str], out: TextIO) -> None:
     from helpers.commands.import_log_text import render_imported
 
     width = width_of(out)
@@ -129,7 +129,7 @@ def _print(batch: Batch, stored: Sequence[str], out: TextIO) -> None:
         print("\n\n".join([*told, *(["\n".join(notes)] if notes else [])]), file=out)
 
 
-def _record(batch: Batch, stored: Sequence[str]) -> dict[str, object]:
+def _record(batch: ImportBatch, stored: Sequence[str]) -> dict[str, object]:
     from helpers.commands.import_log_text import imported_record
 
     return {
@@ -146,7 +146,7 @@ def _store(found: Sequence[Imported], arguments: argparse.Namespace) -> tuple[tu
 
     What a history that is away, or held by another process, could not take is kept on disk for it.
     """
-    from helpers.logs.storing import keep, store
+    from helpers.logs.results import keep, store
 
     try:
         url = history_url(arguments)

@@ -10,17 +10,17 @@ from typing import Any
 
 from helpers.judging.rates import key_of
 from helpers.judging.statistics import number
-from helpers.logs.imported import Imported, RuleFigure, Spread
-from helpers.logs.record import Said, Setting
+from helpers.logs.imported import Imported, RateSpread, RuleFigure
+from helpers.logs.settings import LogSetting, Stated
 from helpers.report.table import GAP, Align, Column, Table
 from helpers.report.text import hanging, printable
 
 _INDENT = "  "
 _HASH_DIGITS = 12
 _LEFT_OUT = "left out"
-_SETTING_NAMES: Mapping[Setting, str] = {
-    Setting.BATCH_SIZE_PER_CARD: "batch size a card",
-    Setting.FRAMEWORK_VERSION: "framework version",
+_SETTING_NAMES: Mapping[LogSetting, str] = {
+    LogSetting.BATCH_SIZE_PER_CARD: "batch size a card",
+    LogSetting.FRAMEWORK_VERSION: "framework version",
 }
 
 
@@ -68,8 +68,8 @@ def _title(found: Imported) -> str:
     )
 
 
-def _settings(settings: Mapping[Setting, Said], width: int) -> list[str]:
-    shown = [(_SETTING_NAMES.get(each, each.value), settings[each]) for each in Setting if each in settings]
+def _settings(settings: Mapping[LogSetting, Stated], width: int) -> list[str]:
+    shown = [(_SETTING_NAMES.get(each, each.value), settings[each]) for each in LogSetting if each in settings]
     names = max((len(name) for name, _ in shown), default=0)
     values = max((len(printable(said.value)) for _, said in shown), default=0)
     lines = []
@@ -130,7 +130,7 @@ def _data(found: Imported) -> str:
     return f"data: {found.reader_share:.1%} of a step spent waiting for data"
 
 
-def _spread(spread: Spread) -> str:
+def _spread(spread: RateSpread) -> str:
     return (
         f"spread: {spread.records} records after warm-up, median {number(spread.median_samples_per_s)} images/s, "
         f"variation {spread.variation:.2%}, {number(spread.lowest_samples_per_s)} to "

@@ -83,13 +83,13 @@ def verified_record(each: Verified) -> dict[str, Any]:
 
 
 def _configuration(each: Verified) -> str:
-    from helpers.logs.record import Setting
+    from helpers.logs.settings import LogSetting
 
     said = {setting: value.value for setting, value in each.entry.settings.items()}
-    cards = said[Setting.CARDS]
+    cards = said[LogSetting.CARDS]
     return (
-        f"{said[Setting.FRAMEWORK]} {said[Setting.MODEL]} {said[Setting.PRECISION]} "
-        f"bs{said[Setting.BATCH_SIZE_PER_CARD]}, {cards} {said[Setting.GPU]}"
+        f"{said[LogSetting.FRAMEWORK]} {said[LogSetting.MODEL]} {said[LogSetting.PRECISION]} "
+        f"bs{said[LogSetting.BATCH_SIZE_PER_CARD]}, {cards} {said[LogSetting.GPU]}"
     )
 
 

@@ -9,13 +9,13 @@ from pathlib import PurePath
 _IN_NAME = re.compile(
     r"(?<![A-Za-z0-9])([AHVPB]\d{2,3}|T4|L4|L40S?)((?:[-_](?:SXM\d|PCIE|\d+GB))*)(?![A-Za-z0-9])", re.IGNORECASE
 )
-# Ampere and later: A100, H200, GB200, L40S.
-_WITH_TF32 = re.compile(r"(?:A|H|GH|B|GB|L)\d+S?")
+# Ampere and later: A100, H200, GB200, L40S, RTX A6000.
+_WITH_TF32 = re.compile(r"(?:RTX )?(?:A|H|GH|B|GB|L)\d+[A-Z]?(?: .*)?")
 _NOT_THE_MODEL = re.compile(r"NVIDIA|TESLA|GPU|HBM\d?E?|")
 
 
 def card_words(name: str) -> dict[str, str]:
-    """Model, form factor and memory of ``Tesla V100-SXM2-32GB`` as far as the name tells them.
+    """Model, form factor and memory of ``Tesla V100-SXM2-32GB``, as far as the name states them.
 
     A name with any further part (a MIG slice, a special edition) is another model.
     """
@@ -31,7 +31,7 @@ def card_words(name: str) -> dict[str, str]:
 
 
 def same_card(one: str, other: str) -> bool:
-    """Whether two names may mean one model of card: the same model, and no part that both tell differs."""
+    """Whether two names may mean one model of card: the same model, and no part that both name differs."""
     mine, theirs = card_words(one), card_words(other)
     if "model" not in mine or "model" not in theirs:
         return False
@@ -39,14 +39,14 @@ def same_card(one: str, other: str) -> bool:
 
 
 def is_of_target(name: str, target: str) -> bool:
-    """Whether a card of this name is of the target that a model names (``v100``)."""
+    """Whether a card of this name belongs to a target, which a model names (``v100``)."""
     return card_words(name).get("model", "").lower() == target
 
 
 def has_tf32(name: str) -> bool:
     """Whether FP32 is TF32 on such a card where nobody switches that off (docs/measuring-rules.md,
     "Traps in the published tables")."""
-    return _WITH_TF32.fullmatch(card_words(name).get("model", "").split(" ")[0]) is not None
+    return _WITH_TF32.fullmatch(card_words(name).get("model", "")) is not None
 
 
 def card_of_folders(path: PurePath) -> tuple[str, str] | None:

@@ -1,11 +1,16 @@
-"""A column of numbers of any length in bounded memory: short ones stay in memory, the rest of a long one on disk."""
+"""A column of numbers of any length in bounded memory, and its order statistics, exact: no sketch, no sample.
+
+Short columns stay in memory; of a long one all but the end lies on disk. For an order, a float's bits, turned so that
+they sort as the number does, are found 16 at a time: one pass over the column for each, with a count of what lies
+below.
+"""
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Iterator, Sequence
+from typing import IO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +20,7 @@ BLOCK = 2**16
 _BYTES = 8
 
 
-class Column:
+class NumberColumn:
     """Numbers in the order they were appended. Reading goes block by block; nothing holds them all."""
 
     def __init__(self) -> None:
@@ -76,10 +81,10 @@ class Column:
         self._tail, self._in_tail = [], 0
 
 
-class Part(Column):
+class ColumnPart(NumberColumn):
     """The numbers of a column from ``first`` up to ``end`` (not included): one run's, where a log's share a column."""
 
-    def __init__(self, whole: Column, first: int, end: int) -> None:
+    def __init__(self, whole: NumberColumn, first: int, end: int) -> None:
         super().__init__()
         self._whole, self._first, self._end = whole, first, end
 
@@ -92,3 +97,113 @@ class Part(Column):
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.float64]]:
         stop = len(self) if stop is None else min(stop, len(self))
         return self._whole.blocks(self._first + max(start, 0), self._first + stop)
+
+
+# So many numbers are sorted in memory, 8 MiB of them; more are counted.
+IN_MEMORY = 2**20
+_MANY = 2**12
+_DIGIT_BITS = 16
+_DIGITS = 64 // _DIGIT_BITS
+_SIGN = np.uint64(1 << 63)
+
+
+class Numbers(Protocol):
+    """What a NumberColumn is; without NaN, which has no place in an order."""
+
+    def __len__(self) -> int: ...
+
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.float64]]: ...
+
+
+def select(numbers: Numbers, ranks: Sequence[int], start: int = 0, in_memory: int = IN_MEMORY) -> list[float]:
+    """The numbers that stand at ``ranks`` (from 0) once those from ``start`` on are sorted.
+
+    Raises IndexError for a rank that is not there, ValueError where one of the numbers is NaN.
+    """
+    count = len(numbers) - start
+    if wrong := [rank for rank in ranks if not 0 <= rank < count]:
+        raise IndexError(f"rank {wrong[0]} of {count} numbers")
+    if count <= in_memory:
+        values = np.concatenate(list(numbers.blocks(start))) if count else np.empty(0)
+        _check(values)
+        values = np.sort(values)
+        return [float(values[rank]) for rank in ranks]
+    return _by_counting(numbers, ranks, start)
+
+
+def median(numbers: Numbers, start: int = 0, in_memory: int = IN_MEMORY) -> float:
+    """The middle number, or the mean of the two in the middle; NaN of none."""
+    count = len(numbers) - start
+    if count <= 0:
+        return math.nan
+    low, high = select(numbers, ((count - 1) // 2, count // 2), start, in_memory)
+    return (low + high) / 2
+
+
+def trimmed_mean(numbers: Numbers, each_end: int, start: int = 0, in_memory: int = IN_MEMORY) -> float:
+    """Mean of the numbers from ``start`` on without the ``each_end`` lowest and the ``each_end`` highest of them."""
+    count = len(numbers) - start
+    kept = count - 2 * each_end
+    if kept <= 0:
+        raise IndexError(f"{each_end} dropped at each end of {count} numbers")
+    low, high = select(numbers, (each_end, count - each_end - 1), start, in_memory)
+    below = at_or_below = inside = 0
+    sums = []
+    for block in numbers.blocks(start):
+        below += int(np.count_nonzero(block < low))
+        at_or_below += int(np.count_nonzero(block <= low))
+        between = block[(block > low) & (block < high)]
+        inside += len(between)
+        sums.append(sum_of(between))
+    if low == high:
+        return low
+    # Of the numbers that equal a bound only those within it count.
+    at_low = at_or_below - each_end
+    return math.fsum((*sums, at_low * low, (kept - inside - at_low) * high)) / kept
+
+
+def sum_of(values: NDArray[np.float64]) -> float:
+    """The sum, exact of few numbers; of many by numpy's pairs, which is good to the last digits and thrice as fast."""
+    return float(np.sum(values)) if len(values) > _MANY else math.fsum(values)
+
+
+def _by_counting(numbers: Numbers, ranks: Sequence[int], start: int) -> list[float]:
+    # Of each rank the digits found so far, and how many numbers with these digits stand before it.
+    places = [(0, rank) for rank in ranks]
+    for digit in range(_DIGITS):
+        shift = np.uint64(64 - (digit + 1) * _DIGIT_BITS)
+        counts = {prefix: np.zeros(2**_DIGIT_BITS, dtype=np.int64) for prefix, _ in places}
+        for block in numbers.blocks(start):
+            _check(block)
+            heads = _keys(block) >> shift
+            for prefix, counted in counts.items():
+                of_prefix = heads[(heads >> np.uint64(_DIGIT_BITS)) == np.uint64(prefix)] if digit else heads
+                digits = (of_prefix & np.uint64(2**_DIGIT_BITS - 1)).astype(np.int64)
+                counted += np.bincount(digits, minlength=2**_DIGIT_BITS)
+        places = [_next_digit(counts[prefix], prefix, left) for prefix, left in places]
+    return [_number(key) for key, _ in places]
+
+
+def _next_digit(counts: NDArray[np.int64], prefix: int, left: int) -> tuple[int, int]:
+    reached = np.cumsum(counts)
+    found = int(np.searchsorted(reached, left, side="right"))
+    return (prefix << _DIGIT_BITS) | found, left - (int(reached[found - 1]) if found else 0)
+
+
+def _check(values: NDArray[np.float64]) -> None:
+    if np.isnan(values).any():
+        raise ValueError("NaN has no place in an order")
+
+
+def _keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """Unsigned integers in the numbers' order: of a negative number all bits turned, of another one its sign."""
+    # Adding 0.0 makes of -0.0 a 0.0, which it equals.
+    bits = (np.ascontiguousarray(values) + 0.0).view(np.uint64)
+    negative = (bits & _SIGN).astype(np.bool_)
+    return np.where(negative, ~bits, bits | _SIGN) if negative.any() else bits | _SIGN
+
+
+def _number(key: int) -> float:
+    bits = np.uint64(key)
+    turned = bits ^ _SIGN if bits & _SIGN else ~bits
+    return float(np.array([turned], dtype=np.uint64).view(np.float64)[0])

@@ -13,7 +13,7 @@ from helpers.judging.rules import case_figure
 from helpers.logs.figures.analysis import AUTO
 from helpers.logs.imported import Imported
 from helpers.logs.importer import check_rule, import_file
-from helpers.logs.record import Said, Setting
+from helpers.logs.settings import LogSetting, Stated
 from helpers.trainers.contract.errors import LogError, SuiteError, lines_of
 
 _SUFFIXES = (".log", ".txt", ".log.gz", ".txt.gz")
@@ -66,7 +66,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Report:
+class GroupReport:
     """The groups, those of few cards first, and the logs that gave no figure, each with why, in lines.
     ``notes``: what is to be doubted and is no error.
     """
@@ -102,7 +102,7 @@ def _rounded(value: float) -> float:
     return float(np.round(value, _DECIMALS))
 
 
-def read_groups(folder: Path, asked: Mapping[Setting, Said], format: str = AUTO, rule: str = AUTO) -> Report:
+def read_groups(folder: Path, asked: Mapping[LogSetting, Stated], format: str = AUTO, rule: str = AUTO) -> GroupReport:
     """The groups of a folder of folders. Raises LogError where there is no log, or one group holds unlike runs."""
     check_rule(rule)
     paths = [each for each in sorted(folder.glob("*/*"), key=_natural) if each.name.endswith(_SUFFIXES)]
@@ -124,12 +124,12 @@ def read_groups(folder: Path, asked: Mapping[Setting, Said], format: str = AUTO,
             unread.append(lines_of(error))
             continue
         name = _NAME.match(path.name)
-        model = name["model"] if name else found.settings[Setting.MODEL].value
+        model = name["model"] if name else found.settings[LogSetting.MODEL].value
         runs = groups.setdefault((model, path.parent.name), [])
         number = int(name["number"]) if name else len(runs) + 1
         runs.append((found, GroupRun(path, number, _rounded(figure.samples_per_s))))
     made = [_group(*key, runs) for key, runs in groups.items()]
-    return Report(tuple(sorted(made, key=lambda each: (each.model, each.cards))), tuple(unread), tuple(notes))
+    return GroupReport(tuple(sorted(made, key=lambda each: (each.model, each.cards))), tuple(unread), tuple(notes))
 
 
 def _only(path: Path, runs: Sequence[Imported]) -> Imported:
@@ -140,9 +140,9 @@ def _only(path: Path, runs: Sequence[Imported]) -> Imported:
 
 def _group(model: str, folder: str, runs: Sequence[tuple[Imported, GroupRun]]) -> Group:
     about = f"group {folder} of {model}"
-    batch = _one(about, Setting.BATCH_SIZE_PER_CARD, (found for found, _ in runs))
-    precision = _one(about, Setting.PRECISION, (found for found, _ in runs))
-    cards = _one(about, Setting.CARDS, (found for found, _ in runs))
+    batch = _one(about, LogSetting.BATCH_SIZE_PER_CARD, (found for found, _ in runs))
+    precision = _one(about, LogSetting.PRECISION, (found for found, _ in runs))
+    cards = _one(about, LogSetting.CARDS, (found for found, _ in runs))
     rules = list(dict.fromkeys(found.usual for found, _ in runs))
     if len(rules) > 1:
         raise LogError(about, field="rule", got=rules, expected="one for all runs", remedy="Name it with --rule")
@@ -152,7 +152,7 @@ def _group(model: str, folder: str, runs: Sequence[tuple[Imported, GroupRun]]) -
     return Group(model, folder, int(batch), precision, int(cards), rules[0], tuple(run for _, run in runs))
 
 
-def _one(about: str, setting: Setting, runs: Iterable[Imported]) -> str:
+def _one(about: str, setting: LogSetting, runs: Iterable[Imported]) -> str:
     values = list(dict.fromkeys(each.settings[setting].value for each in runs))
     if len(values) > 1:
         remedy = "Give each configuration a folder of its own"

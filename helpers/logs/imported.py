@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from helpers.logs.record import Dropped, Said, Setting
+from helpers.logs.record import Dropped
+from helpers.logs.settings import LogSetting, Stated
 
 HONEST = "honest"
 
@@ -25,7 +26,7 @@ class RuleFigure:
 
 
 @dataclass(frozen=True)
-class Spread:
+class RateSpread:
     """Of the records' rates of all cards after the publisher's warm-up: how many, median, coefficient of variation
     (0.02 is 2%), lowest and highest."""
 
@@ -54,13 +55,13 @@ class Imported:
     runs_in_file: int
     first_line: int
     last_line: int
-    settings: Mapping[Setting, Said]
+    settings: Mapping[LogSetting, Stated]
     figures: tuple[RuleFigure, ...]
     usual: str
     honest: RuleFigure
     reader_share: float | None
     reader_reason: str
-    spread: Spread | None
+    spread: RateSpread | None
     dropped: tuple[Dropped, ...]
     warnings: tuple[str, ...]
 

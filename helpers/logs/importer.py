@@ -10,12 +10,13 @@ from helpers.judging.rules import RULES as OWN_RULES
 from helpers.logs import own
 from helpers.logs.figures.analysis import AUTO, analyse
 from helpers.logs.figures.rules import RULES, parse_rule
+from helpers.logs.formats.naming import FILE_NAME, FOLDER_NAME
 from helpers.logs.formats.table import FORMATS
 from helpers.logs.imported import HONEST, Imported
 from helpers.logs.reading.detect import detect
 from helpers.logs.reading.reader import read_log
-from helpers.logs.record import LogRun, Said, Setting
-from helpers.logs.shared_name import with_doubts
+from helpers.logs.record import LogRun
+from helpers.logs.settings import NEEDED, LogSetting, Stated
 from helpers.logs.sources.source import LogFile, open_logs
 from helpers.trainers.contract.errors import LogError, SuiteError, lines_of
 
@@ -30,7 +31,7 @@ class Unread:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ImportBatch:
     """What several files gave, in their order. ``notes``: what was left out and is no error, in words: a log with the
     bytes of one before it, a member of an archive that is no log."""
 
@@ -40,7 +41,7 @@ class Batch:
 
 
 def import_file(
-    path: Path, asked: Mapping[Setting, Said], format: str = AUTO, rule: str = AUTO
+    path: Path, asked: Mapping[LogSetting, Stated], format: str = AUTO, rule: str = AUTO
 ) -> tuple[Imported, ...]:
     """The runs of one file. Raises LogError where one of its logs cannot be read."""
     batch = import_files((path,), asked, format, rule)
@@ -49,7 +50,9 @@ def import_file(
     return batch.imported
 
 
-def import_files(paths: Sequence[Path], asked: Mapping[Setting, Said], format: str = AUTO, rule: str = AUTO) -> Batch:
+def import_files(
+    paths: Sequence[Path], asked: Mapping[LogSetting, Stated], format: str = AUTO, rule: str = AUTO
+) -> ImportBatch:
     """The runs of all files. Step logs of one job are one run, whichever files hold its ranks.
 
     Raises LogError for a rule or a format that is not known; a log that cannot be read is among ``unread``.
@@ -67,13 +70,13 @@ def import_files(paths: Sequence[Path], asked: Mapping[Setting, Said], format: s
         for log in logs:
             reader.read(log)
     reader.read_step_logs()
-    return Batch(tuple(reader.imported), tuple(reader.unread), tuple(reader.notes))
+    return ImportBatch(tuple(reader.imported), tuple(reader.unread), tuple(reader.notes))
 
 
 class _Reader:
     """Reads one log after another and keeps what it gave."""
 
-    def __init__(self, asked: Mapping[Setting, Said], format: str, rule: str) -> None:
+    def __init__(self, asked: Mapping[LogSetting, Stated], format: str, rule: str) -> None:
         self._asked, self._format, self._rule = asked, format, rule
         self._first: dict[str, str] = {}
         self._steps: list[LogFile] = []
@@ -116,7 +119,7 @@ def _unread(source: str, error: Exception) -> Unread:
     return Unread(source, str(error), lines_of(error))
 
 
-def runs_of(log: LogFile, asked: Mapping[Setting, Said], format: str = AUTO) -> tuple[LogRun, ...]:
+def runs_of(log: LogFile, asked: Mapping[LogSetting, Stated], format: str = AUTO) -> tuple[LogRun, ...]:
     """The runs of a log that is no step log of ours. Raises LogError."""
     # Where the format was named, what else the log holds is the user's to know.
     rivals = [each for each in FORMATS.values() if format == AUTO or each.is_summary]
@@ -137,3 +140,40 @@ def check_rule(rule: str) -> None:
             "rule", got=rule, expected="one of " + ", ".join(dict.fromkeys((AUTO, *RULES, HONEST, *OWN_RULES)))
         )
     parse_rule(rule)
+
+
+# Runs of one configuration on one machine differ by less.
+_DIFFER = 0.10
+
+
+def with_doubts(runs: Sequence[Imported]) -> list[Imported]:
+    """The runs of one file; those that take a setting from its name alone and differ by more have a warning more."""
+    alike: dict[tuple[str, ...], list[Imported]] = {}
+    for each in runs:
+        alike.setdefault(tuple(each.settings[setting].value for setting in NEEDED), []).append(each)
+    warnings = {id(each): told for of_one in alike.values() if (told := _doubt(of_one)) for each in of_one}
+    return [
+        replace(each, warnings=(*each.warnings, warnings[id(each)])) if id(each) in warnings else each for each in runs
+    ]
+
+
+def _doubt(runs: Sequence[Imported]) -> str:
+    rates = [rate for each in runs if (rate := _rate(each)) is not None]
+    named = [setting for setting in NEEDED if any(_by_name(each, setting) for each in runs)]
+    if len(rates) < 2 or not named or max(rates) / min(rates) - 1 <= _DIFFER:
+        return ""
+    return (
+        f"the log's name alone tells {', '.join(each.value for each in named)} of {len(runs)} runs in it that "
+        f"differ by {max(rates) / min(rates) - 1:.0%}: it may not be true of each"
+    )
+
+
+def _rate(each: Imported) -> float | None:
+    if each.honest.samples_per_s is not None:
+        return each.honest.samples_per_s
+    usual = each.figure(each.usual)
+    return None if usual is None else usual.samples_per_s
+
+
+def _by_name(each: Imported, setting: LogSetting) -> bool:
+    return each.settings[setting].where.startswith((FILE_NAME, FOLDER_NAME))

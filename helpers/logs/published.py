@@ -11,9 +11,9 @@ from io import StringIO
 from pathlib import Path, PurePosixPath
 
 from helpers.logs.figures.rules import figure
-from helpers.logs.formats.naming import agrees
 from helpers.logs.importer import runs_of
-from helpers.logs.record import NEEDED, LogRun, Said, Setting
+from helpers.logs.record import LogRun
+from helpers.logs.settings import NEEDED, LogSetting, Stated, agrees
 from helpers.logs.sources.source import open_logs
 from helpers.machine.opening import MOST_INDEX_BYTES, named_by_user, read_text_limited
 from helpers.trainers.contract.errors import LogError, SuiteError, lines_of
@@ -25,23 +25,23 @@ _MOST_CHARACTERS = 200
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
 _FILE, _RULE, _PUBLISHED, _COMPUTED = "file", "rule", "published_images_per_s", "computed_images_per_s"
 _SETTINGS = (
-    Setting.FRAMEWORK,
-    Setting.MODEL,
-    Setting.GPU,
-    Setting.PRECISION,
-    Setting.BATCH_SIZE_PER_CARD,
-    Setting.CARDS,
+    LogSetting.FRAMEWORK,
+    LogSetting.MODEL,
+    LogSetting.GPU,
+    LogSetting.PRECISION,
+    LogSetting.BATCH_SIZE_PER_CARD,
+    LogSetting.CARDS,
 )
 NEEDED_COLUMNS = (_FILE, *(each.value for each in _SETTINGS), _PUBLISHED, _RULE)
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexEntry:
     """One row of an index. ``computed`` is the figure that its author recomputed, None where there is none."""
 
     line: int
     file: str
-    settings: Mapping[Setting, Said]
+    settings: Mapping[LogSetting, Stated]
     published: Decimal
     computed: Decimal | None
     rule: str
@@ -52,7 +52,7 @@ class Verified:
     """An entry and what its log gives by its rule. ``problem`` says what is wrong, empty where they agree; ``lines``
     say it to people where one is too long."""
 
-    entry: Entry
+    entry: IndexEntry
     samples_per_s: float | None
     rule: str
     problem: str = ""
@@ -63,7 +63,7 @@ class Verified:
         return None if self.samples_per_s is None else Decimal(repr(self.samples_per_s)) - self.entry.published
 
 
-def read_index(path: Path) -> tuple[Entry, ...]:
+def read_index(path: Path) -> tuple[IndexEntry, ...]:
     """The rows of an index. Raises LogError on one that cannot be read, naming the line and the column."""
     try:
         text = read_text_limited(named_by_user(path), MOST_INDEX_BYTES, encoding="utf-8-sig")
@@ -83,7 +83,7 @@ def read_index(path: Path) -> tuple[Entry, ...]:
     return entries
 
 
-def _entry(path: Path, line: int, row: Mapping[str, str | None]) -> Entry:
+def _entry(path: Path, line: int, row: Mapping[str, str | None]) -> IndexEntry:
     about = f"{path}:{line}"
     # DictReader puts what no column names under None.
     if row.get(None):  # type: ignore[call-overload]
@@ -96,10 +96,10 @@ def _entry(path: Path, line: int, row: Mapping[str, str | None]) -> Entry:
             got = f"{len(row[column] or '')} characters"
             raise LogError(about, field=column, got=got, expected=f"at most {_MOST_CHARACTERS}")
     values = {column: (row.get(column) or "").strip() for column in (*NEEDED_COLUMNS, _COMPUTED)}
-    settings = {each: Said(values[each.value], f"{path.name} line {line}") for each in _SETTINGS}
+    settings = {each: Stated(values[each.value], f"{path.name} line {line}") for each in _SETTINGS}
     published = _figure(about, _PUBLISHED, values[_PUBLISHED])
     computed = _figure(about, _COMPUTED, values[_COMPUTED]) if values[_COMPUTED] else None
-    return Entry(line, values[_FILE], settings, published, computed, values[_RULE])
+    return IndexEntry(line, values[_FILE], settings, published, computed, values[_RULE])
 
 
 def _figure(about: str, column: str, text: str) -> Decimal:
@@ -109,7 +109,7 @@ def _figure(about: str, column: str, text: str) -> Decimal:
     return value
 
 
-def verify(folder: Path, entries: Sequence[Entry]) -> tuple[Verified, ...]:
+def verify(folder: Path, entries: Sequence[IndexEntry]) -> tuple[Verified, ...]:
     """Every entry recomputed, in their order. What cannot be is told, and the others go on."""
     found: dict[int, Verified] = {}
     for file in dict.fromkeys(each.file for each in entries):
@@ -121,11 +121,11 @@ def verify(folder: Path, entries: Sequence[Entry]) -> tuple[Verified, ...]:
     return tuple(found[index] for index in range(len(entries)))
 
 
-def _verify_file(folder: Path, entries: Sequence[Entry]) -> Iterable[Verified]:
+def _verify_file(folder: Path, entries: Sequence[IndexEntry]) -> Iterable[Verified]:
     """The rows of one file, which is read once where it tells its own configuration, else once for each row."""
     path = folder / entries[0].file
     runs: tuple[LogRun, ...] = ()
-    silent_on: frozenset[Setting] = frozenset()
+    silent_on: frozenset[LogSetting] = frozenset()
     try:
         _check_inside(folder, entries[0].file)
         runs = _runs(path, {})
@@ -144,18 +144,18 @@ def _verify_file(folder: Path, entries: Sequence[Entry]) -> Iterable[Verified]:
     return verified
 
 
-def _failed(entry: Entry, error: Exception) -> Verified:
+def _failed(entry: IndexEntry, error: Exception) -> Verified:
     return Verified(entry, None, entry.rule, str(error), lines_of(error))
 
 
-def _silent_on(error: LogError) -> frozenset[Setting]:
+def _silent_on(error: LogError) -> frozenset[LogSetting]:
     """The settings that a log does not tell, from the error that says so."""
     names = (error.field or "").split(", ")
     known = {each.value: each for each in NEEDED}
     return frozenset(known[name] for name in names) if all(name in known for name in names) else frozenset()
 
 
-def _runs_told(path: Path, entry: Entry, silent_on: frozenset[Setting]) -> tuple[LogRun, ...]:
+def _runs_told(path: Path, entry: IndexEntry, silent_on: frozenset[LogSetting]) -> tuple[LogRun, ...]:
     """The runs with what the index alone tells; what the log tells too is compared afterwards."""
     try:
         return _runs(path, {each: entry.settings[each] for each in silent_on})
@@ -183,11 +183,11 @@ def _check_inside(folder: Path, file: str) -> None:
         raise LogError(f"log {file}", got="a path that leaves the folder", expected=f"a file in {folder}")
 
 
-def _runs(path: Path, asked: Mapping[Setting, Said]) -> tuple[LogRun, ...]:
+def _runs(path: Path, asked: Mapping[LogSetting, Stated]) -> tuple[LogRun, ...]:
     return tuple(run for log in open_logs(path) for run in runs_of(log, asked))
 
 
-def _verify(entry: Entry, runs: Sequence[LogRun]) -> Verified:
+def _verify(entry: IndexEntry, runs: Sequence[LogRun]) -> Verified:
     run = _run_of(entry, runs)
     if against := _contradictions(entry, run):
         raise LogError(f"log {entry.file}", got="; ".join(against), expected="what the index says")
@@ -197,14 +197,14 @@ def _verify(entry: Entry, runs: Sequence[LogRun]) -> Verified:
     return Verified(entry, found.samples_per_s, found.rule, _problem(entry, found.samples_per_s))
 
 
-def _run_of(entry: Entry, runs: Sequence[LogRun]) -> LogRun:
+def _run_of(entry: IndexEntry, runs: Sequence[LogRun]) -> LogRun:
     """The one run with the entry's cards. Raises LogError where there is none, or several that fit it alike."""
     if len(runs) == 1:
         return runs[0]
-    cards = entry.settings[Setting.CARDS]
-    fitting = [run for run in runs if agrees(Setting.CARDS, run.said(Setting.CARDS) or "", cards.value)]
+    cards = entry.settings[LogSetting.CARDS]
+    fitting = [run for run in runs if agrees(LogSetting.CARDS, run.stated(LogSetting.CARDS) or "", cards.value)]
     if not fitting:
-        have = ", ".join(dict.fromkeys(run.said(Setting.CARDS) or "an unsaid number" for run in runs))
+        have = ", ".join(dict.fromkeys(run.stated(LogSetting.CARDS) or "an unsaid number" for run in runs))
         raise LogError(f"log {entry.file}", got=f"runs of {have} cards", expected=f"one of {cards.value}")
     if len(fitting) > 1:
         fitting = [run for run in fitting if not _contradictions(entry, run)] or fitting
@@ -219,7 +219,7 @@ def _run_of(entry: Entry, runs: Sequence[LogRun]) -> LogRun:
     return fitting[0]
 
 
-def _contradictions(entry: Entry, run: LogRun) -> list[str]:
+def _contradictions(entry: IndexEntry, run: LogRun) -> list[str]:
     return [
         f"{each.value} {run.settings[each].value} ({run.settings[each].where}), not {said.value} ({said.where})"
         for each, said in entry.settings.items()
@@ -227,7 +227,7 @@ def _contradictions(entry: Entry, run: LogRun) -> list[str]:
     ]
 
 
-def _problem(entry: Entry, samples_per_s: float) -> str:
+def _problem(entry: IndexEntry, samples_per_s: float) -> str:
     told = []
     for what, value in (("published", entry.published), ("computed in the index", entry.computed)):
         if value is not None and (difference := abs(Decimal(repr(samples_per_s)) - value)) > unit_of(value):

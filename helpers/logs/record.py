@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from helpers.logs.column import Column
+from helpers.logs.column import NumberColumn
+from helpers.logs.settings import LogSetting, Stated
 
 
-class Field(enum.Enum):
+class RecordField(enum.Enum):
     """What a record (one throughput line) may tell; a format's record pattern names its groups by these values.
 
     - ``IMAGES_PER_S``: as printed; ``FormatSpec.rate_of`` says of how many cards.
@@ -36,7 +37,7 @@ class Field(enum.Enum):
 # A group of a record pattern beside the fields: the line's time stamp. Kept of the first records and of the last.
 TIME_GROUP = "time"
 # What a record pattern has between these two comments only looks back at that stamp, where the line has one.
-STAMP_BEGINS, STAMP_ENDS = b"(?#stamp)", b"(?#end)"
+STAMP_BEGINS, STAMP_ENDS = "(?#stamp)", "(?#end)"
 
 
 class RateOf(enum.Enum):
@@ -44,35 +45,6 @@ class RateOf(enum.Enum):
 
     CARD = "one card"
     JOB = "all cards"
-
-
-class Setting(enum.Enum):
-    """What a run's configuration consists of; the first five are needed, and asked for where the log is silent."""
-
-    FRAMEWORK = "framework"
-    MODEL = "model"
-    PRECISION = "precision"
-    BATCH_SIZE_PER_CARD = "batch_size_per_card"
-    CARDS = "cards"
-    NODES = "nodes"
-    DATA = "data"
-    EXECUTION = "execution"
-    GPU = "gpu"
-    FRAMEWORK_VERSION = "framework_version"
-    XLA = "xla"
-    SEED = "seed"
-
-
-NEEDED = (Setting.FRAMEWORK, Setting.MODEL, Setting.PRECISION, Setting.BATCH_SIZE_PER_CARD, Setting.CARDS)
-
-
-@dataclass(frozen=True)
-class Said:
-    """A setting's value, written as in a case id (``paddle``, ``resnet50v1.5``, ``amp_o2``, ``256``), and where it
-    stands: ``line 12: batch_size : 256``, ``file name``, ``index``, ``--batch-size``."""
-
-    value: str
-    where: str
 
 
 @dataclass(frozen=True)
@@ -111,7 +83,7 @@ class Stamp:
 
 
 @dataclass(frozen=True)
-class Context:
+class RunContext:
     """What configuration is read from: ``name`` is the file's (or the archive member's) path as it was given, with
     ``/``; ``lines`` the run's lines that are no records, the first few thousand; ``ranks`` those that mpirun's prefixes
     or the launcher's lines name in the run; ``runs_in_file`` so many runs share the name; ``first_record`` the run's
@@ -124,7 +96,7 @@ class Context:
     first_record: Line | None = None
 
 
-Configure = Callable[[Context], Mapping[Setting, Said]]
+Configure = Callable[[RunContext], Mapping[LogSetting, Stated]]
 
 
 @dataclass(frozen=True)
@@ -133,7 +105,7 @@ class FormatSpec:
 
     - ``name``: as in ``--format`` (``paddleclas``); ``title`` for people.
     - ``marker``: a literal that stands in every record line and hardly anywhere else: found first, since it is fast.
-    - ``record``: the pattern of one record, groups named by Field values and TIME_GROUP, matching within a line. It is
+    - ``record``: the pattern of one record, groups named by RecordField values and TIME_GROUP, within a line. It is
       searched in blocks of many lines, so nothing in it may match a line's end.
     - ``starts``: patterns (multi-line mode) of the lines that begin a new run, none of them a record's; ``record``
       itself where every record is a run.
@@ -183,8 +155,8 @@ class LogRun:
     runs_in_file: int
     first_line: int
     last_line: int
-    settings: Mapping[Setting, Said]
-    columns: Mapping[Field, Column]
+    settings: Mapping[LogSetting, Stated]
+    columns: Mapping[RecordField, NumberColumn]
     stamps: tuple[Stamp, ...] = ()
     printed: Mapping[str, tuple[Printed, ...]] = field(default_factory=dict)
     dropped: tuple[Dropped, ...] = ()
@@ -195,9 +167,9 @@ class LogRun:
     def records(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else 0
 
-    def column(self, wanted: Field) -> Column:
+    def column(self, wanted: RecordField) -> NumberColumn:
         """The column; KeyError where the format has none."""
         return self.columns[wanted]
 
-    def said(self, setting: Setting) -> str | None:
+    def stated(self, setting: LogSetting) -> str | None:
         return self.settings[setting].value if setting in self.settings else None

@@ -14,18 +14,18 @@ from random import Random
 from benchmarks.importing_logs import SAMPLES
 from helpers.logs.imported import Imported
 from helpers.logs.importer import import_file
-from helpers.logs.record import Said, Setting
+from helpers.logs.settings import LogSetting, Stated
 from helpers.logs.sources.clean import Chunk
 from helpers.logs.sources.source import open_logs
 
 ASKED = {
-    setting: Said(value, "asked for")
+    setting: Stated(value, "asked for")
     for setting, value in (
-        (Setting.FRAMEWORK, "paddle"),
-        (Setting.MODEL, "resnet50v1.5"),
-        (Setting.PRECISION, "fp32"),
-        (Setting.BATCH_SIZE_PER_CARD, "256"),
-        (Setting.CARDS, "1"),
+        (LogSetting.FRAMEWORK, "paddle"),
+        (LogSetting.MODEL, "resnet50v1.5"),
+        (LogSetting.PRECISION, "fp32"),
+        (LogSetting.BATCH_SIZE_PER_CARD, "256"),
+        (LogSetting.CARDS, "1"),
     )
 }
 WORDS = (

@@ -17,7 +17,7 @@ from helpers.launch import steplog_reader
 from helpers.launch.steplog_reader import read_step_log
 from helpers.logs.imported import Imported
 from helpers.logs.importer import import_file
-from helpers.logs.record import Said, Setting
+from helpers.logs.settings import LogSetting, Stated
 from helpers.logs.sources import clean
 from helpers.plan import baseline_files
 from helpers.plan import perf_yaml as config
@@ -141,7 +141,7 @@ def test_an_unknown_key_that_is_taken_is_found(readers: dict[str, Target], monke
 
 
 def test_an_imported_figure_that_is_none_is_found(readers: dict[str, Target], monkeypatch: pytest.MonkeyPatch) -> None:
-    def endless(path: Path, asked: Mapping[Setting, Said]) -> tuple[Imported, ...]:
+    def endless(path: Path, asked: Mapping[LogSetting, Stated]) -> tuple[Imported, ...]:
         (run,) = import_file(path, asked)
         return (replace(run, honest=replace(run.honest, samples_per_s=math.inf)),)
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from helpers.logs.imported import HONEST, Imported, RuleFigure, Spread
-from helpers.logs.importer import Batch, Unread
-from helpers.logs.record import Said, Setting
+from helpers.logs.imported import HONEST, Imported, RateSpread, RuleFigure
+from helpers.logs.importer import ImportBatch, Unread
+from helpers.logs.settings import LogSetting, Stated
 
 # Of a published V100 row: 1471.9 images/s by ngc-mxnet-epochs, a reference.
 MXNET = {"framework": "mxnet", "model": "resnet50v1.5", "precision": "amp", "batch_size_per_card": "256", "cards": "1"}
@@ -25,10 +25,12 @@ def imported(
     content: str = "a log",
     **changes: Any,
 ) -> Imported:
-    """``settings`` by the names of Setting, ``figures`` by rule: images/s, or why there is none."""
+    """``settings`` by the names of LogSetting, ``figures`` by rule: images/s, or why there is none."""
     told = {"ngc-mxnet-epochs": 1460.0} if figures is None else figures
     every = tuple(figure(rule, value) for rule, value in told.items() if rule != HONEST)
-    said = {Setting(name): Said(value, "line 7") for name, value in (MXNET if settings is None else settings).items()}
+    said = {
+        LogSetting(name): Stated(value, "line 7") for name, value in (MXNET if settings is None else settings).items()
+    }
     made = Imported(
         source="folder/a.log",
         sha256=hashlib.sha256(content.encode()).hexdigest(),
@@ -43,7 +45,7 @@ def imported(
         honest=figure(HONEST, told.get(HONEST, "the log has no time stamps")),
         reader_share=None,
         reader_reason="the log does not tell",
-        spread=Spread(80, 1460.0, 0.01, 1400.0, 1500.0),
+        spread=RateSpread(80, 1460.0, 0.01, 1400.0, 1500.0),
         dropped=(),
         warnings=("few records: 80",),
     )
@@ -63,7 +65,7 @@ def write_log(path: Path, settings: Mapping[str, str], figures: Mapping[str, flo
     return path
 
 
-def read_double(path: Path, said: Mapping[Setting, Said]) -> Batch:
+def read_double(path: Path, said: Mapping[LogSetting, Stated]) -> ImportBatch:
     """Stands where a reader of logs stands: a file that ``write_log`` wrote is one run, any other is not read.
 
     As the real one it refuses a log that does not tell its precision, unless that is said.
@@ -71,8 +73,8 @@ def read_double(path: Path, said: Mapping[Setting, Said]) -> Batch:
     try:
         told = json.loads(path.read_text())
     except ValueError:
-        return Batch((), (Unread(str(path), "no format is known"),))
+        return ImportBatch((), (Unread(str(path), "no format is known"),))
     settings = {**told["settings"], **{setting.value: each.value for setting, each in said.items()}}
     if "precision" not in settings:
-        return Batch((), (Unread(str(path), "precision: give --precision"),))
-    return Batch((imported(settings, told["figures"], content=path.name, source=str(path)),))
+        return ImportBatch((), (Unread(str(path), "precision: give --precision"),))
+    return ImportBatch((imported(settings, told["figures"], content=path.name, source=str(path)),))

@@ -6,13 +6,20 @@ import math
 
 from helpers.judging.rules import RULES as OWN_RULES
 from helpers.judging.rules import RuleError
+from helpers.logs.column import median, sum_of
 from helpers.logs.figures.doubts import doubts
-from helpers.logs.figures.honest import honest
-from helpers.logs.figures.order import median, sum_of
-from helpers.logs.figures.rules import RULES, figure, figures, usual_rule, warm_up_records
-from helpers.logs.figures.series import Rates, running_seconds
-from helpers.logs.imported import HONEST, Imported, RuleFigure, Spread
-from helpers.logs.record import Field, LogRun
+from helpers.logs.figures.rules import RULES, figure, figures, mxnet_epochs, usual_rule, warm_up_records
+from helpers.logs.figures.series import (
+    Rates,
+    RuleValue,
+    images_over_seconds,
+    running_seconds,
+    samples_per_s_of,
+    stretches,
+    told,
+)
+from helpers.logs.imported import HONEST, Imported, RateSpread, RuleFigure
+from helpers.logs.record import LogRun, RecordField
 
 AUTO = "auto"
 
@@ -67,7 +74,7 @@ def _after_warm_up(run: LogRun) -> int:
     return start if start < run.records else 0
 
 
-def _spread(run: LogRun) -> Spread | None:
+def _spread(run: LogRun) -> RateSpread | None:
     """Of the printed rates after warm-up; of all where the log ends within it."""
     if not run.records or run.format.is_summary:
         return None
@@ -83,21 +90,21 @@ def _spread(run: LogRun) -> Spread | None:
         lowest, highest = min(lowest, float(block.min())), max(highest, float(block.max()))
     count = run.records - start
     deviation = math.sqrt(math.fsum(squares) / (count - 1)) if count > 1 else 0.0
-    return Spread(count, median(rates, start), deviation / mean, lowest, highest)
+    return RateSpread(count, median(rates, start), deviation / mean, lowest, highest)
 
 
 def reader_share(run: LogRun) -> tuple[float | None, str]:
     """The share of the records' time spent waiting for data, or why the log does not tell it."""
     columns = run.columns.keys()
-    if run.records and {Field.READER_SECONDS, Field.STEP_SECONDS} <= columns:
+    if run.records and {RecordField.READER_SECONDS, RecordField.STEP_SECONDS} <= columns:
         waited, total = _waited(run)
         if total > 0 and math.isfinite(waited):
             return waited / total, ""
-    if run.records and {Field.COMPUTE_IMAGES_PER_S, Field.IMAGES_PER_S} <= columns:
+    if run.records and {RecordField.COMPUTE_IMAGES_PER_S, RecordField.IMAGES_PER_S} <= columns:
         start = _after_warm_up(run)
         total, computing = (
             math.fsum(sum_of(1 / block) for block in run.column(each).blocks(start))
-            for each in (Field.IMAGES_PER_S, Field.COMPUTE_IMAGES_PER_S)
+            for each in (RecordField.IMAGES_PER_S, RecordField.COMPUTE_IMAGES_PER_S)
         )
         if total > 0 and math.isfinite(computing):
             return 1 - computing / total, ""
@@ -106,10 +113,68 @@ def reader_share(run: LogRun) -> tuple[float | None, str]:
 
 def _waited(run: LogRun) -> tuple[float, float]:
     """Seconds waited and seconds in all."""
-    columns = (Field.READER_SECONDS, Field.STEP_SECONDS)
-    if run.format.running_mean is not None and Field.STEP in run.columns:
+    columns = (RecordField.READER_SECONDS, RecordField.STEP_SECONDS)
+    if run.format.running_mean is not None and RecordField.STEP in run.columns:
         waited, total = (running_seconds(run, each) for each in columns)
         return waited, total
     start = _after_warm_up(run)
     waited, total = (math.fsum(sum_of(block) for block in run.column(each).blocks(start)) for each in columns)
     return waited, total
+
+
+_HOW = "images of all cards / seconds that the log tells"
+
+
+def honest(run: LogRun) -> RuleFigure:
+    try:
+        used = _computed(run)
+        if not (math.isfinite(used.samples_per_s) and used.samples_per_s > 0):
+            raise RuleError(f"rule {HONEST}", got=used.samples_per_s, expected="a finite rate above 0")
+    except RuleError as error:
+        return RuleFigure(HONEST, None, how=_HOW, reason=str(error))
+    return RuleFigure(HONEST, used.samples_per_s, used.records, used.left_out, _HOW)
+
+
+def _computed(run: LogRun) -> RuleValue:
+    if not run.records:
+        return _of_epochs(run)
+    if run.format.is_summary:
+        raise RuleError(
+            f"a log of {run.format.name}",
+            got="one figure for the whole run",
+            expected="records of steps, or seconds",
+        )
+    if run.format.running_mean is not None and RecordField.STEP in run.columns:
+        return _of_running_means(run, run.format.running_mean)
+    skip = warm_up_records(run)
+    left = run.records - skip
+    if not left:
+        raise RuleError(f"rule {HONEST}", got=f"{run.records} records, all of warm-up", expected="1 or more after it")
+    return RuleValue(samples_per_s_of(run, skip, run.records), left, told(skip, "of warm-up"))
+
+
+def _of_running_means(run: LogRun, first_timed: int) -> RuleValue:
+    steps, cost, records, epochs = [], [], 0, 0
+    for each in stretches(run):
+        timed = each.steps > 0
+        steps.append(sum_of(each.steps))
+        cost.append(sum_of(each.cost))
+        records += int(timed.sum())
+        epochs += int(each.begins.sum())
+    if not math.fsum(steps):
+        got = f"no record after step {first_timed - 1} of an epoch"
+        raise RuleError(f"rule {HONEST}", got=got, expected="1 or more")
+    of_epochs = f"{epochs} epochs" if epochs > 1 else "the epoch"
+    left_out = (
+        *told(run.records - records, f"up to step {first_timed - 1} of an epoch, which are timed otherwise"),
+        f"the first {first_timed - 1} steps of {of_epochs}, and the steps after the last record",
+    )
+    return RuleValue(images_over_seconds(math.fsum(steps), math.fsum(cost)), records, left_out)
+
+
+def _of_epochs(run: LogRun) -> RuleValue:
+    epochs = mxnet_epochs(run)[1:]
+    if not epochs:
+        raise RuleError(f"rule {HONEST}", got="no records", expected="records of steps, or two epochs with a figure")
+    cost = math.fsum(1 / each.samples_per_s for each in epochs)
+    return RuleValue(len(epochs) / cost, len(epochs), ("1 epoch of warm-up",))

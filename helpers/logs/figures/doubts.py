@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from helpers.judging.rules import PADDLECLAS_TRIMMED_RECORDS, RuleError
-from helpers.judging.statistics import number
-from helpers.logs.figures.drift import drift_of
-from helpers.logs.figures.honest import by_stamps
+from helpers.judging.statistics import number, student_t_95
+from helpers.logs.column import sum_of
 from helpers.logs.figures.rules import warm_up_records
-from helpers.logs.figures.series import stretches
-from helpers.logs.imported import RuleFigure, Spread
-from helpers.logs.record import Field, LogRun, RateOf, Setting
+from helpers.logs.figures.series import TimedRates, images_per_step, samples_per_s_of, stretches
+from helpers.logs.imported import RateSpread, RuleFigure
+from helpers.logs.record import LogRun, RateOf, RecordField, Stamp
+from helpers.logs.settings import LogSetting
 
 # Figures of one log that differ by more do not say the same.
 _AGREE = 0.01
@@ -28,7 +30,9 @@ _WHOLE_FIGURES = {
 }
 
 
-def doubts(run: LogRun, by_rule: Sequence[RuleFigure], honestly: RuleFigure, spread: Spread | None) -> tuple[str, ...]:
+def doubts(
+    run: LogRun, by_rule: Sequence[RuleFigure], honestly: RuleFigure, spread: RateSpread | None
+) -> tuple[str, ...]:
     """The warnings of a run, the gravest kind first."""
     return (
         *_of_the_log(run),
@@ -54,19 +58,19 @@ def _of_the_log(run: LogRun) -> Iterator[str]:
 
 def _of_batch(run: LogRun) -> Iterator[str]:
     """The batch size that a record's rate and seconds give, against the configuration's."""
-    said = run.settings.get(Setting.BATCH_SIZE_PER_CARD)
-    if Field.IMAGES_PER_S not in run.columns or said is None or not run.records:
+    said = run.settings.get(LogSetting.BATCH_SIZE_PER_CARD)
+    if RecordField.IMAGES_PER_S not in run.columns or said is None or not run.records:
         return
     last = run.records - 1
-    rate = run.column(Field.IMAGES_PER_S)[last]
-    if Field.SPAN_SECONDS in run.columns and {Field.SPAN_START, Field.SPAN_END} <= run.columns.keys():
-        steps = run.column(Field.SPAN_END)[last] - run.column(Field.SPAN_START)[last]
-        images = rate * run.column(Field.SPAN_SECONDS)[last] / steps if steps else math.nan
-    elif Field.STEP_SECONDS in run.columns:
-        images = rate * run.column(Field.STEP_SECONDS)[last]
+    rate = run.column(RecordField.IMAGES_PER_S)[last]
+    if RecordField.SPAN_SECONDS in run.columns and {RecordField.SPAN_START, RecordField.SPAN_END} <= run.columns.keys():
+        steps = run.column(RecordField.SPAN_END)[last] - run.column(RecordField.SPAN_START)[last]
+        images = rate * run.column(RecordField.SPAN_SECONDS)[last] / steps if steps else math.nan
+    elif RecordField.STEP_SECONDS in run.columns:
+        images = rate * run.column(RecordField.STEP_SECONDS)[last]
     else:
         return
-    cards = run.said(Setting.CARDS)
+    cards = run.stated(LogSetting.CARDS)
     per_card = images / int(cards) if run.format.rate_of is RateOf.JOB and cards else images
     # Seconds are printed with 5 decimals or fewer, so a short step gives a rough number.
     if not abs(per_card / int(said.value) - 1) <= 0.05:
@@ -94,7 +98,7 @@ def _running(run: LogRun, by_rule: Sequence[RuleFigure], honestly: RuleFigure) -
     yield told
 
 
-def _slow_last(run: LogRun, spread: Spread | None) -> Iterator[str]:
+def _slow_last(run: LogRun, spread: RateSpread | None) -> Iterator[str]:
     if spread is None or run.records < 3:
         return
     last = _last_rate(run)
@@ -162,3 +166,102 @@ def _stamps(run: LogRun) -> Iterator[str]:
             f"it is {number(stretch.samples_per_s)} images/s, {stretch.difference:+.1%} from the "
             f"{number(stretch.records_samples_per_s)} of the records between: {told}"
         )
+
+
+# Means of so many equal parts of a run, ten a third: neighbouring records depend on each other, such means hardly do.
+_PARTS_A_THIRD = 10
+_PARTS = 3 * _PARTS_A_THIRD
+# Less is no drift worth a word, however certain.
+_LEAST = 0.005
+
+
+@dataclass(frozen=True)
+class RunDrift:
+    """The last third's images/s against the first's, as a fraction, and the 95% bound that it goes beyond."""
+
+    difference: float
+    bound: float
+
+
+def drift_of(run: LogRun, start: int) -> RunDrift | None:
+    """The drift of the records from ``start`` on, None where there is none to be seen. Raises RuleError.
+
+    Every tenth of a third has one mean (its records where it has few), so memory does not grow with the log.
+    """
+    means = _part_means(run, start)
+    third = len(means) // 3
+    if third < 3:
+        return None
+    early, late = means[:third], means[-third:]
+    first, last = statistics.fmean(early), statistics.fmean(late)
+    error = math.sqrt((statistics.variance(early) + statistics.variance(late)) / third)
+    difference, bound = last / first - 1, student_t_95(2 * third - 2) * error / first
+    return RunDrift(difference, bound) if abs(difference) > max(bound, _LEAST) else None
+
+
+def _part_means(run: LogRun, start: int) -> list[float]:
+    records = run.records - start
+    parts = min(_PARTS, records)
+    means = []
+    for part in range(parts):
+        first, last = (start + records * each // parts for each in (part, part + 1))
+        blocks = list(TimedRates(run).blocks(first, last))
+        count = sum(len(block) for block in blocks)
+        if count:
+            means.append(math.fsum(sum_of(block) for block in blocks) / count)
+    return means
+
+
+@dataclass(frozen=True)
+class ByStamps:
+    """One stretch by its lines' time stamps and by its records: the records after ``first`` up to ``last`` (from 0).
+    ``resolution`` is the share of the seconds that a stamp's last digit is."""
+
+    first: int
+    last: int
+    seconds: float
+    samples_per_s: float
+    records_samples_per_s: float
+    resolution: float
+
+    @property
+    def difference(self) -> float:
+        return self.samples_per_s / self.records_samples_per_s - 1
+
+
+def by_stamps(run: LogRun) -> ByStamps | None:
+    """The longest stretch after warm-up, within one epoch, whose ends have a stamp and whose steps are known."""
+    ends = _ends(run)
+    if ends is None:
+        return None
+    first, last = ends
+    wanted = RecordField.SPAN_END if RecordField.SPAN_END in run.columns else RecordField.STEP
+    steps = run.column(wanted)[last.index] - run.column(wanted)[first.index]
+    seconds = last.seconds - first.seconds
+    if not (steps > 0 and seconds > 0):
+        return None
+    try:
+        by_records = samples_per_s_of(run, first.index + 1, last.index + 1)
+        by_clock = steps * images_per_step(run) / seconds
+    except RuleError:
+        return None
+    whole = all(each.seconds == int(each.seconds) for each in run.stamps)
+    resolution = (1.0 if whole else 0.001) / seconds
+    return ByStamps(first.index, last.index, seconds, by_clock, by_records, resolution)
+
+
+def _ends(run: LogRun) -> tuple[Stamp, Stamp] | None:
+    if run.format.is_summary or not ({RecordField.STEP, RecordField.SPAN_END} & run.columns.keys()):
+        return None
+    skip = min(warm_up_records(run), run.records)
+    after = [each for each in run.stamps if each.index >= skip]
+    if len(after) < 2:
+        return None
+    first = after[0]
+    if RecordField.EPOCH not in run.columns:
+        return first, after[-1]
+    epochs = run.column(RecordField.EPOCH)
+    # From the end, since each look costs.
+    wanted = epochs[first.index]
+    same = next((each for each in reversed(after[1:]) if epochs[each.index] == wanted), None)
+    return None if same is None else (first, same)

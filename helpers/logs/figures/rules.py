@@ -19,7 +19,7 @@ from helpers.judging.rules_publishers import (
     mxnet_mean,
     ngc_pytorch_skipped,
 )
-from helpers.logs.figures.order import trimmed_mean
+from helpers.logs.column import trimmed_mean
 from helpers.logs.figures.rules_dlperf import (
     dlperf_log,
     dlperf_tf2,
@@ -28,10 +28,9 @@ from helpers.logs.figures.rules_dlperf import (
     warm_up_spans,
     warm_up_steps,
 )
-from helpers.logs.figures.series import Rates, cards_of
-from helpers.logs.figures.used import Used, leading, told
+from helpers.logs.figures.series import Rates, RuleValue, cards_of, leading, told
 from helpers.logs.imported import RuleFigure
-from helpers.logs.record import Field, LogRun, Printed, RateOf
+from helpers.logs.record import LogRun, Printed, RateOf, RecordField
 from helpers.trainers.contract.errors import LogError
 
 _MXNET_SIGNIFICANT = 5
@@ -49,7 +48,7 @@ class ImportRule:
 
     name: str
     how: str
-    compute: Callable[[LogRun, int], Used]
+    compute: Callable[[LogRun, int], RuleValue]
     warm_up: Callable[[LogRun], int]
     takes_skip: bool = False
     names_skip: bool = False
@@ -107,40 +106,40 @@ def parse_rule(text: str) -> tuple[ImportRule, int | None]:
     return RULES[name], int(match[1])
 
 
-def _paddleclas_trimmed(run: LogRun, skip: int) -> Used:
+def _paddleclas_trimmed(run: LogRun, skip: int) -> RuleValue:
     left = _left_after(run, "paddleclas-trimmed", skip, PADDLECLAS_TRIMMED_RECORDS)
     ends = paddleclas_ends(left)
     mean = trimmed_mean(Rates(run), ends, skip)
-    return Used(mean, left - 2 * ends, (*told(skip, "of warm-up"), f"the {ends} lowest and the {ends} highest"))
+    return RuleValue(mean, left - 2 * ends, (*told(skip, "of warm-up"), f"the {ends} lowest and the {ends} highest"))
 
 
-def _record_mean(name: str) -> Callable[[LogRun, int], Used]:
-    def compute(run: LogRun, skip: int) -> Used:
+def _record_mean(name: str) -> Callable[[LogRun, int], RuleValue]:
+    def compute(run: LogRun, skip: int) -> RuleValue:
         left = _left_after(run, name, skip, 1)
-        return Used(Rates(run).mean(skip), left, told(skip, "of warm-up"))
+        return RuleValue(Rates(run).mean(skip), left, told(skip, "of warm-up"))
 
     return compute
 
 
-def _printed(name: str, key: str, line: str) -> Callable[[LogRun, int], Used]:
+def _printed(name: str, key: str, line: str) -> Callable[[LogRun, int], RuleValue]:
     """The figure of the script's own ``line``, the last one where it printed several."""
 
-    def compute(run: LogRun, skip: int) -> Used:
+    def compute(run: LogRun, skip: int) -> RuleValue:
         lines = run.printed.get(key, ())
         if not lines:
             raise RuleError(f"rule {name}", got="no such line in the log", expected=line)
-        return Used(lines[-1].samples_per_s, 1, told(len(lines) - 1, "printed before it"))
+        return RuleValue(lines[-1].samples_per_s, 1, told(len(lines) - 1, "printed before it"))
 
     return compute
 
 
-def _tipc_summary(run: LogRun, skip: int) -> Used:
+def _tipc_summary(run: LogRun, skip: int) -> RuleValue:
     if not (run.format.is_summary and run.records):
         return _printed(_TIPC, _TIPC_LINE, "TIPC's summary line")(run, skip)
-    return Used(Rates(run).values(run.records - 1)[0], 1, told(run.records - 1, "printed before it"))
+    return RuleValue(Rates(run).values(run.records - 1)[0], 1, told(run.records - 1, "printed before it"))
 
 
-def _mxnet_epochs(run: LogRun, skip: int) -> Used:
+def _mxnet_epochs(run: LogRun, skip: int) -> RuleValue:
     rule = "ngc-mxnet-epochs"
     epochs = mxnet_epochs(run)
     after = epochs[MXNET_WARM_UP_EPOCHS:]
@@ -152,7 +151,7 @@ def _mxnet_epochs(run: LogRun, skip: int) -> Used:
     mean = mxnet_mean([each.samples_per_s for each in epochs])
     rounded = float(f"{mean:.{_MXNET_SIGNIFICANT}g}")
     left_out = ("1 epoch of warm-up", "the first 50 iterations of each epoch, by the script itself")
-    return Used(rounded, len(after), left_out)
+    return RuleValue(rounded, len(after), left_out)
 
 
 def mxnet_epochs(run: LogRun) -> tuple[Printed, ...]:
@@ -185,9 +184,9 @@ def _ngc_pytorch_warm_up(run: LogRun) -> int:
 
 def _mxnet_warm_up(run: LogRun) -> int:
     """Records of the first epoch."""
-    if Field.EPOCH not in run.columns or not run.records:
+    if RecordField.EPOCH not in run.columns or not run.records:
         return 0
-    return leading(run, Field.EPOCH, run.column(Field.EPOCH)[0] + MXNET_WARM_UP_EPOCHS)
+    return leading(run, RecordField.EPOCH, run.column(RecordField.EPOCH)[0] + MXNET_WARM_UP_EPOCHS)
 
 
 _AVERAGE, _SUMMARY = "ngc-tf-average", "ngc-tf-summary"
@@ -229,7 +228,7 @@ RULES: Mapping[str, ImportRule] = MappingProxyType(
                 "dlperf-time",
                 "images / seconds between two time stamps after warm-up",
                 lambda run, skip: dlperf_time(run),
-                lambda run: warm_up_spans(run) if Field.SPAN_START in run.columns else warm_up_steps(run),
+                lambda run: warm_up_spans(run) if RecordField.SPAN_START in run.columns else warm_up_steps(run),
             ),
             ImportRule(
                 "dlperf-tf2",

@@ -13,9 +13,8 @@ import numpy as np
 
 from helpers.judging.rules import COUNTED_STEPS, SKIPPED_STEPS, RuleError
 from helpers.judging.rules_publishers import TF2_LAST_STEP, TF2_SKIPPED_STEPS
-from helpers.logs.figures.series import Rates, images_per_step, stretches, usual_distance
-from helpers.logs.figures.used import Used, leading, told
-from helpers.logs.record import Field, LogRun, Stamp
+from helpers.logs.figures.series import Rates, RuleValue, images_per_step, leading, stretches, told, usual_distance
+from helpers.logs.record import LogRun, RecordField, Stamp
 
 _LAST_STEPS = SKIPPED_STEPS + COUNTED_STEPS
 _TF2 = "dlperf-tensorflow2"
@@ -31,24 +30,24 @@ _MOST_RECORDS = 256
 
 def warm_up_steps(run: LogRun) -> int:
     """Records of the first 20 steps: DLPerf and FleetX count steps from 0, a log that starts at 1 included."""
-    if Field.STEP not in run.columns or not run.records:
+    if RecordField.STEP not in run.columns or not run.records:
         return 0
-    return leading(run, Field.STEP, SKIPPED_STEPS + _origin(run))
+    return leading(run, RecordField.STEP, SKIPPED_STEPS + _origin(run))
 
 
 def warm_up_spans(run: LogRun) -> int:
-    return leading(run, Field.SPAN_START, TF2_SKIPPED_STEPS)
+    return leading(run, RecordField.SPAN_START, TF2_SKIPPED_STEPS)
 
 
-def dlperf_log(run: LogRun) -> Used:
+def dlperf_log(run: LogRun) -> RuleValue:
     """Mean of the rates of iterations 20 to 119, each as the script rounds it."""
     first, last = _records(run, "dlperf-log", SKIPPED_STEPS, _LAST_STEPS - 1)
     decimals = _RECORD_DECIMALS.get(run.format.name, _DECIMALS)
     rates = [round(rate, decimals) for rate in Rates(run).values(first, last + 1)]
-    return Used(float(np.round(np.mean(rates), _DECIMALS)), len(rates), _left_out(run, first, last))
+    return RuleValue(float(np.round(np.mean(rates), _DECIMALS)), len(rates), _left_out(run, first, last))
 
 
-def dlperf_time(run: LogRun) -> Used:
+def dlperf_time(run: LogRun) -> RuleValue:
     """Images between two time stamps / the seconds between them."""
     if run.format.name == _TF2:
         first, last = _spans(run, "dlperf-time")
@@ -61,17 +60,19 @@ def dlperf_time(run: LogRun) -> Used:
     if first not in stamps or last not in stamps:
         raise RuleError("rule dlperf-time", got="records without a time stamp", expected=f"one at {first} and {last}")
     seconds = _between(stamps[first], stamps[last])
-    return Used(round(steps * images_per_step(run) / seconds, _DECIMALS), last - first, _left_out(run, first + 1, last))
+    return RuleValue(
+        round(steps * images_per_step(run) / seconds, _DECIMALS), last - first, _left_out(run, first + 1, last)
+    )
 
 
-def dlperf_tf2(run: LogRun) -> Used:
+def dlperf_tf2(run: LogRun) -> RuleValue:
     """Mean of the examples/second of iterations 100 to 600."""
     first, last = _spans(run, "dlperf-tf2")
     rates = Rates(run).values(first, last + 1)
-    return Used(float(np.round(np.mean(rates), _DECIMALS)), len(rates), _left_out(run, first, last))
+    return RuleValue(float(np.round(np.mean(rates), _DECIMALS)), len(rates), _left_out(run, first, last))
 
 
-def fleetx(run: LogRun) -> Used:
+def fleetx(run: LogRun) -> RuleValue:
     """Images / seconds of 100 steps after the first 20: one of the seven runs."""
     rule = "fleetx-20-100-median7"
     first = last = None
@@ -92,21 +93,21 @@ def fleetx(run: LogRun) -> Used:
     _check_no_gap(run, rule, last)
     if not math.fsum(cost) > 0:
         raise RuleError(f"rule {rule}", got=f"{math.fsum(cost)} seconds", expected="more than 0")
-    return Used(COUNTED_STEPS / math.fsum(cost), last - first + 1, _left_out(run, first, last))
+    return RuleValue(COUNTED_STEPS / math.fsum(cost), last - first + 1, _left_out(run, first, last))
 
 
 def _steps_before(run: LogRun) -> float:
     """Steps before the first record, of a log that leaves its first ones out."""
-    if Field.STEP not in run.columns or not run.records:
+    if RecordField.STEP not in run.columns or not run.records:
         return 0.0
-    return max(run.column(Field.STEP)[0] - usual_distance(run), 0.0)
+    return max(run.column(RecordField.STEP)[0] - usual_distance(run), 0.0)
 
 
 def _check_no_gap(run: LogRun, rule: str, last: int) -> None:
     """Raises RuleError where a record up to ``last`` was dropped, whose steps then count as none."""
-    if Field.STEP not in run.columns:
+    if RecordField.STEP not in run.columns:
         return
-    steps = run.column(Field.STEP).values(0, last + 1)
+    steps = run.column(RecordField.STEP).values(0, last + 1)
     for here, after in itertools.pairwise(steps):
         if after - here > usual_distance(run):
             raise RuleError(f"rule {rule}", got=f"no record after that of step {here:.0f}", expected="each of them")
@@ -114,11 +115,11 @@ def _check_no_gap(run: LogRun, rule: str, last: int) -> None:
 
 def _records(run: LogRun, rule: str, first_step: int, last_step: int) -> tuple[int, int]:
     """Where the records of these iterations stand. Raises RuleError unless every one has its record."""
-    if Field.STEP not in run.columns or not run.records:
+    if RecordField.STEP not in run.columns or not run.records:
         got = "records without iterations" if run.records else "no records"
         raise RuleError(f"rule {rule}", got=got, expected=f"one of each iteration from {first_step} to {last_step}")
     origin = _origin(run)
-    first = leading(run, Field.STEP, first_step + origin)
+    first = leading(run, RecordField.STEP, first_step + origin)
     last = first + last_step - first_step
     if run.records <= last:
         raise RuleError(
@@ -126,7 +127,7 @@ def _records(run: LogRun, rule: str, first_step: int, last_step: int) -> tuple[i
             got=f"{run.records - min(first, run.records)} records from iteration {first_step} on",
             expected=f"one of each iteration from {first_step} to {last_step}",
         )
-    if run.column(Field.STEP)[first] != first_step + origin:
+    if run.column(RecordField.STEP)[first] != first_step + origin:
         raise RuleError(f"rule {rule}", got=f"no record of iteration {first_step}", expected="one of each iteration")
     _check_consecutive(run, rule, first, last)
     return first, last
@@ -134,11 +135,11 @@ def _records(run: LogRun, rule: str, first_step: int, last_step: int) -> tuple[i
 
 def _origin(run: LogRun) -> int:
     """The number of the first iteration, 0 or 1; a log that leaves its first ones out counts from 0."""
-    return 1 if run.column(Field.STEP)[0] == 1 else 0
+    return 1 if run.column(RecordField.STEP)[0] == 1 else 0
 
 
 def _check_consecutive(run: LogRun, rule: str, first: int, last: int) -> None:
-    steps = run.column(Field.STEP).values(first, last + 1)
+    steps = run.column(RecordField.STEP).values(first, last + 1)
     gaps = [here for here, after in itertools.pairwise(steps) if after - here != 1]
     if gaps:
         got = f"no record after that of iteration {gaps[0]:.0f}"
@@ -147,7 +148,7 @@ def _check_consecutive(run: LogRun, rule: str, first: int, last: int) -> None:
 
 def _spans(run: LogRun, rule: str) -> tuple[int, int]:
     """Where the records of iterations 100 to 600 stand."""
-    needed = (Field.SPAN_START, Field.SPAN_END)
+    needed = (RecordField.SPAN_START, RecordField.SPAN_END)
     if not all(each in run.columns for each in needed):
         raise RuleError(f"rule {rule}", got="records without their first and last step", expected="TimeHistory's")
     read = min(run.records, _MOST_RECORDS)

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helpers.judging.rules import RuleError
-from helpers.logs.column import BLOCK
-from helpers.logs.figures.order import sum_of
-from helpers.logs.record import NEEDED, Field, LogRun, RateOf, Setting
+from helpers.logs.column import BLOCK, sum_of
+from helpers.logs.imported import HONEST
+from helpers.logs.record import LogRun, RateOf, RecordField
+from helpers.logs.settings import NEEDED, LogSetting
 
 Floats = NDArray[np.float64]
 # So many records tell how far apart they are.
@@ -25,17 +26,17 @@ _HEAD = 256
 
 
 def cards_of(run: LogRun) -> int:
-    return _whole(run, Setting.CARDS)
+    return _whole(run, LogSetting.CARDS)
 
 
 def images_per_step(run: LogRun) -> int:
     """Of all cards. Raises RuleError where the configuration is silent."""
-    return _whole(run, Setting.BATCH_SIZE_PER_CARD) * cards_of(run)
+    return _whole(run, LogSetting.BATCH_SIZE_PER_CARD) * cards_of(run)
 
 
-def _whole(run: LogRun, setting: Setting) -> int:
+def _whole(run: LogRun, setting: LogSetting) -> int:
     assert setting in NEEDED
-    said = run.said(setting)
+    said = run.stated(setting)
     if said is None or not said.isascii() or not said.isdecimal() or int(said) < 1:
         raise RuleError(f"{run.source}: run {run.number}", field=setting.value, got=said, expected="a whole number")
     return int(said)
@@ -56,7 +57,7 @@ class Rates:
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Floats]:
         for block in self._run.column(self._field).blocks(start, stop):
-            yield block * self._scale if self._field is Field.IMAGES_PER_S else self._scale / block
+            yield block * self._scale if self._field is RecordField.IMAGES_PER_S else self._scale / block
 
     def mean(self, start: int = 0, stop: int | None = None) -> float:
         count, sums = 0, []
@@ -69,11 +70,11 @@ class Rates:
         return [float(each) for block in self.blocks(start, stop) for each in block]
 
 
-def _scale_of(run: LogRun) -> tuple[float, Field]:
-    if Field.IMAGES_PER_S in run.columns:
-        return (cards_of(run) if run.format.rate_of is RateOf.CARD else 1), Field.IMAGES_PER_S
-    if Field.STEP_SECONDS in run.columns:
-        return images_per_step(run), Field.STEP_SECONDS
+def _scale_of(run: LogRun) -> tuple[float, RecordField]:
+    if RecordField.IMAGES_PER_S in run.columns:
+        return (cards_of(run) if run.format.rate_of is RateOf.CARD else 1), RecordField.IMAGES_PER_S
+    if RecordField.STEP_SECONDS in run.columns:
+        return images_per_step(run), RecordField.STEP_SECONDS
     raise RuleError(f"the records of {run.format.name}", got="neither a rate nor seconds", expected="one of them")
 
 
@@ -97,16 +98,16 @@ class Stretch:
 def stretches(run: LogRun, start: int = 0, stop: int | None = None) -> Iterator[Stretch]:
     """The records from ``start`` up to ``stop``, a block at a time. Raises RuleError where they do not tell."""
     stop = run.records if stop is None else min(stop, run.records)
-    if run.format.running_mean is not None and Field.STEP in run.columns:
+    if run.format.running_mean is not None and RecordField.STEP in run.columns:
         yield from _running(run, run.format.running_mean, start, stop)
         return
-    spans = {Field.SPAN_SECONDS, Field.SPAN_START, Field.SPAN_END} <= run.columns.keys()
+    spans = {RecordField.SPAN_SECONDS, RecordField.SPAN_START, RecordField.SPAN_END} <= run.columns.keys()
     distance = usual_distance(run)
     for first in range(start, stop, BLOCK):
         last = min(first + BLOCK, stop)
         if spans:
-            steps = _part(run, Field.SPAN_END, first, last) - _part(run, Field.SPAN_START, first, last)
-            cost = _part(run, Field.SPAN_SECONDS, first, last) / images_per_step(run)
+            steps = _part(run, RecordField.SPAN_END, first, last) - _part(run, RecordField.SPAN_START, first, last)
+            cost = _part(run, RecordField.SPAN_SECONDS, first, last) / images_per_step(run)
         else:
             rates = np.concatenate(list(Rates(run).blocks(first, last)))
             steps = _covered(run, distance, first, last)
@@ -116,9 +117,9 @@ def stretches(run: LogRun, start: int = 0, stop: int | None = None) -> Iterator[
 
 def usual_distance(run: LogRun) -> float:
     """Steps from one record to the next, as most of the first ones have it; 1 where the log tells no steps."""
-    if run.format.record_covers is not None or Field.STEP not in run.columns:
+    if run.format.record_covers is not None or RecordField.STEP not in run.columns:
         return float(run.format.record_covers or 1)
-    steps = np.array(run.column(Field.STEP).values(0, _HEAD))
+    steps = np.array(run.column(RecordField.STEP).values(0, _HEAD))
     between = np.diff(steps)
     between = between[between > 0]
     return float(np.median(between)) if len(between) else 1.0
@@ -130,11 +131,11 @@ def _covered(run: LogRun, distance: float, first: int, last: int) -> Floats:
     Where a record between was dropped, its steps are nobody's. The first of an epoch may stand at a step below
     ``distance``, counted from 0.
     """
-    if run.format.record_covers is not None or Field.STEP not in run.columns:
+    if run.format.record_covers is not None or RecordField.STEP not in run.columns:
         return np.full(last - first, distance)
     begin = max(first - 1, 0)
-    steps = _part(run, Field.STEP, begin, last)
-    epochs = _part(run, Field.EPOCH, begin, last) if Field.EPOCH in run.columns else np.zeros(last - begin)
+    steps = _part(run, RecordField.STEP, begin, last)
+    epochs = _part(run, RecordField.EPOCH, begin, last) if RecordField.EPOCH in run.columns else np.zeros(last - begin)
     covered = steps + 1
     goes_on = (epochs[1:] == epochs[:-1]) & (steps[1:] > steps[:-1])
     covered[1:] = np.where(goes_on, np.diff(steps), covered[1:])
@@ -142,7 +143,7 @@ def _covered(run: LogRun, distance: float, first: int, last: int) -> Floats:
     return covered[first - begin :]
 
 
-def running_seconds(run: LogRun, wanted: Field) -> float:
+def running_seconds(run: LogRun, wanted: RecordField) -> float:
     """The sum of a running mean's seconds over the run: of each epoch what its last record gives."""
 
     def total_of(first: int, last: int, timed: Floats) -> Floats:
@@ -157,7 +158,7 @@ def _running(run: LogRun, first_timed: int, start: int, stop: int) -> Iterator[S
     cards = cards_of(run) if run.format.rate_of is RateOf.CARD else 1
 
     def total_of(first: int, last: int, timed: Floats) -> Floats:
-        return timed / (_part(run, Field.IMAGES_PER_S, first, last) * cards)
+        return timed / (_part(run, RecordField.IMAGES_PER_S, first, last) * cards)
 
     return _differences(run, first_timed, total_of, start, stop)
 
@@ -173,9 +174,11 @@ def _differences(
     stop = run.records if stop is None else stop
     for first in range(max(start - 1, 0), stop, BLOCK):
         last = min(first + BLOCK, stop)
-        timed = np.maximum(_part(run, Field.STEP, first, last) - (first_timed - 1), 0.0)
+        timed = np.maximum(_part(run, RecordField.STEP, first, last) - (first_timed - 1), 0.0)
         total = total_of(first, last, timed)
-        epochs = _part(run, Field.EPOCH, first, last) if Field.EPOCH in run.columns else np.zeros(last - first)
+        epochs = (
+            _part(run, RecordField.EPOCH, first, last) if RecordField.EPOCH in run.columns else np.zeros(last - first)
+        )
         epochs_before, timed_before, total_before = (
             np.concatenate(([earlier], values[:-1]))
             for earlier, values in zip(before, (epochs, timed, total), strict=True)
@@ -192,7 +195,7 @@ def _differences(
         yield Stretch(first + left_out, steps[left_out:], cost[left_out:], begins[left_out:])
 
 
-def _part(run: LogRun, wanted: Field, first: int, last: int) -> Floats:
+def _part(run: LogRun, wanted: RecordField, first: int, last: int) -> Floats:
     return np.concatenate(list(run.column(wanted).blocks(first, last)))
 
 
@@ -211,3 +214,45 @@ class TimedRates:
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Floats]:
         for each in stretches(self._run, start, stop):
             yield each.rates()
+
+
+@dataclass(frozen=True)
+class RuleValue:
+    """``samples_per_s`` of all cards from ``records`` (or steps, epochs, printed lines); ``left_out`` says which others
+    were not used and why."""
+
+    samples_per_s: float
+    records: int
+    left_out: tuple[str, ...] = ()
+
+
+def leading(run: LogRun, field: RecordField, below: float) -> int:
+    """How many records stand before the first one whose ``field`` is ``below`` or above; all where there is none."""
+    if field not in run.columns:
+        return 0
+    count = 0
+    for block in run.column(field).blocks():
+        reached = (block >= below).nonzero()[0]
+        if len(reached):
+            return count + int(reached[0])
+        count += len(block)
+    return count
+
+
+def told(count: int, what: str) -> tuple[str, ...]:
+    """``("10 of warm-up",)``, nothing for none."""
+    return (f"{count} {what}",) if count else ()
+
+
+def samples_per_s_of(run: LogRun, start: int, stop: int) -> float:
+    """Images/s of all cards of the records from ``start`` up to ``stop``."""
+    parts = [(sum_of(each.steps), sum_of(each.cost)) for each in stretches(run, start, stop)]
+    steps, cost = (math.fsum(each) for each in zip(*parts, strict=True))
+    return images_over_seconds(steps, cost)
+
+
+def images_over_seconds(steps: float, cost: float) -> float:
+    """Running means that contradict each other may tell no time, or less."""
+    if not cost > 0:
+        raise RuleError(f"rule {HONEST}", got=f"{cost} seconds", expected="more than 0")
+    return steps / cost

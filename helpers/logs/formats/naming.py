@@ -15,63 +15,35 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from helpers.logs.cards import card_words, same_card
-from helpers.logs.record import Said, Setting
+from helpers.logs.settings import LogSetting, Stated
 
 # How the place of such a setting begins.
 FILE_NAME, FOLDER_NAME = "file name", "folder name"
 
 _LARGEST = 1_000_000
 _RESNET50 = "resnet50v1.5"
-_LESS_EXACT = {"amp_o1": ("amp",), "amp_o2": ("amp",), "tf32": ("fp32",)}
-_NUMBERS = (Setting.BATCH_SIZE_PER_CARD, Setting.CARDS, Setting.NODES, Setting.SEED)
 _GPUS = "v100|a100|a800|a10|a30|a40|h100|h800|h200|h20|p100|p40|k80|t4|l40s|l40|l4"
 
-Found = tuple[Setting, str]
+Found = tuple[LogSetting, str]
 
 
-def settings_of_name(name: str) -> dict[Setting, Said]:
+def settings_of_name(name: str) -> dict[LogSetting, Stated]:
     """What the parts of ``name`` say; ``/`` and an archive's ``!`` separate them, the last one is the file."""
     parts = [part for part in re.split(r"[/\\!]", name) if part not in ("", ".", "..")]
-    settings: dict[Setting, Said] = {}
-    closed: set[Setting] = set()
+    settings: dict[LogSetting, Stated] = {}
+    closed: set[LogSetting] = set()
     for depth, part in enumerate(reversed(parts)):
         where = FILE_NAME if depth == 0 else f"{FOLDER_NAME} {part}"
         for setting, values in _values_of_part(part).items():
             if setting not in closed and len(values) == 1:
-                settings[setting] = Said(next(iter(values)), where)
+                settings[setting] = Stated(next(iter(values)), where)
             closed.add(setting)
     return settings
 
 
-def with_name(said: Mapping[Setting, Said], name: str) -> dict[Setting, Said]:
+def with_name(said: Mapping[LogSetting, Stated], name: str) -> dict[LogSetting, Stated]:
     """What the content said, completed by what the name says."""
     return {**settings_of_name(name), **said}
-
-
-def agrees(setting: Setting, one: str, other: str) -> bool:
-    """Whether two sayings of a setting can be true at once: the same, or one says it less exactly: ``amp`` of
-    ``amp_o2``, ``fp32`` of ``tf32`` (which is what frameworks call FP32 on a card that has it), ``A100`` of
-    ``A100-SXM4-40GB``."""
-    one, other = one.strip().lower(), other.strip().lower()
-    if one == other:
-        return True
-    if setting is Setting.PRECISION:
-        return other in _LESS_EXACT.get(one, ()) or one in _LESS_EXACT.get(other, ())
-    if setting is Setting.GPU:
-        return same_card(one, other)
-    if setting in _NUMBERS and one.isdecimal() and other.isdecimal():
-        return int(one) == int(other)
-    return False
-
-
-def more_exact(setting: Setting, one: str, other: str) -> bool:
-    """Of two sayings that agree, whether ``one`` says more than ``other``."""
-    if setting is Setting.PRECISION:
-        return other in _LESS_EXACT.get(one, ())
-    if setting is Setting.GPU:
-        return len(card_words(one)) > len(card_words(other))
-    return False
 
 
 def model_of(text: str) -> str | None:
@@ -80,7 +52,7 @@ def model_of(text: str) -> str | None:
     ``ResNet50`` without more is v1.5 (stride in the 3x3 convolution) in every script whose logs are read here, and
     MXNet's ``v1b`` is the same network. ``ResNet50_vd`` and ``vgg16_bn`` are other networks.
     """
-    models = {value for setting, value in _found(text.lower(), _MODELS) if setting is Setting.MODEL}
+    models = {value for setting, value in _found(text.lower(), _MODELS) if setting is LogSetting.MODEL}
     return models.pop() if len(models) == 1 else None
 
 
@@ -104,12 +76,12 @@ class _Part:
     says: Callable[[re.Match[str]], Iterator[Found]]
 
 
-def _values_of_part(part: str) -> dict[Setting, set[str]]:
-    values: dict[Setting, set[str]] = {}
+def _values_of_part(part: str) -> dict[LogSetting, set[str]]:
+    values: dict[LogSetting, set[str]] = {}
     for setting, value in (*_found(part, _CASED), *_found(part.lower(), _PARTS)):
         values.setdefault(setting, set()).add(value)
-    if Setting.PRECISION in values:
-        values[Setting.PRECISION] = _narrowed(values[Setting.PRECISION])
+    if LogSetting.PRECISION in values:
+        values[LogSetting.PRECISION] = _narrowed(values[LogSetting.PRECISION])
     return values
 
 
@@ -133,14 +105,14 @@ def _part(pattern: str, says: Callable[[re.Match[str]], Iterator[Found]]) -> _Pa
     return _Part(re.compile(rf"(?<![A-Za-z0-9])(?:{pattern})(?![A-Za-z0-9])", re.ASCII), says)
 
 
-def _is(setting: Setting, value: str) -> Callable[[re.Match[str]], Iterator[Found]]:
+def _is(setting: LogSetting, value: str) -> Callable[[re.Match[str]], Iterator[Found]]:
     def says(match: re.Match[str]) -> Iterator[Found]:
         yield setting, value
 
     return says
 
 
-def _number(setting: Setting) -> Callable[[re.Match[str]], Iterator[Found]]:
+def _number(setting: LogSetting) -> Callable[[re.Match[str]], Iterator[Found]]:
     def says(match: re.Match[str]) -> Iterator[Found]:
         if 1 <= (number := int(match.group(1))) <= _LARGEST:
             yield setting, str(number)
@@ -150,8 +122,8 @@ def _number(setting: Setting) -> Callable[[re.Match[str]], Iterator[Found]]:
 
 def _nodes_and_cards(nodes: int, cards: int) -> Iterator[Found]:
     if 1 <= nodes <= cards <= _LARGEST and cards % nodes == 0:
-        yield Setting.NODES, str(nodes)
-        yield Setting.CARDS, str(cards)
+        yield LogSetting.NODES, str(nodes)
+        yield LogSetting.CARDS, str(cards)
 
 
 def _nodes_times_cards(match: re.Match[str]) -> Iterator[Found]:
@@ -164,37 +136,37 @@ def _nodes_of_cards(match: re.Match[str]) -> Iterator[Found]:
 
 
 def _gpu(match: re.Match[str]) -> Iterator[Found]:
-    yield Setting.GPU, match.group("gpu").upper()
+    yield LogSetting.GPU, match.group("gpu").upper()
     cards = match.group("before") or match.group("after")
     if cards and 1 <= int(cards) <= _LARGEST:
-        yield Setting.CARDS, str(int(cards))
+        yield LogSetting.CARDS, str(int(cards))
 
 
 def _cards(match: re.Match[str]) -> Iterator[Found]:
     if 1 <= (cards := int(match.group(1) or match.group("first"))) <= _LARGEST:
-        yield Setting.CARDS, str(cards)
+        yield LogSetting.CARDS, str(cards)
 
 
 # With their case: B200 is a GPU, b200 a batch size.
 _CASED = (
     _part(r"(?P<gpu>GB200|GB300|B100|B200|B300)(?P<before>)(?P<after>)", _gpu),
-    _part(r"b(\d{1,7})", _number(Setting.BATCH_SIZE_PER_CARD)),
+    _part(r"b(\d{1,7})", _number(LogSetting.BATCH_SIZE_PER_CARD)),
 )
 _MODELS = (
-    _part(r"(?:resnet|rn|r)[-_]?50[-_]?v1(?:[._]5|b)", _is(Setting.MODEL, _RESNET50)),
+    _part(r"(?:resnet|rn|r)[-_]?50[-_]?v1(?:[._]5|b)", _is(LogSetting.MODEL, _RESNET50)),
     # Networks of their own, taken out so that the plain names do not find them.
     _part(r"(?:resnet|rn|r)[-_]?50[-_]?(?:v1[ac-z]?|v2|vc|vd)(?:[-_]ssld)?", lambda match: iter(())),
-    _part(r"(?:resnet|rn|r)[-_]?50", _is(Setting.MODEL, _RESNET50)),
+    _part(r"(?:resnet|rn|r)[-_]?50", _is(LogSetting.MODEL, _RESNET50)),
     _part(r"vgg[-_]?16[-_]bn", lambda match: iter(())),
-    _part(r"vgg[-_]?16", _is(Setting.MODEL, "vgg16")),
+    _part(r"vgg[-_]?16", _is(LogSetting.MODEL, "vgg16")),
 )
 _PRECISIONS = (
-    _part(r"(?:amp[-_]?)?o1", _is(Setting.PRECISION, "amp_o1")),
-    _part(r"(?:amp[-_]?)?o2|pure[-_]?(?:fp|float)16", _is(Setting.PRECISION, "amp_o2")),
-    _part(r"tf32", _is(Setting.PRECISION, "tf32")),
-    _part(r"(?:fp|float)32", _is(Setting.PRECISION, "fp32")),
-    _part(r"bf16|bfloat16", _is(Setting.PRECISION, "bf16")),
-    _part(r"amp|fp16|float16|mixed", _is(Setting.PRECISION, "amp")),
+    _part(r"(?:amp[-_]?)?o1", _is(LogSetting.PRECISION, "amp_o1")),
+    _part(r"(?:amp[-_]?)?o2|pure[-_]?(?:fp|float)16", _is(LogSetting.PRECISION, "amp_o2")),
+    _part(r"tf32", _is(LogSetting.PRECISION, "tf32")),
+    _part(r"(?:fp|float)32", _is(LogSetting.PRECISION, "fp32")),
+    _part(r"bf16|bfloat16", _is(LogSetting.PRECISION, "bf16")),
+    _part(r"amp|fp16|float16|mixed", _is(LogSetting.PRECISION, "amp")),
 )
 _CARDS = (
     _part(r"(\d{1,4})n[-_]?(\d{1,4})[gc]", _nodes_times_cards),
@@ -203,20 +175,20 @@ _CARDS = (
     _part(r"gpus?(\d{1,7})|(?P<first>\d{1,7})[-_]?(?:gpus?|cards?)", _cards),
 )
 _OTHERS = (
-    _part(r"(?:batch[-_]?size|batch|bsz|bs|bz)[-_=]?(\d{1,7})", _number(Setting.BATCH_SIZE_PER_CARD)),
+    _part(r"(?:batch[-_]?size|batch|bsz|bs|bz)[-_=]?(\d{1,7})", _number(LogSetting.BATCH_SIZE_PER_CARD)),
     _part(
         rf"(?:(?P<before>\d{{1,5}})x?)?(?P<gpu>{_GPUS})(?:x(?P<after>\d{{1,5}}))?",
         _gpu,
     ),
-    _part(r"paddle(?:paddle)?", _is(Setting.FRAMEWORK, "paddle")),
-    _part(r"pytorch|torch", _is(Setting.FRAMEWORK, "pytorch")),
-    _part(r"tf[12]?|tensorflow[12]?", _is(Setting.FRAMEWORK, "tensorflow")),
-    _part(r"mxnet", _is(Setting.FRAMEWORK, "mxnet")),
-    _part(r"dali[-_]cpu", _is(Setting.DATA, "dali_cpu")),
-    _part(r"dali", _is(Setting.DATA, "dali")),
-    _part(r"synthetic|synth", _is(Setting.DATA, "synthetic")),
-    _part(r"to[-_]?static|d2st?|dynamictostatic", _is(Setting.EXECUTION, "to_static")),
-    _part(r"static", _is(Setting.EXECUTION, "static")),
-    _part(r"dynamic|dygraph", _is(Setting.EXECUTION, "dynamic")),
+    _part(r"paddle(?:paddle)?", _is(LogSetting.FRAMEWORK, "paddle")),
+    _part(r"pytorch|torch", _is(LogSetting.FRAMEWORK, "pytorch")),
+    _part(r"tf[12]?|tensorflow[12]?", _is(LogSetting.FRAMEWORK, "tensorflow")),
+    _part(r"mxnet", _is(LogSetting.FRAMEWORK, "mxnet")),
+    _part(r"dali[-_]cpu", _is(LogSetting.DATA, "dali_cpu")),
+    _part(r"dali", _is(LogSetting.DATA, "dali")),
+    _part(r"synthetic|synth", _is(LogSetting.DATA, "synthetic")),
+    _part(r"to[-_]?static|d2st?|dynamictostatic", _is(LogSetting.EXECUTION, "to_static")),
+    _part(r"static", _is(LogSetting.EXECUTION, "static")),
+    _part(r"dynamic|dygraph", _is(LogSetting.EXECUTION, "dynamic")),
 )
 _PARTS = (*_MODELS, *_PRECISIONS, *_CARDS, *_OTHERS)

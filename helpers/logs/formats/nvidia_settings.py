@@ -8,9 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from helpers.logs.formats.dllogger import Facts, cards_of_lines, cards_of_nccl, count, facts_of, finished, json_of
+from helpers.logs.formats.common import (
+    Facts,
+    cards_of_lines,
+    cards_of_nccl,
+    count,
+    facts_of,
+    finished,
+    json_of,
+    per_card,
+)
 from helpers.logs.formats.naming import model_of
-from helpers.logs.record import Context, Said, Setting
+from helpers.logs.record import RunContext
+from helpers.logs.settings import LogSetting, Stated
 
 _TF_CARDS = re.compile(r"\bNum GPUs:? (\d+)\b")
 _TF_BATCH = re.compile(r"\bPer-GPU Batch Size:? (\d+)\b")
@@ -37,109 +47,112 @@ _DATA = {
 }
 
 
-def of_tensorflow(context: Context) -> Mapping[Setting, Said]:
+def of_tensorflow(context: RunContext) -> Mapping[LogSetting, Stated]:
     facts = facts_of(context)
     return finished(
         facts,
         {
-            Setting.FRAMEWORK: Said("tensorflow", "lines of NVIDIA's TensorFlow script"),
-            Setting.MODEL: _model(facts.parameter("arch") or facts.line(_TF_MODEL)),
-            Setting.PRECISION: _tensorflow_precision(facts),
-            Setting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size") or facts.line(_TF_BATCH)),
-            Setting.CARDS: count(facts.line(_TF_CARDS)) or cards_of_lines(facts),
-            Setting.DATA: _tensorflow_data(facts),
-            Setting.XLA: _xla(facts),
-            Setting.SEED: count(facts.parameter("seed") or facts.line(_TF_SEED)),
+            LogSetting.FRAMEWORK: Stated("tensorflow", "lines of NVIDIA's TensorFlow script"),
+            LogSetting.MODEL: _model(facts.parameter("arch") or facts.line(_TF_MODEL)),
+            LogSetting.PRECISION: _tensorflow_precision(facts),
+            LogSetting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size") or facts.line(_TF_BATCH)),
+            LogSetting.CARDS: count(facts.line(_TF_CARDS)) or cards_of_lines(facts),
+            LogSetting.DATA: _tensorflow_data(facts),
+            LogSetting.XLA: _xla(facts),
+            LogSetting.SEED: count(facts.parameter("seed") or facts.line(_TF_SEED)),
         },
     )
 
 
-def of_pytorch(context: Context) -> Mapping[Setting, Said]:
+def of_pytorch(context: RunContext) -> Mapping[LogSetting, Stated]:
     facts = facts_of(context)
     return finished(
         facts,
         {
-            Setting.FRAMEWORK: Said("pytorch", "lines of NVIDIA's PyTorch script"),
-            Setting.MODEL: _model(facts.parameter("arch")),
-            Setting.PRECISION: _as_amp(facts.switched_on("amp", "fp16")) or _as("fp32", facts.parameter("amp", "fp16")),
-            Setting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size")),
+            LogSetting.FRAMEWORK: Stated("pytorch", "lines of NVIDIA's PyTorch script"),
+            LogSetting.MODEL: _model(facts.parameter("arch")),
+            LogSetting.PRECISION: _as_amp(facts.switched_on("amp", "fp16"))
+            or _as("fp32", facts.parameter("amp", "fp16")),
+            LogSetting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size")),
             # mpirun starts one launcher a node (multiproc.py), so its ranks are no cards.
-            Setting.CARDS: count(facts.parameter("world_size")) or cards_of_nccl(facts),
-            Setting.DATA: _backend(facts),
-            Setting.SEED: count(facts.parameter("seed")),
+            LogSetting.CARDS: count(facts.parameter("world_size")) or cards_of_nccl(facts),
+            LogSetting.DATA: _backend(facts),
+            LogSetting.SEED: count(facts.parameter("seed")),
         },
     )
 
 
-def of_mxnet(context: Context) -> Mapping[Setting, Said]:
+def of_mxnet(context: RunContext) -> Mapping[LogSetting, Stated]:
     facts = facts_of(context)
     cards = _mxnet_cards(facts)
     return finished(
         facts,
         {
-            Setting.FRAMEWORK: Said("mxnet", "lines of NVIDIA's MXNet script"),
-            Setting.MODEL: _mxnet_model(facts),
-            Setting.PRECISION: _as_amp(facts.switched_on("amp")) or _of_dtype(facts.parameter("dtype")),
-            Setting.BATCH_SIZE_PER_CARD: _per_card(
-                count(facts.parameter("batch_size")), cards or facts.named.get(Setting.CARDS)
+            LogSetting.FRAMEWORK: Stated("mxnet", "lines of NVIDIA's MXNet script"),
+            LogSetting.MODEL: _mxnet_model(facts),
+            LogSetting.PRECISION: _as_amp(facts.switched_on("amp")) or _of_dtype(facts.parameter("dtype")),
+            LogSetting.BATCH_SIZE_PER_CARD: per_card(
+                count(facts.parameter("batch_size")), cards or facts.named.get(LogSetting.CARDS)
             ),
-            Setting.CARDS: cards,
-            Setting.DATA: _backend(facts),
-            Setting.SEED: count(facts.parameter("seed")),
+            LogSetting.CARDS: cards,
+            LogSetting.DATA: _backend(facts),
+            LogSetting.SEED: count(facts.parameter("seed")),
         },
     )
 
 
-def of_mllog(context: Context) -> Mapping[Setting, Said]:
+def of_mllog(context: RunContext) -> Mapping[LogSetting, Stated]:
     """MLPerf's log names the benchmark and the batch of all cards; its ``resnet`` is ResNet50 v1.5 (MLPerf's rules)."""
     facts = facts_of(context)
-    events: dict[str, Said] = {}
+    events: dict[str, Stated] = {}
     for line in context.lines:
         event = json_of(line, ":::MLLOG ")
         if isinstance(key := event.get("key"), str) and isinstance(value := event.get("value"), str | int):
-            events.setdefault(key, Said(str(value), f"line {line.number}: {key} {value}"))
-    cards = cards_of_lines(facts) or facts.named.get(Setting.CARDS)
+            events.setdefault(key, Stated(str(value), f"line {line.number}: {key} {value}"))
+    cards = cards_of_lines(facts) or facts.named.get(LogSetting.CARDS)
     benchmark = events.get("submission_benchmark")
     return finished(
         facts,
         {
-            Setting.MODEL: _as("resnet50v1.5", benchmark) if benchmark and benchmark.value == "resnet" else benchmark,
-            Setting.BATCH_SIZE_PER_CARD: _per_card(count(events.get("global_batch_size")), cards),
-            Setting.CARDS: cards,
-            Setting.SEED: count(events.get("seed")),
+            LogSetting.MODEL: _as("resnet50v1.5", benchmark)
+            if benchmark and benchmark.value == "resnet"
+            else benchmark,
+            LogSetting.BATCH_SIZE_PER_CARD: per_card(count(events.get("global_batch_size")), cards),
+            LogSetting.CARDS: cards,
+            LogSetting.SEED: count(events.get("seed")),
         },
     )
 
 
-def _as(value: str, said: Said | None) -> Said | None:
-    return None if said is None else Said(value, said.where)
+def _as(value: str, said: Stated | None) -> Stated | None:
+    return None if said is None else Stated(value, said.where)
 
 
-def _as_amp(said: Said | None) -> Said | None:
+def _as_amp(said: Stated | None) -> Stated | None:
     return _as("amp", said)
 
 
-def _model(said: Said | None) -> Said | None:
+def _model(said: Stated | None) -> Stated | None:
     """The model as in a case id; another network keeps its own name, so that the log's name does not hide it."""
-    return None if said is None else Said(model_of(said.value) or said.value, said.where)
+    return None if said is None else Stated(model_of(said.value) or said.value, said.where)
 
 
-def _mxnet_model(facts: Facts) -> Said | None:
+def _mxnet_model(facts: Facts) -> Stated | None:
     arch, layers = facts.parameter("arch"), facts.parameter("num_layers")
     if arch is None or layers is None:
         return None
     name = {"resnetv15": "resnet50v1.5"}.get(arch.value) if layers.value == "50" else None
-    return Said(name or f"{arch.value}-{layers.value}", f"{arch.where}, num_layers : {layers.value}")
+    return Stated(name or f"{arch.value}-{layers.value}", f"{arch.where}, num_layers : {layers.value}")
 
 
-def _of_dtype(said: Said | None) -> Said | None:
+def _of_dtype(said: Stated | None) -> Stated | None:
     if said is None:
         return None
     value = {"float32": "fp32", "float16": "amp", "bfloat16": "bf16"}.get(said.value)
-    return None if value is None else Said(value, said.where)
+    return None if value is None else Stated(value, said.where)
 
 
-def _tensorflow_precision(facts: Facts) -> Said | None:
+def _tensorflow_precision(facts: Facts) -> Stated | None:
     amp = facts.switched_on("amp", "use_tf_amp") or facts.line(_TF_AMP) or facts.line(_TF_FP16)
     precision = facts.parameter("precision")
     if amp is None and precision is not None and precision.value in _HALF:
@@ -149,12 +162,12 @@ def _tensorflow_precision(facts: Facts) -> Said | None:
     if stated := facts.parameter("amp", "use_tf_amp", "precision"):
         return _as("fp32", stated)
     # The script of 2019 tells AMP by a line and FP32 by none; where the log's beginning is cut off, its name knows.
-    if Setting.PRECISION in facts.named or (header := facts.line(_TF_HEADER)) is None:
+    if LogSetting.PRECISION in facts.named or (header := facts.line(_TF_HEADER)) is None:
         return None
-    return Said("fp32", f'{header.where}, and no "TF AMP is activated"')
+    return Stated("fp32", f'{header.where}, and no "TF AMP is activated"')
 
 
-def _tensorflow_data(facts: Facts) -> Said | None:
+def _tensorflow_data(facts: Facts) -> Stated | None:
     if dali := facts.switched_on("dali", "use_dali"):
         return _as("dali", dali)
     for pattern, data in _TF_DATA:
@@ -165,27 +178,27 @@ def _tensorflow_data(facts: Facts) -> Said | None:
         return None
     folder = facts.parameter("data_dir")
     # The script trains on synthetic data where it is given no folder.
-    return _as("native", folder) if folder else Said("synthetic", f"{off.where}, data_dir : None")
+    return _as("native", folder) if folder else Stated("synthetic", f"{off.where}, data_dir : None")
 
 
-def _xla(facts: Facts) -> Said | None:
+def _xla(facts: Facts) -> Stated | None:
     if stated := facts.parameter("xla", "use_xla"):
         return _as(str(stated.value == "True").lower(), stated)
     return _as("true", facts.line(_TF_XLA))
 
 
-def _backend(facts: Facts) -> Said | None:
+def _backend(facts: Facts) -> Stated | None:
     said = facts.parameter("data_backend")
-    return None if said is None or said.value not in _DATA else Said(_DATA[said.value], said.where)
+    return None if said is None or said.value not in _DATA else Stated(_DATA[said.value], said.where)
 
 
-def _mxnet_cards(facts: Facts) -> Said | None:
+def _mxnet_cards(facts: Facts) -> Stated | None:
     """From the name that benchmark.py gives its report (``report.json-8,256``: cards, images a card), else from NCCL's
     lines, else from ``gpus``, which are those of one node: under Horovod more ranks than those are more nodes, and
     where a log shows no ranks its name may tell several nodes. None where a log of several runs leaves it open."""
     report, batch = facts.parameter("dllogger_log", "report"), facts.parameter("batch_size")
     if report and batch and (match := _BENCHMARK.search(report.value)):
-        cards = count(Said(match[1], report.where))
+        cards = count(Stated(match[1], report.where))
         if cards and batch.value == str(int(cards.value) * int(match[2])):
             return cards
     gpus, told = facts.parameter("gpus"), cards_of_lines(facts)
@@ -196,17 +209,10 @@ def _mxnet_cards(facts: Facts) -> Said | None:
         return told
     if len(facts.context.ranks) > of_node:
         return None
-    nodes, named = facts.named.get(Setting.NODES), facts.named.get(Setting.CARDS)
+    nodes, named = facts.named.get(LogSetting.NODES), facts.named.get(LogSetting.CARDS)
     horovod = facts.parameter("kv_store")
     if horovod is None or "horovod" not in horovod.value or nodes is None or named is None:
-        return count(Said(str(of_node), gpus.where))
+        return count(Stated(str(of_node), gpus.where))
     if int(named.value) == int(nodes.value) * of_node:
         return named
-    return count(Said(str(of_node), gpus.where))
-
-
-def _per_card(batch: Said | None, cards: Said | None) -> Said | None:
-    """The script's batch is that of all cards; None where it is no multiple of them."""
-    if batch is None or cards is None or int(batch.value) % int(cards.value):
-        return None
-    return Said(str(int(batch.value) // int(cards.value)), f"{batch.where} of {cards.value} cards")
+    return count(Stated(str(of_node), gpus.where))

@@ -12,16 +12,20 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from helpers.logs.reading.dropped import shown
-from helpers.logs.reading.shapes import Shapes
-from helpers.logs.reading.stamps import seconds_of_rows
-from helpers.logs.record import STAMP_BEGINS, STAMP_ENDS, TIME_GROUP, Field, FormatSpec, Line
+from helpers.logs.reading.lines import shown
+from helpers.logs.reading.numbers import Shaped, Shapes, seconds_of_rows
+from helpers.logs.record import STAMP_BEGINS, STAMP_ENDS, TIME_GROUP, FormatSpec, Line, RecordField
 
 Floats = NDArray[np.float64]
 
 # What a format's record must have one of, in this order: without it a record says nothing.
-_MAIN = (Field.IMAGES_PER_S, Field.STEP_SECONDS, Field.SPAN_SECONDS)
-_POSITIVE = (Field.IMAGES_PER_S, Field.COMPUTE_IMAGES_PER_S, Field.STEP_SECONDS, Field.SPAN_SECONDS)
+_MAIN = (RecordField.IMAGES_PER_S, RecordField.STEP_SECONDS, RecordField.SPAN_SECONDS)
+_POSITIVE = (
+    RecordField.IMAGES_PER_S,
+    RecordField.COMPUTE_IMAGES_PER_S,
+    RecordField.STEP_SECONDS,
+    RecordField.SPAN_SECONDS,
+)
 # Beyond them a number is no measurement: the square or the reciprocal of one within them is still a number.
 _SMALLEST, _LARGEST = 1e-100, 1e100
 # Significant digits, with the point among them, of a number whose missing end would not show in a rate.
@@ -32,7 +36,7 @@ _FEW_TIMES = 4
 _LARGEST_OFFSET = 200
 
 
-class Groups:
+class RecordGroups:
     """Where a record pattern has its fields. Read once a log.
 
     ``record`` is the pattern without its time stamp, ``timed`` the one with it, None where it has none: few stamps are
@@ -43,23 +47,24 @@ class Groups:
         self.record = _untimed(spec.record)
         self.timed = spec.record if TIME_GROUP in spec.record.groupindex else None
         at = self.record.groupindex
-        self.fields = {each: at[each.value] for each in Field if each.value in at}
+        self.fields = {each: at[each.value] for each in RecordField if each.value in at}
         self.main = next((each for each in _MAIN if each in self.fields), None)
         self.width = self.record.groups + 1
         self.shapes = Shapes(self.record, self.fields)
 
 
 def _untimed(record: re.Pattern[bytes]) -> re.Pattern[bytes]:
-    pattern = re.sub(re.escape(STAMP_BEGINS) + rb".*?" + re.escape(STAMP_ENDS), b"", record.pattern, flags=re.DOTALL)
+    stamp = f"{re.escape(STAMP_BEGINS)}.*?{re.escape(STAMP_ENDS)}".encode()
+    pattern = re.sub(stamp, b"", record.pattern, flags=re.DOTALL)
     return re.compile(pattern.replace(b"(?P<%s>" % TIME_GROUP.encode(), b"(?:"), record.flags)
 
 
-class Block:
+class LineBlock:
     """Whole lines from ``first_line`` of a log on, and what a format's pattern finds in them: ``count`` records."""
 
     _times_asked = 0
 
-    def __init__(self, spec: FormatSpec, groups: Groups, data: bytes, first_line: int) -> None:
+    def __init__(self, spec: FormatSpec, groups: RecordGroups, data: bytes, first_line: int) -> None:
         self.data, self.first_line = data, first_line
         self._groups = groups
         # The text between records and the groups of each, one behind the other: columns are slices of it, and there is
@@ -123,7 +128,7 @@ class Block:
             return ends
         return np.fromiter(map(bytes.count, texts, repeat(b"\n")), dtype=np.int64, count=len(texts))
 
-    def numbers(self) -> dict[Field, Floats]:
+    def numbers(self) -> dict[RecordField, Floats]:
         """Every field's column: NaN where a row lacks it, infinite where its text is no number."""
         return {each: _numbers(self._parts[at :: self._groups.width]) for each, at in self._groups.fields.items()}
 
@@ -186,7 +191,7 @@ def _number(text: bytes | None) -> float:
     return number if number == number else np.inf
 
 
-def faults(fields: dict[Field, Floats], main: Field | None) -> list[tuple[str, NDArray[np.bool_]]]:
+def faults(fields: dict[RecordField, Floats], main: RecordField | None) -> list[tuple[str, NDArray[np.bool_]]]:
     """Why rows cannot be used, and which: rates that are no numbers or not above 0. A row has one reason, its first."""
     found: list[tuple[str, NDArray[np.bool_]]] = []
     for each, numbers in fields.items():
@@ -198,7 +203,7 @@ def faults(fields: dict[Field, Floats], main: Field | None) -> list[tuple[str, N
         checks.append((f"{each.value}: no finite number", np.abs(numbers) > _LARGEST))
         if each in _POSITIVE:
             checks.append((f"{each.value}: 0 or less", numbers < _SMALLEST))
-        elif each is Field.READER_SECONDS:
+        elif each is RecordField.READER_SECONDS:
             checks.append((f"{each.value}: below 0", numbers < 0))
         for reason, mask in checks:
             if mask.any():
@@ -217,3 +222,31 @@ def is_whole(match: re.Match[bytes], line: bytes) -> bool:
     text = ends[last]
     digits = text.replace(b".", b"", 1).lstrip(b"0")
     return last < len(line) or (b"." in text and digits.isdigit() and len(digits) >= _ENOUGH_DIGITS)
+
+
+def block_of(spec: FormatSpec, groups: RecordGroups, data: bytes, first_line: int) -> LineBlock:
+    """By shapes where these lines have few, else by the pattern itself: the same block."""
+    shaped = groups.shapes.look(data) if spec.marker in data else None
+    return (
+        LineBlock(spec, groups, data, first_line) if shaped is None else _ShapedBlock(groups, data, first_line, shaped)
+    )
+
+
+class _ShapedBlock(LineBlock):
+    def __init__(self, groups: RecordGroups, data: bytes, first_line: int, shaped: Shaped) -> None:
+        self.data, self.first_line = data, first_line
+        self._groups, self._shaped = groups, shaped
+        self.count = len(shaped.rows)
+
+    @cached_property
+    def others(self) -> list[tuple[int, bytes]]:
+        starts = self._starts
+        found = np.flatnonzero((self._shaped.of_lines < 0) & (np.diff(starts) > 1)).tolist()
+        return [(self.first_line + at, self.data[starts[at] : starts[at + 1] - 1]) for at in found]
+
+    @cached_property
+    def _line_ends(self) -> NDArray[np.int64]:
+        return np.diff(self._shaped.rows, prepend=0, append=len(self._shaped.of_lines))
+
+    def numbers(self) -> dict[RecordField, Floats]:
+        return self._groups.shapes.numbers(self.data, self._starts[self._shaped.rows], self._shaped)

@@ -6,16 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from helpers.logs.reading.closest import Closest
-from helpers.logs.reading.dropped import shown
-from helpers.logs.reading.literals import finder
+from helpers.logs.reading.lines import finder, shown
 from helpers.logs.record import FormatSpec, Line
-from helpers.logs.sources.clean import Chunk
+from helpers.logs.sources.clean import Chunk, line_text
 from helpers.trainers.contract.errors import LogError
 
 AUTO = "auto"
 # Of a line in an error, so many characters.
-_LINE = 160
+_SHOWN = 160
 _UNKNOWN = "no records of a format that is known"
 _SEVERAL = "records of several formats"
 
@@ -88,7 +86,7 @@ def detect(log: Log, formats: Mapping[str, FormatSpec], wanted: str = AUTO, besi
 
 def _without_records(log: Log, searches: Sequence[_Search], besides: Sequence[str]) -> FormatSpec:
     """By the figures that a script printed itself: of some logs only the last lines were kept."""
-    closest = Closest([each.spec.marker for each in searches])
+    closest = ClosestLines([each.spec.marker for each in searches])
     for chunk in log.chunks():
         closest.look(chunk)
         for each in searches:
@@ -129,7 +127,7 @@ def _only(log: Log, searches: Sequence[_Search]) -> FormatSpec:
     for each in _searched(log, specs):
         line = each.first or each.printed
         figures = f"{each.records} records" if each.records else "a printed figure"
-        told.append(f"{figures} of {each.spec.name}" + (f", line {line.number}: {line.text[:_LINE]}" if line else ""))
+        told.append(f"{figures} of {each.spec.name}" + (f", line {line.number}: {line.text[:_SHOWN]}" if line else ""))
     remedy = f"Give --format {' or '.join(spec.name for spec in specs)}, or split the log"
     raise LogError(
         log.source,
@@ -160,3 +158,70 @@ def _line_of(match: re.Match[bytes] | None, chunk: Chunk) -> Line | None:
 def _unproven(searches: Sequence[_Search]) -> str:
     told = [f"{each.records} of {each.spec.name}" for each in searches if each.records]
     return f"Records without the rest of their format: {', '.join(told)}" if told else ""
+
+
+_MOST = 5
+_SHOWN = 160
+# Of one word in one chunk, so many lines are looked at.
+_LINES_A_CHUNK = 50
+_WORDS = (
+    b"ips", b"images/s", b"imgs/s", b"img/s", b"images_per_s", b"imgs_per_s", b"samples/s", b"examples/s",
+    b"images per s", b"speed", b"Speed", b"throughput", b"Throughput", b"batch_cost", b"elapse", b"step_time",
+    b"sec/step", b"s/it", b"it/s",
+)  # fmt: skip
+_NUMBER = re.compile(rb"\d")
+
+
+class ClosestLines:
+    """Fed with a log's chunks; tells the lines, by number."""
+
+    def __init__(self, markers: Sequence[bytes]) -> None:
+        self._words = (*markers, *_WORDS)
+        self._markers = frozenset(markers)
+        self._ranks: set[int] = set()
+        self._best: list[tuple[int, int, bytes]] = []
+
+    def look(self, chunk: Chunk) -> None:
+        self._ranks |= chunk.ranks
+        seen = set()
+        for word in self._words:
+            for start in _line_starts(chunk.data, word):
+                if start not in seen:
+                    seen.add(start)
+                    line = chunk.data[start : chunk.data.find(b"\n", start)]
+                    number = chunk.first_line + chunk.data.count(b"\n", 0, start)
+                    self._best.append((-self._score(line), number, line[: 4 * _SHOWN]))
+        self._best = sorted(self._best)[:_MOST]
+
+    def __str__(self) -> str:
+        lines = self.lines()
+        return f"{self.heading()}: " + "; ".join(lines) if lines else self.heading()
+
+    def heading(self) -> str:
+        others = sorted(self._ranks - {0})
+        note = f" (only rank 0's lines are read; those of ranks {_spans(others)} are not)" if others else ""
+        return ("The lines that come closest" if self.lines() else "No line has a rate or a step's time") + note
+
+    def lines(self) -> tuple[str, ...]:
+        found = sorted((number, line) for score, number, line in self._best if score < 0)
+        return tuple(f"line {number}: {line_text(line)[:_SHOWN]}" for number, line in found)
+
+    def _score(self, line: bytes) -> int:
+        """Words with a number in the line; a format's marker counts as three."""
+        if not _NUMBER.search(line):
+            return 0
+        return sum(3 if word in self._markers else 1 for word in self._words if word in line)
+
+
+def _line_starts(data: bytes, word: bytes) -> Iterator[int]:
+    at = data.find(word)
+    for _ in range(_LINES_A_CHUNK):
+        if at < 0:
+            return
+        yield data.rfind(b"\n", 0, at) + 1
+        end = data.find(b"\n", at)
+        at = data.find(word, end)
+
+
+def _spans(ranks: Sequence[int]) -> str:
+    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"

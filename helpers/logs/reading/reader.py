@@ -11,20 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from helpers.logs.column import Column
-from helpers.logs.formats.dllogger import with_tf32
-from helpers.logs.reading.besides import Besides
-from helpers.logs.reading.block import Block, Groups, faults, is_whole
-from helpers.logs.reading.block_shaped import block_of
+from helpers.logs.column import NumberColumn
+from helpers.logs.formats.common import with_tf32
+from helpers.logs.reading.block import LineBlock, RecordGroups, block_of, faults, is_whole
 from helpers.logs.reading.detect import Log, check_only
-from helpers.logs.reading.dropped import AGAIN, CUT, shown, why_no_record
-from helpers.logs.reading.literals import Finder, finder
-from helpers.logs.reading.runs import Place as RunPlace
-from helpers.logs.reading.runs import RunBuilder
-from helpers.logs.reading.settings import settle
-from helpers.logs.reading.stamps import seconds_of
-from helpers.logs.reading.steps import Place, key_text, step_keys
-from helpers.logs.record import Field, FormatSpec, Line, LogRun, Said, Setting
+from helpers.logs.reading.lines import AGAIN, CUT, Finder, finder, shown, why_no_record
+from helpers.logs.reading.numbers import seconds_of
+from helpers.logs.reading.runs import BesideRank0, RunBuilder, RunSource
+from helpers.logs.reading.steps import StepPlace, key_text, step_keys
+from helpers.logs.record import FormatSpec, Line, LogRun, RecordField
+from helpers.logs.settings import LogSetting, Stated, settle
 from helpers.logs.sources.clean import Chunk
 from helpers.trainers.contract.errors import LogError
 
@@ -35,11 +31,11 @@ _MOST_RUNS = 10_000
 # Of the lines that configuration is read from, over all runs of a log.
 _CONTEXT_BYTES = 64 * 2**20
 _NO_END = "the last line has no end"
-_KEPT_AS = {Field.STEPS_PER_S: Field.STEP_SECONDS}
+_KEPT_AS = {RecordField.STEPS_PER_S: RecordField.STEP_SECONDS}
 
 
 def read_log(
-    log: Log, spec: FormatSpec, asked: Mapping[Setting, Said], rivals: Iterable[FormatSpec] = ()
+    log: Log, spec: FormatSpec, asked: Mapping[LogSetting, Stated], rivals: Iterable[FormatSpec] = ()
 ) -> tuple[LogRun, ...]:
     """Every run of the log, in order, with its records, its configuration and what was dropped.
 
@@ -56,8 +52,9 @@ def read_log(
     sha256 = log.sha256()
     return tuple(
         run.build(
-            RunPlace(log.source, log.name, sha256, number, len(runs)),
-            lambda about, read: _with_tf32(settle(about, read, asked)),
+            RunSource(log.source, log.name, sha256, number, len(runs)),
+            # A card that only an option names counts as if the log's name had named it.
+            lambda about, read: with_tf32(settle(about, read, asked)),
             cut if number == len(runs) else "",
         )
         for number, run in enumerate(runs, 1)
@@ -70,20 +67,20 @@ class _Reader:
         # A summary line behind records is a figure that the job printed of them, as TIPC's does of PaddleClas' log.
         summaries = {} if spec.is_summary else {each.name: each for each in rivals if each.is_summary}
         self._rivals = [each for each in rivals if each.name not in summaries]
-        self._groups = Groups(spec)
+        self._groups = RecordGroups(spec)
         self._starts = [finder(pattern) for pattern in spec.starts]
         self._printed = {name: finder(pattern) for name, pattern in spec.printed.items()}
         self._printed |= {name: Finder(each.record, each.marker) for name, each in summaries.items()}
-        self._columns = {_KEPT_AS.get(each, each): Column() for each in self._groups.fields}
+        self._columns = {_KEPT_AS.get(each, each): NumberColumn() for each in self._groups.fields}
         self._context_bytes = 0
         self._done: list[RunBuilder] = []
         self._run = RunBuilder(spec, self._columns, 1)
         self._last_line = 0
-        self._besides = Besides(Chunk(b"", 1), spec.marker)
+        self._besides = BesideRank0(Chunk(b"", 1), spec.marker)
 
     def read(self, chunk: Chunk) -> None:
         data = self._without_cut_number(chunk) if chunk.cut else chunk.data
-        self._besides = Besides(chunk, self._spec.marker)
+        self._besides = BesideRank0(chunk, self._spec.marker)
         number = chunk.first_line
         for lines in _blocks(data):
             number = self._take(self._block(lines, number))
@@ -109,10 +106,10 @@ class _Reader:
         self._done[-1].last_line = self._last_line
         return self._done
 
-    def _block(self, data: bytes, number: int) -> Block:
+    def _block(self, data: bytes, number: int) -> LineBlock:
         return block_of(self._spec, self._groups, data, number)
 
-    def _take(self, block: Block) -> int:
+    def _take(self, block: LineBlock) -> int:
         """Takes a block, cut at its start lines; the number of the line after it."""
         starts = self._start_lines(block)
         if not starts:
@@ -124,7 +121,7 @@ class _Reader:
             number = self._take_of_run(self._block(block.data[block.offset(begins) : block.offset(end)], begins))
         return number
 
-    def _start_lines(self, block: Block) -> set[int]:
+    def _start_lines(self, block: LineBlock) -> set[int]:
         lines = block.others
         starts = set()
         if lines and self._starts:
@@ -151,7 +148,7 @@ class _Reader:
             )
         self._run = RunBuilder(self._spec, self._columns, number)
 
-    def _take_of_run(self, block: Block) -> int:
+    def _take_of_run(self, block: LineBlock) -> int:
         """Takes a block without a start line; the number of the line after it."""
         data, number, size = block.data, block.first_line, len(block.data)
         while True:
@@ -175,7 +172,7 @@ class _Reader:
         self._run.context.add(tail)
         self._run.notes.append(f"line {number}: steps begin anew without a line that says so: taken for a new run")
 
-    def _records(self, block: Block) -> int | None:
+    def _records(self, block: LineBlock) -> int | None:
         """Takes the whole block, or nothing of it where a new run begins in it: at the row that is returned."""
         if not block.count:
             self._others(block)
@@ -192,7 +189,7 @@ class _Reader:
                 keys, lambda at: seconds_of(block.time(int(rows[at]))), lambda several: block.seconds(rows[several])
             )
             if plan.stop is not None:
-                if plan.why is Place.BACK:
+                if plan.why is StepPlace.BACK:
                     self._refuse(block.line(int(rows[plan.stop])), float(keys[plan.stop]), plan.last)
                 return int(rows[plan.stop])
             if not plan.kept.all():
@@ -209,7 +206,7 @@ class _Reader:
             self._run.add_records(block, fields, rows)
         return None
 
-    def _others(self, block: Block) -> None:
+    def _others(self, block: LineBlock) -> None:
         lines = block.others
         if not lines:
             if block.count:
@@ -253,13 +250,7 @@ class _Reader:
         return chunk.data[:start] + b"\n"
 
 
-def _with_tf32(settled: dict[Setting, Said]) -> dict[Setting, Said]:
-    """Of a card that only an option names it is as if the log's name had said it."""
-    precision = with_tf32(settled)
-    return {**settled, Setting.PRECISION: precision} if precision else settled
-
-
-def _kept(fields: dict[Field, NDArray[np.float64]]) -> dict[Field, NDArray[np.float64]]:
+def _kept(fields: dict[RecordField, NDArray[np.float64]]) -> dict[RecordField, NDArray[np.float64]]:
     """Seconds of a step, where the records tell steps/s."""
     with np.errstate(divide="ignore", over="ignore"):
         return {_KEPT_AS.get(each, each): 1 / found if each in _KEPT_AS else found for each, found in fields.items()}

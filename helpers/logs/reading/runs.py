@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from helpers.logs.column import Column, Part
-from helpers.logs.reading.block import Block
-from helpers.logs.reading.context import ContextLines
-from helpers.logs.reading.dropped import Drops
-from helpers.logs.reading.literals import Finder
-from helpers.logs.reading.stamps import seconds_of
+from helpers.logs.column import ColumnPart, NumberColumn
+from helpers.logs.reading.block import LineBlock
+from helpers.logs.reading.lines import PREFIXED, TOO_LONG, ContextLines, Drops, Finder, shown
+from helpers.logs.reading.numbers import seconds_of
 from helpers.logs.reading.steps import StepOrder
-from helpers.logs.record import Context, Field, FormatSpec, Line, LogRun, Printed, Said, Setting, Stamp
+from helpers.logs.record import FormatSpec, Line, LogRun, Printed, RecordField, RunContext, Stamp
+from helpers.logs.settings import LogSetting, Stated
+from helpers.logs.sources.clean import Chunk
 
 Floats = NDArray[np.float64]
-Settle = Callable[[str, Mapping[Setting, Said]], Mapping[Setting, Said]]
+Settle = Callable[[str, Mapping[LogSetting, Stated]], Mapping[LogSetting, Stated]]
 
 _FIRST_STAMPS = 256
 # Of a run's printed figures by one name so many are kept, and the last.
@@ -31,7 +31,7 @@ _FINAL = ("average", "train_throughput", "summary_total", "summary_compute", "su
 
 
 @dataclass(frozen=True)
-class Place:
+class RunSource:
     """Which log a run is of, and which of its runs."""
 
     source: str
@@ -44,7 +44,7 @@ class Place:
 class RunBuilder:
     """A run from ``first_line`` on. Its records go to columns that it shares with the log's other runs."""
 
-    def __init__(self, spec: FormatSpec, columns: Mapping[Field, Column], first_line: int) -> None:
+    def __init__(self, spec: FormatSpec, columns: Mapping[RecordField, NumberColumn], first_line: int) -> None:
         self.spec, self.first_line, self.last_line = spec, first_line, first_line
         self.columns = columns
         self.order = StepOrder()
@@ -65,7 +65,7 @@ class RunBuilder:
     def has_figures(self) -> bool:
         return self.records > 0 or any(name in self.spec.printed for name in self._printed)
 
-    def add_records(self, block: Block, fields: Mapping[Field, Floats], rows: NDArray[np.intp]) -> None:
+    def add_records(self, block: LineBlock, fields: Mapping[RecordField, Floats], rows: NDArray[np.intp]) -> None:
         """The rows of a block that are this run's next records."""
         if not len(rows):
             return
@@ -106,15 +106,17 @@ class RunBuilder:
                     kept.append(figure)
         return found
 
-    def build(self, place: Place, settle: Settle, cut: str) -> LogRun:
-        context = Context(
+    def build(self, place: RunSource, settle: Settle, cut: str) -> LogRun:
+        context = RunContext(
             place.name, self.context.lines(), frozenset(self.ranks), place.runs_in_file, self._first_record
         )
         about = place.source
         if place.runs_in_file > 1:
             about += f": run {place.number} of {place.runs_in_file}, lines {self.first_line} to {self.last_line}"
         settings = settle(about, self.spec.configure(context))
-        parts = {each: Part(whole, self._start, self._start + self.records) for each, whole in self.columns.items()}
+        parts = {
+            each: ColumnPart(whole, self._start, self._start + self.records) for each, whole in self.columns.items()
+        }
         last = self.records - 1
         seconds = seconds_of(self._last_time)
         stamps = list(self._stamps)
@@ -152,9 +154,9 @@ class _Epochs:
         self._step = 0.0
         self._before: tuple[float, float] | None = None
 
-    def add(self, fields: Mapping[Field, Floats]) -> None:
-        epochs = fields.get(Field.EPOCH)
-        steps = fields.get(Field.STEP, fields.get(Field.SPAN_END))
+    def add(self, fields: Mapping[RecordField, Floats]) -> None:
+        epochs = fields.get(RecordField.EPOCH)
+        steps = fields.get(RecordField.STEP, fields.get(RecordField.SPAN_END))
         if epochs is None or steps is None:
             return
         ends = np.flatnonzero(epochs[1:] != epochs[:-1]).tolist()
@@ -184,5 +186,35 @@ def _printed(groups: Mapping[str, bytes | None], number: int) -> Printed | None:
     return Printed(rate, number, epoch) if 0 < rate < float("inf") else None
 
 
-def _length(columns: Mapping[Field, Column]) -> int:
+def _length(columns: Mapping[RecordField, NumberColumn]) -> int:
     return max((len(column) for column in columns.values()), default=0)
+
+
+class BesideRank0:
+    """The ranks that prefixes name, the other ranks' lines that look like records, and the lines that are too long."""
+
+    def __init__(self, chunk: Chunk, marker: bytes) -> None:
+        first = chunk.first_line
+        self._rank_0 = 0 in chunk.ranks
+        self._ranks = [(first + at, rank) for at, rank in chunk.rank_lines]
+        self._records: list[tuple[int, bytes]] = []
+        if marker in chunk.other_ranks:
+            lines = zip(chunk.others_lines, chunk.other_ranks.split(b"\n"), strict=False)
+            self._records = [(first + at, line) for at, line in lines if marker in line]
+        self._too_long = list(chunk.too_long)
+
+    def give(self, run: RunBuilder, end: int) -> None:
+        """To the run what stands before line ``end``."""
+        if self._rank_0:
+            run.ranks.add(0)
+        if self._ranks:
+            run.ranks.update(rank for line, rank in self._ranks if line < end)
+            self._ranks = [each for each in self._ranks if each[0] >= end]
+        records = [each for each in self._records if each[0] < end]
+        if records:
+            run.drops.add(PREFIXED, shown(*records[0]), len(records))
+            self._records = self._records[len(records) :]
+        for line in self._too_long:
+            if line.number < end:
+                run.drops.add(TOO_LONG, line)
+        self._too_long = [line for line in self._too_long if line.number >= end]

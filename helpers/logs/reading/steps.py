@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from helpers.logs.record import Field
+from helpers.logs.record import RecordField
 
 Floats = NDArray[np.float64]
 Seconds = Callable[[int], "float | None"]
@@ -24,7 +24,7 @@ _FIRST_AGAIN_RECORDS = 3
 _EPOCH = 2.0**32
 
 
-class Place(enum.Enum):
+class StepPlace(enum.Enum):
     """Where a record stands: the next of its run, one that another rank printed before, the first of a new run, or
     none of these."""
 
@@ -35,23 +35,23 @@ class Place(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Plan:
+class RowPlan:
     """Which rows of a block are the run's next records; ``stop`` is the row where they end, why, and the run's last
     key before it."""
 
     kept: NDArray[np.bool_]
     stop: int | None = None
-    why: Place = Place.NEXT
+    why: StepPlace = StepPlace.NEXT
     last: float = 0.0
 
 
-def step_keys(fields: Mapping[Field, Floats]) -> Floats | None:
+def step_keys(fields: Mapping[RecordField, Floats]) -> Floats | None:
     """One rising number for each record's epoch and step; None where the records number nothing."""
     step = next(
-        (fields[each] for each in (Field.STEP, Field.SPAN_END, Field.SPAN_START) if each in fields),
+        (fields[each] for each in (RecordField.STEP, RecordField.SPAN_END, RecordField.SPAN_START) if each in fields),
         None,
     )
-    epoch = fields.get(Field.EPOCH)
+    epoch = fields.get(RecordField.EPOCH)
     if step is None:
         return None
     keys = step if epoch is None else np.where(np.isnan(epoch), 0.0, epoch) * _EPOCH + step
@@ -74,21 +74,21 @@ class StepOrder:
         self._first_seconds: float | None = None
         self._last_seconds: float | None = None
 
-    def plan(self, keys: Floats, seconds: Seconds, many: ManySeconds = lambda rows: None) -> Plan:
+    def plan(self, keys: Floats, seconds: Seconds, many: ManySeconds = lambda rows: None) -> RowPlan:
         """What to do with rows of these keys; ``seconds`` gives a row's time stamp, ``many`` those of several rows at
         once or None. Changes nothing."""
         kept = np.ones(len(keys), dtype=np.bool_)
         if self._rises(keys):
-            return Plan(kept)
+            return RowPlan(kept)
         if self._all_again(keys, many):
-            return Plan(np.zeros(len(keys), dtype=np.bool_))
+            return RowPlan(np.zeros(len(keys), dtype=np.bool_))
         ahead = _Ahead(self, seconds)
         for row, key in enumerate(keys.tolist()):
             place = ahead.place(row, key)
-            if place in (Place.RESTART, Place.BACK):
-                return Plan(kept, row, place, ahead.last)
-            kept[row] = place is Place.NEXT
-        return Plan(kept)
+            if place in (StepPlace.RESTART, StepPlace.BACK):
+                return RowPlan(kept, row, place, ahead.last)
+            kept[row] = place is StepPlace.NEXT
+        return RowPlan(kept)
 
     def accept(self, keys: Floats, first_seconds: float | None, last_seconds: float | None) -> None:
         """Rows that were planned and kept, with the time stamps of the first and of the last of them."""
@@ -140,14 +140,14 @@ class _Ahead:
     def last(self) -> float:
         return self._last or 0.0
 
-    def place(self, row: int, key: float) -> Place:
+    def place(self, row: int, key: float) -> StepPlace:
         # NaN, a record without a step among others, compares as false: it stands where it is.
         if self._last is None or not key <= self._last:
             self._next(row, key)
-            return Place.NEXT
+            return StepPlace.NEXT
         assert self._first is not None
         if key == self._last or (key > self._first and key in self._recent):
-            return Place.AGAIN
+            return StepPlace.AGAIN
         return self._unclear(key, self._seconds(row))
 
     def _next(self, row: int, key: float) -> None:
@@ -159,7 +159,7 @@ class _Ahead:
         self._recent.append(key)
         self._records += 1
 
-    def _unclear(self, key: float, now: float | None) -> Place:
+    def _unclear(self, key: float, now: float | None) -> StepPlace:
         """A first step or an old one. By time stamps where there are some: lines that were written before the last one
         and come after it are another rank's, and a new run's first record is a start-up later."""
         last = self._last_at if self._last_row is None else self._seconds(self._last_row)
@@ -167,13 +167,13 @@ class _Ahead:
         assert self._first is not None
         if now is None or last is None or first is None:
             if key > self._first:
-                return Place.BACK
-            return Place.RESTART if self._records >= _FIRST_AGAIN_RECORDS else Place.AGAIN
+                return StepPlace.BACK
+            return StepPlace.RESTART if self._records >= _FIRST_AGAIN_RECORDS else StepPlace.AGAIN
         between_records = (last - first) / max(self._records - 1, 1)
         if now < last:
             # Ranks begin together; what begins long before the run does is another job's log put behind it.
             earlier = key <= self._first and first - now > _LAG_RECORDS * between_records
-            return Place.RESTART if earlier else Place.AGAIN
+            return StepPlace.RESTART if earlier else StepPlace.AGAIN
         if key > self._first:
-            return Place.BACK
-        return Place.AGAIN if now - last < between_records / 2 and key in self._recent else Place.RESTART
+            return StepPlace.BACK
+        return StepPlace.AGAIN if now - last < between_records / 2 and key in self._recent else StepPlace.RESTART

@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 
 from helpers.history.results import RunResult
 from helpers.logs.cards import is_of_target
-from helpers.logs.record import Setting
 from helpers.logs.replay.logs import AnyRun, LogFolder, LoggedRun
 from helpers.logs.replay.own import OwnRun
+from helpers.logs.settings import LogSetting
 from helpers.machine.environment import CPU, GPU
 from helpers.plan.case_plan import SuiteCase
 from helpers.trainers.contract.case import Case, DataSource
@@ -24,7 +24,7 @@ _TRUE = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": 
 
 
 @dataclass(frozen=True)
-class Fitting:
+class CaseLogs:
     """The logs of one case, and ``notes`` on logs of it that were left out."""
 
     runs: tuple[AnyRun, ...]
@@ -32,11 +32,11 @@ class Fitting:
 
 
 @dataclass(frozen=True)
-class Fits:
+class LogsByCase:
     """Every case that has logs, and why each of the others has none."""
 
     folder: LogFolder
-    found: Mapping[Key, Fitting] = field(default_factory=dict)
+    found: Mapping[Key, CaseLogs] = field(default_factory=dict)
     ambiguous: Mapping[Key, str] = field(default_factory=dict)
 
     def why_none(self, case: SuiteCase) -> str | None:
@@ -62,7 +62,7 @@ class Fits:
         return next((f"it is judged as {case_id}" for target, case_id in others if target == case.target), "left out")
 
 
-def fit(cases: Sequence[SuiteCase], folder: LogFolder) -> Fits:
+def fit(cases: Sequence[SuiteCase], folder: LogFolder) -> LogsByCase:
     """Give each log to the case that it is of. One that fits several cases alike is given to none of them."""
     found: dict[Key, list[AnyRun]] = {}
     open_to: dict[Key, list[str]] = {}
@@ -78,7 +78,7 @@ def fit(cases: Sequence[SuiteCase], folder: LogFolder) -> Fits:
                 others = ", ".join(other.case.id for other in chosen if other is not case)
                 told = f"{run.name} does not tell enough: it may be of {others} just as well; "
                 open_to.setdefault(case.key, []).append(f"{told}say its {_open(run)} in INDEX.csv")
-    return Fits(
+    return LogsByCase(
         folder,
         {key: _sorted_out(runs, folder.broken, open_to.get(key, ())) for key, runs in found.items()},
         {key: told[0] for key, told in open_to.items()},
@@ -124,23 +124,23 @@ def _logged_differences(run: LoggedRun, case: SuiteCase) -> list[Difference]:
     if case.target == CPU:
         return [Difference("only step logs of this suite tell that they ran on a CPU", grave=True)]
     wanted = {
-        Setting.FRAMEWORK: mine.framework.value,
-        Setting.MODEL: mine.model.value,
-        Setting.PRECISION: mine.precision.value,
-        Setting.BATCH_SIZE_PER_CARD: str(mine.batch_size_per_card),
-        Setting.CARDS: str(mine.cards),
-        Setting.NODES: str(mine.nodes),
-        Setting.EXECUTION: mine.execution.value if mine.execution else "",
+        LogSetting.FRAMEWORK: mine.framework.value,
+        LogSetting.MODEL: mine.model.value,
+        LogSetting.PRECISION: mine.precision.value,
+        LogSetting.BATCH_SIZE_PER_CARD: str(mine.batch_size_per_card),
+        LogSetting.CARDS: str(mine.cards),
+        LogSetting.NODES: str(mine.nodes),
+        LogSetting.EXECUTION: mine.execution.value if mine.execution else "",
     }
     if mine.data is not DataSource.UNSTATED:
-        wanted[Setting.DATA] = mine.data.value
+        wanted[LogSetting.DATA] = mine.data.value
     found = []
     for setting, value in wanted.items():
-        said = run.said(setting)
+        said = run.stated(setting)
         if said is not None and value and said != value:
-            grave = setting in (Setting.FRAMEWORK, Setting.MODEL)
+            grave = setting in (LogSetting.FRAMEWORK, LogSetting.MODEL)
             found.append(Difference(f"{_words(setting)} {said}, not {value}", grave))
-    xla = run.said(Setting.XLA)
+    xla = run.stated(LogSetting.XLA)
     if xla is not None and _TRUE.get(xla.lower()) is not mine.xla:
         found.append(Difference(f"XLA {xla}, not {'on' if mine.xla else 'off'}"))
     found += [Difference(f"it does not tell {name}") for name in _UNTOLD_FEATURES if getattr(mine, name)]
@@ -164,24 +164,24 @@ def _agreements(run: AnyRun, case: SuiteCase) -> int:
     """How much of what a case need not state it states as the log does."""
     if isinstance(run, OwnRun):
         return 0
-    data = run.said(Setting.DATA)
+    data = run.stated(LogSetting.DATA)
     return int(data is not None and data == case.case.data.value)
 
 
 def _open(run: AnyRun) -> str:
     """What of its configuration a log leaves open, by the names of INDEX.csv's columns."""
-    names = (Setting.DATA, Setting.EXECUTION, Setting.XLA, Setting.NODES)
+    names = (LogSetting.DATA, LogSetting.EXECUTION, LogSetting.XLA, LogSetting.NODES)
     if isinstance(run, OwnRun):
         return "target"
-    return " and ".join(each.value for each in names if run.said(each) is None) or "configuration"
+    return " and ".join(each.value for each in names if run.stated(each) is None) or "configuration"
 
 
-def _sorted_out(runs: Sequence[AnyRun], broken: Sequence[str], notes: Iterable[str]) -> Fitting:
+def _sorted_out(runs: Sequence[AnyRun], broken: Sequence[str], notes: Iterable[str]) -> CaseLogs:
     """All logs of other programs; of our own runs one session's, the newest, since nights are no replicates.
     ``broken`` are the folders of our own runs that were not read, ``notes`` are on logs that may be of the case."""
     own = [run for run in runs if isinstance(run, OwnRun)]
     if not own:
-        return Fitting(tuple(runs), (*notes, *_versions(runs)))
+        return CaseLogs(tuple(runs), (*notes, *_versions(runs)))
     told = list(notes)
     if others := len(runs) - len(own):
         told.append(f"{_counted(others, 'log')} of another program left out: its rule is not the step logs'")
@@ -197,12 +197,12 @@ def _sorted_out(runs: Sequence[AnyRun], broken: Sequence[str], notes: Iterable[s
     beside = {PurePosixPath(run.name).parent for run in chosen}
     if lost := [name for name in broken if PurePosixPath(name).parent in beside]:
         told.append(f"{_few(lost)} beside them could not be read")
-    return Fitting(tuple(alike), tuple(told))
+    return CaseLogs(tuple(alike), tuple(told))
 
 
 def _versions(runs: Sequence[AnyRun]) -> tuple[str, ...]:
     """Logs of two versions of a framework are no two runs of one build, which their median does not tell."""
-    told = (run.said(Setting.FRAMEWORK_VERSION) for run in runs if not isinstance(run, OwnRun))
+    told = (run.stated(LogSetting.FRAMEWORK_VERSION) for run in runs if not isinstance(run, OwnRun))
     versions = sorted({version for version in told if version})
     return (f"of {len(versions)} versions of the framework: {_few(versions)}",) if len(versions) > 1 else ()
 
@@ -229,8 +229,8 @@ def _told(apart: Sequence[Difference]) -> str:
     return ", ".join(each.what for each in apart)
 
 
-def _words(setting: Setting) -> str:
-    return "batch size a card" if setting is Setting.BATCH_SIZE_PER_CARD else setting.value
+def _words(setting: LogSetting) -> str:
+    return "batch size a card" if setting is LogSetting.BATCH_SIZE_PER_CARD else setting.value
 
 
 def _few(names: Sequence[str], shown: int = 3) -> str:

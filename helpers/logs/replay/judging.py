@@ -6,26 +6,38 @@ no history, and no later run is held against it.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from helpers.history import Memory
-from helpers.history.results import CONTENDED, REPLAYED, SLOWED, RunResult
+from helpers.history.results import CONTENDED, LOG_FACT, REPLAYED, SLOWED, RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Evidence, Past, PublishedReference, Stage
-from helpers.judging.rules import WALL_CLOCK, run_figure
+from helpers.judging.rules import (
+    WALL_CLOCK,
+    figures,
+    reader_share,
+    run_figure,
+    samples_per_step,
+    step_seconds,
+    window_seconds,
+)
 from helpers.judging.verdict import Reason
 from helpers.logs.cards import card_words, same_card
 from helpers.logs.imported import HONEST
-from helpers.logs.replay.fit import Fitting
-from helpers.logs.replay.logs import AnyRun
+from helpers.logs.replay.fit import CaseLogs
+from helpers.logs.replay.logs import AnyRun, LoggedRun
 from helpers.logs.replay.own import OwnRun
-from helpers.logs.replay.results import replayed
+from helpers.logs.results import result_of
+from helpers.logs.settings import LogSetting
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.baseline import FigureStatus, RecordedEntry
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.perf_yaml import Config
 from helpers.session.judged_again import judge_again, plan_again
 from helpers.session.measure import CaseResult, evidence_of, segment_tonight
+from helpers.trainers.contract.case import Case, DataSource
 from helpers.trainers.contract.errors import ResultError
 
 _NAMED = 2
@@ -80,7 +92,7 @@ class _Asked:
     why_not: str = ""
 
 
-def replay_case(case: SuiteCase, fitting: Fitting, store: ResultStore, terms: ReplayTerms) -> CaseResult:
+def replay_case(case: SuiteCase, fitting: CaseLogs, store: ResultStore, terms: ReplayTerms) -> CaseResult:
     """Judge the logs of a case. Each result is on disk before the verdict; SuiteError where the disk refuses."""
     runner = ReplayRunner(case, fitting.runs, store)
     plan = CasePlan(case)
@@ -172,7 +184,7 @@ def _checked(run: RunResult, allow_disturbed: bool) -> RunResult:
     return replace(run, invalid=f"{' and '.join(disturbed)}: no such run enters a gate")
 
 
-def _source_told(plan: CasePlan, fitting: Fitting, runs: Sequence[RunResult]) -> str:
+def _source_told(plan: CasePlan, fitting: CaseLogs, runs: Sequence[RunResult]) -> str:
     """``replayed from a.log and b.log (2 of the 7 runs that the protocol plans)``."""
     names = [log.name for log in fitting.runs]
     told = " and ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
@@ -181,3 +193,76 @@ def _source_told(plan: CasePlan, fitting: Fitting, runs: Sequence[RunResult]) ->
     if screened < plan.protocol.runs:
         notes.insert(0, f"{screened} of the {plan.protocol.runs} runs that the protocol plans")
     return f"{REPLAYED} from {told}" + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def replayed(run: AnyRun, case: SuiteCase, session: str, replicate: int) -> RunResult:
+    """The run as replicate ``replicate`` of ``case`` in the session that judges it again."""
+    if isinstance(run, OwnRun):
+        return _of_own_run(run, case, session, replicate)
+    return result_of(
+        run.imported,
+        run.settings,
+        run.name,
+        doubts=_doubts(run, case.case),
+        uuid=uuid.uuid4().hex,
+        session=session,
+        case_id=case.case.id,
+        target=case.target,
+        replicate=replicate,
+        origin=REPLAYED,
+    )
+
+
+def _doubts(run: LoggedRun, case: Case) -> tuple[str, ...]:
+    """What the case states and the log does not."""
+    stated = {
+        LogSetting.NODES: case.nodes > 1,
+        LogSetting.DATA: case.data is not DataSource.UNSTATED,
+        LogSetting.EXECUTION: case.execution is not None,
+        LogSetting.XLA: case.xla,
+    }
+    names = [each.value for each, matters in stated.items() if matters and run.stated(each) is None]
+    return (f"the log does not tell its {', '.join(names)}: taken as the case has it",) if names else ()
+
+
+def _of_own_run(run: OwnRun, case: SuiteCase, session: str, replicate: int) -> RunResult:
+    """Its own result where there is one, the figures computed anew from the step logs."""
+    ranks = f"step logs of {case.case.cards} rank{'' if case.case.cards == 1 else 's'}"
+    kept = run.result or _without_result(run, case)
+    how = f"measured {kept.created[:10]}" if run.result else "without a result.json: how it was measured is not known"
+    judged = replace(
+        kept,
+        uuid=uuid.uuid4().hex,
+        session=session,
+        target=case.target,
+        replicate=replicate,
+        origin=REPLAYED,
+        facts={**kept.facts, LOG_FACT: f"{run.name}, session {run.session}, {ranks}, {how}", "replayed run": kept.uuid},
+        verdict=None,
+    )
+    if not run.logs:
+        return judged
+    return replace(
+        judged,
+        figures=figures(run.logs),
+        step_seconds=step_seconds(run.logs),
+        samples_per_step=samples_per_step(run.logs),
+        losses=tuple(step.loss for step in run.logs[0].window if step.loss is not None),
+        window_seconds=window_seconds(run.logs),
+        reader_share=reader_share(run.logs),
+    )
+
+
+def _without_result(run: OwnRun, case: SuiteCase) -> RunResult:
+    header = run.logs[0].header
+    build = {"framework": header.framework, "version": header.framework_version, "commit": header.framework_commit}
+    return RunResult(
+        uuid=header.job_id,
+        session=run.session,
+        case_id=run.case_id,
+        target=case.target,
+        replicate=header.replicate,
+        created=utc_now().isoformat(timespec="seconds"),
+        build=build,
+        facts=dict(header.facts),
+    )

@@ -6,24 +6,63 @@ another program. What it leaves open stands in the folder's INDEX.csv, the GPU a
 
 from __future__ import annotations
 
+import csv
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 from helpers.history import FILE_NAME
 from helpers.history.run_folders import NIGHT_FILE
 from helpers.logs.cards import card_of_folders, card_words, has_tf32, same_card
 from helpers.logs.imported import Imported
-from helpers.logs.importer import Batch, Unread
+from helpers.logs.importer import ImportBatch, Unread
 from helpers.logs.own import NAME as STEP_LOG
-from helpers.logs.record import Said, Setting
-from helpers.logs.replay.index import INDEX, Index, read_index
 from helpers.logs.replay.own import OwnRun, is_rank_log, is_run_folder, read_own_run
+from helpers.logs.settings import LogSetting, Stated
+from helpers.machine.opening import MOST_INDEX_BYTES, named_by_user, read_text_limited
 from helpers.trainers.contract.errors import LogError, SuiteError
 
+INDEX = "INDEX.csv"
+
+Index = Mapping[str, Mapping[LogSetting, Stated]]
+
+
+def read_index(path: Path) -> Index:
+    """By file (its path within the folder), what all of its rows agree on; empty where there is no such table.
+
+    The columns are named as the settings are (``gpu``, ``batch_size_per_card``). Raises LogError on a table without
+    the column ``file``.
+    """
+    if not path.exists():
+        return {}
+    try:
+        text = read_text_limited(named_by_user(path), MOST_INDEX_BYTES, encoding="utf-8-sig")
+        with StringIO(text, newline="") as lines:
+            # Strict, or a quotation mark that is never closed takes all rows after it for one value.
+            table = csv.DictReader(lines, strict=True)
+            rows = [(table.line_num, row) for row in table]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise LogError(str(path), got=str(error), expected="a table of logs (CSV, UTF-8)") from error
+    if "file" not in (table.fieldnames or ()):
+        raise LogError(str(path), field="file", got=table.fieldnames or "nothing", expected="a column of that name")
+    found: dict[str, dict[LogSetting, list[Stated]]] = {}
+    for number, row in rows:
+        said = found.setdefault(posixpath.normpath(row["file"] or ""), {})
+        for setting in LogSetting:
+            if value := (row.get(setting.value) or "").strip():
+                said.setdefault(setting, []).append(Stated(value, f"{INDEX} line {number}"))
+    # Two rows of one file are two runs of it; what differs between them is said of neither.
+    return {
+        file: {setting: every[0] for setting, every in said.items() if len({each.value for each in every}) == 1}
+        for file, said in found.items()
+    }
+
+
 # Reads one file (every log of an archive), with what is said of it beside it.
-ReadLog = Callable[[Path, Mapping[Setting, Said]], Batch]
+ReadLog = Callable[[Path, Mapping[LogSetting, Stated]], ImportBatch]
 
 _NO_LOG = re.compile(
     rf"\..*|{re.escape(INDEX)}|{re.escape(NIGHT_FILE)}|(?:result|spec)\.json|{re.escape(FILE_NAME)}(?:-.*)?|r\d+\.aside\d+",
@@ -31,20 +70,20 @@ _NO_LOG = re.compile(
 )
 # What names a case: a log and INDEX.csv may not contradict each other in it.
 _CASE = (
-    Setting.FRAMEWORK,
-    Setting.MODEL,
-    Setting.PRECISION,
-    Setting.BATCH_SIZE_PER_CARD,
-    Setting.CARDS,
-    Setting.NODES,
-    Setting.DATA,
-    Setting.EXECUTION,
-    Setting.XLA,
+    LogSetting.FRAMEWORK,
+    LogSetting.MODEL,
+    LogSetting.PRECISION,
+    LogSetting.BATCH_SIZE_PER_CARD,
+    LogSetting.CARDS,
+    LogSetting.NODES,
+    LogSetting.DATA,
+    LogSetting.EXECUTION,
+    LogSetting.XLA,
 )
 
 _FEW = 3
 
-Settings = Mapping[Setting, Said]
+Settings = Mapping[LogSetting, Stated]
 
 
 @dataclass(frozen=True)
@@ -54,13 +93,13 @@ class LoggedRun:
 
     name: str
     imported: Imported
-    settings: Mapping[Setting, Said]
+    settings: Mapping[LogSetting, Stated]
 
     @property
     def gpu(self) -> str:
-        return self.said(Setting.GPU) or ""
+        return self.stated(LogSetting.GPU) or ""
 
-    def said(self, setting: Setting) -> str | None:
+    def stated(self, setting: LogSetting) -> str | None:
         return self.settings[setting].value if setting in self.settings else None
 
 
@@ -191,32 +230,34 @@ def _apart(one: AnyRun, other: AnyRun) -> str:
     """In what two readings of the same bytes differ, empty where they agree."""
     if isinstance(one, OwnRun) or isinstance(other, OwnRun):
         return ""
-    pairs = ((each, one.said(each) or "nothing", other.said(each) or "nothing") for each in (*_CASE, Setting.GPU))
+    pairs = (
+        (each, one.stated(each) or "nothing", other.stated(each) or "nothing") for each in (*_CASE, LogSetting.GPU)
+    )
     return ", ".join(f"{each.value} {there}, not {here}" for each, there, here in pairs if there != here)
 
 
-def _read(path: Path, listed: Settings, read_log: ReadLog) -> Batch:
+def _read(path: Path, listed: Settings, read_log: ReadLog) -> ImportBatch:
     """By what the log says alone, and where that is too little, with what INDEX.csv says of it."""
     batch = read_log(path, {})
     asked = dict(listed)
     # A reader asks for no card; where it is told is weighed here.
-    asked.pop(Setting.GPU, None)
+    asked.pop(LogSetting.GPU, None)
     if not batch.unread or not asked:
         return batch
     again = read_log(path, asked)
     return again if len(again.unread) < len(batch.unread) else batch
 
 
-def _row_of(imported: Imported, batch: Batch, listed: Settings) -> Settings:
+def _row_of(imported: Imported, batch: ImportBatch, listed: Settings) -> Settings:
     """What INDEX.csv says of one run of a file. Where it contradicts this run and not another one, it means that
     one, and its GPU is the file's all the same."""
     others = [each for each in batch.imported if each is not imported]
     if _contradicted(listed, imported.settings) and not all(_contradicted(listed, each.settings) for each in others):
-        return {Setting.GPU: listed[Setting.GPU]} if Setting.GPU in listed else {}
+        return {LogSetting.GPU: listed[LogSetting.GPU]} if LogSetting.GPU in listed else {}
     return listed
 
 
-def _contradicted(listed: Settings, own: Settings) -> list[Setting]:
+def _contradicted(listed: Settings, own: Settings) -> list[LogSetting]:
     both = (each for each in _CASE if each in listed and each in own)
     return [each for each in both if listed[each].value.lower() != own[each].value.lower()]
 
@@ -230,29 +271,29 @@ def _logged_run(path: Path, name: str, imported: Imported, listed: Settings, gpu
         # It tells no card, and its result does not stand beside it.
         got, expected = "a step log of this suite", "its run's folder with rank0.jsonl … and result.json"
         raise LogError(about, got=got, expected=expected, remedy="Unpack it as it was")
-    card = _card_of(about, [each.get(Setting.GPU) for each in (imported.settings, listed)], path, gpu)
+    card = _card_of(about, [each.get(LogSetting.GPU) for each in (imported.settings, listed)], path, gpu)
     listed, own = _on_card(listed, card), _on_card(imported.settings, card)
     if apart := _contradicted(listed, own):
         told = [f"{each.value} {said[each].value} ({said[each].where})" for each in apart for said in (own, listed)]
         raise LogError(about, got=" and ".join(told), expected="one configuration", remedy="Correct what is wrong")
     settings = {**listed, **own}
-    return LoggedRun(about, imported, {**settings, Setting.GPU: card} if card else settings)
+    return LoggedRun(about, imported, {**settings, LogSetting.GPU: card} if card else settings)
 
 
-def _on_card(settings: Settings, card: Said | None) -> Settings:
+def _on_card(settings: Settings, card: Stated | None) -> Settings:
     """What is called FP32 as the card takes it, which who wrote it need not have known."""
-    precision = settings.get(Setting.PRECISION)
+    precision = settings.get(LogSetting.PRECISION)
     if card is None or precision is None or precision.value != "fp32" or not has_tf32(card.value):
         return settings
-    return {**settings, Setting.PRECISION: Said("tf32", f"{precision.where}; the default of a {card.value}")}
+    return {**settings, LogSetting.PRECISION: Stated("tf32", f"{precision.where}; the default of a {card.value}")}
 
 
-def _card_of(about: str, said: Sequence[Said | None], path: Path, given: str | None) -> Said | None:
+def _card_of(about: str, said: Sequence[Stated | None], path: Path, given: str | None) -> Stated | None:
     """The card model by who tells most of it; LogError where two contradict each other. ``given`` is for a log of
     which nothing tells it."""
     told = [each for each in said if each is not None]
     if (folder := card_of_folders(path.resolve())) is not None:
-        told.append(Said(folder[0], f"folder name {folder[1]}"))
+        told.append(Stated(folder[0], f"folder name {folder[1]}"))
     for other in told[1:]:
         if not same_card(told[0].value, other.value):
             raise LogError(
@@ -264,7 +305,7 @@ def _card_of(about: str, said: Sequence[Said | None], path: Path, given: str | N
             )
     if told:
         return max(told, key=lambda each: len(card_words(each.value)))
-    return Said(given, "--replay-gpu") if given else None
+    return Stated(given, "--replay-gpu") if given else None
 
 
 def _in_short(unread: Unread) -> str:

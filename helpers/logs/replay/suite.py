@@ -10,11 +10,11 @@ from pathlib import Path
 from helpers.history import Memory
 from helpers.history.results import REPLAYED
 from helpers.judging.verdict import Reason, Status, Verdict
-from helpers.logs.importer import Batch, import_files
-from helpers.logs.record import Said, Setting
-from helpers.logs.replay.fit import Fits, fit
+from helpers.logs.importer import ImportBatch, import_files
+from helpers.logs.replay.fit import LogsByCase, fit
 from helpers.logs.replay.judging import ReplayTerms, replay_case
 from helpers.logs.replay.logs import LogFolder, ReadLog, read_folder
+from helpers.logs.settings import LogSetting, Stated
 from helpers.plan.accepted import Accepted
 from helpers.plan.baseline import RecordedEntry
 from helpers.plan.case_plan import CasePlan, SuiteCase, refuse_two_targets
@@ -29,7 +29,7 @@ from helpers.trainers.contract.errors import BaselineError, SuiteError
 _SHOWN = 10
 
 
-def read_log(path: Path, said: Mapping[Setting, Said]) -> Batch:
+def read_log(path: Path, said: Mapping[LogSetting, Stated]) -> ImportBatch:
     """Every run of one file, whatever its format."""
     return import_files((path,), said)
 
@@ -45,7 +45,7 @@ class ReplaySuite(Suite):
         return read_folder(Path(self.options.replay or "."), self.reader, self.options.replay_gpu)
 
     @cached_property
-    def fits(self) -> Fits:
+    def fits(self) -> LogsByCase:
         return fit(self.cases, self.logs)
 
     def why_not(self, suite_case: SuiteCase) -> str | None:

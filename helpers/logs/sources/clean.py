@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 
 from helpers.logs.record import Line
-from helpers.logs.sources.clean_ranks import by_rank
 
 # A record has a few hundred bytes, the longest parameter line a few thousand.
 MOST_LINE_BYTES = 2**16
@@ -176,3 +176,106 @@ def _long_lines(lines: bytes, most: int) -> Iterator[tuple[int, int]]:
             end = lines.find(b"\n", at)
             yield at, end
         at = end + 1
+
+
+_DATE_BYTES = 24
+# Among so many prefixes one of rank 0 is looked for.
+_LOOKED_AT = 64
+# The date is looked for backwards from the bracket: so the pattern begins with a literal, which is found fast.
+_PREFIX = re.compile(
+    rb"\[(?:(?<=([A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\[))?"
+    rb"(?:[^\[\]\s,]{1,100},)?(\d{1,7})\](?:\[[^\[\]\s]{1,100}\])?<std(?:out|err|diag)>:"
+)
+
+
+@dataclass(frozen=True)
+class LinesByRank:
+    """Lines by who wrote them: ``rank_0`` has as many lines as there were, with what no prefix claims for another rank;
+    ``others`` the text of the ranks above 0, in lines, and ``others_at`` where each of them began; ``at`` in which line
+    each of their prefixes stands, and the rank. Lines count from 0."""
+
+    rank_0: bytes
+    others: bytes
+    ranks: frozenset[int]
+    at: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    others_at: tuple[int, ...] = field(default=(), compare=False)
+
+
+def by_rank(lines: bytes) -> LinesByRank | None:
+    """Whole lines, divided by their prefixes; None where there is none."""
+    # The first of the two is found far faster, and most logs have none of it.
+    if b"<" not in lines or b"]<std" not in lines:
+        return None
+    lines, first = _without_first_ranks(lines)
+    parts = _PREFIX.split(lines)
+    if len(parts) == 1:
+        return LinesByRank(lines, b"", first) if first else None
+    texts, named = parts[0::3], parts[2::3]
+    _strip_dates(texts, parts[1::3])
+    _strip_spaces(texts)
+    numbers = {rank: int(rank) for rank in set(named)}
+    zeros = {rank for rank, number in numbers.items() if number == 0}
+    places = [(index, numbers[rank]) for index, rank in enumerate(named, 1) if rank not in zeros]
+    others, at, others_at = _taken(texts, places)
+    return LinesByRank(b"".join(texts), others, first.union(numbers.values()), at, others_at)
+
+
+def _without_first_ranks(lines: bytes) -> tuple[bytes, frozenset[int]]:
+    """The lines without rank 0's prefix at their starts, where most have the same one without a date; and the ranks it
+    names. Any other prefix is left, also rank 0's within a line."""
+    found = next((each for each in islice(_PREFIX.finditer(lines), _LOOKED_AT) if not int(each[2])), None)
+    if found is None or found[1]:
+        return lines, frozenset()
+    prefix = found[0]
+    rest = (b"\n" + lines).replace(b"\n" + prefix, b"\n")[1:]
+    # The space behind a prefix goes with it, which is looked at piece by piece.
+    if prefix + b" " in lines:
+        return lines, frozenset()
+    return rest, frozenset((0,))
+
+
+def _strip_dates(texts: list[bytes], dates: Sequence[bytes | None]) -> None:
+    """Each date is the end of the text before its prefix."""
+    if any(dates):
+        for index, date in enumerate(dates):
+            if date is not None:
+                texts[index] = texts[index][:-_DATE_BYTES]
+
+
+def _strip_spaces(texts: list[bytes]) -> None:
+    """Open MPI 5 sets a space behind a prefix. Only at a line's start, since a piece may begin with its own."""
+    for index, text in enumerate(islice(texts, 1, None), 1):
+        if text[:1] == b" " and texts[index - 1][-1:] in (b"\n", b""):
+            texts[index] = text[1:]
+
+
+def _taken(
+    texts: list[bytes], places: Sequence[tuple[int, int]]
+) -> tuple[bytes, tuple[tuple[int, int], ...], tuple[int, ...]]:
+    """The pieces of the ranks above 0, taken out of ``texts``, with ``at`` and ``others_at`` of LinesByRank.
+
+    Up to the line's end a piece is its rank's; lines without a prefix that follow are the launcher's.
+    """
+    others: list[bytes] = []
+    at: list[tuple[int, int]] = []
+    others_at: list[int] = []
+    # The piece before this one, where it has not come to its line's end.
+    begun: tuple[int, int] | None = None
+    line, counted = 0, 0
+    for index, rank in places:
+        # Every line end stays where it is, whatever was taken.
+        line += b"".join(texts[counted:index]).count(b"\n")
+        counted = index
+        at.append((line, rank))
+        if begun != (index - 1, rank):
+            if begun is not None:
+                others.append(b"\n")
+            others_at.append(line)
+        text = texts[index]
+        end = text.find(b"\n")
+        begun = (index, rank) if end < 0 else None
+        others.append(text if end < 0 else text[: end + 1])
+        texts[index] = b"" if end < 0 else text[end:]
+    if begun is not None:
+        others.append(b"\n")
+    return b"".join(others), tuple(at), tuple(others_at)

@@ -16,7 +16,7 @@ from helpers.history import default_url, open_history
 from helpers.history.history import History
 from helpers.logs.formats.table import FORMATS
 from helpers.logs.own import LOOKED_FOR
-from helpers.logs.storing import SESSION
+from helpers.logs.results import SESSION
 from helpers.session.policy import EXIT_NOT_JUDGED
 from tests.helpers.logs.made_logs import tensorflow_lines, write
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers.history import open_history
-from helpers.logs.storing import SESSION
+from helpers.logs.results import SESSION
 
 ROOT = Path(__file__).parents[3]
 LOG = ROOT / "tests/helpers/logs/samples/resnet50_gpu2_fp32_bs32.txt"

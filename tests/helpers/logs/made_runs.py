@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from helpers.logs.column import Column
-from helpers.logs.record import Field, FormatSpec, LogRun, Printed, RateOf, Said, Setting
+from helpers.logs.column import NumberColumn
+from helpers.logs.record import FormatSpec, LogRun, Printed, RateOf, RecordField
+from helpers.logs.settings import LogSetting, Stated
 
 SETTINGS = {
-    Setting.FRAMEWORK: "paddle",
-    Setting.MODEL: "resnet50v1.5",
-    Setting.PRECISION: "fp32",
-    Setting.BATCH_SIZE_PER_CARD: "32",
-    Setting.CARDS: "2",
+    LogSetting.FRAMEWORK: "paddle",
+    LogSetting.MODEL: "resnet50v1.5",
+    LogSetting.PRECISION: "fp32",
+    LogSetting.BATCH_SIZE_PER_CARD: "32",
+    LogSetting.CARDS: "2",
 }
 
 
@@ -34,16 +35,16 @@ def spec(*rules: str, rate_of: RateOf = RateOf.JOB, **values: Any) -> FormatSpec
     )
 
 
-def column(values: Sequence[float]) -> Column:
-    made = Column()
+def column(values: Sequence[float]) -> NumberColumn:
+    made = NumberColumn()
     made.append(np.array(values, dtype=np.float64))
     return made
 
 
 def run(
     format: FormatSpec,
-    columns: Mapping[Field, Sequence[float]],
-    settings: Mapping[Setting, str] | None = None,
+    columns: Mapping[RecordField, Sequence[float]],
+    settings: Mapping[LogSetting, str] | None = None,
     printed: Mapping[str, Sequence[tuple[int | None, float]]] | None = None,
     **values: Any,
 ) -> LogRun:
@@ -56,7 +57,7 @@ def run(
         runs_in_file=1,
         first_line=1,
         last_line=99,
-        settings={each: Said(value, "line 1") for each, value in said.items()},
+        settings={each: Stated(value, "line 1") for each, value in said.items()},
         columns={each: column(numbers) for each, numbers in columns.items()},
         printed={
             key: tuple(Printed(rate, line, epoch) for line, (epoch, rate) in enumerate(lines, 1))
@@ -67,15 +68,15 @@ def run(
 
 
 def paddleclas(
-    batch_seconds: Sequence[Sequence[float]], settings: Mapping[Setting, str] | None = None, **values: Any
+    batch_seconds: Sequence[Sequence[float]], settings: Mapping[LogSetting, str] | None = None, **values: Any
 ) -> LogRun:
     """What PaddleClas prints of epochs of steps that took so many seconds: every tenth step the mean since step 5.
 
     Steps count from 0, so those 0 to 4 are before the mean begins.
     """
-    batch = int({**SETTINGS, **(settings or {})}[Setting.BATCH_SIZE_PER_CARD])
-    columns: dict[Field, list[float]] = {
-        each: [] for each in (Field.EPOCH, Field.STEP, Field.IMAGES_PER_S, Field.STEP_SECONDS)
+    batch = int({**SETTINGS, **(settings or {})}[LogSetting.BATCH_SIZE_PER_CARD])
+    columns: dict[RecordField, list[float]] = {
+        each: [] for each in (RecordField.EPOCH, RecordField.STEP, RecordField.IMAGES_PER_S, RecordField.STEP_SECONDS)
     }
     for epoch, seconds in enumerate(batch_seconds):
         for step in range(10, len(seconds), 10):
@@ -89,5 +90,5 @@ def paddleclas(
 def rates(format: FormatSpec, values: Sequence[float], first_step: int = 0, **more: Any) -> LogRun:
     """Records of each step with these images/s."""
     steps = [float(first_step + index) for index in range(len(values))]
-    columns = {Field.EPOCH: [0.0] * len(steps), Field.STEP: steps, Field.IMAGES_PER_S: values}
+    columns = {RecordField.EPOCH: [0.0] * len(steps), RecordField.STEP: steps, RecordField.IMAGES_PER_S: values}
     return run(format, columns, **more)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from helpers.logs.formats.nvidia import NVIDIA_FORMATS
-from helpers.logs.record import Context, Line
+from helpers.logs.formats.table import FORMATS
+from helpers.logs.record import Line, RunContext
 
 TENSORFLOW_PARAMETERS = (
     "DLL 2022-03-04 05:06:07.123456 - PARAMETER arch : resnet50  mode : training_benchmark  export_dir : None  "
@@ -124,13 +124,13 @@ RECORDS: dict[str, list[tuple[str, dict[str, str]]]] = {
 }
 
 
-def context(lines: Sequence[str], name: str = "a.log", ranks: Sequence[int] = (), runs: int = 1) -> Context:
-    return Context(name, tuple(Line(number, text) for number, text in enumerate(lines, 1)), frozenset(ranks), runs)
+def context(lines: Sequence[str], name: str = "a.log", ranks: Sequence[int] = (), runs: int = 1) -> RunContext:
+    return RunContext(name, tuple(Line(number, text) for number, text in enumerate(lines, 1)), frozenset(ranks), runs)
 
 
 def settings(
     format_name: str, lines: Sequence[str], name: str = "a.log", ranks: Sequence[int] = (), runs: int = 1
 ) -> dict[str, str]:
     """What a format says of a run of ``lines``, by setting."""
-    said = NVIDIA_FORMATS[format_name].configure(context(lines, name, ranks, runs))
+    said = FORMATS[format_name].configure(context(lines, name, ranks, runs))
     return {setting.value: each.value for setting, each in said.items()}

@@ -7,25 +7,26 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from helpers.logs.record import Context, Field, FormatSpec, LogRun, RateOf, Said, Setting
+from helpers.logs.record import FormatSpec, LogRun, RateOf, RecordField, RunContext
+from helpers.logs.settings import LogSetting, Stated
 from helpers.logs.sources.clean import Chunk, Encoding, clean
 
 SAID = {
-    Setting.FRAMEWORK: Said("paddle", "test"),
-    Setting.MODEL: Said("resnet50v1.5", "test"),
-    Setting.PRECISION: Said("fp32", "test"),
-    Setting.BATCH_SIZE_PER_CARD: Said("256", "test"),
-    Setting.CARDS: Said("8", "test"),
+    LogSetting.FRAMEWORK: Stated("paddle", "test"),
+    LogSetting.MODEL: Stated("resnet50v1.5", "test"),
+    LogSetting.PRECISION: Stated("fp32", "test"),
+    LogSetting.BATCH_SIZE_PER_CARD: Stated("256", "test"),
+    LogSetting.CARDS: Stated("8", "test"),
 }
 
 
-def configure(context: Context) -> Mapping[Setting, Said]:
+def configure(context: RunContext) -> Mapping[LogSetting, Stated]:
     """What lines ``setting NAME=VALUE`` say; the last of each counts."""
     said = {}
     for line in context.lines:
         if line.text.startswith("setting "):
             name, _, value = line.text.removeprefix("setting ").partition("=")
-            said[Setting(name)] = Said(value, f"line {line.number}: {line.text}")
+            said[LogSetting(name)] = Stated(value, f"line {line.number}: {line.text}")
     return said
 
 
@@ -81,7 +82,7 @@ def records(first: int, end: int, epoch: int = 0) -> list[str]:
 
 
 def rates(run: LogRun) -> list[float]:
-    return run.column(Field.IMAGES_PER_S).values()
+    return run.column(RecordField.IMAGES_PER_S).values()
 
 
 def drops(run: LogRun) -> dict[str, tuple[int, int]]:

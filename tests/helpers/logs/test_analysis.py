@@ -9,12 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.logs.figures.analysis import analyse, reader_share
-from helpers.logs.figures.doubts import doubts
-from helpers.logs.figures.drift import drift_of
-from helpers.logs.figures.honest import honest
+from helpers.logs.figures.analysis import analyse, honest, reader_share
+from helpers.logs.figures.doubts import doubts, drift_of
 from helpers.logs.figures.rules import figures
-from helpers.logs.record import Dropped, Field, Line, LogRun, RateOf, Setting, Stamp
+from helpers.logs.record import Dropped, Line, LogRun, RateOf, RecordField, Stamp
+from helpers.logs.settings import LogSetting
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.made_runs import paddleclas, rates, run, spec
 
@@ -82,13 +81,20 @@ def test_the_spread_is_of_the_records_after_warm_up() -> None:
 def test_the_readers_share_of_running_means_is_that_of_the_epochs_last_records() -> None:
     given = paddleclas([[1.0] * 31, [2.0] * 21])
     waits = [9.0, 9.0, 0.1, 9.0, 0.4]
-    columns = {**given.columns, Field.READER_SECONDS: run(spec(), {Field.STEP: waits}).column(Field.STEP)}
+    columns = {
+        **given.columns,
+        RecordField.READER_SECONDS: run(spec(), {RecordField.STEP: waits}).column(RecordField.STEP),
+    }
     waited, total = 0.1 * 26 + 0.4 * 16, 1.0 * 26 + 2.0 * 16
     assert reader_share(replace(given, columns=columns)) == (pytest.approx(waited / total), "")
 
 
 def test_the_readers_share_of_pytorch_is_what_computing_alone_does_not_take() -> None:
-    columns = {Field.STEP: [1.0, 2.0], Field.IMAGES_PER_S: [80.0, 40.0], Field.COMPUTE_IMAGES_PER_S: [100.0, 40.0]}
+    columns = {
+        RecordField.STEP: [1.0, 2.0],
+        RecordField.IMAGES_PER_S: [80.0, 40.0],
+        RecordField.COMPUTE_IMAGES_PER_S: [100.0, 40.0],
+    }
     share, reason = reader_share(run(spec("ngc-pytorch-mean"), columns))
     assert share == pytest.approx(1 - (1 / 100 + 1 / 40) / (1 / 80 + 1 / 40))
     assert reason == ""
@@ -98,7 +104,7 @@ def test_a_log_that_does_not_tell_the_readers_share_says_so() -> None:
     share, reason = reader_share(rates(TENSORFLOW, STEADY))
     assert share is None
     assert "do not tell how long a step waited for data" in reason
-    gap = {Field.STEP_SECONDS: [1.0], Field.READER_SECONDS: [float("nan")]}
+    gap = {RecordField.STEP_SECONDS: [1.0], RecordField.READER_SECONDS: [float("nan")]}
     assert reader_share(run(spec(), gap))[0] is None
 
 
@@ -184,17 +190,25 @@ def test_time_stamps_that_disagree_by_more_than_they_resolve_are_told() -> None:
 
 
 def test_a_batch_size_that_the_records_contradict_is_told() -> None:
-    columns = {Field.IMAGES_PER_S: [320.0] * 40, Field.STEP_SECONDS: [0.2] * 40, Field.STEP: list(range(40))}
+    columns = {
+        RecordField.IMAGES_PER_S: [320.0] * 40,
+        RecordField.STEP_SECONDS: [0.2] * 40,
+        RecordField.STEP: list(range(40)),
+    }
     format = spec("paddleclas-mean", rate_of=RateOf.CARD)
     assert "64 images a card and step, the configuration says 32 (line 1)" in one_warning(
         run(format, columns), "the rec"
     )
-    agreed = run(format, columns, {Setting.BATCH_SIZE_PER_CARD: "64"})
+    agreed = run(format, columns, {LogSetting.BATCH_SIZE_PER_CARD: "64"})
     assert doubts(agreed, (), honest(agreed), None) == ()
 
 
 def test_a_run_without_records_is_analysed_all_the_same() -> None:
-    empty: dict[Field, Sequence[float]] = {Field.EPOCH: [], Field.STEP: [], Field.IMAGES_PER_S: []}
+    empty: dict[RecordField, Sequence[float]] = {
+        RecordField.EPOCH: [],
+        RecordField.STEP: [],
+        RecordField.IMAGES_PER_S: [],
+    }
     for rule in ("paddleclas-trimmed", "ngc-mxnet-epochs", "dlperf-log", "fleetx-20-100-median7"):
         found = analyse(run(spec(rule), empty))
         assert found.honest.samples_per_s is None
@@ -202,5 +216,5 @@ def test_a_run_without_records_is_analysed_all_the_same() -> None:
 
 
 def test_a_summary_of_a_whole_run_has_its_figure_and_nothing_beside_it() -> None:
-    found = analyse(run(spec("tipc-summary", is_summary=True), {Field.IMAGES_PER_S: [900.0]}))
+    found = analyse(run(spec("tipc-summary", is_summary=True), {RecordField.IMAGES_PER_S: [900.0]}))
     assert (found.usual, found.honest.samples_per_s, found.spread, found.warnings) == ("tipc-summary", None, None, ())

@@ -259,7 +259,7 @@ def test_a_list_of_contents_as_large_as_a_disk_is_refused(tmp_path: Path) -> Non
 
 
 def test_too_many_members_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helpers.logs.sources.archive_zip.MOST_MEMBERS", 2)
+    monkeypatch.setattr("helpers.logs.sources.source.MOST_MEMBERS", 2)
     with pytest.raises(LogError, match="got '3 members', expected at most 2"):
         open_logs(packed(tmp_path / "x.zip", *((f"{n}.log", LOG) for n in range(3))))
 

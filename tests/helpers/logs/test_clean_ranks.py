@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.logs.sources.clean_ranks import Ranks, by_rank
+from helpers.logs.sources.clean import LinesByRank, by_rank
 
 DATE = b"Wed Jun  1 12:20:31 2022"
 
@@ -25,12 +25,12 @@ DATE = b"Wed Jun  1 12:20:31 2022"
     ],
 )
 def test_rank_0s_prefix_is_taken_off(prefix: bytes) -> None:
-    assert by_rank(prefix + b"DLL 1\n" + prefix + b"DLL 2\n") == Ranks(b"DLL 1\nDLL 2\n", b"", frozenset({0}))
+    assert by_rank(prefix + b"DLL 1\n" + prefix + b"DLL 2\n") == LinesByRank(b"DLL 1\nDLL 2\n", b"", frozenset({0}))
 
 
 def test_other_ranks_lines_are_emptied_and_their_text_kept() -> None:
     lines = b"[1,0]<stdout>:a\n" + DATE + b"[1,1]<stdout>:b\n[1,10]<stderr>:c\n[1,0]<stdout>:d\n"
-    assert by_rank(lines) == Ranks(b"a\n\n\nd\n", b"b\nc\n", frozenset({0, 1, 10}))
+    assert by_rank(lines) == LinesByRank(b"a\n\n\nd\n", b"b\nc\n", frozenset({0, 1, 10}))
 
 
 @pytest.mark.parametrize(
@@ -54,30 +54,30 @@ def test_a_line_that_was_written_in_pieces_is_joined() -> None:
     lines = (
         b"[1,0]<stderr>:[[1,0]<stderr>:11:02:53] storage.cc[1,0]<stderr>::199[1,0]<stderr>: Using CPU[1,0]<stderr>:\n"
     )
-    assert by_rank(lines) == Ranks(b"[11:02:53] storage.cc:199 Using CPU\n", b"", frozenset({0}))
+    assert by_rank(lines) == LinesByRank(b"[11:02:53] storage.cc:199 Using CPU\n", b"", frozenset({0}))
 
 
 def test_a_line_that_two_ranks_wrote_is_divided() -> None:
     lines = b"[1,0]<stdout>:total_ips[1,3]<stderr>:warn[1,0]<stdout>: : 5\n[1,3]<stderr>:ing\n"
-    assert by_rank(lines) == Ranks(b"total_ips : 5\n\n", b"warn\ning\n", frozenset({0, 3}))
+    assert by_rank(lines) == LinesByRank(b"total_ips : 5\n\n", b"warn\ning\n", frozenset({0, 3}))
 
 
 def test_pieces_of_two_other_ranks_are_two_lines() -> None:
     lines = b"[1,1]<stderr>:a[1,1]<stderr>:b[1,2]<stderr>:c\n"
-    assert by_rank(lines) == Ranks(b"\n", b"ab\nc\n", frozenset({1, 2}))
+    assert by_rank(lines) == LinesByRank(b"\n", b"ab\nc\n", frozenset({1, 2}))
 
 
 def test_lines_without_a_prefix_are_nobodys_and_stay() -> None:
     lines = b"launcher\n[1,1]<stdout>:a\nsummary\n\n[1,0]<stdout>:b\nend\n"
-    assert by_rank(lines) == Ranks(b"launcher\n\nsummary\n\nb\nend\n", b"a\n", frozenset({0, 1}))
+    assert by_rank(lines) == LinesByRank(b"launcher\n\nsummary\n\nb\nend\n", b"a\n", frozenset({0, 1}))
 
 
 def test_a_piece_keeps_its_own_space() -> None:
-    assert by_rank(b"[1,0]<stdout>: a[1,0]<stdout>: b\n") == Ranks(b"a b\n", b"", frozenset({0}))
+    assert by_rank(b"[1,0]<stdout>: a[1,0]<stdout>: b\n") == LinesByRank(b"a b\n", b"", frozenset({0}))
 
 
 def test_a_date_that_is_a_lines_text_stays() -> None:
-    assert by_rank(DATE + b"\n[1,0]<stdout>:" + DATE + b" x\n") == Ranks(
+    assert by_rank(DATE + b"\n[1,0]<stdout>:" + DATE + b" x\n") == LinesByRank(
         DATE + b"\n" + DATE + b" x\n", b"", frozenset({0})
     )
 
@@ -108,7 +108,7 @@ def test_it_is_told_in_which_line_the_others_wrote() -> None:
 )
 def test_taking_the_most_frequent_prefix_first_changes_nothing(lines: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     found = by_rank(lines)
-    monkeypatch.setattr("helpers.logs.sources.clean_ranks._without_first_ranks", lambda lines: (lines, frozenset()))
+    monkeypatch.setattr("helpers.logs.sources.clean._without_first_ranks", lambda lines: (lines, frozenset()))
     slow = by_rank(lines)
     assert found is not None and slow is not None
     assert (found, found.at, found.others_at) == (slow, slow.at, slow.others_at)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.logs.formats.paddle import DLPERF_PADDLE, PADDLE_FORMATS
-from helpers.logs.record import Context, FormatSpec, Line, Setting
+from helpers.logs.formats.table import FORMATS
+from helpers.logs.record import FormatSpec, Line, RunContext
+from helpers.logs.settings import LogSetting
 
-_SPECS = {**PADDLE_FORMATS, DLPERF_PADDLE.name: DLPERF_PADDLE}
 _SUMMARY = (
     '{"model_branch": "main", "model_name": "ResNet50_bs64_fp32_DP", "batch_size": 64, "fp_item": "fp16", '
     '"run_mode": "DP", "ips": 2048.5, "speed_unit": "samples/s", "device_num": "N2C16", "frame_version": "2.5.1"}'
@@ -15,11 +15,11 @@ _SUMMARY = (
 
 
 def _settings(name: str, *lines: str, log: str = "some.log", first: str = "") -> dict[str, str]:
-    return {setting.value: said for setting, (said, _) in _said(_SPECS[name], lines, log, first).items()}
+    return {setting.value: said for setting, (said, _) in _said(FORMATS[name], lines, log, first).items()}
 
 
-def _said(spec: FormatSpec, lines: tuple[str, ...], log: str, first: str) -> dict[Setting, tuple[str, str]]:
-    context = Context(
+def _said(spec: FormatSpec, lines: tuple[str, ...], log: str, first: str) -> dict[LogSetting, tuple[str, str]]:
+    context = RunContext(
         log,
         [Line(number, text) for number, text in enumerate(lines, 1)],
         first_record=Line(len(lines) + 1, first) if first else None,
@@ -105,10 +105,10 @@ _OLD = _tree(
 
 def test_the_old_batch_size_is_of_all_cards() -> None:
     trainers = "    |                     PADDLE_TRAINERS_NUM                        8                      |"
-    said = _said(_SPECS["paddleclas-2020"], (trainers, *_OLD), "x.log", "")
-    assert said[Setting.BATCH_SIZE_PER_CARD][0] == "32"
-    assert said[Setting.CARDS] == ("8", "line 1: PADDLE_TRAINERS_NUM                        8")
-    assert said[Setting.MODEL][0] == "vgg16"
+    said = _said(FORMATS["paddleclas-2020"], (trainers, *_OLD), "x.log", "")
+    assert said[LogSetting.BATCH_SIZE_PER_CARD][0] == "32"
+    assert said[LogSetting.CARDS] == ("8", "line 1: PADDLE_TRAINERS_NUM                        8")
+    assert said[LogSetting.MODEL][0] == "vgg16"
     assert _settings("paddleclas-2020", *_OLD, log="gpu4.log")["batch_size_per_card"] == "64"
 
 

@@ -8,18 +8,18 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from helpers.logs.reading import decimals as module
-from helpers.logs.reading.decimals import MOST_DIGITS, Decimals, decimals
+from helpers.logs.reading import numbers as module
+from helpers.logs.reading.numbers import MOST_DIGITS, DigitPlaces, decimals
 
 FEW = ["0", "7", "007", "5.", "1.5", "0.1", "0.30", "1347.3684210526317", "999999999999999999", "0.000000000000000001"]
 
 
-def found(texts: list[str]) -> tuple[bytes, Decimals]:
+def found(texts: list[str]) -> tuple[bytes, DigitPlaces]:
     """The texts in lines of their own, and where their digits stand."""
     starts = np.cumsum([0, *(len(text) + 1 for text in texts)])[:-1]
     parts = [text.partition(".") for text in texts]
     before, behind = (np.array([len(part[at]) for part in parts], dtype=np.int64) for at in (0, 2))
-    return "".join(f"{text}\n" for text in texts).encode(), Decimals(starts + before, before, behind)
+    return "".join(f"{text}\n" for text in texts).encode(), DigitPlaces(starts + before, before, behind)
 
 
 def read(texts: list[str]) -> list[float]:

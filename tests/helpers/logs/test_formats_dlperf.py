@@ -6,13 +6,11 @@ import pprint
 
 import pytest
 
-from helpers.logs.figures.rules import RULES
-from helpers.logs.formats.dlperf import DLPERF_FORMATS
-from helpers.logs.formats.nvidia import NVIDIA_FORMATS
+from helpers.logs.formats.table import FORMATS
 from tests.helpers.logs.nvidia_lines import TENSORFLOW_PARAMETERS, context
 
-TENSORFLOW_1 = DLPERF_FORMATS["dlperf-tensorflow1"]
-TENSORFLOW_2 = DLPERF_FORMATS["dlperf-tensorflow2"]
+TENSORFLOW_1 = FORMATS["dlperf-tensorflow1"]
+TENSORFLOW_2 = FORMATS["dlperf-tensorflow2"]
 STEP = (
     "DLL 2021-05-06 07:08:09.123456 - (0, 21) imgs_per_sec : 391.5 cross_entropy : 6.9 l2_loss : 0.9 "
     "total_loss : 7.8 learning_rate : 0.001 "
@@ -46,15 +44,9 @@ def settings(lines: list[str], name: str = "a.log") -> dict[str, str]:
     return {setting.value: said.value for setting, said in TENSORFLOW_2.configure(context(lines, name)).items()}
 
 
-def test_the_three_formats() -> None:
-    assert set(DLPERF_FORMATS) == {"dlperf-tensorflow1", "dlperf-tensorflow2", "dlperf-paddle"}
-    assert all(spec.name == name and set(spec.rules) <= set(RULES) for name, spec in DLPERF_FORMATS.items())
-
-
 @pytest.mark.parametrize("line", [STEP, HISTORY])
 def test_no_other_format_takes_their_records(line: str) -> None:
-    every = [*NVIDIA_FORMATS.values(), *DLPERF_FORMATS.values()]
-    assert sum(1 for spec in every if spec.record.search(line.encode())) == 1
+    assert sum(1 for spec in FORMATS.values() if spec.record.search(line.encode())) == 1
 
 
 def test_imgs_per_sec() -> None:

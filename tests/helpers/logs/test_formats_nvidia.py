@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from helpers.logs.figures.rules import RULES
-from helpers.logs.formats.nvidia import NVIDIA_FORMATS
+from helpers.logs.formats.table import FORMATS
 from helpers.logs.reading.reader import read_log
-from helpers.logs.record import Context, FormatSpec, Line, Setting
+from helpers.logs.record import FormatSpec, Line, RunContext
+from helpers.logs.settings import LogSetting
 from helpers.logs.sources.source import open_logs
 from tests.helpers.logs.nvidia_lines import (
     MLLOG,
@@ -34,27 +35,26 @@ def fields(spec: FormatSpec, line: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_record_is_found_once_in_its_own_format_only(name: str) -> None:
     for line, expected in RECORDS[name]:
-        assert fields(NVIDIA_FORMATS[name], line) == expected
+        assert fields(FORMATS[name], line) == expected
         data = (line + "\n" + line + "\n").encode()
-        assert len(NVIDIA_FORMATS[name].record.findall(data)) == 2 == data.count(NVIDIA_FORMATS[name].marker)
-        others = [each.name for each in NVIDIA_FORMATS.values() if each.record.search(data)]
+        assert len(FORMATS[name].record.findall(data)) == 2 == data.count(FORMATS[name].marker)
+        others = [each.name for each in FORMATS.values() if each.record.search(data)]
         assert others == [name]
 
 
 def test_every_format_has_a_record_line_here() -> None:
-    assert set(NVIDIA_FORMATS) == set(RECORDS)
-    assert all(spec.name == name for name, spec in NVIDIA_FORMATS.items())
+    assert {name for name in FORMATS if name.startswith("nvidia-")} == set(RECORDS)
 
 
 def test_the_rules_are_rules() -> None:
-    assert all(set(spec.rules) <= set(RULES) for spec in NVIDIA_FORMATS.values())
+    assert all(set(spec.rules) <= set(RULES) for spec in FORMATS.values())
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("number", ["7", "7.", ".5", "1.5e+03", "2E3", "-4.25", "+6.5"])
 def test_every_notation_of_a_number(name: str, number: str) -> None:
     line, expected = RECORDS[name][0]
-    assert fields(NVIDIA_FORMATS[name], line.replace(expected["images_per_s"], number))["images_per_s"] == number
+    assert fields(FORMATS[name], line.replace(expected["images_per_s"], number))["images_per_s"] == number
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,15 +62,15 @@ def test_every_notation_of_a_number(name: str, number: str) -> None:
 def test_what_is_no_number_is_no_record(name: str, text: str) -> None:
     line, expected = RECORDS[name][0]
     changed = line.replace(expected["images_per_s"], text)
-    assert NVIDIA_FORMATS[name].record.search(changed.encode()) is None
-    assert NVIDIA_FORMATS[name].marker.decode() in changed
+    assert FORMATS[name].record.search(changed.encode()) is None
+    assert FORMATS[name].marker.decode() in changed
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_record_never_goes_over_a_lines_end(name: str) -> None:
     line = RECORDS[name][0][0].encode()
     for at in range(1, len(line)):
-        for match in NVIDIA_FORMATS[name].record.finditer(line[:at] + b"\n" + line[at:]):
+        for match in FORMATS[name].record.finditer(line[:at] + b"\n" + line[at:]):
             assert b"\n" not in match[0]
 
 
@@ -88,7 +88,7 @@ def test_a_record_never_goes_over_a_lines_end(name: str) -> None:
     ],
 )
 def test_other_figures_are_no_records(text: str) -> None:
-    assert [spec.name for spec in NVIDIA_FORMATS.values() if spec.record.search(text.encode())] == []
+    assert [spec.name for spec in FORMATS.values() if spec.record.search(text.encode())] == []
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_other_figures_are_no_records(text: str) -> None:
     ],
 )  # fmt: skip
 def test_the_figures_that_the_script_prints_itself(name: str, figure: str, text: str, epoch: bytes | None) -> None:
-    found = {key: each.search(text.encode()) for key, each in NVIDIA_FORMATS[name].printed.items()}
+    found = {key: each.search(text.encode()) for key, each in FORMATS[name].printed.items()}
     assert [key for key, match in found.items() if match] == [figure]
     match = found[figure]
     assert match is not None
@@ -120,7 +120,7 @@ def test_the_figures_that_the_script_prints_itself(name: str, figure: str, text:
 
 def test_a_pytorch_summary_of_both_figures_gives_both() -> None:
     text = b"- Summary: train.loss : 6 None train.compute_ips : 80.5 images/s train.total_ips : 79.5 images/s lr : 1 "
-    printed = NVIDIA_FORMATS["nvidia-pytorch"].printed
+    printed = FORMATS["nvidia-pytorch"].printed
     found = {name: each["images_per_s"] for name in printed if (each := printed[name].search(text))}
     assert found == {"summary_total": b"79.5", "summary_compute": b"80.5"}
 
@@ -143,11 +143,11 @@ def test_a_pytorch_summary_of_both_figures_gives_both() -> None:
 )  # fmt: skip
 def test_what_begins_a_run(name: str, line: str, starts: bool) -> None:
     data = ("before\n" + line + "\nafter\n").encode()
-    assert any(pattern.search(data) for pattern in NVIDIA_FORMATS[name].starts) is starts
+    assert any(pattern.search(data) for pattern in FORMATS[name].starts) is starts
 
 
 def test_speed_alone_is_not_proof_of_nvidias_script() -> None:
-    spec = NVIDIA_FORMATS["nvidia-mxnet-2020"]
+    spec = FORMATS["nvidia-mxnet-2020"]
     bare = b"2021-05-06 07:08:09,123:INFO: Epoch[1] Batch [20-39]\tSpeed: 700.5 samples/sec\taccuracy=0.1"
     assert spec.record.search(bare)
     assert not any(proof.search(bare) for proof in spec.proofs)
@@ -157,24 +157,25 @@ def test_speed_alone_is_not_proof_of_nvidias_script() -> None:
 
 
 def test_a_long_run_of_digits_or_spaces_takes_no_time() -> None:
-    for spec in NVIDIA_FORMATS.values():
+    for spec in FORMATS.values():
         for hostile in (b"9" * 20_000, b"DLL " + b"1 " * 10_000, b":::MLLOG {" + b'"key": ' * 3_000, b"DLLL {" * 3_000):
             assert not spec.record.search(hostile)
             assert not any(pattern.search(hostile) for pattern in (*spec.starts, *spec.proofs, *spec.printed.values()))
 
 
 def test_empty_context_says_the_framework_alone() -> None:
-    for name, spec in NVIDIA_FORMATS.items():
-        found = {setting.value: said.value for setting, said in spec.configure(Context("a.log", ())).items()}
+    for name in RECORDS:
+        spec = FORMATS[name]
+        found = {setting.value: said.value for setting, said in spec.configure(RunContext("a.log", ())).items()}
         framework = {"tensorflow": "tensorflow", "pytorch": "pytorch", "mxnet": "mxnet"}.get(name.split("-")[1])
         assert found == ({"framework": framework} if framework else {})
 
 
 def test_where_names_the_line() -> None:
     lines = (Line(1, "noise"), Line(7, PYTORCH_PARAMETERS))
-    said = NVIDIA_FORMATS["nvidia-pytorch"].configure(Context("x.log", lines))
-    assert said[Setting.BATCH_SIZE_PER_CARD].where == "line 7: batch_size : 96"
-    assert said[Setting.CARDS].where == "line 7: world_size : 4"
+    said = FORMATS["nvidia-pytorch"].configure(RunContext("x.log", lines))
+    assert said[LogSetting.BATCH_SIZE_PER_CARD].where == "line 7: batch_size : 96"
+    assert said[LogSetting.CARDS].where == "line 7: world_size : 4"
 
 
 def test_settings_helper_reads_what_configure_says() -> None:
@@ -198,8 +199,8 @@ def test_two_runs_of_one_file_are_read_as_two(tmp_path: Path) -> None:
     path = tmp_path / "mxnet_gpu1_gpu4_bs96.txt"
     path.write_text("\n".join(lines) + "\n")
     (log,) = open_logs(path)
-    runs = read_log(log, NVIDIA_FORMATS["nvidia-mxnet"], {})
-    found = [(run.said(Setting.CARDS), run.said(Setting.BATCH_SIZE_PER_CARD), run.records) for run in runs]
+    runs = read_log(log, FORMATS["nvidia-mxnet"], {})
+    found = [(run.stated(LogSetting.CARDS), run.stated(LogSetting.BATCH_SIZE_PER_CARD), run.records) for run in runs]
     assert found == [("1", "96", 2), ("4", "96", 2)]
     assert [[each.samples_per_s for each in run.printed["epoch"]] for run in runs] == [
         [100.25, 101.25],

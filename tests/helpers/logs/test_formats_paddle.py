@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from helpers.logs.formats.paddle import DLPERF_PADDLE, FLEETX_TRAINER, PADDLE_FORMATS
+from helpers.logs.formats.fleet import FLEETX_TRAINER
+from helpers.logs.formats.table import FORMATS
 
-_SPECS = {**PADDLE_FORMATS, DLPERF_PADDLE.name: DLPERF_PADDLE}
+_SPECS = {name: spec for name, spec in FORMATS.items() if spec.configure.__module__.endswith((".paddleclas", ".fleet"))}
 
 # One made-up line of each format, and what it says.
 _STATIC = (

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import helpers.logs.figures.series
-from helpers.logs.column import Column
-from helpers.logs.figures.honest import by_stamps, honest
+from helpers.logs.column import NumberColumn
+from helpers.logs.figures.analysis import honest
+from helpers.logs.figures.doubts import by_stamps
 from helpers.logs.figures.rules import figure
 from helpers.logs.figures.series import running_seconds, stretches
-from helpers.logs.record import Field, LogRun, RateOf, Setting, Stamp
+from helpers.logs.record import LogRun, RateOf, RecordField, Stamp
+from helpers.logs.settings import LogSetting
 from tests.helpers.logs.made_runs import paddleclas, rates, run, spec
 
 SLOW_THEN_FAST = [9.0] * 5 + [0.4] * 100 + [0.2] * 296
@@ -50,7 +52,11 @@ def test_the_records_up_to_step_4_of_the_first_generation_are_left_out() -> None
     """It prints every step, and those before step 5 are the mean since step 0."""
     steps = [float(each) for each in range(8)]
     means = [9.0, 9.0, 9.0, 9.0, 9.0, 0.5, 0.45, 0.4]
-    columns = {Field.EPOCH: [0.0] * 8, Field.STEP: steps, Field.IMAGES_PER_S: [32 / each for each in means]}
+    columns = {
+        RecordField.EPOCH: [0.0] * 8,
+        RecordField.STEP: steps,
+        RecordField.IMAGES_PER_S: [32 / each for each in means],
+    }
     found = honest(run(spec("paddleclas-mean", rate_of=RateOf.CARD, running_mean=5), columns))
     assert found.samples_per_s == pytest.approx(2 * 32 / 0.4)
     assert (found.used, found.unused[0]) == (3, "5 up to step 4 of an epoch, which are timed otherwise")
@@ -59,7 +65,7 @@ def test_the_records_up_to_step_4_of_the_first_generation_are_left_out() -> None
 def test_running_means_are_read_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     given = paddleclas([SLOW_THEN_FAST, SLOW_THEN_FAST[:205], [1.0] * 90])
     whole = [list(part) for part in zip(*((each.steps, each.cost) for each in stretches(given)), strict=True)]
-    seconds = running_seconds(given, Field.STEP_SECONDS)
+    seconds = running_seconds(given, RecordField.STEP_SECONDS)
     for size in (1, 2, 7):
         monkeypatch.setattr(helpers.logs.figures.series, "BLOCK", size)
         parts = [(each.steps, each.cost) for each in stretches(given)]
@@ -67,7 +73,7 @@ def test_running_means_are_read_in_blocks_of_any_size(monkeypatch: pytest.Monkey
         assert [np.concatenate(each).tolist() for each in zip(*parts, strict=True)] == [
             np.concatenate(each).tolist() for each in whole
         ]
-        assert running_seconds(given, Field.STEP_SECONDS) == pytest.approx(seconds)
+        assert running_seconds(given, RecordField.STEP_SECONDS) == pytest.approx(seconds)
     assert seconds == pytest.approx(SECONDS + 100 * 0.4 + 96 * 0.2 + 76 * 1.0)
 
 
@@ -88,36 +94,47 @@ def test_rates_of_equal_steps_have_their_harmonic_mean_after_warm_up() -> None:
 def test_a_record_weighs_as_many_steps_as_it_is_the_mean_of() -> None:
     """The record of step 0 is of one step; where one was dropped, the next is still the mean of ten."""
     steps = [0.0, 10.0, 20.0, 40.0]
-    columns = {Field.EPOCH: [0.0] * 4, Field.STEP: steps, Field.IMAGES_PER_S: [5.0, 100.0, 50.0, 200.0]}
+    columns = {
+        RecordField.EPOCH: [0.0] * 4,
+        RecordField.STEP: steps,
+        RecordField.IMAGES_PER_S: [5.0, 100.0, 50.0, 200.0],
+    }
     seconds = 1 / 5 + 10 / 100 + 10 / 50 + 10 / 200
     assert value(run(spec(), columns)) == pytest.approx(31 / seconds)
 
 
 def test_seconds_of_steps_without_a_rate_are_enough() -> None:
     steps = [float(each) for each in range(25)]
-    given = run(spec("dlperf-log"), {Field.STEP: steps, Field.STEP_SECONDS: [9.0] * 20 + [0.5, 0.5, 0.5, 0.25, 0.25]})
+    given = run(
+        spec("dlperf-log"),
+        {RecordField.STEP: steps, RecordField.STEP_SECONDS: [9.0] * 20 + [0.5, 0.5, 0.5, 0.25, 0.25]},
+    )
     assert value(given) == pytest.approx(5 * 64 / 2.0)
 
 
 def test_time_history_is_images_over_seconds_after_its_first_record() -> None:
     columns = {
-        Field.SPAN_START: [0.0, 100.0, 200.0],
-        Field.SPAN_END: [100.0, 200.0, 260.0],
-        Field.SPAN_SECONDS: [500.0, 40.0, 20.0],
-        Field.IMAGES_PER_S: [1.0, 160.0, 192.0],
+        RecordField.SPAN_START: [0.0, 100.0, 200.0],
+        RecordField.SPAN_END: [100.0, 200.0, 260.0],
+        RecordField.SPAN_SECONDS: [500.0, 40.0, 20.0],
+        RecordField.IMAGES_PER_S: [1.0, 160.0, 192.0],
     }
     assert value(run(spec("dlperf-tf2"), columns)) == pytest.approx(160 * 64 / 60)
 
 
 def test_mxnet_counts_the_records_after_the_first_epoch_and_epochs_where_there_are_none() -> None:
-    columns = {Field.EPOCH: [0, 0, 1, 1], Field.STEP: [19, 39, 19, 39], Field.IMAGES_PER_S: [5, 50, 100, 300]}
+    columns = {
+        RecordField.EPOCH: [0, 0, 1, 1],
+        RecordField.STEP: [19, 39, 19, 39],
+        RecordField.IMAGES_PER_S: [5, 50, 100, 300],
+    }
     assert value(run(spec("ngc-mxnet-epochs"), columns)) == pytest.approx(150)
     bare = run(spec("ngc-mxnet-epochs"), {}, printed={"epoch": [(0, 5), (1, 100), (2, 300)]})
     assert (value(bare), honest(bare).used) == (pytest.approx(150), 2)
 
 
 def test_a_summary_of_a_whole_run_permits_no_honest_figure() -> None:
-    found = honest(run(spec(is_summary=True), {Field.IMAGES_PER_S: [900.0]}))
+    found = honest(run(spec(is_summary=True), {RecordField.IMAGES_PER_S: [900.0]}))
     assert found.samples_per_s is None
     assert "got 'one figure for the whole run', expected records of steps, or seconds" in found.reason
 
@@ -128,7 +145,12 @@ def test_a_summary_of_a_whole_run_permits_no_honest_figure() -> None:
         (rates(spec("ngc-tf-mean"), [1.0] * 5), "5 records, all of warm-up"),
         (rates(spec("ngc-tf-mean"), []), "got 'no records'"),
         (paddleclas([[1.0] * 9]), "no records"),
-        (run(spec("dlperf-log"), {Field.STEP: [30.0], Field.STEP_SECONDS: [1.0]}, {Setting.CARDS: "?"}), "cards"),
+        (
+            run(
+                spec("dlperf-log"), {RecordField.STEP: [30.0], RecordField.STEP_SECONDS: [1.0]}, {LogSetting.CARDS: "?"}
+            ),
+            "cards",
+        ),
     ],
 )
 def test_what_is_missing_is_told(given: LogRun, told: str) -> None:
@@ -156,13 +178,17 @@ def test_time_stamps_tell_the_same_stretch() -> None:
 
 
 def test_stamps_of_another_epoch_are_not_compared() -> None:
-    columns = {Field.EPOCH: [0.0, 0.0, 0.0, 1.0], Field.STEP: [0.0, 1.0, 2.0, 0.0], Field.IMAGES_PER_S: [64.0] * 4}
+    columns = {
+        RecordField.EPOCH: [0.0, 0.0, 0.0, 1.0],
+        RecordField.STEP: [0.0, 1.0, 2.0, 0.0],
+        RecordField.IMAGES_PER_S: [64.0] * 4,
+    }
     found = by_stamps(run(spec(), columns, stamps=stamps([0.5, 1.5, 2.5, 60.0])))
     assert found is not None and (found.first, found.last) == (0, 2)
 
 
 def test_records_without_a_step_have_no_stretch() -> None:
-    columns = {Field.STEP: [math.nan] * 4, Field.IMAGES_PER_S: [64.0] * 4}
+    columns = {RecordField.STEP: [math.nan] * 4, RecordField.IMAGES_PER_S: [64.0] * 4}
     assert by_stamps(run(spec(), columns, stamps=stamps([0.5, 1.5, 2.5, 60.0]))) is None
 
 
@@ -175,11 +201,11 @@ def test_a_column_of_many_blocks_gives_the_same_figure() -> None:
     size = helpers.logs.figures.series.BLOCK + 100
     values = np.random.default_rng(1).uniform(50, 150, size)
     given = rates(spec("ngc-tf-mean", record_covers=1), [1.0])
-    long = Column()
+    long = NumberColumn()
     long.append(values)
-    steps = Column()
+    steps = NumberColumn()
     steps.append(np.arange(size, dtype=np.float64))
-    columns = {Field.STEP: steps, Field.IMAGES_PER_S: long}
+    columns = {RecordField.STEP: steps, RecordField.IMAGES_PER_S: long}
     big = LogRun(**{**vars(given), "columns": columns})
     assert value(big) == pytest.approx(float(1 / np.mean(1 / values[5:])), rel=1e-9)
 
@@ -187,9 +213,13 @@ def test_a_column_of_many_blocks_gives_the_same_figure() -> None:
 def test_running_means_that_contradict_each_other_tell_no_time() -> None:
     """By the last record all of the epoch took no time, though the first took some."""
     format = spec("paddleclas-mean", rate_of=RateOf.CARD, running_mean=5, name="paddleclas")
-    columns = {Field.EPOCH: [0.0, 0.0], Field.STEP: [10.0, 20.0], Field.IMAGES_PER_S: [1.0, 1e90]}
+    columns = {RecordField.EPOCH: [0.0, 0.0], RecordField.STEP: [10.0, 20.0], RecordField.IMAGES_PER_S: [1.0, 1e90]}
     found = honest(run(format, columns))
     assert found.samples_per_s is None
     assert "expected more than 0" in found.reason
-    window = {Field.EPOCH: [0.0] * 3, Field.STEP: [24.0, 74.0, 124.0], Field.IMAGES_PER_S: [1.0, 1.0, 1e90]}
+    window = {
+        RecordField.EPOCH: [0.0] * 3,
+        RecordField.STEP: [24.0, 74.0, 124.0],
+        RecordField.IMAGES_PER_S: [1.0, 1.0, 1e90],
+    }
     assert "expected more than 0" in figure(run(format, window), "fleetx-20-100-median7").reason

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers.logs.importer import import_file, import_files
-from helpers.logs.record import Said, Setting
+from helpers.logs.settings import LogSetting, Stated
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.hostile_files import in_time
 from tests.helpers.logs.made_logs import fleetx_trainer_lines, tensorflow_lines, write
@@ -31,7 +31,7 @@ def test_a_log_is_read_to_its_figures(log: Path) -> None:
     assert figure is not None
     assert (figure.samples_per_s, figure.used) == (MEAN, 25)
     assert (found.usual, found.format, found.runs_in_file) == ("ngc-tf-mean:skip=5", "nvidia-tensorflow", 1)
-    assert found.settings[Setting.CARDS] == Said("2", "file name")
+    assert found.settings[LogSetting.CARDS] == Stated("2", "file name")
 
 
 def test_the_same_bytes_are_one_result_wherever_they_lie(log: Path, tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_what_the_log_does_not_say_is_asked_for(tmp_path: Path) -> None:
     log = write(tmp_path / "tf.txt", tensorflow_lines(RATES))
     with pytest.raises(LogError, match="--cards"):
         import_file(log, {})
-    (found,) = import_file(log, {Setting.CARDS: Said("4", "--cards")})
-    assert found.settings[Setting.CARDS].where == "--cards"
+    (found,) = import_file(log, {LogSetting.CARDS: Stated("4", "--cards")})
+    assert found.settings[LogSetting.CARDS].where == "--cards"
 
 
 def test_a_rule_or_format_that_is_not_known_is_refused_before_anything_is_read(tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ def test_a_card_that_only_an_option_names_has_its_tf32(tmp_path: Path) -> None:
     lines = [each.replace("amp : True", "amp : False") for each in tensorflow_lines(RATES)]
     log = write(tmp_path / "tf_gpu2.txt", lines)
     for gpu, precision in (("A100", "tf32"), ("V100", "fp32")):
-        (found,) = import_file(log, {Setting.GPU: Said(gpu, "--gpu")})
-        assert found.settings[Setting.PRECISION].value == precision
+        (found,) = import_file(log, {LogSetting.GPU: Stated(gpu, "--gpu")})
+        assert found.settings[LogSetting.PRECISION].value == precision
     (named,) = import_file(write(tmp_path / "A100" / "tf_gpu2.txt", lines), {})
-    assert named.settings[Setting.PRECISION].value == "tf32"
+    assert named.settings[LogSetting.PRECISION].value == "tf32"
 
 
 def test_steps_per_second_are_seconds_of_steps(tmp_path: Path) -> None:

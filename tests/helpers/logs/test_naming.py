@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.logs.formats.naming import (
-    agrees,
-    architecture,
-    model_of,
-    more_exact,
-    precision_of,
-    settings_of_name,
-    with_name,
-)
-from helpers.logs.record import Said, Setting
+from helpers.logs.formats.common import facts_of, finished
+from helpers.logs.formats.naming import architecture, model_of, precision_of, settings_of_name
+from helpers.logs.record import RunContext
+from helpers.logs.settings import LogSetting, Stated, agrees, more_exact
 
 
 def _values(name: str) -> dict[str, str]:
@@ -93,9 +87,9 @@ def test_the_same_thing_twice_is_said_and_the_exact_name_of_a_precision_wins() -
 
 def test_the_innermost_folder_that_says_it_counts_and_is_named() -> None:
     found = settings_of_name("A100_LOG/V100-LOG/1n8g/rn50.log")
-    assert found[Setting.GPU] == Said("V100", "folder name V100-LOG")
-    assert found[Setting.CARDS] == Said("8", "folder name 1n8g")
-    assert found[Setting.MODEL] == Said("resnet50v1.5", "file name")
+    assert found[LogSetting.GPU] == Stated("V100", "folder name V100-LOG")
+    assert found[LogSetting.CARDS] == Stated("8", "folder name 1n8g")
+    assert found[LogSetting.MODEL] == Stated("resnet50v1.5", "file name")
 
 
 def test_an_archives_member_and_a_windows_path_have_folders_too() -> None:
@@ -104,10 +98,10 @@ def test_an_archives_member_and_a_windows_path_have_folders_too() -> None:
 
 
 def test_the_content_goes_before_the_name() -> None:
-    said = {Setting.CARDS: Said("4", "line 3")}
-    assert with_name(said, "gpu8_bs64.log") == {
-        Setting.CARDS: Said("4", "line 3"),
-        Setting.BATCH_SIZE_PER_CARD: Said("64", "file name"),
+    stated = {LogSetting.CARDS: Stated("4", "line 3")}
+    assert finished(facts_of(RunContext("gpu8_bs64.log", ())), stated) == {
+        LogSetting.CARDS: Stated("4", "line 3"),
+        LogSetting.BATCH_SIZE_PER_CARD: Stated("64", "file name"),
     }
 
 
@@ -127,17 +121,17 @@ def test_models_and_precisions_of_a_script() -> None:
 @pytest.mark.parametrize(
     ("setting", "one", "other", "agreed"),
     [
-        (Setting.PRECISION, "amp", "amp_o2", True), (Setting.PRECISION, "amp_o1", "amp_o2", False),
-        (Setting.PRECISION, "amp", "fp32", False), (Setting.PRECISION, "tf32", "fp32", True),
-        (Setting.PRECISION, "tf32", "amp", False), (Setting.GPU, "V100", "Tesla V100-SXM2-32GB", True),
-        (Setting.GPU, "A100", "a100-SXM4-40GB", True), (Setting.GPU, "A100-SXM4-40GB", "A100-SXM4-80GB", False),
-        (Setting.GPU, "V100", "A100", False), (Setting.GPU, "A10", "A100", False),
-        (Setting.CARDS, "8", "08", True), (Setting.CARDS, "8", "1", False),
-        (Setting.BATCH_SIZE_PER_CARD, "256", "256", True), (Setting.MODEL, "vgg16", "resnet50v1.5", False),
-        (Setting.MODEL, "VGG16", "vgg16", True),
+        (LogSetting.PRECISION, "amp", "amp_o2", True), (LogSetting.PRECISION, "amp_o1", "amp_o2", False),
+        (LogSetting.PRECISION, "amp", "fp32", False), (LogSetting.PRECISION, "tf32", "fp32", True),
+        (LogSetting.PRECISION, "tf32", "amp", False), (LogSetting.GPU, "V100", "Tesla V100-SXM2-32GB", True),
+        (LogSetting.GPU, "A100", "a100-SXM4-40GB", True), (LogSetting.GPU, "A100-SXM4-40GB", "A100-SXM4-80GB", False),
+        (LogSetting.GPU, "V100", "A100", False), (LogSetting.GPU, "A10", "A100", False),
+        (LogSetting.CARDS, "8", "08", True), (LogSetting.CARDS, "8", "1", False),
+        (LogSetting.BATCH_SIZE_PER_CARD, "256", "256", True), (LogSetting.MODEL, "vgg16", "resnet50v1.5", False),
+        (LogSetting.MODEL, "VGG16", "vgg16", True),
     ],
 )  # fmt: skip
-def test_what_agrees_is_what_can_be_true_at_once(setting: Setting, one: str, other: str, agreed: bool) -> None:
+def test_what_agrees_is_what_can_be_true_at_once(setting: LogSetting, one: str, other: str, agreed: bool) -> None:
     assert agrees(setting, one, other) is agreed
     assert agrees(setting, other, one) is agreed
 
@@ -145,12 +139,12 @@ def test_what_agrees_is_what_can_be_true_at_once(setting: Setting, one: str, oth
 @pytest.mark.parametrize(
     ("setting", "more", "less"),
     [
-        (Setting.PRECISION, "amp_o2", "amp"),
-        (Setting.PRECISION, "tf32", "fp32"),
-        (Setting.GPU, "A100-SXM4-40GB", "A100"),
+        (LogSetting.PRECISION, "amp_o2", "amp"),
+        (LogSetting.PRECISION, "tf32", "fp32"),
+        (LogSetting.GPU, "A100-SXM4-40GB", "A100"),
     ],
 )
-def test_of_two_sayings_one_says_more(setting: Setting, more: str, less: str) -> None:
+def test_of_two_sayings_one_says_more(setting: LogSetting, more: str, less: str) -> None:
     assert more_exact(setting, more, less)
     assert not more_exact(setting, less, more)
     assert not more_exact(setting, more, more)

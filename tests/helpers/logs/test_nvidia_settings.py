@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from helpers.logs.formats.dllogger import facts_of
+from helpers.logs.formats.common import facts_of
 from tests.helpers.logs.nvidia_lines import (
     MLLOG,
     MXNET_2020_ARGUMENTS,

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from helpers.logs.column import BLOCK, Column
-from helpers.logs.figures.order import median, select, trimmed_mean
+from helpers.logs.column import BLOCK, NumberColumn, median, select, trimmed_mean
 from tests.helpers.logs.made_runs import column
 
 RANDOM = random.Random(7)
@@ -57,7 +56,7 @@ def test_what_is_not_there_is_refused() -> None:
 
 def test_a_column_that_lies_on_disk_is_read_like_any_other() -> None:
     numbers = np.random.default_rng(3).normal(size=BLOCK + 1000)
-    long = Column()
+    long = NumberColumn()
     for part in np.array_split(numbers, 7):
         long.append(part)
     got = trimmed_mean(long, 1000, 10, in_memory=1000)

@@ -14,7 +14,7 @@ import pytest
 from helpers.judging.rules import RULES, WALL_CLOCK
 from helpers.logs import own
 from helpers.logs.imported import HONEST, Imported
-from helpers.logs.record import Said, Setting
+from helpers.logs.settings import LogSetting, Stated
 from helpers.logs.sources.source import LogFile, open_logs
 from helpers.trainers.contract.errors import LogError
 from helpers.trainers.contract.job import SLOWDOWN_FACT
@@ -48,7 +48,7 @@ def logs(*paths: Path) -> list[LogFile]:
     return [log for path in paths for log in open_logs(path)]
 
 
-def read(*paths: Path, rule: str = "auto", asked: dict[Setting, Said] | None = None) -> Imported:
+def read(*paths: Path, rule: str = "auto", asked: dict[LogSetting, Stated] | None = None) -> Imported:
     (job,) = own.jobs(logs(*paths))
     return own.read_job(job, asked or {}, rule)
 
@@ -108,9 +108,9 @@ def test_the_configuration_is_the_cases(ranks: tuple[Path, Path]) -> None:
         "xla": "false",
         "framework_version": "3.0",
     }
-    assert found.settings[Setting.CARDS].where == f"line 1: case_id {CASE}"
+    assert found.settings[LogSetting.CARDS].where == f"line 1: case_id {CASE}"
     with pytest.raises(LogError, match=r"field 'cards': got '8 \(--cards\)', expected '2'"):
-        read(*ranks, asked={Setting.CARDS: Said("8", "--cards")})
+        read(*ranks, asked={LogSetting.CARDS: Stated("8", "--cards")})
 
 
 def test_a_rule_may_be_asked_for(ranks: tuple[Path, Path]) -> None:

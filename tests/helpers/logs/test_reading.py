@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from helpers.logs.reading import reader as reading
 from helpers.logs.reading.reader import read_log
-from helpers.logs.record import Field, FormatSpec, LogRun, RateOf, Said, Setting, Stamp
+from helpers.logs.record import FormatSpec, LogRun, RateOf, RecordField, Stamp
+from helpers.logs.settings import LogSetting, Stated
 from helpers.logs.sources.clean import Chunk
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.reading_doubles import (
@@ -43,14 +44,14 @@ def read_one(*lines: str, spec: FormatSpec = PLAIN) -> LogRun:
 def test_records_become_columns_in_their_order() -> None:
     run = read_one("some text", record(1, 0, 10.5), "more text", record(2, 0, "1.25e2"), record(1, 1, 7))
     assert rates(run) == [10.5, 125.0, 7.0]
-    assert run.column(Field.EPOCH).values() == [0, 0, 1]
-    assert run.column(Field.STEP).values() == [1, 2, 1]
+    assert run.column(RecordField.EPOCH).values() == [0, 0, 1]
+    assert run.column(RecordField.STEP).values() == [1, 2, 1]
     assert (run.records, run.first_line, run.last_line, run.dropped) == (3, 1, 5, ())
 
 
 def test_a_record_that_lacks_a_field_has_nan_in_its_column() -> None:
     run = read_one(record(1), record(2) + " wait 0.25", record(3))
-    waits = run.column(Field.READER_SECONDS).values()
+    waits = run.column(RecordField.READER_SECONDS).values()
     assert math.isnan(waits[0]) and math.isnan(waits[2]) and waits[1] == 0.25
     assert run.dropped == ()
 
@@ -220,15 +221,15 @@ def test_the_scripts_missing_last_figure_is_told() -> None:
 
 
 def test_what_was_asked_for_fills_what_the_log_does_not_say() -> None:
-    asked = {each: SAID[each] for each in SAID if each is not Setting.CARDS}
+    asked = {each: SAID[each] for each in SAID if each is not LogSetting.CARDS}
     (run,) = read_log(text_log("setting cards=4", record(1)), PLAIN, asked)
-    assert run.said(Setting.CARDS) == "4"
-    assert run.settings[Setting.CARDS].where == "line 1: setting cards=4"
-    assert run.said(Setting.MODEL) == "resnet50v1.5"
+    assert run.stated(LogSetting.CARDS) == "4"
+    assert run.settings[LogSetting.CARDS].where == "line 1: setting cards=4"
+    assert run.stated(LogSetting.MODEL) == "resnet50v1.5"
 
 
 def test_a_contradiction_names_both() -> None:
-    asked = {**SAID, Setting.CARDS: Said("8", "--cards")}
+    asked = {**SAID, LogSetting.CARDS: Stated("8", "--cards")}
     with pytest.raises(
         LogError, match=r"field 'cards': got '8 \(--cards\)', expected '4', which the log says \(line 1:"
     ):
@@ -237,7 +238,7 @@ def test_a_contradiction_names_both() -> None:
 
 def test_the_same_said_twice_is_no_contradiction() -> None:
     (run,) = read_log(text_log("setting cards=8", record(1)), PLAIN, SAID)
-    assert run.said(Setting.CARDS) == "8"
+    assert run.stated(LogSetting.CARDS) == "8"
 
 
 def test_all_missing_settings_are_named_with_their_options() -> None:
@@ -249,9 +250,9 @@ def test_all_missing_settings_are_named_with_their_options() -> None:
 
 def test_lines_before_the_first_record_count_behind_megabytes_of_other_text() -> None:
     noise = ["x" * 80] * 20_000
-    asked = {each: SAID[each] for each in SAID if each is not Setting.CARDS}
+    asked = {each: SAID[each] for each in SAID if each is not LogSetting.CARDS}
     (run,) = read_log(text_log(*noise, "setting cards=4", *noise[:100], record(1)), PLAIN, asked)
-    assert run.said(Setting.CARDS) == "4"
+    assert run.stated(LogSetting.CARDS) == "4"
 
 
 def test_a_log_without_records_says_what_was_looked_for() -> None:
@@ -279,7 +280,7 @@ def test_records_of_other_ranks_are_counted_as_dropped() -> None:
 def test_each_run_has_the_ranks_of_its_own_lines() -> None:
     found = []
 
-    def configure(context: object) -> dict[Setting, Said]:
+    def configure(context: object) -> dict[LogSetting, Stated]:
         found.append(getattr(context, "ranks", None))
         return {}
 
@@ -394,7 +395,7 @@ def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> N
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert run.records == chunks * 1000
-        assert run.column(Field.EPOCH)[-1] == chunks - 1
+        assert run.column(RecordField.EPOCH)[-1] == chunks - 1
         return found
 
     peak(10)

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from helpers.logs.column import Column, Part
+from helpers.logs.column import ColumnPart, NumberColumn
 from helpers.logs.formats.table import FORMATS
-from helpers.logs.reading.literals import finder, literal_of
-from helpers.logs.reading.stamps import seconds_of
+from helpers.logs.reading.lines import finder, literal_of
+from helpers.logs.reading.numbers import seconds_of
 from helpers.logs.record import FormatSpec
 
 
@@ -82,10 +82,10 @@ def test_what_is_no_time_stamp_is_none(text: bytes) -> None:
 
 def test_a_part_of_a_column_on_disk_is_read_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("helpers.logs.column.BLOCK", 4)
-    whole = Column()
+    whole = NumberColumn()
     for at in range(0, 10, 2):
         whole.append(np.array([at, at + 1], dtype=np.float64))
-    part = Part(whole, 3, 9)
+    part = ColumnPart(whole, 3, 9)
     whole.append(np.array([99.0]))
     assert part.values() == [3, 4, 5, 6, 7, 8]
     assert part.values(1, 3) == [4, 5]
@@ -96,7 +96,7 @@ def test_a_part_of_a_column_on_disk_is_read_where_it_lies(monkeypatch: pytest.Mo
 
 
 def test_a_column_may_be_read_between_appends() -> None:
-    column = Column()
+    column = NumberColumn()
     column.append(np.array([1.0]))
     column.append(np.array([2.0]))
     assert column.values() == [1, 2]

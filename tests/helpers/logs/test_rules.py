@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from helpers.logs.figures.rules import RULES, figure, figures, usual_rule, warm_up_records
-from helpers.logs.record import Field, LogRun, RateOf, Setting, Stamp
+from helpers.logs.record import LogRun, RateOf, RecordField, Stamp
+from helpers.logs.settings import LogSetting
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.made_runs import rates, run, spec
 
-ONE_CARD = {Setting.CARDS: "1"}
+ONE_CARD = {LogSetting.CARDS: "1"}
 RISING = [float(100 + each) for each in range(140)]
 
 
@@ -84,7 +85,7 @@ def test_the_tensorflow_mean_leaves_five_records_out_and_says_so_in_its_name() -
 
 @pytest.mark.parametrize(("cards", "skipped"), [("1", 9), ("2", 8), ("32", 8)])
 def test_the_pytorch_mean_leaves_out_nine_records_of_one_card_and_eight_of_several(cards: str, skipped: int) -> None:
-    given = rates(spec("ngc-pytorch-mean"), RISING, settings={Setting.CARDS: cards})
+    given = rates(spec("ngc-pytorch-mean"), RISING, settings={LogSetting.CARDS: cards})
     found = figure(given, "ngc-pytorch-mean")
     assert found.rule == f"ngc-pytorch-mean:skip={skipped}"
     assert found.samples_per_s == statistics.fmean(RISING[skipped:])
@@ -113,7 +114,11 @@ def test_tensorflow_prefers_the_scripts_own_figure_where_it_is_printed() -> None
 
 
 def mxnet(*epochs: tuple[int, float]) -> LogRun:
-    columns = {Field.EPOCH: [0, 0, 1, 1], Field.STEP: [19, 39, 19, 39], Field.IMAGES_PER_S: [50.0, 90.0, 100.0, 98.0]}
+    columns = {
+        RecordField.EPOCH: [0, 0, 1, 1],
+        RecordField.STEP: [19, 39, 19, 39],
+        RecordField.IMAGES_PER_S: [50.0, 90.0, 100.0, 98.0],
+    }
     return run(spec("ngc-mxnet-epochs"), columns, printed={"epoch": epochs})
 
 
@@ -126,14 +131,14 @@ def test_mxnet_is_the_harmonic_mean_of_the_epochs_after_the_first_in_five_digits
 
 
 def test_a_summary_line_is_its_own_figure() -> None:
-    given = run(spec("tipc-summary", is_summary=True), {Field.IMAGES_PER_S: [900.0, 950.0]})
+    given = run(spec("tipc-summary", is_summary=True), {RecordField.IMAGES_PER_S: [900.0, 950.0]})
     found = figure(given, "tipc-summary")
     assert (found.samples_per_s, found.unused) == (950.0, ("1 printed before it",))
 
 
 def test_epochs_of_one_card_are_of_all_cards() -> None:
     format = spec("ngc-mxnet-epochs", rate_of=RateOf.CARD)
-    given = run(format, {}, {Setting.CARDS: "8"}, printed={"epoch": [(0, 50.0), (1, 100.0)]})
+    given = run(format, {}, {LogSetting.CARDS: "8"}, printed={"epoch": [(0, 50.0), (1, 100.0)]})
     assert value(given, "ngc-mxnet-epochs") == 800.0
 
 
@@ -154,7 +159,7 @@ def test_dlperf_log_is_the_mean_of_iterations_20_to_119() -> None:
 def test_dlperf_rounds_as_its_scripts_do() -> None:
     given = rates(spec("dlperf-log", name="dlperf-tensorflow1"), [10.004] * 120)
     assert value(given, "dlperf-log") == 10.0
-    seconds = {Field.STEP: [float(each) for each in range(120)], Field.STEP_SECONDS: [0.3] * 120}
+    seconds = {RecordField.STEP: [float(each) for each in range(120)], RecordField.STEP_SECONDS: [0.3] * 120}
     paddle = run(spec("dlperf-log", name="dlperf-paddle", rate_of=RateOf.CARD), seconds)
     assert value(paddle, "dlperf-log") == 213.33
 
@@ -170,7 +175,7 @@ def test_dlperf_rounds_as_its_scripts_do() -> None:
 )
 def test_a_window_with_a_hole_gives_no_figure(steps: Sequence[int], told: str) -> None:
     numbers = [float(each) for each in steps]
-    given = run(spec("dlperf-log"), {Field.STEP: numbers, Field.IMAGES_PER_S: [10.0] * len(numbers)})
+    given = run(spec("dlperf-log"), {RecordField.STEP: numbers, RecordField.IMAGES_PER_S: [10.0] * len(numbers)})
     assert told in reason(given, "dlperf-log")
 
 
@@ -189,10 +194,10 @@ def test_dlperf_time_is_of_the_stamps() -> None:
 def time_history(records: int, log_steps: int = 100, **more: object) -> LogRun:
     starts = [float(log_steps * each) for each in range(records)]
     columns = {
-        Field.SPAN_START: starts,
-        Field.SPAN_END: [each + log_steps for each in starts],
-        Field.SPAN_SECONDS: [20.0] * records,
-        Field.IMAGES_PER_S: [100.0 + each for each in range(records)],
+        RecordField.SPAN_START: starts,
+        RecordField.SPAN_END: [each + log_steps for each in starts],
+        RecordField.SPAN_SECONDS: [20.0] * records,
+        RecordField.IMAGES_PER_S: [100.0 + each for each in range(records)],
     }
     return run(spec("dlperf-tf2", name="dlperf-tensorflow2"), columns, **more)
 
@@ -222,7 +227,7 @@ def test_fleetx_is_images_over_seconds_of_100_steps_after_20() -> None:
 def test_fleetx_of_records_every_ten_steps_counts_the_steps_they_are_the_mean_of() -> None:
     """Step 0 stands alone, so the window begins behind step 20 and holds the ten records from step 30 to 120."""
     steps = [float(each) for each in range(0, 200, 10)]
-    columns = {Field.EPOCH: [0.0] * 20, Field.STEP: steps, Field.IMAGES_PER_S: RISING[:20]}
+    columns = {RecordField.EPOCH: [0.0] * 20, RecordField.STEP: steps, RecordField.IMAGES_PER_S: RISING[:20]}
     found = figure(run(spec("fleetx-20-100-median7", rate_of=RateOf.CARD), columns), "fleetx-20-100-median7")
     assert found.samples_per_s == pytest.approx(2 * statistics.harmonic_mean(RISING[3:13]))
     assert (found.used, found.unused) == (10, ("3 of warm-up", "7 after the window"))
@@ -230,7 +235,7 @@ def test_fleetx_of_records_every_ten_steps_counts_the_steps_they_are_the_mean_of
 
 def test_fleetx_refuses_a_hole() -> None:
     steps = [float(each) for each in range(0, 200, 10) if each != 60]
-    columns = {Field.EPOCH: [0.0] * 19, Field.STEP: steps, Field.IMAGES_PER_S: RISING[:19]}
+    columns = {RecordField.EPOCH: [0.0] * 19, RecordField.STEP: steps, RecordField.IMAGES_PER_S: RISING[:19]}
     told = reason(run(spec("fleetx-20-100-median7"), columns), "fleetx-20-100-median7")
     assert "no record after that of step 50" in told
 
@@ -256,7 +261,7 @@ def test_all_of_the_publishers_rules_are_known() -> None:
 
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_a_run_without_records_or_figures_gives_a_reason_and_no_figure(rule: str) -> None:
-    columns: dict[Field, list[float]] = {Field.IMAGES_PER_S: [], Field.STEP: []}
+    columns: dict[RecordField, list[float]] = {RecordField.IMAGES_PER_S: [], RecordField.STEP: []}
     assert "expected" in reason(run(spec(rule), columns), rule)
 
 

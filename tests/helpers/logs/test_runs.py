@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.logs.reading.block import Block, Groups
-from helpers.logs.reading.block_shaped import block_of
+from helpers.logs.reading.block import LineBlock, RecordGroups, block_of
 from helpers.logs.reading.reader import read_log
-from helpers.logs.record import Context, Field, FormatSpec, LogRun, Said, Setting
+from helpers.logs.record import FormatSpec, LogRun, RecordField, RunContext
+from helpers.logs.settings import LogSetting, Stated
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.reading_doubles import (
     NO_FINAL,
@@ -26,10 +26,10 @@ from tests.helpers.logs.reading_doubles import (
 )
 
 BEGIN = "== begin =="
-NO_CARDS = {each: SAID[each] for each in SAID if each is not Setting.CARDS}
+NO_CARDS = {each: SAID[each] for each in SAID if each is not LogSetting.CARDS}
 
 
-def read(*lines: str, spec: FormatSpec = NO_FINAL, asked: Mapping[Setting, Said] = SAID) -> tuple[LogRun, ...]:
+def read(*lines: str, spec: FormatSpec = NO_FINAL, asked: Mapping[LogSetting, Stated] = SAID) -> tuple[LogRun, ...]:
     return read_log(text_log(*lines), spec, asked)
 
 
@@ -52,8 +52,8 @@ def test_start_lines_without_a_record_between_are_of_one_run() -> None:
 def test_a_run_reads_its_configuration_from_its_own_lines() -> None:
     lines = [BEGIN, "setting cards=1", *records(1, 3), "setting nodes=1", BEGIN, "setting cards=8", *records(1, 3)]
     runs = read(*lines, asked=NO_CARDS)
-    assert [run.said(Setting.CARDS) for run in runs] == ["1", "8"]
-    assert [run.said(Setting.NODES) for run in runs] == ["1", None]
+    assert [run.stated(LogSetting.CARDS) for run in runs] == ["1", "8"]
+    assert [run.stated(LogSetting.NODES) for run in runs] == ["1", None]
 
 
 def test_the_run_that_lacks_a_setting_is_named() -> None:
@@ -63,11 +63,11 @@ def test_the_run_that_lacks_a_setting_is_named() -> None:
 
 def test_the_columns_of_a_run_are_its_own_part() -> None:
     first, second = read(*records(1, 100), BEGIN, *records(1, 50))
-    column = second.column(Field.IMAGES_PER_S)
+    column = second.column(RecordField.IMAGES_PER_S)
     assert (len(column), column[0], column[-1], column.mean()) == (49, 101, 149, 125)
     assert column.values(47, 99) == [148, 149]
     assert [len(block) for block in column.blocks(-5, 3)] == [3]
-    assert first.column(Field.STEP)[-1] == 99
+    assert first.column(RecordField.STEP)[-1] == 99
     with pytest.raises(IndexError):
         column[49]
     with pytest.raises(TypeError, match="read only"):
@@ -92,7 +92,7 @@ def test_steps_that_begin_anew_are_a_new_run_with_a_note() -> None:
 def test_a_run_that_no_line_announces_has_the_lines_behind_the_last_record_too() -> None:
     runs = read("setting cards=1", *records(1, 9), "setting cards=2", *records(1, 9), "bye", asked=NO_CARDS)
     # The first run cannot know that the line is not its own: here the last one said counts.
-    assert [run.said(Setting.CARDS) for run in runs] == ["2", "2"]
+    assert [run.stated(LogSetting.CARDS) for run in runs] == ["2", "2"]
 
 
 def test_a_first_step_again_within_a_record_is_another_ranks() -> None:
@@ -141,7 +141,7 @@ def test_only_the_last_run_is_cut_by_a_missing_line_end() -> None:
 def test_many_short_runs_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[int] = []
 
-    def counting(spec: FormatSpec, groups: Groups, data: bytes, first_line: int) -> Block:
+    def counting(spec: FormatSpec, groups: RecordGroups, data: bytes, first_line: int) -> LineBlock:
         searched.append(len(data))
         return block_of(spec, groups, data, first_line)
 
@@ -167,13 +167,13 @@ def test_the_configuration_lines_of_all_runs_are_bounded(monkeypatch: pytest.Mon
 
 
 def test_the_configuration_lines_of_one_run_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helpers.logs.reading.context._HEAD_LINES", 3)
-    monkeypatch.setattr("helpers.logs.reading.context._BEFORE_LINES", 2)
-    monkeypatch.setattr("helpers.logs.reading.context._AFTER_LINES", 2)
-    monkeypatch.setattr("helpers.logs.reading.context.MOST_LINE_BYTES", 4)
-    seen: list[Context] = []
+    monkeypatch.setattr("helpers.logs.reading.lines._HEAD_LINES", 3)
+    monkeypatch.setattr("helpers.logs.reading.lines._BEFORE_LINES", 2)
+    monkeypatch.setattr("helpers.logs.reading.lines._AFTER_LINES", 2)
+    monkeypatch.setattr("helpers.logs.reading.lines.MOST_LINE_BYTES", 4)
+    seen: list[RunContext] = []
 
-    def configure(context: Context) -> dict[Setting, Said]:
+    def configure(context: RunContext) -> dict[LogSetting, Stated]:
         seen.append(context)
         return {}
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.logs.reading.settings import settle
-from helpers.logs.record import NEEDED, Said, Setting
+from helpers.logs.settings import NEEDED, LogSetting, Stated, settle
 from helpers.trainers.contract.errors import LogError
 
-READ = {each: Said(value, "line 3") for each, value in zip(
+READ = {each: Stated(value, "line 3") for each, value in zip(
     NEEDED, ("paddle", "resnet50v1.5", "amp_o2", "256", "8"), strict=True
 )}  # fmt: skip
 
@@ -16,37 +15,37 @@ READ = {each: Said(value, "line 3") for each, value in zip(
 @pytest.mark.parametrize(
     ("setting", "read", "asked", "value", "where"),
     [
-        (Setting.PRECISION, "amp_o2", "amp", "amp_o2", "line 3; --x says amp"),
-        (Setting.PRECISION, "amp", "amp_o2", "amp_o2", "--x; the log says amp (line 3)"),
-        (Setting.PRECISION, "tf32", "fp32", "tf32", "line 3; --x says fp32"),
-        (Setting.GPU, "A100-SXM4-40GB", "A100", "A100-SXM4-40GB", "line 3; --x says A100"),
-        (Setting.GPU, "A100", "A100-SXM4-40GB", "A100-SXM4-40GB", "--x; the log says A100 (line 3)"),
-        (Setting.CARDS, "8", "8", "8", "line 3"),
+        (LogSetting.PRECISION, "amp_o2", "amp", "amp_o2", "line 3; --x says amp"),
+        (LogSetting.PRECISION, "amp", "amp_o2", "amp_o2", "--x; the log says amp (line 3)"),
+        (LogSetting.PRECISION, "tf32", "fp32", "tf32", "line 3; --x says fp32"),
+        (LogSetting.GPU, "A100-SXM4-40GB", "A100", "A100-SXM4-40GB", "line 3; --x says A100"),
+        (LogSetting.GPU, "A100", "A100-SXM4-40GB", "A100-SXM4-40GB", "--x; the log says A100 (line 3)"),
+        (LogSetting.CARDS, "8", "8", "8", "line 3"),
     ],
 )
 def test_the_more_exact_saying_is_taken_and_both_are_told(
-    setting: Setting, read: str, asked: str, value: str, where: str
+    setting: LogSetting, read: str, asked: str, value: str, where: str
 ) -> None:
-    settled = settle("a.log", {**READ, setting: Said(read, "line 3")}, {setting: Said(asked, "--x")})
-    assert settled[setting] == Said(value, where)
+    settled = settle("a.log", {**READ, setting: Stated(read, "line 3")}, {setting: Stated(asked, "--x")})
+    assert settled[setting] == Stated(value, where)
 
 
 @pytest.mark.parametrize(
     ("setting", "read", "asked"),
     [
-        (Setting.PRECISION, "amp_o2", "amp_o1"),
-        (Setting.PRECISION, "amp_o2", "fp32"),
-        (Setting.GPU, "V100", "A100"),
-        (Setting.CARDS, "8", "1"),
+        (LogSetting.PRECISION, "amp_o2", "amp_o1"),
+        (LogSetting.PRECISION, "amp_o2", "fp32"),
+        (LogSetting.GPU, "V100", "A100"),
+        (LogSetting.CARDS, "8", "1"),
     ],
 )
-def test_what_contradicts_the_log_is_an_error(setting: Setting, read: str, asked: str) -> None:
+def test_what_contradicts_the_log_is_an_error(setting: LogSetting, read: str, asked: str) -> None:
     with pytest.raises(LogError) as error:
-        settle("a.log", {**READ, setting: Said(read, "line 3")}, {setting: Said(asked, "--x")})
+        settle("a.log", {**READ, setting: Stated(read, "line 3")}, {setting: Stated(asked, "--x")})
     assert f"got '{asked} (--x)', expected '{read}', which the log says (line 3)" in str(error.value)
 
 
 def test_all_that_is_missing_is_named_with_its_options() -> None:
     with pytest.raises(LogError) as error:
-        settle("a.log", {Setting.FRAMEWORK: READ[Setting.FRAMEWORK]}, {Setting.CARDS: Said("8", "--cards")})
+        settle("a.log", {LogSetting.FRAMEWORK: READ[LogSetting.FRAMEWORK]}, {LogSetting.CARDS: Stated("8", "--cards")})
     assert str(error.value).endswith("Give --model, --precision, --batch-size")

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from helpers.logs.formats.table import FORMATS
-from helpers.logs.reading import shapes as module
-from helpers.logs.reading.block import Block, Groups
-from helpers.logs.reading.block_shaped import block_of
-from helpers.logs.reading.shapes import Shapes
+from helpers.logs.reading import numbers as module
+from helpers.logs.reading.block import LineBlock, RecordGroups, block_of
+from helpers.logs.reading.numbers import Shapes
 from helpers.logs.record import FormatSpec
 from tests.helpers.logs.reading_doubles import PLAIN
 
@@ -37,15 +36,15 @@ def _short_blocks_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LEAST_BYTES", 0)
 
 
-def shaped(data: bytes, spec: FormatSpec = PLAIN, groups: Groups | None = None) -> Block:
-    return block_of(spec, groups or Groups(spec), data, 7)
+def shaped(data: bytes, spec: FormatSpec = PLAIN, groups: RecordGroups | None = None) -> LineBlock:
+    return block_of(spec, groups or RecordGroups(spec), data, 7)
 
 
-def plain(data: bytes, spec: FormatSpec = PLAIN) -> Block:
-    return Block(spec, Groups(spec), data, 7)
+def plain(data: bytes, spec: FormatSpec = PLAIN) -> LineBlock:
+    return LineBlock(spec, RecordGroups(spec), data, 7)
 
 
-def assert_same(found: Block, expected: Block) -> None:
+def assert_same(found: LineBlock, expected: LineBlock) -> None:
     assert (found.count, found.line_count, found.others) == (expected.count, expected.line_count, expected.others)
     numbers, right = found.numbers(), expected.numbers()
     assert numbers.keys() == right.keys()
@@ -59,7 +58,7 @@ def assert_same(found: Block, expected: Block) -> None:
 def test_the_same_records_numbers_lines_and_stamps(seed: int) -> None:
     data = text(seed, ["e3 s4 rate: 5 wait 0.25", "e3 s4 rate: 5."])
     found = shaped(data)
-    assert type(found) is not Block
+    assert type(found) is not LineBlock
     assert_same(found, plain(data))
 
 
@@ -79,7 +78,7 @@ def test_the_same_records_numbers_lines_and_stamps(seed: int) -> None:
 def test_a_line_that_needs_the_pattern_itself_is_left_to_it(odd: str) -> None:
     data = text(1, [odd])
     found = shaped(data)
-    assert type(found) is Block
+    assert type(found) is LineBlock
     assert_same(found, plain(data))
 
 
@@ -95,34 +94,34 @@ def test_each_record_of_a_line_has_its_own_stamp(few: int, monkeypatch: pytest.M
 def test_a_pattern_that_names_a_digit_is_searched_itself() -> None:
     named = replace(PLAIN, record=re.compile(rb"e(?P<epoch>\d+) s(?P<step>\d+) rate: (?P<images_per_s>[1-9]\d*)"))
     data = text(1, [])
-    assert type(shaped(data, named)) is Block
+    assert type(shaped(data, named)) is LineBlock
     assert_same(shaped(data, named), plain(data, named))
 
 
 @pytest.mark.parametrize("spec", FORMATS.values(), ids=lambda spec: spec.name)
 def test_every_formats_records_are_found_by_shape(spec: FormatSpec) -> None:
-    groups = Groups(spec)
+    groups = RecordGroups(spec)
     assert Shapes(groups.record, groups.fields).look(b"\n") is not None
     assert groups.record.groupindex.keys() == spec.record.groupindex.keys() - {"time"}
 
 
 def test_a_log_of_many_shapes_is_given_up_and_its_shapes_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_SHAPES", 100)
-    groups = Groups(PLAIN)
+    groups = RecordGroups(PLAIN)
     rng = random.Random(1)
     looked: list[bytes] = []
     monkeypatch.setattr(groups.shapes, "_look", lambda lines: looked.append(lines[0]))
     for _ in range(50):
         letters = "".join(rng.choice("abcdefghij") for _ in range(20))
-        assert type(shaped(f"{letters} rate: \n".encode(), groups=groups)) is Block
+        assert type(shaped(f"{letters} rate: \n".encode(), groups=groups)) is LineBlock
     assert len(looked) == 9
-    many = Groups(PLAIN)
+    many = RecordGroups(PLAIN)
     lines = "".join(f"{'x' * number} rate: \n" for number in range(200)).encode()
-    assert type(shaped(lines, groups=many)) is Block
+    assert type(shaped(lines, groups=many)) is LineBlock
     assert many.shapes._known == {}
 
 
 def test_a_few_bad_blocks_among_good_ones_change_nothing_for_these() -> None:
-    groups = Groups(PLAIN)
+    groups = RecordGroups(PLAIN)
     kinds = [type(shaped(text(seed, ["e3 s4 rate: nan"] * (seed % 3 == 0)), groups=groups)) for seed in range(60)]
-    assert [kind is Block for kind in kinds] == [seed % 3 == 0 for seed in range(60)]
+    assert [kind is LineBlock for kind in kinds] == [seed % 3 == 0 for seed in range(60)]

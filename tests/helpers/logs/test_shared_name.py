@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from helpers.logs.importer import import_file
-from helpers.logs.record import Said, Setting
+from helpers.logs.settings import LogSetting, Stated
 from tests.helpers.logs.made_logs import tensorflow_lines, write
 
 RATES = [500.0] * 30
 
 
 def told(log: Path, cards: str | None = None) -> list[list[str]]:
-    asked = {} if cards is None else {Setting.CARDS: Said(cards, "--cards")}
+    asked = {} if cards is None else {LogSetting.CARDS: Stated(cards, "--cards")}
     return [[line for line in each.warnings if "name alone" in line] for each in import_file(log, asked)]
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from helpers.logs.formats.table import FORMATS
-from helpers.logs.reading.block import Groups
-from helpers.logs.reading.block_shaped import block_of
-from helpers.logs.reading.stamps import seconds_of, seconds_of_rows
+from helpers.logs.reading.block import RecordGroups, block_of
+from helpers.logs.reading.numbers import seconds_of, seconds_of_rows
 from helpers.logs.reading.steps import StepOrder
 
 DLL = FORMATS["nvidia-tensorflow"]
@@ -84,7 +83,7 @@ def _line(step: int, second: int) -> bytes:
 
 def test_a_blocks_stamps_are_its_rows_own() -> None:
     data = b"some words\n" + b"".join(_line(step, step % 60) for step in range(100, 160)) + b"more words\n"
-    block = block_of(DLL, Groups(DLL), data, 7)
+    block = block_of(DLL, RecordGroups(DLL), data, 7)
     rows = np.array([0, 3, 59])
     together = block.seconds(rows)
     assert together is not None
@@ -93,6 +92,6 @@ def test_a_blocks_stamps_are_its_rows_own() -> None:
 
 def test_stamps_at_different_places_of_their_lines_are_asked_for_alone() -> None:
     data = _line(10, 1) + b"[x] " + _line(20, 2) + _line(30, 3)
-    block = block_of(DLL, Groups(DLL), data, 1)
+    block = block_of(DLL, RecordGroups(DLL), data, 1)
     assert block.count == 3
     assert block.seconds(np.arange(3)) is None

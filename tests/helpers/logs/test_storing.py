@@ -13,7 +13,7 @@ import pytest
 from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
 from helpers.history import default_url, open_history
 from helpers.history.results import IMPORTED, RunResult
-from helpers.logs.storing import SESSION, case_of, imported_result, store, stored_of
+from helpers.logs.results import SESSION, case_of, imported_result, store, stored_of
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.commands.known import CASE, add_night, history_in
 from tests.helpers.importing_double import MXNET, PADDLE, imported

@@ -27,8 +27,8 @@ from helpers.history.change_points import Sensitivity
 from helpers.history.trend import Trend
 from helpers.judging.night import NightVerdict
 from helpers.judging.verdict import Reason, Status
-from helpers.logs.published import Entry, Verified
-from helpers.logs.record import Said, Setting
+from helpers.logs.published import IndexEntry, Verified
+from helpers.logs.settings import LogSetting, Stated
 from helpers.machine.doctor.diagnosis import Diagnosis
 from helpers.machine.doctor.finding import Finding, Severity
 from helpers.machine.facts.tables import SystemReport
@@ -103,8 +103,8 @@ def _peers(name: str) -> dict[str, str]:
 
 
 def _verified(name: str) -> Verified:
-    settings = dict.fromkeys(Setting, Said(name, name))
-    entry = Entry(1, name, settings, Decimal(10), None, name)
+    settings = dict.fromkeys(LogSetting, Stated(name, name))
+    entry = IndexEntry(1, name, settings, Decimal(10), None, name)
     return Verified(entry, 9.0, name, name, (name,))
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from helpers.logs.importer import Batch
-from helpers.logs.record import Said, Setting
+from helpers.logs.importer import ImportBatch
 from helpers.logs.replay.logs import LogFolder, LoggedRun, read_folder
 from helpers.logs.replay.own import OwnRun
 from helpers.logs.replay.suite import read_log
+from helpers.logs.settings import LogSetting, Stated
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.importing_double import MXNET, imported, read_double, write_log
 from tests.helpers.replay_double import write_result, write_run
@@ -77,7 +77,7 @@ def test_a_file_that_is_no_log_is_named_and_the_rest_is_read(tmp_path: Path) -> 
     ],
 )
 def test_a_file_that_cannot_be_read_costs_no_other(tmp_path: Path, error: Exception, told: str) -> None:
-    def broken(path: Path, said: Mapping[Setting, Said]) -> Batch:
+    def broken(path: Path, said: Mapping[LogSetting, Stated]) -> ImportBatch:
         if path.name == "a.log":
             raise error
         return read_double(path, said)
@@ -128,10 +128,10 @@ def test_what_a_log_leaves_open_stands_in_the_index(tmp_path: Path) -> None:
     index(tmp_path, "./logs//a.log,V100,AMP,dali,ngc")
     write_log(tmp_path / "logs/a.log", settings(precision="amp"))
     run = only(tmp_path)
-    assert run.settings[Setting.DATA] == Said("dali", "INDEX.csv line 2")
-    assert run.settings[Setting.GPU] == Said("V100", "INDEX.csv line 2")
+    assert run.settings[LogSetting.DATA] == Stated("dali", "INDEX.csv line 2")
+    assert run.settings[LogSetting.GPU] == Stated("V100", "INDEX.csv line 2")
     # The log's own word stands.
-    assert run.settings[Setting.PRECISION] == Said("amp", "line 7")
+    assert run.settings[LogSetting.PRECISION] == Stated("amp", "line 7")
 
 
 def test_a_log_that_the_index_contradicts_is_no_log(tmp_path: Path) -> None:
@@ -145,16 +145,16 @@ def test_a_log_that_the_index_contradicts_is_no_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("cards", "names"), [("8", ["a.log (run 1 of 2)", "a.log (run 2 of 2)"]), ("4", [])])
 def test_a_row_is_of_one_of_a_files_runs_at_least(tmp_path: Path, cards: str, names: list[str]) -> None:
-    def two(path: Path, said: Mapping[Setting, Said]) -> Batch:
+    def two(path: Path, said: Mapping[LogSetting, Stated]) -> ImportBatch:
         runs = (imported({**MXNET, "cards": each}, runs_in_file=2) for each in ("1", "8"))
-        return Batch(tuple(replace(run, number=number) for number, run in enumerate(runs, 1)))
+        return ImportBatch(tuple(replace(run, number=number) for number, run in enumerate(runs, 1)))
 
     write_log(tmp_path / "a.log", MXNET)
     (tmp_path / "INDEX.csv").write_text(f"file,gpu,cards,data\na.log,V100,{cards},dali\n")
     folder = read_folder(tmp_path, two)
     assert [run.name for run in folder.runs] == names
     assert len(folder.unread) == 2 - len(names)
-    said = [run.said(Setting.DATA) for run in folder.runs if isinstance(run, LoggedRun)]
+    said = [run.stated(LogSetting.DATA) for run in folder.runs if isinstance(run, LoggedRun)]
     assert said == ([None, "dali"] if names else [])
 
 
@@ -177,14 +177,14 @@ def test_a_log_that_is_refused_without_it_is_read_with_it(tmp_path: Path) -> Non
     write_log(tmp_path / "a.log", bare)
     assert found(tmp_path).unread == ("a.log: precision: give --precision",)
     index(tmp_path, "a.log,V100,fp32,,")
-    assert only(tmp_path).said(Setting.PRECISION) == "fp32"
+    assert only(tmp_path).stated(LogSetting.PRECISION) == "fp32"
 
 
 def test_what_two_rows_of_a_file_differ_in_is_said_of_neither(tmp_path: Path) -> None:
     index(tmp_path, "a.log,V100,amp,dali,", "a.log,V100,amp,native,")
     write_log(tmp_path / "a.log", MXNET)
     run = only(tmp_path)
-    assert (run.gpu, run.said(Setting.DATA)) == ("V100", None)
+    assert (run.gpu, run.stated(LogSetting.DATA)) == ("V100", None)
 
 
 def test_an_index_without_files_is_an_error(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_an_option_tells_it_only_where_nothing_else_does(tmp_path: Path) -> None
     write_log(tmp_path / "b.log", settings(gpu="A100-SXM4-40GB"))
     runs = found(tmp_path, "V100").runs
     assert [run.gpu for run in runs] == ["V100", "A100-SXM4-40GB"]
-    assert runs[0].settings[Setting.GPU].where == "--replay-gpu"  # type: ignore[union-attr]
+    assert runs[0].settings[LogSetting.GPU].where == "--replay-gpu"  # type: ignore[union-attr]
 
 
 def test_who_tells_most_of_it_is_believed(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_contradiction_is_no_log(tmp_path: Path, own: str, listed: str) -> Non
 def test_fp32_on_a_card_with_tf32_is_that(tmp_path: Path, gpu: str, precision: str, judged_as: str) -> None:
     """A100 "FP32" is TF32 (docs/measuring-rules.md), in Paddle's and in NVIDIA's logs."""
     write_log(tmp_path / "a.log", settings(precision=precision))
-    said = only(tmp_path, gpu).settings[Setting.PRECISION]
+    said = only(tmp_path, gpu).settings[LogSetting.PRECISION]
     assert said.value == judged_as
     assert said.where == ("line 7" if judged_as == precision else f"line 7; the default of a {gpu}")
 
@@ -356,8 +356,8 @@ def test_logs_that_contradict_their_result_or_their_case_are_refused(tmp_path: P
 
 
 def test_a_step_log_outside_of_its_runs_folder_is_refused(tmp_path: Path) -> None:
-    def steps(path: Path, said: Mapping[Setting, Said]) -> Batch:
-        return Batch((imported(MXNET, format="steplog"),))
+    def steps(path: Path, said: Mapping[LogSetting, Stated]) -> ImportBatch:
+        return ImportBatch((imported(MXNET, format="steplog"),))
 
     write_log(tmp_path / "V100-LOG" / "copy.jsonl", MXNET)
     folder = read_folder(tmp_path, steps)
@@ -367,7 +367,7 @@ def test_a_step_log_outside_of_its_runs_folder_is_refused(tmp_path: Path) -> Non
 
 def test_what_was_left_out_of_an_archive_is_told(tmp_path: Path) -> None:
     write_log(tmp_path / "a.zip", MXNET)
-    folder = read_folder(tmp_path, lambda path, said: Batch((), (), ("a.zip!b: left out, no log",)))
+    folder = read_folder(tmp_path, lambda path, said: ImportBatch((), (), ("a.zip!b: left out, no log",)))
     assert folder.notes == ("a.zip!b: left out, no log",)
 
 

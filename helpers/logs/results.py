@@ -1,4 +1,4 @@
-"""``perfgate import-log --store``: a log's runs as results of the history, marked imported, each once.
+"""A log's run as a result, and the results of logs in the history: ``perfgate import-log --store``.
 
 A result is named by the file's hash and the run's number in it: the same file again, read by another rule or with
 other settings, is the same result, and what is kept of it is replaced and said. No night is made of it and nothing is
@@ -11,22 +11,93 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from helpers.history.results import IMPORTED, RunResult
-from helpers.logs.as_result import result_of
+from helpers.history.results import IMPORTED, LOG_FACT, LOG_WARNINGS_FACT, RunResult
 from helpers.logs.cards import card_words
-from helpers.logs.imported import Imported
-from helpers.logs.record import Said, Setting
+from helpers.logs.imported import Imported, RuleFigure
+from helpers.logs.settings import LogSetting, Stated
 from helpers.machine.environment import CPU, GPU
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.matrix import TARGETS
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision, choice
 from helpers.trainers.contract.errors import ConfigError, LogError
 from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import finite
 from helpers.trainers.contract.models import Model
 
 if TYPE_CHECKING:
     from helpers.history.history import History
+
+SOURCE_FACT, SHA256_FACT, USUAL_RULE_FACT = "source", "sha256", "usual rule"
+
+
+def result_of(
+    imported: Imported, settings: Mapping[LogSetting, Stated], name: str, *, doubts: tuple[str, ...] = (), **values: Any
+) -> RunResult:
+    """``values`` are the fields that no log tells (uuid, session, case, origin …); ``name`` is the log for people,
+    ``settings`` the whole configuration, ``doubts`` come after the log's own warnings."""
+    said = {each: settings[each].value for each in settings}
+    return RunResult(
+        created=utc_now().isoformat(timespec="seconds"),
+        build={
+            "framework": said.get(LogSetting.FRAMEWORK, ""),
+            "version": said.get(LogSetting.FRAMEWORK_VERSION, ""),
+        },
+        figures=figures_of(imported),
+        reader_share=imported.reader_share,
+        facts={
+            LOG_FACT: _line(name, imported, said.get(LogSetting.FRAMEWORK_VERSION, "")),
+            LOG_WARNINGS_FACT: "; ".join((*imported.warnings, *doubts)),
+            **_provenance(imported),
+            **{f"setting {each.value}": f"{settings[each].value} ({settings[each].where})" for each in settings},
+        },
+        **values,
+    )
+
+
+def figures_of(imported: Imported) -> dict[str, float | str]:
+    """Images/s by each rule, or why not; under the rule's plain name too where one parameter alone was tried."""
+    every = (*imported.figures, imported.honest)
+    plain_names = [each.rule.partition(":")[0] for each in every]
+    found = {each.rule: _told(each) for each in every}
+    for each, plain in zip(every, plain_names, strict=True):
+        if plain_names.count(plain) == 1:
+            found.setdefault(plain, _told(each))
+    return found
+
+
+def _told(figure: RuleFigure) -> float | str:
+    rate = figure.samples_per_s
+    if rate is None:
+        return figure.reason or f"rule {figure.rule} gives no figure"
+    return float(rate) if finite(rate) and rate > 0 else f"rule {figure.rule} gave {rate!r}, which is no throughput"
+
+
+def _line(name: str, imported: Imported, version: str) -> str:
+    """``a/b.log, lines 1-310, paddleclas, sha256 0123456789ab, version 2.5.0``."""
+    lines = f"lines {imported.first_line}-{imported.last_line}"
+    told = [name, lines, imported.format, f"sha256 {imported.sha256[:12]}"]
+    return ", ".join([*told, *([f"version {version}"] if version else [])])
+
+
+def _provenance(imported: Imported) -> dict[str, str]:
+    """What the figures rest on, as texts: file, hash, lines, records used and dropped by each rule."""
+    every = (*imported.figures, imported.honest)
+    return {
+        SOURCE_FACT: imported.source,
+        SHA256_FACT: imported.sha256,
+        "format": imported.format,
+        "run in file": f"{imported.number} of {imported.runs_in_file}",
+        "lines": f"{imported.first_line}-{imported.last_line}",
+        USUAL_RULE_FACT: imported.usual,
+        "dropped": "; ".join(f"{each.count}: {each.reason} (line {each.first.number})" for each in imported.dropped),
+        **{
+            f"rule {each.rule}": "; ".join(filter(None, (f"{each.used} used", *each.unused, each.how, each.reason)))
+            for each in every
+        },
+    }
+
 
 # The session of everything that was imported.
 SESSION = IMPORTED
@@ -37,7 +108,7 @@ _RUNS = uuid.UUID("0a3f6c52-7f1d-4b0e-9a58-5d2f5c1d9e77")
 # More cards than one machine has: then the log has to tell its nodes.
 _MOST_CARDS_OF_ONE_NODE = 16
 _ON = ("true", "1", "yes", "on")
-_OPTION = {Setting.EXECUTION: "--execution", Setting.NODES: "--nodes", Setting.DATA: "--data"}
+_OPTION = {LogSetting.EXECUTION: "--execution", LogSetting.NODES: "--nodes", LogSetting.DATA: "--data"}
 
 
 def store(found: Sequence[Imported], url: str, on_wait: Callable[[str], None] | None = None) -> tuple[str, ...]:
@@ -94,30 +165,30 @@ def result_uuid(found: Imported) -> str:
     return uuid.uuid5(_RUNS, f"{found.sha256} {found.number}").hex
 
 
-def case_of(settings: Mapping[Setting, Said], about: str) -> Case:
+def case_of(settings: Mapping[LogSetting, Stated], about: str) -> Case:
     """The case that a log's settings name; what it leaves open is ``unstated`` where a case can leave it open.
 
     Raises LogError, with the option that gives what is missing.
     """
     said = {each: settings[each].value for each in settings}
-    framework = choice(Framework, said.get(Setting.FRAMEWORK), "framework")
-    if framework is Framework.PADDLE and Setting.EXECUTION not in said:
-        raise _missing(about, Setting.EXECUTION, "static, dynamic or to_static: Paddle's case names it")
-    cards = _number(said, Setting.CARDS, about)
-    nodes = _number(said, Setting.NODES, about) if Setting.NODES in said else _one_node(cards, about)
+    framework = choice(Framework, said.get(LogSetting.FRAMEWORK), "framework")
+    if framework is Framework.PADDLE and LogSetting.EXECUTION not in said:
+        raise _missing(about, LogSetting.EXECUTION, "static, dynamic or to_static: Paddle's case names it")
+    cards = _number(said, LogSetting.CARDS, about)
+    nodes = _number(said, LogSetting.NODES, about) if LogSetting.NODES in said else _one_node(cards, about)
     if cards % nodes:
         raise LogError(about, field="nodes", got=f"{cards} cards on {nodes} nodes", expected="as many cards on each")
     try:
         return Case(
             framework,
-            choice(Model, said.get(Setting.MODEL), "model"),
-            choice(Precision, said.get(Setting.PRECISION), "precision"),
-            _number(said, Setting.BATCH_SIZE_PER_CARD, about),
+            choice(Model, said.get(LogSetting.MODEL), "model"),
+            choice(Precision, said.get(LogSetting.PRECISION), "precision"),
+            _number(said, LogSetting.BATCH_SIZE_PER_CARD, about),
             nodes,
             cards // nodes,
-            choice(DataSource, said.get(Setting.DATA, DataSource.UNSTATED.value), "data"),
-            choice(Execution, said[Setting.EXECUTION], "execution") if Setting.EXECUTION in said else None,
-            xla=said.get(Setting.XLA, "").lower() in _ON,
+            choice(DataSource, said.get(LogSetting.DATA, DataSource.UNSTATED.value), "data"),
+            choice(Execution, said[LogSetting.EXECUTION], "execution") if LogSetting.EXECUTION in said else None,
+            xla=said.get(LogSetting.XLA, "").lower() in _ON,
         )
     except ConfigError as error:
         raise LogError(about, got=str(error), expected="the settings of a case") from error
@@ -125,23 +196,23 @@ def case_of(settings: Mapping[Setting, Said], about: str) -> Case:
 
 def _one_node(cards: int, about: str) -> int:
     if cards > _MOST_CARDS_OF_ONE_NODE:
-        raise _missing(about, Setting.NODES, f"the nodes of {cards} cards")
+        raise _missing(about, LogSetting.NODES, f"the nodes of {cards} cards")
     return 1
 
 
-def _number(said: Mapping[Setting, str], setting: Setting, about: str) -> int:
+def _number(said: Mapping[LogSetting, str], setting: LogSetting, about: str) -> int:
     text = said.get(setting, "")
     if not (text.isascii() and text.isdecimal()):
         raise LogError(about, field=setting.value, got=text or "nothing", expected="a whole number")
     return int(text)
 
 
-def _missing(about: str, setting: Setting, expected: str) -> LogError:
+def _missing(about: str, setting: LogSetting, expected: str) -> LogError:
     return LogError(about, field=setting.value, got="nothing", expected=expected, remedy=f"Give {_OPTION[setting]}")
 
 
-def _target(settings: Mapping[Setting, Said]) -> str:
-    gpu = settings.get(Setting.GPU)
+def _target(settings: Mapping[LogSetting, Stated]) -> str:
+    gpu = settings.get(LogSetting.GPU)
     model = card_words(gpu.value).get("model", "").lower() if gpu else ""
     return model if model in TARGETS and model not in (CPU, GPU) else UNSTATED_TARGET
 

@@ -1,0 +1,282 @@
+"""What formats share: pieces of patterns, and the facts that the lines beside the records state of a run.
+
+Sources: NVIDIA/DeepLearningExamples with its DLLogger, and PaddlePaddle's launchers.
+
+- DLLogger's parameter line holds ``key : value`` pairs; a value may have spaces or commas or be empty, so a pair ends
+  where the next key begins, two spaces on. Its JSON backend writes the same as one object, NVIDIA's MXNet script before
+  2021 as ``Namespace(key=value, ...)``.
+- paddle.distributed.launch, fleetrun and their ancestors of 1.8 print arguments (``gpus: 0,1,2,3``, ``nnodes: 4``)
+  and what they start (``PADDLE_TRAINERS_NUM  32``, ``Run Pod: ..., replicas 8``). ``ips: None`` and ``ips: 127.0.0.1``
+  among them are addresses of hosts, not rates.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from helpers.logs.cards import has_tf32
+from helpers.logs.formats.naming import settings_of_name
+from helpers.logs.record import Line, RunContext
+from helpers.logs.settings import LogSetting, Stated
+
+# A number as Python or C prints it, and not the first digits of an address, a version or a number with separators.
+NUMBER = r"[-+]?(?:\d{1,32}(?:\.\d{0,32})?|\.\d{1,32})(?:[eE][-+]?\d{1,4})?(?![\w.:]|,\d)"
+# A number that something definite follows; nan, None and an address match nothing.
+BARE_NUMBER = r"[-+]?\d{1,32}(?:\.\d{0,32})?(?:[eE][-+]?\d{1,4})?"
+# Every repeat in a pattern has its limit, or a line of the pattern's own beginnings costs its square. These are of a
+# count, of alignment, of what stands between two things of a record, and of the parameters before a certain one.
+COUNT = r"\d{1,12}"
+SPACES = r" {0,40}"
+BETWEEN = r"[^\n]{0,500}"
+PARAMETERS_BETWEEN = r"[^\n]{0,4000}"
+
+# The largest number of cards or images that is believed of a log; more is a damaged line.
+_LARGEST = 1_000_000
+_LONGEST_QUOTE = 80
+# No script prints a parameter line of a few thousand keys.
+_LONGEST_LINE = 65536
+
+_BETWEEN_PAIRS = " : "
+_NAMESPACE = "arguments Namespace("
+_NAMESPACE_ARGUMENT = re.compile(r"\b(\w{1,200})=('[^']{0,4000}'|\"[^\"]{0,4000}\"|\[[^\]]{0,4000}\]|[^,()]*)")
+_EMPTY = ("", "None", "null")
+
+_GPU = re.compile(r"(?:\bname: |\bTesla |\bNVIDIA )(?:Tesla |NVIDIA )?((?:GB|[ABHLPVTK])\d{1,3}[A-Z]?\b(?:-\w+)*)")
+_NCCL_RANKS = re.compile(r"NCCL INFO comm .{0,300}\bnranks (\d{1,9})\b")
+_BANNER = re.compile(r"^(?:TensorFlow|PyTorch|MXNet|Apache MXNet) [Vv]ersion:? (\d[\w.+]*)")
+
+# How many cards of all nodes, the surest first.
+_CARDS = (
+    re.compile(r"\bPADDLE_TRAINERS_NUM['\"]?(?: *[:=] *| +)['\"]?(\d+)\b"),
+    re.compile(r"\bnumber of gpu is (\d+) in current training"),
+    re.compile(r"\bnum_nodes: \d{1,9} ?,.{0,300} nranks: (\d{1,9})"),
+    re.compile(r"\bnccl context nranks: (\d+) ", re.IGNORECASE),
+    re.compile(r"_worker': (\d+)\}"),
+)
+# How many of one node.
+_REPLICAS = re.compile(r"\bRun Pod: \w+, replicas (\d+), status")
+_DEVICES = re.compile(
+    r"(?:^|\s)(?:devices|gpus|selected_gpus|selected_devices): (\d+(?:,\d+)*)\s*$"
+    r"|--(?:gpus|devices|selected_gpus|selected_devices)[= ]+['\"]?(\d+(?:,\d+)*)(?![\w.:])"
+)
+_NODES = (
+    re.compile(r"(?:^|\s)nnodes: (\d+)(?::\d+)?\s*$"),
+    re.compile(r"--nnodes[= ]+['\"]?(\d+)(?::\d+)?(?![\w.])"),
+    re.compile(r"\bPADDLE_NNODES['\"]?(?: *[:=] *| +)['\"]?(\d+)\b"),
+    re.compile(r"\bnum_nodes: (\d+) ?,"),
+    re.compile(r"\bmode collective, replicas (\d+)\["),
+)
+_HOSTS = re.compile(
+    r"(?:(?:^|\s)(?:ips|cluster_node_ips): |--(?:ips|cluster_node_ips)[= ]+['\"]?)"
+    r"((?:[\w-]+\.)+[\w-]+(?:,(?:[\w-]+\.)+[\w-]+)*)(?![\w.])"
+)
+_PADDLECLAS_OPTION = re.compile(r"-o['\",\s]+['\"]?([A-Za-z_][\w.]*)=([^\s'\",\]]+)")
+_COMMAND_ARGUMENT = re.compile(r"(?:^|\s|')--(\w+)(?:=['\"]?|['\",\s]+)([^\s'\",\]-][^\s'\",\]]*)")
+_PADDLE_VERSION = re.compile(
+    r"\btrain with paddle (\d[\w.+]*) and device|^(?:PaddlePaddle|paddle) version:? (\d[\w.+]*)"
+)
+
+
+def compiled(pattern: str) -> re.Pattern[bytes]:
+    """A format's pattern. Logs are searched as bytes; patterns are put together as text."""
+    return re.compile(pattern.encode())
+
+
+def group(name: str, pattern: str = NUMBER) -> str:
+    """A named group of a record's pattern; the names are RecordField values and TIME_GROUP."""
+    return f"(?P<{name}>{pattern})"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What may tell a run's configuration: its lines, the parameters that they print, and its name."""
+
+    context: RunContext
+    parameters: Mapping[str, Stated]
+    named: Mapping[LogSetting, Stated]
+
+    def parameter(self, *keys: str) -> Stated | None:
+        """The first of the parameters that has a value."""
+        return next((self.parameters[key] for key in keys if key in self.parameters), None)
+
+    def switched_on(self, *keys: str) -> Stated | None:
+        """The first of the parameters that is True."""
+        return next((found for key in keys if (found := self.parameters.get(key)) and found.value == "True"), None)
+
+    def line(self, *patterns: re.Pattern[str]) -> Stated | None:
+        """The group that matched (the whole match, where the pattern has none) in the first line that has the first
+        pattern, else the next pattern."""
+        for pattern in patterns:
+            for line in self.context.lines:
+                if match := pattern.search(line.text):
+                    return Stated(match[match.lastindex or 0], f"line {line.number}: {quoted(match[0])}")
+        return None
+
+    def command_arguments(self) -> dict[str, Stated]:
+        """``--KEY=VALUE`` and ``--KEY VALUE`` of command lines; of a key that is given twice the last."""
+        return dict(self._in_commands(_COMMAND_ARGUMENT))
+
+    def paddleclas_options(self) -> dict[str, Stated]:
+        """PaddleClas' ``-o KEY=VALUE``; of a key that is given twice the last, as its script takes it."""
+        return dict(self._in_commands(_PADDLECLAS_OPTION))
+
+    def _in_commands(self, pattern: re.Pattern[str]) -> Iterator[tuple[str, Stated]]:
+        for line in self.context.lines:
+            if "-" in line.text and ("python" in line.text or "args" in line.text or " -o" in line.text):
+                for match in pattern.finditer(line.text):
+                    yield match[1], Stated(match[2], f"line {line.number}: {quoted(match[0])}")
+
+
+def facts_of(context: RunContext) -> Facts:
+    parameters: dict[str, Stated] = {}
+    for line in context.lines:
+        for key, value in _parameters_of(line.text[:_LONGEST_LINE]):
+            if value not in _EMPTY:
+                parameters.setdefault(key, Stated(value, f"line {line.number}: {quoted(f'{key} : {value}')}"))
+    return Facts(context, parameters, settings_of_name(context.name))
+
+
+def finished(facts: Facts, stated: Mapping[LogSetting, Stated | None]) -> dict[LogSetting, Stated]:
+    """What the content states, completed by the log's name and by what follows from both."""
+    content = present(stated)
+    for setting, pattern in ((LogSetting.GPU, _GPU), (LogSetting.FRAMEWORK_VERSION, _BANNER)):
+        if setting not in content and (found := facts.line(pattern)):
+            content[setting] = found
+    return with_tf32({**facts.named, **content})
+
+
+def present(stated: Mapping[LogSetting, Stated | None]) -> dict[LogSetting, Stated]:
+    return {setting: value for setting, value in stated.items() if value is not None}
+
+
+def with_tf32(settings: Mapping[LogSetting, Stated]) -> dict[LogSetting, Stated]:
+    """The settings with TF32 for FP32 on a card that has it: NVIDIA's containers leave TF32 on
+    (docs/measuring-rules.md, "Traps in the published tables")."""
+    precision, gpu = settings.get(LogSetting.PRECISION), settings.get(LogSetting.GPU)
+    if precision is None or gpu is None or precision.value != "fp32" or not has_tf32(gpu.value):
+        return dict(settings)
+    where = f"{precision.where}; TF32 is the frameworks' default on {gpu.value} ({gpu.where})"
+    return {**settings, LogSetting.PRECISION: Stated("tf32", where)}
+
+
+def count(stated: Stated | None) -> Stated | None:
+    """The same where it is a whole number from 1; None where it is not."""
+    if stated is None or not re.fullmatch(r"\d{1,7}", stated.value, re.ASCII) or not 1 <= int(stated.value) <= _LARGEST:
+        return None
+    return Stated(str(int(stated.value)), stated.where)
+
+
+def per_card(batch: Stated | None, cards: Stated | None) -> Stated | None:
+    """A card's share of a batch of all cards; None where it is no multiple of them."""
+    if batch is None or cards is None or int(batch.value) % int(cards.value):
+        return None
+    return Stated(str(int(batch.value) // int(cards.value)), f"{batch.where} of {cards.value} cards")
+
+
+def cards_of_nccl(facts: Facts) -> Stated | None:
+    """The number of cards that NCCL's lines name."""
+    return count(facts.line(_NCCL_RANKS))
+
+
+def cards_of_lines(facts: Facts) -> Stated | None:
+    """The number of cards by NCCL's lines, else by the ranks in the lines' prefixes, of a script with a process a card.
+
+    A log that shows rank 0 alone may be one rank's part of a larger job. A gap in the ranks gives no number. The ranks
+    of a log with several runs need not be all of each. A name with more cards knows of lines that were left out.
+    """
+    if by_nccl := cards_of_nccl(facts):
+        return by_nccl
+    ranks = sorted(facts.context.ranks)
+    if facts.context.runs_in_file > 1 or len(ranks) < 2 or ranks != list(range(len(ranks))):
+        return None
+    named = facts.named.get(LogSetting.CARDS)
+    if named is not None and int(named.value) > len(ranks):
+        return None
+    return Stated(str(len(ranks)), f"ranks 0 to {ranks[-1]} in the lines' prefixes")
+
+
+def paddle_version(facts: Facts) -> Stated | None:
+    return facts.line(_PADDLE_VERSION)
+
+
+@dataclass(frozen=True)
+class LaunchFacts:
+    """What the lines of Paddle's launchers state of the job: all its cards, and its nodes. None where they are silent,
+    contradict each other or give no whole number."""
+
+    cards: Stated | None
+    nodes: Stated | None
+
+
+def launch_of(facts: Facts) -> LaunchFacts:
+    replicas, devices = count(facts.line(_REPLICAS)), facts.line(_DEVICES)
+    per_node = replicas or (Stated(str(len(set(devices.value.split(",")))), devices.where) if devices else None)
+    nodes = count(facts.line(*_NODES)) or _hosts(facts)
+    cards = count(facts.line(*_CARDS))
+    if cards is None and per_node is not None:
+        of_all = int(per_node.value) * (int(nodes.value) if nodes else 1)
+        cards = Stated(str(of_all), per_node.where + (f"; {nodes.where}" if nodes else ""))
+    if nodes is None and cards is not None and per_node is not None and int(cards.value) % int(per_node.value) == 0:
+        nodes = Stated(str(int(cards.value) // int(per_node.value)), f"{cards.where}; {per_node.where}")
+    if nodes is None and cards is not None and cards.value == "1":
+        nodes = Stated("1", cards.where)
+    return LaunchFacts(cards, nodes)
+
+
+def _hosts(facts: Facts) -> Stated | None:
+    """The number of several hosts. One alone is what some versions of the launcher print on every node."""
+    stated = facts.line(_HOSTS)
+    hosts = set(stated.value.split(",")) if stated else set()
+    return Stated(str(len(hosts)), stated.where) if stated and len(hosts) > 1 else None
+
+
+def quoted(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 3] + "..."
+
+
+def json_of(line: Line, prefix: str) -> Mapping[str, object]:
+    """The object behind ``prefix``; empty where the line has none."""
+    at = line.text.find(prefix)
+    if at < 0 or len(line.text) > _LONGEST_LINE:
+        return {}
+    try:
+        found = json.loads(line.text[at + len(prefix) :])
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _parameters_of(text: str) -> Iterator[tuple[str, str]]:
+    """The parameters in a line of DLLogger or of a script's arguments."""
+    if "DLLL {" in text:
+        if '"PARAMETER"' in text:
+            data = json_of(Line(0, text), "DLLL ").get("data")
+            if isinstance(data, dict):
+                yield from ((str(key), str(value)) for key, value in data.items())
+    elif "DLL " in text and (at := text.find("- PARAMETER ")) >= 0:
+        yield from _spaced_pairs(text[at + len("- PARAMETER ") :])
+    elif (at := text.find(_NAMESPACE)) >= 0 and (end := text.rfind(")")) > at:
+        inside = text[at + len(_NAMESPACE) : end]
+        yield from ((pair[1], pair[2].strip("'\" ")) for pair in _NAMESPACE_ARGUMENT.finditer(inside))
+
+
+def _spaced_pairs(text: str) -> Iterator[tuple[str, str]]:
+    """``key : value  key : value``: a key is the word before its colon, and a value ends before the next key.
+
+    A word that nothing stands before is no key but a part of a value that has a colon.
+    """
+    first, *rest = text.split(_BETWEEN_PAIRS)
+    key, value = first.rpartition(" ")[2], ""
+    for number, segment in enumerate(rest, 1):
+        before, space, word = segment.rpartition(" ")
+        is_last = number == len(rest)
+        if not is_last and not (space and word):
+            value += segment + _BETWEEN_PAIRS
+            continue
+        if key:
+            yield key, (value + (segment if is_last else before)).strip()
+        key, value = word, ""

@@ -1,0 +1,148 @@
+"""The logs of tensorflow/models' image classification trainer with TimeHistory, as DLPerf runs it.
+
+TimeHistory (official/utils/misc/keras_utils.py) prints the rate of all replicas from one step to another. The trainer
+prints a dictionary of parameters three times: the defaults, the options, ``Final model parameters``. The last is what
+ran.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+
+from helpers.logs.formats.common import COUNT, Facts, compiled, count, facts_of, finished, group, per_card
+from helpers.logs.formats.naming import model_of
+from helpers.logs.record import FormatSpec, Line, RateOf, RunContext
+from helpers.logs.settings import LogSetting, Stated
+
+_TIME = r"\d{4} [\d:.]{1,20}"
+_FINAL = "Final model parameters: "
+# The dictionary's lines, one a key; far more than the trainer has.
+_MOST_LINES = 500
+# ResNet50 of the trainer has its stride in the 3x3 convolution (official/vision/.../resnet/resnet_model.py).
+_MODELS = {"resnet": "resnet50v1.5"}
+_PRECISIONS = {
+    "float32": "fp32",
+    "float16": "amp",
+    "mixed_float16": "amp",
+    "bfloat16": "bf16",
+    "mixed_bfloat16": "bf16",
+}
+_DATA = {"records": "native", "tfds": "native", "synthetic": "synthetic"}
+_ONE_NODE = ("mirrored", "one_device", "off", "default", "")
+
+
+def of_keras(context: RunContext) -> Mapping[LogSetting, Stated]:
+    facts = facts_of(context)
+    parameters = _final_parameters(facts)
+    cards = _cards(parameters)
+    said = {
+        LogSetting.FRAMEWORK: Stated("tensorflow", "lines of tensorflow/models' TimeHistory"),
+        LogSetting.MODEL: _model(parameters.get("model.name")),
+        LogSetting.PRECISION: _precision(parameters),
+        LogSetting.BATCH_SIZE_PER_CARD: _batch(parameters, cards),
+        LogSetting.CARDS: cards,
+        LogSetting.NODES: count(_hosts(parameters)) if cards else None,
+        LogSetting.DATA: _mapped(_DATA, parameters.get("train_dataset.builder")),
+        LogSetting.XLA: _lower(parameters.get("runtime.enable_xla")),
+    }
+    return finished(facts, said)
+
+
+def _final_parameters(facts: Facts) -> dict[str, Stated]:
+    """``runtime.num_gpus`` and so on; empty where there is no such dictionary, or foreign lines in it."""
+    lines = facts.context.lines
+    for index, line in enumerate(lines):
+        if (at := line.text.find(_FINAL)) >= 0:
+            text = _dictionary(lines[index : index + _MOST_LINES], at + len(_FINAL))
+            return _flat(text, f"line {line.number}: {_FINAL.strip()}")
+    return {}
+
+
+def _dictionary(lines: Sequence[Line], start: int) -> str:
+    """From the first line's ``start`` to where the outermost bracket closes."""
+    parts = [lines[0].text[start:]]
+    for line in lines[1:]:
+        if not line.text.startswith(" "):
+            break
+        parts.append(line.text)
+    return "\n".join(parts)
+
+
+def _flat(text: str, where: str) -> dict[str, Stated]:
+    try:
+        parameters = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return {}
+    flat: dict[str, Stated] = {}
+    if isinstance(parameters, dict):
+        for section, values in parameters.items():
+            if isinstance(values, dict):
+                for key, value in values.items():
+                    if value is not None:
+                        flat[f"{section}.{key}"] = Stated(str(value), f"{where} {section}.{key} {str(value)[:60]}")
+    return flat
+
+
+def _hosts(parameters: Mapping[str, Stated]) -> Stated | None:
+    strategy = parameters.get("runtime.distribution_strategy")
+    hosts = parameters.get("runtime.worker_hosts")
+    if strategy is None:
+        return None
+    if strategy.value == "multi_worker_mirrored" and hosts is not None:
+        return Stated(str(len(re.findall(r"[^,\s]+", hosts.value))), hosts.where)
+    return Stated("1", strategy.where) if strategy.value in _ONE_NODE else None
+
+
+def _cards(parameters: Mapping[str, Stated]) -> Stated | None:
+    gpus, hosts = count(parameters.get("runtime.num_gpus")), count(_hosts(parameters))
+    if gpus is None or hosts is None:
+        return None
+    where = gpus.where if hosts.value == "1" else f"{gpus.where}; {hosts.where}"
+    return Stated(str(int(gpus.value) * int(hosts.value)), where)
+
+
+def _batch(parameters: Mapping[str, Stated], cards: Stated | None) -> Stated | None:
+    batch = count(parameters.get("train_dataset.batch_size"))
+    per_replica = parameters.get("train_dataset.use_per_replica_batch_size")
+    if batch is None or per_replica is None:
+        return None
+    return batch if per_replica.value == "True" else per_card(batch, cards)
+
+
+def _precision(parameters: Mapping[str, Stated]) -> Stated | None:
+    mixed = parameters.get("runtime.mixed_precision_dtype")
+    return _mapped(_PRECISIONS, mixed or parameters.get("train_dataset.dtype"))
+
+
+def _model(said: Stated | None) -> Stated | None:
+    if said is None:
+        return None
+    name = said.value.lower()
+    return Stated(_MODELS.get(name) or model_of(name) or name, said.where)
+
+
+def _mapped(known: Mapping[str, str], said: Stated | None) -> Stated | None:
+    return None if said is None or said.value not in known else Stated(known[said.value], said.where)
+
+
+def _lower(said: Stated | None) -> Stated | None:
+    return None if said is None else Stated(said.value.lower(), said.where)
+
+
+_STEPS = f"between steps {group('span_start', COUNT)} and {group('span_end', COUNT)}"
+TENSORFLOW_2 = FormatSpec(
+    name="dlperf-tensorflow2",
+    title="tensorflow/models with TimeHistory, as DLPerf runs it",
+    marker=b"TimeHistory: ",
+    record=compiled(
+        rf"(?:[IWEF]{group('time', _TIME)} {{1,40}}\d{{1,20}} \S{{1,100}}\] )?"
+        f"TimeHistory: {group('span_seconds')} seconds, {group('images_per_s')} examples/second {_STEPS}"
+    ),
+    looked_for="lines 'TimeHistory: N seconds, N examples/second between steps N and N'",
+    rate_of=RateOf.JOB,
+    configure=of_keras,
+    rules=("dlperf-tf2",),
+    starts=(compiled(r"\] Base params: \{"),),
+)

@@ -1,0 +1,291 @@
+"""PaddleClas' logs: the formats of its generations, and how a run's configuration is read from them.
+
+Source: PaddlePaddle/PaddleClas. Images/s are of one card. What a record is the mean of (``batch_time.avg``, which
+starts anew at the step named):
+
+- static, tools/static/program.py and ppcls/static/program.py: since step 5 of the epoch, up to today.
+- dynamic 2.0 and 2.1, tools/program.py: since step 10. Its lines have commas behind the epoch and the step.
+- dynamic 2.2 to 2.5, ppcls/engine/train/: since step 5. In April 2024 its develop branch began to start anew at every
+  printed line (ppcls/engine/train/utils.py, 07de476); such lines look the same, and time stamps show the difference.
+- 2020, branch release/static, tools/program.py: ``elapse``; with ``ips`` it is the mean since step 5 in the published
+  logs (step 10 in that branch since 2020-11-27, which moves a figure by less than its rounding); without ``ips`` each
+  step's own seconds.
+
+``ppcls/utils/config.py`` prints the configuration as a tree, four spaces a level, the overrides of ``-o`` already in
+it. What the batch sizes are of:
+
+- ``DataLoader.Train.sampler.batch_size`` (2.2 and later) is one card's.
+- ``TRAIN.batch_size`` (before, ``ppcls/data/reader.py``: ``batch_size // trainers_num``) is of all cards.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from helpers.logs.formats.common import (
+    BARE_NUMBER,
+    BETWEEN,
+    COUNT,
+    SPACES,
+    Facts,
+    LaunchFacts,
+    compiled,
+    count,
+    facts_of,
+    finished,
+    group,
+    launch_of,
+    paddle_version,
+    quoted,
+)
+from helpers.logs.formats.naming import architecture, precision_of, settings_of_name
+from helpers.logs.record import STAMP_BEGINS, STAMP_ENDS, FormatSpec, RateOf, RunContext
+from helpers.logs.settings import LogSetting, Stated
+
+_TREE = re.compile(r"\d\d:\d\d:\d\d\]? (?:\w+ )?INFO: ( *)([\w.-]+) :(?: (.*))?$")
+_INDENT = 4
+_LOGGED_SEED = re.compile(r"Set random seed to \((\d+) \+")
+_AMPERE = re.compile(r"GPU Compute Capability: (?:[89]|\d\d)\.\d")
+_CONFIG_FILE = re.compile(r"(?:^|[\s'\[])-c['\",\s]+([\w./-]+\.ya?ml)")
+_EMPTY = ("", "None", "null")
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """The printed configuration by its path (``Arch.name``), with the command line's overrides over it."""
+
+    values: Mapping[str, Stated]
+    printed: bool
+
+    def first(self, *paths: str) -> Stated | None:
+        return next((self.values[path] for path in paths if path in self.values), None)
+
+    def switched(self, *paths: str) -> bool | None:
+        """Whether it is on; None where the configuration has no such path."""
+        found = self.first(*paths)
+        return None if found is None else found.value.lower() == "true"
+
+    def where(self, section: str) -> str:
+        """The place of a section's first value; empty where there is no such section."""
+        found = (each for path, each in self.values.items() if path == section or path.startswith(f"{section}."))
+        return next((each.where for each in found), "")
+
+
+def of_paddleclas(context: RunContext) -> Mapping[LogSetting, Stated]:
+    """The configuration of a static graph's run."""
+    return _configured(context, Stated("static", "the form of its lines"))
+
+
+def of_paddleclas_dynamic(context: RunContext) -> Mapping[LogSetting, Stated]:
+    """The configuration of a run whose graph is dynamic, unless it says that the graph was made static."""
+    return _configured(context, None)
+
+
+def _configured(context: RunContext, execution: Stated | None) -> Mapping[LogSetting, Stated]:
+    facts = facts_of(context)
+    tree, launch = _tree_of(facts), launch_of(facts)
+    return finished(
+        facts,
+        {
+            LogSetting.FRAMEWORK: Stated("paddle", "lines of PaddleClas"),
+            LogSetting.MODEL: _model(facts, tree),
+            LogSetting.PRECISION: _precision(facts, tree),
+            LogSetting.CARDS: launch.cards,
+            LogSetting.NODES: launch.nodes,
+            LogSetting.DATA: _data(tree),
+            LogSetting.EXECUTION: execution or _execution(tree),
+            LogSetting.FRAMEWORK_VERSION: paddle_version(facts),
+            LogSetting.SEED: facts.line(_LOGGED_SEED) or tree.first("Global.seed"),
+            LogSetting.BATCH_SIZE_PER_CARD: _batch_size(facts, tree, launch),
+        },
+    )
+
+
+def _tree_of(facts: Facts) -> _Tree:
+    values: dict[str, Stated] = {}
+    path: list[str] = []
+    printed = False
+    for line in facts.context.lines:
+        match = _TREE.search(line.text)
+        if match is None:
+            continue
+        level = len(match[1]) // _INDENT
+        path[level:] = [match[2]]
+        printed = printed or match[2] in ("Arch", "ARCHITECTURE")
+        value = (match[3] or "").strip()
+        where = f"line {line.number}: {quoted(line.text[match.start(2) :])}"
+        values.setdefault(".".join(path), Stated(value, where))
+    return _Tree({**values, **facts.paddleclas_options()}, printed)
+
+
+def _model(facts: Facts, tree: _Tree) -> Stated | None:
+    stated = tree.first("Arch.name", "ARCHITECTURE.name")
+    if stated is not None:
+        return Stated(architecture(stated.value), stated.where)
+    config = facts.line(_CONFIG_FILE)
+    found = settings_of_name(config.value.rsplit("/", 1)[-1]).get(LogSetting.MODEL) if config else None
+    return Stated(found.value, config.where) if found and config else None
+
+
+def _precision(facts: Facts, tree: _Tree) -> Stated | None:
+    stated = _printed_precision(tree)
+    if stated is None:
+        config = facts.line(_CONFIG_FILE)
+        found = precision_of(config.value.rsplit("/", 1)[-1].rsplit(".", 1)[0]) if config else None
+        stated = Stated(found, config.where) if found and config else None
+    capability = facts.line(_AMPERE)
+    if stated is None or stated.value != "fp32" or capability is None:
+        return stated
+    # Paddle leaves TF32 on where the card has it (docs/measuring-rules.md, "Traps in the published tables").
+    return Stated("tf32", f"{stated.where}; TF32 is the default of this card ({capability.where})")
+
+
+def _printed_precision(tree: _Tree) -> Stated | None:
+    for path in ("AMP.use_pure_fp16", "use_pure_fp16"):
+        if tree.switched(path):
+            return Stated("amp_o2", tree.where(path))
+    if tree.switched("use_amp"):
+        return Stated("amp", tree.where("use_amp"))
+    if section := tree.where("AMP"):
+        level = tree.first("AMP.level")
+        if tree.switched("AMP.use_amp") is False:
+            return Stated("fp32", tree.where("AMP.use_amp"))
+        if level is not None and level.value.upper() in ("O1", "O2"):
+            return Stated(f"amp_{level.value.lower()}", level.where)
+        return Stated("amp", section)
+    return Stated("fp32", "no AMP in the configuration") if tree.printed else None
+
+
+def _batch_size(facts: Facts, tree: _Tree, launch: LaunchFacts) -> Stated | None:
+    of_card = count(tree.first("DataLoader.Train.sampler.batch_size"))
+    if of_card is not None:
+        return of_card
+    total = count(tree.first("TRAIN.batch_size"))
+    cards = count(launch.cards or facts.named.get(LogSetting.CARDS))
+    if total is None or cards is None or int(total.value) % int(cards.value):
+        return None
+    each = int(total.value) // int(cards.value)
+    return Stated(str(each), f"{total.where}, of {cards.value} cards ({cards.where})")
+
+
+def _data(tree: _Tree) -> Stated | None:
+    stated = tree.first("Global.use_dali", "use_dali")
+    if stated is not None and stated.value not in _EMPTY:
+        return Stated("dali" if stated.value.lower() == "true" else "native", stated.where)
+    return Stated("native", "no use_dali in the configuration") if tree.printed else None
+
+
+def _execution(tree: _Tree) -> Stated:
+    stated = tree.first("Global.to_static")
+    if stated is not None and stated.value.lower() == "true":
+        return Stated("to_static", stated.where)
+    return Stated("dynamic", "the form of its lines")
+
+
+# ---- the formats
+
+
+def _stamp(behind: str) -> str:
+    """The time stamp, where the line has one; ``behind`` stands between it and where the pattern is.
+
+    It stands behind the literal that begins a record, so that searching for that stays fast:
+    ``[2022/12/02 18:10:52] ppcls INFO: epoch:``.
+    """
+    return f"{STAMP_BEGINS}(?:(?<={_DAY_AND_TIME}{behind}))?{STAMP_ENDS}"
+
+
+_DAY_AND_TIME = group("time", r"\d{4}[-/]\d\d[-/]\d\d \d\d:\d\d:\d\d")
+_STAMP_OF_STATIC = _stamp(r"\] ppcls INFO: epoch:")
+_STAMP_OF_DYNAMIC = _stamp(r"\] ppcls INFO: \[Train\]\[Epoch ")
+_STAMP_OF_2020 = _stamp(" INFO: epoch:")
+_EPOCH, _STEP = group("epoch", COUNT), group("step", COUNT)
+_STEP_SECONDS, _READER_SECONDS = group("step_seconds", BARE_NUMBER), group("reader_seconds", BARE_NUMBER)
+_RATE = f"ips:{SPACES}{group('images_per_s', BARE_NUMBER)} (?:images|samples)/s"
+_COSTS = f"batch_cost:{SPACES}{_STEP_SECONDS} s,{SPACES}reader_cost:{SPACES}{_READER_SECONDS} s,{SPACES}{_RATE}"
+
+_RULES = ("paddleclas-trimmed", "paddleclas-mean")
+# The lines that only one process of a job prints, before anything else that tells its configuration.
+_STARTS = (
+    compiled("-----------  Configuration(?: Arguments)? +----------"),
+    compiled("==        PaddleClas is powered by PaddlePaddle !        =="),
+)
+_PRINTED = MappingProxyType({"epoch": compiled(f"END epoch:{_EPOCH}{SPACES},?{SPACES}train {BETWEEN}{_RATE}")})
+
+STATIC = FormatSpec(
+    name="paddleclas",
+    title="PaddleClas, static graph (since 2021)",
+    marker=b" train step:",
+    record=compiled(f"epoch:{_STAMP_OF_STATIC}{_EPOCH}{SPACES}train step:{_STEP} {BETWEEN}{_COSTS}"),
+    looked_for="lines 'INFO: epoch:N train step:N ... batch_cost: N s, reader_cost: N s, ips: N images/sec'",
+    rate_of=RateOf.CARD,
+    configure=of_paddleclas,
+    rules=_RULES,
+    starts=_STARTS,
+    printed=_PRINTED,
+    running_mean=5,
+)
+
+DYNAMIC = FormatSpec(
+    name="paddleclas-dynamic",
+    title="PaddleClas, dynamic graph (2.2 and later)",
+    marker=b", eta: ",
+    record=compiled(
+        rf"\[Train\]\[Epoch {_STAMP_OF_DYNAMIC}{_EPOCH}/{COUNT}\]\[Iter: {_STEP}/{COUNT}\]{BETWEEN}batch_cost:{SPACES}"
+        rf"{_STEP_SECONDS}{SPACES}s,{SPACES}reader_cost:{SPACES}{_READER_SECONDS}{SPACES}s?,{SPACES}{_RATE}"
+    ),
+    looked_for="lines '[Train][Epoch N/N][Iter: N/N]... batch_cost: Ns, reader_cost: N, ips: N samples/s, eta: ...'",
+    rate_of=RateOf.CARD,
+    configure=of_paddleclas_dynamic,
+    rules=_RULES,
+    starts=_STARTS,
+    running_mean=5,
+)
+
+DYNAMIC_2021 = FormatSpec(
+    name="paddleclas-dynamic-2021",
+    title="PaddleClas, dynamic graph (2.0 and 2.1)",
+    marker=b", train step:",
+    record=compiled(f"epoch:{_STAMP_OF_2020}{_EPOCH}{SPACES}, train step:{_STEP}{SPACES},{BETWEEN}{_COSTS}"),
+    looked_for="lines 'INFO: epoch:N , train step:N , ... batch_cost: N s, reader_cost: N s, ips: N images/sec'",
+    rate_of=RateOf.CARD,
+    configure=of_paddleclas_dynamic,
+    rules=_RULES,
+    starts=_STARTS,
+    printed=_PRINTED,
+    running_mean=10,
+)
+
+STATIC_2020 = FormatSpec(
+    name="paddleclas-2020",
+    title="PaddleClas, static graph (end of 2020)",
+    marker=b" train step:",
+    record=compiled(
+        f"epoch:{_STAMP_OF_2020}{_EPOCH}{SPACES}train step:{_STEP} {BETWEEN}"
+        f"elapse:{SPACES}{_STEP_SECONDS}{SPACES}s {SPACES}{_RATE}"
+    ),
+    looked_for="lines 'INFO: epoch:N train step:N ... elapse: Ns ips: N images/sec'",
+    rate_of=RateOf.CARD,
+    configure=of_paddleclas,
+    rules=_RULES,
+    starts=_STARTS,
+    printed=_PRINTED,
+    running_mean=5,
+)
+
+ELAPSE_2020 = FormatSpec(
+    name="paddleclas-2020-elapse",
+    title="PaddleClas before November 2020, which prints no images/s",
+    marker=b" train step:",
+    record=compiled(
+        f"epoch:{_STAMP_OF_2020}{_EPOCH}{SPACES}train step:{_STEP} {BETWEEN}elapse:{SPACES}{_STEP_SECONDS}"
+        rf"(?: {SPACES}reader{SPACES}:{SPACES}{_READER_SECONDS})?{SPACES}s{SPACES}(?![^\n])"
+    ),
+    looked_for="lines 'INFO: epoch:N train step:N ... elapse: Ns'",
+    rate_of=RateOf.CARD,
+    configure=of_paddleclas,
+    rules=_RULES,
+    starts=_STARTS,
+)

@@ -1,0 +1,205 @@
+"""Lines without a record: searching them fast, counting those that look like records, keeping those that tell the
+configuration."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from helpers.logs.record import Dropped, Line
+from helpers.logs.sources.clean import MOST_LINE_BYTES, line_text
+
+_TOKEN = re.compile(
+    rb"(?P<escape>\\.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<open>\()|(?P<close>\))"
+    rb"|(?P<repeat>[*+?]|\{\d*,?\d*\})|(?P<any>[.^$])|(?P<either>\|)|(?P<plain>.)",
+    re.DOTALL,
+)
+_CONTROLS = {b"\\t": b"\t", b"\\n": b"\n", b"\\r": b"\r"}
+
+
+@dataclass(frozen=True)
+class Finder:
+    """A pattern that is searched only where its literal is; without a literal (empty) always."""
+
+    pattern: re.Pattern[bytes]
+    literal: bytes
+
+    def search(self, text: bytes) -> re.Match[bytes] | None:
+        if self.literal and self.literal not in text:
+            return None
+        return self.pattern.search(text)
+
+    def matches(self, text: bytes) -> Iterator[re.Match[bytes]]:
+        if not self.literal or self.literal in text:
+            yield from self.pattern.finditer(text)
+
+
+def finder(pattern: re.Pattern[bytes]) -> Finder:
+    return Finder(pattern, literal_of(pattern))
+
+
+def literal_of(pattern: re.Pattern[bytes]) -> bytes:
+    """The longest stretch of plain characters outside groups, sets and repeats; empty where none is certain."""
+    if pattern.flags & (re.IGNORECASE | re.VERBOSE):
+        return b""
+    stretches, depth = [b""], 0
+    for token in _TOKEN.finditer(pattern.pattern):
+        kind, text = token.lastgroup, token.group()
+        if kind in ("open", "close"):
+            depth += 1 if kind == "open" else -1
+            stretches.append(b"")
+        elif depth:
+            continue
+        elif kind == "either":
+            return b""
+        elif kind == "repeat":
+            if text != b"+":
+                stretches[-1] = stretches[-1][:-1]
+            stretches.append(b"")
+        elif kind == "plain" or (kind == "escape" and (text in _CONTROLS or not text[1:].isalnum())):
+            stretches[-1] += _CONTROLS.get(text, text[-1:])
+        else:
+            stretches.append(b"")
+    return max(stretches, key=len)
+
+
+# Of a line that is shown, so many characters.
+SHOWN = 400
+
+NO_VALUE = "no value: None"
+NOT_FINITE = "no number: nan or inf"
+ADDRESS = "an address, no rate"
+FORM = "not a whole record"
+CUT = "cut: the last line ends within its number"
+AGAIN = "the same step again: of another rank"
+PREFIXED = "of another rank, by mpirun's prefix"
+TOO_LONG = f"a line of more than {MOST_LINE_BYTES >> 10} KiB"
+
+_ADDRESS = re.compile(rb"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
+_NONE = re.compile(rb"\b(?:None|null)\b")
+_NOT_FINITE = re.compile(rb"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
+
+
+def why_no_record(line: bytes, marker: bytes) -> str:
+    """The reason for a line that has a format's marker and is no record of it."""
+    from_marker = line[max(line.find(marker), 0) :]
+    for pattern, reason in ((_NONE, NO_VALUE), (_NOT_FINITE, NOT_FINITE), (_ADDRESS, ADDRESS)):
+        if pattern.search(from_marker):
+            return reason
+    return FORM
+
+
+def shown(number: int, line: bytes) -> Line:
+    """A line as it stands in a message: a long one without its end."""
+    text = line_text(line[: 4 * SHOWN])
+    return Line(number, text if len(text) <= SHOWN else text[:SHOWN] + " ...")
+
+
+class Drops:
+    """Counts by reason."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._first: dict[str, Line] = {}
+
+    def add(self, reason: str, first: Line, count: int = 1) -> None:
+        self._counts[reason] = self._counts.get(reason, 0) + count
+        self._first.setdefault(reason, first)
+
+    def all(self) -> tuple[Dropped, ...]:
+        """In the order of their first lines."""
+        found = [Dropped(count, reason, self._first[reason]) for reason, count in self._counts.items()]
+        return tuple(sorted(found, key=lambda each: (each.first.number, each.reason)))
+
+
+# Lines from the run's start, the last ones before its first record (a log may begin with megabytes of other text),
+# and the first ones after it.
+_HEAD_LINES = 2000
+_BEFORE_LINES = 2000
+_AFTER_LINES = 1000
+# Bytes of each of the three.
+_PART_BYTES = 4 * 2**20 // 3
+
+
+Numbered = tuple[int, bytes]
+
+
+class _First:
+    """The first lines, up to ``most`` of them."""
+
+    def __init__(self, most: int) -> None:
+        self.lines: list[Numbered] = []
+        self.size_bytes = 0
+        self.full = False
+        self._most = most
+
+    def add(self, lines: Sequence[Numbered]) -> int:
+        """How many of them were taken."""
+        for taken, (number, line) in enumerate(lines):
+            line = line[:MOST_LINE_BYTES]
+            if len(self.lines) >= self._most or self.size_bytes + len(line) > _PART_BYTES:
+                self.full = True
+                return taken
+            self.lines.append((number, line))
+            self.size_bytes += len(line)
+        return len(lines)
+
+
+class _Last:
+    """The last lines, up to ``most``. Whole batches come and go, so that megabytes of other text cost little."""
+
+    def __init__(self, most: int) -> None:
+        self.size_bytes = 0
+        self._most, self._count = most, 0
+        self._batches: deque[tuple[int, Sequence[Numbered]]] = deque()
+
+    def add(self, lines: Sequence[Numbered]) -> None:
+        lines = lines[-self._most :]
+        size = sum(len(line) for _, line in lines)
+        self._batches.append((size, lines))
+        self.size_bytes += size
+        self._count += len(lines)
+        while len(self._batches) > 1:
+            size, first = self._batches[0]
+            if self._count - len(first) < self._most and self.size_bytes <= _PART_BYTES:
+                return
+            self._batches.popleft()
+            self.size_bytes -= size
+            self._count -= len(first)
+
+    @property
+    def lines(self) -> list[Numbered]:
+        every = [line for _, batch in self._batches for line in batch]
+        return [(number, line[:MOST_LINE_BYTES]) for number, line in every[-self._most :]]
+
+
+class ContextLines:
+    """Filled line by line; ``records_began`` when the run's first record was seen."""
+
+    def __init__(self) -> None:
+        self._head = _First(_HEAD_LINES)
+        self._before = _Last(_BEFORE_LINES)
+        self._after = _First(_AFTER_LINES)
+        self._began = False
+
+    @property
+    def size_bytes(self) -> int:
+        return self._head.size_bytes + self._before.size_bytes + self._after.size_bytes
+
+    def records_began(self) -> None:
+        self._began = True
+
+    def add(self, lines: Sequence[Numbered]) -> None:
+        if self._began:
+            if not self._after.full:
+                self._after.add(lines)
+            return
+        taken = 0 if self._head.full else self._head.add(lines)
+        if taken < len(lines):
+            self._before.add(lines[taken:])
+
+    def lines(self) -> list[Line]:
+        every = (*self._head.lines, *self._before.lines, *self._after.lines)
+        return [Line(number, line_text(line)) for number, line in every]
