@@ -13,9 +13,8 @@ from helpers.plan.baseline import PublishedFigure
 from helpers.plan.case_plan import SuiteCase, draft_job
 from helpers.plan.images_needed import images_needed
 from helpers.plan.overrides import effective, neutral_reason, setting, with_overrides
-from helpers.plan.recipes.recipe import sourced_settings
+from helpers.plan.recipes.recipe import fixed_of, sourced_settings
 from helpers.plan.recipes.setting import SettingsTable, plain_values
-from helpers.plan.recipes.sources import fixed_of
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError, LaunchError

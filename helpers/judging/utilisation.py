@@ -10,15 +10,15 @@ What an implementation computes besides (padding, another algorithm) is no use a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from helpers.judging.rates import fields_of
 from helpers.judging.statistics import number
+from helpers.machine.records_check import Checker
 from helpers.trainers.contract.case import Case, Precision
-from helpers.trainers.contract.errors import ResultError
-from helpers.trainers.contract.job import finite
+from helpers.trainers.contract.errors import ConfigError, ResultError
 from helpers.trainers.contract.models import Model, ModelSpec, Plain, Residual, spec_of
 
 _CHANNELS = 3
@@ -28,6 +28,23 @@ _TERA, _GIGA = 1e12, 1e9
 _OF_AMP = {"float16": "fp16", "bfloat16": "bf16"}
 _PEAK_TEXTS = ("precision", "device", "device_name", "uuid", "how", "framework_version")
 _PEAK_COUNTS = ("size", "repeats")
+_PEAK_NAMES = (*_PEAK_TEXTS, "tflops", *_PEAK_COUNTS)
+_PEAK = Checker(
+    {
+        "type": "object",
+        "properties": {
+            **{key: {"type": "string", "description": "text"} for key in _PEAK_TEXTS},
+            "tflops": {"type": "number", "exclusiveMinimum": 0, "description": "a finite number above 0"},
+            **{
+                key: {"type": "integer", "minimum": 1, "description": "a whole number of at least 1"}
+                for key in _PEAK_COUNTS
+            },
+        },
+        "required": list(_PEAK_NAMES),
+        "additionalProperties": False,
+        "description": "the keys " + ", ".join(_PEAK_NAMES),
+    }
+)
 # What a run's facts call the share, and the parts of the peak.
 UTILISATION_FACT = "utilisation"
 _PEAK_FACT = "peak_"
@@ -68,21 +85,11 @@ class Peak:
         return _flops_text(self.tflops)
 
     @staticmethod
-    def from_record(record: object, about: str = "peak") -> Peak:
+    def from_record(record: Any, about: str = "peak") -> Peak:
         """The probe's answer, strictly; ResultError names the key."""
-        names = (*_PEAK_TEXTS, "tflops", *_PEAK_COUNTS)
-        if not isinstance(record, Mapping) or set(record) != set(names):
-            raise ResultError(about, got=record, expected="the keys " + ", ".join(names))
-        values: dict[str, Any] = dict(record)
-        for name in _PEAK_TEXTS:
-            if not isinstance(values[name], str):
-                raise ResultError(about, field=name, got=values[name], expected="text")
-        for name in _PEAK_COUNTS:
-            if isinstance(values[name], bool) or not isinstance(values[name], int) or values[name] < 1:
-                raise ResultError(about, field=name, got=values[name], expected="a whole number of at least 1")
-        if not finite(values["tflops"]) or values["tflops"] <= 0:
-            raise ResultError(about, field="tflops", got=values["tflops"], expected="a finite number above 0")
-        return Peak(**values)
+        if (wrong := _PEAK.violation(record)) is not None:
+            raise ResultError(about, field=wrong.field, got=wrong.got, expected=wrong.expected)
+        return Peak(**record)
 
 
 @dataclass(frozen=True)
@@ -182,8 +189,15 @@ def _peak_or_reason(facts: Mapping[str, str]) -> Peak | str | None:
 def layers_of(model: Model) -> tuple[Layer, ...]:
     """The convolutions and fully connected layers of a model in their order, the one that sees the image first."""
     spec = spec_of(model)
-    network = spec.network
-    return tuple(_residual(network, spec) if isinstance(network, Residual) else _plain(network, spec))
+    kind = type(spec.network)
+    if kind not in _LAYERS:
+        raise ConfigError(
+            f"network {kind.__name__} of {model.value}",
+            got="no entry",
+            expected="an entry in _LAYERS of helpers/judging/utilisation.py",
+            remedy="Add it: the layers from which operations are counted (docs/extending.md)",
+        )
+    return tuple(_LAYERS[kind](spec.network, spec))
 
 
 def forward_multiply_adds(model: Model) -> int:
@@ -242,6 +256,9 @@ def _plain(network: Plain, spec: ModelSpec) -> Iterator[Layer]:
     widths = (inputs * size**2, 4096, 4096, spec.classes)
     for place, (before, after) in enumerate(itertools.pairwise(widths), start=1):
         yield Layer(f"classifier {place}", before * after)
+
+
+_LAYERS: Mapping[type, Callable[[Any, ModelSpec], Iterator[Layer]]] = {Residual: _residual, Plain: _plain}
 
 
 def _convolution(name: str, kernel: int, inputs: int, outputs: int, output_size: int) -> Layer:

@@ -15,8 +15,8 @@ from helpers.launch.launchers.table import launcher_for
 from helpers.plan.baseline import BASELINES, PublishedFigure, load_published
 from helpers.plan.case_plan import SuiteCase, draft_job
 from helpers.plan.perf_yaml import MeasuringProtocol
-from helpers.plan.recipes.recipe import settings_for
-from helpers.plan.recipes.sources import OWN, fixed_of, source_of
+from helpers.plan.recipes.recipe import fixed_of, settings_for, sourced_settings
+from helpers.plan.recipes.setting import OWN
 from helpers.trainers.common import images as data
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.frameworks import Framework
@@ -137,7 +137,7 @@ def test_resnet50_environment(figure: PublishedFigure) -> None:
     }
     assert {name: flags.get(name) for name in published} == published
     for name in set(flags) - set(published):
-        assert source_of(figure.case, "gpu", f"environment.{name}").where == OWN
+        assert sourced_settings(figure.case, "gpu")[f"environment.{name}"].source.where == OWN
 
 
 @pytest.mark.parametrize("figure", RESNET50, ids=name_of)
@@ -193,7 +193,7 @@ def test_vgg16_momentum_l2_and_layout(figure: PublishedFigure) -> None:
 
 @pytest.mark.parametrize("figure", VGG16, ids=name_of)
 def test_vgg16_learning_rate_departs_from_the_published_one_and_says_why(figure: PublishedFigure) -> None:
-    source = source_of(figure.case, "gpu", "learning_rate")
+    source = sourced_settings(figure.case, "gpu")["learning_rate"].source
     assert settings(figure)["learning_rate"] == 0.01
     assert source.where == OWN
     assert "0.1" in source.reason
@@ -222,7 +222,7 @@ def test_vgg16_auto_is_the_case_s_own_switch_and_leaves_the_strategies_to_it(fig
     assert figure.case.auto
     told = settings(figure)
     for group in ("build_strategy", "execution_strategy", "fleet"):
-        source = source_of(figure.case, "gpu", group)
+        source = sourced_settings(figure.case, "gpu")[group].source
         assert told[group] == {}
         assert source.where == OWN
         assert "strategy.auto" in source.reason

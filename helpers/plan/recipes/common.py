@@ -1,44 +1,28 @@
 """What the recipes of all frameworks share: optimizer, input, loss scaling, and their numbers.
 
-The sources are those of Paddle, whose figures the numbers are of; another framework's recipe says its own.
+The numbers are those of Paddle's published figures, and so are the sources; another framework's recipe names its own.
 """
 
 from __future__ import annotations
 
-from helpers.plan.recipes.documents import COMMON, DALI, FLEETX, FP16, FP32, NATIVE, PADDLECLAS, VGG16
+from helpers.plan.recipes.publishers import DALI, published_recipe
 from helpers.plan.recipes.setting import Fixed, Setting, Source, group, own
 from helpers.trainers.contract.case import Case, DataSource, Precision
-from helpers.trainers.contract.models import Publisher, Residual, spec_of
+from helpers.trainers.contract.models import spec_of
 
 # The batch that a model's learning rate belongs to: smaller global batches on a CPU scale it down in proportion.
 REFERENCE_BATCH = 256
-# The first loss scale: PaddleClas states 128 for pure float16; FleetX's strategy.amp has its own default.
-DYNAMIC_LOSS_SCALING = 128.0
-FLEET_LOSS_SCALING = 32768.0
-# Both leave these to the defaults of paddle.static.amp.decorate for float16 and of strategy.amp_configs, which agree.
+# Both publishers leave these to the defaults of paddle.static.amp.decorate for float16 and of strategy.amp_configs,
+# which agree.
 LOSS_SCALING_RULE = {"incr_every_n_steps": 1000, "decr_every_n_nan_or_inf": 2, "incr_ratio": 2.0, "decr_ratio": 0.8}
 
 NO_AMP = own("no mixed precision: the case's precision says so")
 BFLOAT16 = own("mixed precision in bfloat16, whose range needs no loss scaling")
-AS_THE_CASE_SAYS = own("what the case's precision means on a GPU")
 FOR_EVERY_CASE = own("the same for every case")
-
-
-def follows_fleetx(case: Case) -> bool:
-    return spec_of(case.model).follows is Publisher.FLEETX
-
-
-def is_residual(case: Case) -> bool:
-    return isinstance(spec_of(case.model).network, Residual)
 
 
 def is_single_precision(case: Case) -> bool:
     return case.precision in (Precision.FP32, Precision.TF32)
-
-
-def is_pure_residual(case: Case) -> bool:
-    """A residual network in pure half precision, whatever the type: it works with NHWC and 4 channels."""
-    return case.precision is Precision.AMP_O2 and is_residual(case)
 
 
 def common_settings(case: Case, on_gpu: bool) -> dict[str, Setting]:
@@ -57,15 +41,12 @@ def without_loss_scaling(source: Source) -> dict[str, Setting]:
 
 
 def dynamic_loss_scaling(case: Case) -> dict[str, Setting]:
-    """First scale and rule of float16 with dynamic loss scaling."""
-    if follows_fleetx(case):
-        first = Setting(FLEET_LOSS_SCALING, Source(FLEETX, "dynamic, strategy.amp's own first scale"))
-    elif is_pure_residual(case):
-        first = Setting(DYNAMIC_LOSS_SCALING, Source(FP16, "dynamic, the first scale"))
-    else:
-        first = Setting(DYNAMIC_LOSS_SCALING, own("dynamic, from the first scale of the FP16 rows"))
-    rule = Source(FLEETX if follows_fleetx(case) else PADDLECLAS, "Paddle's default")
-    return {"loss_scaling": first, **group("loss_scaling_rule", LOSS_SCALING_RULE, rule)}
+    """The first scale and the rule of float16 with dynamic loss scaling."""
+    recipe = published_recipe(case)
+    return {
+        "loss_scaling": recipe.loss_scaling(case),
+        **group("loss_scaling_rule", LOSS_SCALING_RULE, recipe.loss_scaling_rule),
+    }
 
 
 def common_fixed(case: Case, on_gpu: bool, forced_off: str) -> tuple[Fixed, ...]:
@@ -79,12 +60,6 @@ def common_fixed(case: Case, on_gpu: bool, forced_off: str) -> tuple[Fixed, ...]
     return tuple(fixed)
 
 
-def network_words(case: Case) -> str:
-    if is_residual(case):
-        return "v1.5: stride 2 in the 3x3 convolution"
-    return "VGG16 with convolution bias, no batch norm"
-
-
 def decoding(case: Case, on_gpu: bool, workers: str, source: Source) -> tuple[Fixed, ...]:
     """How images of files are decoded, nothing for others; ``workers`` names those of the framework's own loader."""
     if case.data is DataSource.NATIVE:
@@ -96,55 +71,42 @@ def decoding(case: Case, on_gpu: bool, workers: str, source: Source) -> tuple[Fi
 
 
 def _optimizer(case: Case, on_gpu: bool) -> dict[str, Setting]:
-    fleetx = follows_fleetx(case)
-    stated = VGG16 if fleetx else COMMON
-    schedule = own("VGG16's document states no schedule: ResNet50's, never reached")
-    decay = Source(COMMON, "piecewise; the step of 0.1 is PaddleClas's, the document gives its epochs alone")
+    recipe = published_recipe(case)
     return {
-        "optimizer": Setting("momentum", Source(stated)),
+        "optimizer": Setting("momentum", Source(recipe.optimizer)),
         "learning_rate": _learning_rate(case, on_gpu),
-        "learning_rate_boundaries": Setting([30, 60, 90], schedule if fleetx else Source(COMMON, "in epochs")),
-        "learning_rate_decay": Setting(0.1, schedule if fleetx else decay),
-        "momentum": Setting(0.9, Source(stated)),
-        "weight_decay": Setting(1e-4, Source(stated, "L2")),
+        "learning_rate_boundaries": Setting([30, 60, 90], recipe.boundaries),
+        "learning_rate_decay": Setting(0.1, recipe.decay),
+        "momentum": Setting(0.9, Source(recipe.optimizer)),
+        "weight_decay": Setting(1e-4, Source(recipe.optimizer, "L2")),
     }
 
 
 def _learning_rate(case: Case, on_gpu: bool) -> Setting:
-    rate = spec_of(case.model).learning_rate
-    if not on_gpu:
-        full = f"{rate:g} as on a GPU" if follows_fleetx(case) else f"the published {rate:g}"
-        return Setting(
-            rate * min(1.0, case.batch_size_per_card * case.cards / REFERENCE_BATCH),
-            own(f"{full} from 256 images a step on, in proportion below: a CPU's batches are small"),
-        )
-    if follows_fleetx(case):
-        why = "the published 0.1 makes this network's logits NaN within 5 steps; 0.01 is VGG16's authors' rate"
-        return Setting(rate, own(why))
-    return Setting(rate, Source(COMMON))
+    rate, recipe = spec_of(case.model).learning_rate, published_recipe(case)
+    if on_gpu:
+        return Setting(rate, recipe.learning_rate)
+    full = recipe.learning_rate_in_words.format(rate=rate)
+    return Setting(
+        rate * min(1.0, case.batch_size_per_card * case.cards / REFERENCE_BATCH),
+        own(f"{full} from 256 images a step on, in proportion below: a CPU's batches are small"),
+    )
 
 
 def _layout(case: Case, on_gpu: bool) -> dict[str, Setting]:
-    fleetx = follows_fleetx(case)
-    channels = own("3 as the images have: no padding is stated for VGG16") if fleetx else Source(FP32)
+    recipe = published_recipe(case)
     feed = "a float16 feed is stated for ResNet50's FP16 rows alone" if on_gpu else "a CPU computes nothing in float16"
     return {
-        "layout": Setting("NCHW", Source(VGG16 if fleetx else FP32)),
+        "layout": Setting("NCHW", recipe.layout),
         "feed_layout": Setting("NCHW", own("the model's own")),
-        "input_channels": Setting(3, channels),
+        "input_channels": Setting(3, recipe.input_channels),
         "input_dtype": Setting("float32", own(feed)),
     }
 
 
 def _augmentation(case: Case) -> dict[str, Setting]:
-    if follows_fleetx(case):
-        source = own("VGG16's document states none: that of ResNet50's pipelines")
-    elif case.data is DataSource.NATIVE:
-        source = Source(NATIVE, "random resized crop, flip; the ranges are the DALI pipeline's")
-    else:
-        source = Source(DALI)
     values = {"crop_area": [0.08, 1.0], "crop_aspect_ratio": [0.75, 4 / 3], "flip_probability": 0.5}
-    return group("augmentation", values, source)
+    return group("augmentation", values, published_recipe(case).augmentation(case))
 
 
 def _dali(on_gpu: bool) -> dict[str, Setting]:

@@ -25,41 +25,32 @@ Where this and the trainers depart from the sources:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 from helpers.plan.recipes.common import (
-    AS_THE_CASE_SAYS,
     BFLOAT16,
     NO_AMP,
     common_fixed,
     common_settings,
     decoding,
     dynamic_loss_scaling,
-    follows_fleetx,
-    is_pure_residual,
-    is_residual,
     is_single_precision,
-    network_words,
     without_loss_scaling,
 )
 from helpers.plan.recipes.cpu import Processor, cpu_environment, read_processor
-from helpers.plan.recipes.documents import (
+from helpers.plan.recipes.publishers import (
+    AS_THE_CASE_SAYS,
     COMMON,
     DALI,
-    ENVIRONMENT,
-    FLEET,
     FP16,
-    FP32,
     NATIVE,
     PADDLECLAS,
-    RESNET50,
-    VGG16,
+    STRATEGIES,
+    empty_groups,
+    is_channels_last,
+    network_recipe,
+    published_recipe,
 )
 from helpers.plan.recipes.setting import Fixed, Setting, SettingsTable, Source, group, own
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
-
-_STRATEGIES = ("build_strategy", "execution_strategy", "fleet")
 
 
 def paddle_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
@@ -68,22 +59,22 @@ def paddle_settings(case: Case, on_gpu: bool, processor: Processor | None = None
         **common_settings(case, on_gpu),
         "accuracy_top_k": _accuracies(case, on_gpu),
         **_precision(case, on_gpu),
-        **(_pure_layout(on_gpu) if is_pure_residual(case) else {}),
+        **(_pure_layout(on_gpu) if is_channels_last(case) else {}),
         **(_on_gpu(case) if on_gpu else _on_cpu(processor or read_processor())),
     }
 
 
 def paddle_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
     """What the trainer does for ``case`` whatever its settings say."""
-    seed = own("VGG16's document states none: ResNet50's") if follows_fleetx(case) else Source(COMMON)
+    recipe = published_recipe(case)
     weights = Fixed("optimizer's weights", "float32 master copies (multi_precision)", Source(FP16))
     pipeline = Source(DALI) if case.data is DataSource.DALI and on_gpu else Source(DALI, "CPU-only")
     decoded = Source(NATIVE) if case.data is DataSource.NATIVE else pipeline
     return (
-        Fixed("model", network_words(case), Source(f"{RESNET50}: Model" if is_residual(case) else VGG16)),
+        Fixed("model", network_recipe(case).description, recipe.model),
         Fixed("image size", "224 x 224, 1000 classes", Source(COMMON)),
         Fixed("loss", "mean cross-entropy, no label smoothing", Source(COMMON)),
-        Fixed("seed", "1234", seed),
+        Fixed("seed", "1234", recipe.seed),
         *((weights,) if case.precision is Precision.AMP_O2 and on_gpu else ()),
         *decoding(case, on_gpu, "the framework's loader workers", decoded),
         *common_fixed(case, on_gpu, "forced off (NVIDIA_TF32_OVERRIDE=0)"),
@@ -93,9 +84,7 @@ def paddle_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
 def _accuracies(case: Case, on_gpu: bool) -> Setting:
     if not on_gpu:
         return Setting([], own("the accuracies are of the published programs on a GPU"))
-    if follows_fleetx(case):
-        return Setting([], own("none is stated for VGG16"))
-    return Setting([1, 5], Source(PADDLECLAS, "its program computes both at every step"))
+    return published_recipe(case).accuracies
 
 
 def _precision(case: Case, on_gpu: bool) -> dict[str, Setting]:
@@ -114,22 +103,19 @@ def _precision(case: Case, on_gpu: bool) -> dict[str, Setting]:
 
 
 def _amp_source(case: Case) -> Source:
-    if is_pure_residual(case):
+    if is_channels_last(case):
         return Source(FP16)
     if case.precision is Precision.UNSTATED:
         return own("the auto table leaves the precision open; its speeds lie near the AMP table's")
-    if follows_fleetx(case) and case.precision is Precision.AMP_O1:
-        return Source(VGG16, "strategy.amp = True")
-    return AS_THE_CASE_SAYS
+    return published_recipe(case).amp_o1 if case.precision is Precision.AMP_O1 else AS_THE_CASE_SAYS
 
 
 def _amp_through(case: Case, on_gpu: bool, amp: Source) -> Setting:
-    """PaddleClas decorates the optimizer before fleet takes it; FleetX sets strategy.amp."""
+    """How mixed precision is switched on; ``amp`` is the source of its level."""
     if not on_gpu or case.execution is not Execution.STATIC:
         return Setting("auto_cast", own("Paddle's switch outside static programs on a GPU"))
-    if follows_fleetx(case):
-        return Setting("fleet", amp)
-    return Setting("decorate", Source(PADDLECLAS, "the optimizer is decorated before fleet takes it"))
+    recipe = published_recipe(case)
+    return Setting(recipe.amp_through, recipe.amp_through_source or amp)
 
 
 def _pure_layout(on_gpu: bool) -> dict[str, Setting]:
@@ -146,60 +132,12 @@ def _pure_layout(on_gpu: bool) -> dict[str, Setting]:
 def _on_cpu(processor: Processor) -> dict[str, Setting]:
     flags = own("the published flags are a GPU's; the fastest of docs/cpu-settings.md")
     none = own("the published strategies are for programs on a GPU; none is set on a CPU")
-    return {**group("environment", cpu_environment(processor), flags), **_empty(_STRATEGIES, none)}
+    return {**group("environment", cpu_environment(processor), flags), **empty_groups(STRATEGIES, none)}
 
 
 def _on_gpu(case: Case) -> dict[str, Setting]:
     """Environment and strategies."""
     if case.auto:
         chooses = own("strategy.auto chooses; whatever were set beside it would turn that off")
-        return _empty(("environment", *_STRATEGIES), chooses)
-    return _of_fleetx(case) if follows_fleetx(case) else _of_paddleclas(case)
-
-
-def _of_fleetx(case: Case) -> dict[str, Setting]:
-    build = {"enable_inplace": False, "fuse_elewise_add_act_ops": True, "fuse_bn_act_ops": True}
-    execution = {"num_threads": 2, "num_iteration_per_drop_scope": 100}
-    return {
-        **(_program_flags(case) or _empty(("environment",), own("VGG16's document states none"))),
-        **group("build_strategy", build, Source(VGG16)),
-        **group("execution_strategy", execution, Source(VGG16)),
-        **group("fleet", {"nccl_comm_num": 1}, Source(VGG16)),
-    }
-
-
-def _of_paddleclas(case: Case) -> dict[str, Setting]:
-    flags = {
-        "FLAGS_fraction_of_gpu_memory_to_use": "0.80",
-        "FLAGS_cudnn_batchnorm_spatial_persistent": "1",
-        "FLAGS_max_inplace_grad_add": "8",
-        "FLAGS_cudnn_exhaustive_search": "1",
-        "FLAGS_eager_delete_tensor_gb": "0.0",
-    }
-    workspace = "1500" if case.precision.is_amp else "4000"
-    build: dict[str, Any] = {"fuse_elewise_add_act_ops": True, "enable_addto": True}
-    stated = FP32
-    if case.precision is Precision.AMP_O2:
-        build |= {"fuse_bn_act_ops": True, "fuse_bn_add_act_ops": True}
-        stated = FP16
-    fleet = {"nccl_comm_num": 1, "fuse_all_reduce_ops": True, "fuse_grad_size_in_MB": 16}
-    return {
-        **_program_flags(case),
-        **group("environment", flags, Source(ENVIRONMENT)),
-        "environment.FLAGS_conv_workspace_size_limit": Setting(workspace, Source(ENVIRONMENT, "1500 under AMP")),
-        "environment.FLAGS_apply_pass_to_program": Setting("true", Source(ENVIRONMENT)),
-        **group("build_strategy", build, Source(stated)),
-        **_empty(("execution_strategy",), own("the document states none")),
-        **group("fleet", fleet, Source(FLEET)),
-    }
-
-
-def _program_flags(case: Case) -> dict[str, Setting]:
-    if case.execution is not Execution.STATIC:
-        return {}
-    flags = {"FLAGS_enable_pir_api": "0", "FLAGS_enable_pir_in_executor": "0"}
-    return group("environment", flags, own("Paddle 3's PIR programs would take no BuildStrategy"))
-
-
-def _empty(groups: Iterable[str], source: Source) -> dict[str, Setting]:
-    return {name: Setting({}, source) for name in groups}
+        return empty_groups(("environment", *STRATEGIES), chooses)
+    return published_recipe(case).strategies(case)

@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from helpers.plan.recipes.common import (
-    AS_THE_CASE_SAYS,
     BFLOAT16,
     FOR_EVERY_CASE,
     NO_AMP,
@@ -26,15 +25,18 @@ from helpers.plan.recipes.common import (
     common_settings,
     decoding,
     dynamic_loss_scaling,
-    follows_fleetx,
-    is_pure_residual,
     is_single_precision,
-    network_words,
     without_loss_scaling,
 )
 from helpers.plan.recipes.cpu import Processor, heap_environment
-from helpers.plan.recipes.documents import PYTORCH
-from helpers.plan.recipes.setting import Fixed, Setting, SettingsTable, Source, group, own
+from helpers.plan.recipes.publishers import (
+    AS_THE_CASE_SAYS,
+    PYTORCH,
+    is_channels_last,
+    network_recipe,
+    published_recipe,
+)
+from helpers.plan.recipes.setting import OWN, Fixed, Setting, SettingsTable, Source, group, own
 from helpers.trainers.contract.case import Case, DataSource, Precision
 from helpers.trainers.contract.errors import ConfigError
 
@@ -56,7 +58,7 @@ def pytorch_settings(case: Case, on_gpu: bool, processor: Processor | None = Non
     return {
         **_as_paddle(case, on_gpu),
         **_precision(case, on_gpu),
-        **(_pure_layout(on_gpu) if is_pure_residual(case) else {}),
+        **(_pure_layout(on_gpu) if is_channels_last(case) else {}),
         "decay_norms": _decay_norms(case),
         "cudnn_benchmark": _cudnn_benchmark(case, on_gpu),
         "compile_mode": _compile_mode(case),
@@ -70,7 +72,7 @@ def pytorch_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
     weights = Fixed("optimizer's weights", "float32 master copies", _AS_PADDLE)
     decoded = Source(PYTORCH, "dali-cpu") if case.data is DataSource.DALI_CPU else _AS_PADDLE
     return (
-        Fixed("model", network_words(case), _AS_PADDLE),
+        Fixed("model", network_recipe(case).description, _AS_PADDLE),
         Fixed("image size", "224 x 224, 1000 classes", FOR_EVERY_CASE),
         Fixed("loss", "mean cross-entropy, no label smoothing", FOR_EVERY_CASE),
         Fixed("seed", "1234", FOR_EVERY_CASE),
@@ -107,20 +109,21 @@ def _other(case: Case) -> Source:
 def _as_paddle(case: Case, on_gpu: bool) -> dict[str, Setting]:
     """The Paddle trainer's optimizer and input, some of which the published script's description states too."""
     settings = common_settings(case, on_gpu)
-    told: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     if is_published_configuration(case):
-        told = dict.fromkeys(("learning_rate", "momentum", "weight_decay"), Source(PYTORCH))
-        told["optimizer"] = Source(PYTORCH, "SGD")
-    if follows_fleetx(case):
-        why = "0.1 makes this network's logits NaN within 5 steps; 0.01 is VGG16's authors' rate"
-        told["learning_rate"] = own(why)
+        sources = dict.fromkeys(("learning_rate", "momentum", "weight_decay"), Source(PYTORCH))
+        sources["optimizer"] = Source(PYTORCH, "SGD")
+    # A rate that is no publisher's is the suite's choice in every framework.
+    rate = published_recipe(case).learning_rate
+    if rate.where == OWN:
+        sources["learning_rate"] = rate
     if on_gpu and is_published_configuration(case):
-        told["layout"] = Source(PYTORCH, "ran NCHW, though the vendor recommends NHWC for AMP")
+        sources["layout"] = Source(PYTORCH, "ran NCHW, though the vendor recommends NHWC for AMP")
     if not on_gpu:
-        told.update({key: settings[key].source for key in ("learning_rate", "dali.threads", "native.workers")})
+        sources.update({key: settings[key].source for key in ("learning_rate", "dali.threads", "native.workers")})
         paddings = ("dali.device_memory_padding", "dali.host_memory_padding")
-        told.update(dict.fromkeys(paddings, own("for decoding on a GPU alone")))
-    return {key: replace(each, source=told.get(key, _other(case))) for key, each in settings.items()}
+        sources.update(dict.fromkeys(paddings, own("for decoding on a GPU alone")))
+    return {key: replace(each, source=sources.get(key, _other(case))) for key, each in settings.items()}
 
 
 def _precision(case: Case, on_gpu: bool) -> dict[str, Setting]:

@@ -1,8 +1,7 @@
 """The training configuration of a case, as data: a recipe for each framework.
 
 The trainers read the result strictly (``helpers/trainers/common/settings.py``) and record in the step log's header
-what of it the installed build of the framework does not know. Each setting has its source where its value is
-decided; ``helpers/plan/recipes/sources.py`` tells it.
+what the installed build of the framework does not know of it. Each setting has its source where its value is decided.
 """
 
 from __future__ import annotations
@@ -62,3 +61,9 @@ def sourced_settings(case: Case, device: str, processor: Processor | None = None
             remedy="No other framework has a trainer so far",
         )
     return recipe.settings(case, device == "gpu", processor)
+
+
+def fixed_of(case: Case, device: str) -> tuple[Fixed, ...]:
+    """What the trainer does for this case whatever its settings say; nothing for a framework without a recipe."""
+    recipe = RECIPES.get(case.framework)
+    return recipe.fixed(case, device == "gpu") if recipe else ()

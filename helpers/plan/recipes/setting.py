@@ -1,4 +1,4 @@
-"""What a recipe is made of: settings, each with its source, and what no setting changes."""
+"""What a recipe is made of: settings, each with its source, and facts that no setting changes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ OWN = "suite's choice"
 
 @dataclass(frozen=True)
 class Source:
-    """``where`` is a document (``documents.py``) or OWN; ``reason`` says why or what of it, for OWN always."""
+    """Where a value comes from."""
 
+    # A document (``publishers.py``) or OWN.
     where: str
+    # Why the value is so, or which part of the document says it; never empty for OWN.
     reason: str = ""
 
     def __str__(self) -> str:
@@ -28,7 +30,7 @@ class Setting:
     source: Source
 
 
-# By dotted key, in the order in which a job file has them; a group without members is a setting, an empty mapping.
+# By dotted key, in the order in which a job file has them; a group without members is one setting, an empty mapping.
 SettingsTable = Mapping[str, Setting]
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from helpers.plan.baseline import BASELINES, PublishedFigure, load_published
-from helpers.plan.recipes.documents import PYTORCH
-from helpers.plan.recipes.recipe import settings_for
-from helpers.plan.recipes.sources import source_of
+from helpers.plan.recipes.publishers import PYTORCH
+from helpers.plan.recipes.recipe import settings_for, sourced_settings
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
@@ -58,7 +57,7 @@ def test_a_published_row_is_trained_as_methods_says(figure: PublishedFigure) -> 
     assert (told["decay_norms"], told["cudnn_benchmark"], told["layout"]) == (False, True, "NCHW")
     assert told["compile_mode"] is None
     for key in ("optimizer", "learning_rate", "momentum", "weight_decay", "decay_norms", "cudnn_benchmark", "layout"):
-        assert source_of(figure.case, "gpu", key).where == PYTORCH
+        assert sourced_settings(figure.case, "gpu")[key].source.where == PYTORCH
     if figure.case.cards > 1:
         assert told["ddp"] == {"gradient_as_bucket_view": False, "bucket_cap_mb": 25, "static_graph": False}
     else:
@@ -71,7 +70,7 @@ def test_a_published_amp_row_has_a_static_loss_scale_of_256(figure: PublishedFig
     assert (told["amp_level"], told["amp_dtype"], told["loss_scaling"]) == ("O1", "float16", 256.0)
     # No run has so many steps, so the scale never rises.
     assert told["loss_scaling_rule"]["incr_every_n_steps"] == 10**9
-    assert source_of(figure.case, "gpu", "loss_scaling").where == PYTORCH
+    assert sourced_settings(figure.case, "gpu")["loss_scaling"].source.where == PYTORCH
 
 
 @pytest.mark.parametrize("figure", [each for each in FIGURES if not each.case.precision.is_amp], ids=name_of)

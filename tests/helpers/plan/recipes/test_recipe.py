@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.models import MODELS, Model
 
 PUBLISHED = Path(__file__).parents[4] / "baselines" / "published"
 
@@ -95,13 +98,13 @@ def test_on_a_cpu_the_learning_rate_falls_with_the_global_batch() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
-@pytest.mark.parametrize("precision", [item.value for item in Precision])
 @pytest.mark.parametrize("model", ["resnet50v1.5", "vgg16"])
-def test_the_trainer_reads_what_the_recipe_writes(model: str, precision: str, device: str) -> None:
-    case = Case.parse(f"paddle-{model}-{precision}-bs8-1x1-dali-static")
-    settings = json.loads(json.dumps(settings_for(case, device), allow_nan=False))
-    read = Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=settings))
-    assert read.augmentation.crop_area == (0.08, 1.0)
+def test_the_trainer_reads_what_the_recipe_writes(model: str, device: str) -> None:
+    for precision in Precision:
+        case = Case.parse(f"paddle-{model}-{precision.value}-bs8-1x1-dali-static")
+        settings = json.loads(json.dumps(settings_for(case, device), allow_nan=False))
+        read = Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=settings))
+        assert read.augmentation.crop_area == (0.08, 1.0)
 
 
 @pytest.mark.parametrize("card", ["v100", "a100"])
@@ -118,3 +121,21 @@ def test_another_framework_or_device_has_no_recipe() -> None:
         _settings("mxnet-resnet50v1.5-fp32-bs256-1x1-dali")
     with pytest.raises(ConfigError, match="device"):
         _settings("paddle-vgg16-fp32-bs1-1x1-dali-static", "tpu")
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"follows": SimpleNamespace(value="NewPublisher")}, "publisher NewPublisher of vgg16"),
+        ({"network": SimpleNamespace()}, "network SimpleNamespace of vgg16"),
+    ],
+)
+def test_a_publisher_or_a_network_without_an_entry_is_an_error_that_names_it(
+    changed: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = SimpleNamespace(**{**vars(MODELS[Model.VGG16]), **changed})
+    monkeypatch.setattr("helpers.plan.recipes.publishers.spec_of", lambda _: spec)
+    for framework in ("paddle", "pytorch"):
+        execution = "-static" if framework == "paddle" else ""
+        with pytest.raises(ConfigError, match=f"{named}: got 'no entry'.*publishers.py"):
+            _settings(f"{framework}-vgg16-amp_o2-bs8-1x1-native{execution}")
