@@ -8,6 +8,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("perfgate", deadline=None)
+settings.load_profile("perfgate")
 
 OPTION = "--paddle-interpreter"
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from helpers.judging.calibrate import CaseNoise, Spread
+from helpers.judging.calibrate import CaseNoise, Deviation
 from helpers.judging.statistics import number
 from helpers.report.text import printable
 
@@ -73,7 +73,7 @@ def _tolerance(noise: CaseNoise) -> str:
     return f"tolerance: {noise.tolerance:.1%} in use, which this noise allows"
 
 
-def _spread(spread: Spread | None) -> str:
+def _spread(spread: Deviation | None) -> str:
     if spread is None:
         return "not known"
     return (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from helpers.commands.loading import add_history, history_of, load_suite, width_of, write_answer
 from helpers.commands.selecting import Selection, Selector, baseline_runs, select
 from helpers.history.results import RunResult
-from helpers.judging.compare import Comparison, compare, evidence_text
+from helpers.judging.compare import CaseComparison, compare, evidence_text
 from helpers.judging.compare_sides import Pairing, Side, pair_up, runs_of_nights, side_of
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.noise import Noise, learn
@@ -96,7 +96,7 @@ def _counted(side: Selection) -> str:
     return f"{runs} run{'' if runs == 1 else 's'} in {sessions} session{'' if sessions == 1 else 's'}"
 
 
-def exit_status(found: Sequence[Comparison], gate: bool) -> int:
+def exit_status(found: Sequence[CaseComparison], gate: bool) -> int:
     if any(each.status in (Status.REGRESSION, Status.SLOWER) for each in found):
         return EXIT_SLOWER
     if not any(each.basis for each in found) or (gate and any(each.status in _OPEN for each in found)):
@@ -128,7 +128,7 @@ def _sides(
     return left, right
 
 
-def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tuple[Comparison, ...]:
+def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tuple[CaseComparison, ...]:
     refused = {**a.refused, **b.refused}
     pairings = pair_up(a.runs, b.runs)
     by_pairs = sum(bool(each.differences) for each in pairings if each.key not in refused)
@@ -139,7 +139,7 @@ def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tup
         if each.key in refused:
             reason = Reason("no-usable-baseline", refused[each.key])
             sides = side_of(each.a), side_of(each.b)
-            found.append(Comparison(*each.key[::-1], Status.INCOMPARABLE, reason, *sides, MEDIAN_STEP, tolerance))
+            found.append(CaseComparison(*each.key[::-1], Status.INCOMPARABLE, reason, *sides, MEDIAN_STEP, tolerance))
             continue
         if a.selector.is_baseline and (judged := _judged_again(suite, history, each)) is not None:
             found.append(judged)
@@ -151,7 +151,7 @@ def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tup
     return tuple(found)
 
 
-def _judged_again(suite: Suite, history: History, pairing: Pairing) -> Comparison | None:
+def _judged_again(suite: Suite, history: History, pairing: Pairing) -> CaseComparison | None:
     """The recorded baseline against the runs of one session: what pytest said of them; None of several sessions."""
     sessions = {run.session for run in pairing.b}
     entry = suite.recorded_entry(pairing.target, pairing.case_id)
@@ -191,7 +191,7 @@ def _noise(history: History, pairing: Pairing) -> Noise:
     return learn(tuple(nights) or runs_of_nights(runs), past.siblings)
 
 
-def render_comparisons(found: Sequence[Comparison], about: Sequence[str], width: int) -> str:
+def render_comparisons(found: Sequence[CaseComparison], about: Sequence[str], width: int) -> str:
     """``about``: lines on what A and B are, and what was left out."""
     grid = _fitting(Table.of(_COLUMNS, found), width)
     lines = [line for told in about for line in hanging(told, width, "", _INDENT)]
@@ -211,7 +211,7 @@ def _fitting(table: Table, width: int) -> Grid:
     return table.grid(_INDENT)
 
 
-def comparison_summary(found: Sequence[Comparison]) -> str:
+def comparison_summary(found: Sequence[CaseComparison]) -> str:
     """``3 cases compared: 1 REGRESSION, 2 PASS``, worst first; what could not be compared is told beside it."""
     counts = Counter(each.status for each in found)
     told = [f"{counts[status]} {status.value}" for status in Status if counts[status]]
@@ -219,22 +219,22 @@ def comparison_summary(found: Sequence[Comparison]) -> str:
     return f"{compared} of {len(found)} case{'s' if len(found) != 1 else ''} compared: {', '.join(told) or 'none'}"
 
 
-def comparison_record(each: Comparison) -> dict[str, Any]:
+def comparison_record(each: CaseComparison) -> dict[str, Any]:
     """One comparison as plain values for JSON."""
     record: dict[str, Any] = to_record(each)
     record["status"] = each.status.value
     return record
 
 
-def _interval(each: Comparison) -> str:
+def _interval(each: CaseComparison) -> str:
     return "-" if each.low is None or each.high is None else f"{each.low:+.2%} … {each.high:+.2%}"
 
 
-def _by(each: Comparison) -> str:
+def _by(each: CaseComparison) -> str:
     return {"pairs": f"{each.pairs} pairs", "nights": "nights apart"}.get(each.basis, "-")
 
 
-def _evidence(each: Comparison) -> str:
+def _evidence(each: CaseComparison) -> str:
     return evidence_text(max((each.e_drop, each.e_gain), key=lambda value: value or 0.0))
 
 
@@ -244,7 +244,7 @@ def _side(side: Side) -> str:
     return f"{number(side.samples_per_s)} (n={side.runs}/{side.nights})"
 
 
-_COLUMNS: tuple[Column[Comparison], ...] = (
+_COLUMNS: tuple[Column[CaseComparison], ...] = (
     Column("A images/s", lambda each: _side(each.a), Align.RIGHT),
     Column("B images/s", lambda each: _side(each.b), Align.RIGHT),
     Column("effect", lambda each: "-" if each.effect is None else f"{each.effect:+.2%}", Align.RIGHT),

@@ -1,30 +1,66 @@
-"""The recorded question without pairs: no good build at hand, or nothing that asks for it.
+"""The recorded question's answers, without pairs and after them.
 
-The recorded question after interleaved runs of both builds: whose is the drop, the build's or the machine's?"""
+Without pairs no good build is at hand, or nothing asks for it. After interleaved runs of both builds the question is
+whose the drop is: the build's or the machine's.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from helpers.judging import wording
-from helpers.judging.confirm import LARGE_GAIN, RULED_OUT, Confirmation, Outcome, threshold_of, work_changed
+from helpers.judging.confirm import LARGE_GAIN, RULED_OUT, Conclusion, Confirmation, threshold_of, work_changed
 from helpers.judging.evalue import evalue
 from helpers.judging.evidence import Evidence, RecordedReference
 from helpers.judging.noise import learn
 from helpers.judging.power import LARGEST_TOLD
 from helpers.judging.screen import ACCEPT_UP_TO, SUSPECT_DROP, Screening, one_more, recorded_night
 from helpers.judging.statistics import hodges_lehmann, number
-from helpers.judging.verdict import Beside, Found, NeedRuns, Status
+from helpers.judging.verdict import NeedRuns, Status
 
+# Codes that what a night leaves to later ones depends on.
+MACHINE_SLOW, GOOD_SLOWER = "machine-slow", "good-build-slower"
+LEVEL_UNKNOWN, BELOW_GOOD = "level-unknown", "below-good-build"
+SLOWER = "slower-unconfirmed"
 UNEXPLAINED = "nothing explains why the segment began"
 # docs/verdicts.md, "No good build".
 SLOWER_RUNS = 3
-SLOWER = "slower-unconfirmed"
+# A fall of the good build explains the new one's where it is at least half as large, or as large within two errors.
+_ENOUGH, _ERRORS = 0.5, 2.0
+# Below this e-value the pairs' own runs do not repeat what the first run of the night showed.
+_STILL_BELOW = 1.0
+_ITSELF = "driver, libraries, trainer code or machine"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the interleaved runs of a night say beside their differences."""
+
+    # Whether the new build's own runs of the pairs still lie below where it is held to stand.
+    below: bool
+    # The good build tonight less its own earlier figures, in the logarithm; None where those are not known.
+    good_shift: float | None
+    # Whether that is a fall as far as the new build's.
+    good_below: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """A status with its reason, before the night's standing is drawn from it."""
+
+    status: Status
+    code: str
+    message: str
+    # Whether the suspicion is dealt with.
+    settled: bool = False
+    # None without pairs.
+    beside: Beside | None = None
 
 
 def alone(evidence: Evidence, recorded: RecordedReference, screening: Screening, smallest: float) -> Found:
-    """The answer without pairs: no reference build at hand, or nothing to confirm."""
+    """The answer without pairs; ``smallest`` is the smallest drop that tonight would have found."""
     if (slower := slower_than_recorded(evidence, recorded, screening)) is not None:
         return slower
     numbers = wording.screened(evidence, screening)
@@ -45,7 +81,7 @@ def alone(evidence: Evidence, recorded: RecordedReference, screening: Screening,
         return Found(Status.INCONCLUSIVE, "work-unchecked", f"{unchecked}: {numbers}; {remedy}")
     after = wording.would_have_found(smallest, confirmed=evidence.reference_build is not None)
     if evidence.past.unexplained:
-        # The nights before it fell and stayed so: what is as slow as they were is no pass.
+        # The nights before tonight's fell and stayed there: a night as slow as they are is no pass.
         return Found(Status.INCONCLUSIVE, "unexplained", _since_unexplained(evidence, recorded, screening, numbers))
     if screening.gain_suspected:
         gain = wording.strength(screening.e_gain)
@@ -60,8 +96,7 @@ def alone(evidence: Evidence, recorded: RecordedReference, screening: Screening,
 
 
 def slower_than_recorded(evidence: Evidence, recorded: RecordedReference, screening: Screening) -> Found | None:
-    """SLOWER where no good build is at hand and every one of at least 3 runs lies below the recorded figure by more
-    than the band, beyond doubt; else None."""
+    """SLOWER where no good build is at hand and each of 3 runs or more lies beyond doubt below the band; else None."""
     if evidence.reference_build is not None or not recorded.gates:
         return None
     rates = [screening.noise.centre + each for each in screening.differences]
@@ -77,8 +112,8 @@ def slower_than_recorded(evidence: Evidence, recorded: RecordedReference, screen
 
 
 def beyond_doubt(evidence: Evidence, recorded: RecordedReference, screening: Screening, rates: Sequence[float]) -> str:
-    """How each of 3 runs or more, of log ``rates``, lies below the recorded figure by more than the band, with an
-    evidence that leaves no doubt; empty where they do not."""
+    """How each of 3 runs or more lies below the recorded figure by more than the band, with evidence that leaves no
+    doubt; empty where that is not so. ``rates`` are the runs' log rates."""
     highest = math.expm1(max(rates) - math.log(recorded.samples_per_s))
     strength, bar = _evidence_below(evidence, screening, rates), threshold_of(evidence)
     if len(rates) < SLOWER_RUNS or highest >= -recorded.band or strength < bar:
@@ -91,15 +126,15 @@ def beyond_doubt(evidence: Evidence, recorded: RecordedReference, screening: Scr
 
 
 def runs_for_slower(evidence: Evidence, recorded: RecordedReference, screening: Screening) -> NeedRuns | None:
-    """The next of the 3 runs that SLOWER takes, where all before it point there; None where it needs none."""
+    """The next of the 3 runs that SLOWER needs, while all runs so far point to it; else None."""
     made = len(screening.differences)
     if made >= min(SLOWER_RUNS, evidence.budget.screen_runs) or not _all_below_band(evidence, recorded, screening):
         return None
     rates = [screening.noise.centre + each for each in screening.differences]
     if _evidence_below(evidence, screening, rates) < SUSPECT_DROP:
         return None
-    told = f"{recorded.band:.1%} below what is recorded, and no good build at hand"
-    return one_more(f"{told}: run {made + 1} of {SLOWER_RUNS}")
+    why = f"{recorded.band:.1%} below what is recorded, and no good build at hand"
+    return one_more(f"{why}: run {made + 1} of {SLOWER_RUNS}")
 
 
 def _all_below_band(evidence: Evidence, recorded: RecordedReference, screening: Screening) -> bool:
@@ -110,15 +145,15 @@ def _all_below_band(evidence: Evidence, recorded: RecordedReference, screening: 
 
 
 def _evidence_below(evidence: Evidence, screening: Screening, rates: Sequence[float]) -> float:
-    """Of a drop from the nights before and of one from the recorded entry, their mean: an e-value as both are. Where
-    nobody explained why a segment began, or the nights sank bit by bit, only the entry tells."""
+    """The mean of two e-values, which is an e-value too: of a drop from the nights before, and of one from the recorded
+    entry. Only the entry shows a drop where nights sank bit by bit or a segment began without an explanation."""
     before = learn((), evidence.past.siblings, recorded_night(evidence))
     tonight = [rate - before.centre for rate in rates]
     return (screening.evidence + evalue(tonight, before.sigma, before.tau)) / 2
 
 
 def _since_unexplained(evidence: Evidence, recorded: RecordedReference, screening: Screening, numbers: str) -> str:
-    """What a night is told that is as the nights before it, which nobody explained."""
+    """The message of a night that is like the nights before it, whose level nothing explains."""
     change = math.expm1(screening.log_rate - math.log(recorded.samples_per_s))
     missing = evidence.why_no_reference or "no reference build was given"
     remedy = f"not confirmed ({missing}): run it again with --reference-env PATH of the good build"
@@ -131,16 +166,6 @@ def _since_unexplained(evidence: Evidence, recorded: RecordedReference, screenin
     )
 
 
-# A fall of the good build explains the new one's where it is at least half as large, or as large within two errors.
-_ENOUGH, _ERRORS = 0.5, 2.0
-# Below it the pairs' own runs do not repeat what the first run of the night showed.
-_STILL_BELOW = 1.0
-# Codes that what a night leaves depends on.
-MACHINE_SLOW, GOOD_SLOWER = "machine-slow", "good-build-slower"
-LEVEL_UNKNOWN, BELOW_GOOD = "level-unknown", "below-good-build"
-_ITSELF = "driver, libraries, trainer code or machine"
-
-
 def after_pairs(
     evidence: Evidence,
     recorded: RecordedReference,
@@ -151,26 +176,26 @@ def after_pairs(
     """The answer after interleaved runs of both builds, held against the level of the nights before."""
     numbers = wording.paired(evidence, recorded, confirmation)
     before = wording.suspected(evidence, screening)
-    outcome, point = confirmation.outcome, confirmation.effect.point
+    conclusion, point = confirmation.conclusion, confirmation.effect.point
     beside = _beside(evidence, screening, confirmation)
 
     def found(status: Status, code: str, message: str, settled: bool = False) -> Found:
         return Found(status, code, message, settled, beside)
 
-    if outcome is Outcome.SLOWER and point < -recorded.tolerance:
+    if conclusion is Conclusion.SLOWER and point < -recorded.tolerance:
         rates = [*(screening.noise.centre + each for each in screening.differences), *confirmation.new]
         if not confirmation.level.known and not beyond_doubt(evidence, recorded, screening, rates):
-            told = f"slower than the good build, as the nights before may have been: {_unknown(evidence)}"
-            return found(Status.INCONCLUSIVE, LEVEL_UNKNOWN, f"{told}; {numbers}; {before}")
+            unknown = f"slower than the good build, as the nights before may have been: {_unknown(evidence)}"
+            return found(Status.INCONCLUSIVE, LEVEL_UNKNOWN, f"{unknown}; {numbers}; {before}")
         return found(Status.REGRESSION, "confirmed-regression", f"slower: {numbers}; {before}")
     if confirmation.stalls:
-        told = f"{confirmation.stalls}; {numbers}; {before}"
-        return found(Status.INCONCLUSIVE, "stalls", told, outcome is Outcome.SAME)
-    if outcome is Outcome.OPEN:
+        message = f"{confirmation.stalls}; {numbers}; {before}"
+        return found(Status.INCONCLUSIVE, "stalls", message, conclusion is Conclusion.SAME)
+    if conclusion is Conclusion.OPEN:
         used = f"open after all {confirmation.pairs} pairs (budgets: pairs)"
         return found(Status.INCONCLUSIVE, "pairs-used-up", f"{used}: {numbers}; {before}")
     suspected = screening.drop_suspected or bool(evidence.suspicion)
-    alike = outcome is not Outcome.SLOWER and beside.below
+    alike = conclusion is not Conclusion.SLOWER and beside.below
     if alike and (
         screening.e_drop > ACCEPT_UP_TO or evidence.past.unexplained or (suspected and not confirmation.level.known)
     ):
@@ -178,34 +203,36 @@ def after_pairs(
         doubtless = beyond_doubt(evidence, recorded, screening, rates)
         return _below_though_alike(evidence, confirmation, beside, f"{numbers}; {before}", doubtless)
     asked_for_drop = screening.drop_suspected or (evidence.suspicion and not screening.gain_suspected)
-    if outcome is Outcome.FASTER and point > recorded.tolerance and not asked_for_drop:
+    if conclusion is Conclusion.FASTER and point > recorded.tolerance and not asked_for_drop:
         return _faster(evidence, point, f"{numbers}; {before}", beside)
     after = wording.would_have_found(smallest, confirmed=True)
     stalls = "; the reference build stalls alike" if screening.stalls else ""
-    told = f"{numbers}; {before}{stalls}; {after}"
-    if outcome is Outcome.MEASURED and not screening.mature and confirmation.e_drop >= confirmation.threshold:
+    details = f"{numbers}; {before}{stalls}; {after}"
+    if conclusion is Conclusion.MEASURED and not screening.mature and confirmation.e_drop >= confirmation.threshold:
         below = (
             "slower than the good build; what was recorded may have been so too, and counts as the level from now on"
         )
-        return found(Status.INCONCLUSIVE, BELOW_GOOD, f"{below}, unless it is recorded anew: {told}", settled=True)
-    if outcome is Outcome.MEASURED:
-        return found(Status.PASS, "level-measured", f"no drop; measured where the nights stand: {told}", settled=True)
-    if outcome is Outcome.FASTER and point > recorded.tolerance:
-        # A drop was suspected: what is below the nights before is no gain, whatever stands beside it.
-        return found(Status.PASS, "drop-not-repeated", f"the pairs do not repeat the drop: {told}", settled=True)
-    if outcome in (Outcome.SLOWER, Outcome.FASTER):
-        small = f"{outcome.value}, but by less than the tolerance of {recorded.tolerance:.1%}"
-        return found(Status.PASS, "below-tolerance", f"{small}: {told}", settled=True)
-    if outcome is Outcome.NO_DROP:
+        return found(Status.INCONCLUSIVE, BELOW_GOOD, f"{below}, unless it is recorded anew: {details}", settled=True)
+    if conclusion is Conclusion.MEASURED:
+        return found(
+            Status.PASS, "level-measured", f"no drop; measured where the nights stand: {details}", settled=True
+        )
+    if conclusion is Conclusion.FASTER and point > recorded.tolerance:
+        # A drop was suspected: a build below the nights before has gained nothing, however slow the good one is.
+        return found(Status.PASS, "drop-not-repeated", f"the pairs do not repeat the drop: {details}", settled=True)
+    if conclusion in (Conclusion.SLOWER, Conclusion.FASTER):
+        small = f"{conclusion.value}, but by less than the tolerance of {recorded.tolerance:.1%}"
+        return found(Status.PASS, "below-tolerance", f"{small}: {details}", settled=True)
+    if conclusion is Conclusion.NO_DROP:
         beyond = f"no drop, one of {recorded.band:.1%} or more ruled out ({RULED_OUT:.0f} to 1)"
-        return found(Status.PASS, "no-drop-beside-reference", f"{beyond}: {told}", settled=True)
-    return found(Status.PASS, "same-as-reference", f"no change: {told}", settled=True)
+        return found(Status.PASS, "no-drop-beside-reference", f"{beyond}: {details}", settled=True)
+    return found(Status.PASS, "same-as-reference", f"no change: {details}", settled=True)
 
 
 def _beside(evidence: Evidence, screening: Screening, confirmation: Confirmation) -> Beside:
     noise, level = screening.noise, confirmation.level
     if evidence.past.unexplained:
-        # Its own nights are what nobody explained.
+        # Nothing explains the level of the segment's own nights, so the recorded entry stands for them.
         noise = learn((), evidence.past.siblings, recorded_night(evidence))
     below = [rate - noise.centre for rate in confirmation.new]
     is_below = evalue(below, screening.noise.sigma, noise.tau) > _STILL_BELOW and hodges_lehmann(below) < 0
@@ -218,7 +245,7 @@ def _beside(evidence: Evidence, screening: Screening, confirmation: Confirmation
 
 
 def _unknown(evidence: Evidence) -> str:
-    """That the level is not known, and how to know it."""
+    """The sentence that the level is not known, and how to learn it."""
     return (
         f"nobody knows where those nights stand against {evidence.reference_build}: compare a build of those nights "
         f"with it (--reference-env), or record this level: {_accepting(evidence)}"
@@ -232,27 +259,29 @@ def _accepting(evidence: Evidence) -> str:
 def _below_though_alike(
     evidence: Evidence, confirmation: Confirmation, beside: Beside, numbers: str, doubtless: str
 ) -> Found:
-    """The new build runs below where it stood, and not below the good build beside it. ``doubtless`` says how far below
-    the recorded figure every run lies, where that leaves no doubt."""
+    """The answer where the new build runs below where it stood, and not below the good build beside it.
+
+    ``doubtless`` says how far below the recorded figure every run lies, where that leaves no doubt.
+    """
     level = confirmation.level
     again = f"or record this level: {_accepting(evidence)}"
     if beside.good_below and beside.good_shift is not None:
         own = f"{level.good_nights} night{'' if level.good_nights == 1 else 's'}"
         fell = f"the good build is itself {-math.expm1(beside.good_shift):.1%} below its own {own} ({_ITSELF})"
         if evidence.past.unexplained:
-            told = f"nobody explained it for so many nights: {fell}; find the cause, {again}"
-            return Found(Status.INCONCLUSIVE, GOOD_SLOWER, f"{told}; {numbers}", beside=beside)
-        told = f"the machine is slow tonight, both builds alike: {fell}"
-        return Found(Status.PASS, MACHINE_SLOW, f"{told}; {numbers}", settled=True, beside=beside)
+            message = f"nobody explained it for so many nights: {fell}; find the cause, {again}"
+            return Found(Status.INCONCLUSIVE, GOOD_SLOWER, f"{message}; {numbers}", beside=beside)
+        message = f"the machine is slow tonight, both builds alike: {fell}"
+        return Found(Status.PASS, MACHINE_SLOW, f"{message}; {numbers}", settled=True, beside=beside)
     if not level.known and beside.good_shift is None and doubtless:
         return Found(Status.SLOWER, SLOWER, f"slower: {doubtless}; {_unknown(evidence)}; {numbers}", beside=beside)
     if not level.known:
-        told = (
+        message = (
             "below the nights before and not below the good build: an accepted gain may be lost or the machine be slow"
         )
-        return Found(Status.INCONCLUSIVE, LEVEL_UNKNOWN, f"{told}; {_unknown(evidence)}; {numbers}", beside=beside)
-    told = f"below the nights before, and neither the new build nor the good one shows why; run it again, {again}"
-    return Found(Status.INCONCLUSIVE, "drop-not-explained", f"{told}; {numbers}", beside=beside)
+        return Found(Status.INCONCLUSIVE, LEVEL_UNKNOWN, f"{message}; {_unknown(evidence)}; {numbers}", beside=beside)
+    message = f"below the nights before, and neither the new build nor the good one shows why; run it again, {again}"
+    return Found(Status.INCONCLUSIVE, "drop-not-explained", f"{message}; {numbers}", beside=beside)
 
 
 def _faster(evidence: Evidence, point: float, numbers: str, beside: Beside) -> Found:
@@ -261,8 +290,8 @@ def _faster(evidence: Evidence, point: float, numbers: str, beside: Beside) -> F
         changed = work_changed(evidence.runs)
         if changed is None:
             unchecked = "the losses of both builds are needed to show that the work is unchanged"
-            told = f"faster beyond {LARGE_GAIN:.0%}; {unchecked}: {numbers}"
-            return Found(Status.INCONCLUSIVE, "work-unchecked", told, beside=beside)
+            message = f"faster beyond {LARGE_GAIN:.0%}; {unchecked}: {numbers}"
+            return Found(Status.INCONCLUSIVE, "work-unchecked", message, beside=beside)
         if changed:
             return Found(
                 Status.INCONCLUSIVE,

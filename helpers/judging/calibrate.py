@@ -1,4 +1,4 @@
-"""What A/A runs of one case say of its noise: how far runs and nights scatter, and what that allows. Pure.
+"""What A/A runs of one case say of its noise: how far runs and nights scatter, and which tolerance that allows. Pure.
 
 Log rates throughout: a standard deviation of 0.01 is 1% of the throughput.
 """
@@ -32,8 +32,8 @@ _FEW_DEGREES = 7
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A standard deviation of log rates with its 95% interval."""
+class Deviation:
+    """A standard deviation of log rates, with its 95% interval."""
 
     value: float
     low: float
@@ -43,26 +43,27 @@ class Spread:
 
 @dataclass(frozen=True)
 class CaseNoise:
-    """One case's noise on this machine, from A/A runs of one build.
-
-    - ``night``: None until two nights of the segment are known; ``nights`` it rests on, tonight's runs as one.
-    - ``by_pairs``: number of interleaved pairs and the smallest drop that they find with 80% power, as a fraction,
-      at the e-value ``threshold``; ``night_drop`` what a night finds that screens first.
-    - ``tolerance``: the effect threshold in use, as a fraction; ``recommended`` the finest one that the noise allows.
-    - ``effect``: of the second interpreter against the first with its 95% interval, where two were given.
-    """
+    """One case's noise on this machine, from A/A runs of one build."""
 
     case_id: str
     target: str
     log_rates: tuple[float, ...]
-    run: Spread
-    night: Spread | None
+    # Between runs.
+    run: Deviation
+    # Between nights; None until two nights of the segment are known.
+    night: Deviation | None
+    # How many nights that rests on; tonight's runs count as one.
     nights: int
+    # The effect threshold in use, and the finest one that the noise allows, as fractions.
     tolerance: float
     recommended: float
+    # Numbers of interleaved pairs, each with the smallest drop that they find with 80% power, as a fraction, at the
+    # e-value ``threshold``.
     by_pairs: tuple[tuple[int, float], ...]
+    # What a night finds that screens first.
     night_drop: float
     threshold: float
+    # Of the second interpreter against the first, where two were given.
     effect: Effect | None = None
     warnings: tuple[str, ...] = ()
 
@@ -82,7 +83,7 @@ def noise_of(
     ``tolerance`` is the one in use, ``least`` the finest that is ever recommended. Raises SuiteError for runs that
     leave no degree of freedom.
     """
-    # They import numpy, which takes longer than most commands take to answer.
+    # Imported here because they load numpy, which takes longer than most commands take to answer.
     from helpers.judging.confirm import THRESHOLD
     from helpers.judging.power import Detection, smallest_drop
 
@@ -90,7 +91,7 @@ def noise_of(
     candidate, reference = (
         [run.log_rate for run in runs if run.build is each and run.log_rate is not None] for each in Build
     )
-    run = spread_of_runs((candidate, reference))
+    run = deviation_of_runs((candidate, reference))
     before = [night.log_rates for night in past.nights if night.accepted and night.log_rates]
     recommended = recommended_tolerance(run.value, budget.pairs, least)
     how = Detection(
@@ -108,7 +109,7 @@ def noise_of(
         target=target,
         log_rates=rates,
         run=run,
-        night=spread_of_nights([*before, rates], run),
+        night=deviation_of_nights([*before, rates], run),
         nights=len(before) + 1,
         tolerance=tolerance,
         recommended=recommended,
@@ -120,13 +121,15 @@ def noise_of(
     )
 
 
-def _between(candidate: Sequence[float], reference: Sequence[float], run: Spread) -> Effect | None:
-    """The candidate's interpreter against the reference's: nothing but noise, if they hold the same build."""
+def _between(candidate: Sequence[float], reference: Sequence[float], run: Deviation) -> Effect | None:
+    """The candidate's interpreter against the reference's, which is nothing but noise if they hold the same build."""
     found = [new - old for new, old in zip(candidate, reference, strict=False)]
     return effect_of(found, math.sqrt(2) * run.value) if found and run.value else None
 
 
-def _warnings(rates: Sequence[float], run: Spread, tolerance: float, recommended: float, pairs: int) -> Iterator[str]:
+def _warnings(
+    rates: Sequence[float], run: Deviation, tolerance: float, recommended: float, pairs: int
+) -> Iterator[str]:
     if tolerance < recommended - _ROUNDING:
         yield (
             f"the tolerance in use, {tolerance:.1%}, is finer than the noise allows: two builds that are the same "
@@ -141,10 +144,10 @@ def _warnings(rates: Sequence[float], run: Spread, tolerance: float, recommended
 
 
 def calibrating(runs: int, *, two_builds: bool) -> Callable[[Evidence], Verdict | NeedRuns]:
-    """A judge that wants ``runs`` usable runs and holds them against nothing.
+    """A judge that asks for ``runs`` usable runs and holds them against nothing.
 
-    With ``two_builds`` they are pairs, reference and candidate in turn, first one first and then the other (ABBA),
-    as in a confirmation. A refused or failed run ends it, and so do more invalid ones in a row than the budget repeats.
+    With ``two_builds`` they are pairs of reference and candidate, whose order alternates (ABBA) as in a confirmation. A
+    refused or a failed run ends it, and so do more invalid runs in a row than the budget repeats.
     """
 
     def judge(evidence: Evidence) -> Verdict | NeedRuns:
@@ -170,7 +173,7 @@ def calibrating(runs: int, *, two_builds: bool) -> Callable[[Evidence], Verdict 
 
 
 def _missing(usable: Sequence[RunEvidence], runs: int, two_builds: bool) -> tuple[Build, ...]:
-    """The builds still to run, in order: what was made counts by its build, whatever was repeated in between."""
+    """The builds still to run, in order. A usable run counts for its build, whatever was repeated before it."""
     if not two_builds:
         return (Build.CANDIDATE,) * (runs - len(usable))
     pairs = (runs + 1) // 2
@@ -184,7 +187,7 @@ def _missing(usable: Sequence[RunEvidence], runs: int, two_builds: bool) -> tupl
     return tuple(wanted)
 
 
-def spread_of_runs(groups: Sequence[Sequence[float]]) -> Spread:
+def deviation_of_runs(groups: Sequence[Sequence[float]]) -> Deviation:
     """Standard deviation of runs about the mean of their group (a build, a night), pooled; interval by chi-square.
 
     Raises SuiteError without a single degree of freedom.
@@ -199,11 +202,11 @@ def spread_of_runs(groups: Sequence[Sequence[float]]) -> Spread:
             remedy="Raise --runs",
         )
     squares = sum((len(group) - 1) * statistics.variance(group) for group in groups if len(group) > 1)
-    return _spread(squares / degrees, degrees, 0.0)
+    return _deviation(squares / degrees, degrees, 0.0)
 
 
-def spread_of_nights(nights: Sequence[Sequence[float]], run: Spread) -> Spread | None:
-    """Standard deviation of nights' own effects: what their means scatter beyond what their runs explain.
+def deviation_of_nights(nights: Sequence[Sequence[float]], run: Deviation) -> Deviation | None:
+    """Standard deviation of nights' own effects: how much their means scatter beyond what their runs explain.
 
     The interval is the chi-square one of the means' variance less the runs' part. None for fewer than two nights.
     """
@@ -211,14 +214,14 @@ def spread_of_nights(nights: Sequence[Sequence[float]], run: Spread) -> Spread |
     if len(means) < 2:
         return None
     own = run.value**2 * statistics.fmean(1 / len(night) for night in nights if night)
-    return _spread(statistics.variance(means), len(means) - 1, own)
+    return _deviation(statistics.variance(means), len(means) - 1, own)
 
 
 def drifts(log_rates: Sequence[float]) -> bool:
-    """Whether neighbouring runs are so much more alike than distant ones that the session drifted.
+    """Whether neighbouring runs are so much more alike than distant ones that the machine drifted meanwhile.
 
-    Von Neumann's ratio (1941), of mean squared steps to variance: of n independent runs its mean is 2 and its
-    variance 4(n - 2)/(n² - 1).
+    By von Neumann's ratio (1941) of mean squared steps to variance, which for n independent runs has the mean 2 and
+    the variance 4(n - 2)/(n² - 1).
     """
     n = len(log_rates)
     if n < LEAST_RUNS or (variance := statistics.variance(log_rates)) == 0:
@@ -239,33 +242,15 @@ def recommended_tolerance(sigma_run: float, pairs: int, least: float) -> float:
 
 
 def chi_square_quantile(share: float, degrees_of_freedom: int) -> float:
-    """The value that a chi-square variable stays below with probability ``share``, by bisection."""
-    low, high = 0.0, 10.0 * degrees_of_freedom + 100.0
-    for _ in range(200):
-        middle = (low + high) / 2
-        if _chi_square_share(middle, degrees_of_freedom) < share:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    """The value that a chi-square variable stays below with probability ``share``."""
+    # Imported here because it loads numpy.
+    from scipy.special import gammaincinv
+
+    return float(2 * gammaincinv(degrees_of_freedom / 2, share))
 
 
-def _chi_square_share(value: float, degrees_of_freedom: int) -> float:
-    """The regularised lower incomplete gamma function by its power series."""
-    half, x = degrees_of_freedom / 2, value / 2
-    if x <= 0:
-        return 0.0
-    term = total = 1 / half
-    step = half
-    while term > total * 1e-16:
-        step += 1
-        term *= x / step
-        total += term
-    return min(1.0, total * math.exp(half * math.log(x) - x - math.lgamma(half)))
-
-
-def _spread(variance: float, degrees: int, own: float) -> Spread:
-    """Of the variance, less ``own``, that has ``degrees`` of freedom."""
+def _deviation(variance: float, degrees: int, own: float) -> Deviation:
+    """The standard deviation of ``variance``, which has ``degrees`` of freedom, less the variance ``own``."""
     bounds = (degrees * variance / chi_square_quantile(share, degrees) for share in (0.975, 0.025))
     low, high = (math.sqrt(max(0.0, bound - own)) for bound in bounds)
-    return Spread(math.sqrt(max(0.0, variance - own)), low, high, degrees)
+    return Deviation(math.sqrt(max(0.0, variance - own)), low, high, degrees)

@@ -1,8 +1,8 @@
 """Two builds, dates or sessions of one case held against each other, from what history keeps. Pure.
 
-Pairs of an interleaved comparison of just these two builds say most: whatever the machine did that night, it did to
-both. Where there are none, nights are held against nights, a night being one replicate of its builds' runs; those
-confirm nothing, so they end as a session without a good build does.
+Interleaved pairs of just these two builds say most, because whatever the machine did that night, it did to both. Where
+there are none, nights are held against nights, and a night counts as one replicate. Nights confirm nothing, so such a
+comparison ends as a session without a good build does.
 """
 
 from __future__ import annotations
@@ -20,27 +20,25 @@ from helpers.judging.verdict import Reason, Standing, Status
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What an answer needs (docs/verdicts.md, "Judge" and "No history").
+    """What an answer needs (docs/verdicts.md, "Judge" and "No history")."""
 
-    - ``pairs``: the e-value of interleaved pairs, as a night has it; ``per_case``: that of nights apart for each case
-      compared, and of pairs where more than 60 cases have them: e-values above 20 times the cases keep false alarms
-      over all of them together below 5%.
-    - ``one_night``: that of nights apart where a side is a single night, which the whole machine may have been slow on.
-    - ``same``: below it on both sides, pairs show the builds to be the same. ``ruled_out``: where a drop explains them
-      no better than none does, the odds against one beyond the band at which they pass all the same.
-    - ``suspect``, ``clear``: a drop with evidence from ``clear`` to ``suspect`` is neither shown nor excluded.
-    - ``offset``: standard deviation of a difference between builds that are the same, in the logarithm.
-    - ``runs``: the fewest runs a side that nights apart can pass with.
-    """
-
+    # The e-value of interleaved pairs, as on a night.
     pairs: float = 1200.0
+    # The e-value of nights apart for each case compared, and of pairs where more than 60 cases have them: e-values
+    # above 20 times the cases keep false alarms over all of them together below 5%.
     per_case: float = 20.0
+    # The e-value of nights apart where a side is a single night, on which the whole machine may have been slow.
     one_night: float = 1200.0
+    # With both e-values below this, pairs show the builds to be the same.
     same: float = 0.2
+    # Pairs that a drop explains no better than no change pass where these are the odds against one beyond the band.
     ruled_out: float = 20.0
+    # A drop with evidence from ``clear`` to ``suspect`` is neither shown nor excluded.
     suspect: float = 2.0
     clear: float = 0.7
+    # Standard deviation of a difference between builds that are the same, in the logarithm.
     offset: float = 3e-4
+    # The fewest runs a side with which nights apart can pass.
     runs: int = 3
 
 
@@ -49,13 +47,8 @@ _CAUTION = "the nights differ in more than the build: interleaved runs confirm i
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """B held against A for one case.
-
-    ``effect`` is B's change as a fraction (-0.02 is 2% slower), ``low`` and ``high`` its 95% interval. ``basis`` is
-    ``pairs`` or ``nights``, empty where nothing was compared. ``e_drop`` and ``e_gain`` are held against
-    ``threshold``, the effect against ``tolerance``.
-    """
+class CaseComparison:
+    """B held against A for one case."""
 
     case_id: str
     target: str
@@ -64,17 +57,21 @@ class Comparison:
     a: Side
     b: Side
     rule: str
+    # The smallest effect that counts, as a fraction.
     tolerance: float
+    # ``pairs`` or ``nights``; empty where nothing was compared.
     basis: str = ""
     pairs: int = 0
+    # B's change as a fraction (-0.02 is 2% slower), with its 95% interval.
     effect: float | None = None
     low: float | None = None
     high: float | None = None
+    # The e-values either way, and what they have to reach.
     e_drop: float | None = None
     e_gain: float | None = None
     threshold: float | None = None
 
-    def of_standing(self, standing: Standing | None) -> Comparison:
+    def of_standing(self, standing: Standing | None) -> CaseComparison:
         """With the numbers of a night's verdict; as it is where there are none."""
         if standing is None:
             return self
@@ -100,11 +97,14 @@ def compare(
     rule: str,
     cases: int,
     thresholds: Thresholds = THRESHOLDS,
-) -> Comparison:
-    """B against A. ``cases``: how many are compared by this basis at once, over which the error rate holds; ``band``:
-    the drop beyond which nights apart fail, as no pairs can confirm it (RecordedReference)."""
+) -> CaseComparison:
+    """B against A.
+
+    ``cases`` is how many are compared on this basis at once, over which the error rate holds; ``band`` the drop beyond
+    which nights apart fail, because no pairs can confirm it (RecordedReference).
+    """
     sides = side_of(pairing.a), side_of(pairing.b)
-    empty = Comparison(
+    empty = CaseComparison(
         pairing.case_id, pairing.target, Status.INCOMPARABLE, Reason("", ""), *sides, rule=rule, tolerance=tolerance
     )
     if not pairing.a or not pairing.b:
@@ -119,8 +119,8 @@ def compare(
             ruled_out=_odds_against_band(pairing, noise, band, thresholds) >= thresholds.ruled_out,
         )
     if pairing.apart:
-        told = "; ".join(pairing.apart)
-        return replace(empty, reason=Reason("other-segment", f"measured in different segments ({told})"))
+        apart = "; ".join(pairing.apart)
+        return replace(empty, reason=Reason("other-segment", f"measured in different segments ({apart})"))
     threshold = thresholds.per_case * cases
     if min(side.nights for side in sides) < 2:
         threshold = max(threshold, thresholds.one_night)
@@ -136,7 +136,7 @@ def all_below(pairing: Pairing, band: float) -> bool:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a basis gives: fractions, and e-values both ways."""
+    """What a basis gives: the effect as a fraction with its interval, and e-values both ways."""
 
     basis: str
     effect: float
@@ -156,8 +156,11 @@ def _from_pairs(pairing: Pairing, noise: Noise, thresholds: Thresholds) -> _Foun
 
 
 def _from_nights(pairing: Pairing, noise: Noise, thresholds: Thresholds) -> _Found:
-    """Each of B's nights against where A's lie; how well that is known is part of the offset, and of a single
-    night of B's its own effect too, its runs being what is looked at then (docs/verdicts.md, "Judge")."""
+    """Each of B's nights against where A's lie (docs/verdicts.md, "Judge").
+
+    How well that place is known is part of the offset. Of a single night of B's the runs are looked at, and the
+    night's own effect is part of the offset too.
+    """
     mine, theirs = runs_of_nights(pairing.a), runs_of_nights(pairing.b)
     spread = night_sigma(noise)
     error_a, error_b = (
@@ -177,14 +180,14 @@ def _from_nights(pairing: Pairing, noise: Noise, thresholds: Thresholds) -> _Fou
 
 
 def _odds_against_band(pairing: Pairing, noise: Noise, band: float, thresholds: Thresholds) -> float:
-    # As for the e-values: numpy.
+    # Imported here because it loads numpy.
     from helpers.judging.evalue import odds_against
 
     return odds_against(pairing.differences, math.sqrt(2) * noise.sigma, thresholds.offset, -math.log1p(-band))
 
 
 def night_sigma(noise: Noise) -> float:
-    """Standard deviation of a night's own effect: of ``tau`` what is left without how well the centre is known.
+    """Standard deviation of a night's own effect: ``tau`` without the part that how well the centre is known makes up.
 
     ``tau`` squared is night² + (π/2)(night² + sigma²)/nights (helpers.judging.noise).
     """
@@ -193,20 +196,20 @@ def night_sigma(noise: Noise) -> float:
 
 
 def _decided(
-    empty: Comparison,
+    empty: CaseComparison,
     found: _Found,
     threshold: float,
     thresholds: Thresholds,
     *,
     below: bool = False,
     ruled_out: bool = False,
-) -> Comparison:
+) -> CaseComparison:
     answer = replace(empty, **vars(found), threshold=threshold)
     status, code, why = _status(answer, thresholds, below, ruled_out)
     return replace(answer, status=status, reason=Reason(code, f"{_numbers(answer)}: {why}"))
 
 
-def _status(answer: Comparison, thresholds: Thresholds, below: bool, ruled_out: bool) -> tuple[Status, str, str]:
+def _status(answer: CaseComparison, thresholds: Thresholds, below: bool, ruled_out: bool) -> tuple[Status, str, str]:
     """``below``: whether each of B's runs is beyond the band below A; ``ruled_out``: whether pairs exclude that."""
     effect, e_drop, e_gain = answer.effect or 0.0, answer.e_drop or 0.0, answer.e_gain or 0.0
     threshold, apart = answer.threshold or math.inf, answer.basis == "nights"
@@ -239,7 +242,7 @@ def _status(answer: Comparison, thresholds: Thresholds, below: bool, ruled_out: 
     return Status.INCONCLUSIVE, "open", "neither shown nor excluded: more runs are needed"
 
 
-def _numbers(answer: Comparison) -> str:
+def _numbers(answer: CaseComparison) -> str:
     effect, low, high = answer.effect or 0.0, answer.low or 0.0, answer.high or 0.0
     how = f"{answer.pairs} interleaved pairs" if answer.basis == "pairs" else "nights apart"
     counts = ", ".join(
@@ -266,7 +269,7 @@ def evidence_text(value: float | None) -> str:
 
 
 def _both_ways(values: Sequence[float], sigma: float, tau: float) -> tuple[float, float]:
-    # numpy takes longer to import than most commands take to answer.
+    # Imported here because it loads numpy, which takes longer than most commands take to answer.
     from helpers.judging.evalue import Direction, evalue
 
     return evalue(values, sigma, tau), evalue(values, sigma, tau, Direction.GAIN)

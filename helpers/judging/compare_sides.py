@@ -1,4 +1,4 @@
-"""The two sides of a comparison: runs as history keeps them, what of them belongs together, and their pairs. Pure."""
+"""The two sides of a comparison: runs as history keeps them, which of them belong together, and their pairs. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from helpers.judging.evidence import Build, Stage
 from helpers.machine.environment import differences
 
-# The fact of a segment that two builds may differ in where both ran in turn on the same cards.
+# Builds that ran in turn on the same cards may differ in this fact of a segment.
 _BUILD_FACT = "framework line"
-# docs/verdicts.md, "Judge": the pairs speak after two of them.
+# docs/verdicts.md, "Judge": pairs are looked at from two on.
 _LEAST_PAIRS = 2
 
 
@@ -48,13 +48,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Pairing:
-    """The two sides of one case in one segment, and the pairs of them: log rate of B minus that of A."""
+    """The two sides of one case in one segment."""
 
     case_id: str
     target: str
     a: tuple[KeptRun, ...]
     b: tuple[KeptRun, ...]
+    # Of each interleaved pair, the log rate of B minus that of A.
     differences: tuple[float, ...] = ()
+    # In what the segments of the two sides differ, where they share none.
     apart: tuple[str, ...] = ()
 
     @property
@@ -68,10 +70,10 @@ class Pairing:
 
 
 def pair_up(a: Iterable[KeptRun], b: Iterable[KeptRun]) -> tuple[Pairing, ...]:
-    """What of both sides belongs together: a pairing for each case and common segment, in case order.
+    """A pairing for each case and each segment that both sides share, in case order.
 
-    Where runs of both were made in turn, only those count. A case whose sides share no segment has one pairing,
-    and ``apart`` says in what the newest of each differ; one that only one side has comes with the other side empty.
+    Where runs of both were made in turn, only those count. A case whose sides share no segment has one pairing, and
+    ``apart`` says in what their newest runs differ. A case that only one side has comes with the other side empty.
     """
     mine, theirs = _by_case(a), _by_case(b)
     found: list[Pairing] = []
@@ -90,8 +92,8 @@ def side_of(runs: Sequence[KeptRun]) -> Side:
 
 
 def pairs_of(a: Sequence[KeptRun], b: Sequence[KeptRun]) -> tuple[float, ...]:
-    """Log rate of B minus that of A for each interleaved pair: of one session, the k-th run of one with the k-th of
-    the other."""
+    """Log rate of B minus that of A for each interleaved pair: the k-th confirmation run of A in a session and the k-th
+    of B in the same session."""
     found: list[float] = []
     for session in sorted({run.session for run in a} & {run.session for run in b}):
         left, right = (
@@ -126,7 +128,7 @@ def _of_case(case_id: str, target: str, a: Sequence[KeptRun], b: Sequence[KeptRu
 
 
 def _in_common_sessions(a: Sequence[KeptRun], b: Sequence[KeptRun]) -> tuple[tuple[KeptRun, ...], tuple[KeptRun, ...]]:
-    """The runs that were made in turn: what each side did on other nights says nothing about the pairs."""
+    """The runs that were made in turn; the runs of other nights say nothing about the pairs."""
     common = {run.session for run in a} & {run.session for run in b}
     left, right = (
         tuple(run for run in runs if run.session in common and run.stage is Stage.CONFIRM) for runs in (a, b)

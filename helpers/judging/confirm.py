@@ -1,9 +1,7 @@
 """Confirmation: interleaved runs of the reference build and the build under test, same cards, same night.
 
-Where the accepted nights stand against the good build, and what the good build itself usually does.
-
-docs/verdicts.md, "Level against the good build": the recorded level may lie above the pinned build (a gain was accepted
-and the pin stayed) or below it, so pairs are held against the level and not against 0.
+The recorded level may lie above the pinned build (a gain was accepted and the pin stayed) or below it, so pairs are
+held against that level and not against 0 (docs/verdicts.md, "Level against the good build").
 """
 
 from __future__ import annotations
@@ -18,14 +16,32 @@ from dataclasses import dataclass
 from helpers.judging.evalue import Direction, evalue, noise_factor, odds_against
 from helpers.judging.evidence import Build, Compared, Evidence, RunEvidence, Stage
 from helpers.judging.noise import Noise
-from helpers.judging.screen import CLEARLY_NO_DROP, STALL_MARGIN, STALL_SPREADS, Screening, spread
-from helpers.judging.statistics import Effect, effect_of, hodges_lehmann
+from helpers.judging.screen import CLEARLY_NO_DROP, STALL_MARGIN, STALL_SPREADS, Screening
+from helpers.judging.statistics import Effect, effect_of, hodges_lehmann, robust_sigma
 from helpers.judging.verdict import NeedRuns
 
-# Of the oldest nights, as a level that went on learning would follow a build that gets slower bit by bit: so many
-# pairs, and more where a case is so noisy that they leave a larger standard error than half the drop that counts.
+# One bar for every night: with so many pairs to reach it 1200 finds as much as 200 does, with a fifth of the false
+# alarms (docs/verdicts.md, "Judge").
+THRESHOLD = 1200.0
+# The number of cases that the bar is for; with more cases, each has to clear a higher one.
+CASES = 60
+# Standard deviation of what pairs of unchanged builds differ by, in the logarithm.
+PAIR_TAU = 3e-4
+# The number of pairs at which they are first looked at.
+FIRST_LOOK = 2
+# A level rests on more than two pairs: one run of each build may be bad.
+FIRST_LEVEL = 3
+# With both e-values below this, the builds are the same.
+SAME_BELOW = 0.2
+# Pairs that show no drop end where they also rule out, at these odds, a drop beyond the band (RecordedReference).
+RULED_OUT = 20.0
+# A gain beyond this is believed only where both builds' losses agree this well.
+LARGE_GAIN, LOSS_TOLERANCE = 0.10, 0.25
+# A level rests on the oldest nights, because one that went on learning would follow a build that gets slower bit by
+# bit. It takes so many pairs, and more where a case is so noisy that they leave a larger standard error than half the
+# drop that counts.
 LEVEL_PAIRS, LEVEL_ERROR = 16, 0.0025
-# Fewer say too little of how they scatter.
+# Fewer pairs say too little of how they scatter.
 _LEAST_PAIRS = 2
 # The good build's own figures follow a machine's drift of months, so the newest nights count.
 _OWN_NIGHTS = 8
@@ -33,25 +49,27 @@ _OWN_NIGHTS = 8
 
 @dataclass(frozen=True)
 class Level:
-    """In logarithms of samples/s.
+    """Where the accepted nights stand against the good build, and where that build itself stands.
 
-    - ``known``: whether the level is; then ``offset`` is that of the accepted nights less the good build's, ``error``
-      its standard error, 0 both where the case was recorded with the good build itself, else from ``pairs`` pairs.
-    - ``good``: where the good build itself ran on earlier nights, None where nobody knows; ``good_error`` its
-      standard error and ``good_nights`` how many nights it rests on, the recorded one among them.
+    All in natural logarithms of samples/s.
     """
 
     known: bool = False
+    # The accepted nights less the good build, with its standard error; both 0 where the case was recorded with the
+    # good build itself.
     offset: float = 0.0
     error: float = 0.0
+    # How many pairs the offset was learned from.
     pairs: int = 0
+    # Where the good build itself ran on earlier nights, with its standard error; None where that is not known.
     good: float | None = None
     good_error: float = 0.0
+    # How many nights that rests on, the recorded one among them.
     good_nights: int = 0
 
 
 def learn_level(evidence: Evidence, noise: Noise) -> Level:
-    """Of tonight's good build, from the nights on which the same one ran and from the recorded entry."""
+    """The level against tonight's good build, from the nights on which the same build ran and from the entry."""
     recorded, name = evidence.recorded, evidence.reference_id
     if not name or recorded is None:
         return Level()
@@ -84,52 +102,36 @@ def level_error(differences: list[float], noise: Noise) -> float:
     return sigma * max(1.0, noise_factor(differences, sigma)) / math.sqrt(len(differences))
 
 
-# One bar for every night: with so many pairs to reach it 1200 finds as much as 200 does, with a fifth of the false
-# alarms (docs/verdicts.md, "Judge").
-THRESHOLD = 1200.0
-# The number of cases that the bars are for; with more of them, each has to clear a higher one.
-CASES = 60
-PAIR_TAU = 3e-4
-FIRST_LOOK = 2
-# A level rests on more than two pairs: one run of each build may be bad.
-FIRST_LEVEL = 3
-SAME_BELOW = 0.2
-# Pairs that show no drop end where they also rule out, at these odds, one beyond the band (RecordedReference).
-RULED_OUT = 20.0
-# A gain beyond this is believed only where both builds' losses agree this well.
-LARGE_GAIN, LOSS_TOLERANCE = 0.10, 0.25
-
-
-class Outcome(enum.Enum):
-    """NO_DROP: the pairs do not show that the builds are the same, but no drop either, and rule a large one out.
-    MEASURED: nothing was suspected, and the pairs told where the nights stand against the good build."""
+class Conclusion(enum.Enum):
+    """What the pairs say."""
 
     SLOWER = "slower"
     FASTER = "faster"
     SAME = "same"
+    # The pairs do not show that the builds are the same, but show no drop either and rule a large one out.
     NO_DROP = "no drop"
     OPEN = "open"
+    # Nothing was suspected, and the pairs told where the nights stand against the good build.
     MEASURED = "measured"
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What the pairs say: ``e_drop`` is their e-value for a drop, ``evidence`` for the likelier direction.
+    """What the pairs say, held against ``level``; against the good build itself where the level is not known."""
 
-    All of it, ``effect`` too, is held against ``level``, that of the nights before against the good build; against
-    the good build itself where the level is not known. ``new`` and ``good`` are the log rates, pair by pair.
-    ``stalls`` as in Screening.
-    """
-
-    outcome: Outcome
+    conclusion: Conclusion
     pairs: int
     effect: Effect
+    # The pairs' e-value for a drop, and the one for the likelier direction.
     e_drop: float
     evidence: float
     threshold: float
+    # Of the nights before against the good build.
     level: Level
+    # Log rates of either build, pair by pair.
     new: tuple[float, ...]
     good: tuple[float, ...]
+    # As in Screening.
     stalls: str = ""
 
     @property
@@ -151,7 +153,7 @@ def confirm(
     reference: Sequence[float],
     why: str,
 ) -> Confirmation | NeedRuns:
-    """The outcome of the pairs made so far, or the runs of the next one.
+    """What the pairs made so far say, or the runs of the next one.
 
     ``candidate`` and ``reference`` are the log rates of the usable confirmation runs, in the order they were made.
     """
@@ -170,31 +172,31 @@ def _decide(
     threshold = threshold_of(evidence)
     slower = evalue(differences, sigma, tau)
     faster = evalue(differences, sigma, tau, Direction.GAIN)
-    outcome = _outcome(evidence, screening, level, differences, (slower, faster, threshold))
-    if outcome is None:
+    conclusion = _conclusion(evidence, screening, level, differences, (slower, faster, threshold))
+    if conclusion is None:
         return None
     effect = effect_of(differences, sigma, tau)
     stalls = _stalls(evidence, screening)
-    return Confirmation(outcome, len(new), effect, slower, max(slower, faster), threshold, level, new, good, stalls)
+    return Confirmation(conclusion, len(new), effect, slower, max(slower, faster), threshold, level, new, good, stalls)
 
 
-def _outcome(
+def _conclusion(
     evidence: Evidence, screening: Screening, level: Level, differences: list[float], e: tuple[float, float, float]
-) -> Outcome | None:
+) -> Conclusion | None:
     slower, faster, threshold = e
     pairs = len(differences)
     if measures(evidence, screening, level):
         tolerance = evidence.recorded.tolerance if evidence.recorded else 0.0
         well_known = level_error(differences, screening.noise) <= tolerance
         enough = pairs >= FIRST_LEVEL and well_known
-        return Outcome.MEASURED if enough or pairs >= evidence.budget.pairs else None
+        return Conclusion.MEASURED if enough or pairs >= evidence.budget.pairs else None
     if max(slower, faster) >= threshold:
-        return Outcome.SLOWER if slower > faster else Outcome.FASTER
+        return Conclusion.SLOWER if slower > faster else Conclusion.FASTER
     if max(slower, faster) < SAME_BELOW:
-        return Outcome.SAME
+        return Conclusion.SAME
     if _no_drop(evidence, screening, level, differences, (slower, faster)):
-        return Outcome.NO_DROP
-    return Outcome.OPEN if pairs >= evidence.budget.pairs else None
+        return Conclusion.NO_DROP
+    return Conclusion.OPEN if pairs >= evidence.budget.pairs else None
 
 
 def _no_drop(
@@ -202,8 +204,8 @@ def _no_drop(
 ) -> bool:
     """Whether more pairs could hardly show a drop, and one as large as the band is ruled out.
 
-    With pairs left, only where no gain is asked about; with none left, where a drop explains the pairs no better than
-    none does.
+    While pairs are left, that ends them only where no gain is suspected. With none left it is enough that a drop
+    explains the pairs no better than no change does.
     """
     slower, faster = e
     last = len(differences) >= evidence.budget.pairs
@@ -227,7 +229,7 @@ def pair_tau(level: Level) -> float:
 
 
 def _next_runs(evidence: Evidence, candidates: int, references: int, why: str) -> NeedRuns:
-    """The next pair, or what is missing of the one under way. Orders alternate: AB, BA, AB, BA (A the good build)."""
+    """The next pair, or the missing run of the pair under way. Orders alternate: AB, BA, AB (A is the good build)."""
     pair = max(candidates, references)
     if candidates != references:
         order: tuple[Build, ...] = (Build.CANDIDATE if candidates < references else Build.REFERENCE,)
@@ -235,8 +237,7 @@ def _next_runs(evidence: Evidence, candidates: int, references: int, why: str) -
     order = (Build.REFERENCE, Build.CANDIDATE)
     if pair % 2 != _first_order(evidence):
         order = (Build.CANDIDATE, Build.REFERENCE)
-    told = f"{why}; pair {pair + 1} of at most {evidence.budget.pairs}"
-    return NeedRuns(order[0], order, 2, told, Stage.CONFIRM)
+    return NeedRuns(order[0], order, 2, f"{why}; pair {pair + 1} of at most {evidence.budget.pairs}", Stage.CONFIRM)
 
 
 def _first_order(evidence: Evidence) -> int:
@@ -250,7 +251,7 @@ def runs_of(runs: Sequence[RunEvidence], build: Build) -> tuple[RunEvidence, ...
 
 
 def _stalls(evidence: Evidence, screening: Screening) -> str:
-    """How the new build stalls more than the reference does beside it, whose stalls are the machine's."""
+    """How the new build stalls more than the reference beside it, whose stalls the machine causes; empty where not."""
     new, good = (
         [run.stall_share for run in runs_of(evidence.runs, build) if run.stall_share is not None]
         for build in (Build.CANDIDATE, Build.REFERENCE)
@@ -258,7 +259,7 @@ def _stalls(evidence: Evidence, screening: Screening) -> str:
     if not new or not good:
         return screening.stalls
     share, beside = statistics.median(new), statistics.median(good)
-    if share <= beside + max(STALL_MARGIN, STALL_SPREADS * max(spread(new), spread(good))):
+    if share <= beside + max(STALL_MARGIN, STALL_SPREADS * max(robust_sigma(new), robust_sigma(good))):
         return ""
     return f"stalls take {share:.1%} beyond the median step, {beside:.1%} with the reference build"
 
@@ -267,9 +268,9 @@ def work_changed(runs: Sequence[RunEvidence]) -> str | None:
     """How both builds' losses differ, "" where they agree; None where they cannot be compared."""
     losses = [[run.loss for run in runs_of(runs, build)] for build in (Build.CANDIDATE, Build.REFERENCE)]
     medians = []
-    for told in losses:
-        known = [loss for loss in told if loss is not None and math.isfinite(loss)]
-        if not known or len(known) < len(told):
+    for of_build in losses:
+        known = [loss for loss in of_build if loss is not None and math.isfinite(loss)]
+        if not known or len(known) < len(of_build):
             return None
         medians.append(statistics.median(known))
     new, good = medians

@@ -1,13 +1,13 @@
 """The e-value of a drop (or a gain): how much better "slower" explains the runs than "as before".
 
-docs/verdicts.md, "evalue": the ratio of two marginal likelihoods of the differences x, in logarithms of samples/s. As
-before: all runs share an offset mu ~ N(0, tau^2). Slower: mu ~ N(-delta, tau^2), delta log-uniform on 0.4 to 20%. Both:
-run noise 0.93 N(0, s^2) + 0.07 N(0, (4 s)^2) with s = k sigma and k unknown. It may be looked at after every run:
-without a drop it ever reaches 1/a with probability a at most.
+docs/verdicts.md, "evalue": it is the ratio of two marginal likelihoods of the differences x, logarithms of samples/s.
+As before: all runs share an offset mu ~ N(0, tau^2). Slower: mu ~ N(-delta, tau^2), with delta log-uniform on 0.4 to
+20%. Both: run noise 0.93 N(0, s^2) + 0.07 N(0, (4 s)^2) with s = k sigma and k unknown. It may be looked at after every
+run: without a drop it ever reaches 1/a with probability a at most.
 
-
-What runs say of where they lie and how much they scatter: the e-value's own likelihood, with nothing assumed of the
-change. It loads numpy: who only lists cases needs neither."""
+The same likelihood, with nothing assumed about the change, says where runs lie (`interval`) and how much they scatter
+(`noise_factor`). The module loads numpy and scipy, so what only lists cases must not import it.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 SMALLEST_DROP, LARGEST_DROP = 0.004, 0.20
 TAIL_SHARE, TAIL_WIDTH = 0.07, 4.0
 
-# How far sigma may have been learned wrong. Log-normal weights about 1: a width of 0.6 breaks the error bound when
-# sigma was learned four times too small, 1.0 holds (docs/verdicts.md, "evalue").
+# How far sigma may have been learned wrong, with log-normal weights about 1. A width of 0.6 breaks the error bound when
+# sigma was learned four times too small; 1.0 holds (docs/verdicts.md, "evalue").
 FACTORS = np.geomspace(0.5, 11.0, 16)
 _LOG_FACTOR_WEIGHTS = -0.5 * np.log(FACTORS) ** 2
 _LOG_FACTOR_WEIGHTS -= np.log(np.exp(_LOG_FACTOR_WEIGHTS).sum())
@@ -41,6 +41,13 @@ _DROP_WIDTHS = 0.6 * _DROPS * (_DROPS[1] / _DROPS[0] - 1)
 FAR = np.sinh(np.arange(-60, 61) * 0.2)
 _NEAR = np.sinh(np.arange(-14, 15) * 0.2)
 _LARGEST_LOG = 690.0
+
+# What interval() covers, and how narrow a night effect may be.
+_COVERED = 0.95
+_LEAST_NIGHT = 1e-9
+# How far from the runs an offset is looked for, in sigmas: a few times the widest factor, four times as wide in its
+# tail.
+_REACH = 11.0 * 4.0 * 4.0
 
 
 class Direction(enum.Enum):
@@ -61,10 +68,10 @@ def evalue(x: Sequence[float], sigma: float, tau: float, direction: Direction = 
 
 
 def odds_against(x: Sequence[float], sigma: float, tau: float, drop: float) -> float:
-    """How much better "as before" explains ``x`` than a drop of ``drop``, in the logarithm; the rest as in evalue().
+    """How much better "as before" explains ``x`` than a drop of ``drop`` log units; the rest as in evalue().
 
-    An e-value against that drop: where there is one, it ever reaches 1/a with probability a at most, and where there
-    is a larger one less often still.
+    It is an e-value against that drop: where the drop is there, it ever reaches 1/a with probability a at most, and
+    where a larger one is there, less often still.
     """
     return math.exp(_log_as_before(x, sigma, tau) - _log_as_before([value + drop for value in x], sigma, tau))
 
@@ -85,8 +92,8 @@ def _both(x: tuple[float, ...], sigma: float, tau: float) -> tuple[float, float]
         raise SuiteError("e-value", got=(x, sigma, tau), expected="finite log rates, sigma and tau above 0")
     if not x:
         return 1.0, 1.0
-    # A change beyond the largest counts as the largest: else half the samples/s would be told for an unlucky run
-    # sooner than a fifth less.
+    # A change beyond the largest counts as the largest: else half the samples/s would sooner be taken for an unlucky
+    # run than a fifth less.
     data = np.clip(x, -LARGEST_DROP, LARGEST_DROP)
     offsets = _offsets(data, sigma, tau)
     steps = np.gradient(offsets)
@@ -108,7 +115,7 @@ def _offsets(data: Array, sigma: float, tau: float) -> Array:
     if len(data) > 1:
         centres.append((data[:, None] + width * _NEAR).ravel())
     offsets = np.concatenate(centres)
-    # Nodes closer than the finest scale needs only cost time.
+    # Nodes that are closer than the finest scale needs would only cost time.
     finest = min(width, tau) / 5
     nodes: Array = np.unique(np.round(offsets[np.abs(offsets) <= reach] / finest)) * finest
     return nodes
@@ -147,24 +154,19 @@ def _log_sum(values: Array) -> float:
     return highest + math.log(float(np.exp(values - highest).sum()))
 
 
-_COVERED = 0.95
-_LEAST_NIGHT = 1e-9
-# Of the widest noise factor, four times as wide in its tail, a few standard deviations.
-_REACH = 11.0 * 4.0 * 4.0
-
-
 def interval(x: Sequence[float], sigma: float, night: float) -> tuple[float, float]:
-    """The central 95% of the offset that ``x`` (one at least) shares, less what ``night`` may have to do with it.
+    """The central 95% of the offset that all of ``x`` (one at least) share, apart from the night's own effect.
 
-    ``sigma`` is the expected standard deviation between runs, ``night`` that of an offset that all of them share.
+    ``sigma`` is the expected standard deviation between runs, ``night`` that of the night's effect,
+    which all of them share too.
     """
     return _interval(tuple(float(value) for value in x), float(sigma), float(night))
 
 
 def noise_factor(log_rates: Sequence[float], sigma: float) -> float:
-    """How many times ``sigma`` the runs scatter about wherever they lie: the factor k that they make likely.
+    """How many times ``sigma`` the runs scatter, wherever they lie: the factor k that they make likely.
 
-    Its logarithm's mean, weighed as in the e-value: 1 for a single run, at most 11.
+    It is the mean of log k, weighed as in the e-value: 1 for a single run, at most 11.
     """
     if len(log_rates) < 2:
         return 1.0

@@ -1,6 +1,7 @@
-"""What a verdict rests on: the runs of a case and the references it is held against. Plain values.
+"""What a verdict rests on: a case's runs, its references, its earlier nights and its budget of runs. Plain values.
 
-How many runs a case may take in one night."""
+Log rates are natural logarithms of samples/s by the median step.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +15,21 @@ from helpers.trainers.contract.job import finite
 
 @dataclass(frozen=True)
 class Budget:
-    """Runs of one case in one night (docs/verdicts.md, "Judge" and "No history").
+    """How many runs a case may take in one night (docs/verdicts.md, "Judge" and "No history")."""
 
-    - ``screen_runs``: the most runs of the build under test before its answer is settled or to be confirmed.
-    - ``first_runs``: its restarts while fewer than 15 nights are known and no reference build is at hand.
-    - ``pairs``: the most interleaved pairs of a confirmation.
-    - ``rotation``: while fewer than 15 nights are known and a reference build is at hand, every how many nights a
-      case is confirmed without being suspected; twice as often while its level against that build is unknown or
-      nothing explains where its nights stand.
-    - ``repeats``: how many times a run that is invalid (throttled, contended, never steady) is made again.
-    - ``retries``: how often in one night, over both builds, a run that an infrastructure failure ended is made again.
-    """
-
+    # The most runs of the build under test before its answer is settled or goes to confirmation.
     screen_runs: int = 6
+    # Its runs while fewer than 15 nights are known and no reference build is at hand.
     first_runs: int = 5
+    # The most interleaved pairs of a confirmation.
     pairs: int = 40
+    # Every how many nights a case is confirmed without a suspicion, while a reference build is at hand and fewer than
+    # 15 nights are known; twice as often while the level against that build is unknown or nothing explains where the
+    # nights stand.
     rotation: int = 16
+    # How many times an invalid run (throttled, contended, never steady) is made again.
     repeats: int = 2
+    # How many times a night makes a run again, of either build, that an infrastructure failure ended.
     retries: int = 1
 
 
@@ -50,25 +49,24 @@ class Stage(enum.Enum):
 
 @dataclass(frozen=True)
 class RunEvidence:
-    """One run as judge() sees it.
+    """One run as judge() sees it."""
 
-    ``figures`` maps each rule to samples/s, or to the reason why it does not apply. ``log_rate`` is the natural
-    logarithm of the samples/s by the median step, ``stall_share`` mean over median step seconds
-    minus 1, ``loss`` the median of the window's losses where they were fetched. ``failure`` is
-    why there is no throughput (crash, hang, lost log) and ``retriable`` whether another attempt may end otherwise,
-    ``invalid`` why it must not be used (contended, throttled), ``refusal`` why this device or build does not run the
-    case.
-    """
-
+    # Each rule's samples/s, or the reason why the rule does not apply.
     figures: Mapping[str, float | str] = field(default_factory=dict)
     build: Build = Build.CANDIDATE
     stage: Stage = Stage.SCREEN
     log_rate: float | None = None
+    # Mean over median of the step seconds, minus 1.
     stall_share: float | None = None
+    # The median of the window's losses, where they were fetched.
     loss: float | None = None
+    # Why there is no throughput: a crash, a hang, a lost log.
     failure: str | None = None
+    # Why the throughput must not be used: contended, throttled, never steady.
     invalid: str | None = None
+    # Why this device or build does not run the case.
     refusal: str | None = None
+    # Whether another attempt after ``failure`` may end otherwise.
     retriable: bool = False
 
     @property
@@ -78,10 +76,10 @@ class RunEvidence:
 
 
 def invalid_in_a_row(runs: Sequence[RunEvidence]) -> list[str]:
-    """Why the runs of the longest row of invalid ones are invalid; empty where none is.
+    """The reasons of the longest unbroken row of invalid runs; empty where no run is invalid.
 
-    In a row, as the number of runs that a confirmation takes is no fault of the machine's. A failed run between them
-    neither ends the row nor belongs to it: it has a bound of its own.
+    A row is counted and not all runs, because a confirmation takes many runs and that is no fault of the machine's. A
+    failed run inside a row neither ends it nor belongs to it: failures have a bound of their own.
     """
     longest: list[str] = []
     row: list[str] = []
@@ -95,12 +93,14 @@ def invalid_in_a_row(runs: Sequence[RunEvidence]) -> list[str]:
 
 @dataclass(frozen=True)
 class PublishedReference:
-    """A published figure that this device can be held against; ``gates`` only for rows marked so."""
+    """A published figure that this device can be held against."""
 
     samples_per_s: float
     rule: str
     label: str
+    # Whether it sets the case's status; reference and disputed rows are only shown.
     gates: bool
+    # The band below the figure, as a fraction.
     tolerance: float
 
     def __post_init__(self) -> None:
@@ -109,22 +109,23 @@ class PublishedReference:
 
 @dataclass(frozen=True)
 class RecordedReference:
-    """What this machine recorded; ``differences`` names in what tonight's segment differs from it.
-
-    ``tolerance`` is the smallest change that counts, as a fraction. ``replicates`` are the recorded runs' samples/s
-    by ``rule``. ``band``: the drop below the figure, as a fraction, beyond which SLOWER fails the case where no good
-    build is at hand (docs/verdicts.md, "No good build"). ``build``: which build it was recorded with, as
-    Evidence.reference_id names builds; empty where nobody knows.
-    """
+    """What this machine recorded for the case."""
 
     samples_per_s: float
     rule: str
     label: str
+    # The smallest change that counts, as a fraction.
     tolerance: float
+    # Whether it sets the case's status; else it is only shown.
     gates: bool = True
+    # The facts in which tonight's segment differs from the recorded one.
     differences: tuple[str, ...] = ()
+    # The recorded runs' samples/s by ``rule``.
     replicates: tuple[float, ...] = ()
+    # The drop below the figure, as a fraction, beyond which SLOWER fails the case where no good build is at hand
+    # (docs/verdicts.md, "No good build").
     band: float = 0.05
+    # The build it was recorded with, named as Evidence.reference_id names builds; empty where that is not known.
     build: str = ""
 
     def __post_init__(self) -> None:
@@ -140,20 +141,21 @@ class RecordedReference:
 
 @dataclass(frozen=True)
 class Night:
-    """One earlier night of a case in its present segment: the ``log_rates`` of its screening runs, first run first.
+    """One earlier night of a case in its present segment."""
 
-    ``accepted``: whether the first run belongs to what later nights are held against. ``confirmed_regression``:
-    whether that night's verdict was REGRESSION. ``evidence`` is what it carried on. ``node``: of a pool, the id of the
-    node that it was measured on.
-    """
-
+    # Of its screening runs, first run first.
     log_rates: tuple[float, ...]
+    # Whether the first run belongs to what later nights are held against.
     accepted: bool = True
+    # What the night carried on to the next one.
     evidence: float = 1.0
+    # Whether the night's verdict was REGRESSION.
     confirmed_regression: bool = False
+    # Of the first run, as in RunEvidence.
     stall_share: float | None = None
     created: str = ""
     session: str = ""
+    # In a pool, the id of the node that it was measured on.
     node: str = ""
 
     def __post_init__(self) -> None:
@@ -168,18 +170,17 @@ class Night:
 
 @dataclass(frozen=True)
 class Compared:
-    """The interleaved runs of one earlier night: log rates of the build under test (``new``) and of the good build
-    ``good`` beside it (``reference``), pair by pair.
+    """The interleaved runs of one earlier night, pair by pair."""
 
-    ``teaches_level``: whether that night's build stood where later nights are to stand, so that the pairs tell the
-    level of the segment against the good build. ``teaches_good``: whether the good build ran as it usually does, so
-    that its log rates are what it is held against itself.
-    """
-
+    # The good build's Evidence.reference_id.
     good: str
+    # Log rates of the build under test and of the good build beside it.
     new: tuple[float, ...]
     reference: tuple[float, ...]
+    # Whether that night's build stood where later nights are to stand, so that the pairs tell the level of the segment
+    # against the good build.
     teaches_level: bool = True
+    # Whether the good build ran as it usually does, so that later nights hold it against these log rates of its own.
     teaches_good: bool = True
 
     def __post_init__(self) -> None:
@@ -193,66 +194,62 @@ class Compared:
 
 @dataclass(frozen=True)
 class Past:
-    """What history knows of a case in tonight's segment.
+    """What history knows of a case in tonight's segment."""
 
-    ``nights``, oldest first, hold the newest 40 accepted ones and what lies between and after them.
-    ``siblings`` are the accepted nights' first log rates of the other cases of this machine with as many cards,
-    one series a case, oldest first: what noise is shrunk towards. ``unexplained``: as the newest night left it
-    (Standing). ``compared``, oldest first, at most 40: the nights on which a good build ran too, since the case was
-    last recorded or a gain confirmed, with that night itself; also those before an unexplained beginning.
-    ``gained``: whether a confirmed gain came after what was recorded. ``pool``: whether the segment is a
-    pool's, whose nights are of several nodes. ``calibrated``: the standard deviation between runs, of log rates, that
-    the newest calibration in the segment found; 0 without one. ``unreachable``: why the history could not be
-    asked, empty where it was; the rest is then empty, and unknown.
-    """
-
+    # Oldest first: the newest 40 accepted nights, and what lies between and after them.
     nights: tuple[Night, ...] = ()
+    # What noise is shrunk towards: the accepted nights' first log rates of the other cases of this machine with as
+    # many cards, one series a case, oldest first.
     siblings: tuple[tuple[float, ...], ...] = ()
+    # As the newest night left it (verdict.Standing).
     unexplained: bool = False
+    # Why the history did not answer, empty where it did; the rest is then empty, and unknown.
     unreachable: str = ""
+    # Oldest first, at most 40: the nights on which a good build ran too, since the case was last recorded or a gain
+    # confirmed, with that night itself, and also those before a beginning that nothing explains.
     compared: tuple[Compared, ...] = ()
+    # Whether a confirmed gain came after what was recorded.
     gained: bool = False
+    # Whether the segment is a pool's, whose nights are of several nodes.
     pool: bool = False
+    # Standard deviation of log rates between runs that the segment's newest calibration found; 0 without one.
     calibrated: float = 0.0
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything a verdict rests on. ``planned_runs`` is the protocol's number of replicates.
-
-    - ``past``: the nights before this one; ``budget``: how many runs the case may take.
-    - ``reference_build``: what the reference build at hand is called, None without one; ``why_no_reference`` then
-      says why this case has none (empty: none was given). ``reference_id``: its framework, version, commit and digest,
-      the same whatever environment it is in.
-    - ``suspicion``: why the case is to be confirmed whatever its own runs say (a group of cases that fell together).
-    - ``cases_tonight``: the selected cases, over which the error rates hold together.
-    - ``why_not_recorded``: why no recorded figure is asked (runs that were read from logs); empty: none is recorded.
-    - ``recorded_required``: whether the case passes only with a recorded figure; None: only where no published figure
-      that decides here is there to pass.
-    - ``seed``: decides which build is first in the first pair; the same when a session is resumed.
-
-    ``overrides`` are the keys of changed settings; ``neutral`` those of them that are known to leave the
-    throughput alone, each with the reason.
-    """
+    """Everything that a verdict rests on."""
 
     case_id: str
+    # The case's own measuring rule.
     rule: str
+    # The protocol's number of runs.
     planned_runs: int
     runs: tuple[RunEvidence, ...] = ()
     published: tuple[PublishedReference, ...] = ()
     recorded: RecordedReference | None = None
+    # Keys of changed settings.
     overrides: tuple[str, ...] = ()
+    # Those of them that are known to leave the throughput alone, each with the reason.
     neutral: Mapping[str, str] = field(default_factory=dict)
     record_command: str = "pytest perf_tests --update-baselines"
     past: Past = field(default_factory=Past)
     budget: Budget = field(default_factory=Budget)
+    # What the reference build at hand is called, None without one.
     reference_build: str | None = None
+    # Its framework, version, commit and digest, which are the same whatever environment it is in.
     reference_id: str = ""
+    # Why the case has no reference build at hand; empty where none was given.
     why_no_reference: str = ""
+    # Why the case is to be confirmed whatever its own runs say: it belongs to a group of cases that fell together.
     suspicion: str = ""
+    # The number of selected cases, over which the error rates hold together.
     cases_tonight: int = 1
+    # Decides which build is first in the first pair; it stays the same when a session is resumed.
     seed: str = ""
+    # Why the case is held against no recorded figure (its runs were read from logs); empty: none is recorded.
     why_not_recorded: str = ""
+    # Whether the case passes only with a recorded figure; None: only where no published figure decides here.
     recorded_required: bool | None = None
 
 

@@ -1,13 +1,9 @@
 """Judging: evidence in, a verdict or a request for runs out. Pure: no clock, no disk, no process.
 
-Two references, two questions. *Published*: does this machine deliver what the table
-says, by the table's own rule, within a plain band? *Recorded*: is this build slower here than before
-(docs/verdicts.md)? A case's status is the worst of both answers.
-
-
-The published question: does this machine deliver what the table says, by the table's own rule, within a band?
-
-Runs that an infrastructure failure ended: made again within the case's bound, and told in every verdict."""
+There are two references and two questions. *Published*: does this machine deliver what the table says, by the table's
+own rule, within a plain band? *Recorded*: is this build slower here than before (docs/verdicts.md)? A case's status is
+the worse of both answers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +12,12 @@ from collections.abc import Sequence
 from helpers.judging.evidence import Build, Evidence, PublishedReference, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.rules import median_over_runs, run_figure
 from helpers.judging.statistics import Summary, number, summarise
-from helpers.judging.verdict import Answer, NeedRuns, Question, Reason, Status, SubVerdict, Verdict, no_baseline
+from helpers.judging.verdict import NeedRuns, Question, Reason, RecordedAnswer, Status, SubVerdict, Verdict, no_baseline
+
+# The code of a verdict whose case has used its attempts up.
+RUN_FAILED = "run-failed"
+# A figure exactly at the edge of a band is inside it, whatever the last bits of the division say.
+_ROUNDING = 1e-9
 
 
 def judge(evidence: Evidence) -> Verdict | NeedRuns:
@@ -41,44 +42,45 @@ def judge(evidence: Evidence) -> Verdict | NeedRuns:
 
 
 def _verdict(
-    evidence: Evidence, published: tuple[SubVerdict, ...], answer: Answer, measured: Summary | None
+    evidence: Evidence, published: tuple[SubVerdict, ...], found: RecordedAnswer, measured: Summary | None
 ) -> Verdict:
-    recorded = answer.told
+    recorded = found.answer
     deciding = [each for each in published if each.sets_status]
     second = recorded
     if not recorded.sets_status:
         second = no_baseline(f"the recorded figure is only shown ({recorded.reason.message})", evidence)
-    told = []
+    notes = []
     if second.status is Status.NO_BASELINE and deciding and not evidence.recorded_required:
         # docs/reference.md, "Statuses": all that is required of the case is published.
         nothing = recorded.reference is None and not evidence.why_not_recorded
-        told.append(no_baseline("recorded: none", evidence).reason.message if nothing else second.reason.message)
+        notes.append(no_baseline("recorded: none", evidence).reason.message if nothing else second.reason.message)
     else:
         deciding.append(second)
     worst = min(deciding, key=lambda each: each.status.badness)
-    reason = _told_together(worst, deciding)
-    told = [reason.message, *told, _discarded(evidence), told_attempts(evidence)]
-    reason = Reason(reason.code, "; ".join(filter(None, told)))
-    return Verdict(worst.status, reason, measured, published, recorded, answer.standing)
+    # The worst answer comes first; the other question's answer stands beside it and is not hidden behind it.
+    messages = [worst.reason.message, *(each.reason.message for each in deciding if each is not worst), *notes]
+    messages += [_discarded(evidence), _ended_attempts(evidence)]
+    reason = Reason(worst.reason.code, "; ".join(filter(None, messages)))
+    return Verdict(worst.status, reason, measured, published, recorded, found.standing)
 
 
 def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | None:
-    """The verdict of a case that its runs have ended: refused, crashed, without a figure, invalid too often."""
+    """The verdict of a case whose runs have ended it: refused, crashed, without a figure, invalid too often."""
     reference = f"reference build {evidence.reference_build or ''}".rstrip()
 
     def ended(status: Status, code: str, message: str) -> Verdict:
-        told = "; ".join(filter(None, (message, told_attempts(evidence))))
-        return Verdict(status, Reason(code, told), _measured(evidence, screening))
+        reason = Reason(code, "; ".join(filter(None, (message, _ended_attempts(evidence)))))
+        return Verdict(status, reason, _measured(evidence, screening))
 
     for at, run in enumerate(evidence.runs):
         failed = [each for each in evidence.runs[:at] if each.failure is not None]
         if run.refusal is not None and run.build is Build.REFERENCE:
             return ended(Status.INFRA_ERROR, "reference-refused", f"{reference} cannot run this: {run.refusal}")
         if run.refusal is not None and (screening or failed):
-            # What it ran before it can run: a skip would hide what those runs showed.
+            # A build that has run the case can run it: a skip would hide what those runs showed.
             made = f"{len(screening)} usable run{'' if len(screening) == 1 else 's'}"
-            told = f"refused after {made if screening else 'a failed run'}: {run.refusal}"
-            return ended(Status.INFRA_ERROR, "refused-later", told)
+            message = f"refused after {made if screening else 'a failed run'}: {run.refusal}"
+            return ended(Status.INFRA_ERROR, "refused-later", message)
         if run.refusal is not None:
             return ended(Status.NOT_RUN, "refused", run.refusal)
     if (failure := attempts_used_up(evidence)) is not None:
@@ -94,7 +96,7 @@ def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | No
 
 
 def _measured(evidence: Evidence, screening: Sequence[RunEvidence]) -> Summary | None:
-    """Summary of the usable screening runs by the case's own rule, None when there is none."""
+    """Summary of the usable screening runs by the case's own rule; None where no run has a figure."""
     figures = [run_figure(evidence.rule, run.figures) for run in screening]
     values = tuple(figure for figure in figures if not isinstance(figure, str))
     return summarise(values) if values else None
@@ -103,16 +105,6 @@ def _measured(evidence: Evidence, screening: Sequence[RunEvidence]) -> Summary |
 def _discarded(evidence: Evidence) -> str:
     invalid = [run.invalid for run in evidence.runs if run.invalid is not None]
     return f"discarded and made again: {len(invalid)} ({invalid[-1]})" if invalid else ""
-
-
-def _told_together(worst: SubVerdict, deciding: list[SubVerdict]) -> Reason:
-    """The worst answer first; the other question's answer is told with it, not hidden behind it."""
-    others = [answer.reason.message for answer in deciding if answer is not worst]
-    return Reason(worst.reason.code, "; ".join([worst.reason.message, *others]))
-
-
-# A figure exactly at the edge of a band is inside it, whatever the last bits of the division say.
-_ROUNDING = 1e-9
 
 
 def against_published(evidence: Evidence, reference: PublishedReference, runs: Sequence[RunEvidence]) -> SubVerdict:
@@ -140,8 +132,8 @@ def against_published(evidence: Evidence, reference: PublishedReference, runs: S
         f"({reference.label}; by {reference.rule}; n={len(runs)}; band -{reference.tolerance:.1%})"
     )
     if changed := [key for key in evidence.overrides if key not in evidence.neutral]:
-        told = f"settings changed ({', '.join(changed)}): {numbers}"
-        return answer(Status.INCOMPARABLE, "overridden", told, measured)
+        message = f"settings changed ({', '.join(changed)}): {numbers}"
+        return answer(Status.INCOMPARABLE, "overridden", message, measured)
     numbers += _neutral_note(evidence)
     if ratio < 1 - reference.tolerance - _ROUNDING:
         return answer(Status.BELOW_PUBLISHED, "below-published", numbers, measured)
@@ -149,39 +141,35 @@ def against_published(evidence: Evidence, reference: PublishedReference, runs: S
 
 
 def _neutral_note(evidence: Evidence) -> str:
-    """The changed settings that the throughput does not depend on, empty without any."""
-    told = [f"{key}: {evidence.neutral[key]}" for key in evidence.overrides]
-    return f"; changed, but not what a step does ({'; '.join(told)})" if told else ""
-
-
-# The code of a verdict whose case has used its attempts up.
-RUN_FAILED = "run-failed"
-
-
-def failed_attempts(runs: Sequence[RunEvidence]) -> list[RunEvidence]:
-    return [run for run in runs if run.failure is not None]
+    """The changed settings that the throughput does not depend on; empty without any."""
+    notes = [f"{key}: {evidence.neutral[key]}" for key in evidence.overrides]
+    return f"; changed, but not what a step does ({'; '.join(notes)})" if notes else ""
 
 
 def attempts_used_up(evidence: Evidence) -> str | None:
-    """Why the case has no verdict on its throughput: the failure that ended it, and the attempts before it.
+    """Why the case has no verdict on its throughput: the failure that ended it, then the attempts before it.
 
-    None where none failed, or another attempt may be made: then the run counts as never made.
+    None where no run failed, or where another attempt may be made: a failed run then counts as never made.
     """
-    failed = failed_attempts(evidence.runs)
+    failed = _failed(evidence)
     final = next((at for at, run in enumerate(failed) if not run.retriable), None)
     if final is None:
         if len(failed) <= evidence.budget.retries:
             return None
         final = len(failed) - 1
-    told = [_whose(evidence, failed[final])]
+    messages = [_whose(evidence, failed[final])]
     if final:
-        told += [f"attempt {final + 1} of {_most(evidence)}", *_ends(evidence, failed[:final])]
-    return "; ".join(told)
+        messages += [f"attempt {final + 1} of {_most(evidence)}", *_ends(evidence, failed[:final])]
+    return "; ".join(messages)
 
 
-def told_attempts(evidence: Evidence) -> str:
+def _ended_attempts(evidence: Evidence) -> str:
     """``attempt 1 of 2 ended: killed by a signal: ...`` for each failed run; empty where none failed."""
-    return "; ".join(_ends(evidence, failed_attempts(evidence.runs)))
+    return "; ".join(_ends(evidence, _failed(evidence)))
+
+
+def _failed(evidence: Evidence) -> list[RunEvidence]:
+    return [run for run in evidence.runs if run.failure is not None]
 
 
 def _ends(evidence: Evidence, failed: Sequence[RunEvidence]) -> list[str]:
@@ -193,7 +181,7 @@ def _most(evidence: Evidence) -> int:
 
 
 def _whose(evidence: Evidence, run: RunEvidence) -> str:
-    """The failure; beside runs of another build it has to say whose it is."""
+    """The failure, with the build it befell where two builds run."""
     if run.build is Build.REFERENCE:
         return f"reference build {evidence.reference_build or ''}".rstrip() + f": {run.failure}"
     return f"build under test: {run.failure}" if run.stage is Stage.CONFIRM else str(run.failure)

@@ -1,8 +1,8 @@
 """The verdict on a night: what its cases say together that none of them says alone. Pure.
 
 docs/verdicts.md, "Group alarm". A group that fell together is confirmed on its quietest member by interleaved runs of
-both builds: a slow machine looks the same as a slow build. Most cases moving alike puts the machine or the environment
-under suspicion.
+both builds, because a slow machine looks like a slow build. Where most cases move alike, the machine or the environment
+is suspected.
 """
 
 from __future__ import annotations
@@ -29,27 +29,26 @@ from helpers.judging.verdict import Reason, Status
 _LOOK = "perfgate doctor says what is wrong with it now"
 
 
-class Answer(enum.Enum):
-    """What is behind a group that fell together.
+class Cause(enum.Enum):
+    """What is behind a group that fell together."""
 
-    BUILD: a member's interleaved runs found the new build slower. MACHINE: they found both builds alike.
-    CHANCE: they found both builds alike, and without that member the rest says too little. UNCONFIRMED: nobody
-    knows, as there was no reference build, or its runs did not settle it. Both alike is the machine's fall only where
-    the good build itself ran below its own earlier figures.
-    """
-
+    # A member's interleaved runs found the new build slower.
     BUILD = "build"
+    # They found both builds alike, and the good build itself below its own earlier figures.
     MACHINE = "machine"
+    # They found both builds alike, and without that member the rest says too little.
     CHANCE = "chance"
+    # There was no reference build, or its runs did not settle it.
     UNCONFIRMED = "unconfirmed"
 
 
 @dataclass(frozen=True)
 class NeedConfirmation:
-    """Confirm this case by interleaved runs, whatever its own runs say; ``why`` becomes its suspicion."""
+    """Confirm this case by interleaved runs, whatever its own runs say."""
 
     case_id: str
     target: str
+    # Becomes the case's suspicion.
     why: str
 
     @property
@@ -59,25 +58,26 @@ class NeedConfirmation:
 
 @dataclass(frozen=True)
 class GroupFinding:
-    """A group that fell together, what is behind it, and in words why so; ``asked`` are the members confirmed."""
+    """A group that fell together, and what is behind it."""
 
     alarm: Alarm
-    answer: Answer
-    told: str
+    cause: Cause
+    # Why so, in words.
+    text: str
+    # The ids of the members that were confirmed on request.
     asked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class NightVerdict:
-    """What a night says as a whole.
+    """What a night says as a whole."""
 
-    ``status``: REGRESSION (a group, confirmed), INCONCLUSIVE (a drop of several cases that nothing confirmed) or
-    PASS. ``suspect`` is ``build``, ``machine`` or empty. ``cases`` took part: those with nights to be held against.
-    """
-
+    # REGRESSION (a group, confirmed), INCONCLUSIVE (a drop of several cases that nothing confirmed) or PASS.
     status: Status
     reason: Reason
+    # How many cases took part: those with nights to be held against.
     cases: int
+    # ``build``, ``machine`` or empty.
     suspect: str = ""
     groups: tuple[GroupFinding, ...] = ()
     common: CommonMove | None = None
@@ -86,7 +86,10 @@ class NightVerdict:
         """Plain values for JSON."""
         record = asdict(replace(self, groups=()))
         record["status"], record["reason"] = self.status.value, asdict(self.reason)
-        record["groups"] = [{**asdict(each), "answer": each.answer.value} for each in self.groups]
+        record["groups"] = [
+            {"alarm": asdict(each.alarm), "answer": each.cause.value, "told": each.text, "asked": each.asked}
+            for each in self.groups
+        ]
         return record
 
 
@@ -111,15 +114,15 @@ def judge_night(
         alarms = (_most_cases(common, screened, rules),)
     findings = []
     for alarm in alarms:
-        answer = _finding(alarm, now, confirmed, rules)
-        if isinstance(answer, NeedConfirmation):
-            return answer
-        findings.append(answer)
+        finding = _finding(alarm, now, confirmed, rules)
+        if isinstance(finding, NeedConfirmation):
+            return finding
+        findings.append(finding)
     return _verdict(tuple(findings), common, list(now.values()), changed)
 
 
 def _most_cases(common: CommonMove, cases: Sequence[NightCase], rules: NightRules) -> Alarm:
-    """What most cases did together as a group of its own; its evidence is in the common move's counts."""
+    """The cases that moved together as a group of their own; its evidence is in the common move's counts."""
     moved = [case for case in cases if case.key in common.moved]
     return Alarm("most cases", common.moved, common.moved, common.shift, group_e_value(moved, rules), 0.0)
 
@@ -132,33 +135,33 @@ def _finding(
     ids = tuple(case.case_id for case in asked)
     head = _head(alarm, members)
 
-    def found(answer: Answer, told: str) -> GroupFinding:
-        return GroupFinding(alarm, answer, f"{head}; {told}", ids)
+    def found(cause: Cause, why: str) -> GroupFinding:
+        return GroupFinding(alarm, cause, f"{head}; {why}", ids)
 
     slower = [case for case in members if case.status is Status.REGRESSION]
     slow_machine = [case for case in members if case.standing.machine_slow]
-    # One slower case among many whose reference build is as slow tonight is told by its own row.
+    # One slower case among many whose reference build is as slow tonight is reported by its own row.
     if len(slower) > len(slow_machine):
-        return found(Answer.BUILD, f"interleaved runs found the new build slower in {_first(slower)}")
+        return found(Cause.BUILD, f"interleaved runs found the new build slower in {_first(slower)}")
     if slow_machine:
-        told = f"the reference build is as slow tonight in {_first(slow_machine)}: the machine or the environment"
-        return found(Answer.MACHINE, told)
+        why = f"the reference build is as slow tonight in {_first(slow_machine)}: the machine or the environment"
+        return found(Cause.MACHINE, why)
     alike = [case for case in asked if case.is_same and case.status is Status.PASS and case.log_e <= 0]
     stands = group_e_value([now[key] for key in alarm.tested], rules) >= alarm.needed
     settled = len(alike) == len(asked)
     if alike and settled and not stands:
-        told = f"interleaved runs found both builds alike in {_first(alike)}, and the others say too little"
-        return found(Answer.CHANCE, told)
+        why = f"interleaved runs found both builds alike in {_first(alike)}, and the others say too little"
+        return found(Cause.CHANCE, why)
     if len(confirmed) < rules.confirmations and (quietest := _quietest(members, confirmed)) is not None:
         return NeedConfirmation(quietest.case_id, quietest.target, f"{head}; this is their quietest")
     if alike and settled:
-        told = f"interleaved runs found both builds alike in {_first(alike)}"
+        why = f"interleaved runs found both builds alike in {_first(alike)}"
         if any(case.good_fell(alarm.shift) for case in alike):
-            return found(Answer.MACHINE, f"{told}: the machine or the environment")
-        return found(Answer.UNCONFIRMED, f"{told}, and the good build no slower than on its own nights before")
+            return found(Cause.MACHINE, f"{why}: the machine or the environment")
+        return found(Cause.UNCONFIRMED, f"{why}, and the good build no slower than on its own nights before")
     if asked:
-        return found(Answer.UNCONFIRMED, f"interleaved runs of {_first(asked)} did not settle it")
-    return found(Answer.UNCONFIRMED, _why_unconfirmed(members))
+        return found(Cause.UNCONFIRMED, f"interleaved runs of {_first(asked)} did not settle it")
+    return found(Cause.UNCONFIRMED, _why_unconfirmed(members))
 
 
 def _quietest(members: Sequence[NightCase], confirmed: Collection[Key]) -> NightCase | None:
@@ -176,34 +179,34 @@ def _why_unconfirmed(members: Sequence[NightCase]) -> str:
 
 def _head(alarm: Alarm, members: Sequence[NightCase]) -> str:
     """``all amp cases fell together: median -0.7% over 30 cases, evidence 3e+07 for a drop, 2.5e+03 needed``."""
-    told = f"{alarm.label} fell together: median {alarm.shift:+.1%} over {len(members)} cases"
+    text = f"{alarm.label} fell together: median {alarm.shift:+.1%} over {len(members)} cases"
     if alarm.needed:
-        told += f", e-value {alarm.e_value:.2g} without the strongest, {alarm.needed:.2g} needed"
-    return told
+        text += f", e-value {alarm.e_value:.2g} without the strongest, {alarm.needed:.2g} needed"
+    return text
 
 
 def _first(cases: Sequence[NightCase], shown: int = 2) -> str:
-    told = ", ".join(case.case_id for case in cases[:shown])
-    return told + (f" and {len(cases) - shown} more" if len(cases) > shown else "")
+    ids = ", ".join(case.case_id for case in cases[:shown])
+    return ids + (f" and {len(cases) - shown} more" if len(cases) > shown else "")
 
 
 def _verdict(
     findings: tuple[GroupFinding, ...], common: CommonMove | None, cases: Sequence[NightCase], changed: Sequence[str]
 ) -> NightVerdict:
-    answers = {finding.answer for finding in findings}
-    build = Answer.BUILD in answers
+    causes = {finding.cause for finding in findings}
+    build = Cause.BUILD in causes
     faster = common is not None and _builds_are_faster(common, cases)
-    machine = Answer.MACHINE in answers or (common is not None and not build and not faster)
-    parts = [finding.told for finding in findings]
+    machine = Cause.MACHINE in causes or (common is not None and not build and not faster)
+    parts = [finding.text for finding in findings]
     if common is not None:
-        parts.insert(0, _common_told(common, not machine))
+        parts.insert(0, _common_text(common, not machine))
     if machine:
         looked = "; ".join(changed) or "nothing recorded about the environment differs from the last night"
         parts.append(f"look at: {looked}; {_LOOK}")
     status = Status.PASS
     if build:
         status, code = Status.REGRESSION, "group-regression"
-    elif Answer.UNCONFIRMED in answers:
+    elif Cause.UNCONFIRMED in causes:
         status, code = Status.INCONCLUSIVE, "unconfirmed-group-drop"
     elif machine:
         code = "machine-suspect"
@@ -218,14 +221,14 @@ def _verdict(
     return NightVerdict(status, Reason(code, "; ".join(parts)), len(cases), suspect, findings, common)
 
 
-def _common_told(common: CommonMove, build: bool) -> str:
+def _common_text(common: CommonMove, build: bool) -> str:
     how = "slower" if common.slower else "faster"
-    told = (
+    text = (
         f"{len(common.moved)} of {common.cases} cases are {how} than on the nights before, median {common.shift:+.1%}"
     )
     if build:
-        return f"{told}: interleaved runs say that it is the build"
-    return f"{told}: suspect the machine or the environment"
+        return f"{text}: interleaved runs say that it is the build"
+    return f"{text}: suspect the machine or the environment"
 
 
 def _builds_are_faster(common: CommonMove, cases: Sequence[NightCase]) -> bool:

@@ -2,14 +2,14 @@
 
 A group's e-value is the mean of two, which is an e-value however they depend on each other:
 
-- the product of its members' own e-values (docs/verdicts.md, "Group alarm"), which needs members that each
-  say a little;
-- evalue() of the members' shifts as one sample, in units of their noise, with an offset that all share: many noisy
-  members of which none says anything. What a machine drifts over weeks is an offset that it expects.
+- the product of its members' own e-values (docs/verdicts.md, "Group alarm"), which finds members that each say a
+  little;
+- evalue() of the members' shifts as one sample, in units of their noise, with an offset that all share, which finds
+  many noisy members of which none says anything. It expects such an offset from a machine's drift over weeks.
 
-Both leave the strongest member out: so they are e-values for "at most one fell", and one slow case makes no group.
-Where no two fell and members' noise is independent, the chance that any of G groups reaches G / error_rate is at
-most error_rate (Markov). What moves the whole machine is no noise to this: it is found, and then confirmed or told.
+Both leave the strongest member out, so they are e-values against "at most one fell", and one slow case makes no group.
+Where no two fell and members' noise is independent, the chance that any of G groups reaches G / error_rate is at most
+error_rate (Markov). What moves the whole machine does not count as noise: it is found, and then confirmed or reported.
 """
 
 from __future__ import annotations
@@ -38,33 +38,29 @@ _LEAST_NOISE = 1e-6
 
 @dataclass(frozen=True)
 class NightRules:
-    """The thresholds of the verdict on a night.
+    """The thresholds of the verdict on a night."""
 
-    - ``error_rate``: of group alarms, over all groups of a night together. Ten times rarer than single
-      drops become suspects, since without a reference build an alarm is all that a night can say.
-    - ``machine_drift``: standard deviation of what all cases of a machine drift together over weeks
-      (docs/verdicts.md, "What the nights are"), as a fraction.
-    - ``least_members``: two can fall together by chance, and with the largest left out they would be one.
-    - ``rest_sum``, ``rest_share``: a large group is named instead of a smaller one inside it only where its rest fell
-      too: by this many standard deviations of its sum (1 in 700 by chance), and by this share of what the smaller
-      one fell.
-    - ``confirmations``: interleaved comparisons that one night may ask for; a pair of runs is dear.
-    - ``common_cases``, ``common_share``: how many cases, and which share of them, have to move in one direction by
-      ``common_sigmas`` of their own noise. One case of six does so by chance: of 60 cases 40 never, of 6 cases 4 in
-      1 night of 70.
-    - ``common_sum``: what all of them together have to reach in one direction, in standard deviations of their
-      sum (3e-5 by chance), each counted with ``common_cap`` at most, as one bad run must not be the sum.
-    """
-
+    # Of group alarms, over all groups of a night together. They are ten times rarer than single drops that become
+    # suspects, because without a reference build an alarm is all that a night can say.
     error_rate: float = 0.02
+    # Standard deviation, as a fraction, of what all cases of a machine drift together over weeks (docs/verdicts.md,
+    # "What the nights are").
     machine_drift: float = 0.002
+    # Two cases can fall together by chance, and with the largest left out they would be one.
     least_members: int = 3
+    # A large group is named instead of a smaller one inside it only where its rest fell too: by this many standard
+    # deviations of its sum (1 in 700 by chance), and by this share of what the smaller one fell.
     rest_sum: float = 3.0
     rest_share: float = 0.5
+    # Interleaved comparisons that one night may ask for, because a pair of runs is expensive.
     confirmations: int = 3
+    # How many cases, and which share of them, have to move in one direction by this many standard deviations of their
+    # own noise. One case of six does so by chance: of 60 cases 40 never do, of 6 cases 4 in 1 night of 70.
     common_cases: int = 5
     common_share: float = 2 / 3
     common_sigmas: float = 1.0
+    # What all of them together have to reach in one direction, in standard deviations of their sum (3e-5 by chance),
+    # each counted with the cap at most, so that one bad run is not the sum.
     common_sum: float = 4.0
     common_cap: float = 3.0
 
@@ -74,19 +70,18 @@ RULES = NightRules()
 
 @dataclass(frozen=True)
 class NightCase:
-    """One judged case of a night; only cases that have a Standing take part.
-
-    ``status`` is its answer to the recorded question, ``labels`` the groups it belongs to (labels_of), ``tolerance``
-    the smallest change that counts, as a fraction. ``can_confirm``: whether a reference build of it is at hand,
-    ``why_not`` says why there is none.
-    """
+    """One judged case of a night; only cases that have a Standing take part."""
 
     case_id: str
     target: str
+    # The groups it belongs to (labels_of).
     labels: tuple[str, ...]
+    # Of the recorded question's answer.
     status: Status
     standing: Standing
+    # The smallest change that counts, as a fraction.
     tolerance: float = 0.005
+    # Whether a reference build of the case is at hand, and why there is none.
     can_confirm: bool = False
     why_not: str = ""
 
@@ -120,51 +115,58 @@ class NightCase:
     def log_e(self) -> float:
         """Natural logarithm of tonight's own e-value for a drop of the build.
 
-        Tonight's own: the carried evidence repeats nights that were judged before. A case that was compared with
-        the reference build counts with that comparison, whose noise is its own; that is an e-value too, as it was
-        asked for by a larger one. A comparison may have found the new build faster, which is no evidence for a drop.
+        The carried evidence is left out, because it repeats nights that were judged before. A case that was compared
+        with the reference build counts with that comparison, whose noise is its own. That is an e-value too, because
+        a larger one led to it. A comparison may have found the new build faster, which is no evidence for a drop.
         """
         e_value = self.standing.e_drop if self.standing.e_confirm is None else self.standing.e_confirm
         if self.standing.pairs and (self.standing.effect or 0.0) >= 0:
             e_value = min(e_value, 1.0)
-        # As far down as the carried evidence is clipped upwards: one member never outweighs all others.
+        # Clipped as far down as the carried evidence is clipped upwards, so that one member never outweighs all others.
         return math.log(max(e_value, 1e-6))
 
     @property
     def is_same(self) -> bool:
-        """Whether interleaved runs were made and settled that the build is not slower: against a good build of which
-        nobody knows where the nights before stand, they settle nothing."""
+        """Whether interleaved runs were made and settled that the build is not slower.
+
+        They settle nothing where it is not known how the nights before stand against the good build.
+        """
         return self.standing.pairs > 0 and self.status in (Status.PASS, Status.IMPROVEMENT)
 
     def good_fell(self, shift: float) -> bool:
-        """Whether the good build itself ran below its own earlier figures by about ``shift``, a fraction below 0: by
-        half of it, or as far within two standard deviations. True where nobody knows those figures."""
+        """Whether the good build itself ran below its own earlier figures by about ``shift``, a fraction below 0.
+
+        About means by half of it, or as far within two standard deviations. True where those figures are not known.
+        """
         good = self.standing.good_shift
         return good is None or good <= shift / 2 or abs(good - shift) <= 2 * self.noise
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """A group that fell together: its ``members``, their median ``shift`` and the group's ``e_value``.
-
-    ``members`` are all cases of the group, ``tested`` those that the e-value is of: of the group, or of a smaller one
-    inside it, what no comparison had found slower before. ``needed`` is the e-value from which on a group is reported.
-    """
+    """A group that fell together."""
 
     label: str
+    # All cases of the group.
     members: tuple[Key, ...]
+    # The cases that the e-value is of: those of the group, or of a smaller one inside it, that no comparison had found
+    # slower before.
     tested: tuple[Key, ...]
+    # The members' median shift, as a fraction.
     shift: float
     e_value: float
+    # The e-value from which on a group is reported.
     needed: float
 
 
 @dataclass(frozen=True)
 class CommonMove:
-    """``moved`` of ``cases`` moved in one direction beyond their own noise; ``shift`` is the median of all."""
+    """Most cases of a night moved in one direction."""
 
+    # How many cases were looked at, and those that moved that way beyond their own noise.
     cases: int
     moved: tuple[Key, ...]
+    # The median of all, as a fraction.
     shift: float
 
     @property
@@ -193,8 +195,8 @@ def labels_of(case: Case, target: str) -> tuple[str, ...]:
 def find_alarms(cases: Sequence[NightCase], rules: NightRules = RULES) -> tuple[Alarm, ...]:
     """The groups that fell together, strongest first; no case is in two of them.
 
-    The strongest is found first, then named: by the smallest group that is all that fell, by the largest all of
-    which fell.
+    The strongest alarm is found first. It then gets its name: it is narrowed to the smallest group that explains it,
+    and widened to the largest group all of which fell.
     """
     needed = len(_groups(cases, rules)) / rules.error_rate
     found: list[Alarm] = []
@@ -223,8 +225,9 @@ def _product(members: Iterable[NightCase]) -> float:
 
 
 def _as_one_sample(members: Iterable[NightCase], rules: NightRules) -> float:
-    """The shifts' common e-value without the lowest. A case whose builds were compared tonight has its answer."""
-    # numpy takes longer to import than a listing of the tests, which judges nothing.
+    """The shifts' common e-value without the lowest. A case whose builds were compared tonight is left out, because it
+    has its answer."""
+    # Imported here because it loads numpy, which takes longer than listing the tests.
     from helpers.judging.evalue import evalue
 
     known = [case for case in members if case.shift is not None and not case.standing.pairs]
@@ -266,7 +269,7 @@ def _groups(cases: Sequence[NightCase], rules: NightRules) -> dict[str, tuple[Ni
 
 
 def _open(members: Iterable[NightCase]) -> list[NightCase]:
-    """Members that no comparison has found slower: those are told by their own rows."""
+    """Members that no comparison has found slower; the slower ones are reported by their own rows."""
     return [case for case in members if case.status is not Status.REGRESSION]
 
 
@@ -307,7 +310,7 @@ def _widened(alarm: Alarm, cases: Sequence[NightCase], rules: NightRules) -> Ala
 
 
 def _rest_fell(narrow: Alarm, wide: Collection[Key], cases: Sequence[NightCase], rules: NightRules) -> bool:
-    """Whether the group ``wide`` fell outside ``narrow`` too: the quietest third of the rest, which knows best."""
+    """Whether the group ``wide`` fell outside ``narrow`` too, by the quietest third of the rest."""
     rest = [case for case in _open(cases) if case.key in wide and case.key not in narrow.members]
     rest = sorted(rest, key=lambda case: case.noise)[: max(rules.least_members, len(rest) // 3)]
     shift = _median_shift(rest)

@@ -1,6 +1,7 @@
-"""What earlier nights say of a case: where it stands and how much it varies. docs/verdicts.md, "learn".
+"""What earlier nights say of a case: where it stands and how much it varies (docs/verdicts.md, "learn").
 
-Nights of a pool of equal nodes: each is held against its own node, and how far the nodes are apart is learned."""
+In a pool of equal nodes each night is held against its own node, and how far the nodes are apart is learned.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +13,24 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from helpers.judging.evidence import Night, Past
+from helpers.judging.statistics import SIGMA_PER_MAD, robust_sigma
 
-# Of an entry: beyond it its runs scatter far more than is usual for the case (docs/verdicts.md, "The interval"). Where
-# nobody knows what is usual, 3 honest runs reach 4 in 4% of entries and 6 in 1%, drawn from what the e-value expects
-# of an unknown spread.
+# An entry with a larger entry_scatter() has runs that scatter far more than is usual for the case (docs/verdicts.md,
+# "The interval"). Where it is not known what is usual, 3 honest runs reach 4 in 4% of entries and 6 in 1%, drawn from
+# what the e-value expects of an unknown spread.
 MOST_SCATTER, MOST_SCATTER_UNKNOWN = 4.0, 6.0
-# A history from here on; with fewer nights there are other rules (docs/verdicts.md, "No history").
+# So many nights make a history; with fewer there are other rules (docs/verdicts.md, "No history").
 KNOWN_NIGHTS = 15
 NEWEST_NIGHTS = 40
-# Standard deviation of a normal distribution over its median absolute deviation.
-_SIGMA_PER_MAD = 1.4826
 # Variance of a median over that of a mean, for a normal distribution.
 _MEDIAN_COST = math.pi / 2
 # A scale from the median absolute deviation is worth 0.37 of its sample.
 _MAD_WORTH = 0.37
 _PSEUDO_DEGREES = 8.0
-# Of a case nobody knows and with no siblings: the upper quartile of DLPerf's 34 configurations. A guess, so once
-# there is a history it gives way to the case's own nights sooner than siblings do.
+# For a case without a history and without siblings: the upper quartile of DLPerf's 34 configurations. It is a guess,
+# so once there is a history it gives way to the case's own nights sooner than siblings do.
 _UNKNOWN_SIGMA, _GUESS_DEGREES = 0.0094, 2.0
-# A sibling tells its scale from this many nights on.
+# From this many nights on a sibling's scale counts.
 _SIBLING_NIGHTS = 8
 # docs/verdicts.md, "learn": the night effect is taken for 0.4 of the spread between runs.
 _WITHIN_SHARE = 1 / (1 + 0.4**2)
@@ -38,25 +38,32 @@ _LEAST_NIGHT_SHARE = 0.10
 _LEAST_TAU = 0.0007
 # No training run repeats to 0.01%; below it, equal figures would make every next one a sensation.
 _LEAST_SIGMA = 1e-4
+# Two machines with cards of one model are 8% apart on average. That is expected of nodes that were not measured, and is
+# worth one measured node (docs/verdicts.md, "What is known about the noise").
+UNKNOWN_SPREAD, _PSEUDO_NODES = 0.08, 1.0
+# Nodes do not agree to 0.01%; with no spread at all the first new node would be a sensation.
+_LEAST_SPREAD = 1e-4
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Log rates of one case: ``centre`` m, ``sigma`` between runs of one night, ``tau`` of a night's offset from m.
+    """How one case's log rates vary."""
 
-    ``tau`` holds the night effect and how well m is known. ``degrees`` of freedom of ``sigma``, pseudo ones
-    included; ``nights`` is how many accepted nights it all rests on. ``scatter``: how many times ``sigma`` the
-    recorded entry's own runs lie apart, where it is one of the nights and they lie further apart than usual; else 1.
-    ``nodes``: of a pool, how many of its nodes that rests on (else 0), ``node_spread`` the standard deviation between
-    nodes, which is part of ``tau``.
-    """
-
+    # The median of the nights' first runs.
     centre: float
+    # Standard deviation between the runs of one night.
     sigma: float
+    # Standard deviation of a night's offset from ``centre``: the night effect, and how well the centre is known.
     tau: float
+    # Degrees of freedom of ``sigma``, pseudo ones included.
     degrees: float
+    # How many accepted nights it all rests on.
     nights: int
+    # How many times ``sigma`` the recorded entry's runs lie apart, where the entry is one of the nights and its runs
+    # lie further apart than usual; else 1.
     scatter: float = 1.0
+    # In a pool, how many of its nodes it rests on (else 0), and the standard deviation between nodes, which is part of
+    # ``tau``.
     nodes: int = 0
     node_spread: float = 0.0
 
@@ -85,7 +92,7 @@ def _learn(
     firsts = tuple(night[0] for night in nights)
     if recorded:
         firsts = (statistics.median(recorded), *firsts)
-    # The first run of a night is why there were others, so it says too much about the spread between them.
+    # The first run of a night is the reason for the others, so it would exaggerate the spread between runs.
     repeats = [night[1:] for night in nights if len(night) > 2] + ([recorded] if len(recorded) > 1 else [])
     within_degrees = float(sum(len(runs) - 1 for runs in repeats))
     within = sum(_squares(runs) for runs in repeats) / within_degrees if within_degrees else 0.0
@@ -94,7 +101,7 @@ def _learn(
     own_degrees = _MAD_WORTH * (len(firsts) - 1)
     total = _blend(expected, pseudo, _step_scale(firsts) ** 2, own_degrees)
     # Machines drift, so a night lies further from the centre than from the night before it.
-    about = _blend(total, pseudo, _scale(firsts) ** 2, own_degrees)
+    about = _blend(total, pseudo, robust_sigma(firsts) ** 2, own_degrees)
     run_part = _blend(_WITHIN_SHARE * total, _PSEUDO_DEGREES, within, within_degrees)
     rest = max(max(total, about) - run_part, _LEAST_NIGHT_SHARE * total)
     error = _MEDIAN_COST * total / len(firsts)
@@ -113,7 +120,7 @@ def _learn(
 
 
 def usual_sigma(nights: Sequence[Sequence[float]] = (), siblings: Sequence[Sequence[float]] = ()) -> float:
-    """What the runs of a case are expected to vary by within a night, before any recorded run is looked at."""
+    """The standard deviation between runs of a night that is expected before any recorded run is looked at."""
     if nights:
         return learn(nights, siblings).sigma
     expected, _ = _expected_variance(tuple(tuple(series[-NEWEST_NIGHTS:]) for series in siblings), known=False)
@@ -121,9 +128,9 @@ def usual_sigma(nights: Sequence[Sequence[float]] = (), siblings: Sequence[Seque
 
 
 def entry_scatter(samples_per_s: Sequence[float], past: Past) -> float:
-    """How many times as far apart as usual for the case (1) the runs of an entry lie, at most 11; 1 for a single run.
+    """How many times as far apart as usual for the case the runs of an entry lie: from 1, also for one run, to 11.
 
-    Usual is what its own nights say, else its calibration, else the cases with as many cards, else a guess.
+    What is usual comes from its own nights, else its calibration, else the cases with as many cards, else a guess.
     """
     nights = _accepted(past)
     usual = past.calibrated
@@ -146,17 +153,17 @@ def _accepted(past: Past) -> list[tuple[float, ...]]:
 def _factor(log_rates: tuple[float, ...], sigma: float) -> float:
     if len(log_rates) < 2:
         return 1.0
-    # Not at the top: it loads numpy.
+    # Imported here because it loads numpy.
     from helpers.judging.evalue import noise_factor
 
     return noise_factor(log_rates, sigma)
 
 
 def _expected_variance(siblings: tuple[tuple[float, ...], ...], known: bool) -> tuple[float, float]:
-    """What a case with as many cards is expected to vary by, and how many degrees of freedom that is worth."""
-    told = [_step_scale(series) for series in siblings if len(series) >= _SIBLING_NIGHTS]
-    if told:
-        return statistics.median(told) ** 2, _PSEUDO_DEGREES
+    """The variance expected of a case with as many cards, and how many degrees of freedom that is worth."""
+    scales = [_step_scale(series) for series in siblings if len(series) >= _SIBLING_NIGHTS]
+    if scales:
+        return statistics.median(scales) ** 2, _PSEUDO_DEGREES
     return _UNKNOWN_SIGMA**2, _GUESS_DEGREES if known else _PSEUDO_DEGREES
 
 
@@ -164,14 +171,8 @@ def _expected_variance(siblings: tuple[tuple[float, ...], ...], known: bool) -> 
 def _step_scale(firsts: tuple[float, ...]) -> float:
     """Standard deviation of a series from its first differences: slow drift leaves it alone, and so do outliers."""
     steps = [after - before for before, after in itertools.pairwise(firsts)]
-    # About 0, where the differences of a series without drift lie; two nights have only one.
-    return _SIGMA_PER_MAD * statistics.median(map(abs, steps)) / math.sqrt(2) if steps else 0.0
-
-
-def _scale(firsts: tuple[float, ...]) -> float:
-    """Standard deviation of a series about its median."""
-    middle = statistics.median(firsts)
-    return _SIGMA_PER_MAD * statistics.median(abs(rate - middle) for rate in firsts)
+    # Taken about 0, where the differences of a series without drift lie; two nights have only one difference.
+    return SIGMA_PER_MAD * statistics.median(map(abs, steps)) / math.sqrt(2) if steps else 0.0
 
 
 def _squares(values: Sequence[float]) -> float:
@@ -180,23 +181,16 @@ def _squares(values: Sequence[float]) -> float:
 
 
 def _blend(prior: float, prior_degrees: float, own: float, own_degrees: float) -> float:
-    """A variance between two, by their degrees of freedom; of their logarithms, in which scales err evenly."""
+    """A variance between two, weighed by their degrees of freedom, in logarithms, where scales err evenly."""
     logs = [math.log(max(each, _LEAST_SIGMA**2)) for each in (prior, own)]
     return math.exp((prior_degrees * logs[0] + own_degrees * logs[1]) / (prior_degrees + own_degrees))
-
-
-# Two machines with cards of one model are 8% apart on average: what is expected of nodes that nobody has measured,
-# worth one of them (docs/verdicts.md, "What is known about the noise").
-UNKNOWN_SPREAD, _PSEUDO_NODES = 0.08, 1.0
-# Nodes do not agree to 0.01%; a spread of none would make the first new node a sensation.
-_LEAST_SPREAD = 1e-4
 
 
 def learn_nights(nights: Sequence[Night], past: Past, recorded: Sequence[float]) -> Noise:
     """Noise of the accepted ``nights`` of a case and its ``recorded`` entry's log rates, of one night or run at least.
 
-    In a pool a night tells how its own node varies. The next one may be of a node that stands elsewhere, so the
-    spread between nodes belongs to ``tau``, with how well the few that were seen tell it.
+    In a pool a night shows how its own node varies. The next night may be of a node that stands elsewhere, so ``tau``
+    includes the spread between nodes, and how well the few nodes that were seen show it.
     """
     if not past.pool:
         return learn([night.log_rates for night in nights], past.siblings, recorded)

@@ -1,9 +1,9 @@
 """The smallest drop that a night finds with 80% power: printed beside every PASS (docs/verdicts.md, "Calibrate").
 
-An approximation, deterministic and cheap. Runs are taken as normal with the learned spread. A mean of n runs is
-called suspect, or confirmed, where the e-value of n runs about that mean (lying as n normal runs are expected to)
-reaches the bar. Screening is followed through its first and its last look; confirmation is looked at after its
-last pair and, for the early end without a drop, at its first look.
+It is an approximation, deterministic and cheap. Runs are taken as normal with the learned spread. A mean of n runs
+is suspect, or confirmed, where the e-value of n runs that lie about that mean as n normal runs are expected to reaches
+the bar. Screening is followed through its first and its last look; confirmation through its last pair and, for an
+early end without a drop, its first look.
 """
 
 from __future__ import annotations
@@ -23,25 +23,29 @@ LARGEST_TOLD = 0.5
 _NORMAL = NormalDist()
 # Standard deviations beyond which a first run is not looked for.
 _FAR = 6.0
-# sigma and tau are rounded up to a ninth of an octave, so that a night of like cases is worked out once.
+# sigma and tau are rounded up to a ninth of an octave, so that cases with nearly the same noise share one answer.
 _PER_OCTAVE = 9
 _HALVINGS = 14
 
 
 @dataclass(frozen=True)
 class Detection:
-    """How a drop is to be found: ``runs`` screening runs, ``most_runs`` when open; then, unless ``pairs`` is 0,
-    confirmation by at most ``pairs`` pairs at ``threshold``, which unchanged builds let differ by ``pair_tau``. Without
-    ``screened`` confirmation needs no suspicion."""
+    """How a night finds a drop: by screening, then by confirmation."""
 
+    # Standard deviations of log rates between runs and between nights.
     sigma: float
     tau: float
+    # The screening runs, and the most of them while the answer is open.
     runs: int
     most_runs: int
+    # The most pairs of the confirmation; without any, screening alone finds.
     pairs: int
+    # The e-value that the pairs need, and the smallest effect that counts, as a fraction.
     threshold: float
     tolerance: float
+    # False where the confirmation needs no suspicion.
     screened: bool = True
+    # Standard deviation of what pairs of unchanged builds differ by.
     pair_tau: float = PAIR_TAU
 
 

@@ -1,6 +1,4 @@
-"""The recorded question, from screening to verdict: is this build slower on this machine than before?
-
-`standing_of` says what a judged night leaves to the nights after it (verdict.Standing)."""
+"""The recorded question, from screening to verdict: is this build slower on this machine than before?"""
 
 from __future__ import annotations
 
@@ -15,12 +13,22 @@ from helpers.judging.answers import (
     LEVEL_UNKNOWN,
     MACHINE_SLOW,
     UNEXPLAINED,
+    Found,
     after_pairs,
     alone,
     runs_for_slower,
     slower_than_recorded,
 )
-from helpers.judging.confirm import Confirmation, Level, Outcome, confirm, learn_level, pair_tau, runs_of, threshold_of
+from helpers.judging.confirm import (
+    Conclusion,
+    Confirmation,
+    Level,
+    confirm,
+    learn_level,
+    pair_tau,
+    runs_of,
+    threshold_of,
+)
 from helpers.judging.evalue import noise_factor
 from helpers.judging.evidence import Build, Evidence, RecordedReference, RunEvidence
 from helpers.judging.noise import KNOWN_NIGHTS
@@ -30,7 +38,6 @@ from helpers.judging.screen import (
     ACCEPT_UP_TO,
     CARRIED_LEAST,
     CARRIED_MOST,
-    SUSPECT_DROP,
     SUSPECT_GAIN,
     Screening,
     due,
@@ -39,35 +46,35 @@ from helpers.judging.screen import (
     unaccepted_in_a_row,
 )
 from helpers.judging.statistics import number
-from helpers.judging.verdict import Answer, Found, NeedRuns, Standing, Status, SubVerdict, no_baseline, recorded_answer
+from helpers.judging.verdict import NeedRuns, RecordedAnswer, Standing, Status, SubVerdict, no_baseline, recorded_answer
 
 HISTORY_UNREACHABLE = "history-unreachable"
-# So many nights in a row that nobody could explain are the new state of the machine (docs/verdicts.md, "Judge").
+# So many unexplained nights in a row are the new state of the machine (docs/verdicts.md, "Judge").
 UNEXPLAINED_NIGHTS = 5
 
 
-def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> Answer | NeedRuns:
+def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> RecordedAnswer | NeedRuns:
     """The answer, or the runs it still needs. ``runs`` are the usable screening runs, at least one."""
     recorded = evidence.recorded
     if recorded is None:
-        return Answer(no_baseline("nothing recorded for this case on this machine", evidence))
+        return RecordedAnswer(no_baseline("nothing recorded for this case on this machine", evidence))
     measured = median_over_runs(recorded.rule, [run.figures for run in runs])
     if isinstance(measured, str):
-        return Answer(recorded_answer(recorded, Status.INCONCLUSIVE, "rule-not-computable", f"recorded: {measured}"))
+        return _answer(recorded, Status.INCONCLUSIVE, "rule-not-computable", f"recorded: {measured}")
     if (apart := _incomparable(evidence, recorded, measured, len(runs))) is not None:
-        return Answer(apart)
+        return RecordedAnswer(apart)
     rates = _log_rates(runs)
     candidate, reference = (_log_rates(runs_of(evidence.runs, build)) for build in (Build.CANDIDATE, Build.REFERENCE))
     if rates is None or candidate is None or reference is None:
         message = f"recorded: a run has no figure by {MEDIAN_STEP}"
-        return Answer(recorded_answer(recorded, Status.INCONCLUSIVE, "rule-not-computable", message, measured))
+        return _answer(recorded, Status.INCONCLUSIVE, "rule-not-computable", message, measured)
     screening = screen(evidence, runs, rates)
     if evidence.past.unreachable:
         return without_history(evidence, recorded, screening, candidate, reference, measured)
     if not recorded.gates:
-        # Only shown: nothing is run for it and nothing learned from it.
+        # For a figure that is only shown nothing is run, and from it nothing is learned.
         shown = alone(evidence, recorded, screening, smallest_drop(_detection(evidence, recorded, screening, Level())))
-        return Answer(recorded_answer(recorded, shown.status, shown.code, shown.message, measured))
+        return _answer(recorded, shown.status, shown.code, shown.message, measured)
     level = learn_level(evidence, screening.noise)
     due_tonight = due(evidence, screening, level.known)
     more = more_screening(evidence, screening, due_tonight) or runs_for_slower(evidence, recorded, screening)
@@ -84,11 +91,22 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> Answer 
         found = alone(evidence, recorded, screening, smallest)
     else:
         found = after_pairs(evidence, recorded, screening, confirmation, smallest)
-    standing = standing_of(evidence, screening, confirmation, found, smallest)
+    standing = _standing_of(evidence, screening, confirmation, found, smallest)
     message = found.message
     if standing.new_segment:
         message += f"; a new segment begins: {standing.segment_reason}"
-    return Answer(recorded_answer(recorded, found.status, found.code, message, measured), standing)
+    return _answer(recorded, found.status, found.code, message, measured, standing)
+
+
+def _answer(
+    recorded: RecordedReference,
+    status: Status,
+    code: str,
+    message: str,
+    measured: float | None = None,
+    standing: Standing | None = None,
+) -> RecordedAnswer:
+    return RecordedAnswer(recorded_answer(recorded, status, code, message, measured), standing)
 
 
 def _incomparable(evidence: Evidence, recorded: RecordedReference, measured: float, runs: int) -> SubVerdict | None:
@@ -105,8 +123,8 @@ def _incomparable(evidence: Evidence, recorded: RecordedReference, measured: flo
         apart.append(f"recorded by {recorded.rule}, judged by {MEDIAN_STEP}: {evidence.record_command}")
     if evidence.overrides:
         changed = f"settings changed ({', '.join(evidence.overrides)})"
-        told = "; ".join([changed, "a recorded figure is only for the case as it stands", *apart])
-        return recorded_answer(recorded, Status.INCOMPARABLE, "overridden", f"{told}: {numbers}", measured)
+        why = "; ".join([changed, "a recorded figure is only for the case as it stands", *apart])
+        return recorded_answer(recorded, Status.INCOMPARABLE, "overridden", f"{why}: {numbers}", measured)
     if apart:
         code = "other-segment" if recorded.differences else "other-rule"
         return recorded_answer(recorded, Status.INCOMPARABLE, code, f"{'; '.join(apart)}: {numbers}", measured)
@@ -120,10 +138,8 @@ def _log_rates(runs: Sequence[RunEvidence]) -> list[float] | None:
 
 def _why_confirm(evidence: Evidence, screening: Screening, due_tonight: bool) -> str:
     """Why the reference build is to be run beside the new one; empty where nothing asks for it."""
-    if evidence.suspicion:
-        return evidence.suspicion
-    if screening.drop_suspected:
-        return f"a drop is suspected (evidence {wording.strength(screening.evidence)}, from {screening.suspect_from:g})"
+    if why := _suspected_drop(evidence, screening):
+        return why
     if screening.gain_suspected:
         return f"a gain is suspected (evidence {wording.strength(screening.e_gain)}, from {SUSPECT_GAIN:g})"
     if screening.stalls:
@@ -138,6 +154,13 @@ def _why_confirm(evidence: Evidence, screening: Screening, due_tonight: bool) ->
     return f"{why}, and it is this case's turn"
 
 
+def _suspected_drop(evidence: Evidence, screening: Screening) -> str:
+    """Why a drop of the case is suspected; empty where none is."""
+    if evidence.suspicion or not screening.drop_suspected:
+        return evidence.suspicion
+    return f"a drop is suspected (evidence {wording.strength(screening.evidence)}, from {screening.suspect_from:g})"
+
+
 def _detection(
     evidence: Evidence,
     recorded: RecordedReference,
@@ -145,8 +168,10 @@ def _detection(
     level: Level,
     confirmation: Confirmation | None = None,
 ) -> Detection:
-    """What tonight was able to find, by the budget and the reference at hand, and the noise that the recorded runs,
-    tonight's and its pairs show: where they lie further apart than was learned, that counts."""
+    """How tonight could find a drop: by the budget, the reference build at hand and the noise.
+
+    Where the recorded runs, tonight's or the pairs lie further apart than was learned, their own noise counts.
+    """
     sigma = screening.noise.sigma
     pairs = confirmation.differences if confirmation is not None else []
     scatter = max(
@@ -179,52 +204,45 @@ def without_history(
     candidate: Sequence[float],
     reference: Sequence[float],
     measured: float,
-) -> Answer | NeedRuns:
-    """INCONCLUSIVE with what the recorded entry alone says, or what rests on no earlier night: the REGRESSION that
-    pairs with a reference build confirm, and the SLOWER of a drop from the entry that nobody can doubt.
+) -> RecordedAnswer | NeedRuns:
+    """The answer while the history cannot be asked: nothing is known of the nights before, so nothing passes.
 
+    It is INCONCLUSIVE with what the recorded entry alone says, or one of the two that rest on no earlier night: the
+    REGRESSION that pairs with a reference build confirm, and the SLOWER of a drop from the entry beyond doubt.
     ``screening`` holds tonight's runs against the entry; ``candidate`` and ``reference`` are the confirmation runs'
-    log rates. No standing: a night that was held against nothing must not move what later nights are held against.
+    log rates. There is no standing: a night that was held against nothing must not move what later nights are held
+    against.
     """
     against = f"by the recorded entry alone: {wording.screened(evidence, screening)}"
-    told = f"{evidence.past.unreachable}, so tonight cannot be held against the nights before"
+    away = f"{evidence.past.unreachable}, so tonight cannot be held against the nights before"
     remedy = "the runs are kept: judge again with --resume once the history answers"
     if (more := runs_for_slower(evidence, recorded, screening)) is not None:
         return more
     if (slower := slower_than_recorded(evidence, recorded, screening)) is not None:
-        return Answer(recorded_answer(recorded, slower.status, slower.code, f"{slower.message}; {told}", measured))
+        return _answer(recorded, slower.status, slower.code, f"{slower.message}; {away}", measured)
     level = learn_level(evidence, screening.noise)
-    why = _why_confirm_without_history(evidence, screening, level.known)
+    why = _suspected_drop(evidence, screening)
+    if not why and due(evidence, screening, level.known):
+        why = "the history cannot be asked, and it is this case's turn"
     if recorded.gates and evidence.reference_build is not None and why:
         pairs = confirm(evidence, screening, level, candidate, reference, why)
         if isinstance(pairs, NeedRuns):
             return pairs
         numbers = wording.paired(evidence, recorded, pairs)
-        if level.known and pairs.outcome is Outcome.SLOWER and pairs.effect.point < -recorded.tolerance:
-            message = f"slower: {numbers}; {told}; {against}"
-            return Answer(recorded_answer(recorded, Status.REGRESSION, "confirmed-regression", message, measured))
+        if level.known and pairs.conclusion is Conclusion.SLOWER and pairs.effect.point < -recorded.tolerance:
+            message = f"slower: {numbers}; {away}; {against}"
+            return _answer(recorded, Status.REGRESSION, "confirmed-regression", message, measured)
         against = f"no regression confirmed: {numbers}; {against}"
-    message = f"{told}; {against}, recorded {number(recorded.samples_per_s)} images/s ({recorded.label}); {remedy}"
-    return Answer(recorded_answer(recorded, Status.INCONCLUSIVE, HISTORY_UNREACHABLE, message, measured))
+    message = f"{away}; {against}, recorded {number(recorded.samples_per_s)} images/s ({recorded.label}); {remedy}"
+    return _answer(recorded, Status.INCONCLUSIVE, HISTORY_UNREACHABLE, message, measured)
 
 
-def _why_confirm_without_history(evidence: Evidence, screening: Screening, level_known: bool) -> str:
-    """Why the reference build is to be run beside the new one; empty where nothing asks for it. A gain is not asked
-    for: it could not be called one."""
-    if evidence.suspicion:
-        return evidence.suspicion
-    if screening.drop_suspected:
-        return f"a drop is suspected (evidence {wording.strength(screening.evidence)}, from {SUSPECT_DROP:g})"
-    if due(evidence, screening, level_known):
-        return "the history cannot be asked, and it is this case's turn"
-    return ""
-
-
-def standing_of(
+def _standing_of(
     evidence: Evidence, screening: Screening, confirmation: Confirmation | None, found: Found, smallest: float
 ) -> Standing:
+    """What tonight leaves to the nights after it; ``smallest`` is the smallest drop it would have found."""
     stalled = bool(screening.stalls or (confirmation is not None and confirmation.stalls))
-    # A night of stalls must not become what later nights' stalls are held against.
+    # Later nights' stalls must not be held against a night of stalls.
     refused = stalled or found.status is Status.REGRESSION or found.code == LEVEL_UNKNOWN
     accepted = not (screening.e_drop > ACCEPT_UP_TO or refused)
     row = 0 if found.status is Status.REGRESSION or accepted else unaccepted_in_a_row(evidence.past.nights) + 1
@@ -234,7 +252,7 @@ def standing_of(
     elif row >= UNEXPLAINED_NIGHTS:
         why = f"{row} nights in a row stand apart and no regression was confirmed"
     effect = screening.effect if confirmation is None else confirmation.effect
-    # That the machine is slow settles what was suspected of one night, and explains no fall that stays.
+    # A slow machine settles the suspicion of one night, and does not explain a fall that stays.
     explained = found.settled and found.status is not Status.INCONCLUSIVE and found.code != MACHINE_SLOW
     carried = screening.evidence
     if found.settled or why:
@@ -268,12 +286,12 @@ def standing_of(
 def _with_pairs(standing: Standing, evidence: Evidence, confirmation: Confirmation, found: Found) -> Standing:
     level, beside = confirmation.level, found.beside
     explained = not standing.unexplained and not evidence.past.unexplained
-    as_before = confirmation.outcome in (Outcome.SAME, Outcome.NO_DROP, Outcome.MEASURED) and (
+    as_before = confirmation.conclusion in (Conclusion.SAME, Conclusion.NO_DROP, Conclusion.MEASURED) and (
         found.status is Status.PASS or found.code == BELOW_GOOD
     )
-    # Pairs that leave the question open teach as well, where the new build ran as before: were it only those that end
-    # early, the level would be the lucky ones', and no night could ever put it right.
-    open_though_usual = confirmation.outcome is Outcome.OPEN and beside is not None and not beside.below
+    # Pairs that leave the question open teach too, where the new build ran as before: if only those taught that end
+    # early, the level would be that of the lucky ones, and no night could put it right.
+    open_though_usual = confirmation.conclusion is Conclusion.OPEN and beside is not None and not beside.below
     good_usual = beside is not None and not (beside.below and beside.good_below)
     return replace(
         standing,

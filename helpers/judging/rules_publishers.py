@@ -1,11 +1,9 @@
-"""What every measuring rule is made of: a function of a run's step logs, and the error where it gives no figure.
+"""The publishers' measuring rules, computed from our step logs, and what every rule is made of.
 
-The rules of NVIDIA's scripts and of DLPerf's TensorFlow 2, from our step logs
-
-docs/measuring-rules.md, "What throughput means in each source".
-
-Each script prints rates of its first process, times the processes, and its rule is a mean of them. They count from the
-first step, whatever a log calls warm-up. What is counted and left out stands here once, for helpers/logs too.
+docs/measuring-rules.md, "What throughput means in each source". PaddleClas, FleetX and DLPerf count steps or records of
+them. Each of NVIDIA's scripts, and DLPerf's for TensorFlow 2, prints rates of its first process, times the processes,
+and its rule is a mean of them. All count from the first step, whatever a log calls warm-up. What is counted and what is
+left out stands here once, for helpers/logs too.
 """
 
 from __future__ import annotations
@@ -18,37 +16,14 @@ from dataclasses import dataclass
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.steplog import Step, StepLog
 
-
-class RuleError(SuiteError):
-    """The rule cannot be computed from these logs; never replaced by another rule's figure."""
-
-
-RunRule = Callable[[Sequence[StepLog]], float]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A run's throughput by ``run``; the case's is the median of ``runs`` runs or more (1: of whatever was run).
-
-    ``steps``: the first steps of a run, warm-up among them, without which it gives no figure; 0: the window's alone.
-    """
-
-    name: str
-    source: str
-    run: RunRule
-    runs: int = 1
-    steps: int = 0
-
-
-def too_short(rule: str, logs: Sequence[StepLog], needed: int) -> RuleError:
-    return RuleError(
-        f"rule {rule}",
-        got=f"{min(len(log.steps) for log in logs)} steps",
-        expected=f"{needed} or more",
-        remedy="Lengthen the window of the protocol in perf.yaml",
-    )
-
-
+_PADDLECLAS_PRINT_INTERVAL = 10
+PADDLECLAS_SKIPPED_RECORDS = 10
+# What 310 steps leave; a trimmed mean of fewer would be one of a handful of the middle.
+PADDLECLAS_TRIMMED_RECORDS = 21
+# PaddleClas restarts its running mean at step 5 of an epoch, so a record at step s covers s - 4 steps.
+_PADDLECLAS_FIRST_TIMED_STEP = 5
+SKIPPED_STEPS = 20
+COUNTED_STEPS = 100
 # TensorFlow 1: a record every 10 steps from step 200 (counted from 0) to 490, of that step alone.
 NGC_TF_WARM_UP_STEPS, NGC_TF_STEPS, _NGC_TF_INTERVAL = 200, 500, 10
 NGC_TF_SKIPPED_RECORDS = 5
@@ -61,6 +36,126 @@ MXNET_WARM_UP_EPOCHS = 1
 _MXNET_EPOCHS, _MXNET_EPOCH_STEPS, _MXNET_EPOCH_SKIPPED = 3, 500, 50
 # TensorFlow 2's TimeHistory: a record every 100 steps; those of iterations 100 to 600.
 TF2_SKIPPED_STEPS, TF2_LAST_STEP, _TF2_INTERVAL = 100, 600, 100
+
+
+class RuleError(SuiteError):
+    """The rule cannot be computed from these logs; never replaced by another rule's figure."""
+
+
+RunRule = Callable[[Sequence[StepLog]], float]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a publisher, or the suite, makes samples/s of step logs."""
+
+    name: str
+    source: str
+    # A run's samples/s from the logs of all its ranks.
+    run: RunRule
+    # The case's figure is the median of so many runs or more; 1: of however many were made.
+    runs: int = 1
+    # The first steps of a run, warm-up among them, without which there is no figure; 0: the window alone counts.
+    steps: int = 0
+
+
+def too_short(rule: str, logs: Sequence[StepLog], needed: int) -> RuleError:
+    return RuleError(
+        f"rule {rule}",
+        got=f"{min(len(log.steps) for log in logs)} steps",
+        expected=f"{needed} or more",
+        remedy="Lengthen the window of the protocol in perf.yaml",
+    )
+
+
+def paddleclas_records(logs: Sequence[StepLog]) -> list[float]:
+    """The ``ips`` PaddleClas would print every 10 steps, times cards: batch / running mean of batch seconds.
+
+    Rank 0 prints. The running mean restarts at step 5 of each epoch
+    (docs/measuring-rules.md, "What throughput means in each source").
+    """
+    records: list[float] = []
+    timed: list[float] = []
+    before: Step | None = None
+    for step in logs[0].steps:
+        if step.step == _PADDLECLAS_FIRST_TIMED_STEP:
+            timed = []
+        # From the end of the step before: PaddleClas reads the clock once per turn of its loop.
+        timed.append(step.end - (step.start if before is None else before.end))
+        before = step
+        if step.step % _PADDLECLAS_PRINT_INTERVAL == 0:
+            records.append(step.samples / statistics.fmean(timed) * len(logs))
+    return records
+
+
+def _paddleclas_mean(logs: Sequence[StepLog]) -> float:
+    records = paddleclas_records(logs)[PADDLECLAS_SKIPPED_RECORDS:]
+    if not records:
+        raise _too_few_records("paddleclas-mean", logs, PADDLECLAS_SKIPPED_RECORDS + 1)
+    return statistics.fmean(records)
+
+
+def _paddleclas_trimmed(logs: Sequence[StepLog]) -> float:
+    records = sorted(paddleclas_records(logs)[PADDLECLAS_SKIPPED_RECORDS:])
+    dropped = paddleclas_ends(len(records))
+    if len(records) < PADDLECLAS_TRIMMED_RECORDS:
+        needed = PADDLECLAS_SKIPPED_RECORDS + PADDLECLAS_TRIMMED_RECORDS
+        raise _too_few_records("paddleclas-trimmed", logs, needed)
+    return statistics.fmean(records[dropped:-dropped])
+
+
+def paddleclas_ends(records: int) -> int:
+    """How many of the sorted ``records`` PaddleClas's trimmed mean drops at each end."""
+    return max(int(0.05 * records), 5)
+
+
+def _after_twenty(logs: Sequence[StepLog], rule: str) -> list[tuple[Step, ...]]:
+    """Steps 21 to 120 of every rank, whatever the log calls warm-up: the publishers count from the first step."""
+    last = SKIPPED_STEPS + COUNTED_STEPS
+    if min(len(log.steps) for log in logs) < last:
+        raise too_short(rule, logs, last)
+    return list(zip(*(log.steps[SKIPPED_STEPS:last] for log in logs), strict=True))
+
+
+def _fleetx(logs: Sequence[StepLog]) -> float:
+    steps = _after_twenty(logs, "fleetx-20-100-median7")
+    seconds = max(last.end - first.start for first, last in zip(steps[0], steps[-1], strict=True))
+    return sum(step.samples for rank_steps in steps for step in rank_steps) / seconds
+
+
+def _dlperf_log(logs: Sequence[StepLog]) -> float:
+    steps = _after_twenty(logs, "dlperf-log")
+    return statistics.fmean(
+        sum(step.samples for step in rank_steps) / rank_steps[0].step_seconds for rank_steps in steps
+    )
+
+
+def _dlperf_time(logs: Sequence[StepLog]) -> float:
+    steps = _after_twenty(logs, "dlperf-time")
+    global_batch = sum(step.samples for step in steps[0])
+    return global_batch * (COUNTED_STEPS - 1) / (steps[-1][0].end - steps[0][0].end)
+
+
+def _too_few_records(rule: str, logs: Sequence[StepLog], needed: int) -> RuleError:
+    """For ``needed`` records of PaddleClas: an epoch prints one after each 10th of its steps, none for its rest."""
+    interval, steps = _PADDLECLAS_PRINT_INTERVAL, logs[0].steps
+    if len({step.epoch for step in steps}) < 2:
+        return too_short(rule, logs, interval * needed)
+    epoch_steps = max(step.step for step in steps)
+    if epoch_steps < interval:
+        return RuleError(
+            f"rule {rule}",
+            got=f"epochs of {epoch_steps} steps, which print no record",
+            expected=f"epochs of {interval} steps or more",
+            remedy="Train from more images with --data, or with fewer images a step",
+        )
+    epochs, left = divmod(needed - 1, epoch_steps // interval)
+    return too_short(rule, logs, epochs * epoch_steps + (left + 1) * interval)
+
+
+def _steps_of(records: int) -> int:
+    """Of one epoch, for so many of PaddleClas's records after those it skips."""
+    return _PADDLECLAS_PRINT_INTERVAL * (PADDLECLAS_SKIPPED_RECORDS + records)
 
 
 def ngc_pytorch_skipped(cards: int) -> int:
@@ -149,7 +244,14 @@ def _turn_seconds(steps: Sequence[Step]) -> list[float]:
     return [steps[0].step_seconds, *(step.end - before.end for before, step in itertools.pairwise(steps))]
 
 
-NGC_RULES = (
+_PADDLECLAS = "Perf ResNet50V1.5 page: average after warm-up"
+_LAST_STEP = SKIPPED_STEPS + COUNTED_STEPS
+PUBLISHERS_RULES = (
+    Rule("paddleclas-trimmed", _PADDLECLAS, _paddleclas_trimmed, steps=_steps_of(PADDLECLAS_TRIMMED_RECORDS)),
+    Rule("paddleclas-mean", _PADDLECLAS, _paddleclas_mean, steps=_steps_of(1)),
+    Rule("fleetx-20-100-median7", "FleetX VGG16: skip 20, next 100, median of 7 runs", _fleetx, 7, _LAST_STEP),
+    Rule("dlperf-log", "DLPerf: mean of logged rates, iterations 20-119, median of 5", _dlperf_log, 5, _LAST_STEP),
+    Rule("dlperf-time", "DLPerf: global batch x 99 / (t[100] - t[1]), median of 5", _dlperf_time, 5, _LAST_STEP),
     Rule(
         "dlperf-tf2",
         "DLPerf: mean of TimeHistory's rates of iterations 100-600, median of 5",

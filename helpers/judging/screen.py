@@ -11,48 +11,51 @@ from dataclasses import dataclass
 from helpers.judging.evalue import Direction, evalue
 from helpers.judging.evidence import Build, Evidence, Night, RunEvidence
 from helpers.judging.noise import KNOWN_NIGHTS, Noise, learn, learn_nights
-from helpers.judging.statistics import Effect, effect_of
+from helpers.judging.statistics import Effect, effect_of, robust_sigma
 from helpers.judging.verdict import NeedRuns
 
-# docs/verdicts.md, "Judge".
+# E-values of a drop (docs/verdicts.md, "Judge"). Between these the answer is open, and another run is made.
 AMBIGUOUS_FROM, AMBIGUOUS_BELOW = 0.45, 2.0
 CLEARLY_NO_DROP = 0.3
 SUSPECT_DROP, SUSPECT_GAIN = 2.0, 20.0
-# After the last run of screening: what is still open then, the good build settles.
+# After the last run of screening, what is still open goes to the good build.
 STILL_OPEN = 1.0
+# Up to this a night is accepted.
 ACCEPT_UP_TO = 3.0
 CARRIED_LEAST, CARRIED_MOST = 0.2, 1e6
-# Stalls: a share of the window this much above all earlier nights', and this many times their spread.
+# A night stalls too much where its share of the window lies this far above all earlier nights' and this many times
+# their spread.
 STALL_MARGIN, STALL_SPREADS = 0.02, 3.0
 _STALL_RUNS = 2
-# Where pairs tell something that screening cannot (the level, what explains a segment), a case has so many turns.
+# Where pairs show what screening cannot (the level, what explains a segment), a case's turn comes this much sooner.
 _SOONER = 2
-_SIGMA_PER_MAD = 1.4826
 
 
 @dataclass(frozen=True)
 class Screening:
-    """What tonight's runs alone say.
+    """What tonight's runs alone say."""
 
-    ``differences``: log rates less the learned centre, first run first. ``known`` accepted nights of the segment;
-    ``dates`` of the first and the last of them. ``carry`` is the evidence brought from last night, ``evidence``
-    what is carried on, and a suspicion from ``suspect_from`` on; ``stalls`` says how tonight stalls more than any
-    night before, empty where it does not. ``after_entry``: whether the recorded entry counts as one night more.
-    """
-
+    # Log rates less the learned centre, first run first.
     differences: tuple[float, ...]
     noise: Noise
+    # How many accepted nights of the segment there are, and the dates of the first and the last of them.
     known: int
     dates: tuple[str, ...]
+    # The evidence that last night carried on.
     carry: float
+    # Tonight's e-values for a drop and for a gain.
     e_drop: float
     e_gain: float
+    # How tonight stalls more than any night before; empty where it does not.
     stalls: str = ""
+    # Whether the recorded entry counts as one night more.
     after_entry: bool = False
+    # The evidence from which on a drop is suspected.
     suspect_from: float = SUSPECT_DROP
 
     @property
     def evidence(self) -> float:
+        """For a drop, tonight's and the carried: what a suspicion rests on, and what is carried on."""
         return min(max(self.e_drop * self.carry, CARRIED_LEAST), CARRIED_MOST)
 
     @property
@@ -103,7 +106,7 @@ def screen(evidence: Evidence, runs: Sequence[RunEvidence], log_rates: Sequence[
 
 
 def recorded_night(evidence: Evidence) -> tuple[float, ...]:
-    """The recorded entry's log rates: one earlier accepted night, while too few others are known."""
+    """The recorded entry's log rates, which count as one earlier accepted night while too few others are known."""
     recorded = evidence.recorded
     if recorded is None:
         return ()
@@ -111,10 +114,10 @@ def recorded_night(evidence: Evidence) -> tuple[float, ...]:
 
 
 def _continues(entry: Sequence[float], night: Night, siblings: Sequence[Sequence[float]]) -> bool:
-    """Whether the segment's first night would have been accepted, and not taken for a gain, after the entry.
+    """Whether the segment's first night, held against the entry, would have been accepted and not taken for a gain.
 
-    A segment that began where the machine has a new state, or a confirmed gain, has left the entry behind: held
-    against the old level none of its nights would ever be accepted.
+    A segment that began with a new state of the machine or a confirmed gain has left the entry behind: held against
+    the old level, none of its nights would ever be accepted.
     """
     if not entry:
         return False
@@ -145,8 +148,11 @@ def more_screening(evidence: Evidence, screening: Screening, due_tonight: bool) 
 
 
 def due(evidence: Evidence, screening: Screening, level_known: bool) -> bool:
-    """Whether tonight is the case's turn to be confirmed unsuspected: a reference is at hand, and too few nights are
-    known, nothing explains the segment's beginning, or nobody knows where the nights stand against the good build."""
+    """Whether tonight is the case's turn to be confirmed without a suspicion.
+
+    It has turns while a reference build is at hand and too few nights are known, nothing explains the segment's
+    beginning, or it is not known where the nights stand against the good build.
+    """
     if evidence.reference_build is None:
         return False
     if screening.mature and level_known and not evidence.past.unexplained:
@@ -157,7 +163,7 @@ def due(evidence: Evidence, screening: Screening, level_known: bool) -> bool:
 
 
 def unaccepted_in_a_row(nights: Sequence[Night]) -> int:
-    """How many of the newest nights were not accepted, a confirmed regression ending the row."""
+    """How many of the newest nights were not accepted; a confirmed regression ends the row."""
     row = 0
     for night in reversed(nights):
         if night.accepted or night.confirmed_regression:
@@ -176,18 +182,15 @@ def _dates(nights: Sequence[Night]) -> tuple[str, ...]:
 
 
 def _stalls(nights: Sequence[Night], runs: Sequence[RunEvidence]) -> str:
-    """How the stalls of tonight's runs exceed every earlier night's; what only one run of two shows is chance."""
+    """How tonight's runs stall more than every earlier night; empty where they do not.
+
+    Stalls that only one run of two shows are chance.
+    """
     before = [night.stall_share for night in nights if night.stall_share is not None]
     tonight = [run.stall_share for run in runs if run.stall_share is not None]
     if not before or not tonight:
         return ""
     share, most = statistics.median_low(tonight), max(before)
-    if share <= most + max(STALL_MARGIN, STALL_SPREADS * spread(before)):
+    if share <= most + max(STALL_MARGIN, STALL_SPREADS * robust_sigma(before)):
         return ""
     return f"stalls take {share:.1%} beyond the median step, at most {most:.1%} on {len(before)} nights before"
-
-
-def spread(values: Sequence[float]) -> float:
-    """Standard deviation by the median absolute deviation."""
-    middle = statistics.median(values)
-    return _SIGMA_PER_MAD * statistics.median(abs(value - middle) for value in values)

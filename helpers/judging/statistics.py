@@ -1,6 +1,4 @@
-"""Samples of runs and their summary. A run (fresh processes) is one replicate; steps inside it are not.
-
-How large a change is: a robust point, and its 95% interval from the likelihood that the e-value rests on."""
+"""Summaries of runs, and how large a change is. A run (fresh processes) is one replicate; steps inside it are not."""
 
 from __future__ import annotations
 
@@ -12,18 +10,20 @@ from decimal import Decimal
 
 from helpers.trainers.contract.errors import SuiteError
 
+# Standard deviation of a normal distribution over its median absolute deviation.
+SIGMA_PER_MAD = 1.4826
+
 
 @dataclass(frozen=True)
 class Summary:
-    """What n runs of one case say, all in samples/s.
+    """What n runs of one case say, in samples/s."""
 
-    ``low`` and ``high`` bound the mean with 95% confidence (Student's t over runs), None for one run.
-    ``spread`` is the largest distance of a run from the median, as a fraction of the median.
-    """
-
+    # The median.
     centre: float
+    # The 95% interval of the mean (Student's t over runs); None for one run.
     low: float | None
     high: float | None
+    # The largest distance of a run from the median, as a fraction of the median; None for one run.
     spread: float | None
     n: int
     warnings: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ def student_t_95(degrees_of_freedom: int) -> float:
     """Two-sided 95% quantile of Student's t distribution; SuiteError below 1 degree of freedom."""
     if degrees_of_freedom < 1:
         raise SuiteError("Student's t", field="degrees_of_freedom", got=degrees_of_freedom, expected="1 or more")
-    # Not at the top: it loads numpy, and who only lists cases needs neither.
+    # Imported here because it loads numpy, which listing the cases does not need.
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees_of_freedom, 0.975))
@@ -76,18 +76,23 @@ class Effect:
 def effect_of(differences: Sequence[float], sigma: float, night: float = 0.0) -> Effect:
     """The effect in ``differences`` of log rates (one at least), whose expected standard deviation is ``sigma``.
 
-    The point is Hodges and Lehmann's: the median of all means of two, which one bad run in ten does not move
-    and which is nearly as sharp as the mean. The interval is the e-value's own likelihood (helpers.judging.evalue),
-    with nothing known of the change before: how far ``sigma`` may be wrong is weighed as there, so runs that scatter
-    widen it, and a single run never has a narrow one. ``night`` is the standard deviation of an offset that all of
-    them share.
+    ``night`` is the standard deviation of an offset that all of them share. The point is Hodges and Lehmann's: one bad
+    run in ten does not move it, and it is nearly as sharp as the mean. The interval comes from the e-value's own
+    likelihood (helpers.judging.evalue) with nothing assumed about the change. How wrong ``sigma`` may be is weighed as
+    there, so runs that scatter widen the interval, and a single run never has a narrow one.
     """
-    # Not at the top: it loads numpy.
+    # Imported here because it loads numpy.
     from helpers.judging.evalue import interval
 
     low, high = interval(differences, sigma, night)
     point = hodges_lehmann(differences)
     return Effect(math.expm1(point), math.expm1(min(low, point)), math.expm1(max(high, point)))
+
+
+def robust_sigma(values: Sequence[float]) -> float:
+    """Standard deviation, by the median absolute deviation about the median, which one wild value hardly moves."""
+    middle = statistics.median(values)
+    return SIGMA_PER_MAD * statistics.median(abs(value - middle) for value in values)
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:

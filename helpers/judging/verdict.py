@@ -1,6 +1,4 @@
-"""What judging answers: statuses, answers to the two questions, a verdict, or a request for runs.
-
-The recorded question's answer, and the one where nothing is recorded."""
+"""What judging answers: statuses, the answers to its two questions, a verdict, or a request for runs."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ class Question(enum.Enum):
 
 @dataclass(frozen=True)
 class Reason:
-    """Why: a short code for programs, a sentence with the numbers for people."""
+    """Why a verdict is as it is: a short code for programs, a sentence with the numbers for people."""
 
     code: str
     message: str
@@ -47,17 +45,21 @@ class Reason:
 
 @dataclass(frozen=True)
 class SubVerdict:
-    """The answer to one question. ``measured`` and ``reference`` in samples/s by ``rule``; ``sets_status``
-    is False for rows that are only shown (reference, disputed)."""
+    """The answer to one of the two questions."""
 
     question: Question
     status: Status
     reason: Reason
+    # The measuring rule of the two figures below.
     rule: str = ""
+    # Both in samples/s.
     measured: float | None = None
     reference: float | None = None
+    # The smallest change that counts, as a fraction.
     tolerance: float | None = None
+    # What the reference is called in a message.
     label: str = ""
+    # False for references that are only shown (reference and disputed rows).
     sets_status: bool = True
 
     @property
@@ -71,77 +73,75 @@ class SubVerdict:
 class Standing:
     """What a night leaves to the nights after it: one case's numbers in the sequential test.
 
-    docs/verdicts.md, "Judge".
-
-    - ``log_rate``: of tonight's first run, the natural logarithm of its samples/s by the median step.
-    - ``e_drop``: the screening runs' own e-value for a drop; ``evidence``: what the next night goes on from,
-      clip(e_drop x carried, 0.2, 1e6); after pairs theirs, 1 where they settled the suspicion.
-    - ``accepted``: whether the first run joins what the next nights are held against.
-    - ``new_segment``: whether the nights before are left behind from the next night on, and ``segment_reason`` why.
-    - ``effect``: of the new build against its reference as a fraction (-0.02 is 2% slower), ``low`` and ``high``
-      its 95% interval, from ``pairs`` interleaved pairs where there are any, else from tonight's runs against
-      the accepted nights.
-    - ``shift``: of tonight's screening runs against the accepted nights as a fraction, also where there are pairs.
-    - ``sigma``, ``tau``: standard deviations of log rates between runs and between nights, as learned;
-      ``nights`` how many accepted nights they rest on.
-    - ``smallest_drop``: the smallest drop that tonight would have found with 80% power, as a fraction.
-    - ``unexplained``: whether the segment began, or the next one does, because nights stood apart and nothing has
-      shown why: no pairs have settled it, and the case was not recorded anew.
-    - ``machine_slow``: the good build ran below its own earlier figures tonight, and the new one as far below its.
-    - ``level``: of the accepted nights against the good build as a fraction, as the pairs were held against it, and
-      ``level_error`` its standard error in the logarithm; None where it was unknown.
-    - ``good_shift``: of the good build tonight against its own earlier figures as a fraction, None where unknown.
-    - ``teaches_level``, ``teaches_good``: what later nights learn from tonight's pairs (evidence.Compared).
+    docs/verdicts.md, "Judge". Log rates are natural logarithms of samples/s by the median step. Effects and shifts are
+    fractions of samples/s: -0.02 is 2% slower.
     """
 
+    # Of tonight's first run.
     log_rate: float
+    # The screening runs' own e-value for a drop.
     e_drop: float
+    # What the next night goes on from: clip(e_drop x what was carried, 0.2, 1e6); after pairs, the pairs' own e-value;
+    # 1 where they settled the suspicion.
     evidence: float
+    # Whether the first run joins what the next nights are held against.
     accepted: bool
+    # Standard deviations of log rates between runs and between nights, as learned from ``nights`` accepted nights.
     sigma: float
     tau: float
     nights: int
+    # How many screening runs were made.
     runs: int
+    # The new build against its reference with the 95% interval: from the interleaved pairs where there are any, else
+    # from tonight's runs against the accepted nights.
     effect: float | None = None
     low: float | None = None
     high: float | None = None
     pairs: int = 0
+    # The pairs' e-value for the likelier direction; None without pairs.
     e_confirm: float | None = None
+    # The smallest drop that tonight would have found with 80% power, as a fraction.
     smallest_drop: float | None = None
+    # Whether the good build ran below its own earlier figures tonight, and the new one as far below its own.
     machine_slow: bool = False
+    # Whether the next night leaves the nights before it behind, and why.
     new_segment: bool = False
     segment_reason: str = ""
+    # Tonight's screening runs against the accepted nights, also where there are pairs.
     shift: float | None = None
+    # Whether the segment began, or the next one begins, because nights stood apart and nothing has shown why: no pairs
+    # have settled it, and the case was not recorded anew.
     unexplained: bool = False
+    # The accepted nights against the good build, as the pairs were held against it, with the standard error in the
+    # logarithm; None where it was not known.
     level: float | None = None
     level_error: float | None = None
+    # The good build tonight against its own earlier figures; None where those are not known.
     good_shift: float | None = None
+    # What later nights learn from tonight's pairs (evidence.Compared).
     teaches_level: bool = False
     teaches_good: bool = False
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A case's status with its reason and both answers; ``measured`` is None when nothing was.
-
-    ``standing`` is None where the recorded question was not asked: no usable run, changed settings.
-    """
+    """A case's status with its reason and the answers to both questions."""
 
     status: Status
     reason: Reason
+    # None where no run gave a figure.
     measured: Summary | None = None
     published: tuple[SubVerdict, ...] = ()
     recorded: SubVerdict | None = None
+    # None where the recorded question was not asked: no usable run, changed settings.
     standing: Standing | None = None
 
 
 @dataclass(frozen=True)
 class NeedRuns:
-    """The answer is open: run ``count`` more replicates for ``stage``, builds in ``order``.
+    """The answer is open: make ``count`` more runs for ``stage``, of the builds in ``order``."""
 
-    ``build`` is the first of ``order``.
-    """
-
+    # The first of ``order``.
     build: Build
     order: tuple[Build, ...]
     count: int
@@ -150,54 +150,27 @@ class NeedRuns:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The recorded question's answer, and what it leaves to later nights; None where it was not asked."""
+class RecordedAnswer:
+    """The answer to the recorded question, and what it leaves to later nights."""
 
-    told: SubVerdict
+    answer: SubVerdict
+    # None where nothing was held against the nights before.
     standing: Standing | None = None
 
 
-@dataclass(frozen=True)
-class Beside:
-    """What the interleaved runs of a night say beside their differences.
-
-    - ``below``: whether the new build's own runs of the pairs still lie below where it is held to stand.
-    - ``good_shift``: the good build tonight less its own earlier figures, in the logarithm; None where nobody knows.
-    - ``good_below``: whether that is a fall as far as the new build's.
-    """
-
-    below: bool
-    good_shift: float | None
-    good_below: bool
-
-
-@dataclass(frozen=True)
-class Found:
-    """A status with its reason, before the standing is drawn from it. ``settled``: the suspicion is dealt with;
-    ``beside`` is None without pairs."""
-
-    status: Status
-    code: str
-    message: str
-    settled: bool = False
-    beside: Beside | None = None
-
-
 def no_baseline(what: str, evidence: Evidence) -> SubVerdict:
-    if evidence.why_not_recorded:
-        return SubVerdict(
-            Question.RECORDED, Status.NO_BASELINE, Reason("no-baseline", f"recorded: {evidence.why_not_recorded}")
-        )
+    """The answer where no recorded figure decides; ``what`` says so, and the message adds how to record one."""
     remedy = f"record it: {evidence.record_command}"
     if evidence.overrides:
         remedy = f"settings changed ({', '.join(evidence.overrides)}), so this is not recorded; without --set, {remedy}"
-    return SubVerdict(Question.RECORDED, Status.NO_BASELINE, Reason("no-baseline", f"{what}; {remedy}"))
+    message = f"recorded: {evidence.why_not_recorded}" if evidence.why_not_recorded else f"{what}; {remedy}"
+    return SubVerdict(Question.RECORDED, Status.NO_BASELINE, Reason("no-baseline", message))
 
 
 def recorded_answer(
     recorded: RecordedReference, status: Status, code: str, message: str, measured: float | None = None
 ) -> SubVerdict:
-    """The recorded question's answer; ``measured`` in samples/s by the entry's rule."""
+    """An answer about ``recorded``; ``measured`` in samples/s by the entry's rule."""
     return SubVerdict(
         Question.RECORDED,
         status,

@@ -1,4 +1,4 @@
-"""A verdict's numbers in words: effect, 95% interval, n, rule, evidence, bar, and what it was compared with."""
+"""A verdict's numbers in words: effect, 95% interval, n, rule, evidence, threshold, and what it was compared with."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from helpers.judging.statistics import Effect, hodges_lehmann
 
 def screened(evidence: Evidence, screening: Screening) -> str:
     """Tonight's runs alone against the nights before."""
-    told = f"evidence {strength(screening.evidence)} of a drop (suspect from {screening.suspect_from:g}"
+    how = f"evidence {strength(screening.evidence)} of a drop (suspect from {screening.suspect_from:g}"
     if screening.carry > 1:
-        told += f"; {strength(screening.e_drop)} tonight x {strength(screening.carry)} carried"
+        how += f"; {strength(screening.e_drop)} tonight x {strength(screening.carry)} carried"
     n = len(screening.differences)
-    return f"{effect(screening.effect)}, n={n} by {MEDIAN_STEP}, {told}), against {nights(evidence, screening)}"
+    return f"{effect(screening.effect)}, n={n} by {MEDIAN_STEP}, {how}), against {nights(evidence, screening)}"
 
 
 def suspected(evidence: Evidence, screening: Screening) -> str:
@@ -44,7 +44,7 @@ def paired(evidence: Evidence, recorded: RecordedReference, confirmation: Confir
 
 
 def _level(confirmation: Confirmation) -> str:
-    """What the pairs were held against beside the good build itself; empty where nothing is."""
+    """What the pairs were held against besides the good build itself; empty where nothing is to be added."""
     level = confirmation.level
     if not level.known:
         found = math.expm1(hodges_lehmann(confirmation.differences))
@@ -65,6 +65,7 @@ def _pool(screening: Screening) -> str:
 
 
 def nights(evidence: Evidence, screening: Screening) -> str:
+    """The nights, and the entry where it counts, that tonight was held against."""
     dates = f" ({' to '.join(screening.dates)})" if screening.dates else ""
     count = f"{screening.known} night{'' if screening.known == 1 else 's'}{dates}{_pool(screening)}"
     if screening.mature or evidence.recorded is None:
@@ -85,13 +86,13 @@ def strength(evalue: float) -> str:
 
 
 def would_have_found(smallest: float, *, confirmed: bool) -> str:
-    """The smallest drop that this answer rules out, in the sense of 80% power, where there is one."""
+    """The smallest drop that tonight would have shown with 80% power."""
     how = "found" if confirmed else "seen"
     if smallest >= LARGEST_TOLD:
         return f"not even a drop of {LARGEST_TOLD:.0%} would have been {how} (80% power)"
     return f"a drop of {smallest:.1%} would have been {how} (80% power)"
 
 
-def first_few(told: Sequence[str], shown: int = 5) -> str:
-    left = len(told) - shown
-    return "; ".join(told[:shown]) + (f"; and {left} more" if left > 0 else "")
+def first_few(texts: Sequence[str], shown: int = 5) -> str:
+    left = len(texts) - shown
+    return "; ".join(texts[:shown]) + (f"; and {left} more" if left > 0 else "")

@@ -12,21 +12,15 @@ from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
-from helpers.judging.rules import (
+from helpers.judging.rules import MEDIAN_STEP, RULES, WALL_CLOCK, figures, reader_share, samples_per_step, step_seconds
+from helpers.judging.rules_publishers import (
     COUNTED_STEPS,
-    MEDIAN_STEP,
     PADDLECLAS_SKIPPED_RECORDS,
-    RULES,
     SKIPPED_STEPS,
-    WALL_CLOCK,
-    figures,
+    ngc_pytorch_skipped,
     paddleclas_ends,
     paddleclas_records,
-    reader_share,
-    samples_per_step,
-    step_seconds,
 )
-from helpers.judging.rules_publishers import ngc_pytorch_skipped
 from helpers.judging.statistics import number
 from helpers.launch.steplog_reader import MOST_LINE_BYTES, read_step_log
 from helpers.logs.imported import HONEST, Imported, RateSpread, RuleFigure

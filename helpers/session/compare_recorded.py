@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from helpers.history.results import RunResult
-from helpers.judging.compare import Comparison
+from helpers.judging.compare import CaseComparison
 from helpers.judging.compare_sides import Pairing, side_of
 from helpers.judging.evidence import Past
 from helpers.judging.verdict import Question, SubVerdict
@@ -25,7 +25,7 @@ def against_recorded(
     past: Past,
     config: Config,
     cases_tonight: int,
-) -> Comparison:
+) -> CaseComparison:
     """``runs`` are all that the session made of the case, ``past`` is what was known before it, ``cases_tonight`` how
     many cases it measured."""
     plan = plan_again(case, runs, config, recorded=entry)
@@ -34,5 +34,5 @@ def against_recorded(
     answer = verdict.recorded or SubVerdict(Question.RECORDED, verdict.status, verdict.reason)
     sides = side_of(pairing.a), side_of(pairing.b)
     tolerance = plan.tolerance if entry.tolerance is None else entry.tolerance
-    told = Comparison(pairing.case_id, pairing.target, answer.status, answer.reason, *sides, entry.rule, tolerance)
+    told = CaseComparison(pairing.case_id, pairing.target, answer.status, answer.reason, *sides, entry.rule, tolerance)
     return told.of_standing(verdict.standing)

@@ -17,7 +17,8 @@ from random import Random
 
 import yaml
 
-from helpers.judging.rules import RULES, RuleError, figures, reader_share
+from helpers.judging.rules import RULES, figures, reader_share
+from helpers.judging.rules_publishers import RuleError
 from helpers.launch.steplog_reader import read_step_log
 from helpers.plan.baseline import (
     PUBLISHED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from helpers.judging.rules import RULES as OWN_RULES
-from helpers.judging.rules import RuleError
+from helpers.judging.rules_publishers import RuleError
 from helpers.logs.column import median, sum_of
 from helpers.logs.figures.doubts import doubts
 from helpers.logs.figures.rules import RULES, figure, figures, mxnet_epochs, usual_rule, warm_up_records

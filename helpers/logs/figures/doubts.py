@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from helpers.judging.rules import PADDLECLAS_TRIMMED_RECORDS, RuleError
+from helpers.judging.rules_publishers import PADDLECLAS_TRIMMED_RECORDS, RuleError
 from helpers.judging.statistics import number, student_t_95
 from helpers.logs.column import sum_of
 from helpers.logs.figures.rules import warm_up_records

@@ -12,12 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from helpers.judging.rules import PADDLECLAS_SKIPPED_RECORDS, PADDLECLAS_TRIMMED_RECORDS, RuleError, paddleclas_ends
 from helpers.judging.rules_publishers import (
     MXNET_WARM_UP_EPOCHS,
     NGC_TF_SKIPPED_RECORDS,
+    PADDLECLAS_SKIPPED_RECORDS,
+    PADDLECLAS_TRIMMED_RECORDS,
+    RuleError,
     mxnet_mean,
     ngc_pytorch_skipped,
+    paddleclas_ends,
 )
 from helpers.logs.column import trimmed_mean
 from helpers.logs.figures.rules_dlperf import (

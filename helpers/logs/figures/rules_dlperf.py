@@ -11,8 +11,7 @@ import math
 
 import numpy as np
 
-from helpers.judging.rules import COUNTED_STEPS, SKIPPED_STEPS, RuleError
-from helpers.judging.rules_publishers import TF2_LAST_STEP, TF2_SKIPPED_STEPS
+from helpers.judging.rules_publishers import COUNTED_STEPS, SKIPPED_STEPS, TF2_LAST_STEP, TF2_SKIPPED_STEPS, RuleError
 from helpers.logs.figures.series import Rates, RuleValue, images_per_step, leading, stretches, told, usual_distance
 from helpers.logs.record import LogRun, RecordField, Stamp
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from helpers.judging.rules import RuleError
+from helpers.judging.rules_publishers import RuleError
 from helpers.logs.column import BLOCK, sum_of
 from helpers.logs.imported import HONEST
 from helpers.logs.record import LogRun, RateOf, RecordField

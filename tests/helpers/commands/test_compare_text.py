@@ -8,20 +8,20 @@ import pytest
 
 from helpers.commands.calibrate_text import render_noise, tolerance_lines
 from helpers.commands.compare import comparison_record, comparison_summary, render_comparisons
-from helpers.judging.calibrate import CaseNoise, Spread
-from helpers.judging.compare import Comparison
+from helpers.judging.calibrate import CaseNoise, Deviation
+from helpers.judging.compare import CaseComparison
 from helpers.judging.compare_sides import Side
 from helpers.judging.statistics import Effect
 from helpers.judging.verdict import Reason, Status
 
-ANSWER = Comparison(
+ANSWER = CaseComparison(
     "paddle-vgg16-fp32-bs8-1x2-dali-static", "cpu", Status.REGRESSION, Reason("slower", "because " * 30),
     Side(100.0, 8, 7), Side(95.0, 4, 3), "median-step", 0.005, "pairs", 4, -0.05, -0.06, -0.04, 333.0, 0.01, 200.0,
 )  # fmt: skip
-OPEN = Comparison("c", "cpu", Status.INCOMPARABLE, Reason("x", "y"), Side(), Side(), "median-step", 0.005)
+OPEN = CaseComparison("c", "cpu", Status.INCOMPARABLE, Reason("x", "y"), Side(), Side(), "median-step", 0.005)
 NOISE = CaseNoise(
-    "c", "cpu", (4.6, 4.61, 4.59), Spread(0.01, 0.006, 0.02, 9), None, 1, 0.005, 0.007, ((2, 0.5), (16, 0.021)), 0.03,
-    1200.0,
+    "c", "cpu", (4.6, 4.61, 4.59), Deviation(0.01, 0.006, 0.02, 9), None, 1, 0.005, 0.007, ((2, 0.5), (16, 0.021)),
+    0.03, 1200.0,
 )  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def test_noise_is_told_with_intervals_degrees_drops_and_tolerance() -> None:
 
 def test_nights_effect_and_warnings_are_told_where_there_are_any() -> None:
     noise = replace(
-        NOISE, night=Spread(0.004, 0.0, 0.01, 1), nights=2, effect=Effect(-0.03, -0.04, -0.02), warnings=("look",)
+        NOISE, night=Deviation(0.004, 0.0, 0.01, 1), nights=2, effect=Effect(-0.03, -0.04, -0.02), warnings=("look",)
     )
     text = render_noise(noise, 100)
     assert "0.40% [0.00%, 1.00%], 1 degree of freedom, 2 nights" in text

@@ -14,11 +14,11 @@ from helpers.judging.calibrate import (
     CaseNoise,
     calibrating,
     chi_square_quantile,
+    deviation_of_nights,
+    deviation_of_runs,
     drifts,
     noise_of,
     recommended_tolerance,
-    spread_of_nights,
-    spread_of_runs,
 )
 from helpers.judging.evidence import Budget, Build, Evidence, Night, Past, RunEvidence, Stage
 from helpers.judging.verdict import NeedRuns, Status, Verdict
@@ -58,10 +58,10 @@ def test_chi_square_quantiles_are_the_tables(share: float, degrees: int, value: 
     assert chi_square_quantile(share, degrees) == pytest.approx(value, rel=1e-4)
 
 
-def test_the_spread_of_runs_is_about_the_mean_of_each_build() -> None:
+def test_the_deviation_of_runs_is_about_the_mean_of_each_build() -> None:
     """Two builds that differ by 10% have no more noise than one."""
     one, other = [1.0, 1.002, 0.998], [1.1, 1.101, 1.099]
-    found = spread_of_runs((one, other))
+    found = deviation_of_runs((one, other))
     assert found.degrees_of_freedom == 4
     assert found.value == pytest.approx(math.sqrt((2 * 0.002**2 + 2 * 0.001**2) / 4))
     assert found.low < found.value < found.high
@@ -70,18 +70,18 @@ def test_the_spread_of_runs_is_about_the_mean_of_each_build() -> None:
 def test_the_interval_of_a_spread_covers_the_truth_as_often_as_it_says() -> None:
     covered = 0
     for seed in range(600):
-        found = spread_of_runs([gaussian(10, 0.003, seed)])
+        found = deviation_of_runs([gaussian(10, 0.003, seed)])
         covered += found.low <= 0.003 <= found.high
     assert 0.92 <= covered / 600 <= 0.98
 
 
-def test_the_spread_of_nights_is_what_runs_do_not_explain() -> None:
+def test_the_deviation_of_nights_is_what_runs_do_not_explain() -> None:
     source = random.Random(4)
     nights = []
     for _ in range(400):
         offset = source.gauss(0, 0.004)
         nights.append([offset + source.gauss(0, 0.002) for _ in range(3)])
-    found = spread_of_nights(nights, spread_of_runs(nights))
+    found = deviation_of_nights(nights, deviation_of_runs(nights))
     assert found is not None
     assert found.value == pytest.approx(0.004, rel=0.1)
     assert found.low < 0.004 < found.high
@@ -90,16 +90,16 @@ def test_the_spread_of_nights_is_what_runs_do_not_explain() -> None:
 
 def test_nights_that_scatter_as_their_runs_do_have_no_spread_of_their_own() -> None:
     nights = [gaussian(4, 0.003, seed) for seed in range(50)]
-    found = spread_of_nights(nights, spread_of_runs(nights))
+    found = deviation_of_nights(nights, deviation_of_runs(nights))
     assert found is not None
     assert found.low == 0
     assert found.value < 0.001
 
 
 def test_what_one_night_or_one_run_cannot_tell() -> None:
-    assert spread_of_nights([[1.0, 1.1]], spread_of_runs([[1.0, 1.1]])) is None
+    assert deviation_of_nights([[1.0, 1.1]], deviation_of_runs([[1.0, 1.1]])) is None
     with pytest.raises(SuiteError, match="2 or more of one build"):
-        spread_of_runs([[1.0], [1.1]])
+        deviation_of_runs([[1.0], [1.1]])
 
 
 # --- drift
@@ -161,7 +161,7 @@ def test_the_number_of_pairs_is_the_budgets() -> None:
     assert [pairs for pairs, _ in noise(gaussian(10, 0.01), budget=Budget(pairs=5)).by_pairs] == [2, 3, 4, 5]
 
 
-def test_nights_of_the_segment_tell_the_spread_of_nights() -> None:
+def test_nights_of_the_segment_tell_the_deviation_of_nights() -> None:
     source = random.Random(3)
     before = tuple(Night((1.0 + source.gauss(0, 0.005),)) for _ in range(20))
     found = noise(gaussian(10, 0.001), Past((*before, Night((2.0,), accepted=False))))

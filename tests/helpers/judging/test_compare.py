@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.judging.compare import THRESHOLDS, Comparison, compare, evidence_text, night_sigma
+from helpers.judging.compare import THRESHOLDS, CaseComparison, compare, evidence_text, night_sigma
 from helpers.judging.compare_sides import KeptRun, Pairing, pair_up, runs_of_nights
 from helpers.judging.confirm import CASES, FIRST_LOOK, RULED_OUT, SAME_BELOW, THRESHOLD
 from helpers.judging.evidence import Build, Stage
@@ -58,7 +58,7 @@ def interleaved(differences: Sequence[float], session: str = "ab") -> tuple[list
 
 def judged(
     a: Sequence[KeptRun], b: Sequence[KeptRun], noise: Noise = NOISE, tolerance: float = 0.005, cases: int = 1
-) -> Comparison:
+) -> CaseComparison:
     (pairing,) = pair_up(a, b)
     return compare(pairing, noise, tolerance=tolerance, band=0.05, rule="median-step", cases=cases)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.judging.evalue import Direction, evalue, odds_against
+from helpers.judging.evalue import Direction, evalue, noise_factor, odds_against
 from helpers.trainers.contract.errors import SuiteError
 
 FACTORS = np.geomspace(0.5, 11, 16)
@@ -167,3 +168,11 @@ def test_a_drop_that_is_there_is_seldom_ruled_out_however_often_one_looks() -> N
         x = generator.normal(-0.02, 3 * sigma, 8)
         ruled_out += any(odds_against(x[:n], sigma, 3e-4, 0.02) >= 20 for n in range(2, 9))
     assert ruled_out <= 0.05 * 300
+
+
+def test_the_noise_factor_is_what_the_runs_show_and_unity_for_one() -> None:
+    rng = np.random.default_rng(1)
+    for factor in (1.0, 3.0, 8.0):
+        found = [noise_factor((5 + factor * rng.normal(0, 0.01, size=12)).tolist(), 0.01) for _ in range(40)]
+        assert statistics.median(found) == pytest.approx(factor, rel=0.2)
+    assert noise_factor([4.0], 0.01) == 1.0

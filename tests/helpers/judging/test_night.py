@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from helpers.judging.night import Answer, NeedConfirmation, NightVerdict, judge_night
+from helpers.judging.night import Cause, NeedConfirmation, NightVerdict, judge_night
 from helpers.judging.night_groups import (
     RULES,
     Key,
@@ -238,7 +238,7 @@ def test_a_confirmed_member_makes_it_a_regression_of_the_group() -> None:
     cases = fallen(can_confirm=True)
     found = verdict(cases, {cases[0].key: slower(cases[0])})
     assert (found.status, found.reason.code, found.suspect) == (Status.REGRESSION, "group-regression", "build")
-    assert found.groups[0].answer is Answer.BUILD
+    assert found.groups[0].cause is Cause.BUILD
     assert found.groups[0].asked == ("case0",)
     assert "new build slower in case0" in found.reason.message
 
@@ -297,7 +297,7 @@ def test_a_suspicion_that_rested_on_the_confirmed_member_is_dropped() -> None:
     cases = fallen(3, can_confirm=True, e_drop=100.0)
     found = verdict(cases, {cases[0].key: alike(cases[0])})
     assert (found.status, found.reason.code, found.suspect) == (Status.PASS, "group-not-confirmed", "")
-    assert found.groups[0].answer is Answer.CHANCE
+    assert found.groups[0].cause is Cause.CHANCE
 
 
 @pytest.mark.parametrize("broken_off", [0, 1])

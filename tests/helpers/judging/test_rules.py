@@ -16,19 +16,17 @@ from helpers.judging.rules import (
     RULES,
     WALL_CLOCK,
     CaseFigure,
-    RuleError,
     case_figure,
     figures,
     median_step,
     over_runs,
-    paddleclas_records,
     reader_share,
     samples_per_step,
     step_seconds,
     wall_clock,
     window_seconds,
 )
-from helpers.judging.rules_publishers import NGC_RULES
+from helpers.judging.rules_publishers import PUBLISHERS_RULES, RuleError, paddleclas_records
 from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog
 
 HEADER = Header("j1", "case", 0, 0, 1, "h", 1, "paddle", "3.0", "abc", "cpu")
@@ -65,7 +63,8 @@ def logs_of(*ranks: Iterable[float], **values: int) -> list[StepLog]:
 # --- every rule
 
 
-@given(seconds=st.floats(1e-3, 10), batch=st.integers(1, 1024), cards=st.integers(1, 8), warmup=st.integers(0, 300))
+@settings(max_examples=25)
+@given(seconds=st.floats(1e-3, 10), batch=st.integers(1, 1024), cards=st.integers(1, 3), warmup=st.integers(0, 300))
 def test_at_a_constant_rate_all_rules_agree(seconds: float, batch: int, cards: int, warmup: int) -> None:
     logs = logs_of(*([seconds] * 1510 for _ in range(cards)), batch=batch, warmup=warmup)
     found = figures(logs)
@@ -149,7 +148,8 @@ def test_the_reader_share_is_that_of_the_rank_that_waited_most() -> None:
 # --- PaddleClas (docs/measuring-rules.md: cumulative seconds = batch_cost × (s − 4))
 
 
-@given(st.lists(st.floats(0.01, 5), min_size=310, max_size=330), st.integers(1, 8))
+@settings(max_examples=25)
+@given(st.lists(st.floats(0.01, 5), min_size=310, max_size=330), st.integers(1, 3))
 def test_records_invert_as_the_methods_say(seconds: list[float], cards: int) -> None:
     records = paddleclas_records(logs_of(*(seconds for _ in range(cards))))
     assert len(records) == len(seconds) // 10
@@ -286,8 +286,7 @@ LONG = st.tuples(st.integers(), st.integers(1500, 1520)).map(
 )
 FEW = settings(max_examples=25)
 AFTER_20 = ("fleetx-20-100-median7", "dlperf-log", "dlperf-time")
-NGC = tuple(rule.name for rule in NGC_RULES)
-FROM_RANK_0 = ("paddleclas-trimmed", "paddleclas-mean", "dlperf-log", "dlperf-time", *NGC)
+FROM_RANK_0 = tuple(rule.name for rule in PUBLISHERS_RULES if rule.name != "fleetx-20-100-median7")
 
 
 def rates(logs: list[StepLog]) -> dict[str, float]:
