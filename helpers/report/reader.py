@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from helpers.plan.case_plan import CPU
-from helpers.session.rows import CaseRow
+from helpers.report.row import CaseRow
 from helpers.trainers.contract.case import Case, DataSource
 from helpers.trainers.contract.errors import ConfigError
 

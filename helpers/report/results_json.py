@@ -9,8 +9,8 @@ from typing import Any
 
 from helpers.judging.night import NightVerdict
 from helpers.report.reader import READER_BOUND, is_reader_bound
+from helpers.report.row import CaseRow
 from helpers.report.scaling import Scaling
-from helpers.session.rows import CaseRow
 from helpers.trainers.contract.errors import ResultError
 
 # 1: first format.

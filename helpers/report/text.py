@@ -11,8 +11,8 @@ from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.report.reader import reader_note, share_cell
+from helpers.report.row import CaseRow, ReferenceAnswer
 from helpers.report.table import GAP, Align, Column, Table
-from helpers.session.rows import CaseRow, Comparison
 from helpers.trainers.contract.errors import printable as printable
 
 _REASON = "reason"
@@ -157,7 +157,7 @@ def _case(row: CaseRow) -> str:
     return printable(f"{row.case_id} [{row.target}]{'' if row.is_measured else f' ({row.origin})'}")
 
 
-def _shown_published(row: CaseRow) -> Comparison | None:
+def _shown_published(row: CaseRow) -> ReferenceAnswer | None:
     """The one that decides: the lowest of those that set the status, else the first that is only shown."""
     deciding = [each for each in row.published if each.sets_status]
     lowest = min(deciding, key=lambda each: -1.0 if each.ratio is None else each.ratio, default=None)
@@ -172,14 +172,14 @@ def _measured(row: CaseRow) -> str:
     return f"{number(row.samples_per_s)} ± {row.spread:.1%} (n={row.runs})"
 
 
-def _reference(comparison: Comparison | None) -> str:
+def _reference(comparison: ReferenceAnswer | None) -> str:
     """A star marks a figure that is only shown."""
     if comparison is None or comparison.reference_samples_per_s is None:
         return "-"
     return f"{number(comparison.reference_samples_per_s)}{'' if comparison.sets_status else '*'}"
 
 
-def _ratio(comparison: Comparison | None) -> str:
+def _ratio(comparison: ReferenceAnswer | None) -> str:
     if comparison is None or comparison.reference_samples_per_s is None or comparison.ratio is None:
         return "-"
     return f"{comparison.ratio:.3f}"

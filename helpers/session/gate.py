@@ -1,4 +1,4 @@
-"""The gate of this machine: which cases ``--gate`` judges, and what that does to a case's row."""
+"""The gate of this machine: which cases ``--gate`` judges, and how a case's outcome changes with it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from helpers.history.results import MEASURED
 from helpers.judging.verdict import Reason
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.perf_yaml import GateRule
 from helpers.session.measure import CaseResult
+from helpers.session.outcome import CaseOutcome
 from helpers.session.policy import Gated, Needs, effect, gate_reason, outside_gate
-from helpers.session.rows import CaseRow, row_of
 from helpers.trainers.contract.errors import ConfigError
 
 
@@ -53,16 +54,28 @@ class Gate:
             return Gated(Needs.PUBLISHED if has_published else Needs.RECORDED, has_published)
         return None
 
-    def row(self, result: CaseResult, run_folders: tuple[str, ...]) -> CaseRow:
-        """The report's line of a judged case, with the gate's effect and, where it fails the case, its reason."""
-        gated, status = self.gated(result.plan), result.verdict.status
+    def outcome(self, result: CaseResult, run_folders: tuple[str, ...] = ()) -> CaseOutcome:
+        """The outcome of a judged case, with the gate's effect and, where the gate fails the case, its reason."""
+        plan, verdict = result.plan, result.verdict
+        gated = self.gated(plan)
         judged = gated is not None or not self.enabled
-        told = effect(status, gated) if judged else outside_gate(effect(status))
-        if gated is not None and (why := gate_reason(status, gated)) is not None:
-            old = result.verdict.reason
-            verdict = replace(result.verdict, reason=Reason(old.code, f"{why}; {old.message}"))
-            result = replace(result, verdict=verdict)
-        return row_of(result, told, judged=judged, run_folders=run_folders)
+        reason = None if gated is None else gate_reason(verdict.status, gated)
+        if reason is not None:
+            verdict = replace(verdict, reason=Reason(verdict.reason.code, f"{reason}; {verdict.reason.message}"))
+        return CaseOutcome(
+            plan.case,
+            plan.suite_case.target,
+            verdict,
+            effect(verdict.status, gated) if judged else outside_gate(effect(verdict.status)),
+            judged,
+            plan.rule,
+            result.runs,
+            run_folders,
+            result.resumed,
+            plan.reference_label or "",
+            plan.why_no_reference,
+            result.runs[0].origin if result.runs else MEASURED,
+        )
 
     def check(self, cases: Iterable[SuiteCase], config: Path, host: str) -> None:
         """Raises ConfigError for a gate that judges nothing, or less than its file says."""

@@ -8,18 +8,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from helpers.judging.verdict import Status
+from helpers.session.outcome import CaseOutcome, Effect
 
 EXIT_OK = 0
 EXIT_SLOWER = 1
 EXIT_NOT_JUDGED = 6
-
-
-class Effect(enum.Enum):
-    PASS = "pass"
-    WARN = "warn"
-    FAIL = "fail"
-    ERROR = "error"
-    SKIP = "skip"
 
 
 class Needs(enum.Enum):
@@ -76,20 +69,6 @@ def gate_reason(status: Status, gated: Gated) -> str | None:
     return f"the gate does not let {status.value} pass (needs: {gated.needs.value})"
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One selected case at the end of a session; ``judged`` is False for a case outside the gate."""
-
-    status: Status
-    effect: Effect
-    judged: bool = True
-
-
-def night_outcome(status: Status, gate: bool) -> Outcome:
-    """What the verdict on the night does: as a case of its status does, under ``--gate`` one that has to be clear."""
-    return Outcome(status, effect(status, Gated(Needs.RECORDED, False) if gate else None))
-
-
 _SLOWER = (Status.REGRESSION, Status.SLOWER, Status.BELOW_PUBLISHED)
 _NOT_MEASURED = (Status.INFRA_ERROR, Status.INVALID, Status.NOT_RUN)
 
@@ -99,21 +78,30 @@ def outside_gate(normal: Effect) -> Effect:
     return Effect.WARN if normal in (Effect.FAIL, Effect.ERROR) else normal
 
 
-def exit_code(outcomes: Iterable[Outcome], pytest_exit: int, other_failures: bool = False) -> int:
-    """The session's exit code from its cases' outcomes, and the night's where it has one.
+def exit_code(
+    outcomes: Iterable[CaseOutcome],
+    pytest_exit: int,
+    other_failures: bool = False,
+    night: Status | None = None,
+    gate: bool = False,
+) -> int:
+    """The session's exit code from its cases' outcomes, and from the night's status where it has one.
 
     docs/reference.md, "Exit codes". ``pytest_exit`` is pytest's own: 2 to 5 stand (interrupted, internal, usage,
     nothing collected). 1 outranks 6. ``other_failures``: a test that is no case failed, which keeps pytest's 1. A
     session that measured none of the cases it judges is 6, also when each of them was skipped for a reason.
     """
-    judged = [outcome for outcome in outcomes if outcome.judged]
+    judged = [(each.status, each.effect) for each in outcomes if each.judged]
+    if night is not None:
+        # It counts as a case of its status; with ``gate`` (``--gate``) as one that has to be clear.
+        judged.append((night, effect(night, Gated(Needs.RECORDED, False) if gate else None)))
     if pytest_exit not in (EXIT_OK, EXIT_SLOWER):
         return pytest_exit
-    if other_failures or any(each.status in _SLOWER and each.effect is Effect.FAIL for each in judged):
+    if other_failures or any(status in _SLOWER and does is Effect.FAIL for status, does in judged):
         return EXIT_SLOWER
-    if any(each.effect in (Effect.ERROR, Effect.FAIL) for each in judged):
+    if any(does in (Effect.ERROR, Effect.FAIL) for _, does in judged):
         return EXIT_NOT_JUDGED
-    if all(each.status in _NOT_MEASURED for each in judged):
+    if all(status in _NOT_MEASURED for status, _ in judged):
         return EXIT_NOT_JUDGED
     # A 1 that no case explains is not turned into a 0.
     return pytest_exit

@@ -22,7 +22,7 @@ from helpers.plan.perf_yaml import Tolerances
 from helpers.plan.proposals import Answer, Candidate, Proposal, ProposalKind, propose
 from helpers.plan.segments import segment_of
 from helpers.plan.update import write_recorded
-from helpers.session.rows import CaseRow
+from helpers.session.outcome import CaseOutcome
 
 # What a recorded sub-verdict says of the entry. A status that is not here was not judged.
 _ANSWERS = {
@@ -35,7 +35,7 @@ _ANSWERS = {
     Status.INCOMPARABLE: Answer.INCOMPARABLE,
 }
 # A case's nights before this session in a segment.
-PastOf = Callable[[CaseRow, Mapping[str, str]], Past]
+PastOf = Callable[[CaseOutcome, Mapping[str, str]], Past]
 _SCREENED = (Build.CANDIDATE.value, Stage.SCREEN.value)
 
 
@@ -58,10 +58,12 @@ class RecordedBaselines:
     def load(self, device: str) -> RecordedSet:
         return load_recorded(self.path(device), self.key(device), self._places)
 
-    def files(self, rows: Iterable[CaseRow], written: Iterable[Proposal]) -> tuple[Path, ...]:
-        """The files that what was ``written`` of ``rows`` stands in."""
+    def files(self, outcomes: Iterable[CaseOutcome], written: Iterable[Proposal]) -> tuple[Path, ...]:
+        """The files that hold what was ``written`` of the cases."""
         new = {each.case_id for each in written if each.kind in (ProposalKind.CREATED, ProposalKind.UPDATED)}
-        return tuple(self.path(device) for device in sorted({_device(row) for row in rows if row.case_id in new}))
+        return tuple(
+            self.path(device) for device in sorted({_device(each) for each in outcomes if each.case.id in new})
+        )
 
     def told(self) -> str:
         """Which file is read and written on the machine's GPUs, else on its cores, and why that one; one line."""
@@ -81,43 +83,42 @@ class RecordedBaselines:
 
     def propose(
         self,
-        measured: Iterable[tuple[CaseRow, Sequence[RunResult]]],
+        outcomes: Iterable[CaseOutcome],
         *,
         known_case_ids: Collection[str],
         accepted: Sequence[Accepted],
         tolerances: Tolerances,
         past_of: PastOf,
     ) -> tuple[Proposal, ...]:
-        """What would be written for the measured cases and their runs, device by device.
+        """What would be written for the measured cases, device by device.
 
         ``accepted`` are the reasons given for figures that are worse, ``tolerances`` what change counts, ``past_of``
         the nights before this session."""
-        measured = list(measured)
+        outcomes = list(outcomes)
         proposals: list[Proposal] = []
-        for device in sorted({_device(row) for row, _ in measured}):
-            mine = [(row, runs) for row, runs in measured if _device(row) == device]
+        for device in sorted({_device(each) for each in outcomes}):
+            mine = [each for each in outcomes if _device(each) == device]
             proposals += propose(
                 self.load(device),
                 [
                     candidate(
-                        row,
-                        runs,
+                        each,
                         self.machine.device_name(device),
-                        tolerance=tolerances.recorded_for(row.case_id),
+                        tolerance=tolerances.recorded_for(each.case.id),
                         past_of=past_of,
                     )
-                    for row, runs in mine
+                    for each in mine
                 ],
-                measured_case_ids={row.case_id for row, _ in mine},
+                measured_case_ids={each.case.id for each in mine},
                 known_case_ids=known_case_ids,
                 accepted=accepted,
             )
         return tuple(proposals)
 
-    def write(self, rows: Iterable[CaseRow], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
+    def write(self, outcomes: Iterable[CaseOutcome], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
         """Write the proposals of all devices, each file once; returns what was written."""
         proposals = tuple(proposals)
-        device_of = {row.case_id: _device(row) for row in rows}
+        device_of = {each.case.id: _device(each) for each in outcomes}
         written: list[Proposal] = []
         for device in sorted(set(device_of.values())):
             mine = tuple(each for each in proposals if device_of.get(each.case_id, device) == device)
@@ -128,12 +129,11 @@ class RecordedBaselines:
 
 
 def candidate(
-    row: CaseRow,
-    runs: Sequence[RunResult],
+    outcome: CaseOutcome,
     machine: str,
     now: datetime.datetime | None = None,
     tolerance: float = Tolerances.recorded,
-    past_of: PastOf = lambda row, segment: Past(),
+    past_of: PastOf = lambda outcome, segment: Past(),
 ) -> Candidate:
     """The case as an entry for ``baselines/recorded``, refused where it is no honest reference.
 
@@ -144,18 +144,19 @@ def candidate(
     scatter far beyond what is usual for the case by ``past_of``, its nights in a segment. All else is the
     verdict's to say.
     """
-    measured = [run for run in runs if run.measured]
+    case_id, recorded = outcome.case.id, outcome.verdict.recorded
+    measured = [run for run in outcome.runs if run.measured]
     counted = [run for run in measured if (run.role, run.stage) == _SCREENED]
     figure = case_figure(MEDIAN_STEP, [run.figures for run in counted])
-    if not counted or row.recorded is None or Status(row.recorded.status) not in _ANSWERS:
-        return Candidate(None, f"{row.status}: {row.reason}", row.case_id)
+    if not counted or recorded is None or recorded.status not in _ANSWERS:
+        return Candidate(None, _verdict_text(outcome), case_id)
     if figure.samples_per_s is None:
-        return Candidate(None, figure.reason, row.case_id)
-    segments = [segment_of(run.environment, run.settings, row.case_id) for run in counted]
-    environment = Environment.from_mapping(counted[-1].environment, f"environment of {row.case_id}")
+        return Candidate(None, figure.reason, case_id)
+    segments = [segment_of(run.environment, run.settings, case_id) for run in counted]
+    environment = Environment.from_mapping(counted[-1].environment, f"environment of {case_id}")
     when = now or datetime.datetime.now(datetime.UTC)
     entry = RecordedEntry(
-        case_id=row.case_id,
+        case_id=case_id,
         samples_per_s=figure.samples_per_s,
         rule=MEDIAN_STEP,
         replicates=figure.run_samples_per_s,
@@ -173,11 +174,11 @@ def candidate(
     )
     return Candidate(
         entry,
-        _refusal(row, measured, segments),
-        row.case_id,
-        _ANSWERS[Status(row.recorded.status)],
-        row.recorded.reason,
-        doubts=_doubts(row, entry, past_of),
+        _refusal(outcome, measured, segments),
+        case_id,
+        _ANSWERS[recorded.status],
+        recorded.reason.message,
+        doubts=_doubts(outcome, entry, past_of),
         tolerance=tolerance,
     )
 
@@ -188,17 +189,17 @@ def _digest(run: RunResult) -> dict[str, str]:
     return {"framework_digest": digest} if digest else {}
 
 
-def _doubts(row: CaseRow, entry: RecordedEntry, past_of: PastOf) -> tuple[str, ...]:
+def _doubts(outcome: CaseOutcome, entry: RecordedEntry, past_of: PastOf) -> tuple[str, ...]:
     """What speaks against the figure as a reference, until somebody says why it is right."""
-    found = [f"{row.status}: {row.reason}"] if Status(row.status) is Status.BELOW_PUBLISHED else []
-    past = past_of(row, entry.segment)
+    found = [_verdict_text(outcome)] if outcome.status is Status.BELOW_PUBLISHED else []
+    past = past_of(outcome, entry.segment)
     scatter, most = entry_scatter(entry.replicates, past), most_scatter(past)
     if scatter > most:
         rates = ", ".join(map(number, entry.replicates))
         found.append(
             f"its {len(entry.replicates)} runs ({rates} images/s) scatter {scatter:.1f} times as far as is usual for "
             f"the case, more than {most:g}: find out why, or measure again; where it varies so, perfgate calibrate "
-            f"{row.case_id} tells what is usual"
+            f"{outcome.case.id} tells what is usual"
         )
     return tuple(found)
 
@@ -211,14 +212,14 @@ def _interval(replicates: tuple[float, ...]) -> tuple[float, float] | None:
     return summary.low, summary.high
 
 
-def _refusal(row: CaseRow, runs: Sequence[RunResult], segments: Sequence[dict[str, str]]) -> str | None:
+def _refusal(outcome: CaseOutcome, runs: Sequence[RunResult], segments: Sequence[dict[str, str]]) -> str | None:
     """Why the case is no honest reference; ``runs`` is all that its verdict rests on, ``segments`` what is counted."""
-    if Status(row.status) in (Status.INFRA_ERROR, Status.INVALID):
-        return f"{row.status}: {row.reason}"
+    if outcome.status in (Status.INFRA_ERROR, Status.INVALID):
+        return _verdict_text(outcome)
     if foreign := sorted({run.origin for run in runs} - {MEASURED}):
         return f"{' and '.join(foreign)} from logs: a baseline holds what this machine measured"
     if any(run.marks for run in runs):
-        return "; ".join(row.marks)
+        return "; ".join(outcome.marks)
     changed = sorted({key for run in runs for key in run.overrides})
     if changed:
         return f"settings changed: {', '.join(changed)}"
@@ -228,5 +229,9 @@ def _refusal(row: CaseRow, runs: Sequence[RunResult], segments: Sequence[dict[st
     return None
 
 
-def _device(row: CaseRow) -> str:
-    return CPU if row.target == CPU else "gpu"
+def _verdict_text(outcome: CaseOutcome) -> str:
+    return f"{outcome.status.value}: {outcome.reason}"
+
+
+def _device(outcome: CaseOutcome) -> str:
+    return CPU if outcome.target == CPU else "gpu"

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers.history import Memory
-from helpers.history.results import RunResult
-from helpers.history.run_folders import ResultStore, read_result
+from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Past
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine, discover
@@ -34,12 +33,12 @@ from helpers.session.disturbance import disturbance_of
 from helpers.session.gate import Gate
 from helpers.session.measure import CaseResult, Judge, Runner, utc_now
 from helpers.session.measuring import Measurer, MeasureRequest, OnProgress
+from helpers.session.outcome import CaseOutcome
 from helpers.session.planning import Planner
 from helpers.session.recording import RecordedBaselines
-from helpers.session.rows import CaseRow
 from helpers.session.suite_history import begin, memory_of, notes_of, start_segments, told_of
 from helpers.session.suite_options import SuiteOptions as SuiteOptions
-from helpers.trainers.contract.case import Case, DataSource
+from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import BaselineError
 
 if TYPE_CHECKING:
@@ -283,11 +282,11 @@ class Suite:
         """What the user has to know of the history at the session's end; asks it once more where something waits."""
         return notes_of(self.memory) if "memory" in self.__dict__ else ()
 
-    def measure(self, suite_case: SuiteCase, on_progress: OnProgress | None = None) -> CaseRow:
+    def measure(self, suite_case: SuiteCase, on_progress: OnProgress | None = None) -> CaseOutcome:
         """Run and judge one case. A fault of the machine or a job is a status, never an exception."""
         return self._judged(suite_case, "", on_progress)
 
-    def confirm(self, suite_case: SuiteCase, why: str, on_progress: OnProgress | None = None) -> CaseRow:
+    def confirm(self, suite_case: SuiteCase, why: str, on_progress: OnProgress | None = None) -> CaseOutcome:
         """Go on with a case that was judged tonight, to confirm it whatever its own runs say: ``why`` is the
         suspicion. The new verdict replaces the one before, in the results and in the history."""
         return self._judged(suite_case, why, on_progress)
@@ -296,39 +295,39 @@ class Suite:
         """What this machine has recorded for a case, None without it. Raises BaselineError."""
         return self.baselines.load(CPU if target == CPU else "gpu").entries.get(case_id)
 
-    def propose(self, rows: Iterable[CaseRow], accepted: Sequence[Accepted] = ()) -> tuple[Proposal, ...]:
-        """What ``--update-baselines`` would write for the rows of this session."""
+    def propose(self, outcomes: Iterable[CaseOutcome], accepted: Sequence[Accepted] = ()) -> tuple[Proposal, ...]:
+        """What ``--update-baselines`` would write for the cases of this session."""
         return self.baselines.propose(
-            [(row, self._results(row)) for row in rows if row.status != Status.NOT_RUN.value],
+            [each for each in outcomes if each.status is not Status.NOT_RUN],
             known_case_ids={case.case.id for case in self.cases},
             accepted=accepted,
             tolerances=self.config.tolerances,
             past_of=self._past,
         )
 
-    def write_baselines(self, rows: Iterable[CaseRow], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
+    def write_baselines(self, outcomes: Iterable[CaseOutcome], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
         """Write the proposals, each file once, and begin a segment of the history for each entry that changed;
         returns what was written. Raises BaselineError, and HistoryError once the files are written."""
-        rows = tuple(rows)
-        written = self.baselines.write(rows, proposals)
-        start_segments(self.memory, written, {row.case_id: row.target for row in rows}, utc_now())
+        outcomes = tuple(outcomes)
+        written = self.baselines.write(outcomes, proposals)
+        start_segments(self.memory, written, {each.case.id: each.target for each in outcomes}, utc_now())
         return written
 
-    def baseline_files(self, rows: Iterable[CaseRow], written: Iterable[Proposal]) -> tuple[Path, ...]:
+    def baseline_files(self, outcomes: Iterable[CaseOutcome], written: Iterable[Proposal]) -> tuple[Path, ...]:
         """The files that ``write_baselines`` has changed for them."""
-        return self.baselines.files(rows, written)
+        return self.baselines.files(outcomes, written)
 
     def calibrate(self, suite_case: SuiteCase, by: Judge, on_progress: OnProgress | None = None) -> CaseResult:
         """Make the runs that ``by`` wants of one case, as ``measure`` does; they are held against nothing."""
         return self.measurer.measure(suite_case, MeasureRequest(by=by, most=_MOST_CALIBRATING_RUNS), on_progress)
 
-    def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseRow:
+    def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseOutcome:
         request = MeasureRequest(suspicion, cases_tonight=self._cases_tonight)
-        return self._row(self.measurer.measure(suite_case, request, on_progress))
+        return self._outcome(self.measurer.measure(suite_case, request, on_progress))
 
-    def _row(self, result: CaseResult) -> CaseRow:
+    def _outcome(self, result: CaseResult) -> CaseOutcome:
         folders = tuple(str(self.store.run_folder(run.case_id, run.replicate)) for run in result.runs)
-        return self.gate.row(result, folders)
+        return self.gate.outcome(result, folders)
 
     def _reference_told(self) -> str:
         """The header's words on the reference build: what each framework has there."""
@@ -341,9 +340,6 @@ class Suite:
         """Why this machine, with what is installed, cannot run the case, in one line."""
         return self._installed.why_not(suite_case)
 
-    def _past(self, row: CaseRow, segment: Mapping[str, str]) -> Past:
-        cards = Case.parse(row.case_id).cards
-        return self.memory.past(row.case_id, row.target, segment, cards, self.options.session)
-
-    def _results(self, row: CaseRow) -> tuple[RunResult, ...]:
-        return tuple(read_result(Path(folder) / "result.json") for folder in row.run_folders)
+    def _past(self, outcome: CaseOutcome, segment: Mapping[str, str]) -> Past:
+        case = outcome.case
+        return self.memory.past(case.id, outcome.target, segment, case.cards, self.options.session)

@@ -39,7 +39,7 @@ def at_step(spec, rank, phase, number):
 _PAUSES = """
 import time
 from pathlib import Path
-from helpers.history.results import ResultStore
+from helpers.history.run_folders import ResultStore
 
 new_run_folder = ResultStore.new_run_folder
 

@@ -35,8 +35,8 @@ from helpers.plan.matrix import MatrixCase
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.plan.schema import read_yaml
 from helpers.report import results_json
+from helpers.report.row import CaseRow, row_of
 from helpers.session.policy import EXIT_OK
-from helpers.session.rows import CaseRow
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import ConfigError, LaunchError
 from helpers.trainers.contract.frameworks import Framework
@@ -95,11 +95,12 @@ class ProofBench:
         case, suite = self._case(step), self._suite(step)
         with _slowdown(step.slowdown):
             suite.prepare([case])
-            row = suite.measure(case)
+            outcome = suite.measure(case)
         if step.kind is StepKind.MEASURE:
-            suite.write_baselines([row], suite.propose([row], self._accepted(case)))
+            suite.write_baselines([outcome], suite.propose([outcome], self._accepted(case)))
         for note in suite.history_notes():
             self.report(f"  {note}")
+        row = row_of(outcome)
         self._keep(step, row)
         return row
 

@@ -19,8 +19,8 @@ from helpers.machine.files import write_whole
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu
 from helpers.machine.opening import read_text_limited
+from helpers.report.row import CaseRow
 from helpers.session.bare_loop import OTHER_PROCESS, SPEED_LIMIT, Seat, measure_beside_bare_loop, speeds
-from helpers.session.rows import CaseRow
 from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.frameworks import Framework
 

@@ -21,7 +21,7 @@ from helpers.plan.case_plan import CasePlan, SuiteCase, refuse_two_targets
 from helpers.plan.proposals import Proposal
 from helpers.session.measure import CaseResult, not_run
 from helpers.session.measuring import OnProgress
-from helpers.session.rows import CaseRow
+from helpers.session.outcome import CaseOutcome
 from helpers.session.suite import Suite
 from helpers.session.suite_history import is_there
 from helpers.trainers.contract.errors import BaselineError, SuiteError
@@ -97,15 +97,15 @@ class ReplaySuite(Suite):
         """None: what this machine recorded is no part of a speed-up that was measured elsewhere."""
         return None
 
-    def propose(self, rows: Iterable[CaseRow], accepted: Sequence[Accepted] = ()) -> tuple[Proposal, ...]:
+    def propose(self, outcomes: Iterable[CaseOutcome], accepted: Sequence[Accepted] = ()) -> tuple[Proposal, ...]:
         raise _no_baseline()
 
-    def write_baselines(self, rows: Iterable[CaseRow], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
+    def write_baselines(self, outcomes: Iterable[CaseOutcome], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
         raise _no_baseline()
 
-    def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseRow:
+    def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseOutcome:
         """Also where it is asked to confirm a suspicion: there is nothing to run, and the logs say what they said."""
-        return replace(self._row(self._replayed(suite_case)), origin=REPLAYED)
+        return replace(self._outcome(self._replayed(suite_case)), origin=REPLAYED)
 
     def _replayed(self, suite_case: SuiteCase) -> CaseResult:
         plan = CasePlan(suite_case)

@@ -24,7 +24,7 @@ from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
 from helpers.machine.nvml import Gpu
 from helpers.plan.perf_yaml import load_config
-from helpers.session.rows import CaseRow
+from helpers.report.row import CaseRow
 from helpers.trainers.contract.case import Case, DataSource
 from helpers.trainers.contract.errors import ConfigError, DeviceError, LaunchError, ResultError
 from helpers.trainers.contract.frameworks import Framework

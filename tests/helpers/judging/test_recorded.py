@@ -10,7 +10,8 @@ import pytest
 from helpers.judging.evidence import Past, PublishedReference, RunEvidence
 from helpers.judging.judge import judge
 from helpers.judging.verdict import NeedRuns, Status, Verdict
-from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK, Gated, Needs, Outcome, effect, exit_code
+from helpers.session.outcome import Effect
+from helpers.session.policy import Gated, Needs, effect
 from tests.helpers.judging.evidences import CENTRE, GOOD, evidence, pairs, recorded, run
 
 AWAY = Past(unreachable="history postgresql://db unreachable since 01:02:03 UTC (connection refused)")
@@ -102,6 +103,5 @@ def test_without_an_entry_there_is_nothing_that_the_history_could_say() -> None:
 
 def test_a_night_of_it_warns_and_a_gate_is_not_judged() -> None:
     status = verdict(run()).status
-    gated = Gated(Needs.RECORDED, False)
-    assert exit_code([Outcome(status, effect(status))], 0) == EXIT_OK
-    assert exit_code([Outcome(status, effect(status, gated))], 1) == EXIT_NOT_JUDGED
+    assert effect(status) is Effect.WARN
+    assert effect(status, Gated(Needs.RECORDED, False)) is Effect.FAIL

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from helpers.report.reader import READER_BOUND, is_reader_bound, reader_note, share_cell
+from helpers.report.row import CaseRow
 from helpers.report.text import render
-from helpers.session.rows import CaseRow
 
 
 def row(share: float | None, data: str = "dali", target: str = "cpu", loader: str = "") -> CaseRow:

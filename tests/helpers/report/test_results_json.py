@@ -11,8 +11,8 @@ from helpers.judging.night import NightVerdict
 from helpers.judging.rules import CaseFigure
 from helpers.judging.verdict import Reason, Status
 from helpers.report.results_json import RESULTS_SCHEMA_VERSION, document
+from helpers.report.row import CaseRow
 from helpers.report.scaling import scalings
-from helpers.session.rows import CaseRow
 from helpers.trainers.contract.errors import ResultError
 
 PASSED = CaseRow("a-case", "cpu", "PASS", "pass", "within-recorded", "fine", samples_per_s=3.5, step_seconds=((0.5,),))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK, CaseFigure
 from helpers.plan.baseline import Provenance, RecordedEntry
+from helpers.report.row import CaseRow
 from helpers.report.scaling import THIS_SESSION, Scaling, apart_from_cards, scalings
-from helpers.session.rows import CaseRow
 from helpers.trainers.contract.errors import BaselineError
 
 SEGMENT = {"host": "h", "cards": "2 x 1 core", "framework line": "paddle 3.3", "flags": "", "data": "d", "cpu": "c"}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from helpers.plan.baseline import Provenance, RecordedEntry
+from helpers.report.row import CaseRow
 from helpers.report.scaling import Scaling, scalings
 from helpers.report.scaling_tables import dlperf_table, fleetx_table, to_markdown, to_text
-from helpers.session.rows import CaseRow
 
 
 def row(batch: int, shape: str, samples_per_s: float | None, *, rest: str = "native-static", **values: Any) -> CaseRow:

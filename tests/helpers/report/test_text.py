@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.judging.rules import CaseFigure
+from helpers.report.row import CaseRow, Pair, ReferenceAnswer
 from helpers.report.text import number, pairs_line, printable, render, rules_line, summary_line
-from helpers.session.rows import CaseRow, Comparison, Pair
 
 RESNET = "paddle-resnet50v1.5-fp32-bs8-1x1-dali-static"
 VGG = "paddle-vgg16-amp_o1-bs4-1x2-native-dynamic"
@@ -20,9 +20,11 @@ VGG = "paddle-vgg16-amp_o1-bs4-1x2-native-dynamic"
 
 def comparison(
     reference: float | None, measured: float | None, *, status: str = "PASS", sets_status: bool = True, label: str = "t"
-) -> Comparison:
+) -> ReferenceAnswer:
     ratio = measured / reference if measured and reference else None
-    return Comparison(status, "paddleclas-trimmed", label, reference, measured, ratio, 0.05, sets_status, "because")
+    return ReferenceAnswer(
+        status, "paddleclas-trimmed", label, reference, measured, ratio, 0.05, sets_status, "because"
+    )
 
 
 PASSED = CaseRow(

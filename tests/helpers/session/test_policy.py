@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.judging.verdict import Status
+from helpers.judging.verdict import Reason, Status, Verdict
+from helpers.session.outcome import CaseOutcome, Effect
 from helpers.session.policy import (
-    Effect,
     Gated,
     Needs,
-    Outcome,
     effect,
     exit_code,
     gate_reason,
-    night_outcome,
     outside_gate,
 )
+from helpers.trainers.contract.case import Case
 
 PASS, WARN, FAIL, ERROR, SKIP = Effect.PASS, Effect.WARN, Effect.FAIL, Effect.ERROR, Effect.SKIP
 
@@ -91,8 +92,11 @@ def test_a_case_outside_the_gate_cannot_redden_it(normal: Effect, outside: Effec
     assert outside_gate(normal) is outside
 
 
-def outcome(status: Status, gated: Gated | None = None) -> Outcome:
-    return Outcome(status, effect(status, gated))
+CASE = Case.parse("paddle-vgg16-fp32-bs8-1x2-dali-static")
+
+
+def outcome(status: Status, gated: Gated | None = None) -> CaseOutcome:
+    return CaseOutcome(CASE, "cpu", Verdict(status, Reason("c", "m")), effect(status, gated))
 
 
 PASSED = outcome(Status.PASS)
@@ -135,11 +139,11 @@ def test_a_session_that_measured_nothing_is_6(outcomes: list[Status]) -> None:
 
 
 def test_a_gate_that_measured_only_other_cases_is_6() -> None:
-    assert exit_code([Outcome(Status.PASS, PASS, judged=False)], 0) == 6
+    assert exit_code([replace(PASSED, judged=False)], 0) == 6
 
 
 def test_a_slower_case_outside_the_gate_does_not_redden_it() -> None:
-    outside = Outcome(Status.REGRESSION, outside_gate(FAIL), judged=False)
+    outside = replace(outcome(Status.REGRESSION), effect=outside_gate(FAIL), judged=False)
     assert exit_code([PASSED, outside], 0) == 0
 
 
@@ -163,12 +167,12 @@ def test_a_1_that_no_case_explains_is_never_turned_into_0() -> None:
     ("status", "normal", "gate"), [(Status.PASS, 0, 0), (Status.INCONCLUSIVE, 0, 6), (Status.REGRESSION, 1, 1)]
 )
 def test_the_night_s_verdict_counts_as_a_case_s(status: Status, normal: int, gate: int) -> None:
-    assert exit_code([PASSED, night_outcome(status, gate=False)], 0) == normal
-    assert exit_code([PASSED, night_outcome(status, gate=True)], 0) == gate
+    assert exit_code([PASSED], 0, night=status) == normal
+    assert exit_code([PASSED], 0, night=status, gate=True) == gate
 
 
 @given(st.lists(st.builds(outcome, st.sampled_from(Status), st.sampled_from([None, GATED]))))
-def test_0_means_that_something_was_measured_and_nothing_failed(outcomes: list[Outcome]) -> None:
+def test_0_means_that_something_was_measured_and_nothing_failed(outcomes: list[CaseOutcome]) -> None:
     failed = any(each.effect in (FAIL, ERROR) for each in outcomes)
     code = exit_code(outcomes, 1 if failed else 0)
     assert code in (0, 1, 6)

@@ -17,10 +17,10 @@ from helpers.judging.verdict import Question, Reason, Status, SubVerdict, Verdic
 from helpers.machine.environment import Environment, segment
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.proposals import Answer
+from helpers.session.gate import Gate
 from helpers.session.measure import CaseResult
-from helpers.session.policy import Effect
+from helpers.session.outcome import CaseOutcome
 from helpers.session.recording import candidate
-from helpers.session.rows import CaseRow, row_of
 from helpers.trainers.contract.errors import ConfigError
 
 MakePlan = Callable[..., CasePlan]
@@ -29,14 +29,14 @@ MakeRun = Callable[..., RunResult]
 NOW = datetime.datetime(2024, 5, 6, 7, 8, 9, tzinfo=datetime.UTC)
 
 
-def row(
+def outcome(
     plan: CasePlan, runs: tuple[RunResult, ...], recorded: Status = Status.PASS, status: Status | None = None
-) -> CaseRow:
-    """The row of a case whose recorded question was answered with ``recorded``; ``status`` is the case's own."""
+) -> CaseOutcome:
+    """The outcome of a case whose recorded question was answered with ``recorded``; ``status`` is the case's own."""
     answer = SubVerdict(Question.RECORDED, recorded, Reason("c", f"told by the {recorded.value} answer"))
     measured = summarise(tuple(float(run.figures[WALL_CLOCK]) for run in runs if run.measured))
     verdict = Verdict(status or recorded, Reason("c", "the case's reason"), measured, recorded=answer)
-    return row_of(CaseResult(plan, verdict, runs), Effect.PASS)
+    return Gate(enabled=False).outcome(CaseResult(plan, verdict, runs))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ TwoRuns = Callable[..., tuple[RunResult, ...]]
 
 def test_an_honest_result_is_recorded_whole(plan: CasePlan, two_runs: TwoRuns) -> None:
     runs = two_runs()
-    offered = candidate(row(plan, runs), runs, "AMD EPYC", NOW)
+    offered = candidate(outcome(plan, runs), "AMD EPYC", NOW)
     entry = offered.entry
     assert offered.refusal is None
     assert entry is not None
@@ -92,7 +92,7 @@ def test_the_clocks_are_recorded_beside_the_environment_and_not_in_the_segment(
 ) -> None:
     clocks = {"sm_clock_mhz": "1290", "cpu_mhz": "3000"}
     runs = two_runs(second={"facts": {**clocks, "gpu_power_watts": "290"}})
-    entry = candidate(row(plan, runs), runs, "m", NOW).entry
+    entry = candidate(outcome(plan, runs), "m", NOW).entry
     assert entry is not None
     assert entry.environment == {**runs[1].environment, **clocks}
     assert entry.segment == segment(Environment.from_mapping(runs[1].environment))
@@ -100,7 +100,7 @@ def test_the_clocks_are_recorded_beside_the_environment_and_not_in_the_segment(
 
 def test_a_build_without_a_commit_is_named_by_its_version(plan: CasePlan, two_runs: TwoRuns) -> None:
     runs = two_runs(environments=({"framework_commit": ""}, {"framework_commit": ""}))
-    entry = candidate(row(plan, runs), runs, "AMD EPYC", NOW).entry
+    entry = candidate(outcome(plan, runs), "AMD EPYC", NOW).entry
     assert entry is not None
     assert entry.provenance.commit == "framework framework_version"
 
@@ -110,9 +110,7 @@ def test_the_figure_is_the_median_steps_and_not_the_wall_clocks(plan: CasePlan, 
         make_run(plan, number, figures={WALL_CLOCK: 50.0 + number, MEDIAN_STEP: rate})
         for number, rate in enumerate((100.0, 108.0, 101.0))
     )
-    told = row(plan, runs)
-    entry = candidate(told, runs, "m", NOW).entry
-    assert told.samples_per_s == 51.0
+    entry = candidate(outcome(plan, runs), "m", NOW).entry
     assert entry is not None
     assert (entry.samples_per_s, entry.replicates) == (101.0, (100.0, 108.0, 101.0))
     assert entry.interval == pytest.approx((92.171, 113.829), abs=1e-3)
@@ -122,14 +120,14 @@ def test_only_screening_runs_of_the_build_under_test_count(plan: CasePlan, two_r
     first, second = two_runs()
     for other in ({"role": "reference", "stage": "confirm"}, {"stage": "confirm"}, {"role": "reference"}):
         runs = (first, replace(second, **other))
-        entry = candidate(row(plan, runs), runs, "m", NOW).entry
+        entry = candidate(outcome(plan, runs), "m", NOW).entry
         assert entry is not None
         assert (entry.samples_per_s, entry.replicates) == (100.0, (100.0,))
 
 
 def test_a_run_without_a_figure_by_the_rule_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns) -> None:
     runs = two_runs(second={"figures": {WALL_CLOCK: 104.0, MEDIAN_STEP: "steps of several sizes"}})
-    offered = candidate(row(plan, runs), runs, "m", NOW)
+    offered = candidate(outcome(plan, runs), "m", NOW)
     assert (offered.entry, offered.refusal) == (None, "steps of several sizes")
 
 
@@ -138,7 +136,7 @@ def test_an_interval_that_no_throughput_has_is_left_out(
     plan: CasePlan, make_run: MakeRun, second: float, has_one: bool
 ) -> None:
     runs = (make_run(plan, 0, 100.0), make_run(plan, 1, second))
-    entry = candidate(row(plan, runs), runs, "m", NOW).entry
+    entry = candidate(outcome(plan, runs), "m", NOW).entry
     assert entry is not None
     assert (entry.interval is not None) == has_one
 
@@ -147,20 +145,20 @@ def test_an_interval_that_no_throughput_has_is_left_out(
 @pytest.mark.parametrize("marked", ["first", "second"])
 def test_a_marked_run_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns, mark: str, marked: str) -> None:
     runs = two_runs(**{marked: {"marks": (mark,)}})
-    offered = candidate(row(plan, runs), runs, "m", NOW)
+    offered = candidate(outcome(plan, runs), "m", NOW)
     assert offered.refusal is not None
     assert f"{mark} in 1 of 2 runs" in offered.refusal
 
 
 def test_a_marked_run_of_the_confirmation_makes_no_baseline_either(plan: CasePlan, two_runs: TwoRuns) -> None:
     runs = two_runs(second={"role": "reference", "stage": "confirm", "marks": (CONTENDED,)})
-    assert "contended" in (candidate(row(plan, runs), runs, "m", NOW).refusal or "")
+    assert "contended" in (candidate(outcome(plan, runs), "m", NOW).refusal or "")
 
 
 def test_an_invalid_run_that_was_made_again_is_left_out(plan: CasePlan, make_run: MakeRun) -> None:
     spoilt = make_run(plan, 0, 50.0, invalid="throttled", marks=(CONTENDED,))
     runs = (spoilt, make_run(plan, 1, 100.0))
-    offered = candidate(row(plan, runs), runs, "m", NOW)
+    offered = candidate(outcome(plan, runs), "m", NOW)
     assert offered.refusal is None
     assert offered.entry is not None
     assert offered.entry.replicates == (100.0,)
@@ -169,8 +167,8 @@ def test_an_invalid_run_that_was_made_again_is_left_out(plan: CasePlan, make_run
 @pytest.mark.parametrize("status", [Status.INFRA_ERROR, Status.INVALID])
 def test_what_was_not_judged_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns, status: Status) -> None:
     runs = two_runs()
-    told = replace(row(plan, runs), status=status.value, reason="never steady")
-    assert candidate(told, runs, "m", NOW).refusal == f"{status.value}: never steady"
+    verdict = Verdict(status, Reason("c", "never steady"), recorded=outcome(plan, runs).verdict.recorded)
+    assert candidate(replace(outcome(plan, runs), verdict=verdict), "m", NOW).refusal == f"{status.value}: never steady"
 
 
 @pytest.mark.parametrize(
@@ -190,17 +188,17 @@ def test_the_recorded_answer_is_passed_on_whatever_the_published_one(
     plan: CasePlan, two_runs: TwoRuns, recorded: Status, answer: Answer, status: Status | None
 ) -> None:
     runs = two_runs()
-    offered = candidate(row(plan, runs, recorded, status), runs, "m", NOW)
+    offered = candidate(outcome(plan, runs, recorded, status), "m", NOW)
     assert offered.refusal is None
     assert (offered.answer, offered.why) == (answer, f"told by the {recorded.value} answer")
 
 
 def test_what_is_below_its_published_figure_is_doubted(plan: CasePlan, two_runs: TwoRuns) -> None:
     runs = two_runs()
-    offered = candidate(row(plan, runs, Status.NO_BASELINE, Status.BELOW_PUBLISHED), runs, "m", NOW, tolerance=0.02)
+    offered = candidate(outcome(plan, runs, Status.NO_BASELINE, Status.BELOW_PUBLISHED), "m", NOW, tolerance=0.02)
     assert (offered.refusal, offered.doubts) == (None, ("BELOW_PUBLISHED: the case's reason",))
     assert offered.tolerance == 0.02
-    assert candidate(row(plan, runs, Status.NO_BASELINE), runs, "m", NOW).doubts == ()
+    assert candidate(outcome(plan, runs, Status.NO_BASELINE), "m", NOW).doubts == ()
 
 
 @pytest.mark.parametrize(
@@ -222,11 +220,11 @@ def test_runs_that_scatter_far_beyond_what_is_usual_are_doubted(
     runs = tuple(make_run(plan, at, rate) for at, rate in enumerate(rates))
     asked: list[Mapping[str, str]] = []
 
-    def past_of(row: CaseRow, segment: Mapping[str, str]) -> Past:
+    def past_of(outcome: CaseOutcome, segment: Mapping[str, str]) -> Past:
         asked.append(segment)
         return usual
 
-    offered = candidate(row(plan, runs, Status.NO_BASELINE), runs, "m", NOW, past_of=past_of)
+    offered = candidate(outcome(plan, runs, Status.NO_BASELINE), "m", NOW, past_of=past_of)
     assert offered.refusal is None
     assert bool(offered.doubts) is doubted
     if doubted:
@@ -237,32 +235,33 @@ def test_runs_that_scatter_far_beyond_what_is_usual_are_doubted(
 
 def test_the_digest_of_the_build_stands_in_the_entry(plan: CasePlan, two_runs: TwoRuns) -> None:
     runs = two_runs(second={"build": {"digest": "d1"}})
-    entry = candidate(row(plan, runs), runs, "m", NOW).entry
+    entry = candidate(outcome(plan, runs), "m", NOW).entry
     assert entry is not None
     assert entry.environment["framework_digest"] == "d1"
 
 
 def test_a_case_whose_recorded_question_was_not_asked_is_refused(plan: CasePlan, two_runs: TwoRuns) -> None:
     runs = two_runs()
-    offered = candidate(replace(row(plan, runs), recorded=None), runs, "m", NOW)
+    judged = outcome(plan, runs)
+    offered = candidate(replace(judged, verdict=replace(judged.verdict, recorded=None)), "m", NOW)
     assert (offered.entry, offered.refusal) == (None, "PASS: the case's reason")
 
 
 def test_changed_settings_make_no_baseline(plan: CasePlan, two_runs: TwoRuns) -> None:
     runs = two_runs(first={"overrides": {"lr": 1, "dali.threads": 2}})
-    assert candidate(row(plan, runs), runs, "m", NOW).refusal == "settings changed: dali.threads, lr"
+    assert candidate(outcome(plan, runs), "m", NOW).refusal == "settings changed: dali.threads, lr"
 
 
 def test_settings_that_do_not_matter_make_no_baseline_either(plan: CasePlan, two_runs: TwoRuns) -> None:
     runs = two_runs(first={"overrides": {"learning_rate": 0.2}})
-    assert candidate(row(plan, runs), runs, "m", NOW).refusal == "settings changed: learning_rate"
+    assert candidate(outcome(plan, runs), "m", NOW).refusal == "settings changed: learning_rate"
 
 
 @pytest.mark.parametrize("status", [Status.INFRA_ERROR, Status.INVALID])
 def test_a_case_that_broke_off_is_refused_without_an_entry(plan: CasePlan, make_run: MakeRun, status: Status) -> None:
     runs = (make_run(plan, 0), make_run(plan, 1, figures={}, failure="exit 137"))
     verdict = Verdict(status, Reason("c", "exit 137"))
-    offered = candidate(row_of(CaseResult(plan, verdict, runs), Effect.ERROR), runs, "m", NOW)
+    offered = candidate(Gate(enabled=False).outcome(CaseResult(plan, verdict, runs)), "m", NOW)
     assert (offered.entry, offered.refusal) == (None, f"{status.value}: exit 137")
     assert offered.case_id == plan.case.id
 
@@ -271,7 +270,7 @@ def test_a_case_that_broke_off_is_refused_without_an_entry(plan: CasePlan, make_
 def test_a_case_without_a_figure_or_a_run_has_no_entry(plan: CasePlan, two_runs: TwoRuns, runs_kept: bool) -> None:
     verdict = Verdict(Status.INFRA_ERROR, Reason("LeaseError", "no card was free"))
     runs = two_runs() if runs_kept else ()
-    offered = candidate(row_of(CaseResult(plan, verdict, runs), Effect.ERROR), runs, "m", NOW)
+    offered = candidate(Gate(enabled=False).outcome(CaseResult(plan, verdict, runs)), "m", NOW)
     assert (offered.entry, offered.case_id) == (None, plan.case.id)
     assert offered.refusal == "INFRA_ERROR: no card was free"
 
@@ -287,7 +286,7 @@ def test_runs_of_several_segments_make_no_baseline(
     facts: list[dict[str, str]] = [{}, {}]
     facts[different] = {fact: "another"}
     runs = two_runs(environments=(facts[0], facts[1]))
-    refusal = candidate(row(plan, runs), runs, "m", NOW).refusal
+    refusal = candidate(outcome(plan, runs), "m", NOW).refusal
     assert refusal is not None
     assert "different environments" in refusal
     assert "another" in refusal
@@ -296,7 +295,7 @@ def test_runs_of_several_segments_make_no_baseline(
 def test_the_environment_is_that_of_the_last_run_that_was_measured(plan: CasePlan, two_runs: TwoRuns) -> None:
     first, second = two_runs(environments=({"kernel": "5.1"}, {"kernel": "6.2"}))
     crashed = replace(second, failure="exit 1", environment={**second.environment, "kernel": "7.3"})
-    offered = candidate(row(plan, (first, second)), (first, second, crashed), "m", NOW)
+    offered = candidate(outcome(plan, (first, second, crashed)), "m", NOW)
     assert offered.refusal is None
     assert offered.entry is not None
     assert offered.entry.environment["kernel"] == "6.2"
@@ -306,4 +305,4 @@ def test_an_environment_with_a_hole_is_an_error_and_no_baseline(plan: CasePlan, 
     runs = two_runs()
     holed = {name: value for name, value in runs[0].environment.items() if name != "driver"}
     with pytest.raises(ConfigError, match="driver"):
-        candidate(row(plan, runs), (replace(runs[0], environment=holed), runs[1]), "m", NOW)
+        candidate(outcome(plan, (replace(runs[0], environment=holed), runs[1])), "m", NOW)

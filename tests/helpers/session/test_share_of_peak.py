@@ -24,12 +24,11 @@ from helpers.machine.devices import Card, CpuCard
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.report.results_json import document
+from helpers.report.row import row_of
 from helpers.report.text import render
 from helpers.session.gate import Gate
 from helpers.session.measure import CaseResult
 from helpers.session.measuring import Measurer, MeasureRequest
-from helpers.session.policy import Effect
-from helpers.session.rows import CaseRow, row_of
 from helpers.session.share_of_peak import ShareOfPeak, probe_of
 from helpers.session.suite_options import SuiteOptions
 from helpers.trainers.contract.case import DataSource
@@ -102,10 +101,9 @@ def test_the_share_stands_in_the_runs_file_beside_its_verdict(bench: Bench, make
 
 def test_the_row_has_the_share_of_the_cases_own_figure(bench: Bench, make_run: MakeRun) -> None:
     result = bench.into(make_run(bench.plan, 0, 1.0), make_run(bench.plan, 1, 3.0))
-    row = row_of(result, Effect.WARN)
+    row = row_of(Gate(enabled=False).outcome(result))
     assert row.utilisation is not None and row.utilisation.peak == PEAK
     assert (row.utilisation.samples_per_s, row.utilisation.told()) == (2.0, TOLD)
-    assert CaseRow.from_record(json.loads(json.dumps(row.to_record()))) == row
     written = document([row], session="s", exit_code=0, machine={}, command=(), not_reached=0)
     share = json.loads(written)["cases"][0]["utilisation"]
     assert (share["share"], share["rule"], share["cards"]) == (row.utilisation.share, "wall-clock", 2)
@@ -117,7 +115,7 @@ def test_the_row_has_the_share_of_the_cases_own_figure(bench: Bench, make_run: M
 
 
 def test_without_a_probe_the_row_has_none(plan: CasePlan, make_run: MakeRun) -> None:
-    row = row_of(CaseResult(plan, NO_BASELINE, (make_run(plan),)), Effect.WARN)
+    row = row_of(Gate(enabled=False).outcome(CaseResult(plan, NO_BASELINE, (make_run(plan),))))
     assert row.utilisation is None
     assert "utilisation" not in render([row], 120, details=True)
 
@@ -131,7 +129,7 @@ def test_a_probe_that_fails_is_a_reason_and_changes_nothing_else(bench: Bench, m
     (kept,) = bench.on_disk()
     assert kept.facts["utilisation"].startswith(reason)
     assert replace(kept, facts={}, verdict=None) == replace(run, facts={})
-    row = row_of(result, Effect.WARN)
+    row = row_of(Gate(enabled=False).outcome(result))
     assert row.utilisation is not None and row.utilisation.told() == reason
 
 

@@ -38,10 +38,11 @@ from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.dataset import DatasetFacts
 from helpers.plan.perf_yaml import HistoryConfig, load_config
 from helpers.plan.proposals import Proposal, ProposalKind
+from helpers.report.row import pairs_of, row_of
 from helpers.report.scaling import scalings
 from helpers.session.measure import not_run, utc_now
+from helpers.session.outcome import CaseOutcome, Effect
 from helpers.session.policy import gate_reason
-from helpers.session.rows import CaseRow
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import BaselineError, ConfigError, DatasetError, HistoryError, LaunchError
 from helpers.trainers.contract.frameworks import Framework
@@ -218,8 +219,8 @@ def rule(cases: str, needs: str = "recorded", **more: str) -> dict[str, str]:
 def record(bench: Bench, case_id: str) -> None:
     """Measure a case on the CPU machine and write it as its baseline."""
     suite = bench.suite(to_record=True)
-    row = suite.measure(case_of(suite, case_id))
-    suite.write_baselines([row], suite.propose([row]))
+    outcome = suite.measure(case_of(suite, case_id))
+    suite.write_baselines([outcome], suite.propose([outcome]))
     bench.runner.asked.clear()
 
 
@@ -232,7 +233,7 @@ def test_loading_reads_every_figure_and_case(bench: Bench) -> None:
     assert [case.key for case in suite.cases] == [case.key for case in bench.suite().cases]
     assert sum(len(case.figures) for case in suite.cases) == sum(len(each.figures) for each in bench.published.values())
     assert suite.machine is CPU_MACHINE
-    assert suite.measure(case_of(suite, SYNTHETIC)).runs == len(bench.runner.asked) == 2
+    assert row_of(suite.measure(case_of(suite, SYNTHETIC))).runs == len(bench.runner.asked) == 2
 
 
 @pytest.mark.parametrize("target", ["v100", "a100"])
@@ -310,15 +311,16 @@ def test_a_case_for_any_card_is_not_run_beside_the_same_case_of_the_cards_model(
 def test_what_is_recorded_on_any_card_is_compared_on_it_and_not_on_another(bench: Bench) -> None:
     case_id = "paddle-resnet50v1.5-bf16-bs256-1x1-synthetic-static"
     suite = bench.suite(machine_with(H200), to_record=True)
-    row = suite.measure(case_of(suite, case_id, "gpu"))
+    outcome = suite.measure(case_of(suite, case_id, "gpu"))
+    row = row_of(outcome)
     assert (row.status, row.target) == ("NO_BASELINE", "gpu")
-    (written,) = suite.write_baselines([row], suite.propose([row]))
+    (written,) = suite.write_baselines([outcome], suite.propose([outcome]))
     assert written.kind is ProposalKind.CREATED
-    again = bench.suite(machine_with(H200)).measure(case_of(suite, case_id, "gpu"))
+    again = row_of(bench.suite(machine_with(H200)).measure(case_of(suite, case_id, "gpu")))
     assert again.recorded is not None
     assert again.status == "PASS", again.reason
     other = bench.suite(machine_with("NVIDIA H100 PCIe")).measure(case_of(suite, case_id, "gpu"))
-    assert other.status == "NO_BASELINE"
+    assert other.status is Status.NO_BASELINE
 
 
 @pytest.mark.parametrize("distribution", ["paddlepaddle", ""])
@@ -413,7 +415,7 @@ def test_a_published_figure_is_for_settings_that_matter_as_published(
 ) -> None:
     suite = bench.suite(machine_with(SXM2), overrides=overrides)
     bench.runner.answers = [{"figures": {"wall-clock": 1438.0, "paddleclas-trimmed": 1438.0}}]
-    row = suite.measure(case_of(suite, ONE_RUN, "v100"))
+    row = row_of(suite.measure(case_of(suite, ONE_RUN, "v100")))
     assert [answer.status for answer in row.published] == [status]
     assert next(iter(overrides)) in row.published[0].reason
 
@@ -475,7 +477,7 @@ def test_a_gate_rule_that_its_target_has_no_case_for_is_refused(bench: Bench) ->
 
 def test_a_case_is_measured_by_its_protocol_and_told(bench: Bench) -> None:
     suite = bench.suite()
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert bench.runner.asked == [(SYNTHETIC, 0), (SYNTHETIC, 1)]
     assert (row.status, row.effect, row.judged, row.samples_per_s) == ("NO_BASELINE", "warn", True, 100.0)
     assert [Path(folder).name for folder in row.run_folders] == ["r0", "r1"]
@@ -495,7 +497,7 @@ def test_a_case_that_this_machine_cannot_run_has_its_reason(
     bench: Bench, machine: Machine, case_id: str, target: str, told: str
 ) -> None:
     suite = bench.suite(machine)
-    row = suite.measure(case_of(suite, case_id, target))
+    row = row_of(suite.measure(case_of(suite, case_id, target)))
     assert (row.status, row.effect, row.runs) == ("not run", "skip", 0)
     assert told in row.reason
     assert bench.runner.asked == []
@@ -509,7 +511,7 @@ def test_a_gpu_case_without_a_gpu_build_has_its_reason(
 ) -> None:
     builds.distribution = distribution
     suite = bench.suite(machine_with(SXM2))
-    row = suite.measure(case_of(suite, ONE_RUN, "v100"))
+    row = row_of(suite.measure(case_of(suite, ONE_RUN, "v100")))
     assert row.status == "not run"
     assert told in row.reason
 
@@ -531,13 +533,13 @@ def test_pytorchs_build_for_cpus_runs_no_gpu_case(monkeypatch: pytest.MonkeyPatc
 def test_the_cpu_build_runs_the_cpu_cases(bench: Bench, builds: Builds) -> None:
     builds.distribution = "paddlepaddle"
     suite = bench.suite(machine_with(SXM2))
-    assert suite.measure(case_of(suite, SYNTHETIC)).status == "NO_BASELINE"
+    assert row_of(suite.measure(case_of(suite, SYNTHETIC))).status == "NO_BASELINE"
 
 
 def test_an_error_while_measuring_is_a_row_with_the_runs_that_were_finished(bench: Bench) -> None:
     bench.runner.answers = [{"wall_seconds": 12.0}, LaunchError("job", got="no port", expected="a free port")]
     suite = bench.suite()
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.effect, row.code) == ("INFRA_ERROR", "error", "LaunchError")
     assert "a free port" in row.reason
     assert (row.samples_per_s, row.runs, row.wall_seconds) == (100.0, 1, 12.0)
@@ -546,7 +548,7 @@ def test_an_error_while_measuring_is_a_row_with_the_runs_that_were_finished(benc
 
 def test_data_that_vanish_before_a_case_are_an_infra_error_of_it(bench: Bench) -> None:
     suite = bench.suite(data_root=str(bench.folder / "nowhere"))
-    row = suite.measure(case_of(suite, DALI))
+    row = row_of(suite.measure(case_of(suite, DALI)))
     assert (row.status, row.code) == ("INFRA_ERROR", "DatasetError")
     assert bench.runner.asked == []
 
@@ -555,7 +557,7 @@ def test_a_recorded_file_that_is_damaged_meanwhile_is_an_infra_error(bench: Benc
     record(bench, SYNTHETIC)
     suite = bench.suite()
     suite.baselines.path("cpu").write_text("{", encoding="utf-8")
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.code) == ("INFRA_ERROR", "BaselineError")
     assert bench.runner.asked == []
 
@@ -564,7 +566,7 @@ def test_resuming_takes_up_what_is_on_disk(bench: Bench) -> None:
     bench.suite().measure(case_of(bench.suite(), SYNTHETIC))
     bench.runner.asked.clear()
     suite = bench.suite(resume=True)
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert (bench.runner.asked, row.resumed, row.runs) == ([], 2, 2)
 
 
@@ -573,7 +575,7 @@ def test_a_damaged_result_of_a_resumed_session_is_an_infra_error_that_names_it(b
     (damaged, _) = sorted(bench.suite().store.folder.glob("*/r*/result.json"))
     damaged.write_text("{", encoding="utf-8")
     suite = bench.suite(resume=True)
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert row.status == "INFRA_ERROR"
     assert str(damaged) in row.reason
 
@@ -624,14 +626,14 @@ def test_resuming_on_other_hosts_measures_again(bench: Bench, monkeypatch: pytes
 def test_a_gated_case_that_equals_its_record_passes(bench: Bench) -> None:
     record(bench, SYNTHETIC)
     suite = bench.suite(gate=[rule("paddle-*-synthetic-*")])
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.effect, row.judged) == ("PASS", "pass", True)
 
 
 @pytest.mark.parametrize("pattern", [SYNTHETIC, "paddle-*-synthetic-*", "*", "paddle-resnet50v1.[5]-*-bs?-1x1-*"])
 def test_a_gate_pattern_is_a_shell_pattern(bench: Bench, pattern: str) -> None:
     suite = bench.suite(gate=[rule(pattern)])
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.effect, row.judged) == ("NO_BASELINE", "fail", True)
     assert row.reason.startswith("the gate does not let NO_BASELINE pass (needs: recorded); ")
 
@@ -641,7 +643,7 @@ def test_a_case_outside_the_gate_is_told_and_cannot_fail_it(bench: Bench, rules:
     record(bench, SYNTHETIC)
     bench.runner.usual = {"samples_per_s": 85.0}
     suite = bench.suite(gate=rules, reference_env=bench.good_python)
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.effect, row.judged) == ("REGRESSION", "warn", False)
 
 
@@ -653,7 +655,7 @@ def test_a_gated_case_without_the_published_figure_it_needs_fails_and_says_so(
     if recorded:
         record(bench, SYNTHETIC)
     suite = bench.suite(gate=[rule("paddle-*", needs)])
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.effect) == ("PASS" if recorded else "NO_BASELINE", "fail")
     assert "needs a published figure" in row.reason
 
@@ -665,7 +667,7 @@ def test_a_published_figure_counts_only_on_its_own_card(bench: Bench, card: str,
     bench.runner.answers = [
         {"figures": {**dict.fromkeys((each.rule for each in case.figures), 1e6), "wall-clock": 1e6}}
     ]
-    row = suite.measure(case)
+    row = row_of(suite.measure(case))
     assert (row.status, row.effect) == ("PASS" if effect == "pass" else "NO_BASELINE", effect)
     assert ("recorded: none; record it: pytest" in row.reason) is (effect == "pass")
     assert ("needs a published figure" in row.reason) is (effect == "fail")
@@ -684,7 +686,7 @@ def test_what_perf_yaml_requires_of_a_case_is_required_with_and_without_gate(
     bench.runner.answers = [
         {"figures": {**dict.fromkeys((each.rule for each in case.figures), 1e6), "wall-clock": 1e6}}
     ]
-    row = suite.measure(case)
+    row = row_of(suite.measure(case))
     assert (row.status, row.effect) == (status, "pass" if status == "PASS" else "fail" if gate else "warn")
 
 
@@ -692,7 +694,7 @@ def test_a_disputed_figure_is_not_the_one_that_a_gate_needs(bench: Bench) -> Non
     suite = bench.suite(machine_with(*[A100] * 8), gate=[rule(DISPUTED, "published")])
     case = case_of(suite, DISPUTED, "a100")
     bench.runner.answers = [{"figures": {"paddleclas-trimmed": 1e6, "wall-clock": 1e6}}]
-    row = suite.measure(case)
+    row = row_of(suite.measure(case))
     assert (row.effect, [each.sets_status for each in row.published]) == ("fail", [False])
     assert "needs a published figure" in row.reason
 
@@ -701,7 +703,7 @@ def test_a_disputed_figure_is_not_the_one_that_a_gate_needs(bench: Bench) -> Non
 def test_a_named_case_without_a_published_figure_needs_the_recorded_one(bench: Bench, recorded: bool) -> None:
     if recorded:
         record(bench, SYNTHETIC)
-    row = bench.ungated_host(SYNTHETIC).measure(case_of(bench.suite(), SYNTHETIC))
+    row = row_of(bench.ungated_host(SYNTHETIC).measure(case_of(bench.suite(), SYNTHETIC)))
     assert (row.status, row.effect) == (("PASS", "pass") if recorded else ("NO_BASELINE", "fail"))
     assert ("(needs: recorded)" in row.reason) is not recorded
 
@@ -712,7 +714,7 @@ def test_a_named_case_needs_the_published_figure_where_one_decides_here(bench: B
     case = case_of(suite, ONE_RUN, "v100")
     answer = {"figures": {**dict.fromkeys((each.rule for each in case.figures), 1e6), "wall-clock": 1e6}}
     bench.runner.answers = [answer]
-    row = suite.measure(case)
+    row = row_of(suite.measure(case))
     assert (row.status, row.effect) == (("PASS", "pass") if needs == "published" else ("NO_BASELINE", "fail"))
     # What the gate says that it needed where the case is no clear pass.
     plan = suite._planner.plan(case)
@@ -725,13 +727,13 @@ def test_a_named_case_needs_the_published_figure_where_one_decides_here(bench: B
 def test_a_case_named_in_full_is_judged_and_others_are_not(bench: Bench) -> None:
     suite = bench.ungated_host(SYNTHETIC)
     named, other = (suite.measure(case_of(suite, case_id)) for case_id in (SYNTHETIC, DALI))
-    assert (named.effect, named.judged) == ("fail", True)
-    assert (other.effect, other.judged) == ("warn", False)
+    assert (named.effect, named.judged) == (Effect.FAIL, True)
+    assert (other.effect, other.judged) == (Effect.WARN, False)
 
 
 def test_a_gated_case_that_did_not_run_fails(bench: Bench) -> None:
     suite = bench.suite(gate=[rule(ONE_RUN)])
-    row = suite.measure(case_of(suite, ONE_RUN, "v100"))
+    row = row_of(suite.measure(case_of(suite, ONE_RUN, "v100")))
     assert (row.status, row.effect, row.judged) == ("not run", "fail", True)
     assert "found no NVIDIA GPU" in row.reason
 
@@ -746,7 +748,7 @@ def test_a_contended_run_never_enters_a_gate(
     bench.runner.answers = [{"marks": (CONTENDED,)}, {"marks": (CONTENDED,)}]
     bench.suite(allow_contention=True).measure(case_of(bench.suite(), SYNTHETIC))
     suite = bench.suite(gate=rules, resume=True, allow_contention=allowed)
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert row.resumed == taken_up
     assert bool(row.marks) is bool(taken_up)
 
@@ -796,32 +798,32 @@ def test_the_environment_tables_are_made_once_a_session(bench: Bench, monkeypatc
 # --- recorded baselines
 
 
-def kinds(suite: Suite, rows: Sequence[CaseRow], *reasons: str) -> list[tuple[str, ProposalKind]]:
+def kinds(suite: Suite, rows: Sequence[CaseOutcome], *reasons: str) -> list[tuple[str, ProposalKind]]:
     return [(each.case_id, each.kind) for each in suite.propose(rows, parse_accepted(reasons))]
 
 
 def test_a_first_result_is_proposed_written_and_then_compared_with(bench: Bench) -> None:
     suite = bench.suite(to_record=True)
-    row = suite.measure(case_of(suite, SYNTHETIC))
-    proposals = suite.propose([row])
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    proposals = suite.propose([outcome])
     assert [(each.case_id, each.kind) for each in proposals] == [(SYNTHETIC, ProposalKind.CREATED)]
     path = suite.baselines.path("cpu")
     assert not path.exists()
-    suite.write_baselines([row], proposals)
+    suite.write_baselines([outcome], proposals)
     entry = load_recorded(path, CPU_MACHINE.machine_key("cpu")).entries[SYNTHETIC]
     assert (entry.samples_per_s, entry.replicates) == (100.0, (100.0,) * 3)
-    assert bench.suite().measure(case_of(suite, SYNTHETIC)).status == "PASS"
+    assert row_of(bench.suite().measure(case_of(suite, SYNTHETIC))).status == "PASS"
 
 
 @pytest.mark.parametrize("mark", [CONTENDED, MACHINE_SHARED])
 def test_a_marked_result_is_refused_and_never_written(bench: Bench, mark: str) -> None:
     bench.runner.answers = [{}, {"marks": (mark,)}]
     suite = bench.suite(allow_contention=True)
-    row = suite.measure(case_of(suite, SYNTHETIC))
-    (proposal,) = suite.propose([row])
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    (proposal,) = suite.propose([outcome])
     assert proposal.kind is ProposalKind.REFUSED
     assert mark in proposal.reason
-    assert suite.write_baselines([row], [proposal]) == () or not suite.baselines.load("cpu").entries
+    assert suite.write_baselines([outcome], [proposal]) == () or not suite.baselines.load("cpu").entries
 
 
 def test_a_case_that_broke_off_is_refused_and_one_that_did_not_run_is_left_alone(bench: Bench) -> None:
@@ -836,10 +838,11 @@ def test_a_slower_result_is_refused_without_a_reason(bench: Bench) -> None:
     record(bench, SYNTHETIC)
     bench.runner.usual = {"samples_per_s": 85.0}
     suite = bench.suite(reference_env=bench.good_python, to_record=True)
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(outcome)
     assert (row.status, row.effect) == ("REGRESSION", "fail")
-    assert kinds(suite, [row]) == [(SYNTHETIC, ProposalKind.REFUSED)]
-    assert kinds(suite, [row], f"{SYNTHETIC}=the data grew") == [(SYNTHETIC, ProposalKind.UPDATED)]
+    assert kinds(suite, [outcome]) == [(SYNTHETIC, ProposalKind.REFUSED)]
+    assert kinds(suite, [outcome], f"{SYNTHETIC}=the data grew") == [(SYNTHETIC, ProposalKind.UPDATED)]
 
 
 def test_a_figure_between_the_good_build_and_what_was_accepted_is_no_improvement(bench: Bench) -> None:
@@ -848,12 +851,13 @@ def test_a_figure_between_the_good_build_and_what_was_accepted_is_no_improvement
     record(bench, SYNTHETIC)
     bench.runner.usual = {"samples_per_s": 102.0}
     suite = bench.suite(reference_env=bench.good_python, to_record=True)
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(outcome)
     assert row.status not in ("IMPROVEMENT", "PASS")
-    (proposal,) = suite.propose([row])
+    (proposal,) = suite.propose([outcome])
     assert proposal.kind is ProposalKind.REFUSED
     assert f'--accept-regression "{SYNTHETIC}=REASON"' in proposal.reason
-    suite.write_baselines([row], [proposal])
+    suite.write_baselines([outcome], [proposal])
     assert suite.baselines.load("cpu").entries[SYNTHETIC].samples_per_s == 105.0
 
 
@@ -866,18 +870,19 @@ def test_a_slower_setting_of_the_shell_does_not_become_the_baseline_by_itself(
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
     bench.runner.usual = {"samples_per_s": 80.0}
     suite = bench.suite(to_record=True)
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(outcome)
     assert row.status == "INCOMPARABLE"
-    (refused,) = suite.propose([row])
+    (refused,) = suite.propose([outcome])
     assert refused.kind is ProposalKind.REFUSED
     assert refused.reason.startswith("new segment: flags ")
     assert "'NCCL_P2P_DISABLE=1" in refused.reason
     assert "lower: -23.8% against the recorded 105.00 images/s" in refused.reason
     assert f'--accept-regression "{SYNTHETIC}=REASON"' in refused.reason
-    suite.write_baselines([row], [refused])
+    suite.write_baselines([outcome], [refused])
     assert suite.baselines.load("cpu").entries[SYNTHETIC].samples_per_s == 105.0
-    (accepted,) = suite.propose([row], parse_accepted(["paddle-*-synthetic-*=the cards' link is broken for good"]))
-    suite.write_baselines([row], [accepted])
+    (accepted,) = suite.propose([outcome], parse_accepted(["paddle-*-synthetic-*=the cards' link is broken for good"]))
+    suite.write_baselines([outcome], [accepted])
     entry = suite.baselines.load("cpu").entries[SYNTHETIC]
     assert (entry.samples_per_s, entry.provenance.reason) == (
         80.0,
@@ -889,7 +894,7 @@ def test_a_figure_by_another_protocol_is_not_comparable_and_says_in_what(bench: 
     record(bench, SYNTHETIC)
     suite = bench.suite()
     case = case_of(suite, SYNTHETIC)
-    row = suite.measure(replace(case, protocol=replace(case.protocol, warmup_steps=20, window_steps=60)))
+    row = row_of(suite.measure(replace(case, protocol=replace(case.protocol, warmup_steps=20, window_steps=60))))
     assert row.status == "INCOMPARABLE"
     assert "protocol warmup_steps: 9 → 20" in row.reason
     assert "protocol window_steps: 5 → 60" in row.reason
@@ -898,29 +903,31 @@ def test_a_figure_by_another_protocol_is_not_comparable_and_says_in_what(bench: 
 def test_a_case_below_its_published_figure_is_no_baseline_without_a_reason(bench: Bench) -> None:
     bench.runner.usual = {"figures": dict.fromkeys(("wall-clock", "median-step", "paddleclas-trimmed"), 100.0)}
     suite = bench.suite(machine_with(SXM2), to_record=True)
-    row = suite.measure(case_of(suite, ONE_RUN, "v100"))
+    outcome = suite.measure(case_of(suite, ONE_RUN, "v100"))
+    row = row_of(outcome)
     assert (row.status, row.runs) == ("BELOW_PUBLISHED", 3)
-    (refused,) = suite.propose([row])
+    (refused,) = suite.propose([outcome])
     assert refused.kind is ProposalKind.REFUSED
     assert refused.reason.startswith("BELOW_PUBLISHED: ")
-    assert kinds(suite, [row], f"{ONE_RUN}=a V100 at 250 W") == [(ONE_RUN, ProposalKind.CREATED)]
+    assert kinds(suite, [outcome], f"{ONE_RUN}=a V100 at 250 W") == [(ONE_RUN, ProposalKind.CREATED)]
 
 
 def test_runs_far_apart_are_no_baseline_without_a_reason(bench: Bench) -> None:
     """2.652 and 1.691 images/s were recorded without a word, and a PASS beside them claimed to see 5.5%."""
     bench.runner.answers = [{"samples_per_s": rate} for rate in (2.652, 1.691, 1.8)]
     suite = bench.suite(to_record=True)
-    row = suite.measure(case_of(suite, SYNTHETIC))
-    (refused,) = suite.propose([row])
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    (refused,) = suite.propose([outcome])
     assert refused.kind is ProposalKind.REFUSED
     assert "its 3 runs (2.652, 1.691, 1.8 images/s) scatter 6.8 times as far as is usual" in refused.reason
-    assert kinds(suite, [row], f"{SYNTHETIC}=it is so") == [(SYNTHETIC, ProposalKind.CREATED)]
+    assert kinds(suite, [outcome], f"{SYNTHETIC}=it is so") == [(SYNTHETIC, ProposalKind.CREATED)]
 
 
 def test_what_ran_less_than_three_times_is_no_entry(bench: Bench) -> None:
     suite = bench.suite()
-    row = suite.measure(case_of(suite, SYNTHETIC))
-    (proposal,) = suite.propose([row])
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(outcome)
+    (proposal,) = suite.propose([outcome])
     assert (proposal.kind, row.runs) == (ProposalKind.REFUSED, 2)
     assert proposal.reason.startswith("2 runs, an entry rests on 3 or more")
 
@@ -940,7 +947,7 @@ def test_the_recorded_figure_of_one_card_is_what_several_are_held_against(bench:
     one, two = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic", "paddle-vgg16-fp32-bs1-1x2-dali-dynamic"
     record(bench, one)
     suite = bench.suite()
-    (found,) = scalings([suite.measure(case_of(suite, two))], suite.recorded_entry)
+    (found,) = scalings([row_of(suite.measure(case_of(suite, two)))], suite.recorded_entry)
     assert (found.reference.case_id, found.reference.samples_per_s) == (one, 100.0)
     assert (found.rows[0].speed_up, found.rows[0].efficiency) == (1.0, 0.5)
 
@@ -953,33 +960,35 @@ def test_what_was_recorded_begins_a_segment_of_the_history(bench: Bench) -> None
     assert created.commit == entry.provenance.commit
     assert "created" in created.reason
     suite = bench.suite()
-    row = suite.measure(case_of(suite, SYNTHETIC))
-    unchanged = suite.write_baselines([row], suite.propose([row]))
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    unchanged = suite.write_baselines([outcome], suite.propose([outcome]))
     assert [each.kind for each in unchanged] == [ProposalKind.UNCHANGED]
     assert bench.memory.starts == [created]
 
 
 def test_a_history_that_fails_after_the_write_says_that_the_baselines_are_there(bench: Bench) -> None:
     suite = bench.suite(to_record=True)
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
     bench.memory.fails = ("start_segment",)
     with pytest.raises(HistoryError, match="The baselines are written"):
-        suite.write_baselines([row], suite.propose([row]))
+        suite.write_baselines([outcome], suite.propose([outcome]))
     assert set(suite.baselines.load("cpu").entries) == {SYNTHETIC}
 
 
 # --- which machine it is
 
 
-def at(bench: Bench, machine: Machine, samples_per_s: float, case_id: str = SYNTHETIC, target: str = "cpu") -> CaseRow:
+def at(
+    bench: Bench, machine: Machine, samples_per_s: float, case_id: str = SYNTHETIC, target: str = "cpu"
+) -> CaseOutcome:
     """One night of a machine: measured, and recorded where nothing was."""
     bench.runner.usual = {"samples_per_s": samples_per_s, "figures": dict.fromkeys(_RULES, samples_per_s)}
     bench.runner.usual["environment"] = {**ENVIRONMENT.to_mapping(), **_place(machine, target)}
     suite = bench.suite(machine, to_record=True, session=f"s{len(bench.runner.asked)}")
     suite.store = bench.runner.store = ResultStore(bench.folder / "runs", suite.options.session)
-    row = suite.measure(case_of(suite, case_id, target))
-    suite.write_baselines([row], suite.propose([row]))
-    return row
+    outcome = suite.measure(case_of(suite, case_id, target))
+    suite.write_baselines([outcome], suite.propose([outcome]))
+    return outcome
 
 
 _RULES = ("wall-clock", "median-step", "paddleclas-trimmed")
@@ -1002,16 +1011,16 @@ def test_a_machine_with_a_name_is_the_same_in_every_container(bench: Bench) -> N
     """A container without a machine id was a new machine at every start."""
     first = at(bench, _node("0123456789ab", name="lab"), 100.0)
     second = at(bench, _node("ba9876543210", name="lab"), 100.0)
-    assert (first.status, second.status) == ("NO_BASELINE", "PASS")
+    assert (first.status, second.status) == (Status.NO_BASELINE, Status.PASS)
     (file,) = (bench.baselines / "recorded").glob("lab-*.json")
     told = next(line for line in bench.suite(_node("x", name="lab")).header_lines() if line.startswith("baselines: "))
     assert told == f"baselines: {file}, by its name in perf.yaml, lab"
 
 
 def test_what_was_recorded_under_a_machine_s_own_id_is_found_when_it_gets_a_name(bench: Bench) -> None:
-    assert at(bench, _node("a"), 100.0).status == "NO_BASELINE"
+    assert at(bench, _node("a"), 100.0).status is Status.NO_BASELINE
     named = _node("a", name="lab")
-    assert at(bench, named, 100.0).status == "PASS"
+    assert at(bench, named, 100.0).status is Status.PASS
     suite = bench.suite(named)
     assert suite.baselines.path("cpu").name == f"{_node('a').machine_key('cpu')}.json"
     assert "as this machine was known before; lab-amd-epyc-4c-x2.json, which comes first" in suite.baselines.told()
@@ -1019,10 +1028,10 @@ def test_what_was_recorded_under_a_machine_s_own_id_is_found_when_it_gets_a_name
     at(bench, named, 100.0, DALI)
     entries = bench.suite(named).baselines.load("cpu").entries
     assert {each.segment["host"] for each in entries.values()} == {"lab"} and len(entries) == 2
-    row = bench.suite(named).measure(case_of(bench.suite(named), SYNTHETIC))
+    outcome = bench.suite(named).measure(case_of(bench.suite(named), SYNTHETIC))
     for kind, files in ((ProposalKind.CREATED, (suite.baselines.path("cpu"),)), (ProposalKind.UNCHANGED, ())):
-        assert suite.baseline_files([row], [Proposal(SYNTHETIC, kind, None, None, "x")]) == files
-    assert at(bench, _node("b", name="other"), 100.0).status == "NO_BASELINE"
+        assert suite.baseline_files([outcome], [Proposal(SYNTHETIC, kind, None, None, "x")]) == files
+    assert at(bench, _node("b", name="other"), 100.0).status is Status.NO_BASELINE
 
 
 def test_a_container_known_by_its_name_until_now_keeps_its_baselines(bench: Bench) -> None:
@@ -1030,7 +1039,7 @@ def test_a_container_known_by_its_name_until_now_keeps_its_baselines(bench: Benc
     at(bench, before, 100.0)
     facts = replace(before.facts, host_id="f" * 16, id_by="its cards' UUIDs", former_ids=(before.host_id,))
     now = replace(before, facts=facts)
-    assert at(bench, now, 100.0).status == "PASS"
+    assert at(bench, now, 100.0).status is Status.PASS
     assert "by its cards' UUIDs" in bench.suite(now).baselines.told()
 
 
@@ -1038,8 +1047,8 @@ def test_nodes_of_a_pool_are_compared_with_one_another_and_others_are_not(bench:
     gpus = machine_with(SXM2)
     one, two = (_node(each, gpus, pool="v100s") for each in ("n1", "n2"))
     case = (ONE_RUN, "v100")
-    assert at(bench, one, 1e6, *case).status != "INCOMPARABLE"
-    assert at(bench, two, 1e6, *case).status == "PASS"
+    assert at(bench, one, 1e6, *case).status is not Status.INCOMPARABLE
+    assert at(bench, two, 1e6, *case).status is Status.PASS
     assert [each.name for each in (bench.baselines / "recorded").glob("*.json")] == [
         "v100s-tesla-v100-sxm2-32gb-x1.json"
     ]
@@ -1083,7 +1092,7 @@ def test_a_drop_is_confirmed_against_the_reference_build(bench: Bench) -> None:
     record(bench, SYNTHETIC)
     bench.runner.usual = {"samples_per_s": 85.0}
     suite = bench.suite(reference_env=bench.good_python)
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert row.status == "REGRESSION"
     assert row.reference_build.startswith("paddle 3.0.0 @abcdef in envs/good")
     roles = {result.role: result.build["interpreter"] for result in bench.runner.store.results(SYNTHETIC)}
@@ -1094,7 +1103,7 @@ def test_without_a_reference_build_a_drop_beyond_the_band_and_beyond_doubt_fails
     record(bench, SYNTHETIC)
     bench.runner.usual = {"samples_per_s": 85.0}
     suite = bench.suite(gate=[rule(SYNTHETIC)])
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.effect) == ("SLOWER", "fail")
 
 
@@ -1164,7 +1173,7 @@ def test_the_build_under_test_is_no_reference_of_itself(bench: Bench, builds: Bu
     assert "Name the environment of the last release or accepted build" in str(caught.value)
     assert bench.runner.asked == []
     # Where it becomes so after the session began, the drop stays unconfirmed and says why.
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert row.status in ("INCONCLUSIVE", "SLOWER")
     assert "the build under test itself" in row.reason
 
@@ -1270,7 +1279,7 @@ def test_a_history_that_is_away_is_no_error_and_its_entries_wait(bench: Bench) -
     del suite.memory
     assert suite.history_notes() == ()
     suite.prepare([case_of(suite, SYNTHETIC)])
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.code, row.effect) == ("INCONCLUSIVE", "history-unreachable", "warn")
     assert "unreachable since" in row.reason and "95%" in row.reason
     made = len(bench.runner.asked) - asked
@@ -1284,14 +1293,14 @@ def test_a_case_without_a_clear_answer_for_want_of_its_past_fails_the_gate(bench
     record(bench, SYNTHETIC)
     suite = bench.suite(gate=[rule("*")], history_url="postgresql://127.0.0.1:1/perf")
     del suite.memory
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.code, row.effect) == ("INCONCLUSIVE", "history-unreachable", "fail")
 
 
 def test_a_history_that_fails_is_an_infra_error_with_the_run_that_was_made(bench: Bench) -> None:
     bench.memory.fails = ("add_result",)
     suite = bench.suite()
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.code, row.runs) == ("INFRA_ERROR", "HistoryError", 1)
     assert "disk full" in row.reason
 
@@ -1302,7 +1311,7 @@ def test_a_full_disk_is_told_by_its_class_first(bench: Bench, monkeypatch: pytes
 
     monkeypatch.setattr(bench.memory, "add_result", full)
     suite = bench.suite()
-    row = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.runs) == ("INFRA_ERROR", 1)
     assert row.reason.startswith("disk full: history spool x")
 
@@ -1319,7 +1328,7 @@ def test_nights_are_remembered_from_session_to_session(
             bench.runner.store = ResultStore(tmp_path / "runs", day)
             bench.runner.usual = {"session": day}
             suite = bench.suite()
-            assert suite.measure(case_of(suite, SYNTHETIC)).status == "PASS"
+            assert row_of(suite.measure(case_of(suite, SYNTHETIC))).status == "PASS"
         segment = bench.suite().baselines.load("cpu").entries[SYNTHETIC].segment
         nights = history.past(SYNTHETIC, "cpu", segment, 1, "wednesday").nights
     assert [night.session for night in nights] == ["monday", "tuesday"]
@@ -1352,7 +1361,7 @@ def test_a_suspicion_of_the_whole_night_confirms_a_case_that_was_judged(bench: B
     assert made == list(range(len(made)))
     assert len(made) > screened
     assert after.run_folders[: len(before.run_folders)] == before.run_folders
-    assert len(after.pairs) >= len(before.pairs)
+    assert len(pairs_of(after.runs)) >= len(pairs_of(before.runs))
 
 
 # --- frameworks' environments
@@ -1396,7 +1405,7 @@ def test_a_case_whose_environment_is_missing_is_not_run_with_the_command_that_bu
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite, asked = _pytorch_suite(tmp_path, monkeypatch)
-    row = suite.measure(_case(suite, PYTORCH))
+    row = row_of(suite.measure(_case(suite, PYTORCH)))
     assert (row.status, row.effect) == ("not run", "skip")
     command = f"python requirements/bootstrap.py --requirements pytorch --venv {tmp_path / '.venv-pytorch'}"
     assert command in row.reason

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from helpers.judging.verdict import Status
 from helpers.machine.environment import Environment
-from helpers.session.rows import CaseRow
+from helpers.session.outcome import CaseOutcome
 from tests.helpers.session.test_suite import (
     CPU_MACHINE,
     SYNTHETIC,
@@ -30,7 +31,7 @@ LOADED = {"cuda": "11.8", "cudnn": "8.9.7", "nccl": "2.18.5", "driver_cuda": "12
 H200 = "NVIDIA H200"
 
 
-def night(bench: Bench, loaded: Mapping[str, str], *, to_record: bool = False) -> CaseRow:
+def night(bench: Bench, loaded: Mapping[str, str], *, to_record: bool = False) -> CaseOutcome:
     """One session on the machine with the H200, whose jobs had loaded these."""
     suite = bench.suite(machine_with(H200), to_record=to_record)
     case = case_of(suite, GPU_CASE, "gpu")
@@ -41,12 +42,12 @@ def night(bench: Bench, loaded: Mapping[str, str], *, to_record: bool = False) -
         return replace(run, environment={**run.environment, "device": "gpu", "card_ids": "GPU-0", **loaded})
 
     bench.runner.make_run = make_run
-    row = suite.measure(case)
+    outcome = suite.measure(case)
     bench.runner.make_run = made
     bench.runner.asked.clear()
     if to_record:
-        suite.write_baselines([row], suite.propose([row]))
-    return row
+        suite.write_baselines([outcome], suite.propose([outcome]))
+    return outcome
 
 
 def age(bench: Bench, *keys: str) -> None:
@@ -63,7 +64,7 @@ def age(bench: Bench, *keys: str) -> None:
 
 def test_the_same_libraries_are_compared_whatever_the_driver_could_serve(bench: Bench) -> None:
     night(bench, LOADED, to_record=True)
-    assert night(bench, {**LOADED, "driver_cuda": "12.9"}).status == "PASS"
+    assert night(bench, {**LOADED, "driver_cuda": "12.9"}).status is Status.PASS
 
 
 @pytest.mark.parametrize(
@@ -78,24 +79,24 @@ def test_the_same_libraries_are_compared_whatever_the_driver_could_serve(bench: 
 )
 def test_another_loaded_library_is_incomparable_and_named(bench: Bench, changed: dict[str, str], told: str) -> None:
     night(bench, LOADED, to_record=True)
-    row = night(bench, {**LOADED, **changed})
-    assert row.status == "INCOMPARABLE"
-    assert told in row.reason
+    outcome = night(bench, {**LOADED, **changed})
+    assert outcome.status is Status.INCOMPARABLE
+    assert told in outcome.reason
 
 
 def test_a_gpu_s_entry_from_before_the_libraries_were_known_is_not_compared_with_known_ones(bench: Bench) -> None:
     night(bench, LOADED, to_record=True)
     age(bench, "cuDNN", "NCCL")
-    row = night(bench, LOADED)
-    assert row.status == "INCOMPARABLE"
-    assert "cuDNN: not recorded → 8.9.7" in row.reason and "NCCL: not recorded → 2.18.5" in row.reason
+    outcome = night(bench, LOADED)
+    assert outcome.status is Status.INCOMPARABLE
+    assert "cuDNN: not recorded → 8.9.7" in outcome.reason and "NCCL: not recorded → 2.18.5" in outcome.reason
 
 
 def test_a_cpu_s_entry_from_before_them_is_compared_as_ever(bench: Bench) -> None:
     record(bench, SYNTHETIC)
     age(bench)
     again = bench.suite(CPU_MACHINE)
-    assert again.measure(case_of(again, SYNTHETIC)).status == "PASS"
+    assert again.measure(case_of(again, SYNTHETIC)).status is Status.PASS
 
 
 def test_an_environment_from_before_the_driver_s_cuda_had_a_name_is_read() -> None:

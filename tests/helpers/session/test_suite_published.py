@@ -16,7 +16,7 @@ from helpers.plan.baseline import FigureStatus, PublishedSet
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.dataset import DatasetFacts
 from helpers.plan.images_needed import images_needed
-from helpers.session.rows import CaseRow
+from helpers.report.row import CaseRow, row_of
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.judging.test_rules import logs_of
@@ -65,7 +65,7 @@ def measured(bench: Bench, target: str, case_id: str, share: float, **more: Any)
     suite = bench.suite(machine_with(*[CARDS[target]] * 8), **more)
     case = case_of(suite, case_id, target)
     bench.runner.usual = {"figures": figures_at(case, share * case.figures[0].samples_per_s)}
-    return suite.measure(case)
+    return row_of(suite.measure(case))
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def on(bench: Bench, card: str, data: DatasetFacts, case_id: str, **more: Any) -
     suite.data = data
     case = case_of(suite, case_id, "v100")
     bench.runner.usual = {"figures": figures_at(case, case.figures[0].samples_per_s if case.figures else 1000.0)}
-    return suite.measure(case)
+    return row_of(suite.measure(case))
 
 
 def test_a_published_case_with_too_few_images_is_not_run_and_says_how_many_it_needs(bench: Bench) -> None:

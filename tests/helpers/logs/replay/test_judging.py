@@ -16,7 +16,7 @@ from helpers.history.run_folders import ResultStore, read_result
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.judge import judge
 from helpers.judging.rules import figures
-from helpers.judging.verdict import Verdict
+from helpers.judging.verdict import Status, Verdict
 from helpers.launch.steplog_reader import read_step_log
 from helpers.logs.replay.fit import fit
 from helpers.logs.replay.judging import ReplayRunner, published_for
@@ -28,9 +28,8 @@ from helpers.plan.baseline import BASELINES, PublishedSet, load_published
 from helpers.plan.case_plan import CasePlan, SuiteCase, published_references
 from helpers.plan.perf_yaml import MeasuringProtocol, load_config
 from helpers.plan.proposals import ProposalKind
+from helpers.report.row import CaseRow, row_of
 from helpers.session.measure import CaseResult, evidence_of
-from helpers.session.policy import Effect
-from helpers.session.rows import CaseRow, row_of
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import BaselineError, ConfigError, ResultError
@@ -85,7 +84,7 @@ class Bench:
 
     def row(self, case_id: str, target: str = "v100", **changes: Any) -> CaseRow:
         suite = self.suite(**changes)
-        return suite.measure(case_of(suite, case_id, target))
+        return row_of(suite.measure(case_of(suite, case_id, target)))
 
 
 @pytest.fixture
@@ -218,14 +217,14 @@ def test_no_recorded_figure_is_asked_of_another_programs_log(bench: Bench) -> No
 def test_nothing_is_asked_of_the_history_and_nothing_goes_in(bench: Bench) -> None:
     bench.log("a.log", PADDLE, PUBLISHED)
     suite = bench.suite()
-    row = suite.measure(case_of(suite, GATE, "v100"))
+    outcome = suite.measure(case_of(suite, GATE, "v100"))
     assert (bench.memory.results, bench.memory.nights, bench.memory.asked) == ([], [], [])
     assert suite.history_notes() == ()
     assert not list((bench.folder / "runs").rglob("night.json"))
     with pytest.raises(BaselineError, match="replayed"):
-        suite.propose([row])
+        suite.propose([outcome])
     with pytest.raises(BaselineError, match="replayed"):
-        suite.write_baselines([row], [])
+        suite.write_baselines([outcome], [])
 
 
 def test_to_confirm_a_suspicion_judges_the_logs_again(bench: Bench) -> None:
@@ -387,8 +386,8 @@ def test_under_the_gate_a_case_without_a_log_fails(bench: Bench, logged: bool, e
     if logged:
         bench.log("a.log", PADDLE, PUBLISHED)
     suite = bench.suite(gate=f"{{cases: '{GATE}', needs: published, target: v100}}")
-    row = suite.measure(case_of(suite, GATE, "v100"))
-    assert (row.effect, row.judged) == (effect, True)
+    outcome = suite.measure(case_of(suite, GATE, "v100"))
+    assert (outcome.effect.value, outcome.judged) == (effect, True)
     assert suite.selection_here()[0] == {("v100", GATE)}
 
 
@@ -417,7 +416,7 @@ class Recorded:
             )
             write_result(folder, self.result(session=name, replicate=number), uuid=f"{name}{number}", **changes)
 
-    def record(self, monkeypatch: pytest.MonkeyPatch, samples_per_s: float = 8.0) -> None:
+    def record(self, samples_per_s: float = 8.0) -> None:
         suite = Suite(
             replace(self.bench.suite().options, replay=None),
             self.bench.suite().config,
@@ -430,9 +429,8 @@ class Recorded:
         plan = replace(CasePlan(case_of(suite, CPU_CASE, "cpu")), to_record=True)
         plan = replace(plan, suite_case=replace(plan.suite_case, protocol=replace(plan.protocol, runs=3)))
         verdict = judge(evidence_of(plan, runs))
-        row = row_of(CaseResult(plan, verdict, runs), Effect.WARN)  # type: ignore[arg-type]
-        monkeypatch.setattr(Suite, "_results", lambda self, row: runs)
-        written = suite.write_baselines([row], suite.propose([row]))
+        outcome = suite.gate.outcome(CaseResult(plan, verdict, runs))
+        written = suite.write_baselines([outcome], suite.propose([outcome]))
         assert [each.kind.value for each in written] == ["created"]
 
 
@@ -455,7 +453,7 @@ def test_their_figures_are_computed_anew(recorded: Recorded) -> None:
 
 
 def test_they_are_held_against_what_this_machine_recorded(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded.record(monkeypatch)
+    recorded.record()
     recorded.session("s1", 0.5, 0.5)
     recorded.bench.memory.asked.clear()
     row = recorded.bench.row(CPU_CASE, "cpu")
@@ -471,16 +469,16 @@ def test_they_are_held_against_what_this_machine_recorded(recorded: Recorded, mo
 
 
 def test_to_ask_a_history_that_is_not_there_makes_none(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded.record(monkeypatch)
+    recorded.record()
     recorded.session("s1", 0.5, 0.5)
     suite = recorded.bench.suite()
     del suite.memory
-    assert suite.measure(case_of(suite, CPU_CASE, "cpu")).status == "PASS"
+    assert suite.measure(case_of(suite, CPU_CASE, "cpu")).status is Status.PASS
     assert not (recorded.bench.folder / "runs" / "history.sqlite").exists()
 
 
 def test_a_drop_is_told_and_nothing_more_is_run(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded.record(monkeypatch)
+    recorded.record()
     recorded.session("s1", 0.7)
     row = recorded.bench.row(CPU_CASE, "cpu")
     assert row.status == "INCONCLUSIVE"
@@ -489,7 +487,7 @@ def test_a_drop_is_told_and_nothing_more_is_run(recorded: Recorded, monkeypatch:
 
 
 def test_those_of_another_machine_are_incomparable(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded.record(monkeypatch)
+    recorded.record()
     there = {**recorded.result().environment, "host_id": "f" * 16}
     recorded.session("s1", 0.5, environment=there)
     row = recorded.bench.row(CPU_CASE, "cpu")
@@ -500,7 +498,7 @@ def test_those_of_another_machine_are_incomparable(recorded: Recorded, monkeypat
 def test_without_a_result_nothing_is_held_against_what_was_recorded(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorded.record(monkeypatch)
+    recorded.record()
     write_run(recorded.bench.logs / "s1" / CPU_CASE / "r0", CPU_CASE)
     row = recorded.bench.row(CPU_CASE, "cpu")
     assert row.status == "NO_BASELINE"
@@ -595,7 +593,7 @@ def test_a_replayed_step_log_is_judged_as_the_run_that_wrote_it(bench: Bench, sh
     plan = CasePlan(case, published=published_references(case.figures, card, tolerance))
     verdict = judge(evidence_of(plan, (live,)))
     assert isinstance(verdict, Verdict)
-    row = suite.measure(case)
+    row = row_of(suite.measure(case))
     (answer,) = row.published
     (expected,) = verdict.published
     assert (answer.status, answer.measured_samples_per_s, answer.reference_samples_per_s, answer.tolerance) == (
@@ -628,7 +626,7 @@ def test_a_disturbed_run_keeps_its_mark_and_stays_out_of_a_gate(recorded: Record
 
 
 def test_a_confirmation_is_judged_again_with_its_pairs(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded.record(monkeypatch)
+    recorded.record()
     good = {"interpreter": "/envs/good/bin/python", "framework": "paddle", "version": "3.0.0", "commit": "abcdef"}
     new = {**good, "interpreter": "/envs/new/bin/python", "commit": "123456"}
     plan = [("candidate", "screen", 0.6)]
@@ -648,9 +646,10 @@ def test_a_confirmation_is_judged_again_with_its_pairs(recorded: Recorded, monke
 
 def test_the_recording_code_refuses_what_was_replayed(recorded: Recorded) -> None:
     recorded.session("s1", 0.5, 0.5)
-    row = recorded.bench.row(CPU_CASE, "cpu")
-    options, config = recorded.bench.suite().options, recorded.bench.suite().config
+    suite = recorded.bench.suite()
+    outcome = suite.measure(case_of(suite, CPU_CASE, "cpu"))
+    options, config = suite.options, suite.config
     plain = Suite(options, config, recorded.bench.published, machine=MACHINE, memory=recorded.bench.memory)
-    (proposal,) = plain.propose([row])
+    (proposal,) = plain.propose([outcome])
     assert proposal.kind is ProposalKind.REFUSED
     assert proposal.reason == "replayed from logs: a baseline holds what this machine measured"

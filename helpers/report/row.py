@@ -1,36 +1,33 @@
-"""A case's line in every report, as plain values: it travels between processes and into JSON as it stands."""
+"""A case's row in every report: a view of its outcome, made last, as plain values that go into JSON as they stand."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from helpers.history.results import CONTENDED, MEASURED, RunResult
+from helpers.history.results import LOG_FACT, LOG_WARNINGS_FACT, MEASURED, RunResult
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.judge import RUN_FAILED
-from helpers.judging.rates import fields_of, key_of, to_record
-from helpers.judging.rules import CaseFigure, run_figure
+from helpers.judging.rates import to_record
+from helpers.judging.rules import CaseFigure, case_figure, over_runs, run_figure
 from helpers.judging.statistics import number, summarise
 from helpers.judging.utilisation import Utilisation
 from helpers.judging.verdict import Standing, SubVerdict
 from helpers.launch.failure import FAILURE_FACT
 from helpers.plan.overrides import neutral_reason
 from helpers.plan.segments import segment_of
-from helpers.session.from_logs import figures_of, log_warnings, sources_of
-from helpers.session.measure import CaseResult
-from helpers.session.policy import Effect
-from helpers.trainers.contract.errors import ConfigError, ResultError
+from helpers.session.outcome import CaseOutcome
+from helpers.trainers.contract.errors import ConfigError
 
 _SCREENED = (Build.CANDIDATE.value, Stage.SCREEN.value)
-_TUPLES = ("run_samples_per_s", "overrides", "marks", "warnings", "run_folders", "set_aside", "attempts", "sources")
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One reference and its answer: samples/s measured by ``rule`` beside the reference's."""
+class ReferenceAnswer:
+    """One reference and its answer: images/s measured by ``rule`` beside the reference's."""
 
     status: str
     rule: str
@@ -43,8 +40,8 @@ class Comparison:
     reason: str
 
     @staticmethod
-    def of(answer: SubVerdict) -> Comparison:
-        return Comparison(
+    def of(answer: SubVerdict) -> ReferenceAnswer:
+        return ReferenceAnswer(
             answer.status.value,
             answer.rule,
             answer.label,
@@ -114,8 +111,8 @@ class CaseRow:
     step_seconds: tuple[tuple[float, ...], ...] = ()
     samples_per_step: int | None = None
     figures: tuple[CaseFigure, ...] = ()
-    published: tuple[Comparison, ...] = ()
-    recorded: Comparison | None = None
+    published: tuple[ReferenceAnswer, ...] = ()
+    recorded: ReferenceAnswer | None = None
     overrides: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -149,50 +146,27 @@ class CaseRow:
     def to_record(self) -> dict[str, Any]:
         return dict(to_record(self))
 
-    @staticmethod
-    def from_record(record: Mapping[str, Any]) -> CaseRow:
-        """The row of a record that ``to_record`` made, also after a trip through JSON."""
-        known = {key_of(item.name) for item in fields(CaseRow)}
-        if wrong := sorted(set(record) ^ known):
-            expected = "a known key" if wrong[0] in record else "a value"
-            raise ResultError("case row", field=wrong[0], expected=expected)
-        values = fields_of(record)
-        try:
-            values["published"] = tuple(Comparison(**fields_of(item)) for item in record["published"])
-            values["recorded"] = None if record["recorded"] is None else Comparison(**fields_of(record["recorded"]))
-            values["step_seconds"] = tuple(tuple(run) for run in record["step_seconds"])
-            values["figures"] = tuple(_figure(item) for item in record["figures"])
-            values["standing"] = None if record["standing"] is None else Standing(**record["standing"])
-            values["pairs"] = tuple(Pair(**fields_of(item)) for item in record["pairs"])
-            share = record["utilisation"]
-            values["utilisation"] = None if share is None else Utilisation.from_record(share)
-            for name in _TUPLES:
-                values[name] = tuple(values[name])
-        except (KeyError, TypeError) as error:
-            raise ResultError("case row", got=str(error), expected="lists and comparisons where they belong") from error
-        return CaseRow(**values)
 
-
-def row_of(result: CaseResult, effect: Effect, *, judged: bool = True, run_folders: tuple[str, ...] = ()) -> CaseRow:
-    """The report's line of a judged case."""
-    verdict, plan = result.verdict, result.plan
-    runs = [run for run in result.runs if (run.role, run.stage) == _SCREENED]
+def row_of(outcome: CaseOutcome) -> CaseRow:
+    """The row of a case of this session."""
+    verdict, rule = outcome.verdict, outcome.rule
+    runs = [run for run in outcome.runs if (run.role, run.stage) == _SCREENED]
     measured = [run for run in runs if run.measured]
-    failed = [run for run in result.runs if run.failure is not None]
-    figures = [run_figure(plan.rule, run.figures) for run in measured]
+    failed = [run for run in outcome.runs if run.failure is not None]
+    figures = [run_figure(rule, run.figures) for run in measured]
     rates = tuple(figure for figure in figures if not isinstance(figure, str))
     summary = summarise(rates) if rates else None
-    invalid = [rate for run in runs if run.invalid is not None and (rate := _rate(run, plan.rule)) is not None]
+    invalid = [rate for run in runs if run.invalid is not None and (rate := _rate(run, rule)) is not None]
     shares = [run.reader_share for run in measured if run.reader_share is not None]
     return CaseRow(
-        case_id=plan.case.id,
-        target=plan.suite_case.target,
+        case_id=outcome.case.id,
+        target=outcome.target,
         status=verdict.status.value,
-        effect=effect.value,
+        effect=outcome.effect.value,
         code=verdict.reason.code,
         reason=verdict.reason.message,
-        judged=judged,
-        rule=plan.rule,
+        judged=outcome.judged,
+        rule=rule,
         samples_per_s=summary.centre if summary else None,
         spread=summary.spread if summary else None,
         low=summary.low if summary else None,
@@ -201,34 +175,34 @@ def row_of(result: CaseResult, effect: Effect, *, judged: bool = True, run_folde
         run_samples_per_s=rates,
         step_seconds=tuple(run.step_seconds for run in measured),
         samples_per_step=next((run.samples_per_step[0] for run in measured if run.samples_per_step), None),
-        figures=figures_of(measured),
-        published=tuple(Comparison.of(answer) for answer in verdict.published),
-        recorded=Comparison.of(verdict.recorded) if verdict.recorded else None,
-        overrides=_telling_overrides(result.runs),
-        marks=_marks(result.runs),
-        warnings=(*(summary.warnings if summary else ()), *log_warnings(measured)),
+        figures=_figures_of(measured),
+        published=tuple(ReferenceAnswer.of(answer) for answer in verdict.published),
+        recorded=ReferenceAnswer.of(verdict.recorded) if verdict.recorded else None,
+        overrides=_telling_overrides(outcome.runs),
+        marks=outcome.marks,
+        warnings=(*(summary.warnings if summary else ()), *_log_warnings(measured)),
         reader_share=statistics.median(shares) if shares else None,
         loader=next((run.facts["loader"] for run in measured if "loader" in run.facts), ""),
-        foreign_share=max((run.foreign_share for run in result.runs if run.foreign_share is not None), default=None),
-        wall_seconds=sum(run.wall_seconds for run in result.runs),
-        training_seconds=sum(run.training_seconds for run in result.runs),
-        resumed=result.resumed,
-        run_folders=run_folders,
+        foreign_share=outcome.foreign_share,
+        wall_seconds=sum(run.wall_seconds for run in outcome.runs),
+        training_seconds=sum(run.training_seconds for run in outcome.runs),
+        resumed=outcome.resumed,
+        run_folders=outcome.run_folders,
         framework=dict(runs[-1].build) if runs else {},
         segment=_segment(measured[-1]) if measured else {},
-        log_tail=_log_tail(result.runs),
+        log_tail=_log_tail(outcome.runs),
         standing=verdict.standing,
-        pairs=pairs_of(result.runs),
-        set_aside=tuple(_set_aside(run, plan.rule) for run in result.runs if not run.measured),
-        attempts=tuple(_set_aside(run, plan.rule) for run in failed),
+        pairs=pairs_of(outcome.runs),
+        set_aside=tuple(_set_aside(run, rule) for run in outcome.runs if not run.measured),
+        attempts=tuple(_set_aside(run, rule) for run in failed),
         failure_class=failed[-1].facts.get(FAILURE_FACT, "") if failed and verdict.reason.code == RUN_FAILED else "",
-        reference_build=plan.reference_label or "",
-        why_no_reference=plan.why_no_reference,
-        utilisation=Utilisation.of_runs(summary.centre, plan.rule, plan.case, [run.facts for run in measured])
+        reference_build=outcome.reference_build,
+        why_no_reference=outcome.why_no_reference,
+        utilisation=Utilisation.of_runs(summary.centre, rule, outcome.case, [run.facts for run in measured])
         if summary
         else None,
-        origin=result.runs[0].origin if result.runs else MEASURED,
-        sources=sources_of(result.runs, plan.rule),
+        origin=outcome.origin,
+        sources=_sources_of(outcome.runs, rule),
         invalid_samples_per_s=statistics.median(invalid) if invalid and not rates else None,
     )
 
@@ -266,11 +240,6 @@ def _log_tail(runs: Iterable[RunResult]) -> str:
     return next((run.log_tail for run in unusable), "")
 
 
-def _figure(record: Mapping[str, Any]) -> CaseFigure:
-    values = fields_of(record)
-    return CaseFigure(**{**values, "run_samples_per_s": tuple(values["run_samples_per_s"])})
-
-
 def _telling_overrides(runs: tuple[RunResult, ...]) -> tuple[str, ...]:
     changed = {key for run in runs for key, value in run.overrides.items() if neutral_reason(key, value) is None}
     return tuple(sorted(changed))
@@ -284,12 +253,28 @@ def _segment(run: RunResult) -> dict[str, str]:
         return {}
 
 
-def _marks(runs: tuple[RunResult, ...]) -> tuple[str, ...]:
-    """Each mark once, with the number of runs that bear it and, for contention, who it was in the worst one."""
-    told = []
-    for mark in sorted({mark for run in runs for mark in run.marks}):
-        marked = [run for run in runs if mark in run.marks]
-        worst = max(marked, key=lambda run: run.foreign_share or 0.0)
-        detail = f": {worst.contention}" if mark == CONTENDED and worst.contention else ""
-        told.append(f"{mark} in {len(marked)} of {len(runs)} runs{detail}")
-    return tuple(told)
+def _figures_of(runs: Sequence[RunResult]) -> tuple[CaseFigure, ...]:
+    """By every rule of this suite; of logs by every rule by which they were read, since a log has no steps for ours."""
+    figures = [run.figures for run in runs]
+    if all(run.origin == MEASURED for run in runs):
+        return over_runs(figures)
+    names = dict.fromkeys(name for each in figures for name in each)
+    # A rule with its parameter is there under its plain name too.
+    shown = [name for name in names if not any(other.startswith(f"{name}:") for other in names)]
+    return tuple(case_figure(rule, figures) for rule in shown)
+
+
+def _sources_of(runs: Iterable[RunResult], rule: str) -> tuple[str, ...]:
+    """``a.log, lines 1-90, paddleclas: 389.1 images/s by paddleclas-mean`` for each run that has a log."""
+    return tuple(f"{run.facts[LOG_FACT]}: {_figure(run, rule)}" for run in runs if LOG_FACT in run.facts)
+
+
+def _figure(run: RunResult, rule: str) -> str:
+    figure = run_figure(rule, run.figures)
+    return figure if isinstance(figure, str) else f"{number(figure)} images/s by {rule}"
+
+
+def _log_warnings(runs: Sequence[RunResult]) -> tuple[str, ...]:
+    """Why the logs are to be doubted; of several logs each with its run."""
+    warnings = [(run.replicate, run.facts[LOG_WARNINGS_FACT]) for run in runs if run.facts.get(LOG_WARNINGS_FACT)]
+    return tuple(each if len(runs) == 1 else f"r{replicate}: {each}" for replicate, each in warnings)

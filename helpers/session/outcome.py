@@ -1,0 +1,246 @@
+"""A case's outcome: the one object on which the gate, the recording of baselines and the night decide.
+
+A report's row is a view of it (helpers.report.row). A worker of pytest-xdist sends it to the controller as a record,
+which is checked before anything is decided by it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from helpers.history.nights import STANDING_FIELDS
+from helpers.history.results import (
+    CONTENDED,
+    IMPORTED,
+    LEAST_SAMPLES_PER_S,
+    MEASURED,
+    MOST_SAMPLES_PER_S,
+    REPLAYED,
+    RunResult,
+    result_of_record,
+)
+from helpers.judging.statistics import Summary
+from helpers.judging.verdict import Question, Reason, Standing, Status, SubVerdict, Verdict
+from helpers.machine.records_check import Checker, Schema
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError, ResultError
+
+_ABOUT = "case outcome"
+
+
+class Effect(enum.Enum):
+    """What a status does to its case's test (docs/reference.md, "Statuses")."""
+
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+    ERROR = "error"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True)
+class CaseOutcome:
+    """How one case of a session ended."""
+
+    case: Case
+    target: str
+    # Holds what the case was compared with: each reference, and the answer to it.
+    verdict: Verdict
+    # What the verdict does to the case's test; the gate is considered.
+    effect: Effect
+    # False for a case outside the gate.
+    judged: bool = True
+    # The measuring rule of the images/s that is shown first.
+    rule: str = ""
+    # Every run of both builds, in the order in which they were made, also those that hold no throughput.
+    runs: tuple[RunResult, ...] = ()
+    # Where each run's files are, in the order of ``runs``.
+    run_folders: tuple[str, ...] = ()
+    # How many of the runs were taken from the session that is resumed.
+    resumed: int = 0
+    # What the good build at hand is called; empty where there is none, and ``why_no_reference`` says why.
+    reference_build: str = ""
+    why_no_reference: str = ""
+    # RunResult.origin of its runs, also where the case has none.
+    origin: str = MEASURED
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """SuiteCase.key of the case."""
+        return self.target, self.case.id
+
+    @property
+    def status(self) -> Status:
+        return self.verdict.status
+
+    @property
+    def reason(self) -> str:
+        return self.verdict.reason.message
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Each mark once, with the number of runs that bear it and, for contention, who it was in the worst one."""
+        texts = []
+        for mark in sorted({mark for run in self.runs for mark in run.marks}):
+            marked = [run for run in self.runs if mark in run.marks]
+            worst = max(marked, key=lambda run: run.foreign_share or 0.0)
+            detail = f": {worst.contention}" if mark == CONTENDED and worst.contention else ""
+            texts.append(f"{mark} in {len(marked)} of {len(self.runs)} runs{detail}")
+        return tuple(texts)
+
+    @property
+    def foreign_share(self) -> float | None:
+        """The largest share of the leased cores that others used in a run; None where it is not known."""
+        return max((run.foreign_share for run in self.runs if run.foreign_share is not None), default=None)
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain values, except for mappings that JSON has to be told how to write."""
+        return {
+            "case_id": self.case.id,
+            "target": self.target,
+            "verdict": asdict(self.verdict, dict_factory=_plain),
+            "effect": self.effect.value,
+            "judged": self.judged,
+            "rule": self.rule,
+            "runs": [run.to_record() for run in self.runs],
+            "run_folders": self.run_folders,
+            "resumed": self.resumed,
+            "reference_build": self.reference_build,
+            "why_no_reference": self.why_no_reference,
+            "origin": self.origin,
+        }
+
+    @staticmethod
+    def from_record(record: object) -> CaseOutcome:
+        """The outcome of a record that ``to_record`` made and that JSON has carried. Raises ResultError on anything
+        else, with the field."""
+        if (wrong := _OUTCOME.violation(record)) is not None:
+            raise ResultError(_ABOUT, field=wrong.field, got=wrong.got, expected=wrong.expected)
+        assert isinstance(record, dict)
+        values = dict(record)
+        try:
+            case = Case.parse(values.pop("case_id"))
+        except ConfigError as error:
+            raise ResultError(_ABOUT, field="case_id", got=str(error), expected="a case's id") from error
+        runs = tuple(result_of_record(run, f"{_ABOUT}, runs[{at}]") for at, run in enumerate(values.pop("runs")))
+        return CaseOutcome(
+            case,
+            verdict=_verdict_of(values.pop("verdict")),
+            effect=Effect(values.pop("effect")),
+            runs=runs,
+            run_folders=tuple(values.pop("run_folders")),
+            **values,
+        )
+
+
+def _plain(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value.value if isinstance(value, enum.Enum) else value for name, value in items}
+
+
+def _verdict_of(record: Mapping[str, Any]) -> Verdict:
+    measured, recorded, standing = record["measured"], record["recorded"], record["standing"]
+    return Verdict(
+        Status(record["status"]),
+        Reason(**record["reason"]),
+        None if measured is None else Summary(**{**measured, "warnings": tuple(measured["warnings"])}),
+        tuple(map(_answer_of, record["published"])),
+        None if recorded is None else _answer_of(recorded),
+        None if standing is None else Standing(**standing),
+    )
+
+
+def _answer_of(record: Mapping[str, Any]) -> SubVerdict:
+    known = {
+        "question": Question(record["question"]),
+        "status": Status(record["status"]),
+        "reason": Reason(**record["reason"]),
+    }
+    return SubVerdict(**{**record, **known})
+
+
+def _object(properties: Schema, words: str) -> Schema:
+    """Every property is required, and there are no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+        "description": words,
+    }
+
+
+def _or_null(schema: Schema, words: str) -> Schema:
+    return {"anyOf": [{"type": "null"}, schema], "description": words}
+
+
+_MOST_CHARACTERS = 100_000
+_MOST_ITEMS = 100_000
+_TEXT: Schema = {"type": "string", "maxLength": _MOST_CHARACTERS, "description": "a text"}
+_TEXTS: Schema = {"type": "array", "maxItems": _MOST_ITEMS, "items": _TEXT, "description": "a list of texts"}
+_FLAG: Schema = {"type": "boolean", "description": "true or false"}
+_COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "description": "a whole number"}
+_STATUS: Schema = {"enum": [each.value for each in Status], "description": "a known status"}
+_REASON = _object({"code": _TEXT, "message": _TEXT}, "a reason")
+_RATE: Schema = {
+    "type": ["number", "null"],
+    "minimum": LEAST_SAMPLES_PER_S,
+    "maximum": MOST_SAMPLES_PER_S,
+    "description": f"images/s from {LEAST_SAMPLES_PER_S:g} to {MOST_SAMPLES_PER_S:g}, or null",
+}
+# Of the interval about a mean: that of a handful of runs may reach below 0.
+_BOUND: Schema = {"type": ["number", "null"], "description": "a finite number or null"}
+_SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "description": "a share, not negative, or null"}
+_SUMMARY = _object(
+    {"centre": _RATE, "low": _BOUND, "high": _BOUND, "spread": _SHARE, "n": _COUNT, "warnings": _TEXTS},
+    "a summary of runs",
+)
+_ANSWER = _object(
+    {
+        "question": {"enum": [each.value for each in Question], "description": "a known question"},
+        "status": _STATUS,
+        "reason": _REASON,
+        "rule": _TEXT,
+        "measured": _RATE,
+        "reference": _RATE,
+        "tolerance": _SHARE,
+        "label": _TEXT,
+        "sets_status": _FLAG,
+    },
+    "an answer",
+)
+_VERDICT = _object(
+    {
+        "status": _STATUS,
+        "reason": _REASON,
+        "measured": _or_null(_SUMMARY, "null, or a summary of runs"),
+        "published": {"type": "array", "maxItems": _MOST_ITEMS, "items": _ANSWER, "description": "a list of answers"},
+        "recorded": _or_null(_ANSWER, "null, or an answer"),
+        "standing": _or_null(
+            _object(STANDING_FIELDS, "a standing"), "null, or a standing with finite numbers in their ranges"
+        ),
+    },
+    "a verdict",
+)
+# The runs are checked by the reader of result files.
+_OUTCOME = Checker(
+    _object(
+        {
+            "case_id": _TEXT,
+            "target": _TEXT,
+            "verdict": _VERDICT,
+            "effect": {"enum": [each.value for each in Effect], "description": "a known effect"},
+            "judged": _FLAG,
+            "rule": _TEXT,
+            "runs": {"type": "array", "maxItems": _MOST_ITEMS, "description": "a list of runs"},
+            "run_folders": _TEXTS,
+            "resumed": _COUNT,
+            "reference_build": _TEXT,
+            "why_no_reference": _TEXT,
+            "origin": {"enum": [MEASURED, REPLAYED, IMPORTED], "description": "a known origin"},
+        },
+        "a JSON object",
+    )
+)
