@@ -1,4 +1,4 @@
-"""A history in memory: helpers.history answers the same of the same nights, in a thousand times the time."""
+"""A history in memory. helpers.history gives the same answers about the same nights, in a thousand times the time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ class ForkingMemory(Memory, Protocol):
 
 @dataclass(frozen=True)
 class _Held:
-    """What was known ``before`` the newest night, which a confirmation may replace, and the newest night.
-
-    ``starts``: whether a segment begins with it; ``unexplained``: what its Standing leaves; ``compared`` its pairs.
-    """
+    """One case's nights."""
 
     cards: int
+    # What was known before the newest night, which a confirmation may replace.
     before: Past = field(default_factory=Past)
     newest: Night | None = None
+    # Whether a segment begins with the newest night, what its Standing leaves, and its pairs.
     starts: bool = False
     unexplained: bool = False
     compared: Compared | None = None
@@ -51,7 +50,7 @@ class _Held:
 
 
 class HeldNights:
-    """Told by benchmarks.verdicts to lead to the same verdicts as a SQLite history."""
+    """A history that several futures may follow; benchmarks.verdicts checks it against a SQLite history."""
 
     def __init__(self, held: Mapping[str, _Held] | None = None) -> None:
         self._held = dict(held or {})
@@ -69,7 +68,7 @@ class HeldNights:
         return replace(self._held.get(case_id, _Held(cards)).until(session), siblings=tuple(known[:SIBLINGS]))
 
     def add_result(self, result: RunResult) -> None:
-        """Past is told from nights alone."""
+        """The past is made of nights alone."""
 
     def add_night(self, night: NightRecord) -> None:
         before = self._held.get(night.case_id, _Held(night.cards)).until(night.session)

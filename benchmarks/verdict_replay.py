@@ -1,4 +1,4 @@
-"""Forty nights that all futures share, then many futures of three nights: what each rule says of them."""
+"""What each rule says of forty nights that all futures share, and of many futures of three nights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from helpers.judging.verdict import Status
 DROPS_PERCENT = (0.5, 1, 2, 3, 5, 10)
 PROCEDURE = "this procedure"
 FIRST_NIGHTS = "this procedure, its first 15 nights"
-# Where gains were accepted, the pin was left behind, and the gains are lost again (benchmarks.verdict_behind).
+# Where gains were accepted, the pin was left behind, and the gains are lost again (verdict_worlds.LeftBehind).
 LOST = "this procedure, gains lost again"
 LOST_FIRST = "this procedure, gains lost again, its first 15 nights"
 YOUNG_NIGHTS = 15
@@ -27,33 +27,36 @@ _SAME_STEP_NIGHTS = 1
 
 @dataclass
 class Score:
-    """What a rule did. ``alarms`` (and ``unsure``: INCONCLUSIVE) on ``nights`` without drops, ``slow_…`` on nights on
-    which the whole machine is slow; of ``injected`` drops, by percent, those found on the first and in three nights.
+    """What a rule did. Drops are counted by percent."""
 
-    ``runs`` of both builds on ``case_nights`` without drops. ``better``: improvements seen where there are none.
-    ``not_passed``: quiet nights that did not pass as a whole. ``by_world``: (alarms, unsure, nights) of each world.
-    ``injected_on`` and ``found_on``: the same by (percent, cards), on the first night. ``called_faster``: nights with
-    a drop that were answered by an IMPROVEMENT; ``passed``: first nights with a drop, by percent, that passed.
-    """
-
+    # Nights without drops: false alarms on them, and what was INCONCLUSIVE.
     nights: int = 0
     alarms: int = 0
     unsure: int = 0
+    # Improvements seen where there are none.
     better: int = 0
+    # Quiet nights that did not pass as a whole.
     not_passed: int = 0
+    # Runs of both builds on so many nights of cases without drops.
     case_nights: int = 0
     runs: int = 0
+    # The same on nights on which the whole machine is slow.
     slow_nights: int = 0
     slow_alarms: int = 0
     slow_unsure: int = 0
     slow_not_passed: int = 0
+    # The drops, and those found on the first night and within three nights.
     injected: Counter[float] = field(default_factory=Counter)
     first_night: Counter[float] = field(default_factory=Counter)
     three_nights: Counter[float] = field(default_factory=Counter)
+    # First nights with a drop that passed.
     passed: Counter[float] = field(default_factory=Counter)
+    # The drops and those found on the first night, by percent and cards.
     injected_on: Counter[tuple[float, int]] = field(default_factory=Counter)
     found_on: Counter[tuple[float, int]] = field(default_factory=Counter)
+    # Nights with a drop that were answered by an IMPROVEMENT.
     called_faster: int = 0
+    # (alarms, unsure, nights) of each world.
     by_world: list[tuple[int, int, int]] = field(default_factory=list)
 
     def add(self, other: Score) -> None:
@@ -74,7 +77,7 @@ class Score:
         self.slow_unsure += said.count(Status.INCONCLUSIVE)
 
     def drop(self, percent: float, cards: int, said: Sequence[Status], whole: bool = True) -> None:
-        """What was said of a drop on each of its nights; not ``whole``: counted among those of so many cards only."""
+        """Count a drop by what was said on each of its nights; not ``whole``: only among those of so many cards."""
         found = [each is Status.REGRESSION for each in said]
         self.injected_on[percent, cards] += 1
         self.found_on[percent, cards] += found[0]
@@ -99,17 +102,16 @@ def add_world(total: Scores, world: Scores) -> None:
 
 @dataclass(frozen=True)
 class Future:
-    """Three nights after the shared ones, or one on which the machine is ``slow`` or that asks ``noisy`` cases only.
-
-    ``drops``: by case, in percent, what the build under test is slower by in all of them; none: a quiet future.
-    ``noisy``: its drops are all of one size and on the noisiest cases, and say nothing of the other cases.
-    ``trended``: whether the rules that look at the whole series (asv, Otava) are asked too; they are slow.
-    """
+    """Three nights after the shared ones; one night where it is ``slow`` or ``noisy``."""
 
     branch: int
+    # By case, in percent, by how much the build under test is slower on all of the nights; none: a quiet future.
     drops: Mapping[int, float] = field(default_factory=dict)
+    # Whether the machine is slow.
     slow: bool = False
+    # Whether the rules that look at the whole series (asv, Otava) are asked too; they are slow.
     trended: bool = False
+    # Whether its drops are all of one size and on the noisiest cases, so that it says nothing of the other cases.
     noisy: bool = False
 
     @property
@@ -124,19 +126,19 @@ class Future:
 
 @dataclass
 class Replay:
-    """A machine's nights. ``detect`` asks Otava, None leaves it out.
-
-    ``rule`` and ``first``: what the procedure's scores are called, those of the first nights apart. ``alone``: without
-    its rivals. ``behind``: the cases whose build under test was faster than the good build from the first night on;
-    of the others a drop is counted where their gain was confirmed in the shared nights. None: all drops count.
-    """
+    """A machine's nights, judged by the procedure and its rivals."""
 
     machine: Machine
     memory: ForkingMemory = field(default_factory=HeldNights)
+    # Asks Otava; None leaves it out.
     detect: Detect | None = None
+    # What the procedure's scores are called, and those of its first nights, which are kept apart.
     rule: str = PROCEDURE
     first: str = FIRST_NIGHTS
+    # Whether the rivals are left out.
     alone: bool = False
+    # The cases whose build under test was faster than the good build from the first night on. For the others a drop is
+    # counted where their gain was confirmed in the shared nights. None: all drops count.
     behind: Collection[int] | None = None
     scores: Scores = field(default_factory=dict)
     series: list[list[float]] = field(default_factory=list)
@@ -181,7 +183,7 @@ class Replay:
         self._found(score, future, nights)
 
     def _found(self, score: Score, future: Future, nights: Sequence[Sequence[Status]]) -> None:
-        """Book drops and slow nights; quiet nights are booked with their runs."""
+        """Count drops and slow nights; quiet nights are counted with their runs."""
         if future.slow:
             score.slow_night(nights[0])
         for case, percent in future.drops.items():
@@ -194,9 +196,9 @@ class Replay:
         for rival in RIVALS:
             if rival.asks_published and not self.machine.nights.published:
                 continue
-            self._book(rival.name, rival.runs, future, [[rival.alarm(each) for each in night] for night in seen])
+            self._count(rival.name, rival.runs, future, [[rival.alarm(each) for each in night] for night in seen])
 
-    def _book(self, rule: str, runs: int, future: Future, alarms: Sequence[Sequence[bool]]) -> None:
+    def _count(self, rule: str, runs: int, future: Future, alarms: Sequence[Sequence[bool]]) -> None:
         score = self._score(rule)
         nights = [[Status.REGRESSION if alarm else Status.PASS for alarm in night] for night in alarms]
         if not future.drops and not future.slow:
@@ -211,7 +213,7 @@ class Replay:
         return Seen(self.machine.first[case], tuple(drawn), published)
 
     def _trends(self, futures: Sequence[Future]) -> None:
-        """asv and Otava: they say something tonight where they report a step that they did not the night before."""
+        """Count what asv and Otava say: an alarm is a step reported tonight that was not reported the night before."""
         series = {(0, case, BURN_IN_NIGHTS - 1): tuple(values) for case, values in enumerate(self.series)}
         for future in futures:
             for case in range(len(self.series)):
@@ -231,7 +233,7 @@ class Replay:
                     ]
                     for at in future.nights
                 ]
-                self._book(rule, 1, future, alarms)
+                self._count(rule, 1, future, alarms)
 
 
 def _before(at: At, case: int) -> tuple[int, int, int]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scipy.special import gammaincinv
+
 from benchmarks.verdict_replay import DROPS_PERCENT, FIRST_NIGHTS, LOST, LOST_FIRST, PROCEDURE, Score, Scores
 from helpers.judging.statistics import student_t_95
 
@@ -23,7 +25,7 @@ class Goal:
     limit: float
     at_most: bool
 
-    def told(self, score: Score) -> str:
+    def text(self, score: Score) -> str:
         how = "at most" if self.at_most else "at least"
         low, high = self.interval(score)
         between = f" (95% {low:.3g} to {high:.3g})" if low < high else ""
@@ -143,27 +145,7 @@ def share_95(count: int, of: int) -> tuple[float, float]:
 
 def poisson_95(count: int) -> tuple[float, float]:
     """Exact 95% interval of the mean of a Poisson count (Garwood)."""
-    # Of so many the normal's ends are as good.
-    if count > 500:
-        return count - 1.96 * math.sqrt(count), count + 1.96 * math.sqrt(count)
-
-    def at_most(mean: float, limit: int) -> float:
-        term = total = math.exp(-mean)
-        for number in range(1, limit + 1):
-            term *= mean / number
-            total += term
-        return total
-
-    low = 0.0 if count == 0 else _root(lambda mean: at_most(mean, count - 1) - 0.975, count)
-    return low, _root(lambda mean: at_most(mean, count) - 0.025, count)
-
-
-def _root(falling: Callable[[float], float], count: int) -> float:
-    low, high = 0.0, 10.0 + 2.0 * count
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
-    return low
+    return float(gammaincinv(count, 0.025)) if count else 0.0, float(gammaincinv(count + 1, 0.975))
 
 
 def table_text(scores: Scores) -> str:
@@ -188,7 +170,7 @@ def _row(rule: str, score: Score) -> str:
 
 
 def _short(share: float) -> str:
-    """``.42``, ``1``, ``0``; only what is all or none is told so."""
+    """``.42``, ``1``, ``0``; only all and none are written as 1 and 0."""
     if math.isnan(share) or share in (0.0, 1.0):
         return f"{share:g}"
     return f"{min(max(share, 0.005), 0.994):.2f}".lstrip("0")
@@ -242,11 +224,11 @@ def progress_text(score: Score) -> str:
 
 
 def goals_text(scores: Scores) -> str:
-    return "\n".join(goal.told(scores.get(goal.rule, Score())) for goal in GOALS)
+    return "\n".join(goal.text(scores.get(goal.rule, Score())) for goal in GOALS)
 
 
 def missed(scores: Scores, clearly: bool = False) -> bool:
-    """Whether any goal is; ``clearly``: only where its whole interval lies beyond it, as few nights are few."""
+    """Whether any goal is missed; ``clearly``: only where its whole interval lies beyond it (few nights)."""
     asked = [(goal, scores.get(goal.rule, Score())) for goal in GOALS]
     return any(goal.ruled_out(score) if clearly else not goal.reached(score) for goal, score in asked)
 

@@ -28,24 +28,26 @@ ASV_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Seen:
-    """What a rule may look at.
+    """What a rule may look at."""
 
-    ``first`` are runs of the good build that were recorded on night 0, ``tonight`` runs of the build under test,
-    ``published`` the published figure's log rate where there is one.
-    """
-
+    # Runs of the good build, recorded on night 0.
     first: tuple[DrawnRun, ...]
+    # Runs of the build under test.
     tonight: tuple[DrawnRun, ...]
+    # The published figure's log rate, where there is one.
     published: float | None = None
 
 
 @dataclass(frozen=True)
 class Rival:
-    """``runs`` a case and night; ``alarm`` tonight; ``asks_published``: not asked where nothing is published."""
+    """Another tool's rule."""
 
     name: str
+    # How many it takes a case and night.
     runs: int
+    # Whether it reports a slower case tonight.
     alarm: Callable[[Seen], bool]
+    # Whether it needs a published figure; it is not asked where there is none.
     asks_published: bool = False
 
 

@@ -43,11 +43,11 @@ _LEAST_RUNS = 5
 
 @dataclass(frozen=True)
 class Resampled:
-    """Machines whose runs are drawn from real ones. ``runs``: by case, each real run's places to measure at, and there
-    the seconds of one image for every window."""
+    """Machines whose runs are drawn from real ones."""
 
     seed: int
     cases: tuple[Case, ...]
+    # By case, for each real run, the places to measure at, and there the seconds of one image for every window.
     runs: tuple[tuple[tuple[Array, ...], ...], ...]
     published: tuple[float, ...] = ()
 
@@ -60,10 +60,12 @@ class Resampled:
 
 @dataclass(frozen=True)
 class OneRunANight:
-    """Long series as they are: ``log_rates`` by case; night 0 is the first after ``recorded`` ones."""
+    """Long series as they are."""
 
     cases: tuple[Case, ...]
+    # By case.
     log_rates: tuple[tuple[float, ...], ...]
+    # How many first values were recorded; night 0 is the one after them.
     recorded: int
     published: tuple[float, ...] = ()
 

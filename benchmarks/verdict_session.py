@@ -28,9 +28,9 @@ from helpers.plan.segments import segment_of
 from helpers.session.measure import CaseResult, measure_case, protocol_record
 from helpers.trainers.contract.case import Case
 
-# What the reference is recorded from, on night 0; the rules that compare 7 runs with 7 need them all.
+# The runs of night 0 that the reference is recorded from; the rules that compare 7 runs with 7 need them all.
 RECORDED_RUNS = 7
-# Beyond the numbers that an A/B comparison of that night can come to.
+# Beyond the numbers that an A/B comparison of that night can reach.
 _FIRST_RECORDED = 1000
 _TARGET = "v100"
 _PROTOCOL = MeasuringProtocol("drawn", warmup_steps=20, window_steps=100, runs=1)
@@ -67,14 +67,12 @@ class HeldRuns(ResultStore):
 
 @dataclass
 class DrawnRunner:
-    """Draws runs where a runner would train: a build's k-th run of a case is the world's k-th.
-
-    ``drops``: by case, the fraction by which the build under test is slower tonight.
-    """
+    """Draws runs where a runner would train: a build's k-th run of a case is the world's k-th."""
 
     nights: Nights
     at: At
     store: ResultStore
+    # By case, the fraction by which the build under test is slower tonight.
     drops: Mapping[int, float]
     made: Counter[tuple[str, Build]] = field(default_factory=Counter)
 

@@ -1,7 +1,7 @@
 """Synthetic nights with the two-level noise of docs/verdicts.md, "What the nights are": 60 cases, many nights.
 
 Every run is drawn from a seed of its own (world, night, case, build, number), so that it is the same whoever asks for
-it and in whatever order.
+it and in whatever order. In a world that is LeftBehind, gains were accepted while the pinned good build stayed.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ _SPELL_SLOWER = 0.005
 _SLOW_MACHINE_SHARE = 0.01
 # Chosen here: with 5% about one case in six lies more than 5% under its published figure, as there.
 _PUBLISHED_SD = 0.05
+# In a world that is left behind; two weeks after the gain there is a history again.
+GAIN_NIGHT = 20
+SMALLEST_GAIN, LARGEST_GAIN = 0.01, 0.08
+LOSSES_PERCENT = (0.5, 1, 2, 3, 5)
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class At:
 
 @dataclass(frozen=True)
 class DrawnRun:
-    """A run of steps of 1 image: natural logarithms of images/s by the median and by the mean step."""
+    """A run of steps of 1 image: natural logarithms of samples/s by the median and by the mean step."""
 
     log_rate: float
     log_mean_rate: float
@@ -87,9 +91,11 @@ class Nights(Protocol):
 
 @dataclass(frozen=True)
 class Weather:
-    """What a night does to every run of it: ``offsets`` to the log rates, by case, and where runs scatter more."""
+    """What a night does to all of its runs."""
 
+    # Added to the log rates, by case.
     offsets: Array
+    # The cases whose runs scatter more.
     unstable: Flags
     drift: float
     slow: bool
@@ -177,6 +183,46 @@ class Part:
 
     def run(self, at: At, case: int, build: Build, number: int) -> DrawnRun:
         return self.whole.run(at, case, build, number)
+
+
+@dataclass(frozen=True, eq=False)
+class LeftBehind:
+    """``whole``, with a build under test that has left the good build behind; ``seed`` draws by how much.
+
+    Every case's build under test is faster than the pin by 1 to 8%. For every second case that faster build was
+    recorded, and the pin is another one; the others gain it on a night of their history, and nobody pins anew. A future
+    with losses takes some of it away again: the build is then slower than what was accepted, and often still faster
+    than the pin, which must not be called faster (docs/verdicts.md, "Level against the good build").
+    """
+
+    whole: Nights
+    seed: int
+    world: int = 0
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return self.whole.cases
+
+    @property
+    def published(self) -> tuple[float, ...]:
+        return self.whole.published
+
+    @property
+    def recorded_faster(self) -> frozenset[int]:
+        """The cases whose entry was recorded with the faster build."""
+        return frozenset(range(0, len(self.cases), 2))
+
+    @cached_property
+    def gains(self) -> tuple[float, ...]:
+        """By case, as a fraction of the pin's images/s; log-uniform."""
+        generator = np.random.default_rng([self.seed, self.world, 9])
+        logs = generator.uniform(math.log(SMALLEST_GAIN), math.log(LARGEST_GAIN), size=len(self.cases))
+        return tuple(map(float, np.exp(logs)))
+
+    def run(self, at: At, case: int, build: Build, number: int) -> DrawnRun:
+        drawn = self.whole.run(at, case, build, number)
+        gained = case in self.recorded_faster or at.night >= GAIN_NIGHT
+        return drawn.slowed(-self.gains[case]) if build is Build.CANDIDATE and gained else drawn
 
 
 def drawn_run(step_seconds: Array) -> DrawnRun:

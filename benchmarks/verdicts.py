@@ -2,7 +2,7 @@
 
 Replays nights through the suite's own session loop and judge(): forty nights of the good build, then futures of three
 nights, quiet ones and ones in which a few cases are slower from their first night on. Then the same on machines whose
-builds got faster while the good build stayed pinned (benchmarks.verdict_behind). Exit status 1 where a goal is missed,
+builds got faster while the good build stayed pinned (verdict_worlds.LeftBehind). Exit status 1 where a goal is missed,
 and where a SQLite history leads to other verdicts. docs/verdicts.md, "What the nights are", describes the
 nights, and "How good it is" the results.
 """
@@ -24,7 +24,6 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import verdict_real
-from benchmarks.verdict_behind import GAIN_NIGHT, LOSSES_PERCENT, LeftBehind
 from benchmarks.verdict_memory import HeldNights
 from benchmarks.verdict_replay import (
     DROPS_PERCENT,
@@ -38,7 +37,18 @@ from benchmarks.verdict_replay import (
 )
 from benchmarks.verdict_report import goals_text, missed, more_text, progress_text, scores_json, table_text
 from benchmarks.verdict_session import Machine
-from benchmarks.verdict_worlds import BURN_IN_NIGHTS, CASES, FRESH_NIGHTS, At, Nights, Part, Synthetic
+from benchmarks.verdict_worlds import (
+    BURN_IN_NIGHTS,
+    CASES,
+    FRESH_NIGHTS,
+    GAIN_NIGHT,
+    LOSSES_PERCENT,
+    At,
+    LeftBehind,
+    Nights,
+    Part,
+    Synthetic,
+)
 from helpers.history.change_points import change_points
 from helpers.history.history import History
 from helpers.report.unforeseen import ended
@@ -58,14 +68,16 @@ _BEHIND_FROM = 1000
 
 @dataclass(frozen=True)
 class Size:
-    """Worlds, and the futures of each: quiet, with drops, with a slow machine, with 2% drops on 32 cards only; of the
-    first two, as many as ``trended`` each are also asked of asv and Otava, which take long."""
+    """How many worlds are replayed, and how many futures of each."""
 
     worlds: int
     quiet: int
     dropped: int
+    # On a slow machine.
     slow: int
+    # Of the quiet ones and of those with drops each: how many asv and Otava are asked about too, which take long.
     trended: int
+    # With 2% drops on 32 cards only.
     noisy: int
 
 

@@ -3,8 +3,8 @@
 FLOPs are counted layer by layer from the models' definitions, for 224 x 224 images of 3 channels (a fourth one is
 padding). Conventions: a multiply-add is 2 FLOPs; only convolutions and fully connected layers count, biases, norms,
 activations and pooling do not; a training step is the forward pass, the weights' gradient and the inputs' gradient, as
-much arithmetic each, except that nobody needs the gradient of the images, so the first layer has two of the three.
-What an implementation computes besides (padding, another algorithm) is no use and does not count either.
+much arithmetic each, except that the gradient of the images is not needed, so the first layer has two of the three.
+What an implementation computes besides (padding, another algorithm) is of no use and does not count either.
 """
 
 from __future__ import annotations
@@ -55,24 +55,23 @@ PEAK_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 @dataclass(frozen=True)
 class Layer:
-    """``multiply_adds`` of its forward pass over one image."""
+    """A convolution or a fully connected layer."""
 
     name: str
+    # Of its forward pass over one image.
     multiply_adds: int
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The fastest matrix product of one card, as ``helpers.trainers.<framework>_peak`` measured it.
-
-    ``size`` is that of the square matrices, ``repeats`` the number of timings whose median it is, ``uuid`` the
-    card's (empty on a CPU).
-    """
+    """The fastest matrix product of one card, as the framework's own program measured it (helpers/trainers)."""
 
     precision: str
     device: str
     device_name: str
+    # The card's; empty on a CPU.
     uuid: str
+    # The median of so many timings (``repeats``), of square matrices of ``size``.
     tflops: float
     size: int
     repeats: int
@@ -94,18 +93,17 @@ class Peak:
 
 @dataclass(frozen=True)
 class Utilisation:
-    """How far from its limit a case trained: ``samples_per_s`` of all ``cards`` together, by ``rule``.
+    """How far from its limit a case trained."""
 
-    ``peak`` is one card's, and the limit ``cards`` times that. ``share`` is None where there is none, and ``reason``
-    says why.
-    """
-
+    # Of the limit, which is ``cards`` times one card's peak; None where there is no share, for this reason.
     share: float | None
     reason: str
+    # Of all cards together, by ``rule``.
     samples_per_s: float
     rule: str
     cards: int
     flops_per_sample: int
+    # One card's.
     peak: Peak | None
 
     @staticmethod
@@ -124,8 +122,8 @@ class Utilisation:
 
     @staticmethod
     def of_runs(samples_per_s: float, rule: str, case: Case, facts: Iterable[Mapping[str, str]]) -> Utilisation | None:
-        """By the peak in the facts of the first run that has one, else by the first reason, which damaged facts are
-        too; None where no peak was asked for."""
+        """By the peak in the facts of the first run that has one, else with the first reason why there is none (damaged
+        facts are such a reason too); None where no peak was asked for."""
         found = [each for one in facts if (each := _peak_or_reason(one)) is not None]
         peak = next((each for each in found if isinstance(each, Peak)), found[0] if found else None)
         return None if peak is None else Utilisation.of(samples_per_s, rule, case, peak)

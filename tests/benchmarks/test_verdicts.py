@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import verdict_real, verdicts
-from benchmarks.verdict_behind import LOSSES_PERCENT
 from benchmarks.verdict_replay import DROPS_PERCENT, FIRST_NIGHTS, LOST, LOST_FIRST, PROCEDURE, Score, Scores
 from benchmarks.verdict_report import (
     GOALS,
@@ -22,7 +21,7 @@ from benchmarks.verdict_report import (
     share_95,
     table_text,
 )
-from benchmarks.verdict_worlds import CASES
+from benchmarks.verdict_worlds import CASES, LOSSES_PERCENT
 from benchmarks.verdicts import FULL, FULL_BEHIND, QUICK, QUICK_BEHIND, futures_of, main
 
 
