@@ -35,7 +35,7 @@ from helpers.judging.judge import judge
 from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
 from helpers.judging.verdict import NeedRuns, Standing, Verdict
 from helpers.machine.environment import Environment
-from helpers.plan.segments import segment_of
+from helpers.plan.overrides import segment_of
 from helpers.report.unforeseen import ended
 
 RESULTS = 1_000_000

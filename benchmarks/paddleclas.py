@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from helpers.plan.dataset import make_small_dataset
 from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.small_dataset import make_small_dataset
 from helpers.report.unforeseen import ended
 from helpers.session.bare_loop import Seat, trainer_arm
 from helpers.session.lockstep import Arm, PairedRatio, Turns, pair_ratio, ratio_of, take_turns

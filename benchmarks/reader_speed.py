@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy
 
-from helpers.plan.dataset import make_small_dataset
 from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.small_dataset import make_small_dataset
 from helpers.report.unforeseen import ended
 from helpers.session.lockstep import pair_ratio, ratio_of
 from helpers.session.suite import SMALL_DATASET

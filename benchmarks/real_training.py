@@ -25,7 +25,7 @@ import yaml
 
 from benchmarks import same_build
 from helpers.judging.verdict import Status
-from helpers.plan.accepted import OPTION as ACCEPT_OPTION
+from helpers.plan.proposals import OPTION as ACCEPT_OPTION
 from helpers.report.unforeseen import ended
 from helpers.trainers.contract.errors import LaunchError
 

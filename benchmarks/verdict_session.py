@@ -21,10 +21,10 @@ from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
 from helpers.judging.statistics import summarise
 from helpers.judging.verdict import Status, Verdict
 from helpers.machine.environment import Environment
-from helpers.plan.baseline import Provenance, RecordedEntry
 from helpers.plan.case_plan import CasePlan, SuiteCase
+from helpers.plan.overrides import segment_of
 from helpers.plan.perf_yaml import MeasuringProtocol
-from helpers.plan.segments import segment_of
+from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.session.measure import CaseResult, measure_case, protocol_record
 from helpers.trainers.contract.case import Case
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.plan.baseline import BASELINES, load_published
+from helpers.plan.baseline_files import BASELINES
+from helpers.plan.published import load_published
 from helpers.trainers.contract.frameworks import Framework
 
 ROOT = Path(__file__).resolve().parents[1]

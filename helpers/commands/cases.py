@@ -19,7 +19,7 @@ from helpers.launch.build_check import TIMEOUT_SECONDS, BuildReport, BuildState,
 from helpers.launch.settings_check import check_settings
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.plan.case_plan import CPU, SuiteCase, draft_job
-from helpers.plan.images_needed import images_needed
+from helpers.plan.image_folder import images_needed
 from helpers.plan.matrix import TARGETS
 from helpers.plan.perf_yaml import Config
 from helpers.plan.recipes.recipe import settings_for

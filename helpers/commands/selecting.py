@@ -13,8 +13,8 @@ from helpers.history.stored import StoredNight, StoredResult
 from helpers.judging.compare_sides import KeptRun
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.rules import MEDIAN_STEP
-from helpers.plan.baseline import RecordedEntry
-from helpers.plan.segments import segment_of
+from helpers.plan.overrides import segment_of
+from helpers.plan.recorded import RecordedEntry
 from helpers.trainers.contract.errors import ConfigError, HistoryError
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from helpers.commands.show_text import CaseSheet, FigureLine, FixedLine, Recorde
 from helpers.launch.launchers.launcher import LaunchCommand, Place
 from helpers.launch.launchers.table import launcher_for
 from helpers.launch.settings_check import check_settings
-from helpers.plan.baseline import PublishedFigure
 from helpers.plan.case_plan import SuiteCase, draft_job
-from helpers.plan.images_needed import images_needed
+from helpers.plan.image_folder import images_needed
 from helpers.plan.overrides import effective, neutral_reason, setting, with_overrides
+from helpers.plan.published import PublishedFigure
 from helpers.plan.recipes.recipe import fixed_of, sourced_settings
 from helpers.plan.recipes.setting import SettingsTable, plain_values
 from helpers.session.suite import Suite

@@ -23,7 +23,7 @@ from helpers.history.results import (
 )
 from helpers.judging.evidence import Build, Stage
 from helpers.machine.opening import MOST_RESULT_BYTES
-from helpers.plan.segments import segment_of
+from helpers.plan.overrides import segment_of
 from helpers.trainers.contract.errors import ConfigError, HistoryError
 
 # These are stored once for all runs that have them alike. The rest of a run stands in its row.

@@ -39,7 +39,7 @@ class NightRecord:
     target: str
     # When it was judged: UTC, ISO 8601.
     created: str
-    # The facts within which results are compared (plan.segments.segment_of).
+    # The facts within which results are compared (plan.overrides.segment_of).
     segment: Mapping[str, str]
     # The verdict's status, the code of its reason and the reason.
     status: str

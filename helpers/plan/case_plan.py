@@ -11,9 +11,11 @@ from helpers.judging.evidence import Budget, PublishedReference, RecordedReferen
 from helpers.judging.rules import WALL_CLOCK
 from helpers.machine.environment import CPU as CPU
 from helpers.machine.environment import GPU, differences
-from helpers.plan.baseline import LEAST_RUNS, FigureStatus, PublishedFigure, RecordedEntry
+from helpers.plan.baseline_files import FigureStatus
+from helpers.plan.overrides import segment_of
 from helpers.plan.perf_yaml import Config, MeasuringProtocol
-from helpers.plan.segments import segment_of
+from helpers.plan.published import PublishedFigure
+from helpers.plan.recorded import LEAST_RUNS, RecordedEntry
 from helpers.trainers.contract.case import Case, DataSource, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import JobSpec

@@ -3,6 +3,10 @@
 ``train/<class>/*.jpeg`` and ``train_list.txt`` with lines ``train/n01440764/x.jpeg 0``. The label stands
 behind the last space, so that names may hold spaces. An image is what its content says, not its name: ImageNet
 itself has a PNG and some CMYK images named .JPEG, and both loaders turn them to RGB.
+
+A published comparison needs so many images that no epoch begins within the steps that its rule takes. The publishers
+fed ImageNet, or its validation set many times over (docs/measuring-rules.md). On a few hundred images an epoch has a
+few steps, and the reader's work between two epochs would be measured instead of the card's.
 """
 
 from __future__ import annotations
@@ -12,22 +16,24 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 
+from helpers.judging.rules import RULES
 from helpers.machine.opening import MOST_LIST_BYTES, named_by_user, read_text_limited
+from helpers.trainers.contract.case import Case, DataSource
 from helpers.trainers.contract.errors import DatasetError
 
 TRAIN_LIST = "train_list.txt"
 # Decoding all 1.28 million images of ImageNet would take half an hour; a small folder is checked whole.
 DECODE_ALL_UP_TO = 2000
 DECODE_SAMPLE = 500
-# By content; what else the loaders could decode differs between them.
+# Told by the content. The loaders differ in what else they could decode.
 FORMATS = ("JPEG", "PNG")
-# What Pillow raises on files that are not what they seem, beside its own errors.
+# Pillow raises these, beside its own errors, on files that are not what they seem.
 _UNREADABLE = (
     OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, struct.error, zlib.error,
     Image.DecompressionBombError,
@@ -36,19 +42,17 @@ _UNREADABLE = (
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """A folder found usable.
-
-    ``classes`` counts the labels that occur. ``mean_width`` and ``mean_height`` (pixels) come from the
-    decoded images, ``mean_bytes`` from all. ``digest`` is over every line's path, label and file size,
-    not over the pixels.
-    """
+    """The facts of a usable folder."""
 
     root: Path
     images: int
+    # The number of labels that occur.
     classes: int
     mean_bytes: float
+    # In pixels, of those images that were decoded.
     mean_width: float
     mean_height: float
+    # Over the path, label and file size of every line; not over the pixels.
     digest: str
 
     def describe(self) -> str:
@@ -207,3 +211,42 @@ def _decode(root: Path, line: _Line) -> tuple[int, int]:
 
 def _about(root: Path, line: _Line) -> str:
     return f"{root / TRAIN_LIST}:{line.number}"
+
+
+# ---- the images that a published comparison needs
+
+
+@dataclass(frozen=True)
+class ImagesNeeded:
+    """``images`` feed ``steps`` steps of all cards of ``case`` in one epoch: those that ``rule`` takes or skips."""
+
+    case: Case
+    steps: int
+    rule: str
+
+    @property
+    def images(self) -> int:
+        return self.steps * self.case.batch_size_per_card * self.case.cards
+
+    def describe(self) -> str:
+        cards = f"{self.case.cards} card{'s' if self.case.cards > 1 else ''}"
+        batch = self.case.batch_size_per_card
+        return f"{self.images:,} images an epoch ({self.steps} steps of {batch} on {cards}, by {self.rule})"
+
+    def why_not(self, data: DatasetFacts) -> str | None:
+        """Why ``data`` are too few, with what to do; None where they are enough."""
+        if data.images >= self.images:
+            return None
+        return (
+            f"too few images for its published figure: {data.images:,} in {data.root}, needs {self.describe()}. Name a "
+            "folder with as many: --data FOLDER, ImageNet's training set or a train_list.txt that names its images "
+            "several times, as the publishers' did"
+        )
+
+
+def images_needed(case: Case, rules: Iterable[str]) -> ImagesNeeded | None:
+    """What the longest of ``rules`` needs; None where no images are read or no rule is known."""
+    if case.data is DataSource.SYNTHETIC:
+        return None
+    steps, rule = max(((RULES[rule].steps, rule) for rule in rules if rule in RULES), default=(0, ""))
+    return ImagesNeeded(case, steps, rule) if steps else None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from helpers.plan.schema import Field, close_to
+from helpers.plan.yaml_file import YamlValue, close_to
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
@@ -32,7 +32,7 @@ class MatrixCase:
     short: bool = False
 
 
-def read_matrix(field: Field, short: Field | None, protocols: Sequence[str]) -> tuple[MatrixCase, ...]:
+def read_matrix(field: YamlValue, short: YamlValue | None, protocols: Sequence[str]) -> tuple[MatrixCase, ...]:
     """Every case of ``matrix:`` in the file's order, with ``short:`` marked; ConfigError on one given twice."""
     places: dict[tuple[str, str], str] = {}
     found: list[tuple[Case, str, str]] = []
@@ -51,7 +51,7 @@ def read_matrix(field: Field, short: Field | None, protocols: Sequence[str]) -> 
     return tuple(MatrixCase(case, target, protocol, case.id in chosen) for case, target, protocol in found)
 
 
-def _block(block: Field, protocols: Sequence[str]) -> tuple[str, list[Case]]:
+def _block(block: YamlValue, protocols: Sequence[str]) -> tuple[str, list[Case]]:
     """A block's protocol and the product of its dimensions, in the order of the id's fields."""
     keys = block.mapping(
         required=("framework", "model", "precision", "batch_size_per_card", "cards", "data", "protocol"),
@@ -84,7 +84,7 @@ def _block(block: Field, protocols: Sequence[str]) -> tuple[str, list[Case]]:
         ) from error
 
 
-def _short(field: Field | None, ids: list[str]) -> frozenset[str]:
+def _short(field: YamlValue | None, ids: list[str]) -> frozenset[str]:
     chosen: set[str] = set()
     known = set(ids)
     for entry in field.sequence() if field else []:

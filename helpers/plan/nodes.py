@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from helpers.plan.schema import Field
+from helpers.plan.yaml_file import YamlValue
 
 # How the suite reaches a host that does not say it: no password prompt, and a dead network is noticed in 15 s.
 _SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
@@ -60,7 +60,7 @@ class NodesConfig:
     connect_seconds: float = 30.0
 
 
-def read_nodes(section: Field | None) -> NodesConfig:
+def read_nodes(section: YamlValue | None) -> NodesConfig:
     """``nodes:`` of perf.yaml; ConfigError where a host stands twice or could not be reached as written."""
     if section is None:
         return NodesConfig()
@@ -79,7 +79,7 @@ def read_nodes(section: Field | None) -> NodesConfig:
     return NodesConfig(tuple(hosts), port, seconds)
 
 
-def _host(entry: Field, first: bool) -> HostConfig:
+def _host(entry: YamlValue, first: bool) -> HostConfig:
     keys = entry.mapping(required=("name", "address"), optional=("environment", "interface", *_NOT_FOR_THE_FIRST))
     if first:
         for name in _NOT_FOR_THE_FIRST:
@@ -101,14 +101,14 @@ def _host(entry: Field, first: bool) -> HostConfig:
     )
 
 
-def _matching(value: Field, pattern: re.Pattern[str], expected: str) -> str:
+def _matching(value: YamlValue, pattern: re.Pattern[str], expected: str) -> str:
     text = value.text()
     if not pattern.fullmatch(text):
         raise value.refuse(expected)
     return text
 
 
-def _remote_path(value: Field) -> str:
+def _remote_path(value: YamlValue) -> str:
     """Ssh hands its words to a shell there, and another command does not: only what both take alike is let through."""
     text = _absolute(value)
     if shlex.quote(text) != text:
@@ -116,7 +116,7 @@ def _remote_path(value: Field) -> str:
     return text
 
 
-def _absolute(value: Field) -> str:
+def _absolute(value: YamlValue) -> str:
     text = value.text()
     if not text.startswith("/"):
         raise value.refuse("an absolute path of that host", "~ and relative paths mean nothing from here")

@@ -1,7 +1,7 @@
-"""``--set KEY=VALUE``: settings that the user changes, and which of them a throughput does not depend on.
+"""``--set KEY=VALUE``: settings that the user changes, and the facts within which two results are compared.
 
-A result with changed settings says nothing about a published figure, unless every changed key is in
-NEUTRAL: then each step does the same arithmetic on the same data, and only the numbers in it differ.
+A result with changed settings says nothing about a published figure, unless every changed key is in NEUTRAL: then each
+step does the same arithmetic on the same data, and only the numbers in it differ.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from helpers.machine.environment import Environment, segment
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import finite
 
@@ -152,6 +153,14 @@ def settings_segment(settings: Mapping[str, Any]) -> dict[str, str]:
         for key, value in leaves(settings)
         if neutral_reason(key, value) is None
     }
+
+
+def segment_of(environment: Mapping[str, str], settings: Mapping[str, Any], about: str) -> dict[str, str]:
+    """The facts that are equal for two comparable results of a case: the segment of the environment, and the settings.
+
+    Raises ConfigError on an environment of another version of the suite.
+    """
+    return {**segment(Environment.from_mapping(environment, f"environment of {about}")), **settings_segment(settings)}
 
 
 def _place(settings: Mapping[str, Any], key: str, value: object, about: str) -> tuple[Any, str]:

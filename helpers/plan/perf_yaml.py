@@ -15,12 +15,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from helpers.machine.frameworks import FrameworkConfig
-from helpers.plan.budgets import Budgets, read_budgets
 from helpers.plan.matrix import TARGETS, MatrixCase, read_matrix
 from helpers.plan.nodes import NodesConfig, read_nodes
+from helpers.plan.protocols import Budgets, read_budgets, read_protocols
 from helpers.plan.protocols import MeasuringProtocol as MeasuringProtocol
-from helpers.plan.protocols import read_protocols
-from helpers.plan.schema import Field, read_yaml
+from helpers.plan.yaml_file import YamlValue, read_yaml
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 
@@ -82,7 +81,7 @@ class Tolerances:
 
 
 @dataclass(frozen=True)
-class Limits:
+class TimeLimits:
     """When a run counts as hung, in seconds.
 
     - ``start_up_seconds``: from the start to the first step, imports and compilation among it;
@@ -154,7 +153,7 @@ class Config:
     data: DataConfig
     protocols: Mapping[str, MeasuringProtocol]
     tolerances: Tolerances
-    limits: Limits
+    limits: TimeLimits
     contention: ContentionConfig
     matrix: tuple[MatrixCase, ...]
     machines: Mapping[str, MachineConfig]
@@ -214,7 +213,7 @@ def load_config(path: Path | str) -> Config:
     )
 
 
-def _frameworks(field: Field | None, folder: Path) -> Mapping[Framework, FrameworkConfig]:
+def _frameworks(field: YamlValue | None, folder: Path) -> Mapping[Framework, FrameworkConfig]:
     known = {each.value: each for each in Framework}
     listed = field.mapping(optional=known) if field else {}
     found = {each: FrameworkConfig() for each in Framework}
@@ -225,7 +224,7 @@ def _frameworks(field: Field | None, folder: Path) -> Mapping[Framework, Framewo
     return MappingProxyType(found)
 
 
-def _requirements(field: Field | None, interpreter: str | None) -> str | None:
+def _requirements(field: YamlValue | None, interpreter: str | None) -> str | None:
     if field is None or field.value is None:
         return None
     name = field.text()
@@ -236,15 +235,15 @@ def _requirements(field: Field | None, interpreter: str | None) -> str | None:
     return name
 
 
-def _data(field: Field | None, folder: Path) -> DataConfig:
+def _data(field: YamlValue | None, folder: Path) -> DataConfig:
     return DataConfig(_path(field.mapping(optional=("root",)).get("root"), folder)) if field else DataConfig()
 
 
-def _path(field: Field | None, folder: Path) -> str | None:
+def _path(field: YamlValue | None, folder: Path) -> str | None:
     return None if field is None or field.value is None else field.path(folder)
 
 
-def _tolerances(field: Field | None) -> Tolerances:
+def _tolerances(field: YamlValue | None) -> Tolerances:
     names = ("published", "recorded", "unconfirmed")
     keys = field.mapping(optional=(*names, "cases")) if field else {}
     general = {name: keys[name].number(0, 1) for name in names if name in keys}
@@ -258,22 +257,22 @@ def _tolerances(field: Field | None) -> Tolerances:
     return Tolerances(cases=tuple(own), **general)
 
 
-def _limits(field: Field | None) -> Limits:
-    keys = field.mapping(optional=[item.name for item in dataclass_fields(Limits)]) if field else {}
-    return Limits(**{name: value.number(0, _MOST_SECONDS) for name, value in keys.items()})
+def _limits(field: YamlValue | None) -> TimeLimits:
+    keys = field.mapping(optional=[item.name for item in dataclass_fields(TimeLimits)]) if field else {}
+    return TimeLimits(**{name: value.number(0, _MOST_SECONDS) for name, value in keys.items()})
 
 
-def _contention(field: Field | None) -> ContentionConfig:
+def _contention(field: YamlValue | None) -> ContentionConfig:
     keys = field.mapping(optional=("max_foreign_share",)) if field else {}
     return ContentionConfig(**{name: value.number(0, 1) for name, value in keys.items()})
 
 
-def _history(field: Field | None) -> HistoryConfig:
+def _history(field: YamlValue | None) -> HistoryConfig:
     url = field.mapping(optional=("url",)).get("url") if field else None
     return HistoryConfig(None if url is None or url.value is None else url.text())
 
 
-def _machines(field: Field | None) -> dict[str, MachineConfig]:
+def _machines(field: YamlValue | None) -> dict[str, MachineConfig]:
     found = {}
     for name, entry in field.named().items() if field else []:
         known_by = () if isinstance(entry.value, dict) and "cards" in entry.value else ("host",)

@@ -1,14 +1,21 @@
-"""Recorded baselines: what is to happen with the entry of each case that a session measured, and why. Pure."""
+"""Recorded baselines: what is to happen with the entry of each case that a session measured, and why. Pure.
+
+``--accept-regression CASE_PATTERN=REASON`` names the cases whose figure may become a baseline although it is worse.
+"""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
-from helpers.plan.accepted import Accepted, how_to_accept, reason_for
-from helpers.plan.baseline import LEAST_RUNS, UNIT, RecordedEntry, RecordedSet
+from helpers.plan.baseline_files import UNIT
+from helpers.plan.recorded import LEAST_RUNS, RecordedEntry, RecordedSet
 from helpers.trainers.contract.errors import BaselineError
+
+OPTION = "--accept-regression"
+_EXAMPLE = f'{OPTION} "paddle-vgg16-*-1x8-*=the loader checks every image since 3.4"'
 
 
 class ProposalKind(enum.Enum):
@@ -19,8 +26,8 @@ class ProposalKind(enum.Enum):
     UNUSED = "unused"
 
 
-class Answer(enum.Enum):
-    """What the verdict said of a case against its recorded entry (docs/verdicts.md, "Judge")."""
+class RecordedAnswer(enum.Enum):
+    """The verdict's answer on a case against its recorded entry (docs/verdicts.md, "Judge")."""
 
     NOTHING_RECORDED = "nothing recorded"
     NO_WORSE = "no worse"
@@ -31,26 +38,28 @@ class Answer(enum.Enum):
     INCOMPARABLE = "not comparable"
 
 
-_NOT_AS_GOOD = (Answer.SLOWER, Answer.SLOWER_UNCONFIRMED, Answer.UNSETTLED)
+_NOT_AS_GOOD = (RecordedAnswer.SLOWER, RecordedAnswer.SLOWER_UNCONFIRMED, RecordedAnswer.UNSETTLED)
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A measured case that may become a baseline.
 
-    ``answer`` is the verdict's on the recorded question and ``why`` its reason. ``refusal`` says why the case
-    cannot be recorded whatever the answer (crashed, contended, changed settings); a case without any figure has
-    ``entry`` None, a refusal and its ``case_id``. ``doubts`` are what speaks against the figure as a reference until
-    somebody says why it is right (below the published figure, runs that scatter). ``tolerance`` is the smallest
-    change that counts, where the old entry has none of its own. Raises BaselineError on one that has neither.
+    Raises BaselineError on one that has neither an entry nor a refusal and its case id.
     """
 
+    # None for a case without any figure.
     entry: RecordedEntry | None
+    # Why the case cannot be recorded whatever the answer: it crashed, was contended, had changed settings.
     refusal: str | None = None
     case_id: str = ""
-    answer: Answer = Answer.NOTHING_RECORDED
+    # The verdict's answer to the recorded question, and its reason.
+    answer: RecordedAnswer = RecordedAnswer.NOTHING_RECORDED
     why: str = ""
+    # What speaks against the figure as a reference until somebody says why it is right: it is below the published
+    # figure, or the runs scatter.
     doubts: tuple[str, ...] = ()
+    # The smallest change that counts, where the old entry has none of its own.
     tolerance: float = 0.005
 
     def __post_init__(self) -> None:
@@ -96,14 +105,20 @@ def propose(
 
     ``known_case_ids`` are the cases of the whole matrix, ``accepted`` the reasons given on the command line.
 
-    The verdict decides. A case that is no worse leaves the file as it is: if each run moved the baseline
-    to its own figure, a slow drift of small steps would be adopted step by step and never be seen. A
-    confirmed improvement replaces the entry where it is no lower. A figure from another segment or protocol or by
-    another rule is not comparable with the old, so it replaces it and says what differs. Refused without a reason that
-    names the case, and with one recorded as the level that is accepted: a figure lower than the old one by more than
-    the tolerance, in whatever segment; a confirmed regression and an open answer; a candidate with doubts. Refused
-    whatever is said: fewer than LEAST_RUNS runs, a measured case without a candidate, a candidate that was not
-    measured. Raises BaselineError on a case proposed twice.
+    The verdict decides:
+
+    - A case that is no worse leaves the file as it is. If each run moved the baseline to its own figure, a slow drift
+      of small steps would be adopted step by step and never be seen.
+    - A confirmed improvement replaces the entry where it is no lower.
+    - A figure from another segment or protocol, or by another rule, is not comparable with the old one. It replaces the
+      old one, and the proposal says in what they differ.
+    - These are refused without a reason that names the case, and recorded as the accepted level with one: a figure
+      that is lower than the old one by more than the tolerance, in whatever segment; a confirmed regression; an open
+      answer; a candidate with doubts.
+    - These are always refused: fewer than LEAST_RUNS runs, a measured case without a candidate, a candidate that was
+      not measured.
+
+    Raises BaselineError on a case that is proposed twice.
     """
     by_id: dict[str, Candidate] = {}
     for candidate in candidates:
@@ -134,31 +149,31 @@ def _decide(
         return outcome(ProposalKind.REFUSED, candidate.refusal or "no reason given")
     if case_id not in measured:
         return outcome(ProposalKind.REFUSED, "not measured in this session")
-    if (before is None) != (candidate.answer is Answer.NOTHING_RECORDED):
+    if (before is None) != (candidate.answer is RecordedAnswer.NOTHING_RECORDED):
         return outcome(ProposalKind.REFUSED, overtaken(before))
     apart = "" if before is None else _incomparable(before, new)
     if before is not None and not apart:
-        if candidate.answer is Answer.NO_WORSE:
+        if candidate.answer is RecordedAnswer.NO_WORSE:
             return outcome(ProposalKind.UNCHANGED, f"{candidate.answer.value}; the file keeps the old figure")
-        if candidate.answer is Answer.INCOMPARABLE:
-            return outcome(ProposalKind.REFUSED, _told(candidate))
+        if candidate.answer is RecordedAnswer.INCOMPARABLE:
+            return outcome(ProposalKind.REFUSED, _answer_text(candidate))
     if len(new.replicates) < LEAST_RUNS:
         return outcome(ProposalKind.REFUSED, _too_few(new))
     if before is not None and new.tolerance is None:
         # A tolerance that someone set for this case outlives the figure.
         new = replace(new, tolerance=before.tolerance)
     kind = ProposalKind.CREATED if before is None else ProposalKind.UPDATED
-    why = "none recorded before" if before is None else apart or _told(candidate)
+    why = "none recorded before" if before is None else apart or _answer_text(candidate)
     worse = [*_worse(before, new, candidate, apart), *candidate.doubts]
     if not worse:
         return outcome(kind, why, new)
+    differences = "; ".join([apart, *worse] if apart else worse)
     reason = reason_for(case_id, accepted)
     if reason is None:
-        told = "; ".join([apart, *worse] if apart else worse)
-        return outcome(ProposalKind.REFUSED, f"{told}; {how_to_accept(case_id)}", new)
-    told = f"accepted regression: {reason}"
-    accepted_entry = replace(new, provenance=replace(new.provenance, reason=told))
-    return outcome(kind, f"{told} ({'; '.join([apart, *worse] if apart else worse)})", accepted_entry)
+        return outcome(ProposalKind.REFUSED, f"{differences}; {how_to_accept(case_id)}", new)
+    kept_reason = f"accepted regression: {reason}"
+    accepted_entry = replace(new, provenance=replace(new.provenance, reason=kept_reason))
+    return outcome(kind, f"{kept_reason} ({differences})", accepted_entry)
 
 
 def _worse(before: RecordedEntry | None, new: RecordedEntry, candidate: Candidate, apart: str) -> list[str]:
@@ -169,8 +184,8 @@ def _worse(before: RecordedEntry | None, new: RecordedEntry, candidate: Candidat
     lower = f"{change:+.1%} against the recorded {figure_text(before)} {UNIT}"
     tolerance = candidate.tolerance if before.tolerance is None else before.tolerance
     if not apart and candidate.answer in _NOT_AS_GOOD:
-        return [_told(candidate)]
-    if not apart and candidate.answer is Answer.FASTER and change < 0:
+        return [_answer_text(candidate)]
+    if not apart and candidate.answer is RecordedAnswer.FASTER and change < 0:
         return [f"faster than the good build, but lower than what is recorded: {lower}"]
     return [f"lower: {lower}"] if change < -tolerance else []
 
@@ -183,7 +198,7 @@ def _too_few(entry: RecordedEntry) -> str:
     )
 
 
-def _told(candidate: Candidate) -> str:
+def _answer_text(candidate: Candidate) -> str:
     return f"{candidate.answer.value}: {candidate.why}" if candidate.why else candidate.answer.value
 
 
@@ -214,3 +229,60 @@ def figure_text(entry: RecordedEntry | None) -> str:
     if entry is None:
         return "-"
     return f"{entry.samples_per_s:.2f}" if entry.samples_per_s >= 100 else f"{entry.samples_per_s:.3f}"
+
+
+# ---- --accept-regression
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A reason for the cases whose id matches ``pattern``."""
+
+    pattern: str
+    reason: str
+
+    def means(self, case_id: str) -> bool:
+        return fnmatchcase(case_id, self.pattern)
+
+
+def parse_accepted(given: Sequence[str]) -> tuple[Accepted, ...]:
+    """The option's values. Raises BaselineError on a reason that names no case, and on a case without a reason."""
+    return tuple(map(_parse, given))
+
+
+def reason_for(case_id: str, accepted: Sequence[Accepted]) -> str | None:
+    """The last reason that was given for a case; None without one."""
+    return next((each.reason for each in reversed(accepted) if each.means(case_id)), None)
+
+
+def refuse_unmatched(accepted: Sequence[Accepted], case_ids: Collection[str]) -> None:
+    """BaselineError on a reason for no case of this session: a typing error would show after hours of measuring."""
+    for each in accepted:
+        if not any(map(each.means, case_ids)):
+            raise BaselineError(
+                OPTION,
+                got=each.pattern,
+                expected=f"a pattern that one of the {len(case_ids)} selected cases matches",
+                remedy="List the ids with --collect-only",
+            )
+
+
+def how_to_accept(case_id: str) -> str:
+    return f'{OPTION} "{case_id}=REASON" records it all the same'
+
+
+def _parse(text: str) -> Accepted:
+    pattern, separator, reason = (part.strip() for part in text.partition("="))
+    if not separator or not pattern or not reason:
+        got = "an empty text" if not text.strip() else text
+        raise BaselineError(
+            OPTION, got=got, expected="CASE_PATTERN=REASON", remedy=f"Name the case and say why: {_EXAMPLE}"
+        )
+    if not pattern.strip("*?[]!-"):
+        raise BaselineError(
+            OPTION,
+            got=text,
+            expected="a pattern that names cases",
+            remedy=f"One that means all of them takes in what nobody looked at. Name the case: {_EXAMPLE}",
+        )
+    return Accepted(pattern, reason)

@@ -1,14 +1,21 @@
-"""perf.yaml, "protocols": how many steps a run has, when its warm-up is over, and how many runs a case."""
+"""perf.yaml, "protocols" and "budgets": the steps of a run, its warm-up, the planned runs of a case, and the most runs
+that it may take in one night."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from dataclasses import fields as dataclass_fields
+from fnmatch import fnmatchcase
 
-from helpers.plan.schema import Field
+from helpers.judging.evidence import Budget
+from helpers.plan.yaml_file import YamlValue
 from helpers.trainers.contract.job import STEADY_WINDOWS
 
 _MOST_STEPS = 1_000_000
+_MOST_RUNS = 100
+_MOST_RETRIES = 10
+_LEAST = {"screen_runs": 1, "first_runs": 2, "pairs": 3, "rotation": 1, "repeats": 0, "retries": 0}
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class MeasuringProtocol:
         return {name: getattr(self, name) for name in names}
 
 
-def read_protocols(field: Field) -> dict[str, MeasuringProtocol]:
+def read_protocols(field: YamlValue) -> dict[str, MeasuringProtocol]:
     """``protocols`` of perf.yaml by name; ConfigError on an unknown key, a number out of range, a rule served twice."""
     found: dict[str, MeasuringProtocol] = {}
     served: dict[str, str] = {}
@@ -60,7 +67,7 @@ def read_protocols(field: Field) -> dict[str, MeasuringProtocol]:
     return found
 
 
-def _steady(protocol: Field, keys: Mapping[str, Field]) -> dict[str, int]:
+def _steady(protocol: YamlValue, keys: Mapping[str, YamlValue]) -> dict[str, int]:
     """How long warm-up may go on and by what windows, if the protocol says so; the numbers must allow for a look."""
     names = ("steady_window_steps", "most_warmup_steps")
     given = [name for name in names if name in keys]
@@ -78,3 +85,42 @@ def _steady(protocol: Field, keys: Mapping[str, Field]) -> dict[str, int]:
         "steady_window_steps": window_steps,
         "most_warmup_steps": keys["most_warmup_steps"].whole(warmup_steps, _MOST_STEPS),
     }
+
+
+# ---- budgets
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """The general budget, and the numbers of single patterns over case ids; the last match counts."""
+
+    general: Budget = field(default_factory=Budget)
+    cases: tuple[tuple[str, Mapping[str, int]], ...] = ()
+
+    def budget_for(self, case_id: str) -> Budget:
+        budget = self.general
+        for pattern, own in self.cases:
+            if fnmatchcase(case_id, pattern):
+                budget = replace(budget, **own)
+        return budget
+
+
+def read_budgets(section: YamlValue | None) -> Budgets:
+    """``budgets`` of perf.yaml; ConfigError on an unknown key and on a number out of range."""
+    if section is None:
+        return Budgets()
+    names = [item.name for item in dataclass_fields(Budget)]
+    keys = section.mapping(optional=(*names, "cases"))
+    own = []
+    for entry in keys["cases"].sequence() if "cases" in keys else []:
+        parts = entry.mapping(required=("pattern",), optional=names)
+        values = _numbers(parts)
+        if not values:
+            raise entry.refuse("a number of runs beside the pattern: " + ", ".join(names))
+        own.append((parts["pattern"].pattern(), values))
+    return Budgets(Budget(**_numbers(keys)), tuple(own))
+
+
+def _numbers(keys: Mapping[str, YamlValue]) -> dict[str, int]:
+    most = {"retries": _MOST_RETRIES}
+    return {name: keys[name].whole(least, most.get(name, _MOST_RUNS)) for name, least in _LEAST.items() if name in keys}

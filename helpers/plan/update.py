@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 from filelock import FileLock, Timeout
 
-from helpers.plan.baseline import RECORDED, RECORDED_VERSION, UNIT, load_recorded
-from helpers.plan.baseline_files import cannot_write, refuse_link, write_document
+from helpers.plan.baseline_files import RECORDED, UNIT, cannot_write, refuse_link, write_document
 from helpers.plan.proposals import Proposal, ProposalKind, overtaken
+from helpers.plan.recorded import RECORDED_VERSION, load_recorded
 from helpers.trainers.contract.errors import BaselineError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from helpers.plan.baseline import UNIT
+from helpers.plan.baseline_files import UNIT
 from helpers.plan.proposals import Proposal, ProposalKind, figure_text
 from helpers.report.table import Align, Column, Table
 from helpers.trainers.contract.errors import printable

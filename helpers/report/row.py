@@ -17,8 +17,7 @@ from helpers.judging.statistics import number, summarise
 from helpers.judging.utilisation import Utilisation
 from helpers.judging.verdict import Standing, SubVerdict
 from helpers.launch.failure import FAILURE_FACT
-from helpers.plan.overrides import neutral_reason
-from helpers.plan.segments import segment_of
+from helpers.plan.overrides import neutral_reason, segment_of
 from helpers.session.outcome import CaseOutcome
 from helpers.trainers.contract.errors import ConfigError
 

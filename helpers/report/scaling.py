@@ -17,7 +17,7 @@ from helpers.judging.rates import to_record
 from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
 from helpers.judging.verdict import Status
 from helpers.machine.environment import differences
-from helpers.plan.baseline import RecordedEntry
+from helpers.plan.recorded import RecordedEntry
 from helpers.report.row import CaseRow
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import BaselineError, ConfigError

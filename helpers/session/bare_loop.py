@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from helpers.plan.dataset import make_small_dataset
 from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.small_dataset import make_small_dataset
 from helpers.session.lockstep import Arm, Blocks, PairedRatio, Turns, pair_ratio, ratio_of, take_turns
 from helpers.session.suite import SMALL_DATASET
 from helpers.trainers.contract.blocks import BARE, FOR, TRAIN, StepBlock

@@ -10,9 +10,9 @@ from helpers.judging.compare import CaseComparison
 from helpers.judging.compare_sides import Pairing, side_of
 from helpers.judging.evidence import Past
 from helpers.judging.verdict import Question, SubVerdict
-from helpers.plan.baseline import RecordedEntry
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import Config
+from helpers.plan.recorded import RecordedEntry
 from helpers.session.judged_again import judge_again, plan_again
 from helpers.session.measure import evidence_of
 

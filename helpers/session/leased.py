@@ -12,7 +12,7 @@ from helpers.launch.tail import Progress
 from helpers.machine.devices import Machine
 from helpers.machine.leases import Leases, default_folder
 from helpers.plan.case_plan import CasePlan
-from helpers.plan.dataset import DatasetFacts
+from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import Config
 from helpers.session.run_job import JobRunner
 

@@ -18,8 +18,7 @@ from helpers.judging.judge import judge
 from helpers.judging.verdict import NeedRuns, Reason, Standing, Status, Verdict
 from helpers.machine.wall_clock import utc_now as utc_now
 from helpers.plan.case_plan import CasePlan, recorded_reference
-from helpers.plan.overrides import neutral_reasons
-from helpers.plan.segments import segment_of
+from helpers.plan.overrides import neutral_reasons, segment_of
 from helpers.trainers.contract.errors import SuiteError
 
 Judge = Callable[[Evidence], "Verdict | NeedRuns"]

@@ -16,7 +16,7 @@ from helpers.launch.peaks import Peaks
 from helpers.launch.tail import Progress
 from helpers.machine.devices import Card, Machine
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase
-from helpers.plan.dataset import DatasetFacts
+from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import Config
 from helpers.session.gate import Gate
 from helpers.session.leased import RunTerms, leased_runner

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from helpers.machine.devices import Machine, environment_of
-from helpers.plan.baseline import RecordedEntry
 from helpers.plan.case_plan import CasePlan, SuiteCase, published_references
-from helpers.plan.dataset import DatasetFacts
-from helpers.plan.images_needed import images_needed
+from helpers.plan.image_folder import DatasetFacts, images_needed
 from helpers.plan.installed import Installed
 from helpers.plan.overrides import effective, with_overrides
 from helpers.plan.perf_yaml import Config
 from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.recorded import RecordedEntry
 from helpers.session.recording import RecordedBaselines
 from helpers.session.run_job import inherited_variables
 from helpers.trainers.contract.case import DataSource

@@ -15,24 +15,23 @@ from helpers.judging.statistics import number, summarise
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
 from helpers.machine.environment import GPU, Environment, clocks_of, differences
-from helpers.plan.accepted import Accepted
-from helpers.plan.baseline import Provenance, RecordedEntry, RecordedSet, load_recorded
 from helpers.plan.case_plan import CPU
+from helpers.plan.overrides import segment_of
 from helpers.plan.perf_yaml import Tolerances
-from helpers.plan.proposals import Answer, Candidate, Proposal, ProposalKind, propose
-from helpers.plan.segments import segment_of
+from helpers.plan.proposals import Accepted, Candidate, Proposal, ProposalKind, RecordedAnswer, propose
+from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet, load_recorded
 from helpers.plan.update import write_recorded
 from helpers.session.outcome import CaseOutcome
 
 # What a recorded sub-verdict says of the entry. A status that is not here was not judged.
 _ANSWERS = {
-    Status.NO_BASELINE: Answer.NOTHING_RECORDED,
-    Status.PASS: Answer.NO_WORSE,
-    Status.IMPROVEMENT: Answer.FASTER,
-    Status.REGRESSION: Answer.SLOWER,
-    Status.SLOWER: Answer.SLOWER_UNCONFIRMED,
-    Status.INCONCLUSIVE: Answer.UNSETTLED,
-    Status.INCOMPARABLE: Answer.INCOMPARABLE,
+    Status.NO_BASELINE: RecordedAnswer.NOTHING_RECORDED,
+    Status.PASS: RecordedAnswer.NO_WORSE,
+    Status.IMPROVEMENT: RecordedAnswer.FASTER,
+    Status.REGRESSION: RecordedAnswer.SLOWER,
+    Status.SLOWER: RecordedAnswer.SLOWER_UNCONFIRMED,
+    Status.INCONCLUSIVE: RecordedAnswer.UNSETTLED,
+    Status.INCOMPARABLE: RecordedAnswer.INCOMPARABLE,
 }
 # A case's nights before this session in a segment.
 PastOf = Callable[[CaseOutcome, Mapping[str, str]], Past]

@@ -27,7 +27,7 @@ from helpers.machine.watch.contention import CpuMeter
 from helpers.machine.watch.meters import GpuMeter, meter_for, window_facts
 from helpers.machine.watch.norm import norm_of
 from helpers.plan.case_plan import CasePlan
-from helpers.plan.dataset import DatasetFacts
+from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import Config
 from helpers.session.measure import protocol_record
 from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec

@@ -20,15 +20,16 @@ from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine, discover
 from helpers.machine.facts.tables import session_tables
 from helpers.machine.frameworks import BuildFinder, build_missing
-from helpers.plan.accepted import Accepted
-from helpers.plan.baseline import PublishedSet, RecordedEntry, load_published
 from helpers.plan.case_plan import CPU, SuiteCase, matrix, refuse_two_targets, usual_targets
-from helpers.plan.dataset import DatasetFacts, check_dataset, make_small_dataset
+from helpers.plan.image_folder import DatasetFacts, check_dataset
 from helpers.plan.installed import REFERENCE_OPTION, Installed
 from helpers.plan.overrides import effective
 from helpers.plan.perf_yaml import Config, MachineConfig, load_config
-from helpers.plan.proposals import Proposal
+from helpers.plan.proposals import Accepted, Proposal
+from helpers.plan.published import PublishedSet, load_published
 from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.recorded import RecordedEntry
+from helpers.plan.small_dataset import make_small_dataset
 from helpers.session.disturbance import disturbance_of
 from helpers.session.gate import Gate
 from helpers.session.measure import CaseResult, Judge, Runner, utc_now

@@ -10,8 +10,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from helpers.plan.baseline import PUBLISHED, FigureStatus, PublishedFigure, PublishedSet, load_published
-from helpers.plan.published import TITLES
+from helpers.plan.baseline_files import PUBLISHED, FigureStatus
+from helpers.plan.published import TITLES, PublishedFigure, PublishedSet, load_published
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.frameworks import Framework
 

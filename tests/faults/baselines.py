@@ -10,8 +10,8 @@ from pathlib import Path
 from filelock import FileLock
 
 from helpers.machine.devices import discover
-from helpers.plan.baseline import Provenance, RecordedEntry, load_recorded
 from helpers.plan.proposals import Proposal, ProposalKind
+from helpers.plan.recorded import Provenance, RecordedEntry, load_recorded
 from helpers.plan.update import write_recorded
 from tests.faults.data import refused
 from tests.faults.fault import Fault, Seen, expect

@@ -14,9 +14,9 @@ from helpers.history import open_history
 from helpers.history.run_folders import read_result
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.machine.devices import discover
-from helpers.plan.baseline import Provenance, RecordedEntry
+from helpers.plan.overrides import segment_of
 from helpers.plan.proposals import Proposal, ProposalKind
-from helpers.plan.segments import segment_of
+from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.plan.update import write_recorded
 from tests.faults.fault import Fault, Seen, expect
 from tests.faults.postgres import Server, running_server

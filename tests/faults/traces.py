@@ -11,7 +11,7 @@ from typing import Any
 
 from helpers.machine.environment import probe_host
 from helpers.machine.leases import Leases, default_folder
-from helpers.plan.baseline import load_recorded
+from helpers.plan.recorded import load_recorded
 from helpers.trainers.contract.errors import BaselineError
 from tests.faults.workshop import Finished, Workshop
 

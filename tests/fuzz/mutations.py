@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from helpers.plan.schema import BoundedLoader
+from helpers.plan.yaml_file import BoundedLoader
 
 _DEEP: Any = "deep"
 for _ in range(60):

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from helpers.plan.baseline import PUBLISHED, RECORDED_VERSION, UNIT
+from helpers.plan.baseline_files import PUBLISHED, UNIT
+from helpers.plan.recorded import RECORDED_VERSION
 from helpers.trainers.contract.case import FEATURES, DataSource, Execution, Precision
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import Model

@@ -20,17 +20,10 @@ import yaml
 from helpers.judging.rules import RULES, figures, reader_share
 from helpers.judging.rules_publishers import RuleError
 from helpers.launch.steplog_reader import read_step_log
-from helpers.plan.baseline import (
-    PUBLISHED,
-    RECORDED,
-    RECORDED_VERSION,
-    UNIT,
-    PublishedSet,
-    load_published,
-    load_recorded,
-)
-from helpers.plan.baseline_files import write_document
+from helpers.plan.baseline_files import PUBLISHED, RECORDED, UNIT, write_document
 from helpers.plan.perf_yaml import Config, load_config
+from helpers.plan.published import PublishedSet, load_published
+from helpers.plan.recorded import RECORDED_VERSION, load_recorded
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import BaselineError, ConfigError, LogError, StepLogError, SuiteError
 from helpers.trainers.contract.frameworks import Framework

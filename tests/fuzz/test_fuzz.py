@@ -133,7 +133,7 @@ def test_an_entry_that_is_not_validated_is_found(readers: dict[str, Target], mon
 
 
 def test_an_unknown_key_that_is_taken_is_found(readers: dict[str, Target], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "_limits", lambda field: config.Limits())
+    monkeypatch.setattr(config, "_limits", lambda field: config.TimeLimits())
     with pytest.raises(Broken, match=r"an unknown key was taken beside .*run_seconds"):
         for number in range(200):
             # Another comment has the key put into another place.

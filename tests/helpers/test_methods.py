@@ -12,9 +12,10 @@ import pytest
 
 from helpers.launch.launchers.launcher import Place
 from helpers.launch.launchers.table import launcher_for
-from helpers.plan.baseline import BASELINES, PublishedFigure, load_published
+from helpers.plan.baseline_files import BASELINES
 from helpers.plan.case_plan import SuiteCase, draft_job
 from helpers.plan.perf_yaml import MeasuringProtocol
+from helpers.plan.published import PublishedFigure, load_published
 from helpers.plan.recipes.recipe import fixed_of, settings_for, sourced_settings
 from helpers.plan.recipes.setting import OWN
 from helpers.trainers.common import images as data

@@ -22,9 +22,9 @@ from helpers.history.stored import SegmentStart
 from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.verdict import Status
-from helpers.plan.baseline import Provenance, RecordedEntry
 from helpers.plan.case_plan import CasePlan
-from helpers.plan.segments import segment_of
+from helpers.plan.overrides import segment_of
+from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.session.measure import CaseResult, measure_case
 from tests.helpers.session_double import GOOD, NEW, roles
 

@@ -18,9 +18,9 @@ from helpers.judging.evidence import Budget, Build, Evidence, Night, Past, Stage
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.verdict import NeedRuns, Reason, Standing, Status, Verdict
 from helpers.machine.environment import Environment
-from helpers.plan.baseline import Provenance, RecordedEntry
 from helpers.plan.case_plan import CasePlan
-from helpers.plan.segments import segment_of
+from helpers.plan.overrides import segment_of
+from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.session.measure import CaseResult, evidence_of, measure_case, most_runs, reusable_runs, segment_tonight
 from helpers.trainers.contract.errors import HistoryError, SuiteError
 from tests.helpers.memory_double import MemoryDouble

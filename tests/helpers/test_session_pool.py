@@ -14,9 +14,9 @@ from helpers.history.history import History
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.rules import MEDIAN_STEP
-from helpers.plan.baseline import Provenance, RecordedEntry
 from helpers.plan.case_plan import CasePlan
-from helpers.plan.segments import segment_of
+from helpers.plan.overrides import segment_of
+from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.session.measure import CaseResult, measure_case
 from tests.helpers.conftest import ENVIRONMENT
 from tests.helpers.session_double import FakeRunner

@@ -27,13 +27,13 @@ from helpers.launch.peaks import card_environment
 from helpers.machine.devices import Card, Machine
 from helpers.machine.files import write_whole
 from helpers.machine.nvml import Gpu
-from helpers.plan.accepted import Accepted
-from helpers.plan.budgets import Budgets
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.dataset import make_small_dataset
 from helpers.plan.matrix import MatrixCase
 from helpers.plan.perf_yaml import Config, load_config
-from helpers.plan.schema import read_yaml
+from helpers.plan.proposals import Accepted
+from helpers.plan.protocols import Budgets
+from helpers.plan.small_dataset import make_small_dataset
+from helpers.plan.yaml_file import read_yaml
 from helpers.report import results_json
 from helpers.report.row import CaseRow, row_of
 from helpers.session.policy import EXIT_OK

@@ -42,7 +42,8 @@ from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu
 from helpers.machine.watch.meters import meter_for
 from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
-from helpers.plan.dataset import DatasetFacts, check_dataset, make_small_dataset
+from helpers.plan.image_folder import DatasetFacts, check_dataset
+from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DeviceError, LaunchError, SuiteError
 from helpers.trainers.contract.frameworks import Framework

@@ -21,8 +21,9 @@ from helpers.launch.nodes.shares import LinkedNodes
 from helpers.launch.nodes.wire import Frame, boot_id
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import Environment, differences
-from helpers.plan.dataset import RECORD, DatasetFacts
+from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.nodes import HostConfig, NodesConfig
+from helpers.plan.small_dataset import RECORD
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec

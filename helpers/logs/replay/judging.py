@@ -32,9 +32,10 @@ from helpers.logs.replay.own import OwnRun
 from helpers.logs.results import result_of
 from helpers.logs.settings import LogSetting
 from helpers.machine.wall_clock import utc_now
-from helpers.plan.baseline import FigureStatus, RecordedEntry
+from helpers.plan.baseline_files import FigureStatus
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.perf_yaml import Config
+from helpers.plan.recorded import RecordedEntry
 from helpers.session.judged_again import judge_again, plan_again
 from helpers.session.measure import CaseResult, evidence_of, segment_tonight
 from helpers.trainers.contract.case import Case, DataSource

@@ -15,10 +15,9 @@ from helpers.logs.replay.fit import LogsByCase, fit
 from helpers.logs.replay.judging import ReplayTerms, replay_case
 from helpers.logs.replay.logs import LogFolder, ReadLog, read_folder
 from helpers.logs.settings import LogSetting, Stated
-from helpers.plan.accepted import Accepted
-from helpers.plan.baseline import RecordedEntry
 from helpers.plan.case_plan import CasePlan, SuiteCase, refuse_two_targets
-from helpers.plan.proposals import Proposal
+from helpers.plan.proposals import Accepted, Proposal
+from helpers.plan.recorded import RecordedEntry
 from helpers.session.measure import CaseResult, not_run
 from helpers.session.measuring import OnProgress
 from helpers.session.outcome import CaseOutcome

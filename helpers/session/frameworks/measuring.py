@@ -12,8 +12,8 @@ from helpers.judging.evidence import Build, Evidence, Stage, invalid_in_a_row
 from helpers.judging.judge import RUN_FAILED, attempts_used_up
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.launch.tail import Progress
-from helpers.plan.baseline import PublishedFigure
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, usual_targets
+from helpers.plan.published import PublishedFigure
 from helpers.session.frameworks.rows import Configuration
 from helpers.session.frameworks.table import COMPARED, PeerRow, Peers, row_of
 from helpers.session.leased import RunTerms, leased_runner

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from helpers.plan.baseline import FigureStatus, PublishedFigure
+from helpers.plan.baseline_files import FigureStatus
+from helpers.plan.published import PublishedFigure
 from helpers.session.frameworks.rows import Configuration, document_row, precision_class
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from helpers.launch.launchers.launcher import trainer_module
 from helpers.machine.environment import CPU, GPU
-from helpers.plan.baseline import PublishedFigure
 from helpers.plan.case_plan import SuiteCase
+from helpers.plan.published import PublishedFigure
 from helpers.trainers.contract.case import Case, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework

@@ -11,7 +11,7 @@ from typing import Any
 from helpers.judging.rates import fields_of
 from helpers.judging.statistics import student_t_95, summarise
 from helpers.judging.verdict import Status
-from helpers.plan.baseline import PublishedFigure
+from helpers.plan.published import PublishedFigure
 from helpers.session.frameworks.published import nearest
 from helpers.session.frameworks.rows import Configuration
 from helpers.session.measure import CaseResult

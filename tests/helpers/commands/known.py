@@ -14,7 +14,7 @@ from typing import Any
 from helpers.history import default_url, open_history
 from helpers.history.history import History
 from helpers.history.results import RunResult
-from helpers.plan.segments import segment_of
+from helpers.plan.overrides import segment_of
 from tests.helpers.history.made import ENVIRONMENT, SETTINGS, night, run
 
 CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"

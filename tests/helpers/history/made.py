@@ -13,7 +13,7 @@ from helpers.history.results import RunResult
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.verdict import Standing
 from helpers.machine.environment import Environment
-from helpers.plan.segments import segment_of
+from helpers.plan.overrides import segment_of
 
 CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
 OTHER = "paddle-resnet50v1.5-fp32-bs8-1x2-dali-static"

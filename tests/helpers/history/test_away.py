@@ -27,7 +27,7 @@ from helpers.history.stored import SegmentStart
 from helpers.judging.evidence import Build, Evidence, Stage
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.plan.case_plan import CasePlan
-from helpers.plan.segments import segment_of
+from helpers.plan.overrides import segment_of
 from helpers.session.measure import CaseResult, measure_case
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
 from tests.helpers.conftest import ENVIRONMENT

@@ -20,7 +20,7 @@ from helpers.launch.supervisor import JobLimits, SupervisorIO, run_job
 from helpers.launch.tail import Progress
 from helpers.machine.watch.contention import ContentionSample, CpuMeter
 from helpers.machine.watch.processes import JOB_VARIABLE, Process, Processes
-from helpers.plan.perf_yaml import Limits, load_config
+from helpers.plan.perf_yaml import TimeLimits, load_config
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
@@ -194,7 +194,7 @@ def test_a_stopped_rank_is_named_and_not_the_one_that_waits_for_it(tmp_path: Pat
 
 
 def test_by_default_a_job_is_ended_within_ten_seconds_of_a_ranks_death() -> None:
-    for grace_seconds in (Limits().stop_grace_seconds, load_config(ROOT / "perf.yaml").limits.stop_grace_seconds):
+    for grace_seconds in (TimeLimits().stop_grace_seconds, load_config(ROOT / "perf.yaml").limits.stop_grace_seconds):
         limits = JobLimits(300.0, 300.0, 7200.0, grace_seconds)
         assert 2 * limits.poll_seconds + limits.rank_death_seconds + limits.grace_seconds <= 8.5
 

@@ -12,16 +12,9 @@ from typing import Any
 import pytest
 
 from helpers.judging.rules import RULES
-from helpers.plan.baseline import (
-    PUBLISHED,
-    FigureStatus,
-    Provenance,
-    PublishedFigure,
-    RecordedEntry,
-    RecordedSet,
-    load_published,
-    load_recorded,
-)
+from helpers.plan.baseline_files import PUBLISHED, FigureStatus
+from helpers.plan.published import PublishedFigure, load_published
+from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet, load_recorded
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import BaselineError
 

@@ -14,7 +14,7 @@ from helpers.history.results import RunResult
 from helpers.judging.evidence import PublishedReference
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.machine.environment import Environment
-from helpers.plan.baseline import PUBLISHED, FigureStatus, Provenance, PublishedFigure, RecordedEntry, load_published
+from helpers.plan.baseline_files import PUBLISHED, FigureStatus
 from helpers.plan.case_plan import (
     CasePlan,
     SuiteCase,
@@ -25,16 +25,18 @@ from helpers.plan.case_plan import (
     published_references,
     recorded_reference,
 )
+from helpers.plan.overrides import segment_of
 from helpers.plan.perf_yaml import (
     Config,
     ContentionConfig,
     DataConfig,
-    Limits,
     MatrixCase,
     MeasuringProtocol,
+    TimeLimits,
     Tolerances,
 )
-from helpers.plan.segments import segment_of
+from helpers.plan.published import PublishedFigure, load_published
+from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 
@@ -56,7 +58,7 @@ CONFIG = Config(
     data=DataConfig(),
     protocols=MappingProxyType(PROTOCOLS),
     tolerances=Tolerances(),
-    limits=Limits(),
+    limits=TimeLimits(),
     contention=ContentionConfig(),
     matrix=(MatrixCase(CPU_CASE, "cpu", "cpu", short=True),),
     machines={},

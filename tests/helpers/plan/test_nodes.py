@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from helpers.plan.nodes import SSH, HostConfig, NodesConfig, read_nodes
-from helpers.plan.schema import Field, read_yaml
+from helpers.plan.yaml_file import YamlValue, read_yaml
 from helpers.trainers.contract.errors import ConfigError
 from tests.hostile_strings import TEXTS
 
@@ -14,7 +14,7 @@ from tests.hostile_strings import TEXTS
 def read(folder: Path, text: str) -> NodesConfig:
     path = folder / "perf.yaml"
     path.write_text(text)
-    return read_nodes(Field(str(path), "nodes", read_yaml(path).value))
+    return read_nodes(YamlValue(str(path), "nodes", read_yaml(path).value))
 
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "multi-node.md"

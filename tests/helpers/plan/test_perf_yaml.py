@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from helpers.judging.evidence import Budget
 from helpers.machine.frameworks import FrameworkConfig
-from helpers.plan.budgets import Budgets
-from helpers.plan.perf_yaml import CaseTolerance, Config, GateRule, Limits, Tolerances, load_config
+from helpers.plan.perf_yaml import CaseTolerance, Config, GateRule, TimeLimits, Tolerances, load_config
+from helpers.plan.protocols import Budgets
 from helpers.trainers.contract.case import DataSource, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
@@ -278,7 +278,7 @@ def test_what_the_file_leaves_out_has_its_default(tmp_path: Path) -> None:
     assert set(config.frameworks) == set(Framework)
     assert all(each.interpreter is None for each in config.frameworks.values())
     assert config.data.root is None
-    assert (config.tolerances, config.limits) == (Tolerances(), Limits())
+    assert (config.tolerances, config.limits) == (Tolerances(), TimeLimits())
     assert config.contention.max_foreign_share == 0.05
     assert dict(config.machines) == {}
 

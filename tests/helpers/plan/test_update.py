@@ -1,4 +1,4 @@
-"""Proposing and writing recorded baselines."""
+"""The locked write of recorded baselines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,282 +16,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from helpers.judging.rules import RULES
-from helpers.plan.accepted import Accepted, how_to_accept, parse_accepted, reason_for, refuse_unmatched
-from helpers.plan.baseline import PUBLISHED, FigureStatus, Provenance, RecordedEntry, RecordedSet, load_recorded
-from helpers.plan.proposals import Answer, Candidate, Proposal, ProposalKind, propose
+from helpers.plan.baseline_files import PUBLISHED, FigureStatus
+from helpers.plan.proposals import (
+    Candidate,
+    ProposalKind,
+    RecordedAnswer,
+)
+from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet, load_recorded
 from helpers.plan.update import write_recorded
-from helpers.report.proposals import format_proposals
 from helpers.trainers.contract.errors import BaselineError
+from tests.helpers.plan.recorded_entries import MACHINE, A, B, created, entry, proposed, recorded
 
 ROOT = Path(__file__).resolve().parents[3]
-MACHINE = "host_cpux2"
-KNOWN = (Accepted("paddle-vgg16-*", "known"),)
-A, B = "paddle-vgg16-fp32-bs8-1x1-dali-static", "paddle-vgg16-fp32-bs16-1x1-dali-static"
-
-
-def entry(samples_per_s: float = 100.0, case_id: str = A) -> RecordedEntry:
-    return RecordedEntry(
-        case_id=case_id,
-        samples_per_s=samples_per_s,
-        rule="median-step",
-        replicates=(samples_per_s,) * 3,
-        interval=None,
-        tolerance=None,
-        environment={"host": "h"},
-        segment={"driver": "525", "cuda": "11.2"},
-        provenance=Provenance("abc", "2024-05-06", "h", "measured"),
-    )
-
-
-def recorded(*entries: RecordedEntry) -> RecordedSet:
-    return RecordedSet(MACHINE, {each.case_id: each for each in entries})
-
-
-def proposed(
-    old: RecordedSet,
-    *candidates: Candidate,
-    measured: Iterable[str] | None = None,
-    known: Iterable[str] = (A, B),
-    accepted: Sequence[Accepted] = (),
-) -> tuple[Proposal, ...]:
-    return propose(
-        old,
-        candidates,
-        measured_case_ids={each.case_id for each in candidates} if measured is None else set(measured),
-        known_case_ids=set(known),
-        accepted=accepted,
-    )
-
-
-def created(*entries: RecordedEntry) -> tuple[Proposal, ...]:
-    return proposed(recorded(), *(Candidate(each) for each in entries))
-
-
-def test_a_case_without_an_entry_is_created() -> None:
-    (proposal,) = proposed(recorded(), Candidate(entry(50.0)))
-
-    assert (proposal.kind, proposal.old, proposal.new) == (ProposalKind.CREATED, None, entry(50.0))
-    assert proposal.change is None
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        (Answer.NO_WORSE, ProposalKind.UNCHANGED),
-        (Answer.FASTER, ProposalKind.UPDATED),
-        (Answer.SLOWER, ProposalKind.REFUSED),
-        (Answer.SLOWER_UNCONFIRMED, ProposalKind.REFUSED),
-        (Answer.UNSETTLED, ProposalKind.REFUSED),
-        (Answer.INCOMPARABLE, ProposalKind.REFUSED),
-    ],
-)
-@pytest.mark.parametrize("samples_per_s", [100.0, 200.0])
-def test_the_verdict_decides_and_not_the_figure(answer: Answer, kind: ProposalKind, samples_per_s: float) -> None:
-    (proposal,) = proposed(recorded(entry(100.0)), Candidate(entry(samples_per_s), answer=answer))
-
-    assert proposal.kind is kind
-    assert proposal.change == pytest.approx(samples_per_s / 100 - 1)
-
-
-@pytest.mark.parametrize("answer", [Answer.SLOWER, Answer.SLOWER_UNCONFIRMED, Answer.UNSETTLED])
-def test_a_refusal_tells_the_verdict_and_how_to_record_the_level_all_the_same(answer: Answer) -> None:
-    (proposal,) = proposed(recorded(entry()), Candidate(entry(90.0), answer=answer, why="-10.0% in 4 pairs"))
-
-    assert proposal.reason == f"{answer.value}: -10.0% in 4 pairs; {how_to_accept(A)}"
-
-
-@pytest.mark.parametrize("answer", [answer for answer in Answer if answer is not Answer.NOTHING_RECORDED])
-def test_an_answer_about_an_entry_that_is_gone_is_refused(answer: Answer) -> None:
-    (proposal,) = proposed(recorded(), Candidate(entry(), answer=answer), accepted=KNOWN)
-
-    assert proposal.kind is ProposalKind.REFUSED
-    assert "another process deleted the entry" in proposal.reason
-
-
-def test_a_case_judged_without_an_entry_does_not_replace_one() -> None:
-    (proposal,) = proposed(recorded(entry(150.0)), Candidate(entry()), accepted=KNOWN)
-
-    assert proposal.kind is ProposalKind.REFUSED
-    assert "another process recorded 150.00 images/s" in proposal.reason
-
-
-def test_a_slow_drift_is_not_adopted_step_by_step(tmp_path: Path) -> None:
-    path = tmp_path / "m.json"
-    write_recorded(path, MACHINE, created(entry(100.0)))
-
-    for samples_per_s in (99.8, 99.6, 99.4):
-        proposals = proposed(load_recorded(path, MACHINE), Candidate(entry(samples_per_s), answer=Answer.NO_WORSE))
-        assert write_recorded(path, MACHINE, proposals)[0].kind is ProposalKind.UNCHANGED
-
-    assert load_recorded(path, MACHINE).entries[A].samples_per_s == 100.0
-
-
-@pytest.mark.parametrize("answer", [Answer.SLOWER, Answer.SLOWER_UNCONFIRMED, Answer.UNSETTLED])
-def test_an_accepted_level_is_recorded_with_its_reason(answer: Answer) -> None:
-    slower = Candidate(entry(80.0), answer=answer)
-    (proposal,) = proposed(recorded(entry(100.0)), slower, accepted=parse_accepted([f"{A} = safer kernels "]))
-
-    assert proposal.kind is ProposalKind.UPDATED
-    assert proposal.new is not None
-    assert proposal.new.provenance.reason == "accepted regression: safer kernels"
-    assert proposal.new.samples_per_s == 80.0
-
-
-@pytest.mark.parametrize(
-    "text", ["", " ", "safer kernels", f"{A}=", f"{A}= ", "= safer kernels", "=", "*=all", "**= x"]
-)
-def test_a_reason_names_its_case(text: str) -> None:
-    with pytest.raises(BaselineError, match="--accept-regression") as caught:
-        parse_accepted([text])
-    assert '"paddle-vgg16-*-1x8-*=' in str(caught.value)
-
-
-def test_of_several_reasons_for_a_case_the_last_counts() -> None:
-    accepted = parse_accepted(["paddle-vgg16-*=kernels", f"{A}=this very case = slower", "paddle-resnet*=other"])
-
-    assert reason_for(A, accepted) == "this very case = slower"
-    assert reason_for(B, accepted) == "kernels"
-    assert reason_for("pytorch-vgg16-fp32-bs8-1x1-dali", accepted) is None
-
-
-def test_a_reason_for_no_selected_case_is_an_error() -> None:
-    refuse_unmatched(parse_accepted([f"{A}=x"]), [A, B])
-    with pytest.raises(BaselineError, match="paddle-vgg19"):
-        refuse_unmatched(parse_accepted(["paddle-vgg16-*=x", "paddle-vgg19-*=x"]), [A, B])
-
-
-def test_a_reason_for_one_case_does_not_take_in_another() -> None:
-    two = [Candidate(entry(80.0, case_id), answer=Answer.UNSETTLED) for case_id in (A, B)]
-    proposals = proposed(recorded(entry(100.0, A), entry(100.0, B)), *two, accepted=parse_accepted([f"{A}=known"]))
-
-    assert {each.case_id: each.kind for each in proposals} == {A: ProposalKind.UPDATED, B: ProposalKind.REFUSED}
-
-
-def test_accepting_a_regression_does_not_admit_an_unhealthy_run() -> None:
-    throttled = Candidate(entry(80.0), "the card was throttled", answer=Answer.SLOWER)
-    (proposal,) = proposed(recorded(entry(100.0)), throttled, accepted=KNOWN)
-
-    assert (proposal.kind, proposal.reason) == (ProposalKind.REFUSED, "the card was throttled")
-
-
-def test_accepting_a_regression_does_not_admit_what_cannot_be_compared() -> None:
-    incomparable = Candidate(entry(80.0), answer=Answer.INCOMPARABLE, why="settings changed")
-    (proposal,) = proposed(recorded(entry()), incomparable, accepted=KNOWN)
-
-    assert (proposal.kind, proposal.reason) == (ProposalKind.REFUSED, "not comparable: settings changed")
-
-
-def test_accepting_a_regression_leaves_a_case_that_is_no_worse_as_it_is() -> None:
-    no_worse = Candidate(entry(99.9), answer=Answer.NO_WORSE)
-
-    assert proposed(recorded(entry()), no_worse, accepted=KNOWN)[0].kind is ProposalKind.UNCHANGED
-
-
-@pytest.mark.parametrize(("own", "kept"), [(None, 0.2), (0.5, 0.5)])
-def test_an_entrys_own_tolerance_outlives_the_figure(own: float | None, kept: float) -> None:
-    old = recorded(replace(entry(100.0), tolerance=0.2))
-    (proposal,) = proposed(old, Candidate(replace(entry(130.0), tolerance=own), answer=Answer.FASTER))
-
-    assert proposal.new is not None
-    assert (proposal.kind, proposal.new.tolerance) == (ProposalKind.UPDATED, kept)
-
-
-def test_a_new_segment_replaces_the_entry_and_says_what_differs() -> None:
-    new = replace(entry(150.0), segment={"driver": "535", "power_cap": "300 W"})
-    (proposal,) = proposed(recorded(entry(100.0)), Candidate(new, answer=Answer.INCOMPARABLE))
-
-    assert proposal.kind is ProposalKind.UPDATED
-    assert proposal.reason == (
-        "new segment: cuda '11.2' → unstated, driver '525' → '535', power_cap unstated → '300 W'"
-    )
-
-
-def test_a_figure_by_another_rule_replaces_the_entry() -> None:
-    old = recorded(replace(entry(100.0), rule="wall-clock"))
-    (proposal,) = proposed(old, Candidate(entry(150.0), answer=Answer.INCOMPARABLE))
-
-    assert (proposal.kind, proposal.reason) == (ProposalKind.UPDATED, "new rule: wall-clock → median-step")
-    assert proposal.new == entry(150.0)
-
-
-@pytest.mark.parametrize("refusal", ["unhealthy", "contended", "inconclusive", ""])
-def test_a_candidate_with_a_refusal_is_refused_even_where_none_is_recorded(refusal: str) -> None:
-    (proposal,) = proposed(recorded(), Candidate(entry(), refusal))
-
-    assert proposal.kind is ProposalKind.REFUSED
-
-
-def test_a_crashed_case_has_no_entry_and_is_refused_with_its_reason() -> None:
-    (proposal,) = proposed(recorded(entry()), Candidate(None, "crashed: exit status 1", A))
-
-    assert (proposal.kind, proposal.new, proposal.reason) == (ProposalKind.REFUSED, None, "crashed: exit status 1")
-
-
-def test_a_candidate_without_entry_or_reason_or_of_two_cases_is_an_error() -> None:
-    for new, refusal, case_id in ((None, None, ""), (None, "crashed", ""), (None, None, A), (entry(), None, B)):
-        with pytest.raises(BaselineError, match="baseline candidate"):
-            Candidate(new, refusal, case_id)
-
-
-def test_a_measured_case_without_a_candidate_is_refused() -> None:
-    (proposal,) = proposed(recorded(entry()), measured=[A])
-
-    assert (proposal.kind, proposal.old) == (ProposalKind.REFUSED, entry())
-
-
-def test_a_candidate_that_was_not_measured_is_refused() -> None:
-    assert proposed(recorded(), Candidate(entry()), measured=[])[0].kind is ProposalKind.REFUSED
-
-
-def test_entries_of_cases_that_no_longer_exist_are_reported_and_stay(tmp_path: Path) -> None:
-    path = tmp_path / "m.json"
-    write_recorded(path, MACHINE, created(entry(case_id=A), entry(case_id=B)))
-
-    proposals = proposed(load_recorded(path, MACHINE), Candidate(entry(200.0), answer=Answer.FASTER), known=[A])
-    write_recorded(path, MACHINE, proposals)
-
-    assert {proposal.case_id: proposal.kind for proposal in proposals} == {
-        A: ProposalKind.UPDATED,
-        B: ProposalKind.UNUSED,
-    }
-    assert set(load_recorded(path, MACHINE).entries) == {A, B}
-
-
-def test_entries_that_were_not_measured_tonight_are_not_mentioned() -> None:
-    assert proposed(recorded(entry(case_id=B)), known=[A, B]) == ()
-
-
-def test_a_case_proposed_twice_is_an_error() -> None:
-    with pytest.raises(BaselineError, match="two candidates"):
-        proposed(recorded(), Candidate(entry(1.0)), Candidate(entry(2.0)))
-
-
-def test_the_table_shows_old_new_change_and_reason() -> None:
-    old = recorded(entry(100.0, A), entry(2.0, B), entry(7.25, "paddle-old-case"))
-    faster = Candidate(entry(112.5, A), answer=Answer.FASTER, why="+12.5% in 3 pairs")
-    proposals = proposed(old, faster, Candidate(entry(1.0, B), answer=Answer.SLOWER, why="-50.0% in 2 pairs"))
-
-    assert format_proposals(proposals).splitlines() == [
-        "case                                       old → new images/s  change %  what     reason",
-        "paddle-old-case                          7.250 → -                       unused   "
-        "no such case any more; delete the entry by hand if it is not coming back",
-        "paddle-vgg16-fp32-bs16-1x1-dali-static   2.000 → 1.000           -50.00  refused  "
-        f"confirmed slower: -50.0% in 2 pairs; {how_to_accept(B)}",
-        "paddle-vgg16-fp32-bs8-1x1-dali-static   100.00 → 112.50          +12.50  updated  "
-        "confirmed faster: +12.5% in 3 pairs",
-        "Baselines: 1 updated, 1 refused, 1 unused",
-    ]
-
-
-def test_a_reason_cannot_forge_a_row_or_colour_the_terminal() -> None:
-    slower = Candidate(entry(80.0), answer=Answer.SLOWER)
-    (proposal,) = proposed(recorded(entry(100.0)), slower, accepted=[Accepted(A, "a\nb\x1b[31m")])
-
-    assert r"accepted regression: a\nb\x1b[31m" in format_proposals([proposal]).splitlines()[1]
-
-
-def test_an_empty_table_says_so() -> None:
-    assert "no case was measured" in format_proposals([])
 
 
 def test_a_written_file_is_sorted_stable_and_ends_with_a_newline(tmp_path: Path) -> None:
@@ -337,8 +72,8 @@ def test_what_another_process_wrote_meanwhile_stays(tmp_path: Path) -> None:
 def test_a_figure_judged_against_an_entry_that_is_gone_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     write_recorded(path, MACHINE, created(entry(100.0)))
-    ours = proposed(load_recorded(path, MACHINE), Candidate(entry(120.0), answer=Answer.FASTER))
-    theirs = proposed(load_recorded(path, MACHINE), Candidate(entry(150.0), answer=Answer.FASTER))
+    ours = proposed(load_recorded(path, MACHINE), Candidate(entry(120.0), answer=RecordedAnswer.FASTER))
+    theirs = proposed(load_recorded(path, MACHINE), Candidate(entry(150.0), answer=RecordedAnswer.FASTER))
     write_recorded(path, MACHINE, theirs)
 
     (outcome,) = write_recorded(path, MACHINE, ours)
@@ -351,7 +86,7 @@ def test_a_figure_judged_against_an_entry_that_is_gone_is_refused(tmp_path: Path
 WRITER = """
 import sys
 from pathlib import Path
-from helpers.plan.baseline import Provenance, RecordedEntry, RecordedSet
+from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet
 from helpers.plan.proposals import Candidate, propose
 from helpers.plan.update import write_recorded
 path, model = Path(sys.argv[1]), sys.argv[2]

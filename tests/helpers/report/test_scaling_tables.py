@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from helpers.plan.baseline import Provenance, RecordedEntry
+from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.report.row import CaseRow
 from helpers.report.scaling import Scaling, scalings
 from helpers.report.scaling_tables import dlperf_table, fleetx_table, to_markdown, to_text

@@ -16,9 +16,9 @@ from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.machine.environment import Environment
-from helpers.plan.baseline import Provenance, RecordedEntry
 from helpers.plan.case_plan import CasePlan
-from helpers.plan.segments import segment_of
+from helpers.plan.overrides import segment_of
+from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.session.measure import CaseResult, evidence_of, measure_case, most_runs, not_run, reusable_runs
 from helpers.trainers.contract.errors import SuiteError
 from tests.helpers.memory_double import MemoryDouble

@@ -16,7 +16,7 @@ from helpers.judging.statistics import summarise
 from helpers.judging.verdict import Question, Reason, Status, SubVerdict, Verdict
 from helpers.machine.environment import Environment, segment
 from helpers.plan.case_plan import CasePlan
-from helpers.plan.proposals import Answer
+from helpers.plan.proposals import RecordedAnswer
 from helpers.session.gate import Gate
 from helpers.session.measure import CaseResult
 from helpers.session.outcome import CaseOutcome
@@ -174,18 +174,18 @@ def test_what_was_not_judged_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns
 @pytest.mark.parametrize(
     ("recorded", "answer"),
     [
-        (Status.PASS, Answer.NO_WORSE),
-        (Status.IMPROVEMENT, Answer.FASTER),
-        (Status.NO_BASELINE, Answer.NOTHING_RECORDED),
-        (Status.REGRESSION, Answer.SLOWER),
-        (Status.SLOWER, Answer.SLOWER_UNCONFIRMED),
-        (Status.INCONCLUSIVE, Answer.UNSETTLED),
-        (Status.INCOMPARABLE, Answer.INCOMPARABLE),
+        (Status.PASS, RecordedAnswer.NO_WORSE),
+        (Status.IMPROVEMENT, RecordedAnswer.FASTER),
+        (Status.NO_BASELINE, RecordedAnswer.NOTHING_RECORDED),
+        (Status.REGRESSION, RecordedAnswer.SLOWER),
+        (Status.SLOWER, RecordedAnswer.SLOWER_UNCONFIRMED),
+        (Status.INCONCLUSIVE, RecordedAnswer.UNSETTLED),
+        (Status.INCOMPARABLE, RecordedAnswer.INCOMPARABLE),
     ],
 )
 @pytest.mark.parametrize("status", [None, Status.BELOW_PUBLISHED, Status.INCONCLUSIVE])
 def test_the_recorded_answer_is_passed_on_whatever_the_published_one(
-    plan: CasePlan, two_runs: TwoRuns, recorded: Status, answer: Answer, status: Status | None
+    plan: CasePlan, two_runs: TwoRuns, recorded: Status, answer: RecordedAnswer, status: Status | None
 ) -> None:
     runs = two_runs()
     offered = candidate(outcome(plan, runs, recorded, status), "m", NOW)

@@ -27,7 +27,7 @@ from helpers.machine.nvml import Gpu
 from helpers.machine.watch.contention import ContentionSample, CpuMeter, Meter
 from helpers.machine.watch.meters import GpuMeter
 from helpers.plan.case_plan import CasePlan
-from helpers.plan.dataset import DatasetFacts
+from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.session.measure import measure_case, protocol_record, reusable_runs
 from helpers.session.run_job import JobRunner

@@ -31,13 +31,14 @@ from helpers.machine.devices import CpuCard, Machine
 from helpers.machine.environment import Host
 from helpers.machine.frameworks import BuildFinder, BuildIdentity, FrameworkBuild
 from helpers.machine.nvml import Gpu
-from helpers.plan.accepted import parse_accepted
-from helpers.plan.baseline import BASELINES, PublishedSet, load_published, load_recorded
-from helpers.plan.budgets import Budgets
+from helpers.plan.baseline_files import BASELINES
 from helpers.plan.case_plan import CasePlan, SuiteCase
-from helpers.plan.dataset import DatasetFacts
+from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import HistoryConfig, load_config
-from helpers.plan.proposals import Proposal, ProposalKind
+from helpers.plan.proposals import Proposal, ProposalKind, parse_accepted
+from helpers.plan.protocols import Budgets
+from helpers.plan.published import PublishedSet, load_published
+from helpers.plan.recorded import load_recorded
 from helpers.report.row import pairs_of, row_of
 from helpers.report.scaling import scalings
 from helpers.session.measure import not_run, utc_now

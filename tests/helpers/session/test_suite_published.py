@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from helpers.judging.rules import RULES, figures
-from helpers.plan.baseline import FigureStatus, PublishedSet
+from helpers.plan.baseline_files import FigureStatus
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.dataset import DatasetFacts
-from helpers.plan.images_needed import images_needed
+from helpers.plan.image_folder import DatasetFacts, images_needed
+from helpers.plan.published import PublishedSet
 from helpers.report.row import CaseRow, row_of
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.frameworks import Framework

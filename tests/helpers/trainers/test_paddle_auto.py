@@ -19,8 +19,8 @@ from helpers.launch.outcome import OutcomeKind
 from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.machine.watch.contention import CpuMeter
-from helpers.plan.dataset import make_small_dataset
 from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.common.process import Refused
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec

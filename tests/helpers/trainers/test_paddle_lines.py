@@ -22,8 +22,8 @@ from helpers.launch.launchers.launcher import job_environment
 from helpers.launch.launchers.table import launcher_for
 from helpers.launch.steplog_reader import read_step_log
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
-from helpers.plan.dataset import make_small_dataset
 from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_REFUSED
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.frameworks import Framework

@@ -23,8 +23,9 @@ from helpers.launch.outcome import OutcomeKind
 from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.machine.watch.contention import CpuMeter
-from helpers.plan.dataset import check_dataset, make_small_dataset
+from helpers.plan.image_folder import check_dataset
 from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, JobSpec

@@ -20,8 +20,8 @@ from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.machine.watch.contention import CpuMeter
 from helpers.machine.watch.processes import Processes
-from helpers.plan.dataset import make_small_dataset
 from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.cores import own_cores

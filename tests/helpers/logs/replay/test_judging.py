@@ -24,10 +24,11 @@ from helpers.logs.replay.logs import LogFolder, LoggedRun
 from helpers.logs.replay.suite import ReplaySuite
 from helpers.machine.devices import CpuCard, Machine, environment_of
 from helpers.machine.environment import Host
-from helpers.plan.baseline import BASELINES, PublishedSet, load_published
+from helpers.plan.baseline_files import BASELINES
 from helpers.plan.case_plan import CasePlan, SuiteCase, published_references
 from helpers.plan.perf_yaml import MeasuringProtocol, load_config
 from helpers.plan.proposals import ProposalKind
+from helpers.plan.published import PublishedSet, load_published
 from helpers.report.row import CaseRow, row_of
 from helpers.session.measure import CaseResult, evidence_of
 from helpers.session.suite import Suite, SuiteOptions

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from helpers.plan.baseline import BASELINES, PublishedFigure, load_published
+from helpers.plan.baseline_files import BASELINES
+from helpers.plan.published import PublishedFigure, load_published
 from helpers.plan.recipes.publishers import PYTORCH
 from helpers.plan.recipes.recipe import settings_for, sourced_settings
 from helpers.trainers.common.settings import Settings

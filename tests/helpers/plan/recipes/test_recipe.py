@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,7 +127,7 @@ def test_another_framework_or_device_has_no_recipe() -> None:
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"follows": SimpleNamespace(value="NewPublisher")}, "publisher NewPublisher of vgg16"),
+        ({"follows": enum.Enum("New", {"IT": "NewPublisher"}).IT}, "publisher NewPublisher of vgg16"),
         ({"network": SimpleNamespace()}, "network SimpleNamespace of vgg16"),
     ],
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.plan.baseline import BASELINES, load_published
+from helpers.plan.baseline_files import BASELINES
 from helpers.plan.overrides import leaves
 from helpers.plan.perf_yaml import load_config
+from helpers.plan.published import load_published
 from helpers.plan.recipes.recipe import RECIPES, fixed_of, settings_for, sourced_settings
 from helpers.plan.recipes.setting import OWN, Setting, Source, group, plain_values
 from helpers.trainers.contract.case import Case

@@ -16,8 +16,9 @@ from unittest import mock
 import pytest
 from PIL import Image
 
-from helpers.plan import dataset, image_folder
-from helpers.plan.dataset import PHOTOGRAPHS, check_dataset, make_small_dataset, photographs_folder
+from helpers.plan import image_folder, small_dataset
+from helpers.plan.image_folder import DatasetFacts, check_dataset
+from helpers.plan.small_dataset import PHOTOGRAPHS, make_small_dataset, photographs_folder
 from helpers.trainers.common.images import read_train_list
 from helpers.trainers.contract.errors import DatasetError
 from tests.hostile_strings import TEXTS
@@ -246,7 +247,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _make(root: Path, photographs: Path, seed: int = 1) -> dataset.DatasetFacts:
+def _make(root: Path, photographs: Path, seed: int = 1) -> DatasetFacts:
     return make_small_dataset(root, images_per_class=2, seed=seed, photographs=photographs)
 
 
@@ -260,7 +261,7 @@ def test_the_small_dataset_passes_the_check_of_a_real_one(tmp_path: Path, photog
 
 def test_it_is_made_once_and_the_same_everywhere(tmp_path: Path, photographs: Path) -> None:
     first = _make(tmp_path / "one", photographs)
-    with mock.patch.object(dataset, "_draw", side_effect=AssertionError("made again")):
+    with mock.patch.object(small_dataset, "_draw", side_effect=AssertionError("made again")):
         assert _make(tmp_path / "one", photographs) == first
     assert _make(tmp_path / "two", photographs).digest == first.digest
 
@@ -296,7 +297,7 @@ def test_a_folder_that_is_not_ours_is_never_touched(tmp_path: Path, photographs:
 
 
 def test_makers_at_the_same_time_make_one(tmp_path: Path, photographs: Path) -> None:
-    with mock.patch.object(dataset, "_draw", wraps=dataset._draw) as draw, ThreadPoolExecutor(4) as pool:
+    with mock.patch.object(small_dataset, "_draw", wraps=small_dataset._draw) as draw, ThreadPoolExecutor(4) as pool:
         all_facts = set(pool.map(lambda _: _make(tmp_path / "small", photographs), range(4)))
     assert len(all_facts) == 1
     assert draw.call_count == 1
@@ -305,7 +306,7 @@ def test_makers_at_the_same_time_make_one(tmp_path: Path, photographs: Path) -> 
 def test_a_full_disk_is_an_error_that_leaves_nothing_behind(tmp_path: Path, photographs: Path) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     with (
-        mock.patch.object(dataset, "_write_record", side_effect=full),
+        mock.patch.object(small_dataset, "_write_record", side_effect=full),
         pytest.raises(DatasetError, match=r"No space left.*free 40 MB"),
     ):
         _make(tmp_path / "small", photographs)
@@ -319,7 +320,7 @@ def test_what_a_killed_maker_left_is_removed(tmp_path: Path, photographs: Path) 
 
 
 def test_without_scikit_image_the_error_names_the_requirements(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(small_dataset.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DatasetError, match=r"no scikit-image.*requirements/dataset\.txt"):
         photographs_folder()
 

@@ -1,9 +1,7 @@
-"""The data a case trains on: the user's own folder (``check_dataset``), or a small dataset made once
-from photographs that scikit-image ships.
+"""The small dataset that a case trains on where the user names no folder: made once, from photographs of scikit-image.
 
-Each photograph is a class and each image a crop of it, so the labels are real and can be learned;
-size (500 x 375) and file size (about 110 KB) are ImageNet's usual ones, so decoding costs what it
-costs there.
+Each photograph is a class and each image a crop of it, so the labels are real and can be learned. Size (500 x 375) and
+file size (about 110 KB) are ImageNet's usual ones, so that decoding costs as much as there.
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ from PIL import Image
 from helpers.machine.opening import MOST_NOTE_BYTES, read_text_limited
 from helpers.plan.image_folder import TRAIN_LIST, DatasetFacts, check_dataset
 from helpers.trainers.contract.errors import DatasetError
-
-__all__ = ["DatasetFacts", "check_dataset", "make_small_dataset", "photographs_folder"]
 
 # 1: first generator.
 GENERATOR_VERSION = 1

@@ -65,7 +65,7 @@ class BoundedLoader(yaml.SafeLoader):
 
 
 @dataclass(frozen=True)
-class Field:
+class YamlValue:
     """A value of the file ``about`` at ``place``, a dotted path such as ``matrix.cpu[0].cards``."""
 
     about: str
@@ -78,7 +78,7 @@ class Field:
         shown = "nothing" if seen is None else seen
         return ConfigError(self.about, field=self.place or None, got=shown, expected=expected, remedy=remedy)
 
-    def mapping(self, required: Iterable[str] = (), optional: Iterable[str] = ()) -> dict[str, Field]:
+    def mapping(self, required: Iterable[str] = (), optional: Iterable[str] = ()) -> dict[str, YamlValue]:
         """The fields under exactly these keys; optional ones that are absent are left out."""
         needed, known = list(required), [*required, *optional]
         fields = self.named()
@@ -90,7 +90,7 @@ class Field:
                 raise self._below(name, None).refuse("a value")
         return fields
 
-    def named(self) -> dict[str, Field]:
+    def named(self) -> dict[str, YamlValue]:
         """The fields of a mapping whose keys are the user's own names."""
         if not isinstance(self.value, dict):
             raise self.refuse("a mapping (KEY: VALUE lines)")
@@ -102,15 +102,15 @@ class Field:
                 raise self.refuse(expected, "Quote the key", got=got)
         return {key: self._below(key, value) for key, value in self.value.items()}
 
-    def sequence(self, least: int = 0) -> list[Field]:
+    def sequence(self, least: int = 0) -> list[YamlValue]:
         """The items of a list of at least ``least``."""
         if not isinstance(self.value, list):
             raise self.refuse("a list")
         if len(self.value) < least:
             raise self.refuse(f"a list of at least {least}", got="an empty list")
-        return [Field(self.about, f"{self.place}[{index}]", value) for index, value in enumerate(self.value)]
+        return [YamlValue(self.about, f"{self.place}[{index}]", value) for index, value in enumerate(self.value)]
 
-    def one_or_many(self) -> list[Field]:
+    def one_or_many(self) -> list[YamlValue]:
         """The items of a list, or the value itself as the only item."""
         return self.sequence(least=1) if isinstance(self.value, list) else [self]
 
@@ -160,11 +160,11 @@ class Field:
         except RuntimeError as error:
             raise self.refuse("a path", str(error)) from error
 
-    def _below(self, name: str, value: object) -> Field:
-        return Field(self.about, f"{self.place}.{name}" if self.place else name, value)
+    def _below(self, name: str, value: object) -> YamlValue:
+        return YamlValue(self.about, f"{self.place}.{name}" if self.place else name, value)
 
 
-def read_yaml(path: Path) -> Field:
+def read_yaml(path: Path) -> YamlValue:
     """The file's whole content; ConfigError when it cannot be read or is not YAML."""
     about = str(path)
     try:
@@ -187,7 +187,7 @@ def read_yaml(path: Path) -> Field:
         raise ConfigError(where, got=error.problem, expected="valid YAML with every key once") from error
     except _NOT_YAML as error:
         raise ConfigError(about, got=f"{type(error).__name__}: {error}", expected="valid YAML") from error
-    return Field(about, "", value)
+    return YamlValue(about, "", value)
 
 
 def _characters(node: yaml.Node, known: dict[int, int | None]) -> int:
