@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import TextIO
 
-from helpers.commands.calibrate_text import noise_record, render_noise, tolerance_lines
+from helpers.commands.calibrate_text import render_noise, tolerance_lines
+from helpers.commands.formats import json_text
 from helpers.commands.loading import absolute, add_history, find_cases, say_waiting, session_name, width_of
 from helpers.history import open_history
 from helpers.history.results import RunResult
@@ -208,10 +208,10 @@ def _report(arguments: argparse.Namespace, done: Calibrated, out: TextIO) -> Non
     if arguments.json:
         record = {
             "schema_version": CALIBRATE_SCHEMA_VERSION,
-            "cases": [noise_record(each) for each in done.found],
+            "cases": [asdict(each) for each in done.found],
             "problems": done.problems,
         }
-        print(json.dumps(record, indent=1, sort_keys=True, allow_nan=False), file=out)
+        print(json_text(record), file=out)
         return
     for problem in done.problems:
         print(printable(f"not calibrated: {problem}"), file=out)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 from helpers.judging.calibrate import CaseNoise, Deviation
 from helpers.judging.statistics import number
-from helpers.report.text import printable
+from helpers.report.text import hanging, printable
 
 _INDENT = "  "
 # Beyond it a drop is no matter of statistics, and the search for it ended.
@@ -56,10 +53,6 @@ def tolerance_lines(found: Sequence[CaseNoise]) -> str:
     return "\n".join(lines)
 
 
-def noise_record(noise: CaseNoise) -> dict[str, Any]:
-    return asdict(noise)
-
-
 def _by_pairs(noise: CaseNoise) -> list[str]:
     """``up to 4: none below 45%`` for the numbers of pairs that find nothing, then each with its drop."""
     none = [pairs for pairs, drop in noise.by_pairs if drop > _LARGEST_TOLD]
@@ -93,11 +86,4 @@ def _drop(drop: float) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=_INDENT,
-        subsequent_indent=_INDENT * 2,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    return hanging(text, width, _INDENT, _INDENT * 2)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from helpers.commands.cases_text import COMPLETE, CaseLine, render, render_markdown, summary
-from helpers.commands.loading import add_format, load_suite, width_of
-from helpers.commands.twins import cpu_twin, differences
+from helpers.commands.cases_text import COMPLETE, FORMATS, CaseLine, CaseTable
+from helpers.commands.formats import add_printed_formats, print_answer
+from helpers.commands.loading import load_suite
 from helpers.launch.build_check import TIMEOUT_SECONDS, BuildReport, BuildState, check_builds, why_no_build_check
 from helpers.launch.settings_check import check_settings
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
@@ -25,7 +24,7 @@ from helpers.plan.perf_yaml import Config
 from helpers.plan.recipes.recipe import settings_for
 from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite
-from helpers.trainers.contract.case import Execution
+from helpers.trainers.contract.case import FEATURES, Case, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec, finite
@@ -33,8 +32,17 @@ from helpers.trainers.contract.job import JobSpec, finite
 NAME = "cases"
 HELP = "List the cases: configuration, what runs and what builds here, what each needs"
 
-# 1: first format.
-CASES_SCHEMA_VERSION = 1
+
+# What stands for a precision on a CPU: there is no TF32, and mixed precision is bfloat16 in any case.
+_STANDS_FOR = {
+    Precision.FP32: (Precision.FP32,),
+    Precision.TF32: (Precision.FP32,),
+    Precision.BF16: (Precision.BF16,),
+    Precision.AMP_O1: (Precision.AMP_O1,),
+    Precision.AMP_O2: (Precision.AMP_O2,),
+    Precision.AMP: (Precision.AMP, Precision.AMP_O1),
+    Precision.UNSTATED: (Precision.UNSTATED, Precision.AMP_O1, Precision.FP32),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="Give a build S seconds. Default: 300",
     )
-    add_format(parser)
+    add_printed_formats(parser, FORMATS)
 
 
 def _seconds(text: str) -> float:
@@ -77,7 +85,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         builds = Builds(suite.config, arguments.interpreter, arguments.build_seconds)
         lines = builds.tried(chosen, lines)
         about["builds by"] = builds.describe()
-    print(_table(lines, about, "json" if arguments.json else arguments.format, width_of(out)), file=out)
+    print_answer(arguments, FORMATS, CaseTable(lines, about), out)
     return _exit_code(lines) if arguments.build else EXIT_OK
 
 
@@ -94,20 +102,6 @@ def _is_chosen(suite_case: SuiteCase, arguments: argparse.Namespace) -> bool:
         and arguments.target in (None, suite_case.target)
         and (bool(suite_case.figures) or not arguments.published)
     )
-
-
-def _table(lines: Sequence[CaseLine], about: dict[str, str], form: str, width: int) -> str:
-    if form == "markdown":
-        return render_markdown(lines, about)
-    if form == "text":
-        return render(lines, about, width)
-    record = {
-        "schema_version": CASES_SCHEMA_VERSION,
-        "about": about,
-        "summary": summary(lines),
-        "cases": [line.to_record() for line in lines],
-    }
-    return json.dumps(record, indent=1, sort_keys=True, allow_nan=False)
 
 
 def case_lines(suite: Suite, chosen: Sequence[SuiteCase]) -> tuple[CaseLine, ...]:
@@ -247,3 +241,57 @@ def _twin(suite: Suite, suite_case: SuiteCase) -> tuple[str, str]:
         return "", f"{twin.case.id} does not run here either: {reason}"
     told = differences(twin.case, suite_case.case)
     return twin.case.id, f"the twin has {', '.join(told)}" if told else ""
+
+
+def cpu_twin(case: Case, cases: Iterable[SuiteCase]) -> SuiteCase | None:
+    """The CPU case that is nearest to ``case``: same framework, model, execution and features.
+
+    Its precision is the one that stands for the case's on a CPU. Automatic parallelism is static in the
+    published cases and dynamic on a CPU, so there the execution may differ. Of several cases the one counts
+    that has several nodes, several cards and the data source where the case has them, then the smaller
+    batch. None without any.
+    """
+    precisions = _STANDS_FOR.get(case.precision, ())
+
+    def distance(other: Case) -> tuple[object, ...]:
+        return (
+            (other.nodes > 1) != (case.nodes > 1),
+            (other.cards > 1) != (case.cards > 1),
+            other.execution is not case.execution,
+            precisions.index(other.precision),
+            other.data is not case.data,
+            other.batch_size_per_card,
+            other.id,
+        )
+
+    fitting = [
+        each
+        for each in cases
+        if each.target == CPU and each.case.precision in precisions and _same_program(each.case, case)
+    ]
+    return min(fitting, key=lambda each: distance(each.case), default=None)
+
+
+def differences(twin: Case, case: Case) -> tuple[str, ...]:
+    """In what a twin is another case, beside its batch: ``1 card for 8``."""
+    told = []
+    if twin.precision is not case.precision:
+        told.append(f"{twin.precision.value} for {case.precision.value}")
+    if twin.execution is not None and case.execution is not None and twin.execution is not case.execution:
+        told.append(f"{twin.execution.value} for {case.execution.value}")
+    if twin.cards != case.cards:
+        told.append(f"{_cards_of(twin)} for {_cards_of(case)}")
+    if twin.data is not case.data:
+        told.append(f"{twin.data.value} for {case.data.value}")
+    return tuple(told)
+
+
+def _same_program(one: Case, other: Case) -> bool:
+    names = ("framework", "model", *FEATURES, *(() if one.auto else ("execution",)))
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def _cards_of(case: Case) -> str:
+    if case.nodes > 1:
+        return f"{case.nodes}x{case.cards_per_node} cards"
+    return "1 card" if case.cards == 1 else f"{case.cards} cards"

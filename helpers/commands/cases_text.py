@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from helpers.report.escaping import markdown_text
+from helpers.commands.formats import JSON, MARKDOWN, TEXT, Formats, json_text
+from helpers.report.markdown import markdown_text
 from helpers.report.table import Column, Table
 from helpers.report.text import hanging, printable
+
+# 1: first format.
+CASES_SCHEMA_VERSION = 1
 
 WIDTH = 100
 NOT_TRIED = "not tried"
@@ -49,6 +53,15 @@ class CaseLine:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class CaseTable:
+    """What ``perfgate cases`` answers with."""
+
+    lines: Sequence[CaseLine]
+    # Names machine and build.
+    about: Mapping[str, str]
+
+
 @dataclass
 class Footnotes:
     """Texts that several lines share, numbered in the order of their first use."""
@@ -78,8 +91,9 @@ def summary(lines: Sequence[CaseLine]) -> str:
     return ", ".join(told)
 
 
-def render(lines: Sequence[CaseLine], about: Mapping[str, str], width: int = WIDTH) -> str:
-    """The table for a terminal; ``about`` names machine and build. Two lines a case, footnotes at the end."""
+def render(table: CaseTable, width: int = WIDTH) -> str:
+    """The table for a terminal: two lines a case, footnotes at the end."""
+    lines, about = table.lines, table.about
     notes = Footnotes()
     noted = [_noted(line, notes) for line in lines]
     grid = Table.of(_TEXT_COLUMNS, noted).grid("    ")
@@ -96,13 +110,27 @@ def render(lines: Sequence[CaseLine], about: Mapping[str, str], width: int = WID
     return "\n".join(parts)
 
 
-def render_markdown(lines: Sequence[CaseLine], about: Mapping[str, str]) -> str:
+def render_markdown(table: CaseTable, _width: int = WIDTH) -> str:
     """The same as a Markdown table with its footnotes below."""
+    lines, about = table.lines, table.about
     notes = Footnotes()
     rows = Table.of(_MARKDOWN_COLUMNS, [_noted(line, notes) for line in lines]).markdown()
     facts = [f"- {name}: {markdown_text(value)}" for name, value in about.items()]
     told = " ".join([f"{summary(lines)}.", *([TWINS] if any(line.twin for line in lines) else [])])
     return "\n".join([*facts, "", told, "", *rows, "", *(f"- {each}" for each in notes.lines(markdown_text))])
+
+
+def render_json(table: CaseTable, _width: int = WIDTH) -> str:
+    record = {
+        "schema_version": CASES_SCHEMA_VERSION,
+        "about": table.about,
+        "summary": summary(table.lines),
+        "cases": [line.to_record() for line in table.lines],
+    }
+    return json_text(record)
+
+
+FORMATS: Formats[CaseTable] = {TEXT: render, MARKDOWN: render_markdown, JSON: render_json}
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
 
-from helpers.commands.loading import add_history, history_of, load_suite, width_of, write_answer
-from helpers.commands.selecting import Selection, Selector, baseline_runs, select
+from helpers.commands.compare_selection import Selection, Selector, baseline_runs, select
+from helpers.commands.formats import JSON, Formats, add_file_formats, json_text, write_files
+from helpers.commands.loading import add_history, history_of, load_suite, width_of
 from helpers.history.results import RunResult
 from helpers.judging.compare import CaseComparison, compare, evidence_text
 from helpers.judging.compare_sides import Pairing, Side, pair_up, runs_of_nights, side_of
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--case", default="*", metavar="PATTERN", help="Compare the cases with such ids. Default: all")
     parser.add_argument("--gate", action="store_true", help="Fail on what stays open too")
     parser.add_argument("--allow-contention", action="store_true", help="Compare disturbed runs too")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the comparisons to FILE too")
+    add_file_formats(parser, FILES)
     add_history(parser)
 
 
@@ -75,16 +75,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         for name, given, side in zip("AB", (arguments.a, arguments.b), chosen, strict=True)
     ]
     print(render_comparisons(found, about, width_of(out)), file=out)
-    if arguments.json is not None:
-        record = {
-            "schema_version": COMPARE_SCHEMA_VERSION,
-            "a": arguments.a,
-            "b": arguments.b,
-            "about": about,
-            "cases": [comparison_record(each) for each in found],
-        }
-        text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
-        write_answer("--json", arguments.json, text)
+    write_files(arguments, FILES, ComparedSides(arguments.a, arguments.b, about, found), out)
     return exit_status(found, arguments.gate)
 
 
@@ -219,11 +210,28 @@ def comparison_summary(found: Sequence[CaseComparison]) -> str:
     return f"{compared} of {len(found)} case{'s' if len(found) != 1 else ''} compared: {', '.join(told) or 'none'}"
 
 
-def comparison_record(each: CaseComparison) -> dict[str, Any]:
-    """One comparison as plain values for JSON."""
-    record: dict[str, Any] = to_record(each)
-    record["status"] = each.status.value
-    return record
+@dataclass(frozen=True)
+class ComparedSides:
+    """What ``perfgate compare`` answers with; A and B as they were given."""
+
+    a: str
+    b: str
+    about: Sequence[str]
+    found: Sequence[CaseComparison]
+
+
+def render_json(compared: ComparedSides, _width: int) -> str:
+    record = {
+        "schema_version": COMPARE_SCHEMA_VERSION,
+        "a": compared.a,
+        "b": compared.b,
+        "about": compared.about,
+        "cases": [{**to_record(each), "status": each.status.value} for each in compared.found],
+    }
+    return json_text(record)
+
+
+FILES: Formats[ComparedSides] = {JSON: render_json}
 
 
 def _interval(each: CaseComparison) -> str:

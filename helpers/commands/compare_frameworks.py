@@ -7,22 +7,20 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TextIO
 
+from helpers.commands.formats import add_file_formats, check_files, write_files
 from helpers.commands.loading import (
     absolute,
     add_history,
-    check_place,
     find_cases,
     session_name,
     width_of,
-    write_answer,
 )
 from helpers.launch.tail import Progress
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
-from helpers.report.peers_text import peers_json, render_peers, render_peers_markdown
+from helpers.report.frameworks import FRAMEWORKS_FORMATS, FrameworksReport, render_frameworks
 from helpers.session.frameworks.measuring import (
     LEAST_PAIRS,
     MOST_PAIRS,
@@ -72,8 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine, and mark it")
     parser.add_argument("--build-envs", action="store_true", help="Build the environments that frameworks lack here")
     parser.add_argument("--resume", metavar="SESSION", help="Go on with an interrupted comparison")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="Write the table to FILE as Markdown too")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write every number to FILE as JSON too")
+    add_file_formats(parser, FRAMEWORKS_FORMATS)
     add_history(parser)
 
 
@@ -105,8 +102,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
 
     Raises SuiteError on options, files and a history that cannot be used.
     """
-    for option in ("--markdown", "--json"):
-        check_place(option, getattr(arguments, option.strip("-")))
+    check_files(arguments, FRAMEWORKS_FORMATS)
     suite = load(_options(arguments))
     found = chosen(suite, arguments.cases, arguments.target, arguments.keyword)
     if arguments.build_envs:
@@ -119,17 +115,14 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
     done = _measured(suite, found, arguments.pairs)
     for note in suite.history_notes():
         _say(note)
-    print(render_peers(done.rows, width_of(out)), file=out, flush=True)
     about = {
         "machine": suite.machine.describe(),
         "session": suite.options.session,
         "runs": f"{arguments.pairs} of each framework, in turn",
     }
-    if arguments.markdown is not None:
-        write_answer("--markdown", arguments.markdown, render_peers_markdown(done.rows, about))
-    if arguments.json is not None:
-        text = peers_json(done.rows, about, pairs=arguments.pairs, exit_code=done.exit_code)
-        write_answer("--json", arguments.json, text)
+    report = FrameworksReport(done.rows, about, arguments.pairs, done.exit_code)
+    print(render_frameworks(report, width_of(out)), file=out, flush=True)
+    write_files(arguments, FRAMEWORKS_FORMATS, report, out)
     return done.exit_code
 
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
-import textwrap
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO
 
-from helpers.commands.loading import add_format, history_option, load_suite, width_of
+from helpers.commands.formats import JSON, MARKDOWN, TEXT, Formats, add_printed_formats, json_text, print_answer
+from helpers.commands.loading import history_option, load_suite
 from helpers.history.address import history_problem
 from helpers.machine.devices import Machine
 from helpers.machine.doctor.diagnosis import Diagnosis, diagnose
 from helpers.machine.doctor.finding import Finding
 from helpers.machine.environment import CPU
 from helpers.machine.facts.tables import COLUMNS, TOPOLOGY, SystemReport
-from helpers.report.escaping import markdown_text
+from helpers.report.markdown import markdown_text
 from helpers.report.table import Column, Table
+from helpers.report.text import hanging
 from helpers.session.examination import ExaminationIO, examine
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import DataSource
@@ -37,7 +37,7 @@ DOCTOR_SCHEMA_VERSION = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_format(parser)
+    add_printed_formats(parser, FORMATS)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="Look at this ImageNet-layout FOLDER")
     parser.add_argument(
         "--history", metavar="URL", type=history_option, help="Look whether this history database answers"
@@ -58,12 +58,7 @@ def run(arguments: argparse.Namespace, out: TextIO, io: ExaminationIO | None = N
     diagnosis = diagnosis_of(
         suite, arguments.runs_dir, arguments.data, history_url=arguments.history or suite.config.history.url, io=io
     )
-    if arguments.json:
-        out.write(json.dumps(doctor_record(diagnosis), indent=1, allow_nan=False) + "\n")
-    else:
-        out.write(
-            doctor_markdown(diagnosis) if arguments.format == "markdown" else doctor_text(diagnosis, width_of(out))
-        )
+    print_answer(arguments, FORMATS, diagnosis, out)
     return EXIT_FIT if diagnosis.fit else EXIT_BLOCKED
 
 
@@ -117,14 +112,14 @@ def doctor_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     """Tables, findings, and the verdict as the last line."""
     parts = [report_text(diagnosis.report, width), "", *_findings_text(diagnosis.findings, width)]
     parts.extend(_wrapped(diagnosis.verdict, "    ", width))
-    return "\n".join(parts) + "\n"
+    return "\n".join(parts)
 
 
-def doctor_markdown(diagnosis: Diagnosis) -> str:
+def doctor_markdown(diagnosis: Diagnosis, _width: int = WIDTH) -> str:
     lines = [report_markdown(diagnosis.report), "## What spoils a measurement here", ""]
     if diagnosis.findings:
         lines += [*Table.of(_FINDINGS, diagnosis.findings).markdown(markdown_text), ""]
-    return "\n".join([*lines, f"**{markdown_text(diagnosis.verdict)}**"]) + "\n"
+    return "\n".join([*lines, f"**{markdown_text(diagnosis.verdict)}**"])
 
 
 def doctor_record(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -140,6 +135,13 @@ def doctor_record(diagnosis: Diagnosis) -> dict[str, Any]:
         "fit": diagnosis.fit,
         "verdict": diagnosis.verdict,
     }
+
+
+def doctor_json(diagnosis: Diagnosis, _width: int = WIDTH) -> str:
+    return json_text(doctor_record(diagnosis), sort_keys=False)
+
+
+FORMATS: Formats[Diagnosis] = {TEXT: doctor_text, MARKDOWN: doctor_markdown, JSON: doctor_json}
 
 
 def report_text(report: SystemReport, width: int = WIDTH) -> str:
@@ -167,10 +169,7 @@ def _rows_text(rows: Mapping[str, str], width: int) -> list[str]:
     lines = []
     for name, value in rows.items():
         first = f"  {printable(name):<{widest}}  "
-        lines += textwrap.wrap(
-            printable(value), width, initial_indent=first, subsequent_indent=" " * len(first), break_long_words=False,
-            break_on_hyphens=False,
-        ) or [first.rstrip()]  # fmt: skip
+        lines += hanging(value, width, first, " " * len(first)) or [first.rstrip()]
     return lines
 
 
@@ -195,9 +194,7 @@ def _findings_text(findings: Sequence[Finding], width: int) -> list[str]:
 
 
 def _wrapped(text: str, indent: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        printable(text), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    return hanging(text, width, "", indent)
 
 
 _FINDINGS: tuple[Column[Finding], ...] = (

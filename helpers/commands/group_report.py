@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from helpers.commands.formats import JSON, Formats, add_file_formats, check_files, write_files
 from helpers.commands.import_log import AUTO, EXIT_UNREAD, add_settings, asked_of, print_error
-from helpers.commands.loading import check_place, width_of, write_answer
+from helpers.commands.loading import width_of
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
 from helpers.session.policy import EXIT_OK
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from helpers.logs.group import Group, GroupReport
 
 NAME = "group-report"
-HELP = "Report repeated runs in folders by cards (1n1g, 4n8g) as DLPerf does: average, median and speed-up"
+HELP = "GroupReport repeated runs in folders by cards (1n1g, 4n8g) as DLPerf does: average, median and speed-up"
 _INDENT = "  "
 
 
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", type=Path, help="Folders by cards, with a log for each run in them")
     parser.add_argument("--format", default=AUTO, metavar="NAME", help="Read them as NAME. Default: found from content")
     parser.add_argument("--rule", default=AUTO, metavar="NAME", help="Take NAME. Default: their publisher's")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write DLPerf's result to FILE too")
+    add_file_formats(parser, FILES)
     add_settings(parser)
 
 
@@ -37,14 +38,15 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Print DLPerf's text and a table; 4 where a log gives no figure. Raises LogError where there is no group."""
     from helpers.logs.group import read_groups
 
-    check_place("--json", arguments.json)
+    check_files(arguments, FILES)
     report = read_groups(arguments.folder.expanduser(), asked_of(arguments), arguments.format, arguments.rule)
     for lines in report.unread:
         print_error(NAME, lines)
     if report.groups:
         print(render_dlperf(report), file=out)
+        write_files(arguments, FILES, report, out)
         if arguments.json is not None:
-            write_answer("--json", arguments.json, json.dumps(result_of(report), allow_nan=False) + "\n")
+            # DLPerf's own line.
             print(printable(f"Saving result to {arguments.json}"), file=out)
         print("\n" + render_groups(report, width_of(out)), file=out)
         for note in report.notes:
@@ -65,6 +67,14 @@ def result_of(report: GroupReport) -> dict[str, dict[str, dict[str, float | int]
             entry["speedup"] = speedup
         result.setdefault(group.model, {})[group.folder] = entry
     return result
+
+
+def render_json(report: GroupReport, _width: int) -> str:
+    """DLPerf's result file, on one line like DLPerf's own."""
+    return json.dumps(result_of(report), allow_nan=False)
+
+
+FILES: Formats[GroupReport] = {JSON: render_json}
 
 
 def render_dlperf(report: GroupReport) -> str:

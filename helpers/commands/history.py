@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from helpers.commands.history_text import NightLine, night_lines, night_record, render_history
-from helpers.commands.loading import add_history, find_cases, history_of, load_suite, width_of, write_answer
+from helpers.commands.formats import add_printed_formats, print_answer
+from helpers.commands.history_text import FORMATS, CaseHistory, ShownSeries, night_lines
+from helpers.commands.loading import add_history, find_cases, history_of, load_suite, write_answer
 from helpers.history.stored import KnownCase, StoredNight
 from helpers.judging.evidence import Build
 from helpers.plan.matrix import TARGETS
+from helpers.session.policy import EXIT_OK
 from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
 
 if TYPE_CHECKING:
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 NAME = "history"
 HELP = "Show a case's nights: throughput, verdict, effect, segments, exclusions and acknowledgements"
 
-# 1: first format.
-# 2: "imported" holds the results that were read from logs.
-HISTORY_SCHEMA_VERSION = 2
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("case", metavar="CASE", help="Case id, as perfgate cases lists them")
@@ -32,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--last", type=_count, metavar="N", help="Show the newest N nights. Default: all")
     parser.add_argument("--all-segments", action="store_true", help="Show nights of earlier segments too")
     parser.add_argument("--plot", type=_svg, metavar="FILE.svg", help="Draw them into FILE.svg too")
-    parser.add_argument("--json", action="store_true", help="Print JSON")
+    add_printed_formats(parser, FORMATS)
     add_history(parser)
 
 
@@ -54,7 +51,6 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     Raises ConfigError on an unknown case, HistoryError on one without nights.
     """
     # Not at the top: every command would load the readers of logs, and numpy, with it.
-    from helpers.commands.history_imported import render_stored, stored_record
     from helpers.logs.results import stored_of
 
     with history_of(arguments) as history:
@@ -64,26 +60,13 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
             raise _nothing_known(arguments)
         if arguments.plot is not None and len(known) > 1:
             raise ConfigError("--plot", got=f"{len(known)} targets", expected="one", remedy="Choose it with --target")
-        records = []
-        for each in known:
-            lines, left_out = _lines(history, each, arguments)
-            title = f"{each.case_id} [{each.target}] on {each.host}: {each.nights} nights"
-            if arguments.plot is not None:
-                _plot(arguments.plot, title, lines)
-            records.append({"case_id": each.case_id, "target": each.target, "left_out": left_out,
-                            "nights": [night_record(line) for line in lines]})  # fmt: skip
-            if not arguments.json:
-                between = "" if each == known[0] else "\n"
-                print(between + render_history(title, lines, left_out, width_of(out)), file=out)
-    if imported and not arguments.json:
-        print(("\n" if known else "") + render_stored(imported, width_of(out)), file=out)
-    if arguments.json:
-        record = {"schema_version": HISTORY_SCHEMA_VERSION, "cases": records}
-        record["imported"] = [stored_record(each) for each in imported]
-        print(json.dumps(record, indent=1, sort_keys=True, allow_nan=False), file=out)
-    elif arguments.plot is not None:
-        print("\n" + printable(f"drawn into {arguments.plot}"), file=out)
-    return 0
+        shown = tuple(_shown(history, each, arguments) for each in known)
+    print_answer(arguments, FORMATS, CaseHistory(shown, imported), out)
+    if arguments.plot is not None:
+        _plot(arguments.plot, shown[0])
+        if not arguments.json:
+            print("\n" + printable(f"drawn into {arguments.plot}"), file=out)
+    return EXIT_OK
 
 
 def _nothing_known(arguments: argparse.Namespace) -> HistoryError:
@@ -94,21 +77,21 @@ def _nothing_known(arguments: argparse.Namespace) -> HistoryError:
     )
 
 
-def _lines(history: History, case: KnownCase, arguments: argparse.Namespace) -> tuple[tuple[NightLine, ...], int]:
-    """The lines to show, and how many nights of earlier segments are not among them."""
+def _shown(history: History, case: KnownCase, arguments: argparse.Namespace) -> ShownSeries:
     every = [
         night
         for night in history.series(case.case_id, case.target)
         if night.record.segment.get("host", "") == case.host
     ]
-    shown = [night for night in every if arguments.all_segments or night.current]
+    chosen = [night for night in every if arguments.all_segments or night.current]
     lines = night_lines(
-        shown if arguments.last is None else shown[-arguments.last :],
+        chosen if arguments.last is None else chosen[-arguments.last :],
         lambda night: _rates(history, night),
         history.acknowledgements(case.case_id),
         history.segment_starts(case.case_id, case.target),
     )
-    return lines, len(every) - len(shown)
+    title = f"{case.case_id} [{case.target}] on {case.host}: {case.nights} nights"
+    return ShownSeries(case.case_id, case.target, title, lines, len(every) - len(chosen))
 
 
 def _rates(history: History, night: StoredNight) -> Sequence[float]:
@@ -121,8 +104,8 @@ def _rates(history: History, night: StoredNight) -> Sequence[float]:
     ]
 
 
-def _plot(path: Path, title: str, lines: Sequence[NightLine]) -> None:
+def _plot(path: Path, series: ShownSeries) -> None:
     # pygal takes a quarter of a second to import, which no other command should wait for.
     from helpers.commands.history_plot import plot_history
 
-    write_answer("--plot", path, plot_history(title, lines))
+    write_answer("--plot", path, plot_history(series.title, series.lines))

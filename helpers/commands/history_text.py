@@ -5,19 +5,26 @@ from __future__ import annotations
 import datetime
 import math
 import statistics
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from helpers.commands.formats import JSON, TEXT, Formats, json_text
+from helpers.history.results import LOG_FACT, RunResult
 from helpers.history.stored import Acknowledgement, SegmentStart, StoredNight
 from helpers.judging.compare import evidence_text
 from helpers.judging.rates import to_record
+from helpers.judging.rules import run_figure
 from helpers.judging.statistics import number
 from helpers.machine.environment import differences
 from helpers.report.table import Align, Column, Table
-from helpers.report.text import printable
+from helpers.report.text import hanging, printable
 
+# 1: first format.
+# 2: "imported" holds the results that were read from logs.
+HISTORY_SCHEMA_VERSION = 2
+
+_IMPORTED = "imported from logs; no run is ever held against them"
 _INDENT = "    "
 _BARS = "▁▂▃▄▅▆▇█"
 _NO_BAR, _EXCLUDED_BAR = "·", "×"
@@ -28,26 +35,47 @@ Rates = Callable[[StoredNight], Sequence[float]]
 
 @dataclass(frozen=True)
 class NightLine:
-    """One night of a case, ready to be shown.
-
-    ``samples_per_s`` is the median of its screening runs, ``effect`` a fraction against its reference, ``evidence``
-    what it carried on for a drop. ``segment`` counts the case's segments from 1; ``notes`` say what is to be known
-    of the night: a new segment, why nothing is learned from it, an exclusion, an acknowledgement.
-    """
+    """One night of a case, ready to be shown."""
 
     uuid: str
     created: str
     session: str
     build: str
+    # The median of its screening runs.
     samples_per_s: float | None
     runs: int
     status: str
     reason: str
+    # A fraction, against its reference.
     effect: float | None
+    # What it carried on for a drop.
     evidence: float | None
+    # The case's segments count from 1.
     segment: int
     excluded: bool = False
+    # A new segment, why nothing is learned from the night, an exclusion, an acknowledgement.
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ShownSeries:
+    """The nights of a case on one target and host."""
+
+    case_id: str
+    target: str
+    title: str
+    lines: tuple[NightLine, ...]
+    # Nights of earlier segments that are not shown.
+    left_out: int
+
+
+@dataclass(frozen=True)
+class CaseHistory:
+    """What ``perfgate history`` answers with."""
+
+    series: tuple[ShownSeries, ...]
+    # Results that were read from logs.
+    imported: Sequence[RunResult]
 
 
 def night_lines(
@@ -86,20 +114,45 @@ def night_lines(
     return tuple(lines)
 
 
-def render_history(title: str, lines: Sequence[NightLine], left_out: int, width: int) -> str:
-    """The series as text; ``left_out`` nights of other segments are told and not shown."""
+def render_case(case: CaseHistory, width: int) -> str:
+    parts = [render_history(each, width) for each in case.series]
+    return "\n\n".join([*parts, *([render_stored(case.imported, width)] if case.imported else [])])
+
+
+def render_json(case: CaseHistory, _width: int) -> str:
+    record = {
+        "schema_version": HISTORY_SCHEMA_VERSION,
+        "cases": [
+            {"case_id": each.case_id, "target": each.target, "left_out": each.left_out,
+             "nights": [to_record(line) for line in each.lines]}
+            for each in case.series
+        ],
+        "imported": [_stored_record(each) for each in case.imported],
+    }  # fmt: skip
+    return json_text(record)
+
+
+FORMATS: Formats[CaseHistory] = {TEXT: render_case, JSON: render_json}
+
+
+def render_history(series: ShownSeries, width: int) -> str:
+    """The series as text."""
+    lines, left_out = series.lines, series.left_out
     grid = Table.of(_COLUMNS, lines).grid()
-    told = [*_wrapped(title, width, ""), ""]
+    shown_lines = [*_wrapped(series.title, width, ""), ""]
     if bars := sparkline(lines):
-        told += [bars, ""]
-    told += [grid.heading, "-" * min(width, grid.width)]
+        shown_lines += [bars, ""]
+    shown_lines += [grid.heading, "-" * min(width, grid.width)]
     for line, shown in zip(lines, grid.lines, strict=True):
-        told.append(shown)
+        shown_lines.append(shown)
         for note in line.notes:
-            told += _wrapped(note, width, _INDENT)
+            shown_lines += _wrapped(note, width, _INDENT)
     if left_out:
-        told += ["", *_wrapped(f"{left_out} nights of other segments left out (--all-segments shows them)", width, "")]
-    return "\n".join(told)
+        shown_lines += [
+            "",
+            *_wrapped(f"{left_out} nights of other segments left out (--all-segments shows them)", width, ""),
+        ]
+    return "\n".join(shown_lines)
 
 
 def sparkline(lines: Sequence[NightLine]) -> str:
@@ -119,10 +172,6 @@ def sparkline(lines: Sequence[NightLine]) -> str:
         return _BARS[round((line.samples_per_s - low) / step * (len(_BARS) - 1))]
 
     return f"{''.join(map(bar, lines))}  {number(low)} … {number(high)} images/s"
-
-
-def night_record(line: NightLine) -> dict[str, Any]:
-    return dict(to_record(line))
 
 
 def build_text(build: Mapping[str, str]) -> str:
@@ -185,12 +234,33 @@ _COLUMNS: tuple[Column[NightLine], ...] = (
 )
 
 
+def render_stored(results: Sequence[RunResult], width: int) -> str:
+    """A few lines a result: its figure by its publisher's rule and by the honest one, and the log."""
+    # Not at the top: every command would load numpy with them.
+    from helpers.logs.imported import HONEST
+    from helpers.logs.results import USUAL_RULE_FACT
+
+    lines = hanging(f"{_IMPORTED}: {len(results)}", width, "", "")
+    for each in results:
+        rule = each.facts.get(USUAL_RULE_FACT, "")
+        figures = "; ".join(f"{_figure(each, name)} by {name}" for name in dict.fromkeys((rule, HONEST)) if name)
+        first = f"{each.created[:10]}  {each.case_id} [{each.target}] ({each.origin})  {figures}"
+        lines += hanging(first, width, "", "    ")
+        lines += hanging(f"{each.uuid[:12]}  {each.facts.get(LOG_FACT, '')}", width, "    ", "    ")
+    return "\n".join(lines)
+
+
+def _stored_record(result: RunResult) -> dict[str, Any]:
+    """The result for JSON, without the empty fields that only a measured run fills."""
+    names = ("uuid", "case_id", "target", "created", "origin", "build", "figures", "facts", "reader_share")
+    record = result.to_record()
+    return {name: dict(record[name]) if isinstance(record[name], dict) else record[name] for name in names}
+
+
+def _figure(result: RunResult, rule: str) -> str:
+    figure = run_figure(rule, result.figures)
+    return "no figure" if isinstance(figure, str) else f"{number(figure)} images/s"
+
+
 def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(
-        printable(text),
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    return hanging(text, width, indent, indent)

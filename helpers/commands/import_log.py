@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from helpers.commands.formats import json_text
 from helpers.commands.loading import add_history, history_url, say_waiting, width_of
 from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.trainers.contract.case import DataSource, Execution, Precision
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     batch = import_files(arguments.files, asked_of(arguments), arguments.format, arguments.rule)
     stored, refusal = _store(batch.imported, arguments) if arguments.store else ((), "")
     if arguments.json:
-        print(json.dumps(_record(batch, stored), indent=1, sort_keys=True, allow_nan=False), file=out)
+        print(json_text(_record(batch, stored)), file=out)
     else:
         _print(batch, stored, out)
     errors = [*(each.lines or (each.error,) for each in batch.unread), *([(refusal,)] if refusal else [])]

@@ -35,15 +35,6 @@ _NEAREST = 3
 _WIDEST, _NARROWEST = 100, 60
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """``--json``, or ``--format`` for text and Markdown; both at once are refused."""
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument("--json", action="store_true", help="Print JSON")
-    group.add_argument(
-        "--format", choices=("text", "markdown"), default="text", help="Print text (default) or Markdown"
-    )
-
-
 def add_history(parser: argparse.ArgumentParser) -> None:
     """``--history`` and ``--runs-dir``: where ``history_of`` looks."""
     parser.add_argument(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import signal
 import tarfile
@@ -20,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from helpers.commands.doctor import WIDTH, diagnosis_of, doctor_record, doctor_text
+from helpers.commands.doctor import diagnosis_of, doctor_json, doctor_record, doctor_text
 from helpers.commands.loading import load_suite
 from helpers.commands.proof.bench import ProofBench, write_config
 from helpers.commands.proof.plan import CPU, GPU, ProofStep, proof_on_cpu, proof_on_gpu
@@ -170,10 +169,9 @@ def ask_doctor(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Write ``doctor.txt`` and ``doctor.json`` to ``folder`` and give the latter's record; nothing that the doctor
     finds stops the proof."""
     diagnosis = diagnosis_of(load_suite(arguments), folder / "runs")
-    write_whole(folder / "doctor.txt", doctor_text(diagnosis, WIDTH).encode())
-    record = doctor_record(diagnosis)
-    write_whole(folder / "doctor.json", (json.dumps(record, indent=1, allow_nan=False) + "\n").encode())
-    return record
+    write_whole(folder / "doctor.txt", f"{doctor_text(diagnosis)}\n".encode())
+    write_whole(folder / "doctor.json", f"{doctor_json(diagnosis)}\n".encode())
+    return doctor_record(diagnosis)
 
 
 def pack(folder: Path) -> Path:

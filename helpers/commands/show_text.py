@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from helpers.commands.formats import JSON, TEXT, Formats, json_text
 from helpers.judging.rates import to_record
 from helpers.judging.statistics import number
 from helpers.plan.published import title_of
-from helpers.report.text import printable
+from helpers.report.text import hanging, printable
+
+# 1: first format.
+SHOW_SCHEMA_VERSION = 1
 
 WIDTH = 100
 _INDENT = "  "
@@ -139,6 +142,17 @@ def render(sheet: CaseSheet, width: int = WIDTH) -> str:
         if body:
             lines += ["", title, *(_INDENT + line for line in body)]
     return "\n".join(printable(line).rstrip() for line in lines)
+
+
+def render_sheets(sheets: Sequence[CaseSheet], width: int) -> str:
+    return "\n\n\n".join(render(sheet, width) for sheet in sheets)
+
+
+def render_json(sheets: Sequence[CaseSheet], _width: int) -> str:
+    return json_text({"schema_version": SHOW_SCHEMA_VERSION, "cases": [sheet.to_record() for sheet in sheets]})
+
+
+FORMATS: Formats[Sequence[CaseSheet]] = {TEXT: render_sheets, JSON: render_json}
 
 
 def _figures(sheet: CaseSheet, width: int) -> list[str]:
@@ -302,8 +316,6 @@ def value_text(value: Any) -> str:
     return str(value)
 
 
-def _wrapped(text: str, width: int, hanging: str = "") -> list[str]:
-    """Broken at spaces only; the section's indentation is kept free."""
-    return textwrap.wrap(
-        printable(text), width - len(_INDENT), subsequent_indent=hanging, break_on_hyphens=False, break_long_words=False
-    )
+def _wrapped(text: str, width: int, rest: str = "") -> list[str]:
+    """The section's indentation is kept free."""
+    return hanging(text, width - len(_INDENT), "", rest)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from helpers.commands.loading import add_history, history_of, width_of, write_answer
+from helpers.commands.formats import JSON, Formats, add_file_formats, json_text, write_files
+from helpers.commands.loading import add_history, history_of, width_of
 from helpers.history.change_points import Sensitivity, SlowDrift, TrendError, change_points
 from helpers.history.trend import LEAST_NIGHTS, LevelStep, Point, Series, SeriesKind, Trend, find_trends, series_of
-from helpers.report.text import printable
+from helpers.report.text import hanging, printable
+from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.trainers.contract.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 NAME = "trend"
 HELP = "Find steps and slow drift over the nights in the history, with the builds they lie between"
-EXIT_NOT_JUDGED = 6
 
 # 1: first format.
 TREND_SCHEMA_VERSION = 1
@@ -35,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "cases", metavar="CASE", nargs="*", help="Look at this case, or at those of a pattern. Default: all"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the answer to FILE for programs, too")
+    add_file_formats(parser, FILES)
     parser.add_argument("--last", type=_nights, metavar="N", help="Look at the newest N nights alone")
     add_history(parser)
 
@@ -51,12 +49,9 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     except TrendError as error:
         print(f"perfgate {NAME}: error: {printable(str(error))}", file=sys.stderr)
         return EXIT_NOT_JUDGED
-    if arguments.json is not None:
-        record = trends_record(trends, sensitivity)
-        text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
-        write_answer("--json", arguments.json, text)
+    write_files(arguments, FILES, (trends, sensitivity), out)
     print(render_trends(trends, sensitivity, width_of(out)), file=out)
-    return 0
+    return EXIT_OK
 
 
 def _series(history: History, patterns: Sequence[str], last: int | None) -> tuple[Series, ...]:
@@ -107,6 +102,9 @@ def trends_record(trends: Sequence[Trend], sensitivity: Sensitivity) -> dict[str
             for trend in trends
         ],
     }
+
+
+FILES: Formats[tuple[Sequence[Trend], Sensitivity]] = {JSON: lambda found, _: json_text(trends_record(*found))}
 
 
 def next_command(series: Series, step: LevelStep) -> str:
@@ -185,11 +183,4 @@ def _night(point: Point) -> str:
 
 def _wrapped(text: str, width: int, depth: int) -> list[str]:
     indent = _INDENT * depth
-    return textwrap.wrap(
-        printable(text),
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent + (_INDENT if depth else ""),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return hanging(text, width, indent, indent + (_INDENT if depth else ""))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from helpers.commands.loading import width_of
+from helpers.commands.formats import JSON, TEXT, Formats, add_printed_formats, json_text, print_answer
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging, printable
 from helpers.session.policy import EXIT_OK
@@ -32,7 +31,7 @@ _AGREES, _DIFFERS, _MISSING = "agrees", "DIFFERS", "NO FIGURE"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", type=Path, help="The logs; an index names each by its path in DIR")
     parser.add_argument("--index", type=Path, metavar="FILE", help="Read this index. Default: DIR/INDEX.csv")
-    parser.add_argument("--json", action="store_true", help="Print JSON")
+    add_printed_formats(parser, FORMATS)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -44,11 +43,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
     folder = arguments.folder.expanduser()
     found = verify(folder, read_index(arguments.index or folder / INDEX))
-    if arguments.json:
-        record = {"schema_version": VERIFY_SCHEMA_VERSION, "rows": [verified_record(each) for each in found]}
-        print(json.dumps(record, indent=1, sort_keys=True, allow_nan=False), file=out)
-    else:
-        print(render_verified(found, width_of(out)), file=out)
+    print_answer(arguments, FORMATS, found, out)
     return EXIT_DIFFERS if any(each.problem for each in found) else EXIT_OK
 
 
@@ -80,6 +75,13 @@ def verified_record(each: Verified) -> dict[str, Any]:
         "agrees": not each.problem,
         "problem": each.problem,
     }
+
+
+def render_json(found: Sequence[Verified], _width: int) -> str:
+    return json_text({"schema_version": VERIFY_SCHEMA_VERSION, "rows": [verified_record(each) for each in found]})
+
+
+FORMATS: Formats[Sequence[Verified]] = {TEXT: render_verified, JSON: render_json}
 
 
 def _configuration(each: Verified) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from helpers.judging.evidence import Build
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
+from helpers.plan.baseline_files import UNIT
+from helpers.plan.proposals import Proposal, ProposalKind, figure_text
 from helpers.report.reader import reader_note, share_cell
 from helpers.report.row import CaseRow, ReferenceAnswer
 from helpers.report.table import GAP, Align, Column, Table
@@ -40,6 +42,11 @@ def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: b
     if rows:
         parts.append(summary_line(rows))
     return "\n".join(parts)
+
+
+def case_table(rows: Sequence[CaseRow]) -> Table:
+    """A line for each case, without its reason."""
+    return Table.of(_COLUMNS, rows)
 
 
 def summary_line(rows: Sequence[CaseRow]) -> str:
@@ -241,3 +248,24 @@ def hanging(text: str, width: int, first: str, rest: str) -> list[str]:
         break_on_hyphens=False,
         break_long_words=False,
     )
+
+
+def format_proposals(proposals: Iterable[Proposal]) -> str:
+    """The table case, old → new, change in %, what, reason, with a line that counts; samples/s."""
+    proposals = tuple(proposals)
+    if not proposals:
+        return "Baselines: nothing proposed, no case was measured"
+    grid = Table.of(_PROPOSAL_COLUMNS, proposals).grid()
+    kinds = Counter(proposal.kind for proposal in proposals)
+    counts = ", ".join(f"{kinds[kind]} {kind.value}" for kind in ProposalKind if kinds[kind])
+    return "\n".join([grid.heading, *grid.lines, f"Baselines: {counts}"])
+
+
+_PROPOSAL_COLUMNS: tuple[Column[Proposal], ...] = (
+    Column("case", lambda proposal: proposal.case_id),
+    Column("old", lambda proposal: figure_text(proposal.old), Align.RIGHT),
+    Column(f"new {UNIT}", lambda proposal: figure_text(proposal.new), gap=" → "),
+    Column("change %", lambda each: "" if each.change is None else f"{each.change * 100:+.2f}", Align.RIGHT),
+    Column("what", lambda proposal: proposal.kind.value),
+    Column("reason", lambda proposal: printable(proposal.reason)),
+)

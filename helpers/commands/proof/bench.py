@@ -34,7 +34,7 @@ from helpers.plan.proposals import Accepted
 from helpers.plan.protocols import Budgets
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.plan.yaml_file import read_yaml
-from helpers.report import results_json
+from helpers.report.results import SessionReport, results_json
 from helpers.report.row import CaseRow, row_of
 from helpers.session.policy import EXIT_OK
 from helpers.session.suite import Suite, SuiteOptions
@@ -166,7 +166,7 @@ class ProofBench:
         return path
 
     def _keep(self, step: ProofStep, row: CaseRow) -> None:
-        text = results_json.document(
+        report = SessionReport(
             [row],
             session=step.key,
             exit_code=EXIT_OK,
@@ -176,7 +176,7 @@ class ProofBench:
         )
         path = self.folder / "results" / f"{step.key}.json"
         path.parent.mkdir(exist_ok=True)
-        write_whole(path, text.encode())
+        write_whole(path, results_json(report).encode())
 
 
 def write_config(folder: Path, source: Path, pytorch: str | None) -> Path:

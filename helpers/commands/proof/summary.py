@@ -14,7 +14,7 @@ from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.machine.devices import GIB, Machine
 from helpers.machine.environment import MEMORY_MHZ, SM_MHZ
-from helpers.report.escaping import markdown_text
+from helpers.report.markdown import markdown_text
 
 _HELD_BY = "gpu_clocks_held_by"
 _ON_GPU = "decoding on GPU"

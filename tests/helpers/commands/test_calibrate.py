@@ -15,13 +15,16 @@ import pytest
 
 import helpers.plan.installed
 from helpers.commands import calibrate
+from helpers.commands.calibrate_text import render_noise, tolerance_lines
 from helpers.commands.main import EXIT_USAGE, commands, main, parser_of
 from helpers.history import default_url, open_history
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.history.stored import Calibration, StoredNight
+from helpers.judging.calibrate import CaseNoise, Deviation
 from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.rules import MEDIAN_STEP
+from helpers.judging.statistics import Effect
 from helpers.machine.devices import Machine
 from helpers.plan.case_plan import CasePlan
 from helpers.session.examination import ExaminationIO
@@ -261,3 +264,41 @@ def test_too_few_runs_are_a_usage_error(runs: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["calibrate", SYNTHETIC, "--runs", runs], io.StringIO())
     assert ended.value.code == EXIT_USAGE
+
+
+# ---- what is printed
+
+NOISE = CaseNoise(
+    "c", "cpu", (4.6, 4.61, 4.59), Deviation(0.01, 0.006, 0.02, 9), None, 1, 0.005, 0.007, ((2, 0.5), (16, 0.021)),
+    0.03, 1200.0,
+)  # fmt: skip
+
+
+def test_noise_is_told_with_intervals_degrees_drops_and_tolerance() -> None:
+    text = " ".join(render_noise(NOISE, 100).split())
+    for part in (
+        "3 runs, 98.49 … 100.5 images/s, median 99.48",
+        "1.00% [0.60%, 2.00%], 9 degrees of freedom",
+        "not known: one night so far",
+        "at evidence 1200",
+        "up to 2: none below 45%, 16: 2.1%",
+        "screens first: 3.0%",
+        "tolerance: 0.5% in use, 0.7% recommended",
+    ):
+        assert part in text
+
+
+def test_nights_effect_and_warnings_are_told_where_there_are_any() -> None:
+    noise = replace(
+        NOISE, night=Deviation(0.004, 0.0, 0.01, 1), nights=2, effect=Effect(-0.03, -0.04, -0.02), warnings=("look",)
+    )
+    text = render_noise(noise, 100)
+    assert "0.40% [0.00%, 1.00%], 1 degree of freedom, 2 nights" in text
+    assert "which does NOT include no difference" in text
+    assert text.splitlines()[-1] == "  WARNING: look"
+
+
+def test_lines_for_perf_yaml_are_of_the_cases_that_need_them() -> None:
+    assert tolerance_lines([replace(NOISE, recommended=0.005)]) == ""
+    text = tolerance_lines([NOISE, replace(NOISE, case_id="d", recommended=0.005)])
+    assert text.splitlines()[1:] == ["tolerances:", "  cases:", '    - pattern: "c"', "      recorded: 0.007"]

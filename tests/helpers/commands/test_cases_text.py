@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from helpers.commands.cases_text import COMPLETE, TWINS, CaseLine, Footnotes, render, render_markdown, summary
+from helpers.commands.cases_text import (
+    COMPLETE,
+    TWINS,
+    CaseLine,
+    CaseTable,
+    Footnotes,
+    render,
+    render_markdown,
+    summary,
+)
 
 HERE = CaseLine(
     "paddle-vgg16-fp32-bs1-1x1-dali-static", "cpu", (), COMPLETE, None, "1 CPU card", "", "a CPU case has none"
@@ -40,7 +49,7 @@ PEER = CaseLine(
 
 
 def test_the_text_is_two_lines_a_case_and_its_footnotes() -> None:
-    text = render([HERE, BUILT, PEER], {"machine": "a machine"})
+    text = render(CaseTable([HERE, BUILT, PEER], {"machine": "a machine"}))
     lines = text.splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[0] == "machine: a machine"
@@ -55,12 +64,12 @@ def test_the_text_is_two_lines_a_case_and_its_footnotes() -> None:
 
 @pytest.mark.parametrize("form", [render, render_markdown])
 def test_in_what_every_twin_differs_is_told_where_there_is_one(form: Callable[..., str]) -> None:
-    assert TWINS in " ".join(form([HERE, BUILT], {}).split())
-    assert "twin has" not in form([HERE, PEER], {})
+    assert TWINS in " ".join(form(CaseTable([HERE, BUILT], {})).split())
+    assert "twin has" not in form(CaseTable([HERE, PEER], {}))
 
 
 def test_a_text_that_lines_share_is_one_footnote() -> None:
-    text = render([BUILT, PEER], {})
+    text = render(CaseTable([BUILT, PEER], {}))
     assert text.count("looked for a V100, found no NVIDIA GPU") == 1
     assert text.count("no [1]") == 2
 
@@ -74,13 +83,13 @@ def test_footnotes_are_numbered_by_first_use_and_an_empty_one_is_none() -> None:
 @pytest.mark.parametrize("form", [render, render_markdown])
 def test_control_characters_are_shown_as_escapes(form: object) -> None:
     assert callable(form)
-    text = form([PEER], {"machine": "x\x1b[2J"})
+    text = form(CaseTable([PEER], {"machine": "x\x1b[2J"}))
     assert "\x1b" not in text
     assert r"no\x1b[31m such" in text
 
 
 def test_markdown_cells_are_kept_apart() -> None:
-    text = render_markdown([HERE, BUILT, PEER], {"machine": "a|b"})
+    text = render_markdown(CaseTable([HERE, BUILT, PEER], {"machine": "a|b"}))
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len(rows) == 5
     assert {row.count("|") for row in rows} == {10}

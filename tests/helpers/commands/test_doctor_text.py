@@ -37,7 +37,7 @@ def test_findings_come_after_the_tables_and_the_verdict_is_the_last_line() -> No
 def test_without_findings_only_the_verdict_stands_there() -> None:
     text = doctor_text(diagnose(context()))
     assert "what spoils" not in text
-    assert text.endswith("\n\nFIT to measure: nothing found\n")
+    assert text.endswith("\n\nFIT to measure: nothing found")
 
 
 def test_lines_keep_to_the_width() -> None:
@@ -62,11 +62,11 @@ def test_markdown_has_a_table_a_section_and_the_matrix_as_it_is() -> None:
     assert "## paddle\n\n|  |  |\n| --- | --- |\n| version | 2.6.2 (paddlepaddle-gpu) |" in text
     assert "## topology\n\n```\n      GPU0  GPU1" in text
     assert "| warning | persistence mode off | GPU3 |" in text
-    assert text.endswith("**FIT to measure, with reservations: 1 warning**\n")
+    assert text.endswith("**FIT to measure, with reservations: 1 warning**")
 
 
 def test_markdown_without_findings_says_so_with_the_verdict() -> None:
-    assert doctor_markdown(diagnose(context())).endswith("\n\n**FIT to measure: nothing found**\n")
+    assert doctor_markdown(diagnose(context())).endswith("\n\n**FIT to measure: nothing found**")
 
 
 def test_the_record_is_json_and_has_everything_the_text_has() -> None:

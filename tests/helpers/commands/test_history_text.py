@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from helpers.commands.history_plot import plot_history
-from helpers.commands.history_text import NightLine, build_text, render_history, sparkline
+from helpers.commands.history_text import NightLine, ShownSeries, build_text, render_history, sparkline
 from helpers.history.stored import Acknowledgement
 
 LINE = NightLine("u", "2026-11-01T22:00:00+00:00", "s1", "3.3.1", 100.0, 1, "PASS", "why", -0.001, 1.2, 1)
@@ -35,14 +35,16 @@ def test_nights_alike_and_single_ones_need_no_scale() -> None:
 @pytest.mark.parametrize("width", [60, 100])
 def test_notes_and_title_stay_within_the_width(width: int) -> None:
     note = "other segment: " + "; ".join(f"fact {number}: before → after" for number in range(9))
-    text = render_history("a title " * 20, [replace(LINE, notes=(note,))], 3, width)
+    text = render_history(ShownSeries("c", "cpu", "a title " * 20, (replace(LINE, notes=(note,)),), 3), width)
     assert "3 nights of other segments left out" in text
     table = next(line for line in text.splitlines() if line.startswith("date"))
     assert all(len(line) <= max(width, len(table)) for line in text.splitlines())
 
 
 def test_nothing_of_a_history_forges_terminal_output() -> None:
-    told = render_history("t", [replace(LINE, session="\x1b[31ms", notes=("\x1b[2J",))], 0, 100)
+    told = render_history(
+        ShownSeries("c", "cpu", "t", (replace(LINE, session="\x1b[31ms", notes=("\x1b[2J",)),), 0), 100
+    )
     assert "\x1b" not in told
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import helpers.commands.sheet
+import helpers.commands.show
 from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
 from helpers.machine.devices import Machine
 from helpers.plan.baseline_files import BASELINES
@@ -58,7 +58,7 @@ def settings_of(told: dict[str, Any]) -> dict[str, Any]:
 def test_every_published_case_shows_its_settings_with_sources_within_100_columns(
     monkeypatch: pytest.MonkeyPatch, target: str, case: Any
 ) -> None:
-    monkeypatch.setattr(helpers.commands.sheet, "check_settings", lambda jobs: (None,) * len(jobs))
+    monkeypatch.setattr(helpers.commands.show, "check_settings", lambda jobs: (None,) * len(jobs))
     text = shown(case.id, "--target", target)
     assert text.startswith(f"{case.id} [{target}]\n")
     assert [line for line in text.splitlines() if len(line) > 100] == []

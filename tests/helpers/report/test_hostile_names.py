@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from helpers.commands.calibrate_text import render_noise
+from helpers.commands.cases_text import CaseTable, render_markdown
 from helpers.commands.cases_text import render as render_cases
-from helpers.commands.cases_text import render_markdown
 from helpers.commands.compare import render_comparisons
 from helpers.commands.doctor import doctor_markdown, doctor_record, doctor_text
 from helpers.commands.history_plot import plot_history
-from helpers.commands.history_text import render_history
+from helpers.commands.history_text import ShownSeries, render_history
 from helpers.commands.show_text import CaseSheet
 from helpers.commands.show_text import render as render_sheet
 from helpers.commands.trend import next_command, render_trends
@@ -32,21 +32,22 @@ from helpers.logs.settings import LogSetting, Stated
 from helpers.machine.doctor.diagnosis import Diagnosis
 from helpers.machine.doctor.finding import Finding, Severity
 from helpers.machine.facts.tables import SystemReport
-from helpers.report.escaping import markdown_text
+from helpers.report.frameworks import FrameworksReport, frameworks_json, render_frameworks, render_frameworks_markdown
+from helpers.report.markdown import markdown_text
 from helpers.report.night import night_lines
-from helpers.report.peers_text import peers_json, render_peers, render_peers_markdown
-from helpers.report.results_json import document
+from helpers.report.results import SessionReport, results_json
 from helpers.report.scaling_tables import to_text
 from helpers.report.text import render
 from helpers.session.frameworks.table import Cell
 from helpers.trainers.contract.errors import ConfigError, HistoryError, LogError, SuiteError, lines_of, printable
+from tests.helpers.commands.test_calibrate import NOISE
 from tests.helpers.commands.test_cases_text import PEER
-from tests.helpers.commands.test_compare_text import ANSWER, NOISE
+from tests.helpers.commands.test_compare_text import ANSWER
 from tests.helpers.commands.test_history_text import LINE
 from tests.helpers.commands.test_show_text import SHEET
 from tests.helpers.commands.test_trend_text import KNOWN, POINTS, SERIES, STEP
-from tests.helpers.report.test_peers_text import PADDLE, PYTORCH
-from tests.helpers.report.test_peers_text import ROW as PEER_ROW
+from tests.helpers.report.test_frameworks import PADDLE, PYTORCH
+from tests.helpers.report.test_frameworks import ROW as PEER_ROW
 from tests.helpers.report.test_scaling_tables import row, scaled
 from tests.helpers.report.test_text import PASSED, comparison
 from tests.hostile_strings import TEXTS, check_json, check_lines, check_markdown, check_xml
@@ -75,12 +76,12 @@ def texts(name: str) -> dict[str, str]:
         "night": "\n".join(night_lines(night, 80)),
         "scaling": to_text(scaled(row(1, "1x1", 3.0, marks=(name,)), row(1, "1x2", None, reason=name)), 80),
         "compare": render_comparisons([compared], [f"A: {name}"], 100),
-        "history": render_history(name, [line, line], 1, 100),
+        "history": render_history(ShownSeries("c", "cpu", name, (line, line), 1), 100),
         "trend": render_trends([Trend(SERIES, (step, known))], Sensitivity(), 100),
         "doctor": doctor_text(diagnosis),
         "doctor.md": doctor_markdown(diagnosis),
-        "cases": render_cases([peer], {"machine": name}),
-        "cases.md": render_markdown([peer], {"machine": name}),
+        "cases": render_cases(CaseTable([peer], {"machine": name})),
+        "cases.md": render_markdown(CaseTable([peer], {"machine": name})),
         **_peers(name),
         "calibration": render_noise(replace(NOISE, warnings=(name,)), 100),
         "published": render_verified([_verified(name)], 100),
@@ -95,10 +96,10 @@ def _peers(name: str) -> dict[str, str]:
     row = replace(PEER_ROW, cells=(replace(PADDLE, build=name, reason=name), lost))
     told = {"machine": name}
     return {
-        "peers": render_peers([row], 110),
-        "narrow peers": render_peers([row], 60),
-        "peers.md": render_peers_markdown([row], told),
-        "peers.json": peers_json([row], told, pairs=3, exit_code=0),
+        "peers": render_frameworks(FrameworksReport([row]), 110),
+        "narrow peers": render_frameworks(FrameworksReport([row]), 60),
+        "peers.md": render_frameworks_markdown(FrameworksReport([row], told)),
+        "peers.json": frameworks_json(FrameworksReport([row], told, pairs=3)),
     }
 
 
@@ -195,7 +196,9 @@ def test_a_picture_stays_well_formed_and_runs_nothing(trick: str) -> None:
 @settings(max_examples=60, deadline=None)
 def test_json_holds_what_there_was_in_ascii(name: str) -> None:
     told = replace(PASSED, reason=name)
-    text = document([told], session="s", exit_code=0, machine={"host": name}, command=("pytest", name), not_reached=0)
+    text = results_json(
+        SessionReport([told], session="s", exit_code=0, machine={"host": name}, command=("pytest", name), not_reached=0)
+    )
     assert text.isascii() and all(line.isprintable() for line in text.split("\n"))
     record = json.loads(text)
     assert (record["machine"]["host"], record["command"][1], record["cases"][0]["reason"]) == (name, name, name)

@@ -8,7 +8,7 @@ from helpers.plan.proposals import (
     RecordedAnswer,
     how_to_accept,
 )
-from helpers.report.proposals import format_proposals
+from helpers.report.text import format_proposals
 from tests.helpers.plan.recorded_entries import A, B, entry, proposed, recorded
 
 

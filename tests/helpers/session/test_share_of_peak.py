@@ -23,7 +23,7 @@ from helpers.launch.tail import Progress
 from helpers.machine.devices import Card, CpuCard
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CasePlan, SuiteCase
-from helpers.report.results_json import document
+from helpers.report.results import SessionReport, results_json
 from helpers.report.row import row_of
 from helpers.report.text import render
 from helpers.session.gate import Gate
@@ -104,7 +104,7 @@ def test_the_row_has_the_share_of_the_cases_own_figure(bench: Bench, make_run: M
     row = row_of(Gate(enabled=False).outcome(result))
     assert row.utilisation is not None and row.utilisation.peak == PEAK
     assert (row.utilisation.samples_per_s, row.utilisation.told()) == (2.0, TOLD)
-    written = document([row], session="s", exit_code=0, machine={}, command=(), not_reached=0)
+    written = results_json(SessionReport([row], session="s", exit_code=0, machine={}, command=(), not_reached=0))
     share = json.loads(written)["cases"][0]["utilisation"]
     assert (share["share"], share["rule"], share["cards"]) == (row.utilisation.share, "wall-clock", 2)
     assert (share["peak"]["tflops"], share["peak"]["precision"], share["peak"]["size"]) == (0.4, "fp32", 1024)

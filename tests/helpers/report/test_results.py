@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helpers.judging.night import NightVerdict
 from helpers.judging.rules import CaseFigure
 from helpers.judging.verdict import Reason, Status
-from helpers.report.results_json import RESULTS_SCHEMA_VERSION, document
+from helpers.report.results import RESULTS_FORMATS, RESULTS_SCHEMA_VERSION, SessionReport, results_json, results_text
 from helpers.report.row import CaseRow
 from helpers.report.scaling import scalings
 from helpers.trainers.contract.errors import ResultError
@@ -19,10 +21,13 @@ PASSED = CaseRow("a-case", "cpu", "PASS", "pass", "within-recorded", "fine", sam
 SKIPPED = CaseRow("b-case", "a100", "not run", "skip", "not-run", "no A100")
 
 
-def text(*rows: CaseRow) -> str:
-    return document(
-        rows, session="s", exit_code=6, machine={"host": "h"}, command=("pytest", "-m", "cpu"), not_reached=2
-    )
+def report_of(*rows: CaseRow, **values: Any) -> SessionReport:
+    machine = {"host": "h", "found": "2 cores"}
+    return SessionReport(rows, "s", 6, machine, ("pytest", "-m", "cpu"), 2, **values)
+
+
+def text(*rows: CaseRow, **values: Any) -> str:
+    return results_json(report_of(*rows, **values))
 
 
 def test_holds_the_session_and_every_case() -> None:
@@ -32,7 +37,7 @@ def test_holds_the_session_and_every_case() -> None:
         "schema_version": RESULTS_SCHEMA_VERSION,
         "session": "s",
         "exit_code": 6,
-        "machine": {"host": "h"},
+        "machine": {"host": "h", "found": "2 cores"},
         "command": ["pytest", "-m", "cpu"],
         "totals": {"PASS": 1, "not run": 2},
         "not_reached": 2,
@@ -58,14 +63,14 @@ def test_holds_the_speed_ups() -> None:
     one = replace(PASSED, case_id="paddle-vgg16-fp32-bs8-1x1-dali-static", rule="wall-clock")
     two = replace(one, case_id=one.case_id.replace("1x1", "1x2"), samples_per_s=7.0)
     found = scalings((one, two), lambda target, case_id: None)
-    written = document((one, two), session="s", exit_code=0, machine={}, command=(), not_reached=0, scaling=found)
+    written = text(one, two, scaling=found)
     (scaling,) = json.loads(written)["scaling"]
     assert [each["speed_up"] for each in scaling["rows"]] == [1.0, 2.0]
 
 
 def test_holds_the_verdict_on_the_night() -> None:
     night = NightVerdict(Status.PASS, Reason("quiet", "no group fell together"), cases=4)
-    written = document((PASSED,), session="s", exit_code=0, machine={}, command=(), not_reached=0, night=night)
+    written = text(PASSED, night=night)
     assert json.loads(written)["night"] == {
         "status": "PASS",
         "reason": {"code": "quiet", "message": "no group fell together"},
@@ -80,3 +85,23 @@ def test_holds_the_verdict_on_the_night() -> None:
 def test_refuses_to_write_nan(value: float) -> None:
     with pytest.raises(ResultError, match="session s"):
         text(replace(PASSED, samples_per_s=value))
+
+
+def test_markdown_has_each_case_its_reason_the_night_and_the_speed_ups() -> None:
+    one = replace(PASSED, case_id="paddle-vgg16-fp32-bs8-1x1-dali-static", rule="wall-clock", reason="a|b <script>")
+    two = replace(one, case_id=one.case_id.replace("1x1", "1x2"), samples_per_s=7.0)
+    night = NightVerdict(Status.PASS, Reason("quiet", "no group fell together"), cases=4)
+    found = scalings((one, two), lambda target, case_id: None)
+    lines = results_text(report_of(one, two, night=night, scaling=found), Path("results.md")).splitlines()
+    assert lines[:5] == ["# Session s", "", "2 cores", "", "2 cases: 2 PASS"]
+    assert f"- `{one.case_id}` [cpu]: a\\|b &lt;script>" in lines
+    assert "The night: PASS: no group fell together" in lines
+    assert "Selected cases without a result, skipped or not reached: 2" in lines
+    assert "## Speed-up and efficiency" in lines
+
+
+def test_the_name_s_ending_chooses_the_format_and_any_other_gets_json() -> None:
+    report = report_of(PASSED)
+    for ending, render in RESULTS_FORMATS.items():
+        assert results_text(report, Path(f"results{ending}")) == render(report)
+    assert results_text(report, Path("results")) == results_json(report)

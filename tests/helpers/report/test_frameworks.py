@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from helpers.report.peers_text import render_peers, render_peers_markdown
+from helpers.report.frameworks import FrameworksReport, render_frameworks, render_frameworks_markdown
 from helpers.session.frameworks.table import Cell, PeerRow, PublishedCell, Ratio
 
 PADDLE = Cell(
@@ -28,7 +28,7 @@ def flat(text: str) -> str:
 
 
 def test_a_row_a_configuration_and_a_column_a_framework() -> None:
-    lines = render_peers([ROW], 110).splitlines()
+    lines = render_frameworks(FrameworksReport([ROW]), 110).splitlines()
     assert lines[0] == "v100, resnet50v1.5, amp_o2: images/s (Paddle: static)"
     assert lines[1].split("  ")[0] == "parameters" and lines[1].endswith("published")
     assert flat(lines[3]) == (
@@ -41,7 +41,7 @@ def test_a_row_a_configuration_and_a_column_a_framework() -> None:
 
 
 def test_a_narrow_terminal_has_a_line_a_framework() -> None:
-    lines = render_peers([ROW], 80).splitlines()
+    lines = render_frameworks(FrameworksReport([ROW]), 80).splitlines()
     assert lines[1:4] == [
         "GPU=8,BS=256 dali",
         "    Paddle         10937 [10900, 10980]",
@@ -53,7 +53,7 @@ def test_a_narrow_terminal_has_a_line_a_framework() -> None:
 
 def test_an_empty_cell_has_its_reason_below_and_no_ratio() -> None:
     empty = Cell("pytorch", PYTORCH.case_id, status="INVALID", reason="contended: 9%", runs_here=True)
-    text = render_peers([replace(ROW, cells=(PADDLE, empty))], 110)
+    text = render_frameworks(FrameworksReport([replace(ROW, cells=(PADDLE, empty))]), 110)
     assert flat(text.splitlines()[3]) == "GPU=8,BS=256 dali 10937 [10900, 10980] 0.538 (1)"
     assert "PyTorch: not measured, resnet50v1.5 amp_o2 GPU=8,BS=256 dali: INVALID: contended: 9%" in flat(text)
 
@@ -61,25 +61,27 @@ def test_an_empty_cell_has_its_reason_below_and_no_ratio() -> None:
 def test_what_cannot_run_here_at_all_is_a_reason_and_no_table() -> None:
     cells = tuple(Cell(each.framework, each.case_id, status="not run", reason="no V100") for each in ROW.cells)
     rows = [replace(ROW, cells=cells, cards=cards) for cards in (1, 8)]
-    assert render_peers(rows, 80) == "Paddle, PyTorch: not measured, 2 rows: no V100"
+    assert render_frameworks(FrameworksReport(rows), 80) == "Paddle, PyTorch: not measured, 2 rows: no V100"
 
 
 def test_one_run_has_no_interval_and_a_wide_one_does_not_go_below_nothing() -> None:
     one = replace(PADDLE, samples_per_s=2.0, low=None, high=None)
     wide = replace(PYTORCH, samples_per_s=2.0, low=-3.0, high=7.0, ratio=Ratio(1.0, None, None, 1))
-    line = render_peers([replace(ROW, cells=(one, wide))], 110).splitlines()[3]
+    line = render_frameworks(FrameworksReport([replace(ROW, cells=(one, wide))]), 110).splitlines()[3]
     assert flat(line) == "GPU=8,BS=256 dali 2 2(compile) [0, 7] 1.000 0.538 (1)"
 
 
 def test_an_interval_without_an_end_has_no_endless_number() -> None:
     wide = replace(PYTORCH, ratio=Ratio(1.024, 3e-8, 32007431.463, 2))
-    assert "1.024 [0.000, over 999]" in render_peers([replace(ROW, cells=(PADDLE, wide))], 110)
+    assert "1.024 [0.000, over 999]" in render_frameworks(FrameworksReport([replace(ROW, cells=(PADDLE, wide))]), 110)
 
 
 def test_a_disputed_figure_and_a_disturbed_one_have_a_star() -> None:
     disputed = replace(PUBLISHED, disputed=True, differs=("8 cards, here 1",))
     marked = replace(PADDLE, marks=("contended",))
-    text = flat(render_peers([replace(ROW, cells=(marked, PYTORCH), published=(disputed,))], 110))
+    text = flat(
+        render_frameworks(FrameworksReport([replace(ROW, cells=(marked, PYTORCH), published=(disputed,))]), 110)
+    )
     assert "10937* [10900" in text and "0.538* (1)" in text
     assert "0.538* [0.530, 0.547]" in text
     assert "unlike GPU=8,BS=256 dali: 8 cards, here 1; * disputed: its own logs contradict it" in text
@@ -88,7 +90,7 @@ def test_a_disputed_figure_and_a_disturbed_one_have_a_star() -> None:
 
 def test_a_documents_row_says_what_it_pairs_once() -> None:
     rows = [replace(ROW, documented=True, cards=cards) for cards in (1, 8)]
-    text = flat(render_peers(rows, 110))
+    text = flat(render_frameworks(FrameworksReport(rows), 110))
     assert text.count("v100 amp_o2: as the documents pair them: Paddle amp_o2, dali; PyTorch amp_o2, dali") == 1
 
 
@@ -98,21 +100,23 @@ def test_frameworks_that_are_not_trained_alike_are_told_once_a_table() -> None:
         "decay_norms": {"paddle": True, "pytorch": False},
         "loss_scaling": {"paddle": 128.0, "pytorch": None},
     }
-    text = flat(render_peers([replace(ROW, unlike=unlike, cards=cards) for cards in (1, 8)], 110))
+    text = flat(
+        render_frameworks(FrameworksReport([replace(ROW, unlike=unlike, cards=cards) for cards in (1, 8)]), 110)
+    )
     told = (
         "v100 resnet50v1.5 amp_o2: not trained alike (perfgate show CASE): amp_level O2 (Paddle), O1 (PyTorch); "
         "decay_norms true (Paddle), false (PyTorch); loss_scaling 128.0 (Paddle), null (PyTorch)"
     )
     assert text.count(told) == 1
-    assert "not trained alike" not in render_peers([ROW], 110)
+    assert "not trained alike" not in render_frameworks(FrameworksReport([ROW]), 110)
 
 
 def test_foreign_text_is_no_markup() -> None:
     empty = Cell("pytorch", PYTORCH.case_id, status="INFRA_ERROR", reason="<img src=x>|`\x1b[2J", runs_here=True)
-    text = render_peers_markdown([replace(ROW, cells=(PADDLE, empty))], {"machine": "<b>"})
+    text = render_frameworks_markdown(FrameworksReport([replace(ROW, cells=(PADDLE, empty))], {"machine": "<b>"}))
     assert "<img" not in text and "<b>" not in text and "\x1b" not in text
-    assert "\x1b" not in render_peers([replace(ROW, cells=(PADDLE, empty))], 80)
+    assert "\x1b" not in render_frameworks(FrameworksReport([replace(ROW, cells=(PADDLE, empty))]), 80)
 
 
 def test_nothing_to_show_is_empty() -> None:
-    assert render_peers([], 80) == ""
+    assert render_frameworks(FrameworksReport([]), 80) == ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -12,7 +12,7 @@ from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.plan.case_plan import CPU
 from helpers.plan.published import title_of
-from helpers.report.escaping import markdown_text
+from helpers.report.markdown import markdown_text
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
 from helpers.session.frameworks.table import Cell, PeerRow, PublishedCell
@@ -20,7 +20,7 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 
 # 1: first format.
-PEERS_SCHEMA_VERSION = 1
+FRAMEWORKS_SCHEMA_VERSION = 1
 
 NAMES = {framework: spec.title for framework, spec in FRAMEWORKS.items()}
 _PARAMETERS, _PUBLISHED = "parameters", "published"
@@ -31,6 +31,18 @@ _LEGEND = (
     "precision class, then nearest in cards, then in batch size, then of the same card model, then with the fewest "
     "other differences",
 )
+
+
+@dataclass(frozen=True)
+class FrameworksReport:
+    """What a comparison of frameworks has found."""
+
+    rows: Sequence[PeerRow]
+    # Names machine, session and runs.
+    about: Mapping[str, str] = field(default_factory=dict)
+    # How many runs of each framework were asked for.
+    pairs: int = 0
+    exit_code: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,12 +73,12 @@ class _Notes:
         return [*(f"({place}) {note}" for place, note in enumerate(self.published, 1)), *self.others]
 
 
-def render_peers(rows: Sequence[PeerRow], width: int) -> str:
-    """The tables as text; one that is wider than ``width`` has each framework on a line of its own.
+def render_frameworks(report: FrameworksReport, width: int) -> str:
+    """The tables for a terminal and the notes below them; where a table is too wide, its cells stand one below another.
 
-    A row that this machine cannot run in any framework stands among the reasons alone.
+    A configuration that was not run in any framework stands among the reasons alone.
     """
-    tables, notes = _contents(rows)
+    tables, notes = _contents(report.rows)
     lines: list[str] = []
     for titled in tables:
         lines += hanging(titled.title, width, "", "    ")
@@ -76,9 +88,9 @@ def render_peers(rows: Sequence[PeerRow], width: int) -> str:
     return "\n".join(lines)
 
 
-def render_peers_markdown(rows: Sequence[PeerRow], about: Mapping[str, str]) -> str:
-    tables, notes = _contents(rows)
-    parts = ["\n".join(f"- {name}: {markdown_text(value)}" for name, value in about.items())]
+def render_frameworks_markdown(report: FrameworksReport, _width: int = 0) -> str:
+    tables, notes = _contents(report.rows)
+    parts = ["\n".join(f"- {name}: {markdown_text(value)}" for name, value in report.about.items())]
     for titled in tables:
         parts.append(f"**{markdown_text(titled.title)}**")
         parts.append("\n".join(titled.table.markdown(markdown_text)))
@@ -86,16 +98,23 @@ def render_peers_markdown(rows: Sequence[PeerRow], about: Mapping[str, str]) -> 
     return "\n\n".join(parts) + "\n"
 
 
-def peers_json(rows: Sequence[PeerRow], about: Mapping[str, str], *, pairs: int, exit_code: int) -> str:
+def frameworks_json(report: FrameworksReport, _width: int = 0) -> str:
     """Every number behind the tables: ``configurations`` holds a record a row (PeerRow)."""
     record = {
-        "schema_version": PEERS_SCHEMA_VERSION,
-        "about": dict(about),
-        "pairs": pairs,
-        "exit_code": exit_code,
-        "configurations": [to_record(row) for row in rows],
+        "schema_version": FRAMEWORKS_SCHEMA_VERSION,
+        "about": dict(report.about),
+        "pairs": report.pairs,
+        "exit_code": report.exit_code,
+        "configurations": [to_record(row) for row in report.rows],
     }
     return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+# The formats of its files, by the name of the option.
+FRAMEWORKS_FORMATS: Mapping[str, Callable[[FrameworksReport, int], str]] = {
+    "markdown": render_frameworks_markdown,
+    "json": frameworks_json,
+}
 
 
 def label(row: PeerRow) -> str:

@@ -1,0 +1,113 @@
+"""The file of a session's results, ``--results FILE``, in the format that its name's ending chooses."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from helpers.judging.night import NightVerdict
+from helpers.report.markdown import markdown_text
+from helpers.report.reader import READER_BOUND, is_reader_bound
+from helpers.report.row import CaseRow
+from helpers.report.scaling import Scaling
+from helpers.report.scaling_tables import to_markdown
+from helpers.report.text import case_table, summary_line
+from helpers.trainers.contract.errors import ResultError
+
+# 1: first format.
+# 2: a case has "figures" by rule, "loader", "overrides", "segment" and "reader_bound"; its "reader_share" is the
+#    median over runs, before it was the largest. New: "scaling", "reader_bound_share".
+# 3: a case has "standing", "pairs", "set_aside", "reference_build" and "why_no_reference"; its figures are of the
+#    screening runs of the build under test alone. New: "night".
+# 4: a case has "attempts" and "failure_class".
+# 5: a case has "utilisation", "origin" and "sources".
+# 6: a case's status may be SLOWER; its standing has "level", "level_error", "good_shift", "teaches_level" and
+#    "teaches_good".
+# 7: a case has "invalid_images_per_s".
+RESULTS_SCHEMA_VERSION = 7
+
+
+@dataclass(frozen=True)
+class SessionReport:
+    """What a session has to report."""
+
+    rows: Sequence[CaseRow]
+    session: str
+    # What pytest ended with.
+    exit_code: int
+    # ``host``, and what was ``found`` on it.
+    machine: Mapping[str, str]
+    # The command line, word by word.
+    command: Sequence[str]
+    # Selected cases without a record, since the session ended before them or they were skipped.
+    not_reached: int
+    scaling: Sequence[Scaling] = ()
+    # None where too few cases could be held against earlier nights, and for a session that ended early.
+    night: NightVerdict | None = None
+
+
+def results_json(report: SessionReport) -> str:
+    """The same table as the terminal's, with every number behind it, as JSON text.
+
+    An object with the keys
+
+    - ``schema_version``: RESULTS_SCHEMA_VERSION
+    - ``session``, ``exit_code``: the session's name and what pytest ended with
+    - ``machine``: ``host`` and what was ``found`` on it; ``command``: the command line, word by word
+    - ``cases``: a record a case (CaseRow, and whether it is ``reader_bound``: waited for data for
+      ``reader_bound_share`` of its window or more); ``totals``: their number by status
+    - ``scaling``: speed-up and efficiency, a record a configuration (Scaling)
+    - ``night``: the verdict on the night as a whole (NightVerdict): ``status``, ``reason``, ``suspect``, the
+      ``groups`` of cases that fell together and, where most cases moved alike, how (``common``); null where too few
+      cases could be held against earlier nights, and for a session that ended early
+    - ``not_reached``: selected cases without a record, since the session ended before them or they were
+      skipped; with any, the document does not tell the whole session
+
+    Raises ResultError on a number that is not finite.
+    """
+    record: dict[str, Any] = {
+        "schema_version": RESULTS_SCHEMA_VERSION,
+        "session": report.session,
+        "exit_code": report.exit_code,
+        "machine": dict(report.machine),
+        "command": list(report.command),
+        "totals": dict(Counter(row.status for row in report.rows)),
+        "not_reached": report.not_reached,
+        "reader_bound_share": READER_BOUND.share,
+        "cases": [{**row.to_record(), "reader_bound": is_reader_bound(row)} for row in report.rows],
+        "night": report.night.to_record() if report.night else None,
+        "scaling": [each.to_record() for each in report.scaling],
+    }
+    try:
+        return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    except ValueError as error:
+        raise ResultError(f"results of session {report.session}", got=str(error), expected="finite numbers") from error
+
+
+def results_markdown(report: SessionReport) -> str:
+    """The terminal's tables as Markdown, for a page that others read: a build's summary, an issue."""
+    parts = [f"# Session {markdown_text(report.session)}", markdown_text(report.machine["found"])]
+    if report.rows:
+        parts += [markdown_text(summary_line(report.rows)), "\n".join(case_table(report.rows).markdown(markdown_text))]
+        reasons = [f"- `{row.case_id}` [{row.target}]: {markdown_text(row.reason)}" for row in report.rows]
+        parts.append("\n".join(reasons))
+    if report.night is not None:
+        parts.append(f"The night: {report.night.status.value}: {markdown_text(report.night.reason.message)}")
+    if report.not_reached:
+        parts.append(f"Selected cases without a result, skipped or not reached: {report.not_reached}")
+    if tables := to_markdown(report.scaling):
+        parts.append(tables.rstrip())
+    return "\n\n".join(parts) + "\n"
+
+
+# By the ending of the file's name; a name with any other ending gets JSON.
+RESULTS_FORMATS: Mapping[str, Callable[[SessionReport], str]] = {".json": results_json, ".md": results_markdown}
+
+
+def results_text(report: SessionReport, path: Path) -> str:
+    """The content of the file ``path``. Raises ResultError on a number that is not finite."""
+    return RESULTS_FORMATS.get(path.suffix, results_json)(report)
