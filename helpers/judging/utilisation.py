@@ -1,16 +1,15 @@
 """How far from the chip's limit a training is: samples/s x FLOPs per image / the measured peak of a matrix product.
 
-FLOPs are counted layer by layer from the models' definitions, for 224 x 224 images of 3 channels (a fourth one is
-padding). Conventions: a multiply-add is 2 FLOPs; only convolutions and fully connected layers count, biases, norms,
-activations and pooling do not; a training step is the forward pass, the weights' gradient and the inputs' gradient, as
-much arithmetic each, except that the gradient of the images is not needed, so the first layer has two of the three.
-What an implementation computes besides (padding, another algorithm) is of no use and does not count either.
+FLOPs are counted layer by layer over the tables from which the trainers build their networks, for 3 channels (a fourth
+one is padding). Conventions: a multiply-add is 2 FLOPs; only convolutions and fully connected layers count, biases,
+norms, activations and pooling do not; a training step is the forward pass, the weights' gradient and the inputs'
+gradient, as much arithmetic each, except that nobody needs the gradient of the images, so the first layer has two of
+the three. What an implementation computes besides (padding, another algorithm) is no use and does not count either.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,10 +17,9 @@ from helpers.judging.rates import fields_of
 from helpers.judging.statistics import number
 from helpers.machine.records_check import Checker
 from helpers.trainers.contract.case import Case, Precision
-from helpers.trainers.contract.errors import ConfigError, ResultError
-from helpers.trainers.contract.models import Model, ModelSpec, Plain, Residual, spec_of
+from helpers.trainers.contract.errors import ResultError
+from helpers.trainers.contract.models import Model, spec_of
 
-_CHANNELS = 3
 _FLOPS_PER_MULTIPLY_ADD = 2
 _TERA, _GIGA = 1e12, 1e9
 # What a case with automatic mixed precision multiplies in, by its settings' amp_dtype.
@@ -51,15 +49,6 @@ _PEAK_FACT = "peak_"
 _NO_PEAK_FACT = "no_peak"
 # The matrix products that a probe can measure.
 PEAK_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A convolution or a fully connected layer."""
-
-    name: str
-    # Of its forward pass over one image.
-    multiply_adds: int
 
 
 @dataclass(frozen=True)
@@ -184,28 +173,14 @@ def _peak_or_reason(facts: Mapping[str, str]) -> Peak | str | None:
         return f"the peak in the run's result cannot be read: {' '.join(str(error).split())}"
 
 
-def layers_of(model: Model) -> tuple[Layer, ...]:
-    """The convolutions and fully connected layers of a model in their order, the one that sees the image first."""
-    spec = spec_of(model)
-    kind = type(spec.network)
-    if kind not in _LAYERS:
-        raise ConfigError(
-            f"network {kind.__name__} of {model.value}",
-            got="no entry",
-            expected="an entry in _LAYERS of helpers/judging/utilisation.py",
-            remedy="Add it: the layers from which operations are counted (docs/extending.md)",
-        )
-    return tuple(_LAYERS[kind](spec.network, spec))
-
-
 def forward_multiply_adds(model: Model) -> int:
-    """Of one image: 4.089e9 for ResNet50 v1.5, 15.47e9 for VGG16."""
-    return sum(layer.multiply_adds for layer in layers_of(model))
+    """Of one sample: 4.089e9 for ResNet50 v1.5, 15.47e9 for VGG16."""
+    return sum(layer.multiply_adds for layer in spec_of(model).layers().in_order())
 
 
 def training_flops(model: Model) -> int:
-    """Of one image in one training step: forward, both gradients, without that of the image itself."""
-    first, *rest = layers_of(model)
+    """Of one sample in one training step: forward, both gradients, without that of the sample itself."""
+    first, *rest = spec_of(model).layers().in_order()
     return _FLOPS_PER_MULTIPLY_ADD * (2 * first.multiply_adds + 3 * sum(layer.multiply_adds for layer in rest))
 
 
@@ -222,42 +197,3 @@ def peak_precision(precision: Precision, settings: Mapping[str, Any]) -> str:
 
 def _flops_text(tflops: float) -> str:
     return f"{tflops:.3g} TFLOP/s" if tflops >= 1 else f"{1000 * tflops:.3g} GFLOP/s"
-
-
-def _residual(network: Residual, spec: ModelSpec) -> Iterator[Layer]:
-    """v1.5: the stride of a stage stands in the 3 x 3 convolution of its first block."""
-    size = spec.image_size // 2
-    yield _convolution("stem", 7, _CHANNELS, 64, size)
-    size, inputs = size // 2, 64
-    for stage, (width, blocks) in enumerate(network.stages, start=1):
-        outputs = 4 * width
-        for block in range(1, blocks + 1):
-            name, before = f"stage {stage} block {block}", size
-            if stage > 1 and block == 1:
-                size //= 2
-            yield _convolution(f"{name} reduce", 1, inputs, width, before)
-            yield _convolution(f"{name} spatial", 3, width, width, size)
-            yield _convolution(f"{name} expand", 1, width, outputs, size)
-            if inputs != outputs:
-                yield _convolution(f"{name} shortcut", 1, inputs, outputs, size)
-            inputs = outputs
-    yield Layer("classifier", inputs * spec.classes)
-
-
-def _plain(network: Plain, spec: ModelSpec) -> Iterator[Layer]:
-    size, inputs = spec.image_size, _CHANNELS
-    for stage, (outputs, convolutions) in enumerate(network.stages, start=1):
-        for place in range(1, convolutions + 1):
-            yield _convolution(f"stage {stage} convolution {place}", 3, inputs, outputs, size)
-            inputs = outputs
-        size //= 2
-    widths = (inputs * size**2, 4096, 4096, spec.classes)
-    for place, (before, after) in enumerate(itertools.pairwise(widths), start=1):
-        yield Layer(f"classifier {place}", before * after)
-
-
-_LAYERS: Mapping[type, Callable[[Any, ModelSpec], Iterator[Layer]]] = {Residual: _residual, Plain: _plain}
-
-
-def _convolution(name: str, kernel: int, inputs: int, outputs: int, output_size: int) -> Layer:
-    return Layer(name, kernel * kernel * inputs * outputs * output_size * output_size)

@@ -172,12 +172,12 @@ def _control_characters(workshop: Workshop) -> Seen:
 _HEADER = """
 from helpers.trainers import process
 
-class Hostile(process.Device):
+class Hostile(process.DeviceRecord):
     framework_commit = property(lambda self: {name!r}, lambda self, value: None)
     name = property(lambda self: {name!r}, lambda self, value: None)
 
 def at_start(spec, rank):
-    process.Device = Hostile
+    process.DeviceRecord = Hostile
     mark()
 """
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from helpers.trainers.common.loop import Batch, LoopIO, Plan, train
+from helpers.trainers.common.loop import Batch, LoopIO, LoopPlan, train
 from helpers.trainers.common.process import Trainer, run
 from tests.faults.inject import FAULT_VARIABLE
 
@@ -65,7 +65,7 @@ def program(trainer: Trainer) -> None:
     spec = trainer.spec
     trainer.device.framework_version = "0"
     trainer.beat("first step")
-    plan = Plan(spec.warmup_steps, spec.window_steps, 1, spec.steady_window_steps, spec.most_warmup_steps)
+    plan = LoopPlan(spec.warmup_steps, spec.window_steps, 1, spec.steady_window_steps, spec.most_warmup_steps)
     io = LoopIO(trainer.record, trainer.beat, lambda: _meet(trainer), time.monotonic, begin=trainer.begin)
     train(plan, Images(spec.case.batch_size_per_card), NoStep(), EvenTimer(), io)
 

@@ -24,7 +24,7 @@ from helpers.trainers.contract.steplog import Step
 
 
 def program(trainer: Trainer) -> None:
-    def blocks_instead(plan: loop.Plan, reader: loop.Reader, stepper: Any, timer: Any, io: loop.LoopIO) -> None:
+    def blocks_instead(plan: loop.LoopPlan, reader: loop.Reader, stepper: Any, timer: Any, io: loop.LoopIO) -> None:
         worker = _Worker(plan, reader, stepper, timer, io, waits=trainer.spec.device == "gpu")
         serve({TRAIN: worker.train, FOR: worker.bare}, trainer.device.facts)
 
@@ -40,7 +40,7 @@ def trainer_of(spec: JobSpec) -> Any:
 
 class _Worker:
     def __init__(
-        self, plan: loop.Plan, reader: loop.Reader, stepper: Any, timer: Any, io: loop.LoopIO, waits: bool
+        self, plan: loop.LoopPlan, reader: loop.Reader, stepper: Any, timer: Any, io: loop.LoopIO, waits: bool
     ) -> None:
         # The steps are issued to a card, and a block ends when the card has done its last one.
         self._waits = waits

@@ -1,7 +1,7 @@
-"""Steps on an NVIDIA GPU, timed by the card itself with events of the CUDA driver; knows no framework.
+"""Times steps on an NVIDIA GPU by the card itself, with events of the CUDA driver; knows no framework.
 
-Straight from the driver, because not every build of a framework tells its events' times: in Paddle 2.6
-``paddle.device.Event.elapsed_time`` is a constant 0. The yardstick is then the same for every build.
+The driver is called directly, because not every build of a framework returns its events' times: in Paddle 2.6
+``paddle.device.Event.elapsed_time`` is a constant 0. So steps are timed in the same way under every build.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Events(Protocol):
         """A mark behind all work issued so far; does not wait for it."""
 
     def wait(self, event: Any) -> None:
-        """Until the card has reached the mark."""
+        """Return when the card has reached the mark."""
 
     def reached(self, event: Any) -> bool:
-        """Whether the card has; does not wait for it."""
+        """Whether the card has reached the mark; does not wait for it."""
 
     def seconds_between(self, first: Any, second: Any) -> float:
-        """By the card's clock; both were reached. Raises DeviceError unless it is positive."""
+        """The time between two marks that were reached, by the card's clock; DeviceError unless it is positive."""
 
     def release(self, event: Any) -> None:
-        """The mark is not needed any more."""
+        """Free a mark that is not needed any more."""
 
 
 class CudaEvents:
@@ -104,7 +104,7 @@ def _failure(name: str, code: int) -> DeviceError:
 
 
 class EventMarks:
-    """Gives marks behind all that was issued so far (dali_data.Lent), by events that are released once reached."""
+    """Gives marks behind all that was issued so far (dali.Lent), by events that are released once reached."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -119,7 +119,7 @@ class EventMark:
         self._event = events.record()
 
     def query(self) -> bool:
-        """Whether the card has reached it. Not to be asked again after that."""
+        """Whether the card has reached it, which frees it: after True it is not called again."""
         if not self._events.reached(self._event):
             return False
         self._events.release(self._event)

@@ -9,21 +9,23 @@ from typing import Any, Callable, Deque, Iterator, List, Mapping, Optional, Prot
 
 import numpy
 
-from helpers.trainers.common.images import IMAGE_SIZE, MEAN, SEARCH_SECONDS, STD, Form, ImageList, Share, reading_error
+from helpers.trainers.common.images import MEAN, SEARCH_SECONDS, STD, Form, ImageList, Share, reading_error
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import Refused
 from helpers.trainers.common.settings import Augmentation, Dali
+from helpers.trainers.contract.models import IMAGE_SIZE
 
 
 @dataclass(frozen=True)
 class DaliPlan:
-    """``gpu`` is the index of the decoding card, None for a pipeline wholly on the CPU."""
+    """What a rank's pipeline reads, and how."""
 
     share: Share
     form: Form
     augmentation: Augmentation
     options: Dali
     threads: int
+    # The index of the decoding card; None for a pipeline wholly on the CPU.
     gpu: Optional[int]
 
 
@@ -70,8 +72,8 @@ class Mark(Protocol):
 class Lent:
     """Keeps tensors in a loader's own memory until the card has done the work that was issued on them.
 
-    Over the dynamic executor (DALI 2's own) DALI's plugins copy nothing, and DALI takes a tensor back once nobody holds
-    it: it knows nothing of the framework's stream, which the host is steps ahead of.
+    With the dynamic executor (DALI 2's default) DALI's plugins copy nothing, and DALI takes a tensor back as soon as
+    nobody holds it. It does not know of the framework's stream, and the host is several steps ahead of the card.
     """
 
     def __init__(self, mark: Callable[[], Mark]) -> None:
@@ -87,10 +89,11 @@ class Lent:
 
 @dataclass(frozen=True)
 class Plugin:
-    """A framework's plugin of DALI on a card: ``runner`` makes of a pipeline what gives the next batch as the
-    framework's tensors, by the names images and labels; ``mark`` is Lent's."""
+    """What a framework has for DALI on a card."""
 
+    # Makes of a pipeline a function that gives the next batch: the framework's tensors, by the names images and labels.
     runner: Callable[[Any], Callable[[], Mapping[str, Any]]]
+    # Lent's.
     mark: Callable[[], Mark]
 
 
@@ -110,7 +113,7 @@ class DaliReader:
         for outputs in self._source.epoch():
             images, labels = self._tensors(outputs)
             yield Batch(images, labels, self._samples)
-            # Asked for the next one, whoever has this one has issued its work.
+            # Whoever asks for the next batch has issued the work on this one.
             if self._lent is not None:
                 self._lent.keep((outputs, images, labels))
 
@@ -122,10 +125,10 @@ class DaliReader:
 
 
 def dali_names(images: ImageList, plan: DaliPlan, run: int) -> List[str]:
-    """The images of DALI's run number ``run`` and of those that it had begun ahead, by reading again without decoding.
+    """The images of DALI's run number ``run`` and of the runs that it had begun ahead.
 
-    The order is the reader's, by its seed; so is the time, so that after SEARCH_SECONDS none are returned. What the
-    reader itself fails on ends the list.
+    They are found by reading again, without decoding, in the reader's own order. The list ends after SEARCH_SECONDS,
+    and where the reader itself fails.
     """
     from nvidia.dali.pipeline import Pipeline
 

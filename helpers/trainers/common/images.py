@@ -18,9 +18,8 @@ import numpy
 
 from helpers.trainers.common.settings import Augmentation
 from helpers.trainers.contract.errors import DatasetError
+from helpers.trainers.contract.models import CLASSES, IMAGE_SIZE
 
-IMAGE_SIZE = 224
-CLASSES = 1000
 TRAIN_LIST = "train_list.txt"
 # Of ImageNet's pixels, on the scale 0..255, by channel.
 MEAN = [123.675, 116.28, 103.53]
@@ -28,22 +27,24 @@ STD = [58.395, 57.12, 57.375]
 # What a level is multiplied by and what is added then, by channel.
 _SCALES = [(numpy.float32(1 / std), numpy.float32(-mean / std)) for mean, std in zip(MEAN, STD)]
 _JPEG = b"\xff\xd8"
-# As DALI and torchvision do; then the centre is taken.
+# As in DALI and torchvision; after so many the centre is taken.
 _CROP_ATTEMPTS = 10
-# By content, what DALI decodes too, so that one folder trains alike through both loaders.
+# The formats that DALI decodes too, told by content: so one folder trains alike through both loaders.
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")
 _UNREADABLE = (OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, struct.error, zlib.error)
 _COPY_AGAIN = "Copy it again, or take it out of the list"
-# To find the image that a loader failed on; far below what counts as no progress.
+# The most to find the image that a loader failed on; far less than what counts as no progress.
 SEARCH_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class ImageList:
-    """``paths`` are relative to ``root``; ``labels`` lie in 0..999."""
+    """The images of a data folder."""
 
     root: Path
+    # Relative to ``root``.
     paths: Tuple[str, ...]
+    # From 0 to 999.
     labels: Tuple[int, ...]
 
 
@@ -81,10 +82,13 @@ class Share:
 
 @dataclass(frozen=True)
 class Form:
-    """How a batch arrives: ``layout`` NCHW or NHWC, 3 channels or 4 (the last one zero), float32 or float16."""
+    """How a batch arrives."""
 
+    # NCHW or NHWC.
     layout: str
+    # 3, or 4 of which the last one is zero.
     channels: int
+    # float32 or float16.
     dtype: str
 
     def shape(self, batch_size: int) -> Tuple[int, int, int, int]:
@@ -149,7 +153,7 @@ def _cropped(path: Path, rng: random.Random, augmentation: Augmentation) -> Any:
 
 
 def opencv() -> Any:
-    """The module, computing in this thread alone: the cores are the workers'. ImportError where it is missing."""
+    """The module, which computes in the calling thread alone, since the workers use the cores. Raises ImportError."""
     import cv2
 
     if cv2.getNumThreads() != 1:
@@ -221,10 +225,10 @@ def synthetic_batch(share: Share, form: Form) -> Tuple[Any, Any]:
 
 
 def reading_error(images: ImageList, words: str, suspects: Iterable[str]) -> DatasetError:
-    """A loader failed with ``words``, which may or may not name a file; the error names it.
+    """The error of a loader that failed with ``words``; it names the broken file, which ``words`` may not do.
 
-    ``suspects`` are the paths of the batches it was at, which are read again. A loader that failed on none of them
-    (its memory, its processes) is named itself.
+    ``suspects`` are the paths of the batches at which the loader was; they are read again. Where none of them is broken
+    (the loader's memory or processes failed), the error names the loader.
     """
     broken = _first_unreadable(images, suspects) or _named(images, words)
     return DatasetError(

@@ -1,6 +1,6 @@
-"""Which CUDA runtime, cuDNN and NCCL this process has really loaded, asked of the very libraries; knows no framework.
+"""Finds which CUDA runtime, cuDNN and NCCL this process has loaded, by calling the libraries; knows no framework.
 
-A build's own word is what it was compiled against; what the loader found may be another version.
+A build states the versions that it was compiled against; the loader may have found others.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ CUDA_RUNTIME, CUDNN, NCCL = "cuda_runtime", "cudnn", "nccl"
 def loaded_facts(maps: Path = MAPS, load: Callable[[str], Any] = ctypes.CDLL) -> Dict[str, str]:
     """``{cudnn: 9.10.2, nccl: 2.27.5, cuda_runtime: 12.8}`` of those that are mapped; several copies with `` + ``.
 
-    Right after the first step: frameworks load them when they first need them. A library that does not tell its
-    version is told by its file's name.
+    To be called after the first step, since frameworks load them when they first need them. The file's name stands for
+    the version of a library that does not return it.
     """
     found = {}  # type: Dict[str, List[str]]
     for path in sorted({line.split(None, 5)[-1].strip() for line in _lines(maps)}):
         name = _NAMES.fullmatch(path.rpartition("/")[2])
         if name is not None:
             fact, ask = _QUESTIONS[name.group(1)]
-            told = found.setdefault(fact, [])
+            versions = found.setdefault(fact, [])
             version = _version(path, ask, load)
-            if version not in told:
-                told.append(version)
-    return {fact: " + ".join(told) for fact, told in found.items()}
+            if version not in versions:
+                versions.append(version)
+    return {fact: " + ".join(versions) for fact, versions in found.items()}
 
 
 def cudnn_text(version: int) -> str:
@@ -79,7 +79,7 @@ def _cudart(library: Any) -> str:
 def _through_pointer(function: Any) -> int:
     version = ctypes.c_int()
     if function(ctypes.byref(version)) != 0:
-        raise ValueError("the library does not tell its version")
+        raise ValueError("the library does not return its version")
     return version.value
 
 

@@ -23,10 +23,11 @@ class LossError(SuiteError):
 
 @dataclass(frozen=True)
 class Batch:
-    """``samples`` images with their labels, in whatever form the framework's step takes them."""
+    """Images with their labels, in whatever form the framework's step takes them."""
 
     images: Any
     labels: Any
+    # How many images.
     samples: int
 
 
@@ -83,19 +84,19 @@ class HostTimer:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Steps of one rank. Every ``fetch_every_steps`` and at a phase's end the loss comes to the host and
-    the steps since go into the log; 1 on a CPU, where nothing waits for it.
-
-    ``steady_window_steps`` and ``most_warmup_steps`` as in JobSpec. ``slowdown`` (tests) makes every step longer by
-    that share of its own time, and fetches every loss, without which the host's time is not the step's.
-    """
+class LoopPlan:
+    """The steps of one rank."""
 
     warmup_steps: int
     window_steps: int
+    # So often, and at a phase's end, the loss comes to the host and the steps since then go into the log; 1 on a CPU,
+    # where nothing waits for it.
     fetch_every_steps: int
+    # As in JobSpec.
     steady_window_steps: int = 0
     most_warmup_steps: int = 0
+    # For tests: makes every step longer by this share of its own time, and fetches every loss, without which the host's
+    # time is not the step's.
     slowdown: float = 0.0
 
 
@@ -117,7 +118,7 @@ class LoopIO:
     begin: Callable[[int], None] = lambda number: None
 
 
-def train(plan: Plan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> None:
+def train(plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> None:
     """Train warm-up and window steps and record each; the window begins behind ``io.barrier``.
 
     Raises LossError at a loss that is not finite, after recording the steps before it, and DatasetError
@@ -145,7 +146,7 @@ class _Pending:
 
 
 class _Run:
-    def __init__(self, plan: Plan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> None:
+    def __init__(self, plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> None:
         self._plan = plan
         self._stepper = stepper
         self._timer = timer

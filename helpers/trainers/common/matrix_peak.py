@@ -1,6 +1,6 @@
-"""The fastest matrix product of a device: what ``<framework>_peak`` programs share. Imports no framework.
+"""Measures the fastest matrix product of a device, for each framework's ``peak.py``; imports no framework.
 
-``python -m helpers.trainers.<framework>_peak PRECISION DEVICE``: PRECISION is fp32, tf32, fp16 or bf16, DEVICE ``cpu``
+``python -m helpers.trainers.<framework>.peak PRECISION DEVICE``: PRECISION is fp32, tf32, fp16 or bf16, DEVICE ``cpu``
 or ``gpu`` (the first visible card). Square matrices of random numbers (zeros would need less power, and so be faster)
 are multiplied, doubled in size until that is no faster any more; a size's figure is the median of repeats, each long
 enough for its clock: the card's own events, or the host's monotonic clock. Prints one JSON object as its last line.
@@ -40,13 +40,16 @@ Timer = Callable[[Product, int], float]
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes from ``first`` to ``largest``; a repeat lasts ``repeat_seconds`` or one product; a size whose product takes
-    longer than ``longest_seconds`` is the last."""
+    """How long and how far the search goes."""
 
+    # The sizes of the first and the largest matrices.
     first: int
     largest: int
+    # Timings of a size.
     repeats: int
+    # So long, or one product.
     repeat_seconds: float
+    # A size whose product takes longer is the last one.
     longest_seconds: float
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 import socket
 import sys
@@ -10,9 +11,12 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence
 
 from helpers.trainers.common.loaded import loaded_facts
+from helpers.trainers.common.loop import LoopIO, LoopPlan
+from helpers.trainers.common.settings import Settings
+from helpers.trainers.contract.case import Precision
 from helpers.trainers.contract.errors import ConfigError, DeviceError, SuiteError
 from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
 from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, Footer, Header, Heartbeat, Step, StepLogWriter
@@ -34,15 +38,16 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """Which of the job's processes this one is; ``local_rank`` counts within the node."""
+class RankPlace:
+    """Which of the job's processes this one is."""
 
     rank: int
+    # Counts within the node.
     local_rank: int
     world_size: int
 
     @staticmethod
-    def from_environment(environment: Mapping[str, str], names: Sequence[Sequence[str]]) -> Ranks:
+    def from_environment(environment: Mapping[str, str], names: Sequence[Sequence[str]]) -> RankPlace:
         """``names``: the launcher's variables for rank, local rank and world size, the first set one counts."""
         values = []
         for wanted, default in zip(names, ("0", "0", "1")):
@@ -51,12 +56,12 @@ class Ranks:
             if not text.isdigit():
                 raise ConfigError("trainer", field=name, got=text, expected="a whole number from the launcher")
             values.append(int(text))
-        return Ranks(values[0], values[1], values[2])
+        return RankPlace(values[0], values[1], values[2])
 
 
 @dataclass
-class Device:
-    """What the header says of framework and device; filled in as it becomes known."""
+class DeviceRecord:
+    """What the step log's header says of framework and device; filled in as it becomes known."""
 
     framework_version: str = "unknown"
     framework_commit: str = "unknown"
@@ -70,10 +75,10 @@ class Trainer:
     The log is opened with the first recorded block, when every fact of the header is known.
     """
 
-    def __init__(self, spec: JobSpec, ranks: Ranks) -> None:
+    def __init__(self, spec: JobSpec, ranks: RankPlace) -> None:
         self.spec = spec
         self.ranks = ranks
-        self.device = Device()
+        self.device = DeviceRecord()
         self.slowdown = 0.0
         self.peak_device_bytes: Callable[[], int] = lambda: 0
         self.loaded: Callable[[], Dict[str, str]] = loaded_facts if spec.device == "gpu" else dict
@@ -84,7 +89,7 @@ class Trainer:
         self._heartbeat.beat(phase, step, time.monotonic())
 
     def begin(self, step: int) -> None:
-        """Tell, where there are others to wait for each other, which step this rank has come to."""
+        """Write to the heartbeat which step this rank has come to, where several ranks wait for each other."""
         if self.ranks.world_size > 1:
             self._heartbeat.begin(step)
 
@@ -110,7 +115,7 @@ class Trainer:
                 framework_version=self.device.framework_version,
                 framework_commit=self.device.framework_commit,
                 device=spec.device,
-                # The libraries by themselves: what a build says of them is what it was made with.
+                # The loaded libraries' own versions win over those that the build was made with.
                 facts={**self.device.facts, **self.loaded(), "device_name": self.device.name},
             )
             self._log = StepLogWriter(spec.step_log_path(ranks.rank), header)
@@ -165,6 +170,19 @@ def prepare(trainer: Trainer, environment: MutableMapping[str, str]) -> None:
         facts[SLOWDOWN_FACT] = f"{trainer.slowdown:g}"
 
 
+def set_environment(spec: JobSpec, settings: Settings, environment: MutableMapping[str, str]) -> None:
+    """Set the settings' variables and those of the precision, which a framework and CUDA read when they are loaded.
+
+    A variable of the job itself wins.
+    """
+    for name, value in settings.environment.items():
+        environment[name] = spec.environment.get(name, str(value))
+    if spec.device == "gpu" and spec.case.precision is Precision.FP32:
+        environment["NVIDIA_TF32_OVERRIDE"] = "0"
+    elif spec.case.precision is Precision.TF32:
+        environment.pop("NVIDIA_TF32_OVERRIDE", None)
+
+
 def slowdown_of(environment: Mapping[str, str]) -> float:
     """The share by which a test wants every step longer, 0 without one; ConfigError on anything else."""
     text = environment.get(SLOWDOWN_VARIABLE, "")
@@ -184,15 +202,15 @@ def slowdown_of(environment: Mapping[str, str]) -> float:
     return share
 
 
-def _read(argv: List[str], rank_variables: Sequence[Sequence[str]]) -> "tuple[JobSpec, Ranks]":
+def _read(argv: List[str], rank_variables: Sequence[Sequence[str]]) -> "tuple[JobSpec, RankPlace]":
     if len(argv) != 1:
         raise ConfigError("trainer", got=" ".join(argv) or "no argument", expected="one argument: the job's spec.json")
     path = Path(argv[0])
     spec = JobSpec.from_json(path.read_text(encoding="utf-8"), about=str(path))
-    return spec, Ranks.from_environment(os.environ, rank_variables)
+    return spec, RankPlace.from_environment(os.environ, rank_variables)
 
 
-def _check_place(spec: JobSpec, ranks: Ranks) -> None:
+def _check_place(spec: JobSpec, ranks: RankPlace) -> None:
     if ranks.world_size != spec.case.cards or ranks.rank >= ranks.world_size:
         raise DeviceError(
             f"rank {ranks.rank}",
@@ -247,3 +265,31 @@ def _cpu(wanted: str, cpuinfo: Path) -> str:
         if name.strip() == wanted:
             return value.strip()
     return ""
+
+
+def seed_everything(framework: Callable[[int], Any], seed: int) -> None:
+    """The same weights on every rank; the readers add the rank to the seed of the data."""
+    # Only here: the variables that say how many threads it takes are set by then.
+    import numpy
+
+    framework(seed)
+    numpy.random.seed(seed)
+    random.seed(seed)
+
+
+def plan_of(trainer: Trainer) -> LoopPlan:
+    spec = trainer.spec
+    return LoopPlan(
+        spec.warmup_steps,
+        spec.window_steps,
+        # On a CPU the loss is at hand after every step; on a GPU fetching it would empty the queue.
+        spec.record_every_steps if spec.device == "gpu" else 1,
+        spec.steady_window_steps,
+        spec.most_warmup_steps,
+        trainer.slowdown,
+    )
+
+
+def io_of(trainer: Trainer, barrier: Callable[[], None], agree: Optional[Callable[[bool], bool]]) -> LoopIO:
+    """The io of a rank's loop; ``barrier`` and ``agree`` are those of ``LoopIO``."""
+    return LoopIO(trainer.record, trainer.beat, barrier, time.monotonic, agree, trainer.begin)

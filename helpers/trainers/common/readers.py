@@ -1,4 +1,4 @@
-"""A job's reader, for any framework: which of its loaders, over which images, and what the header says of it."""
+"""Opens a job's reader, for any framework: chooses its loader and its images, and adds them to the header's facts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ Feed = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Loaders:
-    """What a framework has of its own; ``gpu_index`` is the rank's card, ``native_loader`` a name for the header."""
+    """What a framework has of its own."""
 
     feed: Feed
+    # The index of the rank's card.
     gpu_index: Callable[[], int]
     dali: Callable[[ImageList, DaliPlan], Reader]
     native: Callable[[ImageList, Share, Form], Reader]
+    # The name of the native loader, for the header.
     native_loader: str
 
 
@@ -64,7 +66,7 @@ def _opencv_version() -> str:
 
 
 class SyntheticReader:
-    """One batch, for ever: an epoch without end."""
+    """One batch again and again: an epoch without end."""
 
     def __init__(self, share: Share, form: Form, feed: Feed) -> None:
         images, labels = synthetic_batch(share, form)

@@ -1,22 +1,22 @@
 """A job's settings, read strictly: what ``helpers/plan/recipes/recipe.py`` writes, with the user's overrides in it.
 
 An unknown key, a missing one or a value that contradicts the case is an error, so that no override is
-lost and none turns a case into another one. What every framework has stands in ``Settings``, what one has
-of its own in its subclass.
+lost and none turns a case into another one. ``Settings`` holds what every framework has; a framework's subclass adds
+what only it has.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from importlib import import_module
-from typing import Any, ClassVar, Mapping, Optional, Tuple, Type, TypeVar
+from typing import Any, ClassVar, Dict, Mapping, Optional, Tuple, Type, TypeVar
 
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec, finite
 
-# Level and type of what a precision says, None where it leaves them open.
+# AMP level and type by precision; None where the precision leaves the type open, or has neither.
 AmpLevels = Mapping[Precision, Tuple[Optional[str], Optional[str]]]
 BASIC_AMP_LEVELS: AmpLevels = {
     Precision.FP32: (None, None),
@@ -31,59 +31,64 @@ LOSS_SCALING_RULE = ("incr_every_n_steps", "decr_every_n_nan_or_inf", "incr_rati
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random resized crop and flip. ``crop_area`` is a share of the image, ``crop_aspect_ratio`` width/height."""
+    """Random resized crop and flip."""
 
+    # The least and the most, as a share of the image.
     crop_area: Tuple[float, float]
+    # The least and the most width / height.
     crop_aspect_ratio: Tuple[float, float]
     flip_probability: float
 
 
 @dataclass(frozen=True)
 class Dali:
-    """``threads`` None: as many as the rank has cores. Paddings in bytes, for GPU decoding alone."""
+    """The settings of DALI's pipeline."""
 
+    # None: as many as the rank has cores.
     threads: Optional[int]
     prefetch_queue_depth: int
     seed: int
+    # In bytes, for decoding on a GPU alone.
     device_memory_padding: int
     host_memory_padding: int
 
 
 @dataclass(frozen=True)
 class Native:
-    """The framework's own loader: worker processes a rank, batches each prepares ahead."""
+    """The settings of the framework's own loader."""
 
+    # Processes of each rank.
     workers: int
+    # Batches that each worker prepares ahead.
     prefetch_factor: int
     shared_memory: bool
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A training configuration; ``environment`` holds variables that are set before the framework's import.
-
-    Images arrive in ``feed_layout`` and the model works in ``layout``. ``amp_level`` is None, O1 or O2;
-    ``loss_scaling`` the first loss scale, None without one, and ``loss_scaling_rule`` how it moves.
-    The learning rate is multiplied by ``learning_rate_decay`` at each of ``learning_rate_boundaries``
-    (epochs).
-    """
+    """A training configuration."""
 
     AMP_LEVELS: ClassVar[AmpLevels] = BASIC_AMP_LEVELS
 
     optimizer: str
     learning_rate: float
+    # Epochs, at each of which the learning rate is multiplied by ``learning_rate_decay``.
     learning_rate_boundaries: Tuple[int, ...]
     learning_rate_decay: float
     momentum: float
     weight_decay: float
+    # NCHW or NHWC: how the model works, and how the images arrive.
     layout: str
     feed_layout: str
     input_channels: int
     input_dtype: str
+    # None, O1 or O2.
     amp_level: Optional[str]
     amp_dtype: Optional[str]
+    # The first loss scale, None without one, and how it moves.
     loss_scaling: Optional[float]
     loss_scaling_rule: Mapping[str, Any]
+    # Variables that are set before the framework's import.
     environment: Mapping[str, str]
     augmentation: Augmentation
     dali: Dali
@@ -148,7 +153,7 @@ class Settings:
 
 
 def _kind_of(framework: Framework) -> Optional[Type[Settings]]:
-    """What the folder of a framework's trainer reads its settings into; None where it has no trainer."""
+    """The class of a framework's settings, from the folder of its trainer; None where it has no trainer."""
     try:
         module = import_module(f"helpers.trainers.{framework.value}.settings")
     except ModuleNotFoundError:
@@ -201,3 +206,32 @@ def refused(name: str, got: object, expected: str) -> ConfigError:
         expected=expected,
         remedy="See helpers/plan/recipes/recipe.py for the settings of a case",
     )
+
+
+# A scale that is to rise after so many steps is a static one, in the terms of a dynamic one.
+_NEVER_STEPS = 10**9
+
+
+def common_facts(settings: Settings) -> Dict[str, str]:
+    """What a step log's header says of a job in float32; a framework says what mixed precision makes of ``precision``
+    and ``weights``."""
+    facts = {
+        "feed": f"{settings.feed_layout}, {settings.input_channels} channels, {settings.input_dtype}",
+        "layout": settings.layout,
+        "learning_rate": str(settings.learning_rate),
+        "optimizer": f"{settings.optimizer} {settings.momentum}, L2 {settings.weight_decay}",
+        "precision": "float32",
+        "weights": "float32",
+        "loss_scaling": "none",
+    }
+    if settings.loss_scaling is not None:
+        rule = ", ".join(f"{name} {value}" for name, value in sorted(settings.loss_scaling_rule.items()))
+        rises = settings.loss_scaling_rule["incr_every_n_steps"] < _NEVER_STEPS
+        first = settings.loss_scaling
+        facts["loss_scaling"] = f"dynamic from {first}" if rises else f"static {first}, less after overflows"
+        facts["loss_scaling"] += f" ({rule})"
+    return facts
+
+
+def on(state: bool) -> str:
+    return "on" if state else "off"

@@ -65,7 +65,7 @@ E = TypeVar("E", bound=enum.Enum)
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration; ``batch_size_per_card`` in images, ``nodes`` x ``cards_per_node`` cards.
+    """One configuration; ``batch_size_per_card`` in samples, ``nodes`` x ``cards_per_node`` cards.
 
     Raises ConfigError on a value outside its range and on a Paddle case without an execution.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-# Characters of a message: longer ones hold somebody's file, and nobody reads them.
+# The most characters of a message: a longer one holds somebody's file, and nobody reads it.
 _LONGEST = 8000
 # A name of C++ (std::bad_alloc) and a test's (file.py::test) are no commands.
 _COMMAND_OF_CI = re.compile(r"(?<![\w>:]):(?=:[A-Za-z])|#(?=#(?:vso)?\[)")

@@ -21,23 +21,23 @@ class Framework(enum.Enum):
 
 @dataclass(frozen=True)
 class FrameworkSpec:
-    """What the suite knows of a framework without importing it.
+    """What the suite knows of a framework without importing it."""
 
-    - ``title`` in tables; ``distributions`` that carry it, the first that is installed counts.
-    - ``version_file`` within the distribution, in which ``commit`` names the variable with the build's commit and
-      ``stated`` the variables with the versions of CUDA and its libraries that it was built for.
-    - ``flags``: beginnings of the variables of the caller's shell that change what it measures.
-    - ``launcher``: what starts several cards (launch/launchers/table.py), empty where nothing does yet.
-    - ``names_execution``: whether each of its cases names one (static, dynamic, to_static).
-    """
-
+    # In tables.
     title: str
+    # Those that carry it; the first that is installed counts.
     distributions: Tuple[str, ...]
+    # Within the distribution.
     version_file: str = ""
+    # The variable of the version file with the build's commit.
     commit: str = ""
+    # Its variables with the versions of CUDA and of CUDA's libraries that the build was made for.
     stated: Mapping[str, str] = field(default_factory=dict)
+    # Beginnings of the variables of the caller's shell that change what it measures.
     flags: Tuple[str, ...] = ()
+    # What starts several cards (launch/launchers/table.py); empty where nothing does yet.
     launcher: str = ""
+    # Whether each of its cases names one (static, dynamic, to_static).
     names_execution: bool = False
 
 

@@ -33,38 +33,37 @@ SLOWDOWN_FACT = "test_slowdown"
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One run of one case.
+    """One run of one case."""
 
-    - ``job_id`` is repeated in every step log, so that a log of another job is refused.
-    - ``settings`` is the training configuration (optimizer, layout, flags: ``helpers/plan/recipes/recipe.py``) as it is
-      to be used, ``overrides`` the keys of it that the user changed.
-    - ``warmup_steps`` and ``window_steps`` are steps of every rank; ``record_every_steps`` is the
-      publisher's print interval, at which the loss is fetched.
-    - ``steady_window_steps``: the last windows of so many steps must agree before warm-up ends
-      (``steplog.steadiness``), which goes on for that up to ``most_warmup_steps``; both 0: ``warmup_steps`` it is.
-    - ``device`` is ``cpu`` or ``gpu``; ``cores`` lists for each rank of this node the CPU cores it is
-      pinned to (empty: not pinned); ``cards`` lists the GPU indices or UUIDs of this node.
-    - ``data_root`` is the ImageNet-layout folder, None for synthetic data.
-    - ``environment`` holds variables set for the trainer before its framework is imported.
-    - ``run_folder`` receives ``spec.json``, ``rank<k>.jsonl`` and ``rank<k>.heartbeat``.
-    """
-
+    # Repeated in every step log, so that a log of another job is refused.
     job_id: str
     case: Case
     replicate: int
+    # Receives ``spec.json``, ``rank<k>.jsonl`` and ``rank<k>.heartbeat``.
     run_folder: str
+    # ``cpu`` or ``gpu``.
     device: str
+    # Steps of every rank.
     warmup_steps: int
     window_steps: int
+    # The publisher's print interval, at which the loss is fetched.
     record_every_steps: int = 10
+    # The last windows of so many steps must agree before warm-up ends (``steplog.steadiness``); it goes on until they
+    # do, up to ``most_warmup_steps``. With both 0 warm-up has ``warmup_steps``.
     steady_window_steps: int = 0
     most_warmup_steps: int = 0
     seed: int = 1234
+    # The ImageNet-layout folder; None for synthetic data.
     data_root: str | None = None
+    # The training configuration as it is to be used: optimizer, layout, flags (``helpers/plan/recipes/recipe.py``).
     settings: Mapping[str, Any] = field(default_factory=dict)
+    # The keys of ``settings`` that the user changed.
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    # Set for the trainer before its framework is imported.
     environment: Mapping[str, str] = field(default_factory=dict)
+    # For each rank of this node the CPU cores that it is pinned to; empty: not pinned.
     cores: tuple[tuple[int, ...], ...] = ()
+    # The GPU indices or UUIDs of this node.
     cards: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -1,5 +1,8 @@
 """The models: one entry each. Whoever needs to know something of a model asks its entry, never its name.
 
+A network is defined once, as a table of layers: the trainers build it from that table, and its operations are counted
+over the same one.
+
 Trainers import this module in the frameworks' own interpreters: standard library, Python 3.8 syntax.
 """
 
@@ -7,9 +10,14 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Mapping, Tuple, Union
+from typing import Iterator, Mapping, Optional, Tuple, TypeVar, Union
 
 from helpers.trainers.contract.errors import ConfigError
+
+T = TypeVar("T")
+# Of ImageNet as every reader gives it: height and width in pixels, and the number of labels.
+IMAGE_SIZE = 224
+CLASSES = 1000
 
 
 class Model(enum.Enum):
@@ -25,46 +33,177 @@ class Publisher(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Convolution:
+    """A square convolution, padded by half its kernel."""
+
+    # Unique within its network.
+    name: str
+    # Height and width in pixels.
+    kernel: int
+    # Channels.
+    inputs: int
+    outputs: int
+    # Height and width of its output in pixels.
+    size: int
+    stride: int = 1
+
+    @property
+    def multiply_adds(self) -> int:
+        """Of its forward pass over one sample."""
+        return self.kernel**2 * self.inputs * self.outputs * self.size**2
+
+
+@dataclass(frozen=True)
+class Connected:
+    """A fully connected layer."""
+
+    # Unique within its network.
+    name: str
+    inputs: int
+    outputs: int
+
+    @property
+    def multiply_adds(self) -> int:
+        """Of its forward pass over one sample."""
+        return self.inputs * self.outputs
+
+
+@dataclass(frozen=True)
+class BottleneckLayers:
+    """Three convolutions around a shortcut, which is a convolution where the block changes the shape."""
+
+    reduce: Convolution
+    spatial: Convolution
+    expand: Convolution
+    shortcut: Optional[Convolution]
+
+    def in_order(self) -> Iterator[Convolution]:
+        yield from (self.reduce, self.spatial, self.expand)
+        if self.shortcut is not None:
+            yield self.shortcut
+
+
+def bottleneck(name: str, inputs: int, width: int, size: int, stride: int) -> BottleneckLayers:
+    """The block over ``inputs`` channels of ``size`` x ``size`` pixels, as of v1.5: the stride is the 3 x 3
+    convolution's."""
+    outputs, after = 4 * width, size // stride
+    shortcut = None
+    if inputs != outputs or stride != 1:
+        shortcut = Convolution(f"{name} shortcut", 1, inputs, outputs, after, stride)
+    return BottleneckLayers(
+        Convolution(f"{name} reduce", 1, inputs, width, size),
+        Convolution(f"{name} spatial", 3, width, width, after, stride),
+        Convolution(f"{name} expand", 1, width, outputs, after),
+        shortcut,
+    )
+
+
+@dataclass(frozen=True)
+class ResidualLayers:
+    """A 3 x 3 pooling with stride 2 follows the stem, an average over all pixels the last block."""
+
+    stem: Convolution
+    blocks: Tuple[BottleneckLayers, ...]
+    classifier: Connected
+
+    def in_order(self) -> Iterator[Union[Convolution, Connected]]:
+        yield self.stem
+        for block in self.blocks:
+            yield from block.in_order()
+        yield self.classifier
+
+
+@dataclass(frozen=True)
+class PlainLayers:
+    """A 2 x 2 pooling with stride 2 follows each stage."""
+
+    stages: Tuple[Tuple[Convolution, ...], ...]
+    classifier: Tuple[Connected, ...]
+
+    def in_order(self) -> Iterator[Union[Convolution, Connected]]:
+        for stage in self.stages:
+            yield from stage
+        yield from self.classifier
+
+
+@dataclass(frozen=True)
 class Residual:
-    """Bottleneck blocks as of v1.5, which has the stride in the 3 x 3 convolution, with batch norm.
+    """Bottleneck blocks with batch norm behind each convolution."""
 
-    ``stages`` are (width, blocks) from the image to the classifier.
-    """
-
+    # (width, blocks) from the image to the classifier.
     stages: Tuple[Tuple[int, int], ...]
+
+    def layers(self, channels: int) -> ResidualLayers:
+        stem = Convolution("stem", 7, channels, 64, IMAGE_SIZE // 2, stride=2)
+        size, inputs = stem.size // 2, stem.outputs
+        blocks = []
+        for stage, (width, depth) in enumerate(self.stages, start=1):
+            for number in range(1, depth + 1):
+                stride = 2 if stage > 1 and number == 1 else 1
+                blocks.append(bottleneck(f"stage {stage} block {number}", inputs, width, size, stride))
+                size, inputs = size // stride, blocks[-1].expand.outputs
+        return ResidualLayers(stem, tuple(blocks), Connected("classifier", inputs, CLASSES))
 
 
 @dataclass(frozen=True)
 class Plain:
-    """3 x 3 convolutions with bias, without batch norm, a pooling after each stage, three fully connected layers.
+    """3 x 3 convolutions with bias, without batch norm, and fully connected layers."""
 
-    ``stages`` are (outputs, convolutions) from the image to the classifier.
-    """
-
+    # (outputs, convolutions) from the image to the classifier.
     stages: Tuple[Tuple[int, int], ...]
+    # Outputs of the fully connected layers but the last.
+    hidden: Tuple[int, ...] = (4096, 4096)
+
+    def layers(self, channels: int) -> PlainLayers:
+        size, inputs = IMAGE_SIZE, channels
+        stages = []
+        for stage, (outputs, depth) in enumerate(self.stages, start=1):
+            widths = (inputs, *([outputs] * depth))
+            stages.append(
+                tuple(
+                    Convolution(f"stage {stage} convolution {number}", 3, before, after, size)
+                    for number, (before, after) in enumerate(zip(widths, widths[1:]), start=1)
+                )
+            )
+            size, inputs = size // 2, outputs
+        widths = (inputs * size**2, *self.hidden, CLASSES)
+        return PlainLayers(
+            tuple(stages),
+            tuple(
+                Connected(f"classifier {number}", before, after)
+                for number, (before, after) in enumerate(zip(widths, widths[1:]), start=1)
+            ),
+        )
 
 
 Network = Union[Residual, Plain]
+Layers = Union[ResidualLayers, PlainLayers]
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What the suite knows of a model.
+    """What the suite knows of a model."""
 
-    - ``title`` in tables, ``marker`` for ``pytest -m``; ``sample``: what one sample is, so that samples/s are images/s.
-    - ``image_size``: height and width of an input in pixels, ``classes`` the number of logits.
-    - ``follows``: the publisher whose strategies and loss scaling it is trained with.
-    - ``learning_rate``: from 256 samples a step on; a CPU's smaller batches lower it in proportion.
-    """
-
+    # In tables.
     title: str
+    # For ``pytest -m``.
     marker: str
     network: Network
+    # Whose strategies and loss scaling it is trained with.
     follows: Publisher
+    # From 256 samples a step on; a CPU's smaller batches lower it in proportion.
     learning_rate: float
-    image_size: int = 224
-    classes: int = 1000
+    # What one sample is.
     sample: str = "image"
+
+    @property
+    def rate_unit(self) -> str:
+        """What samples/s are called: images/s."""
+        return f"{self.sample}s/s"
+
+    def layers(self, channels: int = 3) -> Layers:
+        """Its convolutions and fully connected layers, for samples of so many channels."""
+        return self.network.layers(channels)
 
 
 MODELS: Mapping[Model, ModelSpec] = {
@@ -88,3 +227,16 @@ def spec_of(model: Model) -> ModelSpec:
             remedy="Add it: network, publisher, learning rate (docs/extending.md)",
         )
     return MODELS[model]
+
+
+def entry_of(kinds: Mapping[type, T], spec: ModelSpec, about: str) -> T:
+    """What a registry by kinds of networks holds for a model's; ConfigError names a kind that has no entry."""
+    kind = type(spec.network)
+    if kind not in kinds:
+        raise ConfigError(
+            f"network {kind.__name__} of {spec.title}",
+            got="no entry",
+            expected=f"an entry in {about}",
+            remedy="Add it (docs/extending.md)",
+        )
+    return kinds[kind]

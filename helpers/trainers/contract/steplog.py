@@ -40,11 +40,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True)
 class Header:
-    """Who recorded, where, with what.
-
-    ``device`` is the job's ``cpu`` or ``gpu``. ``facts`` holds what a result depends on: the device's
-    name, flags, the TF32 state, threads.
-    """
+    """Who recorded, where, with what."""
 
     job_id: str
     case_id: str
@@ -56,25 +52,29 @@ class Header:
     framework: str
     framework_version: str
     framework_commit: str
+    # The job's: ``cpu`` or ``gpu``.
     device: str
+    # What a result depends on: the device's name, flags, the TF32 state, threads.
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One optimizer step of one rank; ``start`` and ``end`` in seconds of that host's monotonic clock.
-
-    ``samples`` images went through this rank. ``reader_seconds`` of the step were spent waiting for
-    data. ``loss`` is None where it was not fetched.
-    """
+    """One optimizer step of one rank."""
 
     epoch: int
+    # Counts within the epoch.
     step: int
+    # WARMUP or WINDOW.
     phase: str
+    # In seconds of the host's monotonic clock.
     start: float
     end: float
+    # Those that went through this rank.
     samples: int
+    # The part of the step that was spent waiting for data.
     reader_seconds: float
+    # None where it was not fetched.
     loss: float | None = None
 
     @property
@@ -112,14 +112,13 @@ class StepLog:
 
 @dataclass(frozen=True)
 class Steadiness:
-    """How far the last windows of a warm-up are apart: ``means`` are seconds a step, oldest first.
+    """How far the last windows of a warm-up are apart. Fewer than STEADY_WINDOWS windows are never steady."""
 
-    ``spread`` is the distance of the farthest two as a share of the mean of all, ``limit`` the largest that counts as
-    steady. Fewer than STEADY_WINDOWS windows are never steady.
-    """
-
+    # Of each window, in seconds a step, oldest first.
     means: Tuple[float, ...]
+    # The distance of the farthest two as a share of the mean of all.
     spread: float
+    # The largest spread that counts as steady.
     limit: float
 
     @property
@@ -144,9 +143,9 @@ def steadiness(step_seconds: Sequence[float], window_steps: int, looked_once: bo
     """Whether a warm-up is over, from the seconds of one rank's steps in it; ``window_steps`` make one window.
 
     ``looked_once``: nobody looks again, so the limit is that of ``standard_errors`` for one look.
-    The trainer and the suite that judges its log ask the same of the same recorded numbers. The standard error is that
-    of the window in the middle by its steps' deviation: one stall, or a first step ten times as long, would make
-    room for any difference. Raises StepLogError where a window has no deviation.
+    The trainer, and the suite that judges its log, call this with the same recorded numbers. The standard error is that
+    of the window whose variance is the median: with the largest one, a stall or a first step ten times as long would
+    make room for any difference. Raises StepLogError where a window has no deviation.
     """
     if window_steps < 2:
         raise StepLogError("steadiness", field="window_steps", got=window_steps, expected="2 or more steps a window")

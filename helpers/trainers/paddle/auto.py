@@ -7,7 +7,7 @@ and LARS; on several it is sharding, ASP, AMP and LARS, and its sharding is over
 is, so that ``minimize`` fails on any other. Today's interface is a mesh of cards, and where on it each tensor
 lies: ``shard_layer`` and a distributed batch in dynamic execution, ``paddle.distributed.to_static`` in static.
 
-No name of a version stands here: what a build can do is asked of the build.
+No version number stands here: each build is examined for what it can do.
 """
 
 from __future__ import annotations
@@ -38,23 +38,25 @@ class Way(enum.Enum):
 
 @dataclass(frozen=True)
 class Switch:
-    """What ``DistributedStrategy.auto`` comes to here: its chain of strategies, outermost first, and what
-    keeps it from training the case (None: it is honoured)."""
+    """What ``DistributedStrategy.auto`` comes to in this build."""
 
+    # Its strategies, outermost first.
     chain: Tuple[str, ...]
+    # What keeps it from training the case; None where the build honours it.
     obstacle: Optional[str]
 
 
 @dataclass(frozen=True)
 class Automatic:
-    """The way of a case, with the words that the step log's header has for it."""
+    """The way of a case."""
 
     way: Way
+    # How the step log's header describes it.
     fact: str
 
 
 def start(spec: JobSpec, facts: Dict[str, str]) -> Automatic:
-    """Choose the case's way, tell ``facts``, and make the process ready for it; before any program is made.
+    """Choose the case's way, add it to ``facts``, and make the process ready for it; before any program is made.
 
     Raises Refused where this device or build has no way for the case.
     """
@@ -136,8 +138,8 @@ def _obstacle(case: Case, chain: Tuple[str, ...], degrees: Dict[str, int], amp: 
     for degree in degrees.values():
         cards *= degree
     if "ShardingOptimizer" in chain and cards != case.cards:
-        told = ", ".join(f"{name} {degree}" for name, degree in degrees.items())
-        return f"its sharding is made for {cards} cards ({told}), not for {case.cards}"
+        factors = ", ".join(f"{name} {degree}" for name, degree in degrees.items())
+        return f"its sharding is made for {cards} cards ({factors}), not for {case.cards}"
     if case.precision is not Precision.UNSTATED:
         precision = "mixed precision" if amp else "float32"
         return f"it chooses the precision itself ({precision}), and the case names {case.precision.value}"

@@ -1,10 +1,10 @@
-"""One optimizer step in automatic parallelism, by each way of ``paddle_auto.Way``.
+"""One optimizer step in automatic parallelism, by each way of ``auto.Way``.
 
 The mesh has one dimension: every card holds all parameters and its own share of each batch, and Paddle works
 out from that what is to be summed over the cards. Where it knows no rule for an operator it gathers the whole
 batch on every card, and the cards repeat each other's work from there on: so it does at a max pooling (seen in
-3.3.1), which works on each image alone and is therefore told to stay with its share. Any other such place is
-refused.
+3.3.1), which works on each image alone and is therefore kept on the card's own share (OwnShare). Any other such
+place is refused.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from helpers.trainers.common.process import Refused, Trainer
 from helpers.trainers.paddle.auto import Automatic, Way
 from helpers.trainers.paddle.device import apply_options
 from helpers.trainers.paddle.facts import program_facts
+from helpers.trainers.paddle.program import StaticStep
 from helpers.trainers.paddle.settings import PaddleSettings
-from helpers.trainers.paddle.static import StaticStep
 from helpers.trainers.paddle.steps import build_model, build_optimizer, build_schedule, check_casts, loss_of
 
 # Batch, channels, height, width.
@@ -37,7 +37,7 @@ def automatic_step(automatic: Automatic, trainer: Trainer, settings: PaddleSetti
 
 
 class MeshStep:
-    """Dynamic execution over a mesh; the loss that it tells is the one of this rank's own share of the batch."""
+    """Dynamic execution over a mesh; its loss is that of this rank's own share of the batch."""
 
     def __init__(self, trainer: Trainer, settings: PaddleSettings) -> None:
         self._mesh = _mesh(trainer)
@@ -173,7 +173,7 @@ def _sharded_model(trainer: Trainer, settings: PaddleSettings, mesh: Any) -> Any
 
 
 def _loss_with_logits(logits: Any, labels: Any) -> Any:
-    """Cross entropy that is NaN where the logits are: a CPU's is then that of a guess (``paddle_steps.loss_of``)."""
+    """Cross entropy that is NaN where the logits are: a CPU's is then that of a guess (``steps.loss_of``)."""
     return F.cross_entropy(logits, labels) + 0.0 * logits.mean()
 
 

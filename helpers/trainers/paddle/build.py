@@ -19,8 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Dict, List, MutableMapping, Optional
 
-from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, Refused, one_line
-from helpers.trainers.common.variables import set_environment
+from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, Refused, one_line, set_environment
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.errors import ConfigError, SuiteError
 from helpers.trainers.contract.job import JobSpec
@@ -32,7 +31,7 @@ _FIRST_PORT = 6170
 
 
 @dataclass
-class Answer:
+class BuildAnswer:
     """What became of a build; filled in as it goes."""
 
     built: bool = False
@@ -43,7 +42,7 @@ class Answer:
 
 
 def main(argv: List[str]) -> int:
-    answer = Answer()
+    answer = BuildAnswer()
     try:
         build(_read(argv), answer, os.environ)
         status, answer.built = EXIT_COMPLETE, True
@@ -59,7 +58,7 @@ def main(argv: List[str]) -> int:
     return status
 
 
-def build(spec: JobSpec, answer: Answer, environment: MutableMapping[str, str]) -> None:
+def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
     """Build ``spec``'s model and step into ``answer``. Raises Refused where this build of Paddle cannot."""
     settings = PaddleSettings.of(spec)
     answer.facts.update(setting_facts(spec, settings))
@@ -127,7 +126,7 @@ def _read(argv: List[str]) -> JobSpec:
     return spec
 
 
-def _build_static(spec: JobSpec, settings: PaddleSettings, answer: Answer) -> None:
+def _build_static(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) -> None:
     import paddle
 
     from helpers.trainers.paddle import program as paddle_program
@@ -139,13 +138,13 @@ def _build_static(spec: JobSpec, settings: PaddleSettings, answer: Answer) -> No
         # What a CPU's build lacks (NCCL, passes) shows in many kinds of errors; a GPU's must not fail.
         if isinstance(error, Refused) or paddle.is_compiled_with_cuda():
             raise
-        told = f"{type(error).__name__}: {error}"
-        raise Refused(f"this build of Paddle, which is for CPUs, cannot build a GPU's program: {told}") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise Refused(f"this build of Paddle, which is for CPUs, cannot build a GPU's program: {reason}") from error
     answer.operators = len(built.main.global_block().ops)
     answer.parameters = paddle_program.parameters_of(built.main)
 
 
-def _build_dynamic(spec: JobSpec, settings: PaddleSettings, answer: Answer) -> None:
+def _build_dynamic(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) -> None:
     from helpers.trainers.paddle import steps as paddle_steps
 
     model = paddle_steps.build_parts(spec, settings, answer.facts).model

@@ -8,9 +8,9 @@ from typing import Any, Dict, Optional, Tuple
 import paddle
 
 from helpers.trainers.common.cuda_events import CudaEvents, EventTimer
-from helpers.trainers.common.facts import on
 from helpers.trainers.common.loaded import cudnn_text
 from helpers.trainers.common.process import Refused, cpu_name
+from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.settings import PaddleSettings
@@ -35,7 +35,7 @@ def refuse_what_is_no_case(case: Case) -> None:
     for feature in ("compile", "graphs", "xla"):
         if getattr(case, feature):
             raise Refused(f"the feature {feature} is not Paddle's")
-    # In automatic parallelism an unstated precision is the strategy's to choose (paddle_auto).
+    # In automatic parallelism an unstated precision is the strategy's to choose (auto.py).
     if case.precision is Precision.AMP or (case.precision is Precision.UNSTATED and not case.auto):
         raise Refused(f"precision {case.precision.value} does not say what Paddle is to compute in")
     if case.data is DataSource.UNSTATED:
@@ -93,14 +93,14 @@ def place_of(spec: JobSpec) -> Any:
 
 
 def build_facts() -> Dict[str, str]:
-    """CUDA, cuDNN and NCCL that this build was made with, and the cuDNN that it says it has found."""
-    told = {
+    """The CUDA, cuDNN and NCCL that this build was made with, and the cuDNN that it says it has found."""
+    stated = {
         "cuda": paddle.version.cuda(),
         "build_cudnn": paddle.version.cudnn(),
-        # Of Paddle 3; 2.6 does not tell.
+        # Paddle 3 has it; 2.6 does not.
         "build_nccl": getattr(paddle.version, "nccl", str)(),
     }
-    facts = {name: str(value) for name, value in told.items() if str(value) not in ("", "0", "False", "None")}
+    facts = {name: str(value) for name, value in stated.items() if str(value) not in ("", "0", "False", "None")}
     found = paddle.get_cudnn_version()
     return {**facts, "cudnn": cudnn_text(int(found))} if found else facts
 
@@ -172,10 +172,48 @@ def apply_options(target: Any, options: Any, kind: str, facts: Dict[str, str]) -
 
 
 def all_agree(own: bool) -> bool:
-    """Whether every rank says so; all of them must ask. On the rank's own device: NCCL sums on cards, gloo on CPUs."""
+    """Whether ``own`` is true on every rank; all must call it. NCCL sums on cards, gloo on CPUs."""
     against = paddle.to_tensor([0.0 if own else 1.0], dtype="float32")
     paddle.distributed.all_reduce(against)
     return float(against) == 0.0
+
+
+# Low bits count the ranks that have answered, high bits those that are against: one addition does both.
+_AGAINST = 1 << 32
+
+
+class HostAgreement:
+    """How the ranks of a static program agree that all are steady; ``LoopIO.agree`` of ``world_size`` ranks.
+
+    A static program has no place for a question between its runs: its only exchanges are those of the step. Paddle's
+    processes meet at a key-value store over TCP all the same, which rank 0 serves at ``PADDLE_MASTER``, on one node or
+    on several; the ranks ask each other through it. All must ask, and as often as each other. An answer takes 80 to
+    180 ms, in warm-up alone.
+    """
+
+    def __init__(self, store: Any, world_size: int) -> None:
+        self._store = store
+        self._world_size = world_size
+        self._asked = 0
+
+    def __call__(self, own: bool) -> bool:
+        """Whether ``own`` is true on every rank. Waits for the last of them, as a barrier does; the supervisor ends a
+        wait for a rank that is gone."""
+        self._asked += 1
+        key = f"perfgate/steady/{self._asked}"
+        answers = int(self._store.add(f"{key}/said", 1 if own else 1 + _AGAINST))
+        if answers % _AGAINST == self._world_size:
+            self._store.set(f"{key}/all", b"yes" if answers < _AGAINST else b"no")
+        return bool(self._store.get(f"{key}/all") == b"yes")
+
+
+def host_agreement(world_size: int) -> Optional[HostAgreement]:
+    """This rank's side of the agreement; None where this build of Paddle has no such store.
+
+    Every rank must call it, since rank 0 waits for the others.
+    """
+    meet = getattr(paddle.base.core, "create_or_get_global_tcp_store", None)
+    return None if meet is None else HostAgreement(meet(), world_size)
 
 
 def card_events() -> CudaEvents:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import Any, Dict, List, Optional
 
-from helpers.trainers.common.facts import common_facts
+from helpers.trainers.common.settings import common_facts
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.settings import PaddleSettings
 
@@ -89,10 +89,10 @@ def amp_faults(main: Any, startup: Any, settings: PaddleSettings, facts: Dict[st
     return faults
 
 
-def _is_type(told: Any, dtype: str) -> bool:
+def _is_type(named: Any, dtype: str) -> bool:
     # A ProgramDesc names its types as VarType.FP16 does in old builds.
     names = {"float16": ("FLOAT16", "FP16"), "bfloat16": ("BFLOAT16", "BF16")}[dtype]
-    return str(told).upper().rpartition(".")[2] in names
+    return str(named).upper().rpartition(".")[2] in names
 
 
 def _name(op: Any) -> str:

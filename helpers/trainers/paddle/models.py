@@ -1,4 +1,4 @@
-"""The networks of the models (contract/models.py) for Paddle.
+"""The networks of the models (contract/models.py) for Paddle, and how a CPU casts them to bfloat16.
 
 ResNet50: the bottleneck's stride stands in its 3 x 3 convolution (v1 has it in the first 1 x 1).
 25,557,032 parameters with 3 input channels, 25,560,168 with 4. VGG16: convolutions with bias, no batch
@@ -13,11 +13,21 @@ from typing import Any, Dict, Type
 import paddle
 from paddle import nn
 
-from helpers.trainers.contract.models import ModelSpec, Plain, Residual
+from helpers.trainers.contract.models import (
+    BottleneckLayers,
+    Connected,
+    Convolution,
+    ModelSpec,
+    Plain,
+    PlainLayers,
+    Residual,
+    ResidualLayers,
+    entry_of,
+)
 
 
 @dataclass(frozen=True)
-class Layers:
+class LayerTypes:
     """The layer types that a precision may change."""
 
     norm: Type[nn.Layer] = nn.BatchNorm2D
@@ -30,17 +40,20 @@ def as_layout(images: Any, feed_layout: str, layout: str) -> Any:
     return paddle.transpose(images, [0, 2, 3, 1] if layout == "NHWC" else [0, 3, 1, 2])
 
 
+def _convolution(layer: Convolution, layout: str, **options: Any) -> Any:
+    return nn.Conv2D(
+        layer.inputs, layer.outputs, layer.kernel, stride=layer.stride, padding=layer.kernel // 2, data_format=layout,
+        **options,
+    )  # fmt: skip
+
+
 class ConvolutionNorm(nn.Layer):
     """Convolution without bias, batch norm, and a ReLU where ``activate``."""
 
-    def __init__(
-        self, layers: Layers, inputs: int, outputs: int, size: int, layout: str, stride: int = 1, activate: bool = True
-    ) -> None:
+    def __init__(self, types: LayerTypes, layer: Convolution, layout: str, activate: bool = True) -> None:
         super().__init__()
-        self.convolution = nn.Conv2D(
-            inputs, outputs, size, stride=stride, padding=size // 2, bias_attr=False, data_format=layout
-        )
-        self.norm = layers.norm(outputs, data_format=layout)
+        self.convolution = _convolution(layer, layout, bias_attr=False)
+        self.norm = types.norm(layer.outputs, data_format=layout)
         self.activation = nn.ReLU() if activate else None
 
     def forward(self, images: Any) -> Any:
@@ -51,17 +64,14 @@ class ConvolutionNorm(nn.Layer):
 class Bottleneck(nn.Layer):
     """1 x 1, 3 x 3 (with the stride), 1 x 1, around a shortcut."""
 
-    EXPANSION = 4
-
-    def __init__(self, layers: Layers, inputs: int, width: int, stride: int, layout: str) -> None:
+    def __init__(self, types: LayerTypes, layers: BottleneckLayers, layout: str) -> None:
         super().__init__()
-        outputs = width * self.EXPANSION
-        self.reduce = ConvolutionNorm(layers, inputs, width, 1, layout)
-        self.spatial = ConvolutionNorm(layers, width, width, 3, layout, stride=stride)
-        self.expand = ConvolutionNorm(layers, width, outputs, 1, layout, activate=False)
+        self.reduce = ConvolutionNorm(types, layers.reduce, layout)
+        self.spatial = ConvolutionNorm(types, layers.spatial, layout)
+        self.expand = ConvolutionNorm(types, layers.expand, layout, activate=False)
         self.shortcut = None
-        if inputs != outputs or stride != 1:
-            self.shortcut = ConvolutionNorm(layers, inputs, outputs, 1, layout, stride=stride, activate=False)
+        if layers.shortcut is not None:
+            self.shortcut = ConvolutionNorm(types, layers.shortcut, layout, activate=False)
         self.activation = nn.ReLU()
 
     def forward(self, images: Any) -> Any:
@@ -70,25 +80,16 @@ class Bottleneck(nn.Layer):
 
 
 class ResidualNetwork(nn.Layer):
-    """``layout`` NCHW or NHWC, ``channels`` 3 or 4; ``feed_layout`` if images arrive in another."""
+    """``layout`` NCHW or NHWC; ``feed_layout`` if images arrive in another."""
 
-    def __init__(
-        self, spec: ModelSpec, layers: Layers, layout: str = "NCHW", channels: int = 3, feed_layout: str = ""
-    ) -> None:
+    def __init__(self, layers: ResidualLayers, types: LayerTypes, layout: str, feed_layout: str) -> None:
         super().__init__()
         self.layouts = (feed_layout or layout, layout)
-        self.stem = ConvolutionNorm(layers, channels, 64, 7, layout, stride=2)
+        self.stem = ConvolutionNorm(types, layers.stem, layout)
         self.pool = nn.MaxPool2D(3, stride=2, padding=1, data_format=layout)
-        blocks = []
-        inputs = 64
-        for stage, (width, depth) in enumerate(spec.network.stages):
-            for block in range(depth):
-                stride = 2 if stage > 0 and block == 0 else 1
-                blocks.append(Bottleneck(layers, inputs, width, stride, layout))
-                inputs = width * Bottleneck.EXPANSION
-        self.blocks = nn.Sequential(*blocks)
+        self.blocks = nn.Sequential(*(Bottleneck(types, each, layout) for each in layers.blocks))
         self.average = nn.AdaptiveAvgPool2D(1, data_format=layout)
-        self.classifier = nn.Linear(inputs, spec.classes)
+        self.classifier = nn.Linear(layers.classifier.inputs, layers.classifier.outputs)
 
     def forward(self, images: Any) -> Any:
         pooled = self.average(self.blocks(self.pool(self.stem(as_layout(images, *self.layouts)))))
@@ -98,31 +99,68 @@ class ResidualNetwork(nn.Layer):
 class PlainNetwork(nn.Layer):
     """Arguments as ResidualNetwork's."""
 
-    def __init__(
-        self, spec: ModelSpec, layers: Layers, layout: str = "NCHW", channels: int = 3, feed_layout: str = ""
-    ) -> None:
+    def __init__(self, layers: PlainLayers, types: LayerTypes, layout: str, feed_layout: str) -> None:
         super().__init__()
         self.layouts = (feed_layout or layout, layout)
         features = []
-        inputs = channels
-        for outputs, depth in spec.network.stages:
-            for _ in range(depth):
-                features += [nn.Conv2D(inputs, outputs, 3, padding=1, data_format=layout), nn.ReLU()]
-                inputs = outputs
+        for stage in layers.stages:
+            for convolution in stage:
+                features += [_convolution(convolution, layout), nn.ReLU()]
             features.append(nn.MaxPool2D(2, stride=2, data_format=layout))
         self.features = nn.Sequential(*features)
-        side = spec.image_size // 2 ** len(spec.network.stages)
         # As its authors drew them. Paddle's default makes the first loss three times that of a guess.
         small = paddle.ParamAttr(initializer=nn.initializer.Normal(0.0, 0.01))
-        self.classifier = nn.Sequential(
-            nn.Linear(inputs * side**2, 4096, weight_attr=small), nn.ReLU(), nn.Dropout(0.5),
-            nn.Linear(4096, 4096, weight_attr=small), nn.ReLU(), nn.Dropout(0.5),
-            nn.Linear(4096, spec.classes, weight_attr=small),
-        )  # fmt: skip
+
+        def connected(layer: Connected) -> Any:
+            return nn.Linear(layer.inputs, layer.outputs, weight_attr=small)
+
+        *hidden, last = layers.classifier
+        dense = [part for layer in hidden for part in (connected(layer), nn.ReLU(), nn.Dropout(0.5))]
+        self.classifier = nn.Sequential(*dense, connected(last))
 
     def forward(self, images: Any) -> Any:
         return self.classifier(paddle.flatten(self.features(as_layout(images, *self.layouts)), 1))
 
 
-# The class that builds a network, by its kind.
-NETWORKS: Dict[type, Type[Any]] = {Residual: ResidualNetwork, Plain: PlainNetwork}
+# The class that builds a network from its layers, by its kind.
+_NETWORKS: Dict[type, Type[Any]] = {Residual: ResidualNetwork, Plain: PlainNetwork}
+
+
+def network_of(
+    spec: ModelSpec, types: LayerTypes, layout: str = "NCHW", channels: int = 3, feed_layout: str = ""
+) -> Any:
+    """A model with fresh weights for ``layout`` NCHW or NHWC and 3 or 4 channels."""
+    network = entry_of(_NETWORKS, spec, "_NETWORKS of helpers/trainers/paddle/models.py")
+    return network(spec.layers(channels), types, layout, feed_layout)
+
+
+# AMP O1 and O2 in bfloat16 on a CPU: Paddle's own ``auto_cast``, where it works.
+#
+# In dynamic execution on a CPU ``auto_cast`` has no effect (it warns and computes in float32), and Paddle's own CPU
+# kernels know no bfloat16. A compiled program is cast, and takes oneDNN's bfloat16 kernels where Paddle has none; an
+# operator that neither has is an error, not float32. So the operators beside convolution and matrix product, for which
+# neither has one, stay in float32 by name. Nor is there an optimizer kernel for bfloat16 weights: at O2 they stay in
+# float32, are cast where they are used, and so are themselves what multi-precision training keeps as master copies.
+FLOAT32_OPERATORS = frozenset({"add", "add_", "dropout", "pool2d", "relu", "relu_"})
+
+
+class Float32BatchNorm(nn.BatchNorm2D):
+    """Batch norm is in neither of O1's lists and takes whatever comes: here always float32."""
+
+    def forward(self, images: Any) -> Any:
+        # Not super(): Paddle 2.6's to_static cannot compile it.
+        return nn.BatchNorm2D.forward(self, images.astype("float32"))
+
+
+class AutoCast(nn.Layer):
+    """A model under ``auto_cast``; within ``forward``, so that a compiler sees it."""
+
+    def __init__(self, model: nn.Layer, level: str) -> None:
+        super().__init__()
+        self.model = model
+        self.level = level
+
+    def forward(self, images: Any) -> Any:
+        with paddle.amp.auto_cast(level=self.level, dtype="bfloat16", custom_black_list=FLOAT32_OPERATORS):
+            logits = self.model(images)
+        return logits.astype("float32")

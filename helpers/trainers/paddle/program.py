@@ -1,4 +1,4 @@
-"""The whole training step as one static program: model, loss, optimizer, AMP, fleet's strategies. Nothing runs here.
+"""The whole training step as one static program (model, loss, optimizer, AMP, fleet's strategies), and its execution.
 
 On a GPU it is the published one: PaddleClas (ppcls/static/program.py) and FleetX take every program through
 fleet, also on one card, where fleet applies the BuildStrategy's passes and inserts no communication.
@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any, Dict
+from typing import Any, Dict, List
 
+import numpy
 import paddle
 import paddle.nn.functional as F
 
 from helpers.trainers.common.images import Form
-from helpers.trainers.common.process import Refused
+from helpers.trainers.common.loop import Batch
+from helpers.trainers.common.process import Refused, Trainer
 from helpers.trainers.common.settings import LOSS_SCALING_RULE
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.auto import switch_facts, through_switch
-from helpers.trainers.paddle.device import apply_options
+from helpers.trainers.paddle.device import apply_options, place_of
 from helpers.trainers.paddle.facts import amp_faults, program_facts
 from helpers.trainers.paddle.settings import PaddleSettings
-from helpers.trainers.paddle.steps import build_model, build_optimizer, build_schedule, check_casts, cpu_amp
+from helpers.trainers.paddle.steps import build_model, build_optimizer, build_schedule, check_casts, cpu_amp, loss_of
 
 # Without loss scaling Paddle wants a rule all the same.
 _UNUSED_RULE = dict(zip(LOSS_SCALING_RULE, (1000, 2, 2.0, 0.8)))
@@ -31,19 +33,18 @@ _UNUSED_RULE = dict(zip(LOSS_SCALING_RULE, (1000, 2, 2.0, 0.8)))
 
 @dataclass(frozen=True)
 class StaticProgram:
-    """``main`` takes ``images`` and ``labels`` by these names; ``loss`` and ``mean_logit`` are to be fetched.
-
-    ``build_strategy`` is what is left for a CompiledProgram, None where fleet has applied it or a PIR
-    program takes none.
-    """
+    """The programs of one rank, and what belongs to them."""
 
     main: Any
     startup: Any
     schedule: Any
     optimizer: Any
+    # To be fetched at each step.
     loss: Any
     mean_logit: Any
+    # What is left for a CompiledProgram; None where fleet has applied it or a PIR program takes none.
     build_strategy: Any
+    # The names under which ``main`` takes its input.
     images: str = "images"
     labels: str = "labels"
 
@@ -167,3 +168,38 @@ def _fleet_amp_options(settings: PaddleSettings) -> Dict[str, Any]:
         raise Refused("fleet's strategy.amp casts to float16 alone; amp_through decorate casts to bfloat16")
     pure = settings.amp_level == "O2"
     return {**_amp_options(settings), "use_pure_fp16": pure, "use_fp16_guard": pure}
+
+
+class StaticStep:
+    """The whole step is one program; GPUs train through fleet."""
+
+    def __init__(self, trainer: Trainer, settings: PaddleSettings) -> None:
+        spec = trainer.spec
+        built = build_program(spec, settings, trainer.device.facts)
+        on_cpu = spec.device == "cpu"
+        place = place_of(spec)
+        self._built = built
+        self._executor = paddle.static.Executor(place)
+        self._executor.run(built.startup)
+        if settings.amp_level == "O2" and not on_cpu:
+            built.optimizer.amp_init(place)
+        self._program = built.main
+        if built.build_strategy is not None:
+            self._program = paddle.static.CompiledProgram(built.main, build_strategy=built.build_strategy)
+
+    def begin_epoch(self, number: int) -> None:
+        self._built.schedule.step(number)
+
+    def step(self, batch: Batch) -> Any:
+        built = self._built
+        fetched: List[Any] = self._executor.run(
+            self._program,
+            feed={built.images: batch.images, built.labels: batch.labels},
+            fetch_list=[built.loss, built.mean_logit],
+            return_numpy=False,
+        )
+        return fetched
+
+    def loss(self, handle: Any) -> float:
+        loss, mean_logit = (float(numpy.asarray(fetched).reshape(-1)[0]) for fetched in handle)
+        return loss_of(loss, mean_logit)

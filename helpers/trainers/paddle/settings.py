@@ -12,14 +12,13 @@ from helpers.trainers.contract.job import JobSpec
 
 @dataclass(frozen=True)
 class PaddleSettings(Settings):
-    """``amp_through`` is what casts: ``auto_cast``, and for static programs on a GPU ``decorate`` or ``fleet``.
-
-    ``accuracy_top_k`` lists the accuracies that a static program computes at every step.
-    """
+    """What Paddle has beside the settings of every framework."""
 
     AMP_LEVELS: ClassVar[AmpLevels] = {**BASIC_AMP_LEVELS, Precision.BF16: ("O2", "bfloat16")}
 
+    # The accuracies that a static program computes at every step.
     accuracy_top_k: Tuple[int, ...]
+    # What casts: ``auto_cast``; for static programs on a GPU ``decorate`` or ``fleet``.
     amp_through: Optional[str]
     build_strategy: Mapping[str, Any]
     execution_strategy: Mapping[str, Any]

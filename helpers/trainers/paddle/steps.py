@@ -15,23 +15,19 @@ from helpers.trainers.common.process import Refused, Trainer
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import spec_of
-from helpers.trainers.paddle import bf16 as paddle_bf16
 from helpers.trainers.paddle.device import apply_options
 from helpers.trainers.paddle.facts import convolutions, program_facts
-from helpers.trainers.paddle.models import NETWORKS, Layers
+from helpers.trainers.paddle.models import AutoCast, Float32BatchNorm, LayerTypes, network_of
 from helpers.trainers.paddle.settings import PaddleSettings
 
 
 def build_model(spec: JobSpec, settings: PaddleSettings) -> Any:
     """The case's model with fresh weights, in training mode; on a CPU with AMP already under ``auto_cast``."""
-    known = spec_of(spec.case.model)
-    network = NETWORKS[type(known.network)]
     on_cpu = cpu_amp(spec, settings)
-    layers = paddle_bf16.LAYERS if on_cpu else Layers()
-    model = network(
-        known, layers, layout=settings.layout, channels=settings.input_channels, feed_layout=settings.feed_layout
-    )
-    model = paddle_bf16.AutoCast(model, str(settings.amp_level)) if on_cpu else model
+    types = LayerTypes(norm=Float32BatchNorm) if on_cpu else LayerTypes()
+    known, layout, feed_layout = spec_of(spec.case.model), settings.layout, settings.feed_layout
+    model = network_of(known, types, layout, settings.input_channels, feed_layout)
+    model = AutoCast(model, str(settings.amp_level)) if on_cpu else model
     model.train()
     return model
 
@@ -70,12 +66,14 @@ def build_optimizer(settings: PaddleSettings, schedule: Any, parameters: Any) ->
 
 @dataclass(frozen=True)
 class Parts:
-    """What a dynamic step is made of; ``amp_level`` where the step itself casts, ``scaler`` with loss scaling."""
+    """What a dynamic step is made of."""
 
     model: Any
     schedule: Any
     optimizer: Any
+    # None unless the step itself casts.
     amp_level: Any
+    # None without loss scaling.
     scaler: Any
 
 

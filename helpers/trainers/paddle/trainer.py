@@ -13,9 +13,7 @@ import time
 from typing import Any
 
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
-from helpers.trainers.common.process import Refused, Trainer, run
-from helpers.trainers.common.training import io_of, plan_of, seed_everything
-from helpers.trainers.common.variables import set_environment
+from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.steplog import LOOKED_ONCE, STEADINESS_FACT
 from helpers.trainers.paddle.settings import PaddleSettings
@@ -77,13 +75,12 @@ def _agreement(trainer: Trainer, static: bool) -> Any:
     """How the ranks, which meet here, will tell each other that they are steady; None where they cannot."""
     import paddle
 
-    from helpers.trainers.paddle import agreement as paddle_agreement
     from helpers.trainers.paddle import device as paddle_device
 
     if not static:
         paddle.distributed.init_parallel_env()
         return paddle_device.all_agree
-    agree = paddle_agreement.host_agreement(trainer.ranks.world_size)
+    agree = paddle_device.host_agreement(trainer.ranks.world_size)
     trainer.device.facts[STEADINESS_FACT] = LOOKED_ONCE if agree is None else "agreed through the hosts"
     return agree
 
@@ -108,7 +105,7 @@ def _stepper(trainer: Trainer, settings: PaddleSettings, automatic: Any) -> Any:
 
         return automatic_step(automatic, trainer, settings)
     if trainer.spec.case.execution is Execution.STATIC:
-        from helpers.trainers.paddle.static import StaticStep
+        from helpers.trainers.paddle.program import StaticStep
 
         return StaticStep(trainer, settings)
     from helpers.trainers.paddle.steps import DynamicStep

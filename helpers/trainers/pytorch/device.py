@@ -9,9 +9,9 @@ from typing import Any, Dict, Tuple
 import torch
 
 from helpers.trainers.common.cuda_events import CudaEvents, EventTimer
-from helpers.trainers.common.facts import on
 from helpers.trainers.common.loaded import cudnn_text
-from helpers.trainers.common.process import Ranks, Refused, cpu_flags, cpu_name
+from helpers.trainers.common.process import RankPlace, Refused, cpu_flags, cpu_name
+from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, DataSource, Precision
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.facts import bfloat16_hardware, has_kernels
@@ -85,7 +85,7 @@ def _refuse_on_gpu(case: Case) -> None:
 
 
 def _why_no_gpu() -> str:
-    """CUDA's own words, which tell an old driver from a broken card."""
+    """CUDA's own message, by which an old driver and a broken card can be told apart."""
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:
@@ -93,7 +93,7 @@ def _why_no_gpu() -> str:
     return f"CUDA {torch.version.cuda} begins without an error and counts {torch.cuda.device_count()}"
 
 
-def use_device(spec: JobSpec, ranks: Ranks) -> Any:
+def use_device(spec: JobSpec, ranks: RankPlace) -> Any:
     """Select the rank's device and return it."""
     if spec.device == "cpu":
         return torch.device("cpu")
@@ -157,7 +157,8 @@ def _rounds(device: Any) -> Tuple[bool, bool]:
 
 
 def all_agree(device: Any) -> Any:
-    """A function that tells whether every rank says so; all of them must ask. Gloo sums on CPUs, NCCL on cards."""
+    """A function that returns whether its argument is true on every rank; all must call it. NCCL sums on cards, gloo on
+    CPUs."""
 
     def agree(own: bool) -> bool:
         against = torch.tensor([0.0 if own else 1.0], device=device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import AbstractSet, Dict, List, Tuple
 
-from helpers.trainers.common.facts import common_facts, on
+from helpers.trainers.common.settings import common_facts, on
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings
 

@@ -13,7 +13,16 @@ from typing import Any, Dict, List, Type
 import torch
 from torch import nn
 
-from helpers.trainers.contract.models import ModelSpec, Plain, Residual
+from helpers.trainers.contract.models import (
+    BottleneckLayers,
+    Convolution,
+    ModelSpec,
+    Plain,
+    PlainLayers,
+    Residual,
+    ResidualLayers,
+    entry_of,
+)
 
 FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
 
@@ -25,13 +34,19 @@ def as_layout(images: Any, feed_layout: str, layout: str) -> Any:
     return images.contiguous(memory_format=FORMATS[layout])
 
 
+def _convolution(layer: Convolution, bias: bool) -> Any:
+    return nn.Conv2d(
+        layer.inputs, layer.outputs, layer.kernel, stride=layer.stride, padding=layer.kernel // 2, bias=bias
+    )
+
+
 class ConvolutionNorm(nn.Module):
     """Convolution without bias, batch norm, and a ReLU where ``activate``."""
 
-    def __init__(self, inputs: int, outputs: int, size: int, stride: int = 1, activate: bool = True) -> None:
+    def __init__(self, layer: Convolution, activate: bool = True) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
-        self.norm = nn.BatchNorm2d(outputs)
+        self.convolution = _convolution(layer, bias=False)
+        self.norm = nn.BatchNorm2d(layer.outputs)
         self.activation = nn.ReLU(inplace=True) if activate else None
 
     def forward(self, images: Any) -> Any:
@@ -42,17 +57,14 @@ class ConvolutionNorm(nn.Module):
 class Bottleneck(nn.Module):
     """1 x 1, 3 x 3 (with the stride), 1 x 1, around a shortcut."""
 
-    EXPANSION = 4
-
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
+    def __init__(self, layers: BottleneckLayers) -> None:
         super().__init__()
-        outputs = width * self.EXPANSION
-        self.reduce = ConvolutionNorm(inputs, width, 1)
-        self.spatial = ConvolutionNorm(width, width, 3, stride=stride)
-        self.expand = ConvolutionNorm(width, outputs, 1, activate=False)
+        self.reduce = ConvolutionNorm(layers.reduce)
+        self.spatial = ConvolutionNorm(layers.spatial)
+        self.expand = ConvolutionNorm(layers.expand, activate=False)
         self.shortcut = None
-        if inputs != outputs or stride != 1:
-            self.shortcut = ConvolutionNorm(inputs, outputs, 1, stride=stride, activate=False)
+        if layers.shortcut is not None:
+            self.shortcut = ConvolutionNorm(layers.shortcut, activate=False)
         self.activation = nn.ReLU(inplace=True)
 
     def forward(self, images: Any) -> Any:
@@ -61,23 +73,16 @@ class Bottleneck(nn.Module):
 
 
 class ResidualNetwork(nn.Module):
-    """``layout`` NCHW or NHWC, ``channels`` 3 or 4; ``feed_layout`` if images arrive in another."""
+    """``layout`` NCHW or NHWC; ``feed_layout`` if images arrive in another."""
 
-    def __init__(self, spec: ModelSpec, layout: str = "NCHW", channels: int = 3, feed_layout: str = "") -> None:
+    def __init__(self, layers: ResidualLayers, layout: str, feed_layout: str) -> None:
         super().__init__()
         self.layouts = (feed_layout or layout, layout)
-        self.stem = ConvolutionNorm(channels, 64, 7, stride=2)
+        self.stem = ConvolutionNorm(layers.stem)
         self.pool = nn.MaxPool2d(3, stride=2, padding=1)
-        blocks: List[Any] = []
-        inputs = 64
-        for stage, (width, depth) in enumerate(spec.network.stages):
-            for block in range(depth):
-                stride = 2 if stage > 0 and block == 0 else 1
-                blocks.append(Bottleneck(inputs, width, stride))
-                inputs = width * Bottleneck.EXPANSION
-        self.blocks = nn.Sequential(*blocks)
+        self.blocks = nn.Sequential(*map(Bottleneck, layers.blocks))
         self.average = nn.AdaptiveAvgPool2d(1)
-        self.classifier = nn.Linear(inputs, spec.classes)
+        self.classifier = nn.Linear(layers.classifier.inputs, layers.classifier.outputs)
         self.apply(_as_paddle_draws)
         self.to(memory_format=FORMATS[layout])
 
@@ -89,23 +94,20 @@ class ResidualNetwork(nn.Module):
 class PlainNetwork(nn.Module):
     """Arguments as ResidualNetwork's."""
 
-    def __init__(self, spec: ModelSpec, layout: str = "NCHW", channels: int = 3, feed_layout: str = "") -> None:
+    def __init__(self, layers: PlainLayers, layout: str, feed_layout: str) -> None:
         super().__init__()
         self.layouts = (feed_layout or layout, layout)
         features: List[Any] = []
-        inputs = channels
-        for outputs, depth in spec.network.stages:
-            for _ in range(depth):
-                features += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(inplace=True)]
-                inputs = outputs
+        for stage in layers.stages:
+            for convolution in stage:
+                features += [_convolution(convolution, bias=True), nn.ReLU(inplace=True)]
             features.append(nn.MaxPool2d(2, stride=2))
         self.features = nn.Sequential(*features)
-        side = spec.image_size // 2 ** len(spec.network.stages)
-        self.classifier = nn.Sequential(
-            nn.Linear(inputs * side**2, 4096), nn.ReLU(inplace=True), nn.Dropout(0.5),
-            nn.Linear(4096, 4096), nn.ReLU(inplace=True), nn.Dropout(0.5),
-            nn.Linear(4096, spec.classes),
-        )  # fmt: skip
+        dense: List[Any] = []
+        for layer in layers.classifier:
+            dense += [nn.Linear(layer.inputs, layer.outputs), nn.ReLU(inplace=True), nn.Dropout(0.5)]
+        # What follows a hidden layer does not follow the last one.
+        self.classifier = nn.Sequential(*dense[:-2])
         self.apply(_as_paddle_draws)
         for layer in self.classifier:
             if isinstance(layer, nn.Linear):
@@ -117,8 +119,14 @@ class PlainNetwork(nn.Module):
         return self.classifier(torch.flatten(self.features(as_layout(images, *self.layouts)), 1))
 
 
-# The class that builds a network, by its kind.
-NETWORKS: Dict[type, Type[Any]] = {Residual: ResidualNetwork, Plain: PlainNetwork}
+# The class that builds a network from its layers, by its kind.
+_NETWORKS: Dict[type, Type[Any]] = {Residual: ResidualNetwork, Plain: PlainNetwork}
+
+
+def network_of(spec: ModelSpec, layout: str = "NCHW", channels: int = 3, feed_layout: str = "") -> Any:
+    """A model with fresh weights for ``layout`` NCHW or NHWC and 3 or 4 channels."""
+    network = entry_of(_NETWORKS, spec, "_NETWORKS of helpers/trainers/pytorch/models.py")
+    return network(spec.layers(channels), layout, feed_layout)
 
 
 def _as_paddle_draws(layer: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Proof that a step computes what its case says: its convolutions, as they come out, and its weights."""
+"""Proves that a step computes what its case says, by its weights and by what its convolutions give."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Convolutions:
         wanted = settings.amp_dtype or "float32"
         cast, laid = self._types[wanted], self._layouts[settings.layout]
         if not of or cast != of or sum(self._types.values()) != of:
-            told = f"{cast} of {of} are ({dict(self._types)})"
-            raise Refused(f"PyTorch did not compute the model's convolutions in {wanted}: {told}")
+            counted = f"{cast} of {of} are ({dict(self._types)})"
+            raise Refused(f"PyTorch did not compute the model's convolutions in {wanted}: {counted}")
         if laid != of:
             raise Refused(f"PyTorch did not compute the model's convolutions in {settings.layout}: {laid} of {of} are")
         return {f"{wanted}_convolutions": str(cast), f"{settings.layout}_convolutions": str(laid)}

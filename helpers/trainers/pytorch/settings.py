@@ -12,10 +12,7 @@ from helpers.trainers.contract.job import JobSpec, finite
 
 @dataclass(frozen=True)
 class PytorchSettings(Settings):
-    """``decay_norms``: weight decay on batch norm's parameters too. ``compile_mode`` is torch.compile's, None without.
-
-    ``ddp`` holds DistributedDataParallel's arguments, and nothing for one card.
-    """
+    """What PyTorch has beside the settings of every framework."""
 
     AMP_LEVELS: ClassVar[AmpLevels] = {
         **BASIC_AMP_LEVELS,
@@ -24,9 +21,12 @@ class PytorchSettings(Settings):
     }
     DDP: ClassVar[Tuple[str, ...]] = ("gradient_as_bucket_view", "bucket_cap_mb", "static_graph")
 
+    # Whether weight decay acts on batch norm's parameters too.
     decay_norms: bool
     cudnn_benchmark: bool
+    # torch.compile's; None where nothing is compiled.
     compile_mode: Optional[str]
+    # DistributedDataParallel's arguments; empty for one card.
     ddp: Mapping[str, Any]
 
     def _check(self, spec: JobSpec) -> None:

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers.trainers.common.facts import on
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import Refused, Trainer
+from helpers.trainers.common.settings import on
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import spec_of
-from helpers.trainers.pytorch.models import NETWORKS
+from helpers.trainers.pytorch.models import network_of
 from helpers.trainers.pytorch.proof import Convolutions, check_weights
 from helpers.trainers.pytorch.settings import PytorchSettings
 
@@ -26,8 +26,7 @@ EAGER_STEPS = 3
 def build_model(spec: JobSpec, settings: PytorchSettings, device: Any) -> nn.Module:
     """The case's model with fresh weights on ``device``, in training mode; at O2 in half precision but batch norm."""
     known = spec_of(spec.case.model)
-    network = NETWORKS[type(known.network)]
-    model = network(known, settings.layout, settings.input_channels, settings.feed_layout).to(device)
+    model = network_of(known, settings.layout, settings.input_channels, settings.feed_layout).to(device)
     if settings.amp_level == "O2":
         half = getattr(torch, str(settings.amp_dtype))
         for layer in model.modules():

@@ -13,9 +13,7 @@ import time
 from typing import Any
 
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
-from helpers.trainers.common.process import Refused, Trainer, run
-from helpers.trainers.common.training import io_of, plan_of, seed_everything
-from helpers.trainers.common.variables import set_environment
+from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
 from helpers.trainers.pytorch.facts import setting_facts
 from helpers.trainers.pytorch.settings import PytorchSettings
 

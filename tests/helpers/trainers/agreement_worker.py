@@ -14,13 +14,13 @@ from pathlib import Path
 
 import paddle
 
-from helpers.trainers.common.loop import Batch, HostTimer, LoopIO, Plan, train
+from helpers.trainers.common.loop import Batch, HostTimer, LoopIO, LoopPlan, train
 from helpers.trainers.contract.steplog import COMPLETE, Footer, Header, StepLogWriter
-from helpers.trainers.paddle.agreement import host_agreement
+from helpers.trainers.paddle.device import host_agreement
 
 # Rank 0 is steady from its first look at step 6 on, rank 1 from step 12 on.
 SLOW_STEPS = {0: (), 1: (9.0, 8.0, 7.0, 6.0, 5.0, 4.0)}
-PLAN = Plan(6, 3, 1, steady_window_steps=2, most_warmup_steps=30)
+PLAN = LoopPlan(6, 3, 1, steady_window_steps=2, most_warmup_steps=30)
 
 
 class Rank:

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy
 
 from helpers.trainers.common.images import Form, Share, synthetic_batch
+from helpers.trainers.common.process import set_environment
 from helpers.trainers.common.settings import Settings
-from helpers.trainers.common.variables import set_environment
 from helpers.trainers.contract.job import JobSpec
 
 STEPS = 5

@@ -17,7 +17,7 @@ from paddle import nn
 
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.common.loop import Batch
-from helpers.trainers.common.process import Device, Ranks
+from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
@@ -39,14 +39,14 @@ def network(*ignored: Any) -> nn.Layer:
     )  # fmt: skip
 
 
-def stepper(kind: Any, ranks: Ranks) -> Any:
+def stepper(kind: Any, ranks: RankPlace) -> Any:
     case = Case.parse("paddle-vgg16-fp32-bs2-1x2-synthetic-dynamic-auto")
     settings = {**settings_for(case, "cpu"), "learning_rate": LEARNING_RATE}
     spec = JobSpec(
         job_id="mesh", case=case, replicate=0, run_folder=".", device="cpu", warmup_steps=0, window_steps=STEPS,
         settings=settings,
     )  # fmt: skip
-    return kind(SimpleNamespace(spec=spec, ranks=ranks, device=Device()), Settings.of(spec))
+    return kind(SimpleNamespace(spec=spec, ranks=ranks, device=DeviceRecord()), Settings.of(spec))
 
 
 def train(step: Any, images: Any, labels: Any) -> list[float]:
@@ -71,7 +71,7 @@ def main(folder: Path) -> None:
     images = draw.rand(2 * BATCH_SIZE, 3, 8, 8).astype("float32")
     labels = draw.randint(0, 4, 2 * BATCH_SIZE).astype("int64")
     own = slice(rank * BATCH_SIZE, (rank + 1) * BATCH_SIZE)
-    several, alone = Ranks(rank, rank, 2), Ranks(0, 0, 1)
+    several, alone = RankPlace(rank, rank, 2), RankPlace(0, 0, 1)
     mesh = stepper(paddle_auto_steps.MeshStep, several)
     losses = train(mesh, images[own], labels[own])
     parallel = stepper(paddle_steps.DynamicStep, several)

@@ -19,7 +19,7 @@ import paddle
 
 from helpers.trainers.common.images import Form, Share, synthetic_batch
 from helpers.trainers.common.loop import Batch
-from helpers.trainers.common.process import Device, Ranks
+from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.settings import PaddleSettings
 from helpers.trainers.paddle.steps import DynamicStep
@@ -29,7 +29,7 @@ def main(spec: JobSpec, weights: Path) -> dict[str, Any]:
     settings = PaddleSettings.of(spec)
     paddle.seed(spec.seed)
     paddle.set_default_dtype("float64")
-    trainer: Any = SimpleNamespace(spec=spec, ranks=Ranks(0, 0, 1), device=Device())
+    trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
     step = DynamicStep(trainer, settings)
     model: Any = step._model
     for layer in model.sublayers():

@@ -16,7 +16,7 @@ import torch
 
 from helpers.trainers.common.images import Form, Share, synthetic_batch
 from helpers.trainers.common.loop import Batch
-from helpers.trainers.common.process import Device, Ranks
+from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings
 from helpers.trainers.pytorch.steps import TrainingStep
@@ -24,7 +24,7 @@ from helpers.trainers.pytorch.steps import TrainingStep
 
 def main(spec: JobSpec, weights: Path) -> dict[str, Any]:
     settings = PytorchSettings.of(spec)
-    trainer: Any = SimpleNamespace(spec=spec, ranks=Ranks(0, 0, 1), device=Device())
+    trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
     step = TrainingStep(trainer, settings, torch.device("cpu"))
     model: Any = step._model
     model.double()

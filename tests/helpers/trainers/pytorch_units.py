@@ -15,13 +15,13 @@ import numpy
 import torch
 
 from helpers.trainers.common.loop import Batch
-from helpers.trainers.common.process import Device, Ranks, Refused
+from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import Model, spec_of
 from helpers.trainers.pytorch.data import feed_to
 from helpers.trainers.pytorch.device import force_float32, refuse_what_cannot_run
-from helpers.trainers.pytorch.models import NETWORKS, as_layout
+from helpers.trainers.pytorch.models import as_layout, network_of
 from helpers.trainers.pytorch.proof import Convolutions, check_weights
 from helpers.trainers.pytorch.settings import PytorchSettings
 from helpers.trainers.pytorch.steps import GraphedStep, TrainingStep
@@ -30,8 +30,7 @@ IMAGES = torch.ones(1, 3, 64, 64)
 
 
 def network(model: Model, *arguments: Any, **named: Any) -> Any:
-    spec = spec_of(model)
-    return NETWORKS[type(spec.network)](spec, *arguments, **named)
+    return network_of(spec_of(model), *arguments, **named)
 
 
 def refusal(act: Any) -> str:
@@ -68,7 +67,7 @@ def proofs(settings: PytorchSettings) -> dict[str, str]:
 
 
 def step_of(spec: JobSpec, settings: PytorchSettings) -> TrainingStep:
-    trainer: Any = SimpleNamespace(spec=spec, ranks=Ranks(0, 0, 1), device=Device())
+    trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
     return TrainingStep(trainer, settings, torch.device("cpu"))
 
 

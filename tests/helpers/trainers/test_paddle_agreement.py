@@ -15,8 +15,8 @@ import pytest
 
 from helpers.launch.steplog_reader import read_step_log
 from helpers.trainers.contract.paths import ROOT
-from helpers.trainers.paddle import agreement as paddle_agreement
-from helpers.trainers.paddle.agreement import HostAgreement, host_agreement
+from helpers.trainers.paddle import device as paddle_device
+from helpers.trainers.paddle.device import HostAgreement, host_agreement
 from tests.helpers.trainers.agreement_worker import SLOW_STEPS
 
 WORKER = Path(__file__).with_name("agreement_worker.py")
@@ -80,7 +80,7 @@ def test_nobody_goes_on_before_the_last_one_has_said() -> None:
 
 
 def test_a_build_without_the_store_has_no_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paddle_agreement.paddle.base, "core", SimpleNamespace())
+    monkeypatch.setattr(paddle_device.paddle.base, "core", SimpleNamespace())
     assert host_agreement(2) is None
 
 

@@ -23,7 +23,7 @@ from helpers.plan.recipes.recipe import settings_for  # noqa: E402
 from helpers.trainers.common import dali as dali_data  # noqa: E402
 from helpers.trainers.common.dali import DaliPlan, DaliSource  # noqa: E402
 from helpers.trainers.common.images import MEAN, STD, Form, ImageList, Share  # noqa: E402
-from helpers.trainers.common.process import Device, Ranks  # noqa: E402
+from helpers.trainers.common.process import DeviceRecord, RankPlace  # noqa: E402
 from helpers.trainers.common.readers import SyntheticReader  # noqa: E402
 from helpers.trainers.common.settings import Dali, Settings  # noqa: E402
 from helpers.trainers.contract.case import Case  # noqa: E402
@@ -107,7 +107,7 @@ def test_dali_decodes_on_the_rank_s_card_or_where_the_case_says_on_the_cpu(
     monkeypatch.setattr(paddle_data, "gpu_index", lambda: 3)
     case = Case.parse(f"paddle-resnet50v1.5-amp_o2-bs2-1x2-{data}-to_static")
     spec = JobSpec("j", case, 0, "r", device, 0, 1, data_root=str(tmp_path), settings=settings_for(case, device))
-    trainer = SimpleNamespace(spec=spec, ranks=Ranks(1, 1, 2), device=Device(facts={"threads": "5"}))
+    trainer = SimpleNamespace(spec=spec, ranks=RankPlace(1, 1, 2), device=DeviceRecord(facts={"threads": "5"}))
     paddle_data.open_reader(trainer, Settings.of(spec), paddle.to_tensor)  # type: ignore[arg-type]
     assert [(plan.gpu, plan.share.rank, plan.threads) for plan in plans] == [(card, 1, 4 if device == "gpu" else 5)]
     assert trainer.device.facts["loader"].endswith(f"decoding on {decoding}")

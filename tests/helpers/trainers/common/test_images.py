@@ -31,7 +31,7 @@ from helpers.trainers.common.images import (
     reading_error,
     synthetic_batch,
 )
-from helpers.trainers.common.process import Device, Ranks, Refused
+from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused
 from helpers.trainers.common.readers import open_reader
 from helpers.trainers.common.settings import Augmentation, Dali, Settings
 from helpers.trainers.contract.case import Case
@@ -396,7 +396,7 @@ def test_an_interpreter_without_opencv_is_refused_before_it_reads(
     settings = settings_for(case, "cpu")
     _folder(tmp_path, 1)
     spec = JobSpec("job", case, 0, "/", "cpu", 0, 1, data_root=str(tmp_path), settings=settings)
-    trainer: Any = SimpleNamespace(spec=spec, ranks=Ranks(0, 0, 1), device=Device())
+    trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
     loaders: Any = SimpleNamespace(native=lambda *args: args, native_loader="a loader")
     open_reader(trainer, Settings.of(spec), loaders)
     assert trainer.device.facts["loader"].startswith("a loader, 1 worker processes, decoding by OpenCV 4.")

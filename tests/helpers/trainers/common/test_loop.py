@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from helpers.launch.steplog_reader import read_step_log
-from helpers.trainers.common.loop import Batch, HostTimer, LoopIO, LossError, Plan, train
+from helpers.trainers.common.loop import Batch, HostTimer, LoopIO, LoopPlan, LossError, train
 from helpers.trainers.contract.errors import DatasetError
 from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLogWriter, steadiness
 
@@ -75,7 +75,7 @@ class World:
             agree,
             lambda number: self.beats.append(("begun", number)) if self.tells_begins else None,
         )
-        train(Plan(warmup, window, fetch_every, **plan), self, self, HostTimer(self.clock), io)
+        train(LoopPlan(warmup, window, fetch_every, **plan), self, self, HostTimer(self.clock), io)
         return self.steps
 
     @property

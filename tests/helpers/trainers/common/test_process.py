@@ -13,7 +13,7 @@ import pytest
 from helpers.launch.steplog_reader import read_step_log
 from helpers.trainers.common import process
 from helpers.trainers.common.loop import LossError
-from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, Ranks, Refused, Trainer, run
+from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, RankPlace, Refused, Trainer, run
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DatasetError, SuiteError
 from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
@@ -202,8 +202,10 @@ def test_each_rank_is_pinned_to_its_own_cores_and_writes_its_own_log(
 
 
 def test_ranks_come_from_the_first_variable_that_is_set() -> None:
-    assert Ranks.from_environment({"T_GLOBAL_RANK": "5", "T_LOCAL": "1", "T_WORLD": "8"}, NAMES) == Ranks(5, 1, 8)
-    assert Ranks.from_environment({}, NAMES) == Ranks(0, 0, 1)
+    assert RankPlace.from_environment({"T_GLOBAL_RANK": "5", "T_LOCAL": "1", "T_WORLD": "8"}, NAMES) == RankPlace(
+        5, 1, 8
+    )
+    assert RankPlace.from_environment({}, NAMES) == RankPlace(0, 0, 1)
 
 
 @pytest.mark.parametrize("argv", [[], ["a", "b"], ["missing.json"]])

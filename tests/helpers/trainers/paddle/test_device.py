@@ -11,9 +11,8 @@ import pytest
 pytest.importorskip("paddle")
 
 from helpers.plan.recipes.recipe import settings_for
-from helpers.trainers.common.process import Refused
+from helpers.trainers.common.process import Refused, set_environment
 from helpers.trainers.common.settings import Settings
-from helpers.trainers.common.variables import set_environment
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle import device as paddle_device
