@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from benchmarks.cores import last_core
 from benchmarks.suite_overhead import RECORDING_LIMIT, SHORTEST_STEP_SECONDS
+from helpers.launch.launchers.table import CHOICES
 from helpers.plan.perf_yaml import load_config
 from helpers.report.unforeseen import ended
 from helpers.session.bare_loop import SPEED_LIMIT, Seat, measure_beside_bare_loop, speeds
@@ -59,7 +60,7 @@ def main() -> int:
 
 def interpreter_of(framework: Framework) -> str:
     """The Python that perf.yaml names, else this one."""
-    return load_config(ROOT / "perf.yaml").frameworks[framework].interpreter or sys.executable
+    return load_config(ROOT / "perf.yaml", CHOICES).frameworks[framework].interpreter or sys.executable
 
 
 def told(sets: Sequence[Blocks]) -> tuple[list[str], list[str]]:

@@ -19,6 +19,7 @@ from helpers.history import default_url, open_history
 from helpers.history.address import refuse_in_command_line, refuse_in_open_file
 from helpers.history.run_folders import sessions
 from helpers.history.spool import Spool
+from helpers.launch.launchers.table import CHOICES
 from helpers.machine.files import check_replaceable, write_whole
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
@@ -73,7 +74,7 @@ def session_name(resumed: str | None, kind: str, runs_folder: Path) -> str:
 
 def history_url(arguments: argparse.Namespace) -> str:
     """The history that the options or perf.yaml name, else the file in the run folder. Raises ConfigError."""
-    configured = load_config(arguments.config).history.url
+    configured = load_config(arguments.config, CHOICES).history.url
     if arguments.history is None and configured is not None:
         refuse_in_open_file(configured, arguments.config.expanduser())
     return arguments.history or configured or default_url(arguments.runs_dir.expanduser().absolute())

@@ -86,7 +86,7 @@ def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], 
     case, protocol = suite_case.case, suite_case.protocol
     device = device or suite_case.device
     try:
-        table = sourced_settings(case, device)
+        table = sourced_settings(case, device, launcher=suite.config.launcher_for(case))
         problem = None
     except ConfigError as error:
         if overrides:
@@ -136,7 +136,7 @@ def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], 
 
 def _commands(case: Case, job: JobSpec) -> tuple[LaunchCommand, ...]:
     """What starts the job, a command for each node."""
-    launcher = launcher_for(case)
+    launcher = launcher_for(case, job.launcher)
     if case.nodes == 1:
         return (launcher.command(job, "PYTHON"),)
     places = [Place(node, case.nodes, f"NODE{node}", "NODE0:PORT") for node in range(case.nodes)]

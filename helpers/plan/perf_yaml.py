@@ -7,7 +7,7 @@ file and field. Nothing outside the file is looked at: whether a path exists is 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
 from fnmatch import fnmatchcase
@@ -20,8 +20,9 @@ from helpers.plan.nodes import NodesConfig, read_nodes
 from helpers.plan.protocols import Budgets, read_budgets, read_protocols
 from helpers.plan.protocols import MeasuringProtocol as MeasuringProtocol
 from helpers.plan.yaml_file import YamlValue, read_yaml
+from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.frameworks import Framework, spec_of
 
 IDENTITIES = ("host", "name", "pool")
 NEEDS = ("published", "recorded", "both")
@@ -160,6 +161,15 @@ class Config:
     nodes: NodesConfig = field(default_factory=NodesConfig)
     budgets: Budgets = field(default_factory=Budgets)
     history: HistoryConfig = field(default_factory=HistoryConfig)
+    # The launchers that the file chooses for cases of one node; without an entry it is the framework's own.
+    launchers: Mapping[Framework, str] = field(default_factory=dict)
+
+    def launcher_for(self, case: Case) -> str:
+        """The launcher that the file chooses for a case of one node and several cards; empty for the framework's own,
+        also where the file names that."""
+        chosen = self.launchers.get(case.framework, "")
+        one_node = case.nodes == 1 and case.cards > 1
+        return chosen if one_node and chosen != spec_of(case.framework).launcher else ""
 
     def protocol_for_rule(self, rule: str) -> MeasuringProtocol:
         """The protocol that serves a published rule; ConfigError when none does."""
@@ -189,17 +199,21 @@ class Config:
         return found[0] if found else None
 
 
-def load_config(path: Path | str) -> Config:
-    """Read perf.yaml; ConfigError names file, field, what was got, what was expected, and the remedy."""
+def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
+    """Read perf.yaml; ``launchers`` are the names that it may choose from.
+
+    ConfigError names file, field, what was got, what was expected, and the remedy.
+    """
     file = Path(path).expanduser().absolute()
     top = read_yaml(file).mapping(
         required=("protocols", "matrix"),
         optional=_OPTIONAL,
     )
     protocols = read_protocols(top["protocols"])
+    frameworks = _framework_keys(top.get("frameworks"))
     return Config(
         path=file,
-        frameworks=_frameworks(top.get("frameworks"), file.parent),
+        frameworks=_frameworks(frameworks, file.parent),
         data=_data(top.get("data"), file.parent),
         protocols=MappingProxyType(protocols),
         tolerances=_tolerances(top.get("tolerances")),
@@ -210,17 +224,26 @@ def load_config(path: Path | str) -> Config:
         nodes=read_nodes(top.get("nodes")),
         budgets=read_budgets(top.get("budgets")),
         history=_history(top.get("history")),
+        launchers=MappingProxyType(
+            {each: keys["launcher"].one_of(launchers) for each, keys in frameworks.items() if "launcher" in keys}
+        ),
     )
 
 
-def _frameworks(field: YamlValue | None, folder: Path) -> Mapping[Framework, FrameworkConfig]:
+def _framework_keys(field: YamlValue | None) -> dict[Framework, dict[str, YamlValue]]:
     known = {each.value: each for each in Framework}
     listed = field.mapping(optional=known) if field else {}
+    keys = ("interpreter", "requirements", "launcher")
+    return {known[name]: entry.mapping(optional=keys) for name, entry in listed.items()}
+
+
+def _frameworks(
+    listed: Mapping[Framework, Mapping[str, YamlValue]], folder: Path
+) -> Mapping[Framework, FrameworkConfig]:
     found = {each: FrameworkConfig() for each in Framework}
-    for name, entry in listed.items():
-        keys = entry.mapping(optional=("interpreter", "requirements"))
+    for framework, keys in listed.items():
         interpreter = _path(keys.get("interpreter"), folder)
-        found[known[name]] = FrameworkConfig(interpreter, _requirements(keys.get("requirements"), interpreter))
+        found[framework] = FrameworkConfig(interpreter, _requirements(keys.get("requirements"), interpreter))
     return MappingProxyType(found)
 
 

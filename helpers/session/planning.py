@@ -48,7 +48,7 @@ class Planner:
         reference, why_no_reference = self._reference(suite_case, entry)
         case, config = suite_case.case, self.config
         cards = self.machine.cards_of(suite_case.target)
-        usual = settings_for(case, suite_case.device)
+        usual = settings_for(case, suite_case.device, launcher=config.launcher_for(case))
         overrides = effective(usual, self.overrides, case.id)
         settings = with_overrides(usual, overrides, case.id)
         environment = environment_of(

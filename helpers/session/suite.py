@@ -17,6 +17,7 @@ from helpers.history import Memory
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Past
 from helpers.judging.verdict import Status
+from helpers.launch.launchers.table import CHOICES
 from helpers.machine.devices import Machine, discover
 from helpers.machine.facts.tables import session_tables
 from helpers.machine.frameworks import BuildFinder, build_missing
@@ -100,7 +101,7 @@ class Suite:
             raise BaselineError(
                 str(folder), got=f"no figures for {missing[0]}", expected=f"{missing[0]}.json", remedy="Restore it"
             )
-        config = load_config(options.config_path)
+        config = load_config(options.config_path, CHOICES)
         return cls(options, config, published, runner=runner, machine=machine, memory=memory)
 
     @cached_property
@@ -209,7 +210,9 @@ class Suite:
             self.baselines.load(device)
         for case in runnable:
             if self.options.overrides:
-                effective(settings_for(case.case, case.device), self.options.overrides, case.case.id)
+                launcher = self.config.launcher_for(case.case)
+                usual = settings_for(case.case, case.device, launcher=launcher)
+                effective(usual, self.options.overrides, case.case.id)
         if any(case.case.data is not DataSource.SYNTHETIC for case in runnable):
             _ = self.data
         if runnable:

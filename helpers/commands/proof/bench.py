@@ -23,6 +23,7 @@ import yaml
 from helpers.commands.proof.plan import CPU, Proof, ProofStep, StepKind
 from helpers.history.results import RunResult
 from helpers.history.run_folders import read_result
+from helpers.launch.launchers.table import CHOICES
 from helpers.launch.peaks import card_environment
 from helpers.machine.devices import Card, Machine
 from helpers.machine.files import write_whole
@@ -73,7 +74,7 @@ class ProofBench:
 
     @cached_property
     def config(self) -> Config:
-        config = load_config(self.folder / CONFIG)
+        config = load_config(self.folder / CONFIG, CHOICES)
         cases = tuple(MatrixCase(case, self.proof.device, protocol.name) for case, protocol in self.proof.cases)
         return replace(config, matrix=cases, protocols={each.name: each for _, each in self.proof.cases})
 
@@ -182,7 +183,7 @@ class ProofBench:
 def write_config(folder: Path, source: Path, pytorch: str | None) -> Path:
     """Write the configuration ``source`` to ``folder`` with absolute paths, and with ``pytorch`` as PyTorch's
     interpreter where one is named; gives the new file."""
-    known = load_config(source)
+    known = load_config(source, CHOICES)
     found = cast(dict[str, Any], read_yaml(source).value)
     for framework, entry in known.frameworks.items():
         if entry.interpreter is not None:

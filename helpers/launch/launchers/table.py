@@ -1,4 +1,7 @@
-"""The launchers by name: what starts the ranks of a job on one node. A framework's entry names the one it uses."""
+"""The launchers by name: what starts the ranks of a job on one node.
+
+A framework's entry names the one that it uses; perf.yaml may choose another for cases of one node.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,28 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import FRAMEWORKS, spec_of
 
+_ONE_PROCESS = "process"
 LAUNCHERS: Mapping[str, type[Launcher]] = {
-    "process": LocalLauncher,
+    _ONE_PROCESS: LocalLauncher,
     "paddle.distributed.launch": PaddleLauncher,
     "torchrun": TorchLauncher,
 }
 
 
-def launcher_for(case: Case) -> Launcher:
-    """The launcher of this case; one card needs none of the framework's. Raises LaunchError where none is known."""
-    name = "process" if case.cards == 1 else spec_of(case.framework).launcher
+# The names that ``frameworks.NAME.launcher`` of perf.yaml may have: those that start several ranks.
+CHOICES = tuple(name for name in LAUNCHERS if name != _ONE_PROCESS)
+
+
+def launcher_for(case: Case, chosen: str = "") -> Launcher:
+    """The launcher of this case: ``chosen``, or without a choice the framework's; one card needs neither.
+
+    Raises LaunchError where none is known.
+    """
+    name = _ONE_PROCESS if case.cards == 1 else chosen or spec_of(case.framework).launcher
     if name in LAUNCHERS:
         return LAUNCHERS[name]()
+    if chosen:
+        raise LaunchError(f"case {case.id}", field="launcher", got=chosen, expected="one of " + ", ".join(CHOICES))
     able = [framework.value for framework, spec in FRAMEWORKS.items() if spec.launcher]
     raise LaunchError(
         f"case {case.id}", field="cards", got=case.cards, expected=f"1 card for {case.framework.value}",

@@ -109,7 +109,7 @@ class ConnectedNodes:
 
     def start_of(self, spec: JobSpec, interpreter: str, grace_seconds: float) -> tuple[LaunchCommand, OtherNodes]:
         """The command that starts this node's share of a job, and the shares of the other nodes."""
-        launcher = launcher_for(spec.case)
+        launcher = launcher_for(spec.case, spec.launcher)
         if not self._links:
             return launcher.command(spec, interpreter), NoOtherNodes()
         places = self._places()

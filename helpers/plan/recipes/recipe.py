@@ -14,10 +14,11 @@ from typing import Any
 from helpers.plan.recipes.cpu import Processor
 from helpers.plan.recipes.paddle import paddle_fixed, paddle_settings
 from helpers.plan.recipes.pytorch import pytorch_fixed, pytorch_settings
-from helpers.plan.recipes.setting import Fixed, SettingsTable, plain_values
+from helpers.plan.recipes.setting import Fixed, Setting, SettingsTable, Source, plain_values
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import LAUNCHER_SETTING
 
 
 @dataclass(frozen=True)
@@ -36,18 +37,19 @@ RECIPES: Mapping[Framework, Recipe] = MappingProxyType(
 )
 
 
-def settings_for(case: Case, device: str, processor: Processor | None = None) -> dict[str, Any]:
-    """The settings of ``case`` on ``cpu`` or ``gpu``, JSON values throughout; ``processor`` None is this machine's.
-
-    Raises ConfigError as ``sourced_settings`` does.
-    """
-    return plain_values(sourced_settings(case, device, processor))
+def settings_for(case: Case, device: str, processor: Processor | None = None, *, launcher: str = "") -> dict[str, Any]:
+    """The values of ``sourced_settings``: JSON values throughout, groups nested."""
+    return plain_values(sourced_settings(case, device, processor, launcher=launcher))
 
 
-def sourced_settings(case: Case, device: str, processor: Processor | None = None) -> SettingsTable:
-    """The settings with their sources.
+def sourced_settings(
+    case: Case, device: str, processor: Processor | None = None, *, launcher: str = ""
+) -> SettingsTable:
+    """The settings of ``case`` on ``cpu`` or ``gpu``, with their sources.
 
-    Raises ConfigError for a framework that has no recipe, for what its recipe refuses, or another device.
+    ``processor`` None is this machine's. ``launcher`` is the one that perf.yaml chooses, empty for the framework's own,
+    which is no setting. Raises ConfigError for a framework that has no recipe, for what its recipe refuses, or another
+    device.
     """
     if device not in ("cpu", "gpu"):
         raise ConfigError("recipe", field="device", got=device, expected="'cpu' or 'gpu'")
@@ -60,7 +62,11 @@ def sourced_settings(case: Case, device: str, processor: Processor | None = None
             expected="one of " + ", ".join(each.value for each in RECIPES),
             remedy="No other framework has a trainer so far",
         )
-    return recipe.settings(case, device == "gpu", processor)
+    table = recipe.settings(case, device == "gpu", processor)
+    if not launcher:
+        return table
+    source = Source(f"perf.yaml, frameworks.{case.framework.value}.launcher")
+    return {**table, LAUNCHER_SETTING: Setting(launcher, source)}
 
 
 def fixed_of(case: Case, device: str) -> tuple[Fixed, ...]:

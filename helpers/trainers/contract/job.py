@@ -30,6 +30,9 @@ STEADY_WINDOWS = 3
 SLOWDOWN_VARIABLE = "PERFGATE_TEST_SLOWDOWN"
 SLOWDOWN_FACT = "test_slowdown"
 
+# The setting that names the launcher, present where perf.yaml chooses another than the framework's own.
+LAUNCHER_SETTING = "launcher"
+
 
 @dataclass(frozen=True)
 class JobSpec:
@@ -93,6 +96,11 @@ class JobSpec:
     def steps(self) -> int:
         """Steps of each rank in all, warm-up and window, where warm-up need not go on."""
         return self.warmup_steps + self.window_steps
+
+    @property
+    def launcher(self) -> str:
+        """The launcher that perf.yaml chooses; empty for the framework's own."""
+        return str(self.settings.get(LAUNCHER_SETTING, ""))
 
     @property
     def longest_warmup_steps(self) -> int:

@@ -83,6 +83,13 @@ def test_the_launcher_follows_from_the_case() -> None:
     assert isinstance(launcher_for(Case.parse("paddle-vgg16-fp32-bs8-2x1-dali-static")), PaddleLauncher)
 
 
+def test_a_chosen_launcher_starts_several_cards_and_one_card_needs_none() -> None:
+    assert isinstance(launcher_for(job(4).case, "torchrun"), TorchLauncher)
+    assert isinstance(launcher_for(job(1).case, "torchrun"), LocalLauncher)
+    with pytest.raises(LaunchError, match=r"'launcher': got 'mpirun', expected one of paddle\.distributed\.launch"):
+        launcher_for(job(4).case, "mpirun")
+
+
 @pytest.mark.parametrize("case_id", ["pytorch-resnet50v1.5-fp32-bs8-1x2-dali", "pytorch-vgg16-fp32-bs8-2x8-dali"])
 def test_several_cards_of_pytorch_go_through_its_own_launcher(case_id: str) -> None:
     assert isinstance(launcher_for(Case.parse(case_id)), TorchLauncher)

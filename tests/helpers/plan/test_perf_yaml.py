@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.judging.evidence import Budget
+from helpers.launch.launchers.table import CHOICES
 from helpers.machine.frameworks import FrameworkConfig
 from helpers.plan.perf_yaml import CaseTolerance, Config, GateRule, TimeLimits, Tolerances, load_config
 from helpers.plan.protocols import Budgets
-from helpers.trainers.contract.case import DataSource, Execution, Precision
+from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import Model
@@ -520,6 +521,37 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         load_config(tmp_path / "perf.yaml")
     with pytest.raises(ConfigError, match="expected a readable file"):
         load_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "case_id", "launcher"),
+    [
+        ("torchrun", "paddle-vgg16-fp32-bs8-1x2-dali-static", "torchrun"),
+        # The framework's own is no choice: what was recorded without it stays comparable.
+        ("paddle.distributed.launch", "paddle-vgg16-fp32-bs8-1x2-dali-static", ""),
+        ("torchrun", "paddle-vgg16-fp32-bs8-1x1-dali-static", ""),
+        ("torchrun", "paddle-vgg16-fp32-bs8-2x2-dali-static", ""),
+        ("torchrun", "pytorch-vgg16-fp32-bs8-1x2-dali", ""),
+    ],
+)
+def test_a_launcher_is_chosen_for_cases_of_one_node_and_several_cards(
+    tmp_path: Path, chosen: str, case_id: str, launcher: str
+) -> None:
+    path = tmp_path / "perf.yaml"
+    path.write_text(SMALL + f"frameworks: {{paddle: {{launcher: {chosen}}}}}\n", encoding="utf-8")
+    assert load_config(path, CHOICES).launcher_for(Case.parse(case_id)) == launcher
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "process"])
+def test_a_launcher_that_does_not_exist_or_starts_one_rank_is_refused_with_the_names(
+    tmp_path: Path, launcher: str
+) -> None:
+    path = tmp_path / "perf.yaml"
+    path.write_text(SMALL + f"frameworks: {{paddle: {{launcher: {launcher}}}}}\n", encoding="utf-8")
+    with pytest.raises(
+        ConfigError, match=r"frameworks\.paddle\.launcher.*one of paddle\.distributed\.launch, torchrun"
+    ):
+        load_config(path, CHOICES)
 
 
 @given(

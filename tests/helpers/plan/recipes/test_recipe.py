@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from helpers.plan.overrides import settings_segment
 from helpers.plan.recipes.cpu import cpu_environment, read_processor
-from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.recipes.recipe import settings_for, sourced_settings
+from helpers.plan.recipes.setting import plain_values
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
@@ -140,3 +142,16 @@ def test_a_publisher_or_a_network_without_an_entry_is_an_error_that_names_it(
         execution = "-static" if framework == "paddle" else ""
         with pytest.raises(ConfigError, match=f"{named}: got 'no entry'.*publishers.py"):
             _settings(f"{framework}-vgg16-amp_o2-bs8-1x1-native{execution}")
+
+
+def test_a_chosen_launcher_is_a_setting_with_its_source_and_keeps_results_apart() -> None:
+    case = Case.parse("paddle-vgg16-fp32-bs8-1x2-dali-static")
+    usual, chosen = sourced_settings(case, "cpu"), sourced_settings(case, "cpu", launcher="torchrun")
+    assert "launcher" not in usual
+    assert str(chosen["launcher"].source) == "perf.yaml, frameworks.paddle.launcher"
+    before, after = settings_segment(plain_values(usual)), settings_segment(plain_values(chosen))
+    assert after == {**before, "setting launcher": '"torchrun"'}
+    job = JobSpec("j", case, 0, "r", "cpu", 0, 1, settings=plain_values(chosen))
+    assert job.launcher == "torchrun"
+    # How the ranks were started is no part of what the trainer reads.
+    assert Settings.of(job) == Settings.of(JobSpec("j", case, 0, "r", "cpu", 0, 1, settings=plain_values(usual)))
