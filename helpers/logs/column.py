@@ -15,13 +15,19 @@ from typing import IO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-# Numbers in memory at a time, half a MiB of them.
+# How many numbers are in memory at a time: half a MiB.
 BLOCK = 2**16
 _BYTES = 8
+# How many numbers are sorted in memory: 8 MiB. More are counted.
+IN_MEMORY = 2**20
+_MANY = 2**12
+_DIGIT_BITS = 16
+_DIGITS = 64 // _DIGIT_BITS
+_SIGN = np.uint64(1 << 63)
 
 
 class NumberColumn:
-    """Numbers in the order they were appended. Reading goes block by block; nothing holds them all."""
+    """Numbers in the order in which they were appended. Reading goes block by block; nothing holds them all."""
 
     def __init__(self) -> None:
         self._tail: list[NDArray[np.float64]] = []
@@ -61,11 +67,11 @@ class NumberColumn:
         return float(next(self.blocks(at, at + 1))[0])
 
     def values(self, start: int = 0, stop: int | None = None) -> list[float]:
-        """As a list: for a stretch that is known to be short."""
+        """The numbers as a list, for a stretch that is known to be short."""
         return [float(each) for block in self.blocks(start, stop) for each in block]
 
     def mean(self, start: int = 0, stop: int | None = None) -> float:
-        """Arithmetic mean; NaN of no numbers."""
+        """The arithmetic mean; NaN where there are no numbers."""
         count, sums = 0, []
         for block in self.blocks(start, stop):
             count += len(block)
@@ -82,7 +88,8 @@ class NumberColumn:
 
 
 class ColumnPart(NumberColumn):
-    """The numbers of a column from ``first`` up to ``end`` (not included): one run's, where a log's share a column."""
+    """The numbers of a column from ``first`` up to ``end`` (not included): those of one run, where a log's runs share a
+    column."""
 
     def __init__(self, whole: NumberColumn, first: int, end: int) -> None:
         super().__init__()
@@ -99,16 +106,8 @@ class ColumnPart(NumberColumn):
         return self._whole.blocks(self._first + max(start, 0), self._first + stop)
 
 
-# So many numbers are sorted in memory, 8 MiB of them; more are counted.
-IN_MEMORY = 2**20
-_MANY = 2**12
-_DIGIT_BITS = 16
-_DIGITS = 64 // _DIGIT_BITS
-_SIGN = np.uint64(1 << 63)
-
-
 class Numbers(Protocol):
-    """What a NumberColumn is; without NaN, which has no place in an order."""
+    """What has an order: a NumberColumn, or what is computed from one. NaN has no place in an order."""
 
     def __len__(self) -> int: ...
 
@@ -132,7 +131,7 @@ def select(numbers: Numbers, ranks: Sequence[int], start: int = 0, in_memory: in
 
 
 def median(numbers: Numbers, start: int = 0, in_memory: int = IN_MEMORY) -> float:
-    """The middle number, or the mean of the two in the middle; NaN of none."""
+    """The middle number, or the mean of the two in the middle; NaN where there are none."""
     count = len(numbers) - start
     if count <= 0:
         return math.nan
@@ -141,7 +140,7 @@ def median(numbers: Numbers, start: int = 0, in_memory: int = IN_MEMORY) -> floa
 
 
 def trimmed_mean(numbers: Numbers, each_end: int, start: int = 0, in_memory: int = IN_MEMORY) -> float:
-    """Mean of the numbers from ``start`` on without the ``each_end`` lowest and the ``each_end`` highest of them."""
+    """The mean of the numbers from ``start`` on without the ``each_end`` lowest and the ``each_end`` highest."""
     count = len(numbers) - start
     kept = count - 2 * each_end
     if kept <= 0:
@@ -157,7 +156,7 @@ def trimmed_mean(numbers: Numbers, each_end: int, start: int = 0, in_memory: int
         sums.append(sum_of(between))
     if low == high:
         return low
-    # Of the numbers that equal a bound only those within it count.
+    # Only some of the numbers that equal a bound lie within it.
     at_low = at_or_below - each_end
     return math.fsum((*sums, at_low * low, (kept - inside - at_low) * high)) / kept
 
@@ -168,7 +167,7 @@ def sum_of(values: NDArray[np.float64]) -> float:
 
 
 def _by_counting(numbers: Numbers, ranks: Sequence[int], start: int) -> list[float]:
-    # Of each rank the digits found so far, and how many numbers with these digits stand before it.
+    # For each rank the digits that were found so far, and how many numbers with these digits stand before it.
     places = [(0, rank) for rank in ranks]
     for digit in range(_DIGITS):
         shift = np.uint64(64 - (digit + 1) * _DIGIT_BITS)
@@ -196,8 +195,8 @@ def _check(values: NDArray[np.float64]) -> None:
 
 
 def _keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Unsigned integers in the numbers' order: of a negative number all bits turned, of another one its sign."""
-    # Adding 0.0 makes of -0.0 a 0.0, which it equals.
+    """Unsigned integers in the numbers' order: all bits of a negative number are turned, else the sign alone."""
+    # Adding 0.0 turns -0.0 into 0.0, which it equals.
     bits = (np.ascontiguousarray(values) + 0.0).view(np.uint64)
     negative = (bits & _SIGN).astype(np.bool_)
     return np.where(negative, ~bits, bits | _SIGN) if negative.any() else bits | _SIGN

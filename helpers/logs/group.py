@@ -1,4 +1,4 @@
-"""Repeated runs in folders by cards, as DLPerf keeps them: ``1n1g/rn50_b128_fp32_1.log``. Average, median, speed-up."""
+"""Repeated runs in folders by cards, as DLPerf keeps them (``1n1g/rn50_b128_fp32_1.log``): average, median, speedup."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from helpers.judging.rules import case_figure
-from helpers.logs.figures.analysis import AUTO
 from helpers.logs.imported import Imported
 from helpers.logs.importer import check_rule, import_file
-from helpers.logs.settings import LogSetting, Stated
+from helpers.logs.settings import AUTO, LogSetting, Stated
 from helpers.trainers.contract.errors import LogError, SuiteError, lines_of
 
 _SUFFIXES = (".log", ".txt", ".log.gz", ".txt.gz")
@@ -24,10 +23,11 @@ _BY_NAME = re.compile(r"(\d+)")
 
 @dataclass(frozen=True)
 class GroupRun:
-    """One log of a group: ``number`` of the run, its images/s as DLPerf rounds them."""
+    """One log of a group."""
 
     path: Path
     number: int
+    # As DLPerf rounds it.
     samples_per_s: float
 
 
@@ -54,34 +54,34 @@ class Group:
 
     @property
     def spread(self) -> float | None:
-        """Largest distance of a run from the median, as a fraction of it; None of one run."""
+        """The largest distance of a run from the median, as a fraction of it; None for a single run."""
         if len(self.runs) < 2:
             return None
         return max(abs(each.samples_per_s - self.median) for each in self.runs) / self.median
 
     @property
     def shortfall(self) -> str:
-        """Why the publisher's rule over runs is not kept, empty where it is."""
+        """Why the runs do not meet the publisher's rule over runs; empty where they do."""
         return case_figure(self.rule, [{self.rule: each.samples_per_s} for each in self.runs]).reason
 
 
 @dataclass(frozen=True)
 class GroupReport:
-    """The groups, those of few cards first, and the logs that gave no figure, each with why, in lines.
-    ``notes``: what is to be doubted and is no error.
-    """
+    """Every group of a folder, those of few cards first."""
 
     groups: tuple[Group, ...]
+    # For each log that gave no figure the reason, in lines.
     unread: tuple[tuple[str, ...], ...] = ()
+    # What is to be doubted and is no error.
     notes: tuple[str, ...] = ()
 
     def speedup(self, group: Group) -> float | None:
-        """Its median over that of the same model on one card; None where there is no such group, or an unlike one."""
+        """The group's median over that of the same model on one card; None where there is none, or one unlike it."""
         base = self._base(group)
         return None if base is None or self.unlike(group) else _rounded(group.median / base.median)
 
     def unlike(self, group: Group) -> str:
-        """In what the runs on one card differ from these beside the cards, empty where in nothing."""
+        """What keeps the runs on one card from being compared with the group's; empty where nothing does."""
         base = self._base(group)
         if base is None:
             return ""
@@ -90,15 +90,15 @@ class GroupReport:
             ("precision", base.precision, group.precision),
             ("rule", base.rule, group.rule),
         )
-        told = [f"{name} {mine}, {base.folder} {theirs}" for name, theirs, mine in pairs if mine != theirs]
-        return f"no speed-up: {'; '.join(told)}" if told else ""
+        differences = [f"{name} {mine}, {base.folder} {theirs}" for name, theirs, mine in pairs if mine != theirs]
+        return f"no speed-up: {'; '.join(differences)}" if differences else ""
 
     def _base(self, group: Group) -> Group | None:
         return next((each for each in self.groups if each.model == group.model and each.cards == 1), None)
 
 
 def _rounded(value: float) -> float:
-    """As DLPerf's scripts do it, which round by numpy."""
+    """DLPerf's scripts round by numpy."""
     return float(np.round(value, _DECIMALS))
 
 
@@ -117,7 +117,7 @@ def read_groups(folder: Path, asked: Mapping[LogSetting, Stated], format: str = 
             found = _only(path, import_file(path, asked, format, rule))
             if (first := read.setdefault(found.sha256, path)) != path:
                 notes.append(f"{path}: the same bytes as {first}; a copy is no run of its own, and is counted")
-            figure = found.figure(found.usual)
+            figure = found.usual_figure
             if figure is None or figure.samples_per_s is None:
                 raise LogError(f"log {path}", got=figure.reason if figure else "no rule", expected="a figure")
         except (SuiteError, OSError) as error:
@@ -161,6 +161,6 @@ def _one(about: str, setting: LogSetting, runs: Iterable[Imported]) -> str:
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
-    """``run_10`` after ``run_9``."""
+    """A key that sorts ``run_10`` behind ``run_9``."""
     parts = _BY_NAME.split(path.as_posix())
     return [(int(each), "") if each.isdecimal() else (-1, each) for each in parts]

@@ -1,4 +1,4 @@
-"""From files to figures: every log of every file, each run of it, once; what cannot be read is told beside the rest."""
+"""From files to figures: every run of every log, once. What cannot be read stands beside the rest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from helpers.judging.rules import RULES as OWN_RULES
 from helpers.logs import own
-from helpers.logs.figures.analysis import AUTO, analyse
+from helpers.logs.figures.analysis import analyse
 from helpers.logs.figures.rules import RULES, parse_rule
 from helpers.logs.formats.naming import FILE_NAME, FOLDER_NAME
 from helpers.logs.formats.table import FORMATS
@@ -16,27 +16,31 @@ from helpers.logs.imported import HONEST, Imported
 from helpers.logs.reading.detect import detect
 from helpers.logs.reading.reader import read_log
 from helpers.logs.record import LogRun
-from helpers.logs.settings import NEEDED, LogSetting, Stated
+from helpers.logs.settings import AUTO, NEEDED, LogSetting, Stated
 from helpers.logs.sources.source import LogFile, open_logs
 from helpers.trainers.contract.errors import LogError, SuiteError, lines_of
+
+# Runs of one configuration on one machine differ by less.
+_DIFFER = 0.10
 
 
 @dataclass(frozen=True)
 class Unread:
-    """A log that gave nothing, and why; ``lines`` tell it to people where one line is too long."""
+    """A log that gave nothing, and why."""
 
     source: str
     error: str
+    # The same for people, where one line is too long.
     lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ImportBatch:
-    """What several files gave, in their order. ``notes``: what was left out and is no error, in words: a log with the
-    bytes of one before it, a member of an archive that is no log."""
+    """What several files gave, in their order."""
 
     imported: tuple[Imported, ...]
     unread: tuple[Unread, ...] = ()
+    # What was left out and is no error: a log with the bytes of one before it, a member of an archive that is no log.
     notes: tuple[str, ...] = ()
 
 
@@ -120,8 +124,8 @@ def _unread(source: str, error: Exception) -> Unread:
 
 
 def runs_of(log: LogFile, asked: Mapping[LogSetting, Stated], format: str = AUTO) -> tuple[LogRun, ...]:
-    """The runs of a log that is no step log of ours. Raises LogError."""
-    # Where the format was named, what else the log holds is the user's to know.
+    """The runs of a log that is not one of this suite's step logs. Raises LogError."""
+    # Who names the format knows what else the log holds.
     rivals = [each for each in FORMATS.values() if format == AUTO or each.is_summary]
     return read_log(log, detect(log, FORMATS, format, (own.LOOKED_FOR,)), asked, rivals)
 
@@ -142,23 +146,24 @@ def check_rule(rule: str) -> None:
     parse_rule(rule)
 
 
-# Runs of one configuration on one machine differ by less.
-_DIFFER = 0.10
-
-
 def with_doubts(runs: Sequence[Imported]) -> list[Imported]:
-    """The runs of one file; those that take a setting from its name alone and differ by more have a warning more."""
+    """The runs of one file, each with a warning where the file's name may not be true of it.
+
+    A name stands for all runs of its file. Where they take a setting from it alone and differ by more than runs of one
+    configuration do, they have a warning more.
+    """
     alike: dict[tuple[str, ...], list[Imported]] = {}
     for each in runs:
         alike.setdefault(tuple(each.settings[setting].value for setting in NEEDED), []).append(each)
-    warnings = {id(each): told for of_one in alike.values() if (told := _doubt(of_one)) for each in of_one}
+    warnings = {id(each): doubt for of_one in alike.values() if (doubt := _doubt(of_one)) for each in of_one}
     return [
         replace(each, warnings=(*each.warnings, warnings[id(each)])) if id(each) in warnings else each for each in runs
     ]
 
 
 def _doubt(runs: Sequence[Imported]) -> str:
-    rates = [rate for each in runs if (rate := _rate(each)) is not None]
+    figures = [each.usual_figure if each.honest.samples_per_s is None else each.honest for each in runs]
+    rates = [each.samples_per_s for each in figures if each is not None and each.samples_per_s is not None]
     named = [setting for setting in NEEDED if any(_by_name(each, setting) for each in runs)]
     if len(rates) < 2 or not named or max(rates) / min(rates) - 1 <= _DIFFER:
         return ""
@@ -166,13 +171,6 @@ def _doubt(runs: Sequence[Imported]) -> str:
         f"the log's name alone tells {', '.join(each.value for each in named)} of {len(runs)} runs in it that "
         f"differ by {max(rates) / min(rates) - 1:.0%}: it may not be true of each"
     )
-
-
-def _rate(each: Imported) -> float | None:
-    if each.honest.samples_per_s is not None:
-        return each.honest.samples_per_s
-    usual = each.figure(each.usual)
-    return None if usual is None else usual.samples_per_s
 
 
 def _by_name(each: Imported, setting: LogSetting) -> bool:

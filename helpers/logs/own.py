@@ -1,4 +1,4 @@
-"""Our own step logs: those of all ranks of one job are one run."""
+"""This suite's own step logs: those of all ranks of one job are one run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from helpers.judging.rules_publishers import (
 from helpers.judging.statistics import number
 from helpers.launch.steplog_reader import MOST_LINE_BYTES, read_step_log
 from helpers.logs.imported import HONEST, Imported, RateSpread, RuleFigure
-from helpers.logs.settings import LogSetting, Stated, settle
+from helpers.logs.settings import AUTO, LogSetting, Stated, settle
 from helpers.logs.sources.source import LogFile
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, LogError, StepLogError
@@ -33,10 +33,16 @@ from helpers.trainers.contract.steplog import COMPLETE, StepLog
 
 NAME = "steplog"
 LOOKED_FOR = f'{NAME}: lines {{"kind": "header", ...}} and {{"kind": "step", ...}} of this suite'
-_AUTO = "auto"
 _KINDS = ("header", "step", "footer")
 # What the logs of one job's ranks have in common.
 _SHARED = ("world_size", "case_id", "replicate", "framework", "framework_version")
+Logs = Sequence[StepLog]
+# How many steps or records a rule used, and which it left out.
+StepsUsed = tuple[int, tuple[str, ...]]
+
+# Fewer steps than the shortest window say little of a step's scatter.
+_FEW_STEPS = 30
+_SLOW_LAST = 0.10
 
 
 def is_step_log(log: LogFile) -> bool:
@@ -45,7 +51,7 @@ def is_step_log(log: LogFile) -> bool:
 
 
 def jobs(logs: Sequence[LogFile]) -> tuple[tuple[LogFile, ...], ...]:
-    """The logs by job, in the order of each job's first; one that tells no job stands alone."""
+    """The logs by job, in the order of each job's first one; a log that names no job stands alone."""
     found: dict[object, list[LogFile]] = {}
     for log in logs:
         job_id = _first_record(log).get("job_id")
@@ -53,11 +59,11 @@ def jobs(logs: Sequence[LogFile]) -> tuple[tuple[LogFile, ...], ...]:
     return tuple(tuple(each) for each in found.values())
 
 
-def read_job(job: Sequence[LogFile], asked: Mapping[LogSetting, Stated], rule: str = _AUTO) -> Imported:
+def read_job(job: Sequence[LogFile], asked: Mapping[LogSetting, Stated], rule: str = AUTO) -> Imported:
     """The run whose ranks these logs are.
 
     Raises LogError where a rank is missing or there twice, where a log is damaged or its trainer did not complete, and
-    where what was asked for contradicts the case.
+    where the case contradicts what was asked for.
     """
     by_rank = sorted(((_read(log), log) for log in job), key=lambda each: each[0].header.rank)
     logs = [log for log, _ in by_rank]
@@ -65,7 +71,7 @@ def read_job(job: Sequence[LogFile], asked: Mapping[LogSetting, Stated], rule: s
     source = first if len(logs) == 1 else f"{first} and {len(logs) - 1} more ranks"
     _check(source, logs)
     figures = rule_figures(logs)
-    if rule != _AUTO and rule not in RULES:
+    if rule != AUTO and rule not in RULES:
         figures = (*figures, RuleFigure(rule, None, reason=f"rule {rule} is for other programs' logs"))
     wall_clock = next(each for each in figures if each.rule == WALL_CLOCK)
     return Imported(
@@ -79,7 +85,7 @@ def read_job(job: Sequence[LogFile], asked: Mapping[LogSetting, Stated], rule: s
         last_line=len(logs[0].steps) + 2,
         settings=settle(source, _settings(logs[0]), asked),
         figures=figures,
-        usual=WALL_CLOCK if rule == _AUTO else rule,
+        usual=WALL_CLOCK if rule == AUTO else rule,
         honest=replace(wall_clock, rule=HONEST),
         reader_share=reader_share(logs) if logs[0].window else None,
         reader_reason="" if logs[0].window else "the log has no measured window",
@@ -102,7 +108,7 @@ def _first_record(log: LogFile) -> Mapping[str, object]:
 
 
 def _read(log: LogFile) -> StepLog:
-    """By the strict reader, which takes a file: a log may lie in an archive."""
+    """The log by the strict reader, which takes a file: this one may lie in an archive."""
     with tempfile.TemporaryDirectory(prefix="perfgate-steplog-") as folder:
         path = Path(folder) / "rank.jsonl"
         with path.open("wb") as file:
@@ -115,7 +121,7 @@ def _read(log: LogFile) -> StepLog:
 
 
 def _check(source: str, logs: Sequence[StepLog]) -> None:
-    """That they are every rank of one job once, and completed."""
+    """Raises LogError unless they are every rank of one job once, and completed."""
     for log, after in pairwise(logs):
         if log.header.rank == after.header.rank:
             raise LogError(
@@ -149,7 +155,7 @@ def _check(source: str, logs: Sequence[StepLog]) -> None:
 
 
 def _settings(log: StepLog) -> dict[LogSetting, Stated]:
-    """Of the case that the header names."""
+    """The settings of the case that the header names."""
     where = f"line 1: case_id {log.header.case_id}"
     try:
         case = Case.parse(log.header.case_id)
@@ -167,13 +173,13 @@ def _settings(log: StepLog) -> dict[LogSetting, Stated]:
     }
     if case.execution is not None:
         values[LogSetting.EXECUTION] = case.execution.value
-    said = {setting: Stated(value, where) for setting, value in values.items()}
-    said[LogSetting.FRAMEWORK_VERSION] = Stated(log.header.framework_version, "line 1: framework_version")
-    return said
+    stated = {setting: Stated(value, where) for setting, value in values.items()}
+    stated[LogSetting.FRAMEWORK_VERSION] = Stated(log.header.framework_version, "line 1: framework_version")
+    return stated
 
 
 def _sha256(files: Sequence[LogFile]) -> str:
-    """Of the one log; of several the hash of their hashes in the order of ranks."""
+    """The hash of the one log; of several logs that of their hashes in the order of ranks."""
     if len(files) == 1:
         return files[0].sha256()
     return hashlib.sha256("\n".join(file.sha256() for file in files).encode("ascii")).hexdigest()
@@ -183,22 +189,13 @@ def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-Logs = Sequence[StepLog]
-# How many steps or records a rule used, and which it left out.
-Used = tuple[int, tuple[str, ...]]
-
-# Fewer steps than the shortest window say little of a step's scatter.
-_FEW_STEPS = 30
-_SLOW_LAST = 0.10
-
-
 def rule_figures(logs: Logs) -> tuple[RuleFigure, ...]:
-    """By every rule of ours and of the publishers; where one cannot be computed, its reason."""
+    """The figures by the suite's own and by the publishers' rules, each with its reason where it has none."""
     return tuple(_figure(name, samples_per_s, logs) for name, samples_per_s in figures(logs).items())
 
 
 def spread_of(logs: Logs) -> RateSpread | None:
-    """Of the window's steps; None where there is none."""
+    """The spread of the window's steps; None where a log has no window."""
     rates = _rates(logs)
     if not rates:
         return None
@@ -236,42 +233,42 @@ def _figure(name: str, samples_per_s: float | str, logs: Logs) -> RuleFigure:
     return RuleFigure(name, samples_per_s, used, unused, how)
 
 
-def _window(logs: Logs) -> Used:
+def _window(logs: Logs) -> StepsUsed:
     warmup = len(logs[0].warmup)
     return len(logs[0].window), (f"{warmup} steps of warm-up",) if warmup else ()
 
 
-def _paddleclas(ends_of: Callable[[int], int]) -> Callable[[Logs], Used]:
-    def used(logs: Logs) -> Used:
+def _paddleclas(ends_of: Callable[[int], int]) -> Callable[[Logs], StepsUsed]:
+    def used(logs: Logs) -> StepsUsed:
         left = len(paddleclas_records(logs)) - PADDLECLAS_SKIPPED_RECORDS
         ends = ends_of(left)
-        told = (f"{PADDLECLAS_SKIPPED_RECORDS} records of warm-up",)
-        return left - 2 * ends, (*told, f"the {ends} lowest and the {ends} highest") if ends else told
+        left_out = (f"{PADDLECLAS_SKIPPED_RECORDS} records of warm-up",)
+        return left - 2 * ends, (*left_out, f"the {ends} lowest and the {ends} highest") if ends else left_out
 
     return used
 
 
-def _counted(steps: int) -> Callable[[Logs], Used]:
+def _counted(steps: int) -> Callable[[Logs], StepsUsed]:
     skipped = SKIPPED_STEPS + COUNTED_STEPS - steps
     return _of_first(skipped + steps, steps, f"{skipped} steps of warm-up")
 
 
-def _of_first(steps: int, counted: int, *left_out: str) -> Callable[[Logs], Used]:
-    """Of a rule that takes ``counted`` steps, records or epochs of a run's first ``steps``."""
+def _of_first(steps: int, counted: int, *left_out: str) -> Callable[[Logs], StepsUsed]:
+    """For a rule that takes ``counted`` steps, records or epochs of a run's first ``steps``."""
 
-    def used(logs: Logs) -> Used:
+    def used(logs: Logs) -> StepsUsed:
         behind = len(logs[0].steps) - steps
         return counted, (*left_out, f"{behind} steps behind them") if behind else left_out
 
     return used
 
 
-def _pytorch_mean(logs: Logs) -> Used:
+def _pytorch_mean(logs: Logs) -> StepsUsed:
     skipped = ngc_pytorch_skipped(len(logs))
     return _of_first(100, 99 - skipped, f"{skipped} steps of warm-up", "the 100th")(logs)
 
 
-_USED: Mapping[str, Callable[[Logs], Used]] = MappingProxyType(
+_USED: Mapping[str, Callable[[Logs], StepsUsed]] = MappingProxyType(
     {
         WALL_CLOCK: _window,
         MEDIAN_STEP: _window,

@@ -1,4 +1,4 @@
-"""Published figures against what their logs give: an index of logs, each recomputed by its rule."""
+"""Published figures against what their logs give: each log of an index is recomputed by its rule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helpers.machine.opening import MOST_INDEX_BYTES, named_by_user, read_text_l
 from helpers.trainers.contract.errors import LogError, SuiteError, lines_of
 
 INDEX = "INDEX.csv"
-# Of a value other than a file's name: Python makes no number of 5,000 digits.
+# The longest value but a file's name: Python makes no number of 5,000 digits.
 _MOST_CHARACTERS = 200
 # Decimal reads 5_17 too, and digits of other scripts.
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
@@ -37,25 +37,27 @@ NEEDED_COLUMNS = (_FILE, *(each.value for each in _SETTINGS), _PUBLISHED, _RULE)
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """One row of an index. ``computed`` is the figure that its author recomputed, None where there is none."""
+    """One row of an index."""
 
     line: int
     file: str
     settings: Mapping[LogSetting, Stated]
     published: Decimal
+    # The figure that the index's author recomputed; None where the row has none.
     computed: Decimal | None
     rule: str
 
 
 @dataclass(frozen=True)
 class Verified:
-    """An entry and what its log gives by its rule. ``problem`` says what is wrong, empty where they agree; ``lines``
-    say it to people where one is too long."""
+    """An entry and what its log gives by its rule."""
 
     entry: IndexEntry
     samples_per_s: float | None
     rule: str
+    # What is wrong; empty where the two agree.
     problem: str = ""
+    # The same for people, where one line is too long.
     lines: tuple[str, ...] = ()
 
     @property
@@ -65,22 +67,26 @@ class Verified:
 
 def read_index(path: Path) -> tuple[IndexEntry, ...]:
     """The rows of an index. Raises LogError on one that cannot be read, naming the line and the column."""
+    columns, rows = index_rows(path)
+    if twice := [each for each in (*NEEDED_COLUMNS, _COMPUTED) if columns.count(each) > 1]:
+        raise LogError(str(path), got=f"the column {twice[0]} twice", expected="each once")
+    if missing := [each for each in NEEDED_COLUMNS if each not in columns]:
+        raise LogError(str(path), got=columns, expected="columns " + ", ".join(missing))
+    if not rows:
+        raise LogError(str(path), got="no rows", expected="one or more")
+    return tuple(_entry(path, line, row) for line, row in rows)
+
+
+def index_rows(path: Path) -> tuple[Sequence[str], Sequence[tuple[int, Mapping[str, str | None]]]]:
+    """The columns of an INDEX.csv, and its rows with their lines. Raises LogError where it cannot be read."""
     try:
         text = read_text_limited(named_by_user(path), MOST_INDEX_BYTES, encoding="utf-8-sig")
         with StringIO(text, newline="") as lines:
+            # Strict, or a quotation mark that is never closed takes all rows after it for one value.
             table = csv.DictReader(lines, strict=True)
-            columns = list(table.fieldnames or ())
-            if twice := [each for each in (*NEEDED_COLUMNS, _COMPUTED) if columns.count(each) > 1]:
-                raise LogError(str(path), got=f"the column {twice[0]} twice", expected="each once")
-            missing = [each for each in NEEDED_COLUMNS if each not in columns]
-            if missing:
-                raise LogError(str(path), got=columns, expected="columns " + ", ".join(missing))
-            entries = tuple(_entry(path, table.line_num, row) for row in table)
+            return list(table.fieldnames or ()), [(table.line_num, row) for row in table]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise LogError(str(path), got=str(error), expected="a table of logs (CSV, UTF-8)") from error
-    if not entries:
-        raise LogError(str(path), got="no rows", expected="one or more")
-    return entries
 
 
 def _entry(path: Path, line: int, row: Mapping[str, str | None]) -> IndexEntry:
@@ -110,19 +116,16 @@ def _figure(about: str, column: str, text: str) -> Decimal:
 
 
 def verify(folder: Path, entries: Sequence[IndexEntry]) -> tuple[Verified, ...]:
-    """Every entry recomputed, in their order. What cannot be is told, and the others go on."""
-    found: dict[int, Verified] = {}
-    for file in dict.fromkeys(each.file for each in entries):
-        of_file = [(index, each) for index, each in enumerate(entries) if each.file == file]
-        for index, verified in zip(
-            (index for index, _ in of_file), _verify_file(folder, [each for _, each in of_file]), strict=True
-        ):
-            found[index] = verified
-    return tuple(found[index] for index in range(len(entries)))
+    """Every entry recomputed, in their order. One that cannot be says why, and the others go on."""
+    by_file: dict[str, list[IndexEntry]] = {}
+    for entry in entries:
+        by_file.setdefault(entry.file, []).append(entry)
+    found = {id(verified.entry): verified for each in by_file.values() for verified in _verify_file(folder, each)}
+    return tuple(found[id(entry)] for entry in entries)
 
 
 def _verify_file(folder: Path, entries: Sequence[IndexEntry]) -> Iterable[Verified]:
-    """The rows of one file, which is read once where it tells its own configuration, else once for each row."""
+    """The rows of one file. It is read once where it states its own configuration, else once for each row."""
     path = folder / entries[0].file
     runs: tuple[LogRun, ...] = ()
     silent_on: frozenset[LogSetting] = frozenset()
@@ -138,7 +141,7 @@ def _verify_file(folder: Path, entries: Sequence[IndexEntry]) -> Iterable[Verifi
     verified = []
     for entry in entries:
         try:
-            verified.append(_verify(entry, _runs_told(path, entry, silent_on) if silent_on else runs))
+            verified.append(_verify(entry, _runs_as_indexed(path, entry, silent_on) if silent_on else runs))
         except (SuiteError, OSError) as error:
             verified.append(_failed(entry, error))
     return verified
@@ -149,14 +152,14 @@ def _failed(entry: IndexEntry, error: Exception) -> Verified:
 
 
 def _silent_on(error: LogError) -> frozenset[LogSetting]:
-    """The settings that a log does not tell, from the error that says so."""
+    """The settings that a log does not state, from the error that names them."""
     names = (error.field or "").split(", ")
     known = {each.value: each for each in NEEDED}
     return frozenset(known[name] for name in names) if all(name in known for name in names) else frozenset()
 
 
-def _runs_told(path: Path, entry: IndexEntry, silent_on: frozenset[LogSetting]) -> tuple[LogRun, ...]:
-    """The runs with what the index alone tells; what the log tells too is compared afterwards."""
+def _runs_as_indexed(path: Path, entry: IndexEntry, silent_on: frozenset[LogSetting]) -> tuple[LogRun, ...]:
+    """The runs, with what the index alone states. What the log states too is compared afterwards."""
     try:
         return _runs(path, {each: entry.settings[each] for each in silent_on})
     except LogError as error:
@@ -164,7 +167,7 @@ def _runs_told(path: Path, entry: IndexEntry, silent_on: frozenset[LogSetting]) 
         if not more:
             raise
         # Another run of the log is silent on something else.
-        return _runs_told(path, entry, silent_on | more)
+        return _runs_as_indexed(path, entry, silent_on | more)
 
 
 def _is_inside(folder: Path, file: str) -> bool:
@@ -174,7 +177,7 @@ def _is_inside(folder: Path, file: str) -> bool:
     try:
         return (folder / file).resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):
-        # A ring of links, which older Pythons call a RuntimeError.
+        # A ring of links, which Python 3.12 and older call a RuntimeError.
         return False
 
 
@@ -198,7 +201,7 @@ def _verify(entry: IndexEntry, runs: Sequence[LogRun]) -> Verified:
 
 
 def _run_of(entry: IndexEntry, runs: Sequence[LogRun]) -> LogRun:
-    """The one run with the entry's cards. Raises LogError where there is none, or several that fit it alike."""
+    """The one run on the entry's cards. Raises LogError where there is none, or several that fit it alike."""
     if len(runs) == 1:
         return runs[0]
     cards = entry.settings[LogSetting.CARDS]
@@ -221,19 +224,19 @@ def _run_of(entry: IndexEntry, runs: Sequence[LogRun]) -> LogRun:
 
 def _contradictions(entry: IndexEntry, run: LogRun) -> list[str]:
     return [
-        f"{each.value} {run.settings[each].value} ({run.settings[each].where}), not {said.value} ({said.where})"
-        for each, said in entry.settings.items()
-        if each in run.settings and not agrees(each, run.settings[each].value, said.value)
+        f"{each.value} {run.settings[each].value} ({run.settings[each].where}), not {listed.value} ({listed.where})"
+        for each, listed in entry.settings.items()
+        if each in run.settings and not agrees(each, run.settings[each].value, listed.value)
     ]
 
 
 def _problem(entry: IndexEntry, samples_per_s: float) -> str:
-    told = []
+    problems = []
     for what, value in (("published", entry.published), ("computed in the index", entry.computed)):
         if value is not None and (difference := abs(Decimal(repr(samples_per_s)) - value)) > unit_of(value):
             by = f"{float(difference):.6g}, more than {unit_of(value)}"
-            told.append(f"differs from the figure {what}, {value}, by {by}")
-    return "; ".join(told)
+            problems.append(f"differs from the figure {what}, {value}, by {by}")
+    return "; ".join(problems)
 
 
 def unit_of(value: Decimal) -> Decimal:

@@ -1,4 +1,4 @@
-"""What is found in a training log: runs, what the log says of their configuration, and their records as columns."""
+"""What is found in a training log: runs, what the log states of their configuration, and their records as columns."""
 
 from __future__ import annotations
 
@@ -12,25 +12,23 @@ from helpers.logs.settings import LogSetting, Stated
 
 
 class RecordField(enum.Enum):
-    """What a record (one throughput line) may tell; a format's record pattern names its groups by these values.
-
-    - ``IMAGES_PER_S``: as printed; ``FormatSpec.rate_of`` says of how many cards.
-    - ``COMPUTE_IMAGES_PER_S``: as printed, without waiting for data.
-    - ``STEP_SECONDS``: seconds of a step as printed; of PaddleClas a running mean (``FormatSpec.running_mean``).
-    - ``READER_SECONDS``: the part of them spent waiting for data.
-    - ``SPAN_SECONDS``, ``SPAN_START``, ``SPAN_END``: a record over the steps from one to another (TimeHistory).
-    - ``STEPS_PER_S``: kept as STEP_SECONDS, 1 / it.
-    """
+    """What a record (one throughput line) may hold; a format's record pattern names its groups by these values."""
 
     EPOCH = "epoch"
     STEP = "step"
+    # As printed; ``FormatSpec.rate_of`` says of how many cards.
     IMAGES_PER_S = "images_per_s"
+    # As printed, without waiting for data.
     COMPUTE_IMAGES_PER_S = "compute_images_per_s"
+    # Seconds of a step as printed; in PaddleClas' logs a running mean (``FormatSpec.running_mean``).
     STEP_SECONDS = "step_seconds"
+    # The part of a step's seconds that was spent waiting for data.
     READER_SECONDS = "reader_seconds"
+    # A record over the steps from SPAN_START to SPAN_END (TimeHistory).
     SPAN_SECONDS = "span_seconds"
     SPAN_START = "span_start"
     SPAN_END = "span_end"
+    # Kept as STEP_SECONDS: 1 / it.
     STEPS_PER_S = "steps_per_s"
 
 
@@ -84,15 +82,17 @@ class Stamp:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What configuration is read from: ``name`` is the file's (or the archive member's) path as it was given, with
-    ``/``; ``lines`` the run's lines that are no records, the first few thousand; ``ranks`` those that mpirun's prefixes
-    or the launcher's lines name in the run; ``runs_in_file`` so many runs share the name; ``first_record`` the run's
-    first record, which of a summary line is all there is."""
+    """What a run's configuration is read from."""
 
+    # The path of the file or of the archive's member as it was given, with ``/``.
     name: str
+    # The run's lines that are no records, the first few thousand.
     lines: Sequence[Line]
+    # Those that mpirun's prefixes name in the run.
     ranks: frozenset[int] = frozenset()
+    # How many runs share the name.
     runs_in_file: int = 1
+    # The run's first record, which is all there is of a summary line.
     first_record: Line | None = None
 
 
@@ -101,66 +101,64 @@ Configure = Callable[[RunContext], Mapping[LogSetting, Stated]]
 
 @dataclass(frozen=True)
 class FormatSpec:
-    """One format as a table; reading does the rest.
+    """One format as a table; reading does the rest."""
 
-    - ``name``: as in ``--format`` (``paddleclas``); ``title`` for people.
-    - ``marker``: a literal that stands in every record line and hardly anywhere else: found first, since it is fast.
-    - ``record``: the pattern of one record, groups named by RecordField values and TIME_GROUP, within a line. It is
-      searched in blocks of many lines, so nothing in it may match a line's end.
-    - ``starts``: patterns (multi-line mode) of the lines that begin a new run, none of them a record's; ``record``
-      itself where every record is a run.
-    - ``printed``: by name, patterns with a group ``images_per_s`` (and ``epoch`` where there is one) of the figures the
-      script prints itself: ``average``, ``train_throughput``, ``summary_total``, ``summary_compute``, ``epoch``.
-    - ``proofs``: patterns of which a log of this format has at least one, beside its records.
-    - ``looked_for``: in words, for the error of an unknown log.
-    - ``rate_of``: one card's or the job's images/s.
-    - ``running_mean``: a record's rate is the mean since the epoch's step ``running_mean`` (PaddleClas: 5), else None.
-    - ``record_covers``: steps of one record where the log's own step numbers do not tell, else None.
-    - ``is_summary``: its records tell no step and no seconds; each is a figure for a whole run (TIPC's JSON line).
-    - ``rules``: names of the publishers' rules that apply, the usual one first.
-    """
-
+    # As in ``--format`` (``paddleclas``), and for people.
     name: str
     title: str
+    # A literal that stands in every record line and hardly anywhere else; searched for first, since that is fast.
     marker: bytes
+    # The pattern of one record, its groups named by RecordField values and TIME_GROUP. It is searched in blocks of many
+    # lines, so nothing in it may match a line's end.
     record: re.Pattern[bytes]
+    # A record in words, for the error of an unknown log.
     looked_for: str
     rate_of: RateOf
     configure: Configure
+    # The names of the publishers' rules that apply, the usual one first.
     rules: tuple[str, ...]
+    # Patterns of the lines that begin a new run. None of them matches a record, but for ``record`` itself where every
+    # record is a run.
     starts: tuple[re.Pattern[bytes], ...] = ()
+    # Patterns of the figures that the script prints itself, with a group ``images_per_s``, and ``epoch`` where there is
+    # one. By name: ``average``, ``train_throughput``, ``summary_total``, ``summary_compute``, ``summary_ips`` and
+    # ``epoch``.
     printed: Mapping[str, re.Pattern[bytes]] = field(default_factory=dict)
+    # Patterns of which a log of this format has at least one, beside its records.
     proofs: tuple[re.Pattern[bytes], ...] = ()
+    # Where a record's rate is the mean since a step of the epoch, that step (PaddleClas: 5).
     running_mean: int | None = None
+    # The steps of one record, where the log's own step numbers do not give them.
     record_covers: int | None = None
+    # Its records hold no step and no seconds; each is a figure for a whole run (TIPC's JSON line).
     is_summary: bool = False
 
 
 @dataclass(frozen=True)
 class LogRun:
-    """One training run of a log.
-
-    - ``source``: the file as given, ``archive.zip!member`` within an archive; ``sha256`` of the file's bytes.
-    - ``number`` of the ``runs_in_file`` runs, from 1; ``first_line`` to ``last_line`` of the file.
-    - ``columns``: every field the format has, each with one number a record (NaN where a record lacks it).
-    - ``stamps``: of the first 256 records and of the last, where the lines have a time.
-    - ``dropped``: lines that look like records and are not among the columns.
-    - ``cut``: the last line has no end or the last epoch did not finish, in words; empty where the log is whole.
-    """
+    """One training run of a log."""
 
     format: FormatSpec
+    # The file as given; ``archive.zip!member`` within an archive.
     source: str
+    # Of the file's bytes.
     sha256: str
+    # From 1, of the ``runs_in_file`` runs.
     number: int
     runs_in_file: int
+    # Lines of the file.
     first_line: int
     last_line: int
     settings: Mapping[LogSetting, Stated]
+    # Every field that the format has, with one number a record; NaN where a record lacks it.
     columns: Mapping[RecordField, NumberColumn]
+    # Of the first 256 records and of the last, where the lines have a time.
     stamps: tuple[Stamp, ...] = ()
     printed: Mapping[str, tuple[Printed, ...]] = field(default_factory=dict)
+    # Lines that look like records and are not among the columns.
     dropped: tuple[Dropped, ...] = ()
     notes: tuple[str, ...] = ()
+    # That the last line has no end or the last epoch did not finish, in words; empty where the log is whole.
     cut: str = ""
 
     @property

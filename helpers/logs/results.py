@@ -1,8 +1,8 @@
 """A log's run as a result, and the results of logs in the history: ``perfgate import-log --store``.
 
 A result is named by the file's hash and the run's number in it: the same file again, read by another rule or with
-other settings, is the same result, and what is kept of it is replaced and said. No night is made of it and nothing is
-learned from it, so no measured run is ever held against it.
+other settings, is the same result: what is kept of it is replaced, and a message says so. It makes no night and nothing
+is learned from it, so no measured run is ever compared with it.
 """
 
 from __future__ import annotations
@@ -32,22 +32,37 @@ if TYPE_CHECKING:
 SOURCE_FACT, SHA256_FACT, USUAL_RULE_FACT = "source", "sha256", "usual rule"
 
 
+# The session of every imported result.
+SESSION = IMPORTED
+# The target of a log that does not name its card, or names one that no case is for.
+UNSTATED_TARGET = "unstated"
+
+_RUNS = uuid.UUID("0a3f6c52-7f1d-4b0e-9a58-5d2f5c1d9e77")
+# A log of more cards, which is more than one machine has, must state its nodes.
+_MOST_CARDS_OF_ONE_NODE = 16
+_ON = ("true", "1", "yes", "on")
+_OPTION = {LogSetting.EXECUTION: "--execution", LogSetting.NODES: "--nodes", LogSetting.DATA: "--data"}
+
+
 def result_of(
     imported: Imported, settings: Mapping[LogSetting, Stated], name: str, *, doubts: tuple[str, ...] = (), **values: Any
 ) -> RunResult:
-    """``values`` are the fields that no log tells (uuid, session, case, origin …); ``name`` is the log for people,
-    ``settings`` the whole configuration, ``doubts`` come after the log's own warnings."""
-    said = {each: settings[each].value for each in settings}
+    """The run as a result.
+
+    ``name`` is the log for people, ``settings`` the whole configuration, ``values`` are the fields that no log states
+    (uuid, session, case, origin …); ``doubts`` come after the log's own warnings.
+    """
+    stated = {each: settings[each].value for each in settings}
     return RunResult(
         created=utc_now().isoformat(timespec="seconds"),
         build={
-            "framework": said.get(LogSetting.FRAMEWORK, ""),
-            "version": said.get(LogSetting.FRAMEWORK_VERSION, ""),
+            "framework": stated.get(LogSetting.FRAMEWORK, ""),
+            "version": stated.get(LogSetting.FRAMEWORK_VERSION, ""),
         },
         figures=figures_of(imported),
         reader_share=imported.reader_share,
         facts={
-            LOG_FACT: _line(name, imported, said.get(LogSetting.FRAMEWORK_VERSION, "")),
+            LOG_FACT: _line(name, imported, stated.get(LogSetting.FRAMEWORK_VERSION, "")),
             LOG_WARNINGS_FACT: "; ".join((*imported.warnings, *doubts)),
             **_provenance(imported),
             **{f"setting {each.value}": f"{settings[each].value} ({settings[each].where})" for each in settings},
@@ -57,17 +72,17 @@ def result_of(
 
 
 def figures_of(imported: Imported) -> dict[str, float | str]:
-    """Images/s by each rule, or why not; under the rule's plain name too where one parameter alone was tried."""
+    """Samples/s by each rule, or why there are none; under its plain name too where it stands with one parameter."""
     every = (*imported.figures, imported.honest)
     plain_names = [each.rule.partition(":")[0] for each in every]
-    found = {each.rule: _told(each) for each in every}
+    found = {each.rule: _rate_or_reason(each) for each in every}
     for each, plain in zip(every, plain_names, strict=True):
         if plain_names.count(plain) == 1:
-            found.setdefault(plain, _told(each))
+            found.setdefault(plain, _rate_or_reason(each))
     return found
 
 
-def _told(figure: RuleFigure) -> float | str:
+def _rate_or_reason(figure: RuleFigure) -> float | str:
     rate = figure.samples_per_s
     if rate is None:
         return figure.reason or f"rule {figure.rule} gives no figure"
@@ -77,8 +92,8 @@ def _told(figure: RuleFigure) -> float | str:
 def _line(name: str, imported: Imported, version: str) -> str:
     """``a/b.log, lines 1-310, paddleclas, sha256 0123456789ab, version 2.5.0``."""
     lines = f"lines {imported.first_line}-{imported.last_line}"
-    told = [name, lines, imported.format, f"sha256 {imported.sha256[:12]}"]
-    return ", ".join([*told, *([f"version {version}"] if version else [])])
+    parts = [name, lines, imported.format, f"sha256 {imported.sha256[:12]}"]
+    return ", ".join([*parts, *([f"version {version}"] if version else [])])
 
 
 def _provenance(imported: Imported) -> dict[str, str]:
@@ -99,23 +114,11 @@ def _provenance(imported: Imported) -> dict[str, str]:
     }
 
 
-# The session of everything that was imported.
-SESSION = IMPORTED
-# The target of a log that does not tell its card, or tells one that no case is for.
-UNSTATED_TARGET = "unstated"
-
-_RUNS = uuid.UUID("0a3f6c52-7f1d-4b0e-9a58-5d2f5c1d9e77")
-# More cards than one machine has: then the log has to tell its nodes.
-_MOST_CARDS_OF_ONE_NODE = 16
-_ON = ("true", "1", "yes", "on")
-_OPTION = {LogSetting.EXECUTION: "--execution", LogSetting.NODES: "--nodes", LogSetting.DATA: "--data"}
-
-
 def store(found: Sequence[Imported], url: str, on_wait: Callable[[str], None] | None = None) -> tuple[str, ...]:
-    """Put every run into the history at ``url``; what became of each, in words, in their order.
+    """Put every run into the history at ``url``; a message says what became of each, in their order.
 
     All are made ready before the first is written: LogError and ConfigError leave the history as it was. ``on_wait``
-    is told where another process holds the history. Raises HistoryUnreachable where it does so for too long.
+    is called while another process holds the history. Raises HistoryUnreachable where it does so for too long.
     """
     # The database libraries take a while to import, and who only reads a log needs none.
     from helpers.history import open_history
@@ -126,7 +129,7 @@ def store(found: Sequence[Imported], url: str, on_wait: Callable[[str], None] | 
 
 
 def keep(found: Sequence[Imported], runs_folder: Path, url: str) -> str:
-    """Put every run on disk for the history at ``url``, which is away; where they are and how they get in, in words.
+    """Put every run on disk for the history at ``url``, which is away; a message says where, and how they get in.
 
     Raises HistoryError where the disk takes none.
     """
@@ -140,13 +143,13 @@ def keep(found: Sequence[Imported], runs_folder: Path, url: str) -> str:
 
 
 def stored_of(history: History, case_id: str, target: str | None = None) -> tuple[RunResult, ...]:
-    """The imported results of a case, by the time they were stored. Raises HistoryError."""
+    """The imported results of a case, in the order in which they were stored. Raises HistoryError."""
     found = history.results_of(session=SESSION, case_id=case_id, target=target)
     return tuple(each.result for each in found if each.result.origin == IMPORTED)
 
 
 def imported_result(found: Imported) -> RunResult:
-    """The run as history keeps it. Raises LogError on one whose case cannot be named."""
+    """The run as the history keeps it. Raises LogError where its case cannot be named."""
     return result_of(
         found,
         found.settings,
@@ -166,29 +169,29 @@ def result_uuid(found: Imported) -> str:
 
 
 def case_of(settings: Mapping[LogSetting, Stated], about: str) -> Case:
-    """The case that a log's settings name; what it leaves open is ``unstated`` where a case can leave it open.
+    """The case that a log's settings name; what they leave open is ``unstated`` where a case can leave it open.
 
-    Raises LogError, with the option that gives what is missing.
+    Raises LogError, which names the option that gives what is missing.
     """
-    said = {each: settings[each].value for each in settings}
-    framework = choice(Framework, said.get(LogSetting.FRAMEWORK), "framework")
-    if framework is Framework.PADDLE and LogSetting.EXECUTION not in said:
+    stated = {each: settings[each].value for each in settings}
+    framework = choice(Framework, stated.get(LogSetting.FRAMEWORK), "framework")
+    if framework is Framework.PADDLE and LogSetting.EXECUTION not in stated:
         raise _missing(about, LogSetting.EXECUTION, "static, dynamic or to_static: Paddle's case names it")
-    cards = _number(said, LogSetting.CARDS, about)
-    nodes = _number(said, LogSetting.NODES, about) if LogSetting.NODES in said else _one_node(cards, about)
+    cards = _number(stated, LogSetting.CARDS, about)
+    nodes = _number(stated, LogSetting.NODES, about) if LogSetting.NODES in stated else _one_node(cards, about)
     if cards % nodes:
         raise LogError(about, field="nodes", got=f"{cards} cards on {nodes} nodes", expected="as many cards on each")
     try:
         return Case(
             framework,
-            choice(Model, said.get(LogSetting.MODEL), "model"),
-            choice(Precision, said.get(LogSetting.PRECISION), "precision"),
-            _number(said, LogSetting.BATCH_SIZE_PER_CARD, about),
+            choice(Model, stated.get(LogSetting.MODEL), "model"),
+            choice(Precision, stated.get(LogSetting.PRECISION), "precision"),
+            _number(stated, LogSetting.BATCH_SIZE_PER_CARD, about),
             nodes,
             cards // nodes,
-            choice(DataSource, said.get(LogSetting.DATA, DataSource.UNSTATED.value), "data"),
-            choice(Execution, said[LogSetting.EXECUTION], "execution") if LogSetting.EXECUTION in said else None,
-            xla=said.get(LogSetting.XLA, "").lower() in _ON,
+            choice(DataSource, stated.get(LogSetting.DATA, DataSource.UNSTATED.value), "data"),
+            choice(Execution, stated[LogSetting.EXECUTION], "execution") if LogSetting.EXECUTION in stated else None,
+            xla=stated.get(LogSetting.XLA, "").lower() in _ON,
         )
     except ConfigError as error:
         raise LogError(about, got=str(error), expected="the settings of a case") from error
@@ -200,8 +203,8 @@ def _one_node(cards: int, about: str) -> int:
     return 1
 
 
-def _number(said: Mapping[LogSetting, str], setting: LogSetting, about: str) -> int:
-    text = said.get(setting, "")
+def _number(stated: Mapping[LogSetting, str], setting: LogSetting, about: str) -> int:
+    text = stated.get(setting, "")
     if not (text.isascii() and text.isdecimal()):
         raise LogError(about, field=setting.value, got=text or "nothing", expected="a whole number")
     return int(text)
@@ -224,8 +227,8 @@ def _put(history: History, result: RunResult) -> str:
         history.add_result(result)
         return f"stored {about}"
     old = known[0].result
-    # Where the file lies is no part of what it says.
-    if _said_alike(old, result):
+    # Where the file lies is no part of what it states.
+    if _states_the_same(old, result):
         return f"stored already {about}"
     history.add_result(result)
     if (old.case_id, old.target) != (result.case_id, result.target):
@@ -233,7 +236,7 @@ def _put(history: History, result: RunResult) -> str:
     return f"replaced {about}; the same file was read otherwise before"
 
 
-def _said_alike(old: RunResult, new: RunResult) -> bool:
+def _states_the_same(old: RunResult, new: RunResult) -> bool:
     same = replace(new, created=old.created, facts=old.facts)
     names = (old.facts.keys() | new.facts.keys()) - {"source", "log"}
     return same.to_json() == old.to_json() and all(old.facts.get(name) == new.facts.get(name) for name in names)

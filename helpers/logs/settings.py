@@ -1,4 +1,4 @@
-"""A run's configuration: what its log says, and what was asked for where the log is silent."""
+"""A run's configuration: what its log states, and what was asked for where the log is silent."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from helpers.logs.cards import card_words, same_card
 from helpers.trainers.contract.errors import LogError
 
+# Of a format or a rule: chosen by what the log holds.
+AUTO = "auto"
+
 
 class LogSetting(enum.Enum):
-    """What a run's configuration consists of; the first five are needed, and asked for where the log is silent."""
+    """What a run's configuration consists of. NEEDED are those that are asked for where the log is silent."""
 
     FRAMEWORK = "framework"
     MODEL = "model"
@@ -27,34 +30,27 @@ class LogSetting(enum.Enum):
     SEED = "seed"
 
 
-NEEDED = (
-    LogSetting.FRAMEWORK,
-    LogSetting.MODEL,
-    LogSetting.PRECISION,
-    LogSetting.BATCH_SIZE_PER_CARD,
-    LogSetting.CARDS,
-)
-
-
-@dataclass(frozen=True)
-class Stated:
-    """A setting's value, written as in a case id (``paddle``, ``resnet50v1.5``, ``amp_o2``, ``256``), and where it
-    stands: ``line 12: batch_size : 256``, ``file name``, ``index``, ``--batch-size``."""
-
-    value: str
-    where: str
-
-
-_LESS_EXACT = {"amp_o1": ("amp",), "amp_o2": ("amp",), "tf32": ("fp32",)}
-_NUMBERS = (LogSetting.BATCH_SIZE_PER_CARD, LogSetting.CARDS, LogSetting.NODES, LogSetting.SEED)
-
-OPTIONS: Mapping[LogSetting, str] = {
+# The option of ``perfgate import-log`` that gives each.
+_OPTIONS: Mapping[LogSetting, str] = {
     LogSetting.FRAMEWORK: "--framework",
     LogSetting.MODEL: "--model",
     LogSetting.PRECISION: "--precision",
     LogSetting.BATCH_SIZE_PER_CARD: "--batch-size",
     LogSetting.CARDS: "--cards",
 }
+NEEDED = tuple(_OPTIONS)
+_NUMBERS = (LogSetting.BATCH_SIZE_PER_CARD, LogSetting.CARDS, LogSetting.NODES, LogSetting.SEED)
+_LESS_EXACT = {"amp_o1": ("amp",), "amp_o2": ("amp",), "tf32": ("fp32",)}
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A setting's value and where it is stated."""
+
+    # Written as in a case id: ``paddle``, ``resnet50v1.5``, ``amp_o2``, ``256``.
+    value: str
+    # ``line 12: batch_size : 256``, ``file name``, ``index``, ``--batch-size``.
+    where: str
 
 
 def settle(
@@ -62,8 +58,8 @@ def settle(
 ) -> dict[LogSetting, Stated]:
     """What was read from the log and what was asked for, together.
 
-    Where both say the same and one says it more exactly (``amp_o2`` of ``amp``), that one is taken, and its place says
-    so. Raises LogError where the two contradict each other, and where a needed setting is in neither.
+    Where the two agree and one is more exact (``amp_o2`` than ``amp``), that one is taken, and its place names both.
+    Raises LogError where the two contradict each other, and where a needed setting is in neither.
     """
     settled = {**asked, **read}
     for setting, wanted in asked.items():
@@ -78,19 +74,19 @@ def settle(
                 expected=f"{found.value!r}, which the log says ({found.where})",
                 remedy="Leave the option out, or give the log of that configuration",
             )
-        settled[setting] = _taken(setting, found, wanted)
-    missing = [setting for setting in NEEDED if setting not in read and setting not in asked]
+        settled[setting] = _more_exact_of(setting, found, wanted)
+    missing = [setting for setting in NEEDED if setting not in settled]
     if missing:
         raise LogError(
             about,
             field=", ".join(setting.value for setting in missing),
             expected="the log to say it",
-            remedy=f"Give {', '.join(OPTIONS[setting] for setting in missing)}",
+            remedy=f"Give {', '.join(_OPTIONS[setting] for setting in missing)}",
         )
     return settled
 
 
-def _taken(setting: LogSetting, found: Stated, wanted: Stated) -> Stated:
+def _more_exact_of(setting: LogSetting, found: Stated, wanted: Stated) -> Stated:
     if found.value == wanted.value:
         return found
     if more_exact(setting, wanted.value, found.value):
@@ -99,9 +95,11 @@ def _taken(setting: LogSetting, found: Stated, wanted: Stated) -> Stated:
 
 
 def agrees(setting: LogSetting, one: str, other: str) -> bool:
-    """Whether two sayings of a setting can be true at once: the same, or one says it less exactly: ``amp`` of
-    ``amp_o2``, ``fp32`` of ``tf32`` (which is what frameworks call FP32 on a card that has it), ``A100`` of
-    ``A100-SXM4-40GB``."""
+    """Whether two values of a setting can be true at once.
+
+    They can where they are the same, or where one is less exact: ``amp`` than ``amp_o2``, ``fp32`` than ``tf32`` (which
+    is what frameworks call FP32 on a card that has it), ``A100`` than ``A100-SXM4-40GB``.
+    """
     one, other = one.strip().lower(), other.strip().lower()
     if one == other:
         return True
@@ -115,7 +113,7 @@ def agrees(setting: LogSetting, one: str, other: str) -> bool:
 
 
 def more_exact(setting: LogSetting, one: str, other: str) -> bool:
-    """Of two sayings that agree, whether ``one`` says more than ``other``."""
+    """Of two values that agree, whether ``one`` is the more exact."""
     if setting is LogSetting.PRECISION:
         return other in _LESS_EXACT.get(one, ())
     if setting is LogSetting.GPU:

@@ -1,4 +1,14 @@
-"""What one run of a log comes to: every figure, the reader's share, the spread, and what is to be doubted."""
+"""What one run of a log comes to: every figure, the reader's share, the spread, and what is to be doubted.
+
+The honest figure of a run is images of all cards / the wall time they took, as far as its log gives that time:
+
+- Running means (PaddleClas): each epoch's last record gives its images and seconds since step 5, so their sum over
+  epochs is the figure. The first 4 steps of an epoch are in no record; warm-up after them is in the figure.
+- Records of equally many steps (rates or seconds): the harmonic mean of those after the publisher's warm-up.
+- TimeHistory: images / seconds of the records after warm-up.
+- Where a log prints epochs and no records: the harmonic mean of the epochs after the first.
+- One line for a whole run gives no time, so there is no figure.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +22,21 @@ from helpers.logs.figures.rules import RULES, figure, figures, mxnet_epochs, usu
 from helpers.logs.figures.series import (
     Rates,
     RuleValue,
+    if_any,
     images_over_seconds,
     running_seconds,
     samples_per_s_of,
     stretches,
-    told,
 )
 from helpers.logs.imported import HONEST, Imported, RateSpread, RuleFigure
 from helpers.logs.record import LogRun, RecordField
+from helpers.logs.settings import AUTO
 
-AUTO = "auto"
+_HOW = "images of all cards / seconds that the log tells"
 
 
 def analyse(run: LogRun, rule: str = AUTO) -> Imported:
-    """The run's figures; ``rule`` is the one that is asked for, AUTO the one its publisher used for such a log.
+    """The run's figures. ``rule`` becomes its usual one; AUTO stands for the one its publisher used for such a log.
 
     Raises LogError for a rule that is not known.
     """
@@ -35,11 +46,11 @@ def analyse(run: LogRun, rule: str = AUTO) -> Imported:
     if rule == HONEST:
         usual = HONEST
     elif rule != AUTO:
-        asked = _asked(run, rule)
-        usual = asked.rule
-        if asked.rule not in {each.rule for each in by_rule}:
-            by_rule = (*by_rule, asked)
-    honestly = honest(run)
+        wanted = _figure_of(run, rule)
+        usual = wanted.rule
+        if wanted.rule not in {each.rule for each in by_rule}:
+            by_rule = (*by_rule, wanted)
+    honest_figure = honest(run)
     spread = _spread(run)
     share, reason = reader_share(run)
     return Imported(
@@ -53,16 +64,16 @@ def analyse(run: LogRun, rule: str = AUTO) -> Imported:
         settings=run.settings,
         figures=by_rule,
         usual=usual,
-        honest=honestly,
+        honest=honest_figure,
         reader_share=share,
         reader_reason=reason,
         spread=spread,
         dropped=run.dropped,
-        warnings=doubts(run, by_rule, honestly, spread),
+        warnings=doubts(run, by_rule, honest_figure, spread),
     )
 
 
-def _asked(run: LogRun, rule: str) -> RuleFigure:
+def _figure_of(run: LogRun, rule: str) -> RuleFigure:
     if rule in OWN_RULES and rule not in RULES:
         return RuleFigure(rule, None, reason=f"rule {rule} is for this suite's step logs")
     return figure(run, rule)
@@ -75,7 +86,7 @@ def _after_warm_up(run: LogRun) -> int:
 
 
 def _spread(run: LogRun) -> RateSpread | None:
-    """Of the printed rates after warm-up; of all where the log ends within it."""
+    """The spread of the printed rates after warm-up; of all of them where the log ends within it."""
     if not run.records or run.format.is_summary:
         return None
     start = _after_warm_up(run)
@@ -94,7 +105,7 @@ def _spread(run: LogRun) -> RateSpread | None:
 
 
 def reader_share(run: LogRun) -> tuple[float | None, str]:
-    """The share of the records' time spent waiting for data, or why the log does not tell it."""
+    """The share of the records' time that was spent waiting for data, or why the log does not give it."""
     columns = run.columns.keys()
     if run.records and {RecordField.READER_SECONDS, RecordField.STEP_SECONDS} <= columns:
         waited, total = _waited(run)
@@ -112,7 +123,7 @@ def reader_share(run: LogRun) -> tuple[float | None, str]:
 
 
 def _waited(run: LogRun) -> tuple[float, float]:
-    """Seconds waited and seconds in all."""
+    """Seconds spent waiting for data, and seconds in all."""
     columns = (RecordField.READER_SECONDS, RecordField.STEP_SECONDS)
     if run.format.running_mean is not None and RecordField.STEP in run.columns:
         waited, total = (running_seconds(run, each) for each in columns)
@@ -122,10 +133,8 @@ def _waited(run: LogRun) -> tuple[float, float]:
     return waited, total
 
 
-_HOW = "images of all cards / seconds that the log tells"
-
-
 def honest(run: LogRun) -> RuleFigure:
+    """The honest figure, or why there is none."""
     try:
         used = _computed(run)
         if not (math.isfinite(used.samples_per_s) and used.samples_per_s > 0):
@@ -150,7 +159,7 @@ def _computed(run: LogRun) -> RuleValue:
     left = run.records - skip
     if not left:
         raise RuleError(f"rule {HONEST}", got=f"{run.records} records, all of warm-up", expected="1 or more after it")
-    return RuleValue(samples_per_s_of(run, skip, run.records), left, told(skip, "of warm-up"))
+    return RuleValue(samples_per_s_of(run, skip, run.records), left, if_any(skip, "of warm-up"))
 
 
 def _of_running_means(run: LogRun, first_timed: int) -> RuleValue:
@@ -166,7 +175,7 @@ def _of_running_means(run: LogRun, first_timed: int) -> RuleValue:
         raise RuleError(f"rule {HONEST}", got=got, expected="1 or more")
     of_epochs = f"{epochs} epochs" if epochs > 1 else "the epoch"
     left_out = (
-        *told(run.records - records, f"up to step {first_timed - 1} of an epoch, which are timed otherwise"),
+        *if_any(run.records - records, f"up to step {first_timed - 1} of an epoch, which are timed otherwise"),
         f"the first {first_timed - 1} steps of {of_epochs}, and the steps after the last record",
     )
     return RuleValue(images_over_seconds(math.fsum(steps), math.fsum(cost)), records, left_out)

@@ -1,4 +1,4 @@
-"""What is to be doubted about a log's figures, in words, each with its numbers."""
+"""What is to be doubted about a log's figures: warnings, each with its numbers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from helpers.logs.imported import RateSpread, RuleFigure
 from helpers.logs.record import LogRun, RateOf, RecordField, Stamp
 from helpers.logs.settings import LogSetting
 
-# Figures of one log that differ by more do not say the same.
+# Figures of one log that differ by more contradict each other.
 _AGREE = 0.01
-# A last record so much below the median took what is no step: a checkpoint, the job's end.
+# A last record so much below the median holds something beside steps: a checkpoint, the job's end.
 _SLOW_LAST = 0.10
-# Printed figures that wait for data too; one of computing alone must differ from them.
+# The printed figures that include waiting for data, with their names in a message.
 _WHOLE_FIGURES = {
     "average": "Average total_ips",
     "train_throughput": "train_throughput",
@@ -28,20 +28,26 @@ _WHOLE_FIGURES = {
     "summary_ips": "Summary",
     "tipc": "summary line of TIPC",
 }
+# A run is divided into so many equal parts, ten a third. Neighbouring records depend on each other; the means of such
+# parts hardly do.
+_PARTS_A_THIRD = 10
+_PARTS = 3 * _PARTS_A_THIRD
+# A smaller drift is not worth a warning, however certain.
+_LEAST = 0.005
 
 
 def doubts(
-    run: LogRun, by_rule: Sequence[RuleFigure], honestly: RuleFigure, spread: RateSpread | None
+    run: LogRun, by_rule: Sequence[RuleFigure], honest_figure: RuleFigure, spread: RateSpread | None
 ) -> tuple[str, ...]:
     """The warnings of a run, the gravest kind first."""
     return (
         *_of_the_log(run),
         *_of_batch(run),
         *_few(run),
-        *_running(run, by_rule, honestly),
+        *_running(run, by_rule, honest_figure),
         *_slow_last(run, spread),
         *_drift(run),
-        *_printed(run, honestly),
+        *_printed(run, honest_figure),
         *_rules(by_rule),
         *_stamps(run),
         *run.notes,
@@ -58,8 +64,8 @@ def _of_the_log(run: LogRun) -> Iterator[str]:
 
 def _of_batch(run: LogRun) -> Iterator[str]:
     """The batch size that a record's rate and seconds give, against the configuration's."""
-    said = run.settings.get(LogSetting.BATCH_SIZE_PER_CARD)
-    if RecordField.IMAGES_PER_S not in run.columns or said is None or not run.records:
+    configured = run.settings.get(LogSetting.BATCH_SIZE_PER_CARD)
+    if RecordField.IMAGES_PER_S not in run.columns or configured is None or not run.records:
         return
     last = run.records - 1
     rate = run.column(RecordField.IMAGES_PER_S)[last]
@@ -73,10 +79,10 @@ def _of_batch(run: LogRun) -> Iterator[str]:
     cards = run.stated(LogSetting.CARDS)
     per_card = images / int(cards) if run.format.rate_of is RateOf.JOB and cards else images
     # Seconds are printed with 5 decimals or fewer, so a short step gives a rough number.
-    if not abs(per_card / int(said.value) - 1) <= 0.05:
+    if not abs(per_card / int(configured.value) - 1) <= 0.05:
         yield (
             f"the records' images/s x seconds give {per_card:.4g} images a card and step, the configuration says "
-            f"{said.value} ({said.where})"
+            f"{configured.value} ({configured.where})"
         )
 
 
@@ -87,15 +93,15 @@ def _few(run: LogRun) -> Iterator[str]:
         yield f"few records: {left} after {skipped} of warm-up, fewer than {PADDLECLAS_TRIMMED_RECORDS}"
 
 
-def _running(run: LogRun, by_rule: Sequence[RuleFigure], honestly: RuleFigure) -> Iterator[str]:
+def _running(run: LogRun, by_rule: Sequence[RuleFigure], honest_figure: RuleFigure) -> Iterator[str]:
     if run.format.running_mean is None:
         return
-    told = "running means: each record is the mean since the epoch's 5th step, so records depend on each other"
+    warning = "running means: each record is the mean since the epoch's 5th step, so records depend on each other"
     figure = next((each for each in by_rule if each.samples_per_s is not None), None)
-    if figure is not None and figure.samples_per_s is not None and honestly.samples_per_s is not None:
-        difference = honestly.samples_per_s / figure.samples_per_s - 1
-        told += f" and their mean is not images / seconds: the honest figure is {difference:+.2%} from {figure.rule}"
-    yield told
+    if figure is not None and figure.samples_per_s is not None and honest_figure.samples_per_s is not None:
+        difference = honest_figure.samples_per_s / figure.samples_per_s - 1
+        warning += f" and their mean is not images / seconds: the honest figure is {difference:+.2%} from {figure.rule}"
+    yield warning
 
 
 def _slow_last(run: LogRun, spread: RateSpread | None) -> Iterator[str]:
@@ -108,7 +114,7 @@ def _slow_last(run: LogRun, spread: RateSpread | None) -> Iterator[str]:
 
 
 def _last_rate(run: LogRun) -> float:
-    """Of the steps that the last record timed; NaN where it timed none."""
+    """The rate of the steps that the last record timed; NaN where it timed none."""
     try:
         rates = [float(each) for part in stretches(run, run.records - 1) for each in part.rates()]
     except RuleError:
@@ -129,17 +135,17 @@ def _drift(run: LogRun) -> Iterator[str]:
         )
 
 
-def _printed(run: LogRun, honestly: RuleFigure) -> Iterator[str]:
-    """Against the records; the script may have counted other steps, or averaged rates instead of time."""
-    if honestly.samples_per_s is None:
+def _printed(run: LogRun, honest_figure: RuleFigure) -> Iterator[str]:
+    """The script's own figures against the records: it may have counted other steps, or averaged rates and not time."""
+    if honest_figure.samples_per_s is None:
         return
     for key, name in _WHOLE_FIGURES.items():
         for each in run.printed.get(key, ())[-1:]:
-            difference = each.samples_per_s / honestly.samples_per_s - 1
+            difference = each.samples_per_s / honest_figure.samples_per_s - 1
             if abs(difference) > _AGREE:
                 yield (
                     f"the script's own '{name}' is {number(each.samples_per_s)} images/s (line {each.line}), "
-                    f"{difference:+.1%} from the records' {number(honestly.samples_per_s)}"
+                    f"{difference:+.1%} from the records' {number(honest_figure.samples_per_s)}"
                 )
 
 
@@ -160,33 +166,28 @@ def _stamps(run: LogRun) -> Iterator[str]:
     if stretch is None:
         return
     if abs(stretch.difference) > _AGREE + stretch.resolution:
-        told = "they tell more time than passed" if stretch.difference > 0 else "they do not hold all of the time"
+        why = "they tell more time than passed" if stretch.difference > 0 else "they do not hold all of the time"
         yield (
             f"by the time stamps of records {stretch.first + 1} and {stretch.last + 1}, {stretch.seconds:.0f} s apart, "
             f"it is {number(stretch.samples_per_s)} images/s, {stretch.difference:+.1%} from the "
-            f"{number(stretch.records_samples_per_s)} of the records between: {told}"
+            f"{number(stretch.records_samples_per_s)} of the records between: {why}"
         )
-
-
-# Means of so many equal parts of a run, ten a third: neighbouring records depend on each other, such means hardly do.
-_PARTS_A_THIRD = 10
-_PARTS = 3 * _PARTS_A_THIRD
-# Less is no drift worth a word, however certain.
-_LEAST = 0.005
 
 
 @dataclass(frozen=True)
 class RunDrift:
-    """The last third's images/s against the first's, as a fraction, and the 95% bound that it goes beyond."""
+    """A run that became faster or slower beyond what its thirds scatter."""
 
+    # Of the last third's samples/s from the first's, as a fraction.
     difference: float
+    # The 95% bound that the difference exceeds.
     bound: float
 
 
 def drift_of(run: LogRun, start: int) -> RunDrift | None:
-    """The drift of the records from ``start`` on, None where there is none to be seen. Raises RuleError.
+    """The drift of the records from ``start`` on; None where none can be seen. Raises RuleError.
 
-    Every tenth of a third has one mean (its records where it has few), so memory does not grow with the log.
+    Each part has one mean (of a short run each record is a part), so memory does not grow with the log.
     """
     means = _part_means(run, start)
     third = len(means) // 3
@@ -214,14 +215,15 @@ def _part_means(run: LogRun, start: int) -> list[float]:
 
 @dataclass(frozen=True)
 class ByStamps:
-    """One stretch by its lines' time stamps and by its records: the records after ``first`` up to ``last`` (from 0).
-    ``resolution`` is the share of the seconds that a stamp's last digit is."""
+    """One stretch by its lines' time stamps and by its records: the records after ``first`` up to ``last`` (from 0)."""
 
     first: int
     last: int
     seconds: float
+    # By the time stamps, and by the records.
     samples_per_s: float
     records_samples_per_s: float
+    # A stamp's last digit, as a share of the seconds.
     resolution: float
 
     @property
@@ -261,7 +263,7 @@ def _ends(run: LogRun) -> tuple[Stamp, Stamp] | None:
     if RecordField.EPOCH not in run.columns:
         return first, after[-1]
     epochs = run.column(RecordField.EPOCH)
-    # From the end, since each look costs.
+    # From the end, since every look at a long column costs.
     wanted = epochs[first.index]
     same = next((each for each in reversed(after[1:]) if epochs[each.index] == wanted), None)
     return None if same is None else (first, same)

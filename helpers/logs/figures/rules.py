@@ -31,7 +31,7 @@ from helpers.logs.figures.rules_dlperf import (
     warm_up_spans,
     warm_up_steps,
 )
-from helpers.logs.figures.series import Rates, RuleValue, cards_of, leading, told
+from helpers.logs.figures.series import Rates, RuleValue, cards_of, if_any, leading
 from helpers.logs.imported import RuleFigure
 from helpers.logs.record import LogRun, Printed, RateOf, RecordField
 from helpers.trainers.contract.errors import LogError
@@ -41,25 +41,26 @@ _MXNET_SIGNIFICANT = 5
 
 @dataclass(frozen=True)
 class ImportRule:
-    """``compute`` gives a run's images/s of all cards, or raises RuleError.
-
-    ``warm_up`` is how many records at the start the publisher leaves out. Where ``takes_skip`` a rule's text may give
-    another number, which ``compute`` is then called with; where ``names_skip`` the figure's name holds it always, since
-    the publisher does not tell it ("fitted" in docs/measuring-rules.md). ``goes_first``: it is the usual one wherever
-    it is printed.
-    """
+    """A publisher's measuring rule over the records of a log."""
 
     name: str
+    # In words.
     how: str
+    # A run's samples/s of all cards, without so many records at the start. Raises RuleError.
     compute: Callable[[LogRun, int], RuleValue]
+    # How many records at the start the publisher leaves out.
     warm_up: Callable[[LogRun], int]
+    # Whether a rule's text may give another number (``NAME:skip=N``).
     takes_skip: bool = False
+    # Whether the figure's name always holds the number, since the publisher does not state it ("fitted" in
+    # docs/measuring-rules.md).
     names_skip: bool = False
+    # Whether it is the usual rule wherever its figure is printed.
     goes_first: bool = False
 
 
 def figure(run: LogRun, rule: str) -> RuleFigure:
-    """The run's images/s by ``rule`` (``NAME`` or ``NAME:skip=N``), or why there is none. LogError: no such rule."""
+    """The run's figure by ``rule`` (``NAME`` or ``NAME:skip=N``), or why there is none. LogError: no such rule."""
     known, asked = parse_rule(rule)
     name = rule
     try:
@@ -75,21 +76,24 @@ def figure(run: LogRun, rule: str) -> RuleFigure:
 
 
 def figures(run: LogRun) -> tuple[RuleFigure, ...]:
-    """Every rule of the run's format, the usual one first, and that of a summary line behind its records."""
+    """The figures by every rule of the run's format, the usual one first, and by that of a summary line behind it."""
     rules = run.format.rules
     return tuple(figure(run, rule) for rule in (*rules, *((_TIPC,) if _TIPC_LINE in run.printed else ())))
 
 
 def usual_rule(by_rule: Sequence[RuleFigure]) -> str:
-    """The rule that the publisher of such a log used: of those that can be computed the first, the script's own figure
-    before its records' mean; the first of all where none can; empty for a format without rules."""
+    """The rule that the publisher of such a log used; empty for a format without rules.
+
+    It is the first that can be computed, the script's own figure before its records' mean; the first of all where none
+    can.
+    """
     computed = [each.rule for each in by_rule if each.samples_per_s is not None]
     own = [each for each in computed if parse_rule(each)[0].goes_first]
     return next(iter([*own, *computed, *(each.rule for each in by_rule)]), "")
 
 
 def warm_up_records(run: LogRun) -> int:
-    """So many records at the start the publisher of such logs leaves out, whatever rule is asked for."""
+    """How many records at the start the publisher of such logs leaves out, whatever rule is asked for."""
     if not run.format.rules or not run.records:
         return 0
     return min(parse_rule(run.format.rules[0])[0].warm_up(run), run.records)
@@ -113,25 +117,25 @@ def _paddleclas_trimmed(run: LogRun, skip: int) -> RuleValue:
     left = _left_after(run, "paddleclas-trimmed", skip, PADDLECLAS_TRIMMED_RECORDS)
     ends = paddleclas_ends(left)
     mean = trimmed_mean(Rates(run), ends, skip)
-    return RuleValue(mean, left - 2 * ends, (*told(skip, "of warm-up"), f"the {ends} lowest and the {ends} highest"))
+    return RuleValue(mean, left - 2 * ends, (*if_any(skip, "of warm-up"), f"the {ends} lowest and the {ends} highest"))
 
 
 def _record_mean(name: str) -> Callable[[LogRun, int], RuleValue]:
     def compute(run: LogRun, skip: int) -> RuleValue:
         left = _left_after(run, name, skip, 1)
-        return RuleValue(Rates(run).mean(skip), left, told(skip, "of warm-up"))
+        return RuleValue(Rates(run).mean(skip), left, if_any(skip, "of warm-up"))
 
     return compute
 
 
 def _printed(name: str, key: str, line: str) -> Callable[[LogRun, int], RuleValue]:
-    """The figure of the script's own ``line``, the last one where it printed several."""
+    """The figure in the script's own ``line``, in the last one where it printed several."""
 
     def compute(run: LogRun, skip: int) -> RuleValue:
         lines = run.printed.get(key, ())
         if not lines:
             raise RuleError(f"rule {name}", got="no such line in the log", expected=line)
-        return RuleValue(lines[-1].samples_per_s, 1, told(len(lines) - 1, "printed before it"))
+        return RuleValue(lines[-1].samples_per_s, 1, if_any(len(lines) - 1, "printed before it"))
 
     return compute
 
@@ -139,7 +143,7 @@ def _printed(name: str, key: str, line: str) -> Callable[[LogRun, int], RuleValu
 def _tipc_summary(run: LogRun, skip: int) -> RuleValue:
     if not (run.format.is_summary and run.records):
         return _printed(_TIPC, _TIPC_LINE, "TIPC's summary line")(run, skip)
-    return RuleValue(Rates(run).values(run.records - 1)[0], 1, told(run.records - 1, "printed before it"))
+    return RuleValue(Rates(run).values(run.records - 1)[0], 1, if_any(run.records - 1, "printed before it"))
 
 
 def _mxnet_epochs(run: LogRun, skip: int) -> RuleValue:
@@ -186,7 +190,7 @@ def _ngc_pytorch_warm_up(run: LogRun) -> int:
 
 
 def _mxnet_warm_up(run: LogRun) -> int:
-    """Records of the first epoch."""
+    """How many records the first epoch has."""
     if RecordField.EPOCH not in run.columns or not run.records:
         return 0
     return leading(run, RecordField.EPOCH, run.column(RecordField.EPOCH)[0] + MXNET_WARM_UP_EPOCHS)

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from helpers.judging.rules_publishers import COUNTED_STEPS, SKIPPED_STEPS, TF2_LAST_STEP, TF2_SKIPPED_STEPS, RuleError
-from helpers.logs.figures.series import Rates, RuleValue, images_per_step, leading, stretches, told, usual_distance
+from helpers.logs.figures.series import Rates, RuleValue, if_any, images_per_step, leading, stretches, usual_distance
 from helpers.logs.record import LogRun, RecordField, Stamp
 
 _LAST_STEPS = SKIPPED_STEPS + COUNTED_STEPS
@@ -23,12 +23,12 @@ _RECORD_DECIMALS = {"dlperf-tensorflow1": 2, "dlperf-paddle": 4}
 # The scripts' two iterations whose time stamps they subtract, from 0.
 _TIME_STEPS = {"dlperf-paddle": (SKIPPED_STEPS - 1, _LAST_STEPS - 1)}
 _TIME_STEPS_USUALLY = (SKIPPED_STEPS, _LAST_STEPS - 1)
-# A window of 120 steps has no more records, and time stamps are kept of so many.
+# A window of 120 steps has no more records, and so many records keep their time stamps.
 _MOST_RECORDS = 256
 
 
 def warm_up_steps(run: LogRun) -> int:
-    """Records of the first 20 steps: DLPerf and FleetX count steps from 0, a log that starts at 1 included."""
+    """How many records the first 20 steps have. DLPerf and FleetX count steps from 0, also where a log starts at 1."""
     if RecordField.STEP not in run.columns or not run.records:
         return 0
     return leading(run, RecordField.STEP, SKIPPED_STEPS + _origin(run))
@@ -96,7 +96,7 @@ def fleetx(run: LogRun) -> RuleValue:
 
 
 def _steps_before(run: LogRun) -> float:
-    """Steps before the first record, of a log that leaves its first ones out."""
+    """How many steps a log leaves out before its first record."""
     if RecordField.STEP not in run.columns or not run.records:
         return 0.0
     return max(run.column(RecordField.STEP)[0] - usual_distance(run), 0.0)
@@ -175,4 +175,4 @@ def _between(first: Stamp, last: Stamp) -> float:
 
 
 def _left_out(run: LogRun, first: int, last: int) -> tuple[str, ...]:
-    return told(first, "of warm-up") + told(run.records - last - 1, "after the window")
+    return if_any(first, "of warm-up") + if_any(run.records - last - 1, "after the window")

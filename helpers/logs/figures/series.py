@@ -1,4 +1,4 @@
-"""What a run's records come to, record by record and of all cards: the rates as printed, and what each really timed.
+"""A run's records as rates of all cards: those that are printed, and those of the steps that each record really timed.
 
 A printed rate is not always the rate of the steps it stands at: PaddleClas prints batch / mean step time since step 5
 of the epoch. Such a record at step s is the mean of s - 4 steps, so two of them give the time between them.
@@ -21,7 +21,7 @@ from helpers.logs.record import LogRun, RateOf, RecordField
 from helpers.logs.settings import NEEDED, LogSetting
 
 Floats = NDArray[np.float64]
-# So many records tell how far apart they are.
+# How far apart records are is taken from so many of the first ones.
 _HEAD = 256
 
 
@@ -30,22 +30,22 @@ def cards_of(run: LogRun) -> int:
 
 
 def images_per_step(run: LogRun) -> int:
-    """Of all cards. Raises RuleError where the configuration is silent."""
+    """The images of all cards in a step. Raises RuleError where the configuration does not give them."""
     return _whole(run, LogSetting.BATCH_SIZE_PER_CARD) * cards_of(run)
 
 
 def _whole(run: LogRun, setting: LogSetting) -> int:
     assert setting in NEEDED
-    said = run.stated(setting)
-    if said is None or not said.isascii() or not said.isdecimal() or int(said) < 1:
-        raise RuleError(f"{run.source}: run {run.number}", field=setting.value, got=said, expected="a whole number")
-    return int(said)
+    stated = run.stated(setting)
+    if stated is None or not stated.isascii() or not stated.isdecimal() or int(stated) < 1:
+        raise RuleError(f"{run.source}: run {run.number}", field=setting.value, got=stated, expected="a whole number")
+    return int(stated)
 
 
 class Rates:
     """Images/s of all cards as each record prints it, or as its seconds give it where it prints no rate.
 
-    Raises RuleError where the records tell neither.
+    Raises RuleError where the records hold neither.
     """
 
     def __init__(self, run: LogRun) -> None:
@@ -80,13 +80,15 @@ def _scale_of(run: LogRun) -> tuple[float, RecordField]:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive records from ``first`` on: the steps that each one timed, and the seconds for an image of all cards
-    they took, times ``steps``; so images/s are the sum of ``steps`` over that of ``cost``. A record that timed nothing
-    of its own has 0 of both. ``begins``: the record is its epoch's first one that timed anything."""
+    """Consecutive records from ``first`` on. Images/s of all cards are the sum of ``steps`` over that of ``cost``; a
+    record that timed nothing of its own has 0 of both."""
 
     first: int
+    # The steps that each record timed.
     steps: Floats
+    # Those steps times the seconds that they took for an image of all cards.
     cost: Floats
+    # Whether the record is the first one of its epoch that timed anything.
     begins: NDArray[np.bool_]
 
     def rates(self) -> Floats:
@@ -96,7 +98,7 @@ class Stretch:
 
 
 def stretches(run: LogRun, start: int = 0, stop: int | None = None) -> Iterator[Stretch]:
-    """The records from ``start`` up to ``stop``, a block at a time. Raises RuleError where they do not tell."""
+    """The records from ``start`` up to ``stop``, a block at a time. Raises RuleError where they hold no time."""
     stop = run.records if stop is None else min(stop, run.records)
     if run.format.running_mean is not None and RecordField.STEP in run.columns:
         yield from _running(run, run.format.running_mean, start, stop)
@@ -116,7 +118,7 @@ def stretches(run: LogRun, start: int = 0, stop: int | None = None) -> Iterator[
 
 
 def usual_distance(run: LogRun) -> float:
-    """Steps from one record to the next, as most of the first ones have it; 1 where the log tells no steps."""
+    """Steps from one record to the next, by the median of the first ones; 1 where the log has no step numbers."""
     if run.format.record_covers is not None or RecordField.STEP not in run.columns:
         return float(run.format.record_covers or 1)
     steps = np.array(run.column(RecordField.STEP).values(0, _HEAD))
@@ -126,10 +128,10 @@ def usual_distance(run: LogRun) -> float:
 
 
 def _covered(run: LogRun, distance: float, first: int, last: int) -> Floats:
-    """The steps that each record is the mean of: those since the one before it in its epoch, ``distance`` at most.
+    """The steps that each record is the mean of: those since the record before it in its epoch, at most ``distance``.
 
-    Where a record between was dropped, its steps are nobody's. The first of an epoch may stand at a step below
-    ``distance``, counted from 0.
+    The steps of a record that was dropped in between belong to none. The first record of an epoch may stand at a step
+    below ``distance``, counted from 0.
     """
     if run.format.record_covers is not None or RecordField.STEP not in run.columns:
         return np.full(last - first, distance)
@@ -144,7 +146,7 @@ def _covered(run: LogRun, distance: float, first: int, last: int) -> Floats:
 
 
 def running_seconds(run: LogRun, wanted: RecordField) -> float:
-    """The sum of a running mean's seconds over the run: of each epoch what its last record gives."""
+    """The sum of a running mean's seconds over the run: for each epoch what its last record gives."""
 
     def total_of(first: int, last: int, timed: Floats) -> Floats:
         return timed * _part(run, wanted, first, last)
@@ -154,7 +156,7 @@ def running_seconds(run: LogRun, wanted: RecordField) -> float:
 
 
 def _running(run: LogRun, first_timed: int, start: int, stop: int) -> Iterator[Stretch]:
-    """Of running means: each record's own steps and time, the difference to the record before it in the epoch."""
+    """Each record's own steps and time out of running means: the differences to the record before it in the epoch."""
     cards = cards_of(run) if run.format.rate_of is RateOf.CARD else 1
 
     def total_of(first: int, last: int, timed: Floats) -> Floats:
@@ -202,7 +204,7 @@ def _part(run: LogRun, wanted: RecordField, first: int, last: int) -> Floats:
 class TimedRates:
     """Images/s of all cards of the steps that each record timed; a record that timed none is not among them.
 
-    Of records that are no running means these are the printed rates. ``len`` counts the records all the same.
+    They are the printed rates where records are no running means. ``len`` counts every record all the same.
     """
 
     def __init__(self, run: LogRun) -> None:
@@ -218,16 +220,17 @@ class TimedRates:
 
 @dataclass(frozen=True)
 class RuleValue:
-    """``samples_per_s`` of all cards from ``records`` (or steps, epochs, printed lines); ``left_out`` says which others
-    were not used and why."""
+    """What a measuring rule gives for a run."""
 
+    # Of all cards.
     samples_per_s: float
+    # How many records (or steps, epochs, printed lines) it is of, and which others were left out and why.
     records: int
     left_out: tuple[str, ...] = ()
 
 
 def leading(run: LogRun, field: RecordField, below: float) -> int:
-    """How many records stand before the first one whose ``field`` is ``below`` or above; all where there is none."""
+    """How many records stand before the first one whose ``field`` is at least ``below``; all where none is."""
     if field not in run.columns:
         return 0
     count = 0
@@ -239,8 +242,8 @@ def leading(run: LogRun, field: RecordField, below: float) -> int:
     return count
 
 
-def told(count: int, what: str) -> tuple[str, ...]:
-    """``("10 of warm-up",)``, nothing for none."""
+def if_any(count: int, what: str) -> tuple[str, ...]:
+    """``("10 of warm-up",)``; empty for 0."""
     return (f"{count} {what}",) if count else ()
 
 
@@ -252,7 +255,7 @@ def samples_per_s_of(run: LogRun, start: int, stop: int) -> float:
 
 
 def images_over_seconds(steps: float, cost: float) -> float:
-    """Running means that contradict each other may tell no time, or less."""
+    """``steps`` / ``cost``; RuleError where running means that contradict each other give no time, or less."""
     if not cost > 0:
         raise RuleError(f"rule {HONEST}", got=f"{cost} seconds", expected="more than 0")
     return steps / cost

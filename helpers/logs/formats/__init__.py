@@ -1,1 +1,1 @@
-"""One table a format (``record.FormatSpec``), and how its scripts tell their configuration: ``table.FORMATS``."""
+"""One table a format (``record.FormatSpec``) and how its scripts state their configuration: ``table.FORMATS``."""

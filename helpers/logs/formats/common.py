@@ -92,7 +92,7 @@ def group(name: str, pattern: str = NUMBER) -> str:
 
 @dataclass(frozen=True)
 class Facts:
-    """What may tell a run's configuration: its lines, the parameters that they print, and its name."""
+    """What a run's configuration is read from: its lines, the parameters that they print, and its name."""
 
     context: RunContext
     parameters: Mapping[str, Stated]

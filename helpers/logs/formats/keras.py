@@ -18,7 +18,7 @@ from helpers.logs.settings import LogSetting, Stated
 
 _TIME = r"\d{4} [\d:.]{1,20}"
 _FINAL = "Final model parameters: "
-# The dictionary's lines, one a key; far more than the trainer has.
+# The most lines of the dictionary, one a key; the trainer has far fewer.
 _MOST_LINES = 500
 # ResNet50 of the trainer has its stride in the 3x3 convolution (official/vision/.../resnet/resnet_model.py).
 _MODELS = {"resnet": "resnet50v1.5"}
@@ -37,7 +37,7 @@ def of_keras(context: RunContext) -> Mapping[LogSetting, Stated]:
     facts = facts_of(context)
     parameters = _final_parameters(facts)
     cards = _cards(parameters)
-    said = {
+    stated = {
         LogSetting.FRAMEWORK: Stated("tensorflow", "lines of tensorflow/models' TimeHistory"),
         LogSetting.MODEL: _model(parameters.get("model.name")),
         LogSetting.PRECISION: _precision(parameters),
@@ -47,11 +47,11 @@ def of_keras(context: RunContext) -> Mapping[LogSetting, Stated]:
         LogSetting.DATA: _mapped(_DATA, parameters.get("train_dataset.builder")),
         LogSetting.XLA: _lower(parameters.get("runtime.enable_xla")),
     }
-    return finished(facts, said)
+    return finished(facts, stated)
 
 
 def _final_parameters(facts: Facts) -> dict[str, Stated]:
-    """``runtime.num_gpus`` and so on; empty where there is no such dictionary, or foreign lines in it."""
+    """The parameters by path (``runtime.num_gpus``); empty without such a dictionary, or with foreign lines in it."""
     lines = facts.context.lines
     for index, line in enumerate(lines):
         if (at := line.text.find(_FINAL)) >= 0:
@@ -61,7 +61,7 @@ def _final_parameters(facts: Facts) -> dict[str, Stated]:
 
 
 def _dictionary(lines: Sequence[Line], start: int) -> str:
-    """From the first line's ``start`` to where the outermost bracket closes."""
+    """The text from the first line's ``start`` to where the outermost bracket closes."""
     parts = [lines[0].text[start:]]
     for line in lines[1:]:
         if not line.text.startswith(" "):
@@ -116,19 +116,19 @@ def _precision(parameters: Mapping[str, Stated]) -> Stated | None:
     return _mapped(_PRECISIONS, mixed or parameters.get("train_dataset.dtype"))
 
 
-def _model(said: Stated | None) -> Stated | None:
-    if said is None:
+def _model(stated: Stated | None) -> Stated | None:
+    if stated is None:
         return None
-    name = said.value.lower()
-    return Stated(_MODELS.get(name) or model_of(name) or name, said.where)
+    name = stated.value.lower()
+    return Stated(_MODELS.get(name) or model_of(name) or name, stated.where)
 
 
-def _mapped(known: Mapping[str, str], said: Stated | None) -> Stated | None:
-    return None if said is None or said.value not in known else Stated(known[said.value], said.where)
+def _mapped(known: Mapping[str, str], stated: Stated | None) -> Stated | None:
+    return None if stated is None or stated.value not in known else Stated(known[stated.value], stated.where)
 
 
-def _lower(said: Stated | None) -> Stated | None:
-    return None if said is None else Stated(said.value.lower(), said.where)
+def _lower(stated: Stated | None) -> Stated | None:
+    return None if stated is None else Stated(stated.value.lower(), stated.where)
 
 
 _STEPS = f"between steps {group('span_start', COUNT)} and {group('span_end', COUNT)}"

@@ -1,8 +1,8 @@
 """Configuration from a log's name: ``paddle_gpu8_pure_fp16_bs256.txt``, ``1n8g/rn50_b128_fp32_1.log``, ``A100_LOG/``.
 
 It is used only where the log's content is silent. The file's name is read first, then its folders, from the innermost
-outwards, each for what is still unknown. A part that says two things of one setting (``gpu1_gpu8``) leaves that setting
-unsaid, and no outer folder is asked for it either.
+outwards, each for what is still unknown. A part that gives one setting two values (``gpu1_gpu8``) leaves that setting
+open, and no outer folder is asked for it either.
 
 What the parts mean: ``gpu8``, ``8gpus``, ``1x8``: cards of all nodes. ``4n8g``: four nodes of eight cards. ``N4C32``:
 four nodes, 32 cards of all nodes (PaddlePaddle's benchmark scripts). ``pure_fp16``, ``amp_o2``: amp_o2. ``fp16``,
@@ -12,12 +12,12 @@ four nodes, 32 cards of all nodes (PaddlePaddle's benchmark scripts). ``pure_fp1
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from helpers.logs.settings import LogSetting, Stated
 
-# How the place of such a setting begins.
+# How the place of a setting from a name begins.
 FILE_NAME, FOLDER_NAME = "file name", "folder name"
 
 _LARGEST = 1_000_000
@@ -28,7 +28,7 @@ Found = tuple[LogSetting, str]
 
 
 def settings_of_name(name: str) -> dict[LogSetting, Stated]:
-    """What the parts of ``name`` say; ``/`` and an archive's ``!`` separate them, the last one is the file."""
+    """What the parts of ``name`` state; ``/`` and an archive's ``!`` separate them, the last one is the file."""
     parts = [part for part in re.split(r"[/\\!]", name) if part not in ("", ".", "..")]
     settings: dict[LogSetting, Stated] = {}
     closed: set[LogSetting] = set()
@@ -41,13 +41,8 @@ def settings_of_name(name: str) -> dict[LogSetting, Stated]:
     return settings
 
 
-def with_name(said: Mapping[LogSetting, Stated], name: str) -> dict[LogSetting, Stated]:
-    """What the content said, completed by what the name says."""
-    return {**settings_of_name(name), **said}
-
-
 def model_of(text: str) -> str | None:
-    """The model as in a case id (``resnet50v1.5``, ``vgg16``); None where the text names neither or both.
+    """The model as in a case id (``resnet50v1.5``, ``vgg16``); None where the text names none or several.
 
     ``ResNet50`` without more is v1.5 (stride in the 3x3 convolution) in every script whose logs are read here, and
     MXNet's ``v1b`` is the same network. ``ResNet50_vd`` and ``vgg16_bn`` are other networks.
@@ -57,8 +52,8 @@ def model_of(text: str) -> str | None:
 
 
 def architecture(text: str) -> str:
-    """A network's name as a script gives it, as in a case id; one the suite does not know in lower case, ``_`` for
-    what an id cannot hold."""
+    """A script's name of a network as in a case id; one that the suite does not know in lower case, with ``_`` for what
+    an id cannot hold."""
     return model_of(text) or re.sub(r"[^a-z0-9.]+", "_", text.lower()).strip("_")
 
 
@@ -70,10 +65,10 @@ def precision_of(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class _Part:
-    """A pattern between characters that are neither letters nor digits, and what its match says."""
+    """A pattern between characters that are neither letters nor digits, and what its match states."""
 
     pattern: re.Pattern[str]
-    says: Callable[[re.Match[str]], Iterator[Found]]
+    states: Callable[[re.Match[str]], Iterator[Found]]
 
 
 def _values_of_part(part: str) -> dict[LogSetting, set[str]]:
@@ -86,7 +81,7 @@ def _values_of_part(part: str) -> dict[LogSetting, set[str]]:
 
 
 def _narrowed(precisions: set[str]) -> set[str]:
-    """``amp`` beside ``amp_o2`` is the same thing said less exactly."""
+    """The precisions without ``amp`` beside ``amp_o2``, which is the same but more exact."""
     exact = {each for each in precisions if each.startswith("amp_")}
     return precisions - {"amp"} if exact else precisions
 
@@ -96,28 +91,28 @@ def _found(text: str, parts: tuple[_Part, ...]) -> list[Found]:
     found: list[Found] = []
     for part in parts:
         for match in part.pattern.finditer(text):
-            found.extend(part.says(match))
+            found.extend(part.states(match))
         text = part.pattern.sub("//", text)
     return found
 
 
-def _part(pattern: str, says: Callable[[re.Match[str]], Iterator[Found]]) -> _Part:
-    return _Part(re.compile(rf"(?<![A-Za-z0-9])(?:{pattern})(?![A-Za-z0-9])", re.ASCII), says)
+def _part(pattern: str, states: Callable[[re.Match[str]], Iterator[Found]]) -> _Part:
+    return _Part(re.compile(rf"(?<![A-Za-z0-9])(?:{pattern})(?![A-Za-z0-9])", re.ASCII), states)
 
 
 def _is(setting: LogSetting, value: str) -> Callable[[re.Match[str]], Iterator[Found]]:
-    def says(match: re.Match[str]) -> Iterator[Found]:
+    def states(match: re.Match[str]) -> Iterator[Found]:
         yield setting, value
 
-    return says
+    return states
 
 
 def _number(setting: LogSetting) -> Callable[[re.Match[str]], Iterator[Found]]:
-    def says(match: re.Match[str]) -> Iterator[Found]:
+    def states(match: re.Match[str]) -> Iterator[Found]:
         if 1 <= (number := int(match.group(1))) <= _LARGEST:
             yield setting, str(number)
 
-    return says
+    return states
 
 
 def _nodes_and_cards(nodes: int, cards: int) -> Iterator[Found]:
@@ -154,7 +149,7 @@ _CASED = (
 )
 _MODELS = (
     _part(r"(?:resnet|rn|r)[-_]?50[-_]?v1(?:[._]5|b)", _is(LogSetting.MODEL, _RESNET50)),
-    # Networks of their own, taken out so that the plain names do not find them.
+    # Other networks, taken out so that the plain names do not find them.
     _part(r"(?:resnet|rn|r)[-_]?50[-_]?(?:v1[ac-z]?|v2|vc|vd)(?:[-_]ssld)?", lambda match: iter(())),
     _part(r"(?:resnet|rn|r)[-_]?50", _is(LogSetting.MODEL, _RESNET50)),
     _part(r"vgg[-_]?16[-_]bn", lambda match: iter(())),

@@ -39,7 +39,7 @@ _EPOCH_END = rf"- Epoch: {_EPOCH}  {BETWEEN}?\b"
 _ITERATION = rf"DLL {group('time', _TIME)} - Epoch: {_EPOCH} Iteration: {_STEP}  train\.loss : \S{{1,40}} (?:None)?"
 
 # 2020 on: "DLL 2022-11-24 04:01:45.487468 - (0, 200) total_ips : 1207.69"; 2019: ":::NVLOGv0.2.3 resnet
-# 1621935982.789288282 (benchmark_hooks.py:60) total_ips: 1180.76", which tells the step in a line of its own.
+# 1621935982.789288282 (benchmark_hooks.py:60) total_ips: 1180.76", which prints the step in a line of its own.
 _STEP_OF_TENSORFLOW = (
     r"(?:DLL |:::\w{1,40}[\d.]{0,20} \S{1,100} )"
     + group("time", rf"{_TIME}|\d{{1,12}}\.\d{{1,12}}")

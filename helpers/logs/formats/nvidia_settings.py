@@ -1,6 +1,6 @@
 """The configuration of a run of NVIDIA's ResNet50 scripts, from their parameters and the lines beside them.
 
-Images/s and step time say nothing here; what the content and the log's name leave open stays open and is asked for.
+Images/s and step time are not used here. What the content and the log's name leave open stays open and is asked for.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def of_pytorch(context: RunContext) -> Mapping[LogSetting, Stated]:
         {
             LogSetting.FRAMEWORK: Stated("pytorch", "lines of NVIDIA's PyTorch script"),
             LogSetting.MODEL: _model(facts.parameter("arch")),
-            LogSetting.PRECISION: _as_amp(facts.switched_on("amp", "fp16"))
+            LogSetting.PRECISION: _as("amp", facts.switched_on("amp", "fp16"))
             or _as("fp32", facts.parameter("amp", "fp16")),
             LogSetting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size")),
             # mpirun starts one launcher a node (multiproc.py), so its ranks are no cards.
@@ -90,7 +90,7 @@ def of_mxnet(context: RunContext) -> Mapping[LogSetting, Stated]:
         {
             LogSetting.FRAMEWORK: Stated("mxnet", "lines of NVIDIA's MXNet script"),
             LogSetting.MODEL: _mxnet_model(facts),
-            LogSetting.PRECISION: _as_amp(facts.switched_on("amp")) or _of_dtype(facts.parameter("dtype")),
+            LogSetting.PRECISION: _as("amp", facts.switched_on("amp")) or _of_dtype(facts.parameter("dtype")),
             LogSetting.BATCH_SIZE_PER_CARD: per_card(
                 count(facts.parameter("batch_size")), cards or facts.named.get(LogSetting.CARDS)
             ),
@@ -102,7 +102,7 @@ def of_mxnet(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 
 def of_mllog(context: RunContext) -> Mapping[LogSetting, Stated]:
-    """MLPerf's log names the benchmark and the batch of all cards; its ``resnet`` is ResNet50 v1.5 (MLPerf's rules)."""
+    """MLPerf's log names the benchmark and the batch of all cards; by MLPerf's rules ``resnet`` is ResNet50 v1.5."""
     facts = facts_of(context)
     events: dict[str, Stated] = {}
     for line in context.lines:
@@ -124,17 +124,13 @@ def of_mllog(context: RunContext) -> Mapping[LogSetting, Stated]:
     )
 
 
-def _as(value: str, said: Stated | None) -> Stated | None:
-    return None if said is None else Stated(value, said.where)
+def _as(value: str, stated: Stated | None) -> Stated | None:
+    return None if stated is None else Stated(value, stated.where)
 
 
-def _as_amp(said: Stated | None) -> Stated | None:
-    return _as("amp", said)
-
-
-def _model(said: Stated | None) -> Stated | None:
+def _model(stated: Stated | None) -> Stated | None:
     """The model as in a case id; another network keeps its own name, so that the log's name does not hide it."""
-    return None if said is None else Stated(model_of(said.value) or said.value, said.where)
+    return None if stated is None else Stated(model_of(stated.value) or stated.value, stated.where)
 
 
 def _mxnet_model(facts: Facts) -> Stated | None:
@@ -145,11 +141,11 @@ def _mxnet_model(facts: Facts) -> Stated | None:
     return Stated(name or f"{arch.value}-{layers.value}", f"{arch.where}, num_layers : {layers.value}")
 
 
-def _of_dtype(said: Stated | None) -> Stated | None:
-    if said is None:
+def _of_dtype(stated: Stated | None) -> Stated | None:
+    if stated is None:
         return None
-    value = {"float32": "fp32", "float16": "amp", "bfloat16": "bf16"}.get(said.value)
-    return None if value is None else Stated(value, said.where)
+    value = {"float32": "fp32", "float16": "amp", "bfloat16": "bf16"}.get(stated.value)
+    return None if value is None else Stated(value, stated.where)
 
 
 def _tensorflow_precision(facts: Facts) -> Stated | None:
@@ -158,10 +154,10 @@ def _tensorflow_precision(facts: Facts) -> Stated | None:
     if amp is None and precision is not None and precision.value in _HALF:
         amp = precision
     if amp is not None:
-        return _as_amp(amp)
-    if stated := facts.parameter("amp", "use_tf_amp", "precision"):
-        return _as("fp32", stated)
-    # The script of 2019 tells AMP by a line and FP32 by none; where the log's beginning is cut off, its name knows.
+        return _as("amp", amp)
+    if given := facts.parameter("amp", "use_tf_amp", "precision"):
+        return _as("fp32", given)
+    # The script of 2019 prints a line for AMP and none for FP32. The name decides where the beginning is cut off.
     if LogSetting.PRECISION in facts.named or (header := facts.line(_TF_HEADER)) is None:
         return None
     return Stated("fp32", f'{header.where}, and no "TF AMP is activated"')
@@ -171,42 +167,48 @@ def _tensorflow_data(facts: Facts) -> Stated | None:
     if dali := facts.switched_on("dali", "use_dali"):
         return _as("dali", dali)
     for pattern, data in _TF_DATA:
-        if said := facts.line(pattern):
-            return _as(data, said)
+        if stated := facts.line(pattern):
+            return _as(data, stated)
     off = facts.parameter("dali", "use_dali")
     if off is None:
         return None
     folder = facts.parameter("data_dir")
-    # The script trains on synthetic data where it is given no folder.
+    # Without a folder the script trains on synthetic data.
     return _as("native", folder) if folder else Stated("synthetic", f"{off.where}, data_dir : None")
 
 
 def _xla(facts: Facts) -> Stated | None:
-    if stated := facts.parameter("xla", "use_xla"):
-        return _as(str(stated.value == "True").lower(), stated)
+    if given := facts.parameter("xla", "use_xla"):
+        return _as(str(given.value == "True").lower(), given)
     return _as("true", facts.line(_TF_XLA))
 
 
 def _backend(facts: Facts) -> Stated | None:
-    said = facts.parameter("data_backend")
-    return None if said is None or said.value not in _DATA else Stated(_DATA[said.value], said.where)
+    stated = facts.parameter("data_backend")
+    return None if stated is None or stated.value not in _DATA else Stated(_DATA[stated.value], stated.where)
 
 
 def _mxnet_cards(facts: Facts) -> Stated | None:
-    """From the name that benchmark.py gives its report (``report.json-8,256``: cards, images a card), else from NCCL's
-    lines, else from ``gpus``, which are those of one node: under Horovod more ranks than those are more nodes, and
-    where a log shows no ranks its name may tell several nodes. None where a log of several runs leaves it open."""
+    """The number of cards, from the first of these that has it.
+
+    - The name that benchmark.py gives its report (``report.json-8,256``: cards, images a card).
+    - NCCL's lines.
+    - ``gpus``, which are those of one node. Under Horovod more ranks than those are more nodes, and where a log shows
+      no ranks its name may state several nodes.
+
+    None where a log of several runs leaves it open.
+    """
     report, batch = facts.parameter("dllogger_log", "report"), facts.parameter("batch_size")
     if report and batch and (match := _BENCHMARK.search(report.value)):
         cards = count(Stated(match[1], report.where))
         if cards and batch.value == str(int(cards.value) * int(match[2])):
             return cards
-    gpus, told = facts.parameter("gpus"), cards_of_lines(facts)
+    gpus, by_lines = facts.parameter("gpus"), cards_of_lines(facts)
     if gpus is None:
-        return told
+        return by_lines
     of_node = len(re.findall(r"\d+", gpus.value))
-    if told is not None and int(told.value) >= of_node:
-        return told
+    if by_lines is not None and int(by_lines.value) >= of_node:
+        return by_lines
     if len(facts.context.ranks) > of_node:
         return None
     nodes, named = facts.named.get(LogSetting.NODES), facts.named.get(LogSetting.CARDS)

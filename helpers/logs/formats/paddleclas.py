@@ -207,7 +207,7 @@ _RATE = f"ips:{SPACES}{group('images_per_s', BARE_NUMBER)} (?:images|samples)/s"
 _COSTS = f"batch_cost:{SPACES}{_STEP_SECONDS} s,{SPACES}reader_cost:{SPACES}{_READER_SECONDS} s,{SPACES}{_RATE}"
 
 _RULES = ("paddleclas-trimmed", "paddleclas-mean")
-# The lines that only one process of a job prints, before anything else that tells its configuration.
+# The lines that only one process of a job prints, before anything else of its configuration.
 _STARTS = (
     compiled("-----------  Configuration(?: Arguments)? +----------"),
     compiled("==        PaddleClas is powered by PaddlePaddle !        =="),

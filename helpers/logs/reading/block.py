@@ -1,4 +1,4 @@
-"""A stretch of lines with its records: rows of texts, then columns of numbers, and which lines they stand in."""
+"""A stretch of lines with its records: rows of texts, then columns of numbers, and the lines in which they stand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from helpers.logs.record import STAMP_BEGINS, STAMP_ENDS, TIME_GROUP, FormatSpec
 
 Floats = NDArray[np.float64]
 
-# What a format's record must have one of, in this order: without it a record says nothing.
+# A format's record has at least one of them; the first in this order is the one that every record must hold.
 _MAIN = (RecordField.IMAGES_PER_S, RecordField.STEP_SECONDS, RecordField.SPAN_SECONDS)
 _POSITIVE = (
     RecordField.IMAGES_PER_S,
@@ -28,16 +28,16 @@ _POSITIVE = (
 )
 # Beyond them a number is no measurement: the square or the reciprocal of one within them is still a number.
 _SMALLEST, _LARGEST = 1e-100, 1e100
-# Significant digits, with the point among them, of a number whose missing end would not show in a rate.
+# The significant digits, with the point among them, of a number whose missing end would not show in a rate.
 _ENOUGH_DIGITS = 6
-# So many stamps of a block are looked for one by one; for more, all of them are.
+# How many stamps of a block are looked for one by one; for one more, all of them are.
 _FEW_TIMES = 4
 # A stamp stands near the beginning of its line.
 _LARGEST_OFFSET = 200
 
 
 class RecordGroups:
-    """Where a record pattern has its fields. Read once a log.
+    """The record pattern of a format, and which of its groups is which field; made once a log.
 
     ``record`` is the pattern without its time stamp, ``timed`` the one with it, None where it has none: few stamps are
     needed, and looking for all of them takes a tenth of the time.
@@ -119,7 +119,7 @@ class LineBlock:
 
     @cached_property
     def _line_ends(self) -> NDArray[np.int64]:
-        """How many line ends each of the texts has. A record has none."""
+        """How many line ends each of the texts has; a record has none."""
         texts = self._texts
         # Most often every line is a record and the same stands behind each.
         if len(texts) > 2 and texts[1:-1].count(texts[1]) == len(texts) - 2:
@@ -129,7 +129,7 @@ class LineBlock:
         return np.fromiter(map(bytes.count, texts, repeat(b"\n")), dtype=np.int64, count=len(texts))
 
     def numbers(self) -> dict[RecordField, Floats]:
-        """Every field's column: NaN where a row lacks it, infinite where its text is no number."""
+        """Every field's column; NaN where a row lacks it, infinite where its text is no number."""
         return {each: _numbers(self._parts[at :: self._groups.width]) for each, at in self._groups.fields.items()}
 
     def time(self, row: int) -> bytes:
@@ -146,8 +146,10 @@ class LineBlock:
         return next(islice(matches, row - first, None))[TIME_GROUP] or b""
 
     def seconds(self, rows: NDArray[np.intp]) -> Floats | None:
-        """The time stamps of rows, in seconds; None where they do not all stand in one place of their lines, written
-        alike: then each is asked for alone."""
+        """The time stamps of rows, in seconds.
+
+        None unless all stand in one place of their lines and are written alike; then ``time`` gives each alone.
+        """
         stamp = self.time(int(rows[0]))
         begins = self._row_starts[rows]
         at = self.data.find(stamp, int(begins[0])) - int(begins[0])
@@ -172,7 +174,7 @@ def _numbers(texts: Sequence[bytes | None]) -> Floats:
     # An epoch has many records.
     if texts[0] == texts[-1] and texts.count(texts[0]) == len(texts):
         return np.full(len(texts), _number(texts[0]))
-    # None is a group that took no part in a match: most often in all of them.
+    # None stands for a group that took no part in a match: most often in all of them.
     if texts[0] is not None:
         with suppress(ValueError, TypeError):
             numbers = np.fromiter(map(float, cast("Sequence[bytes]", texts)), dtype=np.float64, count=len(texts))
@@ -192,7 +194,10 @@ def _number(text: bytes | None) -> float:
 
 
 def faults(fields: dict[RecordField, Floats], main: RecordField | None) -> list[tuple[str, NDArray[np.bool_]]]:
-    """Why rows cannot be used, and which: rates that are no numbers or not above 0. A row has one reason, its first."""
+    """Why rows cannot be used, each reason with its rows: rates that are no numbers or not above 0.
+
+    A row has one reason only, its first.
+    """
     found: list[tuple[str, NDArray[np.bool_]]] = []
     for each, numbers in fields.items():
         low = numbers.min()
@@ -207,14 +212,14 @@ def faults(fields: dict[RecordField, Floats], main: RecordField | None) -> list[
             checks.append((f"{each.value}: below 0", numbers < 0))
         for reason, mask in checks:
             if mask.any():
-                told = np.logical_or.reduce([earlier for _, earlier in found]) if found else np.zeros_like(mask)
-                found.append((reason, mask & ~told))
+                known = np.logical_or.reduce([earlier for _, earlier in found]) if found else np.zeros_like(mask)
+                found.append((reason, mask & ~known))
     return [(reason, mask) for reason, mask in found if mask.any()]
 
 
 def is_whole(match: re.Match[bytes], line: bytes) -> bool:
-    """Whether a record at the end of a log without a line's end is certain to be whole, or to lack only digits that do
-    not show: something follows its last number, or the number goes far behind its point."""
+    """Whether a record that ends a log without a line's end is certain to be whole, or to lack only digits that do not
+    show: something follows its last number, or the number has enough digits behind its point."""
     ends = {match.end(number): match.group(number) for number in range(1, (match.re.groups or 0) + 1) if match[number]}
     if not ends:
         return True
@@ -225,7 +230,7 @@ def is_whole(match: re.Match[bytes], line: bytes) -> bool:
 
 
 def block_of(spec: FormatSpec, groups: RecordGroups, data: bytes, first_line: int) -> LineBlock:
-    """By shapes where these lines have few, else by the pattern itself: the same block."""
+    """The block of these lines: by their shapes where they have few, else by the pattern itself, with equal results."""
     shaped = groups.shapes.look(data) if spec.marker in data else None
     return (
         LineBlock(spec, groups, data, first_line) if shaped is None else _ShapedBlock(groups, data, first_line, shaped)
@@ -233,6 +238,8 @@ def block_of(spec: FormatSpec, groups: RecordGroups, data: bytes, first_line: in
 
 
 class _ShapedBlock(LineBlock):
+    """A block whose records were found by the lines' shapes."""
+
     def __init__(self, groups: RecordGroups, data: bytes, first_line: int, shaped: Shaped) -> None:
         self.data, self.first_line = data, first_line
         self._groups, self._shaped = groups, shaped

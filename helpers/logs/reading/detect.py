@@ -8,18 +8,28 @@ from typing import Protocol
 
 from helpers.logs.reading.lines import finder, shown
 from helpers.logs.record import FormatSpec, Line
+from helpers.logs.settings import AUTO
 from helpers.logs.sources.clean import Chunk, line_text
 from helpers.trainers.contract.errors import LogError
 
-AUTO = "auto"
-# Of a line in an error, so many characters.
+# How many characters of a line an error shows.
 _SHOWN = 160
 _UNKNOWN = "no records of a format that is known"
 _SEVERAL = "records of several formats"
+# How many closest lines are shown.
+_MOST = 5
+# How many lines with one word are looked at in one chunk.
+_LINES_A_CHUNK = 50
+_WORDS = (
+    b"ips", b"images/s", b"imgs/s", b"img/s", b"images_per_s", b"imgs_per_s", b"samples/s", b"examples/s",
+    b"images per s", b"speed", b"Speed", b"throughput", b"Throughput", b"batch_cost", b"elapse", b"step_time",
+    b"sec/step", b"s/it", b"it/s",
+)  # fmt: skip
+_NUMBER = re.compile(rb"\d")
 
 
 class Log(Protocol):
-    """What a log is to its readers (source.LogFile)."""
+    """What a reader needs of a log (source.LogFile)."""
 
     @property
     def source(self) -> str: ...
@@ -33,8 +43,10 @@ class Log(Protocol):
 
 
 class _Search:
-    """What a log has of a format: ``records`` and the first of them, whether one of its proofs is there, and, where
-    that is looked for (``look_for_ends``), the first figure that its script printed itself."""
+    """What a log has of a format: its records and the first of them, and whether one of the format's proofs is there.
+
+    Where it is looked for (``look_for_ends``), also the first figure that the script printed itself.
+    """
 
     def __init__(self, spec: FormatSpec) -> None:
         self.spec = spec
@@ -65,9 +77,9 @@ class _Search:
 def detect(log: Log, formats: Mapping[str, FormatSpec], wanted: str = AUTO, besides: Sequence[str] = ()) -> FormatSpec:
     """The format of a log's first records, or the one that is wanted.
 
-    A format of records goes before one that is a summary of a whole run, which a job may print behind them. Reads until
-    a format is proven; ``read_log`` looks for records of the others in all of the log. Raises LogError for
-    a name that is not known, and where no format or more than one fits.
+    A format of records goes before a summary of a whole run, which a job may print behind them. This reads until a
+    format is proven; ``read_log`` looks for records of the others in all of the log. ``besides`` are further formats in
+    words, for the error. Raises LogError for a name that is not known, and where no format or more than one fits.
     """
     if wanted != AUTO:
         if wanted not in formats:
@@ -85,7 +97,7 @@ def detect(log: Log, formats: Mapping[str, FormatSpec], wanted: str = AUTO, besi
 
 
 def _without_records(log: Log, searches: Sequence[_Search], besides: Sequence[str]) -> FormatSpec:
-    """By the figures that a script printed itself: of some logs only the last lines were kept."""
+    """The format by the figures that a script printed itself: some logs were kept by their last lines only."""
     closest = ClosestLines([each.spec.marker for each in searches])
     for chunk in log.chunks():
         closest.look(chunk)
@@ -112,29 +124,29 @@ def _without_records(log: Log, searches: Sequence[_Search], besides: Sequence[st
 
 
 def check_only(log: Log, spec: FormatSpec, rival: FormatSpec) -> None:
-    """Raises LogError where the log has records of both formats, and what else proves them."""
+    """Raises LogError where the log has records of both formats and what else proves each."""
     searches = _searched(log, (spec, rival))
     if all(each.fits for each in searches):
         _only(log, searches)
 
 
 def _only(log: Log, searches: Sequence[_Search]) -> FormatSpec:
-    """The format, where there is one; LogError with the records of each in all of the log, where there are several."""
+    """The format where there is one. Where there are several, LogError with the records of each in all of the log."""
     specs = [each.spec for each in searches]
     if len(specs) == 1:
         return specs[0]
-    told = []
+    found = []
     for each in _searched(log, specs):
         line = each.first or each.printed
         figures = f"{each.records} records" if each.records else "a printed figure"
-        told.append(f"{figures} of {each.spec.name}" + (f", line {line.number}: {line.text[:_SHOWN]}" if line else ""))
+        found.append(f"{figures} of {each.spec.name}" + (f", line {line.number}: {line.text[:_SHOWN]}" if line else ""))
     remedy = f"Give --format {' or '.join(spec.name for spec in specs)}, or split the log"
     raise LogError(
         log.source,
         got=_SEVERAL,
         expected="those of one",
-        remedy=f"It has {'; '.join(told)}. {remedy}",
-        lines=(f"{log.source}: {_SEVERAL}", *(f"  {each}" for each in told), remedy),
+        remedy=f"It has {'; '.join(found)}. {remedy}",
+        lines=(f"{log.source}: {_SEVERAL}", *(f"  {each}" for each in found), remedy),
     )
 
 
@@ -156,24 +168,12 @@ def _line_of(match: re.Match[bytes] | None, chunk: Chunk) -> Line | None:
 
 
 def _unproven(searches: Sequence[_Search]) -> str:
-    told = [f"{each.records} of {each.spec.name}" for each in searches if each.records]
-    return f"Records without the rest of their format: {', '.join(told)}" if told else ""
-
-
-_MOST = 5
-_SHOWN = 160
-# Of one word in one chunk, so many lines are looked at.
-_LINES_A_CHUNK = 50
-_WORDS = (
-    b"ips", b"images/s", b"imgs/s", b"img/s", b"images_per_s", b"imgs_per_s", b"samples/s", b"examples/s",
-    b"images per s", b"speed", b"Speed", b"throughput", b"Throughput", b"batch_cost", b"elapse", b"step_time",
-    b"sec/step", b"s/it", b"it/s",
-)  # fmt: skip
-_NUMBER = re.compile(rb"\d")
+    found = [f"{each.records} of {each.spec.name}" for each in searches if each.records]
+    return f"Records without the rest of their format: {', '.join(found)}" if found else ""
 
 
 class ClosestLines:
-    """Fed with a log's chunks; tells the lines, by number."""
+    """The lines of an unknown log that come closest to a record: those with a rate's words and a number."""
 
     def __init__(self, markers: Sequence[bytes]) -> None:
         self._words = (*markers, *_WORDS)
@@ -207,7 +207,7 @@ class ClosestLines:
         return tuple(f"line {number}: {line_text(line)[:_SHOWN]}" for number, line in found)
 
     def _score(self, line: bytes) -> int:
-        """Words with a number in the line; a format's marker counts as three."""
+        """How many words the line has, 0 where it has no number; a format's marker counts as three."""
         if not _NUMBER.search(line):
             return 0
         return sum(3 if word in self._markers else 1 for word in self._words if word in line)

@@ -17,24 +17,46 @@ from numpy.typing import NDArray
 
 from helpers.logs.record import RecordField
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
 _TO_SHAPE = bytes.maketrans(b"123456789", b"000000000")
 _REPEATS = re.compile(rb"\{\d{0,9},?\d{0,9}\}")
 _PLAIN = re.compile(rb"(0*)(?:\.(0*))?")
-# A log with more shapes, or with one so long, is no log of few.
+# A log with more shapes, or with a longer one, is read by the pattern itself.
 _MOST_SHAPES = 4096
 _MOST_SHAPE_BYTES = 1024
-# Below, the lines cost less than the looking.
+# Fewer bytes cost less than looking for their shapes.
 _LEAST_BYTES = 2**14
-# So many more blocks than those that were read may be looked at in vain.
+# How many more blocks may be looked at in vain than with success.
 _MOST_IN_VAIN = 8
 _NEW, _HARD, _OTHER = -3, -2, -1
+
+# A number of so many digits is below 2**63 without its point.
+MOST_DIGITS = 18
+_EXACT = 2**53
+_TENS = 10 ** np.arange(MOST_DIGITS + 1, dtype=np.int64)
+# x86 and POWER; elsewhere it may be no wider than a double.
+_WIDE = np.finfo(np.longdouble).nmant >= 63
+
+_DATE = re.compile(
+    rb"(?:(?P<year>\d{4})[-/]?)?(?P<month>\d\d)[-/]?(?P<day>\d\d)[ T]+"
+    rb"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+)
+_SECONDS = re.compile(rb"\d{1,12}(?:\.\d+)?")
+# glog prints no year; in a leap year every date of it exists.
+_ANY_YEAR = b"2000"
+_PARTS = ("year", "month", "day", "hour", "minute", "second")
+_ZERO = datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True)
 class Shaped:
-    """Of a block: each line's shape, as an index; below 0 where it has no record."""
+    """The shapes of a block's lines."""
 
-    of_lines: NDArray[np.int64]
+    # For each line the index of its shape; below 0 where it has no record.
+    of_lines: Ints
+    # The lines with a record, from 0.
     rows: NDArray[np.intp]
 
 
@@ -44,12 +66,12 @@ class Shapes:
     def __init__(self, record: re.Pattern[bytes], fields: Mapping[RecordField, int]) -> None:
         self._record, self._fields = record, fields
         self._known: dict[bytes, int] = {}
-        # For each shape and field: where its whole part ends, and how many digits it has before and behind the point.
+        # For each shape and field: where its whole part ends, and how many digits it has before and behind its point.
         self._places: list[list[tuple[int, int, int]]] = []
         self._in_vain = 0 if _takes_digits_alike(record) else _MOST_IN_VAIN + 1
 
     def look(self, data: bytes) -> Shaped | None:
-        """None where a line of the data needs the pattern itself."""
+        """The shapes of the data's lines; None where one of them needs the pattern itself."""
         if len(data) < _LEAST_BYTES or self._in_vain > _MOST_IN_VAIN:
             return None
         found = self._look(data.translate(_TO_SHAPE).split(b"\n")[:-1])
@@ -68,7 +90,7 @@ class Shapes:
             return None
         return Shaped(of_lines, np.flatnonzero(of_lines >= 0))
 
-    def _indexes(self, lines: Sequence[bytes]) -> NDArray[np.int64]:
+    def _indexes(self, lines: Sequence[bytes]) -> Ints:
         return np.fromiter(map(self._known.get, lines, repeat(_NEW)), dtype=np.int64, count=len(lines))
 
     def _learn(self, line: bytes) -> int:
@@ -88,8 +110,8 @@ class Shapes:
         self._places.append(places)
         return len(self._places) - 1
 
-    def numbers(self, data: bytes, starts: NDArray[np.int64], shaped: Shaped) -> dict[RecordField, NDArray[np.float64]]:
-        """Every field of the rows, whose lines begin at ``starts``: NaN where it is empty."""
+    def numbers(self, data: bytes, starts: Ints, shaped: Shaped) -> dict[RecordField, Floats]:
+        """Every field of the rows, whose lines begin at ``starts``; NaN where it is empty."""
         places = np.array(self._places, dtype=np.int64).reshape(len(self._places), -1, 3)
         of_rows = shaped.of_lines[shaped.rows]
         at = {each: places[of_rows, index] for index, each in enumerate(self._fields)}
@@ -97,33 +119,23 @@ class Shapes:
 
 
 def _takes_digits_alike(pattern: re.Pattern[bytes]) -> bool:
-    """Whether a pattern names no digit: then all lines of a shape match as the shape does."""
+    """Whether a pattern names no digit. Then all lines of a shape match as the shape does."""
     return not re.search(rb"\d", _REPEATS.sub(b"", pattern.pattern))
-
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-# Of so many digits a number's digits are below 2**63.
-MOST_DIGITS = 18
-_EXACT = 2**53
-_TENS = 10 ** np.arange(MOST_DIGITS + 1, dtype=np.int64)
-# x86 and POWER; elsewhere it may be no wider than a double.
-_WIDE = np.finfo(np.longdouble).nmant >= 63
 
 
 @dataclass(frozen=True)
 class DigitPlaces:
-    """Where numbers stand in a text: their whole parts' ends, and how many digits each has before and behind its
-    point."""
+    """Where numbers stand in a text."""
 
+    # Where their whole parts end.
     ends: Ints
+    # How many digits each has before and behind its point.
     before: Ints
     behind: Ints
 
 
 def decimals(text: bytes, found: DigitPlaces) -> Floats:
-    """The numbers; NaN for one without any digit."""
+    """The numbers, each rounded as ``float`` rounds it; NaN for one without a digit."""
     characters = np.frombuffer(text, dtype=np.uint8)
     digits = _whole(characters, found.ends, found.before)
     if found.behind.any():
@@ -140,7 +152,7 @@ def decimals(text: bytes, found: DigitPlaces) -> Floats:
 
 
 def _whole(characters: NDArray[np.uint8], ends: Ints, widths: Ints) -> Ints:
-    """Whole numbers that end before ``ends``, digit by digit."""
+    """The whole numbers that end before ``ends``, digit by digit."""
     widest, narrowest = int(widths.max()), int(widths.min())
     total = np.zeros(len(ends), dtype=np.int64)
     at = ends - widest
@@ -155,7 +167,7 @@ def _whole(characters: NDArray[np.uint8], ends: Ints, widths: Ints) -> Ints:
 
 
 def _of_large(text: bytes, found: DigitPlaces, digits: Ints, rows: NDArray[np.intp]) -> Floats:
-    """Of digits that no double holds: by long double, where that is certain, else by ``float``."""
+    """Numbers with more digits than a double holds: by long double where that is certain, else by ``float``."""
     wide = digits.astype(np.longdouble) / _TENS[found.behind[rows]].astype(np.longdouble)
     numbers = wide.astype(np.float64)
     away, step = np.abs(wide - numbers), np.spacing(numbers)
@@ -168,20 +180,9 @@ def _of_large(text: bytes, found: DigitPlaces, digits: Ints, rows: NDArray[np.in
     return numbers
 
 
-_DATE = re.compile(
-    rb"(?:(?P<year>\d{4})[-/]?)?(?P<month>\d\d)[-/]?(?P<day>\d\d)[ T]+"
-    rb"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
-)
-_SECONDS = re.compile(rb"\d{1,12}(?:\.\d+)?")
-# glog prints no year; in a leap year every date of it exists.
-_ANY_YEAR = b"2000"
-_PARTS = ("year", "month", "day", "hour", "minute", "second")
-_ZERO = datetime(1970, 1, 1)
-
-
 def seconds_of(text: bytes) -> float | None:
     """``2022/12/02 18:10:52``, ``2022-11-24 04:01:45.487468``, ``2020-12-16 08:21:31,031``, ``0826 15:13:29.256137``
-    or seconds since 1970; None for anything else."""
+    or seconds since 1970, as seconds of a clock without a zone; None for anything else."""
     text = text.strip()
     if _SECONDS.fullmatch(text):
         return float(text)
@@ -196,9 +197,9 @@ def seconds_of(text: bytes) -> float | None:
     return whole + float(b"0." + (found["fraction"] or b"0"))
 
 
-def seconds_of_rows(texts: NDArray[np.uint8]) -> NDArray[np.float64] | None:
-    """``seconds_of`` each row of a matrix of characters, at once; None where the rows are not all dates, written digit
-    for digit like the first one."""
+def seconds_of_rows(texts: NDArray[np.uint8]) -> Floats | None:
+    """``seconds_of`` every row of a matrix of characters; None unless all rows are dates, written digit for digit like
+    the first one."""
     found = _DATE.fullmatch(texts[0].tobytes())
     if found is None:
         return None
@@ -206,11 +207,11 @@ def seconds_of_rows(texts: NDArray[np.uint8]) -> NDArray[np.float64] | None:
     if not all(bool((each <= 9).all() if each[0] <= 9 else (each == each[0]).all()) for each in digits):
         return None
 
-    def number(name: str, default: bytes = b"0") -> NDArray[np.int64]:
+    def number(name: str, default: bytes = b"0") -> Ints:
         if found[name] is None:
             return np.full(len(texts), int(default), dtype=np.int64)
         begin, end = found.span(name)
-        whole: NDArray[np.int64] = digits[begin].astype(np.int64)
+        whole: Ints = digits[begin].astype(np.int64)
         for each in digits[begin + 1 : end]:
             whole *= 10
             whole += each

@@ -26,9 +26,9 @@ from helpers.trainers.contract.errors import LogError
 
 _BLOCK_BYTES = 2**19
 _LEAST_PIECE_BYTES = 2**9
-# More are no runs but a log whose steps mean something else.
+# A log with more runs is one whose steps mean something else.
 _MOST_RUNS = 10_000
-# Of the lines that configuration is read from, over all runs of a log.
+# How many bytes the lines may have that configuration is read from, over all runs of a log.
 _CONTEXT_BYTES = 64 * 2**20
 _NO_END = "the last line has no end"
 _KEPT_AS = {RecordField.STEPS_PER_S: RecordField.STEP_SECONDS}
@@ -39,9 +39,9 @@ def read_log(
 ) -> tuple[LogRun, ...]:
     """Every run of the log, in order, with its records, its configuration and what was dropped.
 
-    ``asked`` fills what the log does not say of the configuration. Raises LogError where there is no record, where
+    ``asked`` fills what the log does not state of the configuration. Raises LogError where there is no record, where
     steps go back in a way that neither another rank nor a new run explains, where the configuration is contradicted or
-    not known, and where a record of one of ``rivals`` stands in the log too.
+    not known, and where the log holds a record of one of ``rivals`` too.
     """
     reader = _Reader(log, spec, [each for each in rivals if each.name != spec.name])
     cut = ""
@@ -64,7 +64,7 @@ def read_log(
 class _Reader:
     def __init__(self, log: Log, spec: FormatSpec, rivals: Sequence[FormatSpec]) -> None:
         self._log, self._source, self._spec = log, log.source, spec
-        # A summary line behind records is a figure that the job printed of them, as TIPC's does of PaddleClas' log.
+        # A summary line behind records is a figure that the job printed of them: TIPC does so in PaddleClas' logs.
         summaries = {} if spec.is_summary else {each.name: each for each in rivals if each.is_summary}
         self._rivals = [each for each in rivals if each.name not in summaries]
         self._groups = RecordGroups(spec)
@@ -88,7 +88,7 @@ class _Reader:
         self._besides.give(self._run, number)
 
     def finish(self) -> list[RunBuilder]:
-        """The runs that have records or a figure that the script printed itself. Raises LogError where none has."""
+        """The runs with records or a figure that the script printed itself. Raises LogError where there is none."""
         self._run.last_line = self._last_line
         if self._run.has_figures:
             return [*self._done, self._run]
@@ -110,7 +110,7 @@ class _Reader:
         return block_of(self._spec, self._groups, data, number)
 
     def _take(self, block: LineBlock) -> int:
-        """Takes a block, cut at its start lines; the number of the line after it."""
+        """Takes a block, divided at its start lines; the number of the line after it."""
         starts = self._start_lines(block)
         if not starts:
             return self._take_of_run(block)
@@ -173,7 +173,7 @@ class _Reader:
         self._run.notes.append(f"line {number}: steps begin anew without a line that says so: taken for a new run")
 
     def _records(self, block: LineBlock) -> int | None:
-        """Takes the whole block, or nothing of it where a new run begins in it: at the row that is returned."""
+        """Takes the whole block; or nothing, where a new run begins in it, whose first row is returned."""
         if not block.count:
             self._others(block)
             return None
@@ -251,7 +251,7 @@ class _Reader:
 
 
 def _kept(fields: dict[RecordField, NDArray[np.float64]]) -> dict[RecordField, NDArray[np.float64]]:
-    """Seconds of a step, where the records tell steps/s."""
+    """The columns as they are kept: seconds of a step where the records hold steps/s."""
     with np.errstate(divide="ignore", over="ignore"):
         return {_KEPT_AS.get(each, each): 1 / found if each in _KEPT_AS else found for each, found in fields.items()}
 

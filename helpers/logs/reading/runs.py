@@ -22,11 +22,11 @@ Floats = NDArray[np.float64]
 Settle = Callable[[str, Mapping[LogSetting, Stated]], Mapping[LogSetting, Stated]]
 
 _FIRST_STAMPS = 256
-# Of a run's printed figures by one name so many are kept, and the last.
+# How many of a run's printed figures by one name are kept; the last one always is.
 _MOST_PRINTED = 10_000
-# A new run that no line announces begins after the last record before it; so many lines there may be its own.
+# A new run that no line announces begins after the last record before it. How many of the lines there may be its own.
 _MOST_TAIL = 1000
-# Printed once, when the script ends as it should.
+# The figures that are printed once, when the script ends as it should.
 _FINAL = ("average", "train_throughput", "summary_total", "summary_compute", "summary_ips")
 
 
@@ -42,7 +42,7 @@ class RunSource:
 
 
 class RunBuilder:
-    """A run from ``first_line`` on. Its records go to columns that it shares with the log's other runs."""
+    """A run from ``first_line`` on, while it is read. Its records go to columns that the log's runs share."""
 
     def __init__(self, spec: FormatSpec, columns: Mapping[RecordField, NumberColumn], first_line: int) -> None:
         self.spec, self.first_line, self.last_line = spec, first_line, first_line
@@ -66,7 +66,7 @@ class RunBuilder:
         return self.records > 0 or any(name in self.spec.printed for name in self._printed)
 
     def add_records(self, block: LineBlock, fields: Mapping[RecordField, Floats], rows: NDArray[np.intp]) -> None:
-        """The rows of a block that are this run's next records."""
+        """Takes the rows of a block that are this run's next records."""
         if not len(rows):
             return
         if self._first_record is None:
@@ -83,7 +83,10 @@ class RunBuilder:
         self._epochs.add(kept)
 
     def add_others(self, lines: Sequence[tuple[int, bytes]], records_from: int | None, records_to: int) -> None:
-        """Lines without a record; the block's records stand from line ``records_from`` (None: it has none) on."""
+        """Takes a block's lines without a record.
+
+        The block's records stand from line ``records_from``, None where it has none, to line ``records_to``.
+        """
         if records_from is None:
             self.context.add(lines)
             self.tail = [*self.tail, *lines][-_MOST_TAIL:]
@@ -94,7 +97,7 @@ class RunBuilder:
         self.tail = [each for each in lines if each[0] > records_to][-_MOST_TAIL:]
 
     def add_printed(self, printed: Mapping[str, Finder], number: int, line: bytes) -> bool:
-        """Takes the figures that a line prints; whether there was one."""
+        """Takes the figures in a line; whether there was one."""
         found = False
         for name, finder in printed.items():
             for match in finder.matches(line):
@@ -147,7 +150,7 @@ class RunBuilder:
 
 
 class _Epochs:
-    """The last step of the epoch at hand, and of the one before."""
+    """The last steps of the latest epoch and of the one before it."""
 
     def __init__(self) -> None:
         self._epoch: float | None = None
@@ -191,7 +194,8 @@ def _length(columns: Mapping[RecordField, NumberColumn]) -> int:
 
 
 class BesideRank0:
-    """The ranks that prefixes name, the other ranks' lines that look like records, and the lines that are too long."""
+    """What a chunk holds beside rank 0's lines, for the run in whose lines it stands: the ranks that prefixes name, the
+    other ranks' lines that look like records, and the lines that are too long."""
 
     def __init__(self, chunk: Chunk, marker: bytes) -> None:
         first = chunk.first_line
@@ -204,7 +208,7 @@ class BesideRank0:
         self._too_long = list(chunk.too_long)
 
     def give(self, run: RunBuilder, end: int) -> None:
-        """To the run what stands before line ``end``."""
+        """Gives the run what stands before line ``end``."""
         if self._rank_0:
             run.ranks.add(0)
         if self._ranks:

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Seconds = Callable[[int], "float | None"]
 ManySeconds = Callable[[NDArray[np.intp]], "Floats | None"]
 
-# Ranks wait for each other in every step, so no rank's lines lag further behind another's than this, in records.
+# Ranks wait for each other in every step, so no rank's lines lag further behind another's, in records.
 _LAG_RECORDS = 8
 # Without time stamps a first step that comes again after so many records is a new run's.
 _FIRST_AGAIN_RECORDS = 3
@@ -25,28 +25,30 @@ _EPOCH = 2.0**32
 
 
 class StepPlace(enum.Enum):
-    """Where a record stands: the next of its run, one that another rank printed before, the first of a new run, or
-    none of these."""
+    """Where a record stands in its run."""
 
     NEXT = "next"
+    # Another rank printed it before.
     AGAIN = "again"
+    # The first one of a new run.
     RESTART = "restart"
+    # None of these.
     BACK = "back"
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Which rows of a block are the run's next records; ``stop`` is the row where they end, why, and the run's last
-    key before it."""
+    """Which rows of a block are the run's next records."""
 
     kept: NDArray[np.bool_]
+    # The row where they end, why, and the run's last key before it.
     stop: int | None = None
     why: StepPlace = StepPlace.NEXT
     last: float = 0.0
 
 
 def step_keys(fields: Mapping[RecordField, Floats]) -> Floats | None:
-    """One rising number for each record's epoch and step; None where the records number nothing."""
+    """One rising number for each record's epoch and step; None where the records have no step."""
     step = next(
         (fields[each] for each in (RecordField.STEP, RecordField.SPAN_END, RecordField.SPAN_START) if each in fields),
         None,
@@ -64,7 +66,7 @@ def key_text(key: float) -> str:
 
 
 class StepOrder:
-    """What was accepted of one run so far."""
+    """The order of one run's records, as far as they were accepted."""
 
     def __init__(self) -> None:
         self.last: float | None = None
@@ -75,8 +77,10 @@ class StepOrder:
         self._last_seconds: float | None = None
 
     def plan(self, keys: Floats, seconds: Seconds, many: ManySeconds = lambda rows: None) -> RowPlan:
-        """What to do with rows of these keys; ``seconds`` gives a row's time stamp, ``many`` those of several rows at
-        once or None. Changes nothing."""
+        """What to do with rows of these keys; changes nothing.
+
+        ``seconds`` gives a row's time stamp, ``many`` those of several rows at once, or None.
+        """
         kept = np.ones(len(keys), dtype=np.bool_)
         if self._rises(keys):
             return RowPlan(kept)
@@ -91,7 +95,7 @@ class StepOrder:
         return RowPlan(kept)
 
     def accept(self, keys: Floats, first_seconds: float | None, last_seconds: float | None) -> None:
-        """Rows that were planned and kept, with the time stamps of the first and of the last of them."""
+        """Accepts rows that were planned and kept, with the time stamps of the first and of the last of them."""
         keys = keys[~np.isnan(keys)]
         if not len(keys):
             return
@@ -102,8 +106,10 @@ class StepOrder:
         self._records += len(keys)
 
     def _all_again(self, keys: Floats, many: ManySeconds) -> bool:
-        """Whether every row is certain to be AGAIN, as in a log whose records were repeated: what _Ahead finds row by
-        row, for all of them together, since none of them changes the order."""
+        """Whether every row is certain to be AGAIN, as in a log whose records were repeated.
+
+        This is what _Ahead finds row by row, for all rows together, since none of them changes the order.
+        """
         if self.last is None or self._first is None or not np.all(keys <= self.last):
             return False
         recent = (keys == self.last) | ((keys > self._first) & np.isin(keys, list(self._recent)))
@@ -141,7 +147,7 @@ class _Ahead:
         return self._last or 0.0
 
     def place(self, row: int, key: float) -> StepPlace:
-        # NaN, a record without a step among others, compares as false: it stands where it is.
+        # NaN, of a record without a step among others, compares false: the record stands where it is.
         if self._last is None or not key <= self._last:
             self._next(row, key)
             return StepPlace.NEXT
@@ -160,8 +166,11 @@ class _Ahead:
         self._records += 1
 
     def _unclear(self, key: float, now: float | None) -> StepPlace:
-        """A first step or an old one. By time stamps where there are some: lines that were written before the last one
-        and come after it are another rank's, and a new run's first record is a start-up later."""
+        """The place of a first step or of an old one, by time stamps where there are some.
+
+        Lines that were written before the last one and come after it are another rank's. A new run's first record is a
+        start-up later.
+        """
         last = self._last_at if self._last_row is None else self._seconds(self._last_row)
         first = self._first_at if self._first_row is None else self._seconds(self._first_row)
         assert self._first is not None
@@ -171,7 +180,7 @@ class _Ahead:
             return StepPlace.RESTART if self._records >= _FIRST_AGAIN_RECORDS else StepPlace.AGAIN
         between_records = (last - first) / max(self._records - 1, 1)
         if now < last:
-            # Ranks begin together; what begins long before the run does is another job's log put behind it.
+            # Ranks begin together; what begins long before the run is another job's log, put behind it.
             earlier = key <= self._first and first - now > _LAG_RECORDS * between_records
             return StepPlace.RESTART if earlier else StepPlace.AGAIN
         if key > self._first:

@@ -1,0 +1,1 @@
+"""``--replay``: logs judged in the place of runs, from a folder (``logs``) to verdicts (``suite.ReplaySuite``)."""

@@ -1,4 +1,4 @@
-"""Which log is of which case: everything that a log tells has to agree, and it may agree with one case only."""
+"""Which log is of which case: everything that a log states has to agree, and with one case only."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from helpers.trainers.contract.errors import ConfigError
 
 Key = tuple[str, str]
 
-# Of a case, what a log of another program never tells.
-_UNTOLD_FEATURES = ("compile", "graphs", "auto")
+# The features of a case that a log of another program never states.
+_UNSTATED_FEATURES = ("compile", "graphs", "auto")
 _TRUE = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
 @dataclass(frozen=True)
 class CaseLogs:
-    """The logs of one case, and ``notes`` on logs of it that were left out."""
+    """The logs of one case."""
 
     runs: tuple[AnyRun, ...]
+    # On logs of the case that were left out.
     notes: tuple[str, ...] = ()
 
 
@@ -52,18 +53,18 @@ class LogsByCase:
             unread = f" ({_counted(len(self.folder.unread), 'file')} not read)" if self.folder.unread else ""
             return f"no log of {case.case.framework.value} {case.case.model.value}{cards}{unread}"
         fewest = min(len(apart) for apart, _ in close)
-        nearest = [(_told(apart) or self._judged_as(name, case), name) for apart, name in close if len(apart) == fewest]
-        told = nearest[0][0]
-        return f"no log of this case; closest: {_few([name for why, name in nearest if why == told], 1)} ({told})"
+        nearest = [(_text(apart) or self._judged_as(name, case), name) for apart, name in close if len(apart) == fewest]
+        first = nearest[0][0]
+        return f"no log of this case; closest: {_few([name for why, name in nearest if why == first], 1)} ({first})"
 
     def _judged_as(self, name: str, case: SuiteCase) -> str:
-        """Of a log that agrees with the case, and better with another one."""
+        """What became of a log that agrees with the case, and better with another one."""
         others = (key for key, fitting in self.found.items() if any(run.name == name for run in fitting.runs))
         return next((f"it is judged as {case_id}" for target, case_id in others if target == case.target), "left out")
 
 
 def fit(cases: Sequence[SuiteCase], folder: LogFolder) -> LogsByCase:
-    """Give each log to the case that it is of. One that fits several cases alike is given to none of them."""
+    """Give each log to the case that it is of. A log that fits several cases alike is given to none of them."""
     found: dict[Key, list[AnyRun]] = {}
     open_to: dict[Key, list[str]] = {}
     for run in folder.runs:
@@ -76,25 +77,28 @@ def fit(cases: Sequence[SuiteCase], folder: LogFolder) -> LogsByCase:
                 continue
             for case in chosen:
                 others = ", ".join(other.case.id for other in chosen if other is not case)
-                told = f"{run.name} does not tell enough: it may be of {others} just as well; "
-                open_to.setdefault(case.key, []).append(f"{told}say its {_open(run)} in INDEX.csv")
+                open_to.setdefault(case.key, []).append(
+                    f"{run.name} does not tell enough: it may be of {others} just as well; "
+                    f"say its {_open(run)} in INDEX.csv"
+                )
     return LogsByCase(
         folder,
         {key: _sorted_out(runs, folder.broken, open_to.get(key, ())) for key, runs in found.items()},
-        {key: told[0] for key, told in open_to.items()},
+        {key: messages[0] for key, messages in open_to.items()},
     )
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What of a run is not as the case has it; ``grave`` where they are of another kind of thing altogether."""
+    """What of a run is not as the case has it."""
 
     what: str
+    # Whether the two are of different models, frameworks or devices.
     grave: bool = False
 
 
 def differences_of(run: AnyRun, case: SuiteCase) -> list[Difference]:
-    """In what a run is not of the case: empty where everything that the log tells agrees."""
+    """Why a run is not of the case; empty where everything that the log states agrees."""
     return _own_differences(run, case) if isinstance(run, OwnRun) else _logged_differences(run, case)
 
 
@@ -136,14 +140,14 @@ def _logged_differences(run: LoggedRun, case: SuiteCase) -> list[Difference]:
         wanted[LogSetting.DATA] = mine.data.value
     found = []
     for setting, value in wanted.items():
-        said = run.stated(setting)
-        if said is not None and value and said != value:
+        stated = run.stated(setting)
+        if stated is not None and value and stated != value:
             grave = setting in (LogSetting.FRAMEWORK, LogSetting.MODEL)
-            found.append(Difference(f"{_words(setting)} {said}, not {value}", grave))
+            found.append(Difference(f"{_words(setting)} {stated}, not {value}", grave))
     xla = run.stated(LogSetting.XLA)
     if xla is not None and _TRUE.get(xla.lower()) is not mine.xla:
         found.append(Difference(f"XLA {xla}, not {'on' if mine.xla else 'off'}"))
-    found += [Difference(f"it does not tell {name}") for name in _UNTOLD_FEATURES if getattr(mine, name)]
+    found += [Difference(f"it does not tell {name}") for name in _UNSTATED_FEATURES if getattr(mine, name)]
     return [*found, *_card_differences(run.gpu, case)]
 
 
@@ -161,7 +165,7 @@ def _card_differences(gpu: str, case: SuiteCase) -> list[Difference]:
 
 
 def _agreements(run: AnyRun, case: SuiteCase) -> int:
-    """How much of what a case need not state it states as the log does."""
+    """How many settings the case states as the log does though it could leave them open."""
     if isinstance(run, OwnRun):
         return 0
     data = run.stated(LogSetting.DATA)
@@ -169,7 +173,7 @@ def _agreements(run: AnyRun, case: SuiteCase) -> int:
 
 
 def _open(run: AnyRun) -> str:
-    """What of its configuration a log leaves open, by the names of INDEX.csv's columns."""
+    """The settings that a log leaves open, by the names of INDEX.csv's columns."""
     names = (LogSetting.DATA, LogSetting.EXECUTION, LogSetting.XLA, LogSetting.NODES)
     if isinstance(run, OwnRun):
         return "target"
@@ -177,33 +181,35 @@ def _open(run: AnyRun) -> str:
 
 
 def _sorted_out(runs: Sequence[AnyRun], broken: Sequence[str], notes: Iterable[str]) -> CaseLogs:
-    """All logs of other programs; of our own runs one session's, the newest, since nights are no replicates.
-    ``broken`` are the folders of our own runs that were not read, ``notes`` are on logs that may be of the case."""
+    """All logs of other programs; or this suite's own runs of the newest session, since nights are no replicates.
+
+    ``broken`` are the folders of own runs that were not read, ``notes`` are on logs that may be of the case.
+    """
     own = [run for run in runs if isinstance(run, OwnRun)]
     if not own:
         return CaseLogs(tuple(runs), (*notes, *_versions(runs)))
-    told = list(notes)
+    messages = list(notes)
     if others := len(runs) - len(own):
-        told.append(f"{_counted(others, 'log')} of another program left out: its rule is not the step logs'")
+        messages.append(f"{_counted(others, 'log')} of another program left out: its rule is not the step logs'")
     newest = max(own, key=_age).session
     chosen = sorted((run for run in own if run.session == newest), key=_place)
     if left := sorted({run.session for run in own} - {newest}):
-        told.append(f"of {len(left) + 1} sessions with this case the newest is judged, {newest}, not {_few(left)}")
+        messages.append(f"of {len(left) + 1} sessions with this case the newest is judged, {newest}, not {_few(left)}")
     alike = [run for run in chosen if _setup(run.result) == _setup(chosen[-1].result)]
     if len(alike) < len(chosen):
-        told.append(
+        messages.append(
             f"{_counted(len(chosen) - len(alike), 'run')} of {newest} left out: with other settings than its last one"
         )
     beside = {PurePosixPath(run.name).parent for run in chosen}
     if lost := [name for name in broken if PurePosixPath(name).parent in beside]:
-        told.append(f"{_few(lost)} beside them could not be read")
-    return CaseLogs(tuple(alike), tuple(told))
+        messages.append(f"{_few(lost)} beside them could not be read")
+    return CaseLogs(tuple(alike), tuple(messages))
 
 
 def _versions(runs: Sequence[AnyRun]) -> tuple[str, ...]:
-    """Logs of two versions of a framework are no two runs of one build, which their median does not tell."""
-    told = (run.stated(LogSetting.FRAMEWORK_VERSION) for run in runs if not isinstance(run, OwnRun))
-    versions = sorted({version for version in told if version})
+    """A note on logs of several versions of a framework: they are not runs of one build, and their median hides it."""
+    stated = (run.stated(LogSetting.FRAMEWORK_VERSION) for run in runs if not isinstance(run, OwnRun))
+    versions = sorted({version for version in stated if version})
     return (f"of {len(versions)} versions of the framework: {_few(versions)}",) if len(versions) > 1 else ()
 
 
@@ -225,7 +231,7 @@ def _another_thing(apart: Iterable[Difference]) -> bool:
     return any(each.grave for each in apart)
 
 
-def _told(apart: Sequence[Difference]) -> str:
+def _text(apart: Sequence[Difference]) -> str:
     return ", ".join(each.what for each in apart)
 
 

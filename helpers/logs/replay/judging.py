@@ -1,7 +1,7 @@
 """Logs judged where a session would otherwise train (``--replay``): from a case's logs to its verdict.
 
-Nothing is started, leased or asked of a framework, and nothing is learned: a replayed result enters no baseline and
-no history, and no later run is held against it.
+Nothing is started or leased, no framework is asked, and nothing is learned: a replayed result enters no baseline and
+no history, and no later run is compared with it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ _NOTHING = "nothing recorded for this case on this machine"
 
 @dataclass(frozen=True)
 class ReplayRunner:
-    """Implements session.Runner: its k-th run is the k-th log of the case. Nothing is started, so there is no run
-    beyond the logs: ResultError."""
+    """Implements session.Runner: its k-th run is the k-th log of the case. Beyond the logs it raises ResultError."""
 
     case: SuiteCase
     runs: Sequence[AnyRun]
@@ -71,40 +70,42 @@ class ReplayRunner:
 
 @dataclass(frozen=True)
 class ReplayTerms:
-    """What the judging of logs takes from the session. ``recorded`` looks up this machine's entry of a case,
-    ``memory`` opens the history, which is only asked, and gives None where there is none. ``allow_disturbed``: whether
-    a run that others disturbed, or that was slowed down, may be judged; ``recorded_required``: of which cases perf.yaml
-    requires a recorded figure."""
+    """What the judging of logs takes from the session."""
 
     config: Config
+    # This machine's entry of a case.
     recorded: Callable[[SuiteCase], RecordedEntry | None]
+    # Opens the history, which is only read; None where there is none.
     memory: Callable[[], Memory | None]
+    # Whether a run that others disturbed, or that was slowed down, may be judged.
     allow_disturbed: bool = True
     cases_tonight: int = 1
+    # Whether perf.yaml requires a recorded figure of a case.
     recorded_required: Callable[[SuiteCase], bool | None] = lambda case: None
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """The recorded question of a case: its entry, its past, or why it is not asked."""
+class _Recorded:
+    """What a case is compared with that this machine recorded."""
 
     entry: RecordedEntry | None = None
     past: Past = field(default_factory=Past)
+    # Why it is compared with nothing.
     why_not: str = ""
 
 
 def replay_case(case: SuiteCase, fitting: CaseLogs, store: ResultStore, terms: ReplayTerms) -> CaseResult:
-    """Judge the logs of a case. Each result is on disk before the verdict; SuiteError where the disk refuses."""
+    """Judge the logs of a case. Each result is on disk before the verdict. SuiteError where the disk takes none."""
     runner = ReplayRunner(case, fitting.runs, store)
     plan = CasePlan(case)
     made = tuple(runner.run(plan, number) for number in range(len(fitting.runs)))
     runs = tuple(_checked(run, terms.allow_disturbed) for run in made)
     plan = _plan(case, fitting.runs, runs, terms)
-    asked = _recorded(plan, fitting.runs, runs, terms)
-    plan = replace(plan, recorded=asked.entry)
-    answer = judge_again(_evidence(plan, runs, asked, terms))
-    message = f"{_source_told(plan, fitting, runs)}: {answer.reason.message}"
-    # What a night leaves to later ones: a replayed one leaves nothing.
+    recorded = _recorded(plan, fitting.runs, runs, terms)
+    plan = replace(plan, recorded=recorded.entry)
+    answer = judge_again(_evidence(plan, runs, recorded, terms))
+    message = f"{_source_text(plan, fitting, runs)}: {answer.reason.message}"
+    # ``standing`` is what a night leaves to later ones: a replayed one leaves nothing.
     verdict = replace(answer, reason=Reason(answer.reason.code, message), standing=None)
     store.add_verdict(runs, verdict)
     return CaseResult(plan, verdict, runs)
@@ -125,23 +126,28 @@ def _plan(case: SuiteCase, logs: Sequence[AnyRun], runs: Sequence[RunResult], te
 
 
 def published_for(case: SuiteCase, gpus: Sequence[str], tolerance: float) -> tuple[PublishedReference, ...]:
-    """The figures of the card that all logs ran on, as far as they tell it: a log that says ``V100`` is held against
-    the V100 rows of every form and memory, which the label tells."""
+    """The published figures of the card that all logs ran on, as far as they name it.
+
+    A log that says ``V100`` is compared with the V100 rows of every form and memory, which the label states.
+    """
     found = []
     for figure in case.figures:
         if not gpus or not all(gpu and same_card(gpu, figure.gpu) for gpu in gpus):
             continue
         vague = sorted({gpu for gpu in gpus if card_words(figure.gpu).keys() - card_words(gpu).keys()})
-        said = f" (the log says {' and '.join(vague)})" if vague else ""
-        label = f"{figure.table}, {figure.gpu}{said}, {figure.case.framework.value} {figure.framework_version}"
+        note = f" (the log says {' and '.join(vague)})" if vague else ""
+        label = f"{figure.table}, {figure.gpu}{note}, {figure.case.framework.value} {figure.framework_version}"
         gates = figure.status is FigureStatus.GATE
         found.append(PublishedReference(figure.samples_per_s, figure.rule, label, gates, tolerance))
     return tuple(found)
 
 
 def rule_of(published: Sequence[PublishedReference], logs: Sequence[AnyRun], runs: Sequence[RunResult]) -> str:
-    """The rule of the images/s shown first: a published figure's that the logs give, the deciding ones first, else
-    the one that the log's publisher uses, else the honest one. A published figure is held against its own alone."""
+    """The rule of the rate that is shown first.
+
+    It is a published figure's that the logs give, the deciding ones first, else the one that the log's publisher uses,
+    else the honest one. A published figure is compared by its own rule alone.
+    """
     measured = [run for run in runs if run.measured]
     names = [each.rule for each in sorted(published, key=lambda each: not each.gates)]
     names += [WALL_CLOCK if isinstance(log, OwnRun) else log.imported.usual for log in logs]
@@ -151,53 +157,55 @@ def rule_of(published: Sequence[PublishedReference], logs: Sequence[AnyRun], run
     return names[0]
 
 
-def _recorded(plan: CasePlan, logs: Sequence[AnyRun], runs: tuple[RunResult, ...], terms: ReplayTerms) -> _Asked:
-    """This machine's entry for step logs of our own that tell their environment; what differs in it is compared as
-    in any other session. The past is what it was before the logs' own session."""
+def _recorded(plan: CasePlan, logs: Sequence[AnyRun], runs: tuple[RunResult, ...], terms: ReplayTerms) -> _Recorded:
+    """This machine's entry for own step logs that hold their environment; a difference in it counts as in any session.
+
+    The past is that before the logs' own session.
+    """
     own = [log for log in logs if isinstance(log, OwnRun)]
     if not own:
-        return _Asked(why_not=_NO_STEPS)
+        return _Recorded(why_not=_NO_STEPS)
     if any(log.result is None for log in own):
-        return _Asked(why_not=_NO_RESULT)
+        return _Recorded(why_not=_NO_RESULT)
     if (entry := terms.recorded(plan.suite_case)) is None:
-        return _Asked(why_not=_NOTHING)
+        return _Recorded(why_not=_NOTHING)
     segment = segment_tonight(plan, runs)
     if not segment or (memory := terms.memory()) is None:
-        return _Asked(entry)
+        return _Recorded(entry)
     case = plan.case
-    return _Asked(entry, memory.past(case.id, plan.suite_case.target, segment, case.cards, own[0].session))
+    return _Recorded(entry, memory.past(case.id, plan.suite_case.target, segment, case.cards, own[0].session))
 
 
-def _evidence(plan: CasePlan, runs: tuple[RunResult, ...], asked: _Asked, terms: ReplayTerms) -> Evidence:
-    evidence = evidence_of(plan, runs, asked.past, cases_tonight=terms.cases_tonight)
+def _evidence(plan: CasePlan, runs: tuple[RunResult, ...], recorded: _Recorded, terms: ReplayTerms) -> Evidence:
+    evidence = evidence_of(plan, runs, recorded.past, cases_tonight=terms.cases_tonight)
     return replace(
         evidence,
-        why_not_recorded=asked.why_not,
+        why_not_recorded=recorded.why_not,
         record_command="measure it, pytest perf_tests --update-baselines (not with --replay)",
     )
 
 
 def _checked(run: RunResult, allow_disturbed: bool) -> RunResult:
-    """A run that was measured though others disturbed it stays out of a gate when it is judged again."""
+    """The run, invalid where others disturbed it and that is not allowed: no such run enters a gate."""
     disturbed = [mark for mark in (CONTENDED, SLOWED) if mark in run.marks]
     if allow_disturbed or not disturbed or not run.measured:
         return run
     return replace(run, invalid=f"{' and '.join(disturbed)}: no such run enters a gate")
 
 
-def _source_told(plan: CasePlan, fitting: CaseLogs, runs: Sequence[RunResult]) -> str:
+def _source_text(plan: CasePlan, fitting: CaseLogs, runs: Sequence[RunResult]) -> str:
     """``replayed from a.log and b.log (2 of the 7 runs that the protocol plans)``."""
     names = [log.name for log in fitting.runs]
-    told = " and ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    shown = " and ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
     screened = sum(run.stage == Stage.SCREEN.value for run in runs)
     notes = list(fitting.notes)
     if screened < plan.protocol.runs:
         notes.insert(0, f"{screened} of the {plan.protocol.runs} runs that the protocol plans")
-    return f"{REPLAYED} from {told}" + (f" ({'; '.join(notes)})" if notes else "")
+    return f"{REPLAYED} from {shown}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def replayed(run: AnyRun, case: SuiteCase, session: str, replicate: int) -> RunResult:
-    """The run as replicate ``replicate`` of ``case`` in the session that judges it again."""
+    """The run as a result of origin ``replayed``: replicate ``replicate`` of ``case`` in the session that judges it."""
     if isinstance(run, OwnRun):
         return _of_own_run(run, case, session, replicate)
     return result_of(
@@ -215,7 +223,7 @@ def replayed(run: AnyRun, case: SuiteCase, session: str, replicate: int) -> RunR
 
 
 def _doubts(run: LoggedRun, case: Case) -> tuple[str, ...]:
-    """What the case states and the log does not."""
+    """A warning on what the case states and the log does not."""
     stated = {
         LogSetting.NODES: case.nodes > 1,
         LogSetting.DATA: case.data is not DataSource.UNSTATED,
@@ -227,7 +235,7 @@ def _doubts(run: LoggedRun, case: Case) -> tuple[str, ...]:
 
 
 def _of_own_run(run: OwnRun, case: SuiteCase, session: str, replicate: int) -> RunResult:
-    """Its own result where there is one, the figures computed anew from the step logs."""
+    """The run's own result where there is one, with the figures computed anew from the step logs."""
     ranks = f"step logs of {case.case.cards} rank{'' if case.case.cards == 1 else 's'}"
     kept = run.result or _without_result(run, case)
     how = f"measured {kept.created[:10]}" if run.result else "without a result.json: how it was measured is not known"

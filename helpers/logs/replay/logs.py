@@ -1,17 +1,16 @@
 """The logs that ``--replay`` judges: what a folder holds, of which configuration and which GPU, and what was not read.
 
-A folder with ``rank<k>.jsonl`` is one run of our own, and so is ``r<n>`` with ``spec.json``; any other file is a log of
-another program. What it leaves open stands in the folder's INDEX.csv, the GPU also in a folder's name (``V100-LOG``).
+A folder with ``rank<k>.jsonl`` is one run of this suite, and so is ``r<n>`` with ``spec.json``; any other file is a log
+of another program. What it leaves open stands in the folder's INDEX.csv, which people write, the GPU also in a folder's
+name (``V100-LOG``).
 """
 
 from __future__ import annotations
 
-import csv
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
 from helpers.history import FILE_NAME
@@ -20,55 +19,20 @@ from helpers.logs.cards import card_of_folders, card_words, has_tf32, same_card
 from helpers.logs.imported import Imported
 from helpers.logs.importer import ImportBatch, Unread
 from helpers.logs.own import NAME as STEP_LOG
+from helpers.logs.published import INDEX, index_rows
 from helpers.logs.replay.own import OwnRun, is_rank_log, is_run_folder, read_own_run
 from helpers.logs.settings import LogSetting, Stated
-from helpers.machine.opening import MOST_INDEX_BYTES, named_by_user, read_text_limited
 from helpers.trainers.contract.errors import LogError, SuiteError
 
-INDEX = "INDEX.csv"
-
 Index = Mapping[str, Mapping[LogSetting, Stated]]
-
-
-def read_index(path: Path) -> Index:
-    """By file (its path within the folder), what all of its rows agree on; empty where there is no such table.
-
-    The columns are named as the settings are (``gpu``, ``batch_size_per_card``). Raises LogError on a table without
-    the column ``file``.
-    """
-    if not path.exists():
-        return {}
-    try:
-        text = read_text_limited(named_by_user(path), MOST_INDEX_BYTES, encoding="utf-8-sig")
-        with StringIO(text, newline="") as lines:
-            # Strict, or a quotation mark that is never closed takes all rows after it for one value.
-            table = csv.DictReader(lines, strict=True)
-            rows = [(table.line_num, row) for row in table]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise LogError(str(path), got=str(error), expected="a table of logs (CSV, UTF-8)") from error
-    if "file" not in (table.fieldnames or ()):
-        raise LogError(str(path), field="file", got=table.fieldnames or "nothing", expected="a column of that name")
-    found: dict[str, dict[LogSetting, list[Stated]]] = {}
-    for number, row in rows:
-        said = found.setdefault(posixpath.normpath(row["file"] or ""), {})
-        for setting in LogSetting:
-            if value := (row.get(setting.value) or "").strip():
-                said.setdefault(setting, []).append(Stated(value, f"{INDEX} line {number}"))
-    # Two rows of one file are two runs of it; what differs between them is said of neither.
-    return {
-        file: {setting: every[0] for setting, every in said.items() if len({each.value for each in every}) == 1}
-        for file, said in found.items()
-    }
-
-
-# Reads one file (every log of an archive), with what is said of it beside it.
+# Reads one file (every log of an archive), with the settings that are stated beside it.
 ReadLog = Callable[[Path, Mapping[LogSetting, Stated]], ImportBatch]
 
 _NO_LOG = re.compile(
     rf"\..*|{re.escape(INDEX)}|{re.escape(NIGHT_FILE)}|(?:result|spec)\.json|{re.escape(FILE_NAME)}(?:-.*)?|r\d+\.aside\d+",
     re.ASCII,
 )
-# What names a case: a log and INDEX.csv may not contradict each other in it.
+# The settings that name a case: in them a log and INDEX.csv may not contradict each other.
 _CASE = (
     LogSetting.FRAMEWORK,
     LogSetting.MODEL,
@@ -88,11 +52,11 @@ Settings = Mapping[LogSetting, Stated]
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """One run of another program's log. ``settings`` are the log's own, and where it is silent those of INDEX.csv and,
-    for the GPU, of a folder's name or ``--replay-gpu``."""
+    """One run of another program's log."""
 
     name: str
     imported: Imported
+    # The log's own; where it is silent those of INDEX.csv and, for the GPU, of a folder's name or ``--replay-gpu``.
     settings: Mapping[LogSetting, Stated]
 
     @property
@@ -108,22 +72,25 @@ AnyRun = LoggedRun | OwnRun
 
 @dataclass(frozen=True)
 class LogFolder:
-    """What was found: the runs of ``files`` logs, and the files that gave none, each with why. ``broken`` are the
-    folders of our own runs among those; ``notes`` say what else was left out."""
+    """What a folder holds."""
 
     root: Path
     runs: tuple[AnyRun, ...] = ()
+    # How many logs were found.
     files: int = 0
+    # The logs that gave no run, each with why.
     unread: tuple[str, ...] = ()
+    # The folders of this suite's runs among them.
     broken: tuple[str, ...] = ()
+    # What else was left out.
     notes: tuple[str, ...] = ()
 
 
 def read_folder(root: Path, read_log: ReadLog, gpu: str | None = None) -> LogFolder:
-    """Read every log under ``root`` (a folder, or one file). ``gpu`` is the card model of logs that tell none.
+    """Read every log under ``root`` (a folder, or one file). ``gpu`` is the card model of logs that name none.
 
-    A file that cannot be read is named in the answer and the rest goes on. Raises LogError on an INDEX.csv that is
-    none.
+    A file that cannot be read is among ``unread``, and the others are read. Raises LogError on an INDEX.csv that is no
+    such table.
     """
     if is_rank_log(root.name) and root.is_file():
         root = root.parent
@@ -144,11 +111,35 @@ def read_folder(root: Path, read_log: ReadLog, gpu: str | None = None) -> LogFol
     return LogFolder(root, runs, len(names), tuple(reader.unread), tuple(reader.broken), notes)
 
 
+def read_index(path: Path) -> Index:
+    """What all rows of a file agree on, by its path within the folder; empty where there is no such table.
+
+    The columns are named as the settings are (``gpu``, ``batch_size_per_card``). Raises LogError on a table without
+    the column ``file``.
+    """
+    if not path.exists():
+        return {}
+    columns, rows = index_rows(path)
+    if "file" not in columns:
+        raise LogError(str(path), field="file", got=columns or "nothing", expected="a column of that name")
+    found: dict[str, dict[LogSetting, list[Stated]]] = {}
+    for number, row in rows:
+        stated = found.setdefault(posixpath.normpath(row["file"] or ""), {})
+        for setting in LogSetting:
+            if value := (row.get(setting.value) or "").strip():
+                stated.setdefault(setting, []).append(Stated(value, f"{INDEX} line {number}"))
+    # Two rows of one file are two runs of it; what differs between them is stated of neither.
+    return {
+        file: {setting: every[0] for setting, every in stated.items() if len({each.value for each in every}) == 1}
+        for file, stated in found.items()
+    }
+
+
 def _missing(index: Index, names: Sequence[str]) -> list[str]:
-    """What INDEX.csv says of files that are not there helps no log: a name may be mistyped."""
+    """A note on the files of INDEX.csv that are not there: their rows help no log, and a name may be mistyped."""
     absent = sorted(index.keys() - set(names))
-    told = f"{', '.join(absent[:_FEW])}{f' and {len(absent) - _FEW} more' if len(absent) > _FEW else ''}"
-    return [f"{INDEX} tells of {told}: no such log below this folder"] if absent else []
+    shown = f"{', '.join(absent[:_FEW])}{f' and {len(absent) - _FEW} more' if len(absent) > _FEW else ''}"
+    return [f"{INDEX} tells of {shown}: no such log below this folder"] if absent else []
 
 
 class _Reader:
@@ -180,7 +171,7 @@ class _Reader:
         self.unread += [f"{name}: {_in_short(each)}" for each in batch.unread]
         self.notes += batch.notes
         for imported in batch.imported:
-            # One that contradicts itself costs no other run of its file.
+            # A run that contradicts itself costs no other run of its file.
             try:
                 self.runs.append(_logged_run(path, name, imported, _row_of(imported, batch, listed), self._gpu))
             except LogError as error:
@@ -188,8 +179,11 @@ class _Reader:
 
 
 def _logs_under(place: Path) -> Iterator[Path]:
-    """Run folders of ours and all other files, in the order of their names, but for hidden ones and what a session
-    keeps beside its runs: its records of them, the history, runs that were set aside and made again."""
+    """The run folders of this suite and all other files, in the order of their names.
+
+    Hidden files are left out, and what a session keeps beside its runs: its records of them, the history, runs that
+    were set aside and made again.
+    """
     if not place.is_dir():
         yield place
         return
@@ -207,7 +201,7 @@ def _logs_under(place: Path) -> Iterator[Path]:
 
 
 def _once(reader: _Reader) -> tuple[AnyRun, ...]:
-    """A run that lies there twice is one, and none where what is said of the two differs."""
+    """The runs, each once. One that lies there twice with different settings is left out."""
     found: dict[tuple[str, int], AnyRun] = {}
     contradicted = set()
     for run in reader.runs:
@@ -227,7 +221,7 @@ def _key(run: AnyRun) -> tuple[str, int]:
 
 
 def _apart(one: AnyRun, other: AnyRun) -> str:
-    """In what two readings of the same bytes differ, empty where they agree."""
+    """The settings in which two readings of the same bytes differ; empty where they agree."""
     if isinstance(one, OwnRun) or isinstance(other, OwnRun):
         return ""
     pairs = (
@@ -237,10 +231,10 @@ def _apart(one: AnyRun, other: AnyRun) -> str:
 
 
 def _read(path: Path, listed: Settings, read_log: ReadLog) -> ImportBatch:
-    """By what the log says alone, and where that is too little, with what INDEX.csv says of it."""
+    """The log read by itself, and where that is too little, with what INDEX.csv states of it."""
     batch = read_log(path, {})
     asked = dict(listed)
-    # A reader asks for no card; where it is told is weighed here.
+    # A reader needs no card; who names it is weighed in _card_of.
     asked.pop(LogSetting.GPU, None)
     if not batch.unread or not asked:
         return batch
@@ -249,8 +243,10 @@ def _read(path: Path, listed: Settings, read_log: ReadLog) -> ImportBatch:
 
 
 def _row_of(imported: Imported, batch: ImportBatch, listed: Settings) -> Settings:
-    """What INDEX.csv says of one run of a file. Where it contradicts this run and not another one, it means that
-    one, and its GPU is the file's all the same."""
+    """What INDEX.csv states of one run of a file.
+
+    Where it contradicts this run and not another one, it means that other run; its GPU is the file's all the same.
+    """
     others = [each for each in batch.imported if each is not imported]
     if _contradicted(listed, imported.settings) and not all(_contradicted(listed, each.settings) for each in others):
         return {LogSetting.GPU: listed[LogSetting.GPU]} if LogSetting.GPU in listed else {}
@@ -268,48 +264,50 @@ def _logged_run(path: Path, name: str, imported: Imported, listed: Settings, gpu
     if imported.runs_in_file > 1:
         about += f" (run {imported.number} of {imported.runs_in_file})"
     if imported.format == STEP_LOG:
-        # It tells no card, and its result does not stand beside it.
+        # A step log names no card, and its result does not stand beside it.
         got, expected = "a step log of this suite", "its run's folder with rank0.jsonl … and result.json"
         raise LogError(about, got=got, expected=expected, remedy="Unpack it as it was")
     card = _card_of(about, [each.get(LogSetting.GPU) for each in (imported.settings, listed)], path, gpu)
     listed, own = _on_card(listed, card), _on_card(imported.settings, card)
     if apart := _contradicted(listed, own):
-        told = [f"{each.value} {said[each].value} ({said[each].where})" for each in apart for said in (own, listed)]
-        raise LogError(about, got=" and ".join(told), expected="one configuration", remedy="Correct what is wrong")
+        both = [f"{each.value} {by[each].value} ({by[each].where})" for each in apart for by in (own, listed)]
+        raise LogError(about, got=" and ".join(both), expected="one configuration", remedy="Correct what is wrong")
     settings = {**listed, **own}
     return LoggedRun(about, imported, {**settings, LogSetting.GPU: card} if card else settings)
 
 
 def _on_card(settings: Settings, card: Stated | None) -> Settings:
-    """What is called FP32 as the card takes it, which who wrote it need not have known."""
+    """The settings with TF32 for FP32 on a card that has it, which whoever wrote FP32 need not have known."""
     precision = settings.get(LogSetting.PRECISION)
     if card is None or precision is None or precision.value != "fp32" or not has_tf32(card.value):
         return settings
     return {**settings, LogSetting.PRECISION: Stated("tf32", f"{precision.where}; the default of a {card.value}")}
 
 
-def _card_of(about: str, said: Sequence[Stated | None], path: Path, given: str | None) -> Stated | None:
-    """The card model by who tells most of it; LogError where two contradict each other. ``given`` is for a log of
-    which nothing tells it."""
-    told = [each for each in said if each is not None]
+def _card_of(about: str, named_by: Sequence[Stated | None], path: Path, given: str | None) -> Stated | None:
+    """The card model as the most exact of its names has it; ``given`` is for a log without one.
+
+    Raises LogError where two names contradict each other.
+    """
+    names = [each for each in named_by if each is not None]
     if (folder := card_of_folders(path.resolve())) is not None:
-        told.append(Stated(folder[0], f"folder name {folder[1]}"))
-    for other in told[1:]:
-        if not same_card(told[0].value, other.value):
+        names.append(Stated(folder[0], f"folder name {folder[1]}"))
+    for other in names[1:]:
+        if not same_card(names[0].value, other.value):
             raise LogError(
                 about,
                 field="gpu",
-                got=f"{told[0].value} ({told[0].where}) and {other.value} ({other.where})",
+                got=f"{names[0].value} ({names[0].where}) and {other.value} ({other.where})",
                 expected="one card model",
                 remedy="Correct what is wrong; nothing is guessed",
             )
-    if told:
-        return max(told, key=lambda each: len(card_words(each.value)))
+    if names:
+        return max(names, key=lambda each: len(card_words(each.value)))
     return Stated(given, "--replay-gpu") if given else None
 
 
 def _in_short(unread: Unread) -> str:
-    """An error that takes many lines by its first one: a folder may hold many files that are no logs."""
+    """The first line of an error that takes many: a folder may hold many files that are no logs."""
     if len(unread.lines) < 2:
         return unread.error
     return f"{unread.lines[0]}; 'perfgate import-log {unread.source}' tells what was looked for"

@@ -27,19 +27,20 @@ _COUNT = re.compile(r"[0-9]{1,9} x ", re.ASCII)
 
 @dataclass(frozen=True)
 class OwnRun:
-    """One run of this suite: the step logs of all ranks, and its result where it stands beside them.
-
-    ``device`` is ``cpu`` or ``gpu``, ``gpu`` the card model, empty where nothing tells it. ``modified`` is when the
-    logs were written, in seconds. A run that its result calls failed, invalid or refused has no logs here.
-    """
+    """One run of this suite."""
 
     name: str
     session: str
     case_id: str
+    # ``cpu`` or ``gpu``.
     device: str
+    # The card model; empty where nothing names it.
     gpu: str
+    # Of all ranks; empty where the result calls the run failed, invalid or refused.
     logs: tuple[StepLog, ...]
+    # None where no result stands beside the step logs.
     result: RunResult | None
+    # When the logs were written, in seconds.
     modified: float
 
     @property
@@ -52,21 +53,21 @@ def is_rank_log(name: str) -> bool:
 
 
 def is_run_folder(folder: Path, names: Collection[str]) -> bool:
-    """Whether a folder with these names in it is a run's. One that broke off at its start has no step log."""
+    """Whether a folder with these names in it is a run's. A run that broke off at its start has no step log."""
     return any(map(is_rank_log, names)) or (_SPEC in names and _RUN.fullmatch(folder.resolve().name) is not None)
 
 
 def read_own_run(folder: Path, name: str, gpu: str | None = None) -> OwnRun:
-    """The run in ``folder``; ``gpu`` is its card model where nothing there tells one.
+    """The run in ``folder``; ``gpu`` is its card model where nothing there names one.
 
-    Raises LogError or StepLogError on what is no whole run: a lost rank, two jobs, a crash without its result.
+    Raises LogError or StepLogError where it is no whole run: a lost rank, two jobs, a crash without its result.
     """
     paths = {int(match[1]): each for each in folder.iterdir() if (match := _RANK_LOG.fullmatch(each.name))}
     result = _result_of(folder, name)
     broken_off = result is not None and not result.measured
     if not paths and not broken_off:
-        told = "no result.json either: it was killed" if result is None else "a result.json that calls it measured"
-        raise LogError(name, got=f"no step log, and {told}", expected="the step logs of all ranks")
+        beside = "no result.json either: it was killed" if result is None else "a result.json that calls it measured"
+        raise LogError(name, got=f"no step log, and {beside}", expected="the step logs of all ranks")
     logs = () if broken_off else tuple(read_step_log(paths[rank]) for rank in sorted(paths))
     _check(name, logs, result)
     header = logs[0].header if logs else None
@@ -90,11 +91,11 @@ def _result_of(folder: Path, name: str) -> RunResult | None:
 def _check(name: str, logs: tuple[StepLog, ...], result: RunResult | None) -> None:
     for log in logs:
         if log.footer.status != COMPLETE:
-            told = f"{log.footer.status}: {log.footer.reason}"
-            raise LogError(log.path, field="status", got=told, expected="a complete run")
+            got = f"{log.footer.status}: {log.footer.reason}"
+            raise LogError(log.path, field="status", got=got, expected="a complete run")
     if not logs:
         return
-    # Refuses a lost rank, and the logs of two jobs.
+    # It refuses a lost rank, and the logs of two jobs.
     figures(logs)
     header = logs[0].header
     if len({log.header.case_id for log in logs}) > 1:
@@ -106,8 +107,10 @@ def _check(name: str, logs: tuple[StepLog, ...], result: RunResult | None) -> No
 
 
 def _check_window(name: str, logs: tuple[StepLog, ...], result: RunResult | None) -> None:
-    """The images are the case's, and images and seconds what the run's own result says: a log that was changed or
-    mixed up since would be judged as what never ran."""
+    """Raises LogError unless the images are those of the case, and images and seconds those of the run's own result.
+
+    A log that was changed or mixed up since would be judged as a run that never was.
+    """
     batch = Case.parse(logs[0].header.case_id).batch_size_per_card
     for log in logs:
         if larger := next((step for step in log.window if step.samples > batch), None):
@@ -123,10 +126,10 @@ def _check_window(name: str, logs: tuple[StepLog, ...], result: RunResult | None
 
 
 def _card(folder: Path, logs: tuple[StepLog, ...], result: RunResult | None, given: str | None) -> str:
-    """The cards of the result ("8 x NAME"), else the trainer's name of them, else the folder's, else ``given``."""
+    """The card model by the result ("8 x NAME"), else by the trainer, else by a folder's name, else ``given``."""
     if result is not None and result.environment.get("cards"):
         return _COUNT.sub("", result.environment["cards"])
     if logs and logs[0].header.facts.get("device_name"):
         return logs[0].header.facts["device_name"]
-    told = card_of_folders(folder.resolve() / "rank0.jsonl")
-    return told[0] if told else given or ""
+    named = card_of_folders(folder.resolve() / "rank0.jsonl")
+    return named[0] if named else given or ""

@@ -34,7 +34,7 @@ def read_log(path: Path, said: Mapping[LogSetting, Stated]) -> ImportBatch:
 
 
 class ReplaySuite(Suite):
-    """A suite that judges logs. It needs no device, no framework and no data, and starts nothing."""
+    """A suite that judges logs. It needs no device, no framework and no data, and starts no process."""
 
     reader: ReadLog = staticmethod(read_log)
 
@@ -52,8 +52,8 @@ class ReplaySuite(Suite):
         return self.fits.why_none(suite_case)
 
     def prepare(self, chosen: Iterable[SuiteCase]) -> str | None:
-        """Check that the logs' index, the gate's rules and the baselines can be read, and that no case is chosen on
-        two targets."""
+        """Check that the logs' index, the gate's rules and the baselines can be read, and that no case is chosen on two
+        targets."""
         chosen = tuple(chosen)
         judged = self.expect(chosen)
         refuse_two_targets(judged)
@@ -67,7 +67,7 @@ class ReplaySuite(Suite):
         return ""
 
     def selection_here(self) -> tuple[frozenset[tuple[str, str]], str]:
-        """Without a marker the cases that have logs, under ``--gate`` the gate's."""
+        """The cases that are taken without a marker: those that have logs, under ``--gate`` the gate's."""
         here = [case.key for case in self.cases if self.why_not(case) is None]
         what = f"the {len(here)} cases that {self.logs.root} has logs of"
         if self.options.gate:
@@ -103,7 +103,7 @@ class ReplaySuite(Suite):
         raise _no_baseline()
 
     def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseOutcome:
-        """Also where it is asked to confirm a suspicion: there is nothing to run, and the logs say what they said."""
+        """The outcome by the logs, also where a suspicion is to be confirmed: there is nothing to run for it."""
         return replace(self._outcome(self._replayed(suite_case)), origin=REPLAYED)
 
     def _replayed(self, suite_case: SuiteCase) -> CaseResult:
@@ -129,9 +129,9 @@ class ReplaySuite(Suite):
         return self.memory if asked else None
 
 
-def _few(what: str, told: Sequence[str]) -> list[str]:
-    lines = [f"{what}: {each}" for each in told[:_SHOWN]]
-    return [*lines, f"{what}: {len(told) - _SHOWN} more"] if len(told) > _SHOWN else lines
+def _few(what: str, messages: Sequence[str]) -> list[str]:
+    lines = [f"{what}: {each}" for each in messages[:_SHOWN]]
+    return [*lines, f"{what}: {len(messages) - _SHOWN} more"] if len(messages) > _SHOWN else lines
 
 
 def _no_baseline() -> BaselineError:

@@ -1,7 +1,7 @@
-"""A log's bytes, wherever they lie: in a plain file, a gzip file, a member of a zip archive.
+"""A log's bytes in a plain or a gzip file, the bounds of what may be unpacked, and what the beginning of a file shows.
 
 Nothing is unpacked to disk. What an archive's headers say is never believed: while it is read, what comes out is
-counted and held against what went in.
+counted and compared with what went in.
 """
 
 from __future__ import annotations
@@ -23,26 +23,54 @@ _PACKED_BLOCK_BYTES = 2**18
 # A log has a hundred bytes a line, of which a dozen are new: it packs 10 to 30 times. Deflate's utmost is 1032 times,
 # reached by one line repeated.
 MOST_RATIO = 250
-# Up to here any ratio is harmless: it is read and counted, not kept.
+# Up to so many bytes any ratio is harmless: they are read and counted, not kept.
 FREE_BYTES = 2**26
 MOST_UNPACKED_BYTES = 2**35
 _UNPACK = "If you trust it, unpack it and give the log itself"
 
+# Enough to know what a file is; at least 512, where tar's mark stands.
+HEAD_BYTES = 2**16
+GZIP, ZIP, EMPTY = "a gzip file", "a zip archive", "empty"
+_TAR = "a tar archive"
+_MAGIC = (
+    (b"\x1f\x8b", GZIP),
+    (b"PK\x03\x04", ZIP),
+    (b"PK\x05\x06", ZIP),
+    (b"BZh", "a bzip2 file"),
+    (b"\xfd7zXZ\x00", "an xz file"),
+    (b"\x28\xb5\x2f\xfd", "a zstandard file"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"Rar!\x1a\x07", "a rar archive"),
+)
+_TAR_MARK, _TAR_AT = b"ustar", 257
+_MARKS = (
+    (b"\xef\xbb\xbf", Encoding(None, 3)),
+    (b"\xff\xfe", Encoding("utf-16-le", 2)),
+    (b"\xfe\xff", Encoding("utf-16-be", 2)),
+)
+# Control characters that no program prints as text; NUL is not among them, since crashed disks leave it in logs.
+_CONTROL = bytes((*range(1, 7), *range(14, 27), *range(28, 32)))
+_MOST_CONTROL_SHARE = 0.02
+# Of UTF-16 that is mostly ASCII every second byte is NUL, and the others are not.
+_LEAST_NUL_SHARE, _MOST_OTHER_NUL_SHARE = 0.4, 0.01
+
 
 class Stored(Protocol):
-    """Where a log's bytes come from; each call reads anew. ``source`` names it in messages."""
+    """Where a log's bytes come from."""
 
     @property
-    def source(self) -> str: ...
+    def source(self) -> str:
+        """Its name in messages."""
+        ...
 
     def blocks(self) -> Iterator[bytes]:
-        """The bytes in order, at most BLOCK_BYTES at a time. Raises LogError."""
+        """The bytes in order, at most BLOCK_BYTES at a time; each call reads anew. Raises LogError."""
         ...
 
 
 @dataclass(frozen=True)
 class FileState:
-    """Which file it is and how it stood: another state later means that it was written or replaced."""
+    """Which file it is, its size and its time. Another state later means that it was written or replaced."""
 
     device: int
     inode: int
@@ -57,9 +85,9 @@ def state_of(file: BinaryIO) -> FileState:
 
 @contextmanager
 def opened(path: Path, state: FileState | None = None) -> Iterator[BinaryIO]:
-    """The file for reading, links followed; with ``state``, in that state before and after.
+    """The file for reading, links followed.
 
-    Raises LogError where it is no regular file, cannot be read, or changes meanwhile.
+    Raises LogError where it is no regular file, cannot be read, or is not in ``state`` before and after.
     """
     try:
         with open_regular(named_by_user(path)) as file:
@@ -122,7 +150,7 @@ def damaged(source: str, kind: str, error: Exception | str) -> LogError:
 
 
 class Bounds:
-    """What comes out of an archive, against what went in."""
+    """Compares what comes out of an archive with what went in."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -130,7 +158,7 @@ class Bounds:
         self._unpacked = 0
 
     def count(self, packed: int, unpacked: int) -> None:
-        """So many bytes went in and came out. Raises LogError where it becomes too much."""
+        """Adds bytes that went in and came out. Raises LogError where they become too many."""
         self._packed += packed
         self._unpacked += unpacked
         check_bounds(self._source, self._packed, self._unpacked)
@@ -173,39 +201,15 @@ def _unzipped(file: BinaryIO, bounds: Bounds) -> Iterator[bytes]:
         raise zlib.error("it was cut before its end")
 
 
-# Enough to tell; at least 512, where tar's mark stands.
-HEAD_BYTES = 2**16
-GZIP, ZIP, EMPTY = "a gzip file", "a zip archive", "empty"
-_TAR = "a tar archive"
-_MAGIC = (
-    (b"\x1f\x8b", GZIP),
-    (b"PK\x03\x04", ZIP),
-    (b"PK\x05\x06", ZIP),
-    (b"BZh", "a bzip2 file"),
-    (b"\xfd7zXZ\x00", "an xz file"),
-    (b"\x28\xb5\x2f\xfd", "a zstandard file"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    (b"Rar!\x1a\x07", "a rar archive"),
-)
-_TAR_MARK, _TAR_AT = b"ustar", 257
-_MARKS = (
-    (b"\xef\xbb\xbf", Encoding(None, 3)),
-    (b"\xff\xfe", Encoding("utf-16-le", 2)),
-    (b"\xfe\xff", Encoding("utf-16-be", 2)),
-)
-# Control characters that no program prints as text; NUL is not among them, since crashed disks leave it in logs.
-_CONTROL = bytes((*range(1, 7), *range(14, 27), *range(28, 32)))
-_MOST_CONTROL_SHARE = 0.02
-# Of UTF-16 that is mostly ASCII every second byte is NUL, and the others are not.
-_LEAST_NUL_SHARE, _MOST_OTHER_NUL_SHARE = 0.4, 0.01
-
-
 @dataclass(frozen=True)
 class FileHead:
-    """Text in ``encoding``, or ``what`` it is else, in words; ``packed`` where that is something to be unpacked."""
+    """What the beginning of a file shows."""
 
+    # Of a text.
     encoding: Encoding = AS_IT_IS
+    # What it is instead of text, in words; empty for text.
     what: str = ""
+    # Whether that is something to be unpacked.
     packed: bool = False
 
     @property
@@ -214,7 +218,7 @@ class FileHead:
 
 
 def head_of(blocks: Iterable[bytes]) -> bytes:
-    """The first HEAD_BYTES from the first that is not NUL, at an even place; less where there is no more."""
+    """The first HEAD_BYTES from the first byte that is not NUL, at an even place; fewer where there are no more."""
     offset, head = 0, b""
     for block in blocks:
         if head:
@@ -228,7 +232,7 @@ def head_of(blocks: Iterable[bytes]) -> bytes:
 
 
 def read_head(head: bytes) -> FileHead:
-    """What ``head_of`` a file shows."""
+    """What the bytes of ``head_of`` show."""
     if not head:
         return FileHead(what=EMPTY)
     for magic, kind in _MAGIC:

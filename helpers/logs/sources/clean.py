@@ -2,6 +2,12 @@
 
 Every step looks for its quirk first and works on whole blocks, so a log without quirks costs little more than reading
 it. What a chunk holds does not depend on where the blocks were divided.
+
+mpirun's and Horovod's prefixes name the rank that wrote a part of a line: ``[1,0]<stdout>:``, with a date in front
+(``Wed Jun  1 12:20:31 2022[1,0]<stdout>:``), ``[job@1,0]<stderr>: `` and ``[1,0][host:pid]<stdout>: `` (Open MPI 5),
+``[0]<stdout>:`` (horovodrun with gloo). ``--tag-output`` promises one at a line's start; in truth one stands before
+every piece that a rank wrote, so in the middle of lines too. Other launchers' prefixes (``[0] ``, ``0: ``) are left:
+such text is a part of ordinary lines.
 """
 
 from __future__ import annotations
@@ -20,21 +26,30 @@ from helpers.logs.record import Line
 MOST_LINE_BYTES = 2**16
 
 _LINE_END = ord("\n")
-# Of a line that is too long, so much is shown.
+# How much of a line that is too long is shown.
 _SHOWN_BYTES = 200
 # ECMA-48: control sequences (colours, cursor), strings up to their terminator (titles, links), short escapes. Without
 # its terminator a string is no string: only its first two bytes go.
 _ESCAPE = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[PX\]^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-~])|\x1b", re.DOTALL
 )
+_DATE_BYTES = 24
+# Among how many prefixes one of rank 0 is looked for.
+_LOOKED_AT = 64
+# The date is looked for backwards from the bracket: so the pattern begins with a literal, which is found fast.
+_PREFIX = re.compile(
+    rb"\[(?:(?<=([A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\[))?"
+    rb"(?:[^\[\]\s,]{1,100},)?(\d{1,7})\](?:\[[^\[\]\s]{1,100}\])?<std(?:out|err|diag)>:"
+)
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a log's characters are stored: ``codec`` is None where its bytes are left as they are (UTF-8, GBK, any that
-    keeps ASCII), else the codec to decode with; ``mark_bytes`` of byte order mark stand in front."""
+    """How a log's characters are stored."""
 
+    # To decode with; None where the bytes are left as they are (UTF-8, GBK, any that keeps ASCII).
     codec: str | None = None
+    # The length of the byte order mark in front.
     mark_bytes: int = 0
 
 
@@ -43,30 +58,30 @@ AS_IT_IS = Encoding()
 
 @dataclass(frozen=True)
 class Chunk:
-    """A stretch of a log, in lines.
+    """A stretch of a log, in lines."""
 
-    - ``data``: whole lines, each ended by ``\\n``. Lines of other ranks and lines that are too long are empty in it, so
-      that line n of the log is line ``n - first_line`` (from 0) here. A lone ``\\r`` ends a line, as editors have it.
-    - ``other_ranks``: what the lines of ranks above 0 say, without the prefix, each ended by ``\\n``.
-    - ``ranks``: every rank that a prefix names, 0 included; ``rank_lines``: in which line of ``data`` (from 0) each
-      prefix of a rank above 0 stands, and the rank; ``others_lines``: in which each line of ``other_ranks`` began.
-    - ``last``: nothing comes after it; ``cut``: and its last line has no end in the file.
-    - ``too_long``: the lines above MOST_LINE_BYTES that were emptied, with their beginning.
-    """
-
+    # Whole lines, each ended by ``\n``. Lines of other ranks and lines that are too long are empty in it, so that line
+    # n of the log is line ``n - first_line`` (from 0) here. A lone ``\r`` ends a line, as editors have it.
     data: bytes
     first_line: int
+    # The lines of ranks above 0, without the prefix, each ended by ``\n``.
     other_ranks: bytes = b""
+    # Every rank that a prefix names, 0 included.
     ranks: frozenset[int] = frozenset()
+    # For each prefix of a rank above 0 the line of ``data`` (from 0) where it stands, and the rank.
     rank_lines: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    # The line of ``data`` in which each line of ``other_ranks`` began.
     others_lines: tuple[int, ...] = field(default=(), compare=False)
+    # Nothing comes after it.
     last: bool = False
+    # Its last line has no end in the file.
     cut: bool = False
+    # The lines above MOST_LINE_BYTES that were emptied, with their beginning.
     too_long: tuple[Line, ...] = ()
 
 
 def line_text(line: bytes) -> str:
-    """One line for people: UTF-8, else GB18030 (GBK is a part of it), else Latin-1, which never fails."""
+    """One line for people: as UTF-8, else as GB18030 (GBK is a part of it), else as Latin-1, which never fails."""
     for codec in ("utf-8", "gb18030"):
         try:
             return line.decode(codec)
@@ -76,7 +91,7 @@ def line_text(line: bytes) -> str:
 
 
 def clean(blocks: Iterable[bytes], encoding: Encoding, most_line_bytes: int = MOST_LINE_BYTES) -> Iterator[Chunk]:
-    """The chunks of a log whose bytes come in ``blocks``, about one a block; of no line no chunk."""
+    """The chunks of a log whose bytes come in ``blocks``, about one a block; none for a log without a line."""
     number = 1
     before: Chunk | None = None
     texts = _with_line_ends(_decoded(blocks, encoding))
@@ -95,7 +110,7 @@ def _line_count(lines: bytes) -> int:
 
 
 def _decoded(blocks: Iterable[bytes], encoding: Encoding) -> Iterator[bytes]:
-    """The blocks in a code that keeps ASCII."""
+    """The blocks in an encoding that keeps ASCII."""
     decoder = codecs.getincrementaldecoder(encoding.codec)("replace") if encoding.codec else None
     mark = encoding.mark_bytes
     for block in blocks:
@@ -107,7 +122,7 @@ def _decoded(blocks: Iterable[bytes], encoding: Encoding) -> Iterator[bytes]:
 
 
 def _with_line_ends(texts: Iterable[bytes]) -> Iterator[bytes]:
-    """Without NULs, with ``\\n`` for ``\\r\\n`` and for a lone ``\\r``."""
+    """The text without NULs, with ``\\n`` for ``\\r\\n`` and for a lone ``\\r``."""
     held = False
     for block in texts:
         text = block.replace(b"\0", b"") if b"\0" in block else block
@@ -127,7 +142,7 @@ def _with_line_ends(texts: Iterable[bytes]) -> Iterator[bytes]:
 def _whole_lines(texts: Iterable[bytes], most_line_bytes: int) -> Iterator[tuple[bytes, bool]]:
     """Whole lines, block by block, and whether the last one was without its end.
 
-    Of a line that goes on over blocks at most ``most_line_bytes + 1`` bytes are kept: enough to see it is too long.
+    At most ``most_line_bytes + 1`` bytes of a line over several blocks are kept: enough to see that it is too long.
     """
     begun: list[bytes] = []
     room = most_line_bytes + 1
@@ -158,17 +173,17 @@ def _without_long_lines(lines: bytes, number: int, most: int) -> tuple[bytes, tu
     spans = list(_long_lines(lines, most))
     if not spans:
         return lines, ()
-    kept, told, at = [], [], 0
+    kept, too_long, at = [], [], 0
     for start, end in spans:
         kept.append(lines[at:start])
         number += lines.count(b"\n", at, start)
-        told.append(Line(number, line_text(lines[start : start + min(_SHOWN_BYTES, most)])))
+        too_long.append(Line(number, line_text(lines[start : start + min(_SHOWN_BYTES, most)])))
         at = end
-    return b"".join((*kept, lines[at:])), tuple(told)
+    return b"".join((*kept, lines[at:])), tuple(too_long)
 
 
 def _long_lines(lines: bytes, most: int) -> Iterator[tuple[int, int]]:
-    """Where the lines above ``most`` bytes begin and end. Looks once in every ``most`` bytes, not at every line."""
+    """Where the lines above ``most`` bytes begin and end; looks once in every ``most`` bytes, not at every line."""
     at = 0
     while len(lines) - at > most + 1:
         end = lines.rfind(b"\n", at, at + most + 1)
@@ -178,32 +193,24 @@ def _long_lines(lines: bytes, most: int) -> Iterator[tuple[int, int]]:
         at = end + 1
 
 
-_DATE_BYTES = 24
-# Among so many prefixes one of rank 0 is looked for.
-_LOOKED_AT = 64
-# The date is looked for backwards from the bracket: so the pattern begins with a literal, which is found fast.
-_PREFIX = re.compile(
-    rb"\[(?:(?<=([A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\[))?"
-    rb"(?:[^\[\]\s,]{1,100},)?(\d{1,7})\](?:\[[^\[\]\s]{1,100}\])?<std(?:out|err|diag)>:"
-)
-
-
 @dataclass(frozen=True)
 class LinesByRank:
-    """Lines by who wrote them: ``rank_0`` has as many lines as there were, with what no prefix claims for another rank;
-    ``others`` the text of the ranks above 0, in lines, and ``others_at`` where each of them began; ``at`` in which line
-    each of their prefixes stands, and the rank. Lines count from 0."""
+    """Lines by the rank that wrote them. Lines count from 0."""
 
+    # As many lines as there were, with what no prefix claims for another rank.
     rank_0: bytes
+    # The text of the ranks above 0, in lines.
     others: bytes
     ranks: frozenset[int]
+    # For each prefix of a rank above 0 the line where it stands, and the rank.
     at: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    # Where each line of ``others`` began.
     others_at: tuple[int, ...] = field(default=(), compare=False)
 
 
 def by_rank(lines: bytes) -> LinesByRank | None:
-    """Whole lines, divided by their prefixes; None where there is none."""
-    # The first of the two is found far faster, and most logs have none of it.
+    """Whole lines, divided by their prefixes; None where they have none."""
+    # The first of the two is found far faster, and most logs have neither.
     if b"<" not in lines or b"]<std" not in lines:
         return None
     lines, first = _without_first_ranks(lines)
@@ -221,14 +228,16 @@ def by_rank(lines: bytes) -> LinesByRank | None:
 
 
 def _without_first_ranks(lines: bytes) -> tuple[bytes, frozenset[int]]:
-    """The lines without rank 0's prefix at their starts, where most have the same one without a date; and the ranks it
-    names. Any other prefix is left, also rank 0's within a line."""
+    """The lines without rank 0's prefix at their starts, where most have the same one without a date; and its rank.
+
+    Any other prefix is left, also rank 0's within a line.
+    """
     found = next((each for each in islice(_PREFIX.finditer(lines), _LOOKED_AT) if not int(each[2])), None)
     if found is None or found[1]:
         return lines, frozenset()
     prefix = found[0]
     rest = (b"\n" + lines).replace(b"\n" + prefix, b"\n")[1:]
-    # The space behind a prefix goes with it, which is looked at piece by piece.
+    # The space behind a prefix goes with it; _strip_spaces looks at it piece by piece.
     if prefix + b" " in lines:
         return lines, frozenset()
     return rest, frozenset((0,))

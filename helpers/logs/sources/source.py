@@ -1,4 +1,8 @@
-"""Opening what a user names: one log, a packed log, an archive of logs."""
+"""Opening what a user names: one log, a packed log, a zip archive of logs.
+
+Refused as a whole: an archive that would write outside its folder when unpacked, with links, with one name twice, with
+another archive in it, with more than MOST_MEMBERS or more bytes than logs have, encrypted, damaged.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, overload
+from typing import BinaryIO
 
 from helpers.logs.sources.archive import (
     BLOCK_BYTES,
@@ -32,15 +36,19 @@ from helpers.logs.sources.archive import (
     read_head,
     state_of,
 )
-from helpers.logs.sources.clean import Chunk, Encoding, clean, line_text
+from helpers.logs.sources.clean import Chunk, Encoding, clean
 from helpers.trainers.contract.errors import LogError
 
+_A_LOG = "a training log: text, or text packed by gzip or zip"
+_GZIP_SUFFIX = ".gz"
+# How many members of an archive without a log are named.
+_NAMED = 5
 MOST_MEMBERS = 10_000
 # A list of contents of so many members and long names; zipfile reads it as one block, whatever size the archive says.
 _MOST_READ_BYTES = 2**24
 _ENCRYPTED = 0x1
 _OUTSIDE = re.compile(r"^(?:[A-Za-z]:|[/\\])|(?:^|[/\\])\.\.(?:[/\\]|$)|\0")
-# What lies beside logs and is no log, by its name. Others are looked into.
+# What lies beside logs and is no log, by its name. The beginning of any other member is looked at.
 _NO_LOG_NAMES = re.compile(
     r"\.(png|jpe?g|gif|svg|pdf|html|css|js|json|csv|tsv|xml|ya?ml|toml|ini|cfg|md|rst|pyc?|ipynb|sh|bat|cc?|cpp|cu|h"
     r"|patch|diff|prototxt|params|pdparams|ckpt|pth?|h5|np[yz]|pb|docx|xlsx|pptx)$",
@@ -70,11 +78,12 @@ class Skipped:
 
 @dataclass(frozen=True)
 class ZipMember:
-    """A member of an archive: the ``index``-th of its list."""
+    """A member of a zip archive."""
 
     path: Path
     state: FileState
     name: str
+    # Where it stands in the archive's list of contents, from 0.
     index: int
     packed_bytes: int
 
@@ -87,7 +96,7 @@ class ZipMember:
             yield from self.blocks_of(archive)
 
     def blocks_of(self, archive: zipfile.ZipFile) -> Iterator[bytes]:
-        """The same out of the archive that is open already."""
+        """The same out of an archive that is open already."""
         bounds = Bounds(self.source)
         bounds.count(self.packed_bytes, 0)
         with archive.open(archive.infolist()[self.index]) as member:
@@ -97,7 +106,10 @@ class ZipMember:
 
 
 def zip_members(path: Path, state: FileState) -> tuple[list[tuple[ZipMember, Encoding]], list[Skipped]]:
-    """The members that are text with their encodings, in the archive's order, and the others. Raises LogError."""
+    """The members that are text with their encodings, in the archive's order, and the others with why they are none.
+
+    Raises LogError.
+    """
     members: list[tuple[ZipMember, Encoding]] = []
     skipped: list[Skipped] = []
     with _listed(path, state) as archive:
@@ -115,7 +127,7 @@ def zip_members(path: Path, state: FileState) -> tuple[list[tuple[ZipMember, Enc
 
 
 class _Bounded:
-    """A file of which nobody reads more at once than a list of contents has."""
+    """A file that refuses to read more at once than a list of contents has."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -168,7 +180,7 @@ def _no_log(info: zipfile.ZipInfo) -> str:
 
 
 def _head(member: ZipMember, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> FileHead:
-    """How a member that may be a log begins. Raises LogError where it cannot be read or is an archive."""
+    """What the beginning of a member shows. Raises LogError where it cannot be read or is an archive."""
     about = f"log {member.source}"
     if info.flag_bits & _ENCRYPTED:
         raise LogError(about, got="an encrypted member", expected="an archive without a password", remedy="Unpack it")
@@ -190,17 +202,12 @@ def _head(member: ZipMember, archive: zipfile.ZipFile, info: zipfile.ZipInfo) ->
     return head
 
 
-__all__ = ["Chunk", "LogFile", "LogFiles", "Skipped", "line_text", "open_logs"]
-
-_A_LOG = "a training log: text, or text packed by gzip or zip"
-_GZIP_SUFFIX = ".gz"
-# Of an archive without a log, so many members are named.
-_NAMED = 5
-
-
 class LogFile:
-    """One log. ``source`` is where it lies, for people (``logs.zip!1n8g/b128.log``); ``name`` is the same with ``/``
-    between folders and without ``.gz``, for what names tell of the configuration."""
+    """One log.
+
+    ``source`` is where it lies, for people (``logs.zip!1n8g/b128.log``). ``name`` is the same with ``/`` between
+    folders and without ``.gz``, for what a name states of the configuration.
+    """
 
     def __init__(self, source: str, name: str, stored: Stored, encoding: Encoding) -> None:
         self.source = source
@@ -219,8 +226,10 @@ class LogFile:
         return clean(blocks if self._sha256 else self._hashed(blocks), self._encoding)
 
     def sha256(self) -> str:
-        """Of the log's bytes, unpacked: the same log has the same one in a zip, in a gz and plain. Known once the
-        chunks were read to their end, else it reads the file. Raises LogError."""
+        """The hash of the log's bytes, unpacked: the same log has the same one in a zip, in a gz and plain.
+
+        It is known once the chunks were read to their end; else this reads the file. Raises LogError.
+        """
         if self._sha256 is None:
             for _ in self._hashed(self._stored.blocks()):
                 pass
@@ -235,29 +244,23 @@ class LogFile:
         self._sha256 = found.hexdigest()
 
 
-class LogFiles(Sequence[LogFile]):
-    """The logs in what was opened, and ``skipped``: the members of an archive that are none."""
+@dataclass(frozen=True)
+class LogFiles:
+    """The logs in what was opened."""
 
-    def __init__(self, logs: Sequence[LogFile], skipped: Sequence[Skipped] = ()) -> None:
-        self._logs = tuple(logs)
-        self.skipped = tuple(skipped)
+    logs: tuple[LogFile, ...]
+    # The members of an archive that are no logs.
+    skipped: tuple[Skipped, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self._logs)
-
-    @overload
-    def __getitem__(self, index: int) -> LogFile: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[LogFile]: ...
-    def __getitem__(self, index: int | slice) -> LogFile | Sequence[LogFile]:
-        return self._logs[index]
+    def __iter__(self) -> Iterator[LogFile]:
+        return iter(self.logs)
 
 
 def open_logs(path: Path) -> LogFiles:
-    """The log in a file, or those in a zip archive; by what the file holds, not by its name.
+    """The log in a file, or the logs in a zip archive, by what the file holds and not by its name.
 
     Raises LogError on what is no regular file, cannot be read, is empty, not text, packed otherwise, or an archive
-    that is damaged, unsafe (``archive_zip``) or without any log.
+    that is damaged, unsafe or without any log.
     """
     with opened(path) as file:
         state = state_of(file)
@@ -275,7 +278,7 @@ def open_logs(path: Path) -> LogFiles:
     if not head.text:
         remedy = "Unpack it and give the log itself" if head.packed else None
         raise LogError(f"log {path}", got=head.what, expected=_A_LOG, remedy=remedy)
-    return LogFiles([LogFile(str(path), name, stored, head.encoding)])
+    return LogFiles((LogFile(str(path), name, stored, head.encoding),))
 
 
 def _of_archive(path: Path, members: Sequence[tuple[ZipMember, Encoding]], skipped: Sequence[Skipped]) -> LogFiles:
@@ -283,7 +286,7 @@ def _of_archive(path: Path, members: Sequence[tuple[ZipMember, Encoding]], skipp
         named = [f"{each.name} ({each.reason})" for each in skipped[:_NAMED]]
         more = [f"and {len(skipped) - _NAMED} more"] if len(skipped) > _NAMED else []
         raise LogError(f"zip archive {path}", got=", ".join([*named, *more]) or EMPTY, expected="a log in it")
-    logs = [
+    logs = tuple(
         LogFile(member.source, f"{path.as_posix()}!{member.name}", member, encoding) for member, encoding in members
-    ]
-    return LogFiles(logs, skipped)
+    )
+    return LogFiles(logs, tuple(skipped))
