@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -20,18 +21,26 @@ COMMANDS = re.findall(r"^\.venv/bin/python -m (pytest perf_tests[^#\n]*)", READM
 ROWS = dict(re.findall(r"^\| ([A-Z_]+|not run) \| .* \| (\w+) \| [\w' ]+ \|$", README, re.MULTILINE))
 
 
-def test_the_readme_shows_commands() -> None:
+# Lists the cases of each command line of standard input: one process for all, which imports the suite once.
+LISTS = """
+import contextlib, io, json, sys, pytest
+for words in json.load(sys.stdin):
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        code = pytest.main([*words, "--collect-only", "-q", "-p", "no:cacheprovider"])
+    print(json.dumps([int(code), output.getvalue()]))
+"""
+
+
+def test_the_commands_of_the_readme_select_cases(tmp_path: Path) -> None:
     assert len(COMMANDS) >= 5
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_readme_selects_cases(command: str, tmp_path: Path) -> None:
-    words = [word for word in shlex.split(command) if word != "results.json"]
-    words = [f"--results={tmp_path / 'results.json'}" if word == "--results" else word for word in words]
-    argv = [sys.executable, "-m", *words, "--collect-only", "-q"]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert any(f"test_{target}[" in done.stdout for target in TARGETS)
+    lines = [shlex.split(command.replace(" results.json", f" {tmp_path / 'results.json'}")) for command in COMMANDS]
+    argv = [sys.executable, "-c", LISTS]
+    given = json.dumps([words[1:] for words in lines])
+    done = subprocess.run(argv, cwd=ROOT, input=given, capture_output=True, text=True, timeout=120, check=True)
+    for command, answer in zip(COMMANDS, done.stdout.splitlines(), strict=True):
+        code, listed = json.loads(answer)
+        assert code == 0, f"{command}: {listed}"
+        assert any(f"test_{target}[" in listed for target in TARGETS), command
 
 
 @pytest.mark.parametrize("status", list(Status))

@@ -141,6 +141,5 @@ FAULTS: list[Fault] = [
         "two updates at once",
         "two sessions record different cases, both write at one moment",
         _two_updates,
-        quick=False,
     ),
 ]

@@ -106,6 +106,5 @@ FAULTS = [
         "wall clock set back",
         "every process's wall clock goes back an hour in the second run's window",
         _set_back,
-        quick=False,
     ),
 ]

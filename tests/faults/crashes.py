@@ -45,7 +45,6 @@ class _Way:
     what: str
     does: str
     told: tuple[str, ...]
-    quick: bool = False
 
 
 _WAYS = (
@@ -54,7 +53,6 @@ _WAYS = (
         "kills itself by SIGKILL",
         "os.kill(os.getpid(), signal.SIGKILL)",
         ("killed by a signal", "SIGKILL"),
-        quick=True,
     ),
     _Way("SIGSEGV", "reads from address 0", "ctypes.string_at(0)", ("native crash", "SIGSEGV")),
     _Way("exit status 7", "exits with 7, past every handler", "os._exit(7)", ("non-zero exit", "exited with 7")),
@@ -77,7 +75,6 @@ _WAYS = (
         "raises what Paddle raises when a card is full",
         f"raise MemoryError('{_CUDA_MESSAGE}')",
         ("out of GPU memory", "Cannot allocate 1.531250GB"),
-        quick=True,
     ),
     _Way(
         "CUDA out of memory, printed",
@@ -110,8 +107,7 @@ def _dies(way: _Way, phase: str) -> Fault:
         done = workshop.run(fault=script(phase, way.does))
         return infra_error(workshop, done, *way.told)
 
-    quick = way.quick and phase == "window"
-    return Fault(1, f"{way.name} in {phase}", f"at a step of the {phase} the trainer {way.what}", make, quick)
+    return Fault(1, f"{way.name} in {phase}", f"at a step of the {phase} the trainer {way.what}", make)
 
 
 def _starved(phase: str) -> Fault:
@@ -124,7 +120,7 @@ def _starved(phase: str) -> Fault:
         return infra_error(workshop, done, "killed by the kernel for want of memory", "SIGKILL", also=never)
 
     what = f"at a step of the {phase} the trainer takes more than its memory control group has"
-    return Fault(1, f"the kernel's OOM kill in {phase}", what, make, False, why_no_memory_group)
+    return Fault(1, f"the kernel's OOM kill in {phase}", what, make, why_no_memory_group)
 
 
 def _once(workshop: Workshop) -> Seen:
@@ -153,5 +149,5 @@ FAULTS = [
     _starved("warm-up"),
     _starved("window"),
     Fault(1, "SIGKILL once, then the retry", "the trainer dies in the first attempt and not in the second", _once),
-    Fault(1, "SIGKILL at all of 3 attempts", "the trainer dies in every attempt, with 2 retries", _always, False),
+    Fault(1, "SIGKILL at all of 3 attempts", "the trainer dies in every attempt, with 2 retries", _always),
 ]

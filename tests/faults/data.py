@@ -143,7 +143,7 @@ def _is_trained_on(source: str, name: str, what: str, spoil: Callable[[Path], No
             )
             return Seen(done.status, done.exit_code, done.reason, None, len(done.left), real.lost(), wrong)
 
-    return Fault(10, f"{name}, {source}", what, make, quick=False)
+    return Fault(10, f"{name}, {source}", what, make)
 
 
 def _is_cut_later(source: str) -> Fault:
@@ -162,7 +162,7 @@ def _is_cut_later(source: str) -> Fault:
             return Seen(done.status, done.exit_code, done.reason, None, len(done.left), real.lost(), wrong)
 
     what = "a JPEG loses its second half after the check, before the trainer reads it"
-    return Fault(10, f"JPEG cut after the check, {source}", what, make, quick=False)
+    return Fault(10, f"JPEG cut after the check, {source}", what, make)
 
 
 def _environments(workshop: Workshop) -> list[str]:

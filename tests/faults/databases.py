@@ -68,7 +68,7 @@ def _fault(name: str, what: str, make: Callable[[Workshop, Server, str], Seen]) 
         with running_server() as server:
             return make(workshop, server, server.new_database())
 
-    return Fault(16, name, what, with_server, quick=False, needs=_needs)
+    return Fault(16, name, what, with_server, needs=_needs)
 
 
 def _at_start(workshop: Workshop, server: Server, url: str) -> Seen:

@@ -88,28 +88,27 @@ class _Strike:
 FAULTS = [
     Fault(
         9, "agent of a node killed", "the second node's agent gets SIGKILL in the window",
-        _Strike(_agents, signal.SIGKILL), quick=False, needs=why_no_paddle,
+        _Strike(_agents, signal.SIGKILL), needs=why_no_paddle,
     ),
     Fault(
         9, "node dead", "everything on the second node gets SIGKILL in the window",
-        _Strike(_all_of_it, signal.SIGKILL), quick=False, needs=why_no_paddle,
+        _Strike(_all_of_it, signal.SIGKILL), needs=why_no_paddle,
     ),
     Fault(
         9, "connection to a node cut", "the connection to the second node gets SIGKILL in the window",
         _Strike(_relays, signal.SIGKILL, connect=(sys.executable, str(Path(__file__).with_name("relay.py")))),
-        quick=False, needs=why_no_paddle,
+        needs=why_no_paddle,
     ),
     Fault(
         9, "node frozen", "everything on the second node gets SIGSTOP; 3 s without progress count as hung",
         _Strike(_all_of_it, signal.SIGSTOP, ("hung", f"rank 1 on {N1}"), LIMITS["no_progress_seconds"]),
-        quick=False, needs=why_no_paddle,
+        needs=why_no_paddle,
     ),
     Fault(
         9, "node silent", f"the same where {SILENCE_SECONDS:g} s of its agent's silence are noticed first",
         _Strike(
             _all_of_it, signal.SIGSTOP, ("rank lost", f"node {N1}", "no word from its agent"), SILENCE_SECONDS,
             no_progress_seconds=100,
-        ),
-        quick=False, needs=why_no_paddle,
+        ), needs=why_no_paddle,
     ),
 ]  # fmt: skip

@@ -246,13 +246,13 @@ def _error_of(done: Finished) -> str:
     return lines[0] if lines else done.reason
 
 
-def _fault(name: str, what: str, make: Callable[[Workshop], Seen], quick: bool = False) -> Fault:
-    return Fault(7, name, what, make, quick=quick, needs=why_no_mount)
+def _fault(name: str, what: str, make: Callable[[Workshop], Seen]) -> Fault:
+    return Fault(7, name, what, make, needs=why_no_mount)
 
 
 def _rows() -> list[Fault]:
     rows = [
-        _fault("TMPDIR full", "TMPDIR is a file system without a free byte", _temporary, quick=True),
+        _fault("TMPDIR full", "TMPDIR is a file system without a free byte", _temporary),
         _fault(
             "runs full in the window", "the second run's trainer fills the runs folder's disk in its window",
             functools.partial(_mid_way, _FULL, _IN_THE_WINDOW),
@@ -270,7 +270,7 @@ def _rows() -> list[Fault]:
         covered = way if way is _FULL else _COVERED
         rows += [
             _fault(f"runs {way.name} before", f"the runs folder's disk is {way.name} from the start",
-                   functools.partial(_before, way), quick=way is _READ_ONLY),
+                   functools.partial(_before, way)),
             _fault(f"baselines {way.name}", f"the recorded baselines' disk is {way.name} when they are to be written",
                    functools.partial(_baselines, way)),
             _fault(f"results {way.name} after", f"the disk of --results is {way.name} once the case is measured",

@@ -46,15 +46,14 @@ class Seen:
 class Fault:
     """One fault of the table. ``row`` is its number in the list of faults that a night meets (README).
 
-    ``make`` breaks something for real in a fresh workshop and runs the suite against it. ``quick`` ones are part of
-    ``make test``. ``needs`` says why this machine cannot make the fault, empty where it can.
+    ``make`` breaks something for real in a fresh workshop and runs the suite against it. ``needs`` says why this
+    machine cannot make the fault, empty where it can.
     """
 
     row: int
     name: str
     what: str
     make: Callable[[Workshop], Seen]
-    quick: bool = True
     needs: Callable[[], str] = lambda: ""
 
 

@@ -63,7 +63,6 @@ def _hangs(
     text: str,
     *told: str,
     limit: str = "no_progress_seconds",
-    quick: bool = False,
 ) -> Fault:
     """``limit``: which of the limits sees it."""
 
@@ -74,7 +73,7 @@ def _hangs(
         wanted = (each.format(**limits) for each in told)
         return infra_error(workshop, done, *wanted, rank=0, limit_seconds=limits[limit])
 
-    return Fault(3, name, what, make, quick)
+    return Fault(3, name, what, make)
 
 
 def _at_step(phase: str, does: str, number: int = 2) -> str:

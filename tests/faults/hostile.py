@@ -72,7 +72,7 @@ def _reports(workshop: Workshop, done: Finished) -> tuple[str, ...]:
 # ---- refused
 
 
-def _is_refused(name: str, what: str, given: Sequence[tuple[str, str]], quick: bool = True) -> Fault:
+def _is_refused(name: str, what: str, given: Sequence[tuple[str, str]]) -> Fault:
     """``given``: an option's name and its value, each in a session of its own."""
 
     def make(workshop: Workshop) -> Seen:
@@ -95,7 +95,7 @@ def _is_refused(name: str, what: str, given: Sequence[tuple[str, str]], quick: b
         wrong += before.wrong(workshop)
         return Seen(seen.status, seen.exit_code, seen.message, None, seen.left, workshop.lost(), tuple(wrong))
 
-    return Fault(17, name, what, make, quick)
+    return Fault(17, name, what, make)
 
 
 # ---- measured all the same
@@ -245,8 +245,8 @@ def _tool(workshop: Workshop, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def _measured(name: str, what: str, make: Callable[[Workshop], Seen], quick: bool = False) -> Fault:
-    return Fault(17, name, what, make, quick)
+def _measured(name: str, what: str, make: Callable[[Workshop], Seen]) -> Fault:
+    return Fault(17, name, what, make)
 
 
 _SHELL = (f"$(touch {_PROOF})", f"; touch {_PROOF}", f"`touch {_PROOF}`", f"../{_PROOF}", f"/tmp/{_PROOF}", _CONTROLS)
@@ -261,19 +261,16 @@ FAULTS = [
         "more hostile session names",
         "--session and --resume hold $(…), `…`, ;, ../, a whole path, control characters",
         [(each, name) for each in ("--session", "--resume") for name in _SHELL],
-        quick=False,
     ),
     _is_refused(
         "hostile case filters",
         "-k holds $(…), `…`, ;, ../, a whole path, control characters",
         [("-k", each) for each in _SHELL],
-        quick=False,
     ),
     _is_refused(
         "hostile files",
         "options name files with control characters",
         [(each, f"no/{_CONTROLS}") for each in ("--data", "--reference-env", "--perf-config", "--set", "--history")],
-        quick=False,
     ),
     _measured(
         "hostile names in perf.yaml", "data, interpreter and history hold control characters there", _hostile_yaml

@@ -181,7 +181,7 @@ def _machine_held(workshop: Workshop) -> Generator[None, None, None]:
         yield
 
 
-def _disturbed(way: _Way, moment: str, workers: int = 0, quick: bool = False) -> Fault:
+def _disturbed(way: _Way, moment: str, workers: int = 0) -> Fault:
     def make(workshop: Workshop) -> Seen:
         _heed_ctrl_c()
         two_cases = moment == "waiting"
@@ -202,7 +202,7 @@ def _disturbed(way: _Way, moment: str, workers: int = 0, quick: bool = False) ->
     name = f"{way.name}, {moment}" + (f", -n {workers}" if workers else "")
     stage = {"training": "in a run", "waiting": "waiting for a lease", "between": "between two runs"}[moment]
     what = f"{way.what} while the suite is {stage}" + (f", with {workers} workers" if workers else "")
-    return Fault(5, name, f"{what}; then --resume", make, quick, way.needs)
+    return Fault(5, name, f"{what}; then --resume", make, way.needs)
 
 
 def _seen(workshop: Workshop, way: _Way, done: Finished, disturbance: _Disturbance, case: str) -> Seen:
@@ -237,7 +237,7 @@ def _refused(way: _Way) -> Fault:
         )
         return Seen("refused", done.exit_code, "nothing was started", None, len(done.left), workshop.lost(), wrong)
 
-    return Fault(5, f"{way.name}, asked for", f"{way.what}, which would end pytest with 1", make, True, way.needs)
+    return Fault(5, f"{way.name}, asked for", f"{way.what}, which would end pytest with 1", make, way.needs)
 
 
 def _pause(workshop: Workshop) -> tuple[str, ...]:
@@ -253,13 +253,8 @@ def _heed_ctrl_c() -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-_QUICK = {("Ctrl-C in a terminal", "training"), ("SIGTERM", "waiting"), ("Ctrl-C twice", "training")}
 FAULTS = [
-    *(
-        _disturbed(way, moment, quick=(way.name, moment) in _QUICK)
-        for way in _WAYS
-        for moment in ("training", "waiting", "between")
-    ),
+    *(_disturbed(way, moment) for way in _WAYS for moment in ("training", "waiting", "between")),
     *(_refused(way) for way in _SUDDEN),
     *(_disturbed(way, "training", workers=2) for way in (_CTRL_C, _TERMINAL, _TWICE, _SIGTERM)),
 ]

@@ -1,10 +1,10 @@
-"""Row 6: pytest is killed with SIGKILL at random moments of a session, and the session is gone on with."""
+"""Row 6: pytest is killed with SIGKILL, at known and at random moments of a session, and the session is resumed."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.faults.traces import (
     uuids,
     with_cases,
 )
-from tests.faults.workshop import Finished, Running, Workshop
+from tests.faults.workshop import Running, Workshop
 
 _SEED = 6
 # --update-baselines makes as many.
@@ -79,7 +79,7 @@ def _at_random(moments: int, batches: list[int]) -> Fault:
             share = (number % moments + draw.random()) / moments
             moment = draw.random() * (life.ended - life.judged) if late else share * life.ended
             with _shop(workshop, f"moment{number}", batches) as shop:
-                death, told, found, missing, alive = _one(shop, moment, late, batches)
+                death, told, found, missing, alive = _one(shop, _after(shop, moment, late, len(batches)), batches)
             if death.killed:
                 deaths.append(death)
             wrong += tuple(f"moment {number} ({'late ' if late else ''}{moment:.2f} s): {each}" for each in told)
@@ -93,7 +93,36 @@ def _at_random(moments: int, batches: list[int]) -> Fault:
         f"pytest --update-baselines gets SIGKILL at {moments} random moments (seed {_SEED}), a third of them after the "
         "last case; then --resume"
     )
-    return Fault(6, f"kill -9 of pytest at {moments} moments", what, make, quick=moments <= 3)
+    return Fault(6, f"kill -9 of pytest at {moments} moments", what, make)
+
+
+def _at_known_moments(workshop: Workshop) -> Seen:
+    """Once while a run trains, and once when the last case was judged and nothing of it is recorded yet."""
+    deaths: list[_Death] = []
+    wrong: tuple[str, ...] = ()
+    kept = lost = left = 0
+    for name, moment in (("training", _in_the_second_run), ("judged", _when_judged)):
+        # Baselines are written within tenths of a second, so the second moment may be missed.
+        for attempt in range(_MOST_DRAWS):
+            with _shop(workshop, f"{name}{attempt}", [1]) as shop:
+                death, told, found, missing, alive = _one(shop, moment(shop), [1])
+            wrong += tuple(f"{name}: {each}" for each in told)
+            kept, lost, left = kept + found, lost + missing, left + alive
+            if death.killed:
+                deaths.append(death)
+                break
+    wrong += expect((len(deaths) == 2, f"only {len(deaths)} of 2 sessions were killed"))
+    slowest = max((death.seconds for death in deaths), default=None)
+    message = f"{len(deaths)} sessions killed, {kept} runs finished before it and kept"
+    return Seen(f"{len(deaths)} x SIGKILL", -9, message, slowest, left, lost, wrong)
+
+
+def _in_the_second_run(shop: Workshop) -> Callable[[Running], object]:
+    return lambda running: running.wait_for(lambda: len(running.run_folders()) > 1 and running.steps() > 2)
+
+
+def _when_judged(shop: Workshop) -> Callable[[Running], object]:
+    return _after(shop, 0.0, late=True, cases=1)
 
 
 @contextmanager
@@ -104,19 +133,18 @@ def _shop(workshop: Workshop, name: str, batches: list[int]) -> Iterator[Worksho
         yield shop
 
 
-def _run(shop: Workshop, death: _Death | None, moment: float, late: bool, cases: int) -> Finished:
-    def during(running: Running) -> None:
+def _after(shop: Workshop, moment: float, late: bool, cases: int) -> Callable[[Running], object]:
+    """Waits ``moment`` seconds from the start, or with ``late`` from when all cases were judged."""
+
+    def wait(running: Running) -> None:
         began = time.monotonic()
-        if death is None:
-            return
         while late and not _judged(shop, cases) and running.process.poll() is None:
             time.sleep(0.005)
         ends = (time.monotonic() if late else began) + moment
         while time.monotonic() < ends and running.process.poll() is None:
             time.sleep(0.005)
-        death(shop, running)
 
-    return shop.run("--update-baselines", *_ON_CPU, case=_SELECTED, session=_SESSION, during=during)
+    return wait
 
 
 def _judged(shop: Workshop, cases: int) -> bool:
@@ -140,11 +168,16 @@ def _undisturbed(shop: Workshop, cases: int) -> tuple[_Life, tuple[str, ...]]:
 
 
 def _one(
-    shop: Workshop, moment: float, late: bool, batches: list[int]
+    shop: Workshop, wait: Callable[[Running], object], batches: list[int]
 ) -> tuple[_Death, tuple[str, ...], int, int, int]:
-    """One moment: how it died, what is wrong, results kept and lost, processes left."""
+    """One session killed when ``wait`` is over: how it died, what is wrong, results kept and lost, processes left."""
     death = _Death()
-    cut = _run(shop, death, moment, late, len(batches))
+
+    def during(running: Running) -> None:
+        wait(running)
+        death(shop, running)
+
+    cut = shop.run("--update-baselines", *_ON_CPU, case=_SELECTED, session=_SESSION, during=during)
     # What an infrastructure failure ended is rightly made again.
     before = {folder: str(each["uuid"]) for folder, each in results(shop).items() if each["failure"] is None}
     half = broken_baselines(shop)
@@ -217,6 +250,11 @@ FAULTS = [
         "pytest gets SIGKILL while its trainer waits for ever; then --resume",
         _while_the_trainer_hangs,
     ),
-    _at_random(3, [1]),
+    Fault(
+        6,
+        "kill -9 of pytest at 2 moments",
+        "pytest --update-baselines gets SIGKILL in its second run, and after the last case; then --resume",
+        _at_known_moments,
+    ),
     _at_random(20, [1, 2]),
 ]

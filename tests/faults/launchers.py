@@ -101,7 +101,7 @@ def _launcher_dies(hides: bool) -> Fault:
     hidden = ", and so does a hidden child of each" if hides else ""
     name = "the launcher dies, children hide" if hides else "the launcher dies"
     what = f"paddle.distributed.launch gets SIGKILL, its two ranks live on{hidden}"
-    return Fault(4, name, what, make, False, no_launcher)
+    return Fault(4, name, what, make, no_launcher)
 
 
 def _trainer_dies(workshop: Workshop) -> Seen:
@@ -117,7 +117,7 @@ def _ends_well(case: str, cards: int) -> Fault:
         return _with_hidden(measured(workshop, done), *_hidden(workshop, cards))
 
     what = "a job of {} that ends well leaves a hidden child".format("one card" if cards == 1 else "two cards")
-    return Fault(4, f"a hidden child after a good end, {cards} x", what, make, cards == 1, no_launcher)
+    return Fault(4, f"a hidden child after a good end, {cards} x", what, make, no_launcher)
 
 
 FAULTS = [

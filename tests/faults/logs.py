@@ -75,24 +75,23 @@ class _Way:
     told: tuple[str, ...]
     rank: int = 0
     case: str = ONE_CARD
-    quick: bool = False
     # A long traceback behind them pushes a rank's first words out of the tail.
     words: bool = True
 
 
-def _steps(name: str, what: str, steps: str, *told: str, quick: bool = False) -> _Way:
-    return _Way(name, what, _STEPS.format(steps=steps), ("bad log", "rank0.jsonl:6", *told), quick=quick)
+def _steps(name: str, what: str, steps: str, *told: str) -> _Way:
+    return _Way(name, what, _STEPS.format(steps=steps), ("bad log", "rank0.jsonl:6", *told))
 
 
-def _at_exit(name: str, what: str, spoils: str, *told: str, quick: bool = False) -> _Way:
+def _at_exit(name: str, what: str, spoils: str, *told: str) -> _Way:
     lines = "\n".join(f"    {line}" for line in spoils.splitlines())
-    return _Way(name, what, _AT_EXIT.format(spoils=lines), ("bad log", "rank0.jsonl", *told), quick=quick)
+    return _Way(name, what, _AT_EXIT.format(spoils=lines), ("bad log", "rank0.jsonl", *told))
 
 
 _CUT = "data = log.read_bytes()\nlog.write_bytes(data[:{}])"
 _WAYS = (
     _at_exit(
-        "log cut in a record", "it is cut in the middle of a step", _CUT.format("len(data) // 2"), "cut", quick=True
+        "log cut in a record", "it is cut in the middle of a step", _CUT.format("len(data) // 2"), "cut",
     ),
     _at_exit(
         "log without a footer", "its footer is cut off", _CUT.format("data.rindex(b'\\n', 0, -1) + 1"), "footer"
@@ -120,7 +119,7 @@ _WAYS = (
         "NaN loss in the log", "a step's loss is NaN", _STEPS.format(steps="[replace(step, loss=float('nan'))]"),
         ("training diverged", "rank0.jsonl:6", "loss", "nan"),
     ),
-    _steps("NaN time", "a step's end is NaN", "[replace(step, end=float('nan'))]", "end", "nan", quick=True),
+    _steps("NaN time", "a step's end is NaN", "[replace(step, end=float('nan'))]", "end", "nan"),
     _steps("infinite time", "a step ends never", "[replace(step, end=float('inf'))]", "end", "inf"),
     _steps("negative time", "a step begins at -1 s", "[replace(step, start=-1.0)]", "start"),
     _steps("a step that ends before its start", "a step takes -1 s", "[replace(step, end=step.start - 1)]", "end"),
@@ -133,7 +132,7 @@ _WAYS = (
     ),
     _Way(
         "a log of another job", "its header has another job's id", _HEADER.format(fields="job_id='somebody else'"),
-        ("bad log", "rank0.jsonl:1", "job_id", "somebody else"), quick=True,
+        ("bad log", "rank0.jsonl:1", "job_id", "somebody else"),
     ),
     _Way(
         "a log of another case", "its header has another case's id",
@@ -175,7 +174,7 @@ def _broken(way: _Way) -> Fault:
         return replace(seen, seconds=None)
 
     needs = no_launcher if way.case == TWO_CARDS else str
-    return Fault(8, way.name, f"the step log of rank {way.rank} is broken: {way.what}", make, way.quick, needs)
+    return Fault(8, way.name, f"the step log of rank {way.rank} is broken: {way.what}", make, needs)
 
 
 def _loss(workshop: Workshop) -> Seen:
@@ -184,4 +183,4 @@ def _loss(workshop: Workshop) -> Seen:
     return infra_error(workshop, done, "training diverged", "loss", "nan", rank=0)
 
 
-FAULTS = [Fault(8, "NaN loss", "the training's loss becomes NaN in the window", _loss, True), *map(_broken, _WAYS)]
+FAULTS = [Fault(8, "NaN loss", "the training's loss becomes NaN in the window", _loss), *map(_broken, _WAYS)]

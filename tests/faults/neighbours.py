@@ -211,15 +211,15 @@ def _goes_from_the_card(workshop: Workshop) -> Seen:
 
 FAULTS = [
     Fault(12, "busy loop before the session", "a busy loop is pinned to the only core already", _is_there_before,
-          quick=False, needs=_why_not_quiet),
+          needs=_why_not_quiet),
     Fault(12, "foreign process on the card before", f"another process is there already; {STAND_IN}",
-          _is_on_the_card_before, quick=False),
+          _is_on_the_card_before),
     Fault(12, "busy loop on the leased core", "a busy loop is pinned to the case's core once its first run has begun",
-          _stays, quick=False, needs=_why_not_quiet),
-    Fault(12, "busy loop that goes", "a busy loop on the case's core ends after the first run", _goes, quick=False,
+          _stays, needs=_why_not_quiet),
+    Fault(12, "busy loop that goes", "a busy loop on the case's core ends after the first run", _goes,
           needs=_why_not_quiet),
     Fault(12, "foreign process on the card", f"another process comes onto the card and stays; {STAND_IN}",
-          _stays_on_the_card, quick=False),
+          _stays_on_the_card),
     Fault(12, "foreign process that leaves the card", f"it leaves after the first run; {STAND_IN}",
-          _goes_from_the_card, quick=False),
+          _goes_from_the_card),
 ]  # fmt: skip

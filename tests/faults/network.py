@@ -171,47 +171,45 @@ FAULTS = [
     ),
     Fault(
         9, "first node is another machine", "the first node's address belongs to nobody here",
-        _refused(two_nodes(first=_NOBODY), "host n0", _NOBODY, "Run the suite on the first host"), quick=False,
+        _refused(two_nodes(first=_NOBODY), "host n0", _NOBODY, "Run the suite on the first host"),
     ),
     Fault(
         9, "node never answers", "ssh to the second node, where somebody listens and says nothing", _never_answers,
-        quick=False, needs=_why_no_ssh,
+        needs=_why_no_ssh,
     ),
     Fault(
         9, "node at nobody's address", "ssh to the second node, at an address that nobody has",
         _refused(two_nodes({"address": _NOBODY, "connect": _ssh(_NOBODY)}), f"node n1 ({_NOBODY})", "Try it: ssh"),
-        quick=False, needs=_why_no_ssh,
+        needs=_why_no_ssh,
     ),
     Fault(
         9, "node refuses the connection", "ssh to the second node, at a port where nobody listens",
         _refused(
             two_nodes({"connect": _ssh("-p", str(_closed_port()), "127.0.0.1")}), f"node {N1}", "Connection refused",
-        ),
-        quick=False, needs=_why_no_ssh,
+        ), needs=_why_no_ssh,
     ),
     Fault(
         9, "rendezvous port taken before", "another process listens at nodes.port when the session begins",
-        _port_taken_before, quick=False,
+        _port_taken_before,
     ),
     Fault(
         9, "rendezvous port taken in between", "another one listens at the port between its choice and its use",
         _cannot_meet(_TAKES_THE_PORT, "rendezvous unreachable", f"at {_FIRST}:", "another program has"),
-        quick=False, needs=why_no_paddle,
+        needs=why_no_paddle,
     ),
     Fault(
         9, "rendezvous behind a blackhole", "the second node's launcher finds nobody at the rendezvous address",
         _cannot_meet(_LOOKS_ELSEWHERE.format(master=f"{_NOBODY}:36000"), "rendezvous unreachable", f"at {_FIRST}:"),
-        quick=False, needs=why_no_paddle,
+        needs=why_no_paddle,
     ),
     Fault(
         9, "rendezvous port closed", "the second node's launcher finds a closed port at the rendezvous address",
         _cannot_meet(
             _LOOKS_ELSEWHERE.format(master=f"{_FIRST}:{_closed_port()}"), "rendezvous unreachable", f"at {_FIRST}:",
-        ),
-        quick=False, needs=why_no_paddle,
+        ), needs=why_no_paddle,
     ),
     Fault(
         9, "ranks' port taken in between", "another one listens where Paddle's ranks want to meet (Paddle itself)",
-        _ranks_port_taken, quick=False, needs=why_no_paddle,
+        _ranks_port_taken, needs=why_no_paddle,
     ),
  ]  # fmt: skip

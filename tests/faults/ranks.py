@@ -51,7 +51,7 @@ def no_launcher() -> str:
     return "" if importlib.util.find_spec("paddle") else NO_PADDLE
 
 
-def _fault(name: str, what: str, text: str, guilty: int, *told: str, limit: str = "", quick: bool = False) -> Fault:
+def _fault(name: str, what: str, text: str, guilty: int, *told: str, limit: str = "") -> Fault:
     """``limit``: the watchdog that sees the fault."""
 
     def make(workshop: Workshop) -> Seen:
@@ -62,7 +62,7 @@ def _fault(name: str, what: str, text: str, guilty: int, *told: str, limit: str 
         words = ("", f"rank {guilty} ended without a footer") if dead else told
         return infra_error(workshop, done, *words, rank=guilty, limit_seconds=limits[limit] if limit else 0.0)
 
-    return Fault(2, name, what, make, quick, no_launcher)
+    return Fault(2, name, what, make, no_launcher)
 
 
 def _of_rank(guilty: int) -> list[Fault]:

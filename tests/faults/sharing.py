@@ -132,8 +132,7 @@ def _killed_holder(workshop: Workshop) -> Seen:
 
 
 FAULTS = [
-    Fault(11, "two suites at once", "two suites want the same cards", _two_suites, quick=False),
-    Fault(11, "-n 4 with one card", "four workers want the only card", _one_card, quick=False),
-    Fault(11, "holder of the cards killed", "a suite gets SIGKILL while another waits for its cards", _killed_holder,
-          quick=False),
+    Fault(11, "two suites at once", "two suites want the same cards", _two_suites),
+    Fault(11, "-n 4 with one card", "four workers want the only card", _one_card),
+    Fault(11, "holder of the cards killed", "a suite gets SIGKILL while another waits for its cards", _killed_holder),
 ]  # fmt: skip

@@ -198,16 +198,15 @@ def _why_no_namespace() -> str:
 _Make = Callable[[Card, tuple[str, ...], Workshop], Seen]
 
 
-def _on_a_card(name: str, what: str, make: _Make, card: Card, *told: str, quick: bool = False) -> Fault:
-    return Fault(13, name, f"{what}; {STAND_IN}", functools.partial(make, card, told), quick=quick)
+def _on_a_card(name: str, what: str, make: _Make, card: Card, *told: str) -> Fault:
+    return Fault(13, name, f"{what}; {STAND_IN}", functools.partial(make, card, told))
 
 
 _FILES = "by files laid over the kernel's"
 
 FAULTS = [
     _on_a_card("card slowed by heat", "hardware thermal slowdown, 84 °C", _card,
-               Card(throttle=0x40, temperature_c=84, sm_mhz=900), "hardware thermal slowdown", "900 MHz", "84 °C",
-               quick=True),
+               Card(throttle=0x40, temperature_c=84, sm_mhz=900), "hardware thermal slowdown", "900 MHz", "84 °C"),
     _on_a_card("card of an old driver slowed by heat", "the same, where the driver lacks NVML's newest process list",
                _card, Card(throttle=0x40, sm_mhz=900, process_list="_v2"), "hardware thermal slowdown", "900 MHz"),
     _on_a_card("card slowed by software for heat", "software thermal slowdown", _card,
@@ -228,14 +227,13 @@ FAULTS = [
     _on_a_card("another clock than recorded", "recorded at 1290 MHz, now 1000 MHz", _card_unlike_recorded,
                Card(sm_mhz=1000), "median SM clock 1000 MHz, recorded at 1290 MHz"),
     Fault(13, "CPU quota of a container", "the suite's control group gets a fifth of a core in the run", _quota,
-          quick=False, needs=_why_no_quota),
+          needs=_why_no_quota),
     Fault(13, "processor slowed by heat", f"the core's thermal counter rises in the window; {_FILES}",
           functools.partial(_core_later, "thermal_throttle/core_throttle_count", 7, ("slowed by heat", "7 times")),
-          quick=False, needs=_why_no_namespace),
+          needs=_why_no_namespace),
     Fault(13, "processor's frequency falls", f"from 3000 to 2000 MHz in the window; {_FILES}",
           functools.partial(_core_later, "cpufreq/scaling_cur_freq", 2_000_000,
-                            ("core frequency fell to 2000 MHz", "from 3000 MHz")),
-          quick=False, needs=_why_no_namespace),
+                            ("core frequency fell to 2000 MHz", "from 3000 MHz")), needs=_why_no_namespace),
     Fault(13, "processor's frequency capped", f"recorded at 3000 MHz, then 2000 are allowed; {_FILES}", _frequency_cap,
-          quick=False, needs=_why_no_namespace),
+          needs=_why_no_namespace),
 ]  # fmt: skip
