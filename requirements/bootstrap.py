@@ -32,14 +32,23 @@ TOOLS = ("fuzz",)
 FRAMEWORKS = {"pytorch": ("pytorch-cpu", "pytorch-gpu", "pytorch-gpu-cuda12")}
 FRAMEWORK_CHOICES = {"pytorch": machine.choose_pytorch_set}
 FRAMEWORK_SETS = {
-    "pytorch-cpu": ("pytorch-cuda.txt",),
-    "pytorch-gpu": ("pytorch-cuda.txt", "pytorch-cpu.txt"),
+    "pytorch-cpu": ("pytorch-common.txt", "pytorch-cuda.txt", "pytorch-gpu.txt"),
+    "pytorch-gpu": ("pytorch-common.txt", "pytorch-cuda.txt"),
     "pytorch-gpu-cuda12": (),
 }  # type: Dict[str, Tuple[str, ...]]
+# Taken in the place of a set that pip cannot install, and why it serves.
+INSTEAD = {
+    "pytorch-cpu": (
+        "pytorch-gpu",
+        "pip has put no CPU build of torch there, see above; the CUDA build trains on a CPU too",
+    )
+}
 EXTRAS = ("dev",)
 # Parts of every set of the suite of which one module or the files are used, without what their packages depend on.
 ALONE = ("dataset", "otava")
-PIP = "pip==26.3"
+PIP = "pip.txt"
+# A file whose SHA-256 is not in requirements/*.txt (hashes.py writes them) is not installed, nor is one without any.
+PIP_OPTIONS = ("--disable-pip-version-check", "--no-input", "--require-hashes")
 # Loaded by Paddle and lacking on small systems, so it is made a part of the environment there.
 OPENMP, OPENMP_PART, OPENMP_SCRIPT = "libgomp.so.1", "libgomp", "provide_libgomp.py"
 # 1: {"stamp": 1, "python", "base", "parts": {requirement part: SHA-256}}
@@ -145,12 +154,12 @@ def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str
 def carry_out(plan: Plan, venv: str, folder: str, base: str) -> None:
     """Make the environment, or add the plan's parts to it."""
     if plan.action == "make":
-        make_venv(venv, base)
+        make_venv(venv, folder, base)
     for part in plan.parts:
         install(venv, folder, part)
 
 
-def make_venv(venv: str, base: str) -> None:
+def make_venv(venv: str, folder: str, base: str) -> None:
     """An empty environment with pip in it. Refuses a folder that this script did not make."""
     owned = os.path.join(venv, OWNED)
     os.makedirs(venv, exist_ok=True)
@@ -173,7 +182,7 @@ def make_venv(venv: str, base: str) -> None:
         run([base, "-m", "venv", "--without-pip", venv])
         where = [python_of(venv), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
         site = subprocess.check_output(where, universal_newlines=True, env=clean_environment()).strip()
-        run([base, "-m", "pip", "install", "--disable-pip-version-check", "--target", site, PIP])
+        run([base, "-m", "pip", "install", *PIP_OPTIONS, "--target", site, "-r", os.path.join(folder, PIP)])
 
 
 def source_of_pip(base: str) -> str:
@@ -196,14 +205,22 @@ def answers(python: str, code: str) -> bool:
 
 
 def install(venv: str, folder: str, part: str) -> None:
-    """One part, with every version pinned; some come without the packages' own dependencies."""
+    """One part, with every version and the digest of every file pinned; some come without the packages' own
+    dependencies."""
     requirements = os.path.join(folder, part + ".txt")
     if part == OPENMP_PART:
         run([python_of(venv), os.path.join(folder, OPENMP_SCRIPT), requirements])
         return
-    pip = [python_of(venv), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    pip = [python_of(venv), "-m", "pip", "install", *PIP_OPTIONS]
     alone = ["--no-deps"] if part in (*ALONE, *TOOLS) else []
-    run(pip + alone + ["-r", requirements])
+    try:
+        run(pip + alone + ["-r", requirements])
+    except SetUpError:
+        if part not in INSTEAD:
+            raise
+        other, why = INSTEAD[part]
+        say("taking requirements/{}.txt".format(other), why)
+        run([*pip, "-r", os.path.join(folder, other + ".txt")])
 
 
 def run(command: Sequence[str]) -> None:

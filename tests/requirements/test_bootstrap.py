@@ -22,6 +22,7 @@ from tests.requirements.scripts import REQUIREMENTS, load
 SCRIPTS = ("bootstrap.py", "console_script.py", "machine.py")
 bootstrap: Any = load("bootstrap")
 machine: Any = bootstrap.machine
+hashes: Any = load("hashes")
 
 
 # ---- what is asked for
@@ -229,11 +230,11 @@ def test_the_wheel_and_the_script_both_decide_the_digest_of_libgomp(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("chosen", "changed"),
-    [("pytorch-cpu", "cpu"), ("pytorch-cpu", "cuda"), ("pytorch-gpu", "cpu"), ("pytorch-gpu", "cuda"),
-     ("pytorch-gpu", "gpu")],
+    [("pytorch-cpu", "cpu"), ("pytorch-cpu", "common"), ("pytorch-cpu", "cuda"), ("pytorch-cpu", "gpu"),
+     ("pytorch-gpu", "common"), ("pytorch-gpu", "cuda"), ("pytorch-gpu", "gpu")],
 )  # fmt: skip
 def test_every_file_that_a_pytorch_set_reads_decides_its_digest(tmp_path: Path, chosen: str, changed: str) -> None:
-    for name in ("cpu", "cuda", "gpu"):
+    for name in ("cpu", "cuda", "gpu", "common"):
         (tmp_path / f"pytorch-{name}.txt").write_text(name)
     before = bootstrap.wanted_parts(str(tmp_path), chosen, [])
     (tmp_path / f"pytorch-{changed}.txt").write_text("other")
@@ -243,13 +244,16 @@ def test_every_file_that_a_pytorch_set_reads_decides_its_digest(tmp_path: Path, 
 
 def test_another_build_of_pytorch_makes_its_environment_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, runner = _requirements(tmp_path / "requirements"), Steps()
-    for name in ("cpu", "cuda", "gpu"):
+    for name in ("cpu", "cuda", "gpu", "common"):
         (folder / f"pytorch-{name}.txt").write_text(name)
     monkeypatch.setattr(bootstrap, "run", runner)
     venv = str(tmp_path / ".venv-pytorch")
     for chosen in ("pytorch-cpu", "pytorch-cpu", "pytorch-gpu"):
         bootstrap.set_up(str(folder), venv, chosen, [], sys.executable)
-    assert runner.done == [".venv-pytorch", "pytorch-cpu.txt", ".venv-pytorch", "pytorch-gpu.txt"]
+    assert runner.done == [
+        *(".venv-pytorch", "pytorch-cpu.txt"),
+        *(".venv-pytorch", "pytorch-gpu.txt"),
+    ]
     assert not (tmp_path / ".venv-pytorch" / "bin" / "perfgate").exists()
 
 
@@ -313,6 +317,19 @@ def test_some_parts_come_without_what_their_packages_want_beside_them(
     monkeypatch.setattr(bootstrap, "run", commands.append)
     bootstrap.install("venv", "requirements", part)
     assert ("--no-deps" in commands[0]) == alone
+
+
+def test_where_pip_has_no_cpu_build_of_torch_the_cuda_build_is_taken_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = Steps(fail_at="pytorch-cpu.txt")
+    monkeypatch.setattr(bootstrap, "run", runner)
+    bootstrap.install("venv", "requirements", "pytorch-cpu")
+    assert runner.done == ["pytorch-cpu.txt", "pytorch-gpu.txt"]
+    assert "taking requirements/pytorch-gpu.txt (pip has put no CPU build" in capsys.readouterr().out
+    monkeypatch.setattr(bootstrap, "run", Steps(fail_at="pytorch-gpu.txt"))
+    with pytest.raises(bootstrap.SetUpError):
+        bootstrap.install("venv", "requirements", "pytorch-gpu")
 
 
 def _set_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, extras: Sequence[str] = (), **steps: Any) -> list[str]:
@@ -415,7 +432,7 @@ def test_without_ensurepip_the_pip_of_the_base_puts_one_there(tmp_path: Path, mo
     _requirements(tmp_path / "requirements")
     monkeypatch.setattr(bootstrap, "answers", lambda python, code: "ensurepip" not in code)
     done = _set_up(monkeypatch, tmp_path)
-    assert done == [".venv", bootstrap.PIP, "cpu.txt", "dataset.txt", "otava.txt"]
+    assert done == [".venv", "pip.txt", "cpu.txt", "dataset.txt", "otava.txt"]
 
 
 def test_without_ensurepip_and_pip_the_package_to_install_is_named(
@@ -473,25 +490,26 @@ def test_the_probe_says_by_its_exit_status_that_this_python_will_do() -> None:
 
 
 def _pins(name: str) -> dict[str, Requirement]:
-    found = {}
-    for line in (REQUIREMENTS / name).read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith(("#", "-r ", "-c ")):
-            requirement = Requirement(line)
-            found[re.sub(r"[-_.]+", "-", requirement.name).lower()] = requirement
-    return found
+    pins = hashes.pins_of((REQUIREMENTS / name).read_text(encoding="utf-8"))
+    return {pin.name: Requirement(pin.requirement) for pin in pins}
+
+
+def _included(name: str) -> list[str]:
+    lines = (REQUIREMENTS / name).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.startswith(("-r ", "-c "))]
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in REQUIREMENTS.glob("*.txt")))
 def test_every_requirement_is_pinned_to_one_version_and_names_no_registry(name: str) -> None:
     for requirement in _pins(name).values():
-        assert re.fullmatch(r"===?[\w.]+", str(requirement.specifier)), requirement
+        assert re.fullmatch(r"===?[\w.+]+", str(requirement.specifier)), requirement
         assert requirement.url is None
     assert "://" not in (REQUIREMENTS / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("chosen", bootstrap.SETS)
 def test_a_set_includes_the_suite_and_repeats_none_of_it(chosen: str) -> None:
-    assert "-r suite.txt" in (REQUIREMENTS / f"{chosen}.txt").read_text(encoding="utf-8").splitlines()
+    assert _included(f"{chosen}.txt") == ["-r suite.txt"]
     for other in ("suite.txt", "dev.txt", "dataset.txt", "otava.txt"):
         assert not _pins(f"{chosen}.txt").keys() & _pins(other).keys()
 
@@ -505,30 +523,22 @@ def test_the_set_for_a_cpu_has_the_gpu_wheel_of_cuda_11_and_else_what_the_cpu_se
     assert "nvidia-dali-cuda120" in others
 
 
-def test_both_of_pytorch_s_sets_have_one_torch_and_what_its_cuda_build_brings_is_pinned_for_both() -> None:
-    cpu, cuda, gpu = (
-        (REQUIREMENTS / f"pytorch-{name}.txt").read_text(encoding="utf-8").splitlines()
-        for name in ("cpu", "cuda", "gpu")
-    )
-    assert [line for line in cpu if line.startswith("torch=")] == ["torch==2.13.0"]
-    # Plain == also takes the build for CPUs, 2.13.0+cpu, where pip finds one.
-    assert [line for line in gpu if not line.startswith("#")] == [
-        "-r pytorch-cpu.txt",
-        "-r pytorch-cuda.txt",
-        "torch===2.13.0",
-    ]
-    assert "-c pytorch-cuda.txt" in cpu
-    assert not any(line.startswith("torch") for line in cuda)
-    assert not _pins("pytorch-cpu.txt").keys() & _pins("pytorch-cuda.txt").keys()
+def test_both_of_pytorch_s_sets_have_a_build_of_their_own_of_one_torch_and_the_rest_in_common() -> None:
+    cpu, cuda, gpu, common = (_pins(f"pytorch-{name}.txt") for name in ("cpu", "cuda", "gpu", "common"))
+    assert {name: str(pin) for name, pin in cpu.items()} == {"torch": "torch===2.13.0+cpu"}
+    # Plain == would also take the build for CPUs where pip finds one.
+    assert {name: str(pin) for name, pin in gpu.items()} == {"torch": "torch===2.13.0"}
+    assert _included("pytorch-cpu.txt") == ["-r pytorch-common.txt"]
+    assert _included("pytorch-gpu.txt") == ["-r pytorch-common.txt", "-r pytorch-cuda.txt"]
+    assert not common.keys() & cuda.keys() and "torch" not in common.keys() | cuda.keys()
 
 
 def test_the_pytorch_of_cuda_12_has_another_torch_and_cuda_and_else_what_the_other_sets_have() -> None:
-    pins, cpu, cuda = _pins("pytorch-gpu-cuda12.txt"), _pins("pytorch-cpu.txt"), _pins("pytorch-cuda.txt")
+    pins, common, cuda = (_pins(f"pytorch-{name}.txt") for name in ("gpu-cuda12", "common", "cuda"))
     # Plain == could also take a build for CPUs.
     assert str(pins["torch"]) == "torch===2.10.0"
-    others = cpu.keys() - {"torch"}
-    assert {name: str(pins[name]) for name in others} == {name: str(cpu[name]) for name in others}
-    own = pins.keys() - cpu.keys()
+    assert {name: str(pins[name]) for name in common} == {name: str(pin) for name, pin in common.items()}
+    own = pins.keys() - common.keys() - {"torch"}
     assert own >= {"triton", "nvidia-cudnn-cu12", "nvidia-nccl-cu12", "nvidia-cuda-runtime-cu12"}
     # Nothing of CUDA 13 beside it; pip itself refuses what torch's own metadata does not name.
     assert own & cuda.keys() == {"triton", "cuda-bindings", "cuda-pathfinder"}
@@ -536,7 +546,7 @@ def test_the_pytorch_of_cuda_12_has_another_torch_and_cuda_and_else_what_the_oth
 
 def test_pytorch_is_fed_by_the_dali_and_the_numpy_of_the_cpu_set() -> None:
     """So the same images are decoded by the same code for either framework."""
-    pins, cpu = _pins("pytorch-cpu.txt"), _pins("cpu.txt") | _pins("suite.txt")
+    pins, cpu = _pins("pytorch-common.txt"), _pins("cpu.txt") | _pins("suite.txt")
     fed_by = {name for name in pins if name.startswith("nvidia-")} | {"numpy", "pillow"}
     assert "nvidia-dali-cuda120" in fed_by
     assert {name: str(pins[name]) for name in fed_by} == {name: str(cpu[name]) for name in fed_by}
@@ -544,8 +554,7 @@ def test_pytorch_is_fed_by_the_dali_and_the_numpy_of_the_cpu_set() -> None:
 
 @pytest.mark.parametrize("minor", [11, 12, 13])
 def test_the_fuzzer_reads_with_the_packages_that_the_suite_reads_with(minor: int) -> None:
-    lines = (REQUIREMENTS / "fuzz.txt").read_text(encoding="utf-8").splitlines()
-    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    pins = _pins("fuzz.txt").values()
     environment = {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.1"}
     chosen = {each.name: each.specifier for each in pins if not each.marker or each.marker.evaluate(environment)}
     assert str(chosen.pop("atheris")) == "==3.0.0"
