@@ -37,7 +37,7 @@ help:
 	@echo "make gpu-proof  PyTorch on this machine's GPU, step by step: figures, logs, baseline; on a CPU where there is none"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
 	@echo "make env-pytorch  PyTorch in .venv-pytorch, for its cases (a download of 0.8 to 4.7 GB: requirements/pytorch-*.txt)"
-	@echo "make fuzz    a minute of atheris on each reader of files, in .venv-fuzz (a download of 36 MB), and Hypothesis"
+	@echo "make fuzz    each reader of files under Hypothesis, then a minute of atheris, in .venv-fuzz (a download of 36 MB)"
 	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-trend, .venv-fuzz and caches; results in runs/ and baselines/ stay"
 
 perf: env
@@ -76,6 +76,7 @@ gpu-proof: env-beside env-pytorch
 	.venv/bin/perfgate prove-gpu $(GPU_PROOF_ARGS)
 
 fuzz: env-dev env-fuzz
+	$(VENV_PYTHON) -m pytest tests/fuzz --hypothesis-profile fuzz-long -n auto $(NEVER_HANGS) 1800 $(PYTEST_ARGS)
 	$(VENV_PYTHON) -m tests.fuzz --seconds 60 $(FUZZ_ARGS)
 
 doctor: env

@@ -8,10 +8,15 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # How long an example takes says how busy the machine is, and nothing about the code.
-settings.register_profile("perfgate", deadline=None)
+settings.register_profile("perfgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The readers under test (tests/fuzz): the same few examples in every check, and many new ones in "make fuzz", which
+# loads that profile by its name (--hypothesis-profile).
+_FUZZ = settings(deadline=None, suppress_health_check=list(HealthCheck))
+settings.register_profile("fuzz-quick", _FUZZ, max_examples=200, derandomize=True, database=None)
+settings.register_profile("fuzz-long", _FUZZ, max_examples=5000, print_blob=True)
 settings.load_profile("perfgate")
 
 OPTION = "--paddle-interpreter"

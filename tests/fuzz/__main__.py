@@ -1,10 +1,10 @@
-"""Fuzzing the readers: ``python -m tests.fuzz --seconds 60``.
+"""Fuzzing the readers with atheris: ``python -m tests.fuzz --seconds 60``.
 
-Step logs, recorded and published baselines, perf.yaml and case ids (tests/fuzz/targets.py), each by two
-engines: Hypothesis here, which draws documents, and atheris in a process and an environment of its own
-(``make env-fuzz``), which is guided by the lines that an input reaches. Before that, families of growing inputs show
-whether a reader's time grows in proportion, and lines made of patterns' own beginnings whether a pattern's does. Exits
-with 1 on a finding, whose input is kept, and on a reader or a pattern whose time grows faster.
+The readers are those of tests/fuzz/targets.py. atheris runs in a process and an environment of its own (``make
+env-fuzz``), and is guided by the lines that an input reaches; Hypothesis draws documents for the same readers under
+pytest (tests/fuzz/test_fuzz.py). Before that, families of growing inputs show whether a reader's time grows in
+proportion, and lines made of patterns' own beginnings whether a pattern's does. Exits with 1 on a finding, whose input
+is kept, and on a reader or a pattern whose time grows faster.
 """
 
 from __future__ import annotations
@@ -23,18 +23,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-
 from helpers.report.unforeseen import ended
 from tests.fuzz.growth import Growth, growths
 from tests.fuzz.patterns import Slow, patterns, slow
-from tests.fuzz.strategies import inputs
-from tests.fuzz.targets import Target, targets
+from tests.fuzz.targets import targets
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = Path("/dev/shm")
-# 1: first format; 2: growth; 3: slow_patterns.
-JSON_VERSION = 3
+# 1: first format; 2: growth; 3: slow_patterns; 4: lines of atheris alone, without "engine".
+JSON_VERSION = 4
 # The reader that goes with patterns over lines.
 LOGS = "training-log"
 # Beyond the seconds asked for: imports, and the seeds, which are run before the clock is looked at.
@@ -43,19 +40,18 @@ SPARE_SECONDS = 120
 
 @dataclass(frozen=True)
 class Line:
-    """What one engine did with one target; ``edges`` and ``features`` are libFuzzer's, None for Hypothesis.
-
-    ``findings`` are files with the inputs, ``trouble`` why the engine did not come to its end without one.
-    """
+    """What atheris did with one target."""
 
     target: str
-    engine: str
     executions: int
     seconds: float
+    # libFuzzer's numbers; None where its report has none.
     edges: int | None = None
     features: int | None = None
     corpus: int | None = None
+    # The files with the inputs.
     findings: tuple[str, ...] = ()
+    # Why atheris did not come to its end, where it has no finding.
     trouble: str = ""
 
     @property
@@ -71,21 +67,19 @@ def main(arguments: Sequence[str]) -> int:
         print(f"fuzz: {options.python} is missing: run 'make env-fuzz' (atheris, a download of 36 MB)", file=sys.stderr)
         return 2
     start = options.seed if options.seed is not None else random.randrange(1, 2**31)
-    print(f"seed {start}, {options.seconds} s of atheris and {options.examples} examples of Hypothesis a target")
+    print(f"seed {start}, {options.seconds} s of atheris a target")
     grown = list(growing(options.targets))
     hostile = list(hostile_lines()) if LOGS in options.targets else []
     lines: list[Line] = []
     for line in run(options, start):
         lines.append(line)
-        print(
-            f"  {line.target}, {line.engine}: {line.executions} executions, {len(line.findings)} findings", flush=True
-        )
+        print(f"  {line.target}: {line.executions} executions, {len(line.findings)} findings", flush=True)
     print(table(lines))
     for line in lines:
         for finding in line.findings:
             print(f"finding: {finding}; again: python -m tests.fuzz --reproduce {line.target} {finding}")
         if line.trouble:
-            print(f"trouble: {line.target}, {line.engine}: {line.trouble}")
+            print(f"trouble: {line.target}: {line.trouble}")
     if options.json:
         record = {"version": JSON_VERSION, "seed": start, "lines": [asdict(line) for line in lines]}
         record["growth"] = [asdict(each) for each in grown]
@@ -116,7 +110,7 @@ def hostile_lines() -> Iterator[Slow]:
 
 
 def run(options: argparse.Namespace, start: int) -> Iterator[Line]:
-    """Every target that was asked for, by both engines."""
+    """Every target that was asked for."""
     # In memory where there is such a folder: every input is a file, and a disk would be most of its time.
     memory = MEMORY if MEMORY.is_dir() else None
     for name in options.targets:
@@ -124,44 +118,7 @@ def run(options: argparse.Namespace, start: int) -> Iterator[Line]:
         for folder in ("corpus", "findings"):
             (kept / folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="perfgate-fuzz-", dir=memory) as scratch:
-            yield by_hypothesis(targets(Path(scratch))[name], options.examples, start, kept / "findings")
-        with tempfile.TemporaryDirectory(prefix="perfgate-fuzz-", dir=memory) as scratch:
             yield by_atheris(name, options, start, kept, Path(scratch))
-
-
-def by_hypothesis(target: Target, examples: int, start: int, findings: Path) -> Line:
-    """As many examples, and those that shrinking a finding takes; the smallest input that fails is kept."""
-    executions = 0
-    failed: list[bytes] = []
-
-    def check(data: bytes) -> None:
-        nonlocal executions
-        executions += 1
-        try:
-            target.check(data)
-        except BaseException:
-            failed[:] = [data]
-            raise
-
-    quiet = settings(
-        max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink), print_blob=False,
-    )  # fmt: skip
-    begin = time.monotonic()
-    found: tuple[str, ...] = ()
-    trouble = ""
-    try:
-        seed(start)(quiet(given(inputs(target))(check)))()
-    # Whatever a reader lets out is a finding; without an input it is Hypothesis's own.
-    except Exception as error:  # noqa: BLE001
-        if failed:
-            path = findings / f"hypothesis-{start}"
-            path.write_bytes(failed[0])
-            found = (str(path),)
-            traceback.print_exception(error, limit=-3)
-        else:
-            trouble = f"{type(error).__name__}: {error}"
-    return Line(target.name, "hypothesis", executions, time.monotonic() - begin, findings=found, trouble=trouble)
 
 
 def by_atheris(name: str, options: argparse.Namespace, start: int, kept: Path, scratch: Path) -> Line:
@@ -190,7 +147,7 @@ def by_atheris(name: str, options: argparse.Namespace, start: int, kept: Path, s
     elif failed or not numbers["executions"]:
         trouble = f"it {status}: {' '.join(report[-600:].split())}"
     executions = numbers.pop("executions") or 0
-    return Line(name, "atheris", executions, seconds, findings=found, trouble=trouble, **numbers)
+    return Line(name, executions, seconds, findings=found, trouble=trouble, **numbers)
 
 
 def read_report(report: str) -> dict[str, int | None]:
@@ -207,20 +164,20 @@ def read_report(report: str) -> dict[str, int | None]:
 
 
 def table(lines: Sequence[Line]) -> str:
-    """One line an engine and target, and the sum."""
-    rows = [("target", "engine", "executions", "per s", "edges", "features", "corpus", "findings")]
+    """One line for each target, and the sum."""
+    rows = [("target", "executions", "per s", "edges", "features", "corpus", "findings")]
     for line in lines:
         shown = ["-" if value is None else str(value) for value in (line.edges, line.features, line.corpus)]
         found = str(len(line.findings)) if not line.trouble else "?"
         rows.append(
-            (line.target, line.engine, str(line.executions), f"{line.executions_per_s:.0f}", *shown, found)  # type: ignore[arg-type]
+            (line.target, str(line.executions), f"{line.executions_per_s:.0f}", *shown, found)  # type: ignore[arg-type]
         )
     total = sum(line.executions for line in lines), sum(len(line.findings) for line in lines)
-    rows.append(("all", "", str(total[0]), "", "", "", "", str(total[1])))
+    rows.append(("all", str(total[0]), "", "", "", "", str(total[1])))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if column < 2 else cell.rjust(width)
+            cell.ljust(width) if column == 0 else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
@@ -228,7 +185,7 @@ def table(lines: Sequence[Line]) -> str:
 
 
 def reproduce(name: str, path: Path) -> int:
-    """Run one input as an engine did; what it raises is shown."""
+    """Run one input as atheris did, and show what it raises."""
     with tempfile.TemporaryDirectory(prefix="perfgate-fuzz-") as scratch:
         try:
             targets(Path(scratch))[name].check(path.read_bytes())
@@ -245,7 +202,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         names = list(targets(Path(folder)))
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz the suite's readers.")
     parser.add_argument("--seconds", type=int, default=60, help="run atheris for so long on each target")
-    parser.add_argument("--examples", type=int, default=5000, help="have Hypothesis draw so many inputs for each")
     parser.add_argument("--targets", nargs="+", choices=names, default=names, help="fuzz only these readers")
     parser.add_argument("--seed", type=int, help="repeat the run that printed this number")
     parser.add_argument("--json", type=Path, help="write the table to this file too")
