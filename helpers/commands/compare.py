@@ -23,7 +23,7 @@ from helpers.judging.verdict import Reason, Status
 from helpers.plan.case_plan import SuiteCase
 from helpers.report.table import Align, Column, Grid, Table
 from helpers.report.text import hanging, printable
-from helpers.session.compare_recorded import against_recorded
+from helpers.session.judged_again import against_recorded
 from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Case

@@ -1,21 +1,33 @@
-"""Whether a session is worth its time just now: asked once, before its first case is trained."""
+"""Asks once, before the first case of a session is trained, whether others would disturb every run just now.
+
+Importing it loads the doctor's checks, so the suite does so only where it asks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from helpers.history.run_folders import ResultStore
-from helpers.machine.devices import Machine
+from helpers.machine.devices import CpuCard, Machine
+from helpers.machine.doctor.cpu_checks import others_on_the_cores
+from helpers.machine.doctor.finding import Context, Severity
+from helpers.machine.doctor.gpu_checks import foreign_processes
+from helpers.machine.environment import CPU, GPU
+from helpers.machine.facts.gathered import SystemFacts, gather
+from helpers.machine.unknown import Unknown
+from helpers.machine.watch.contention import ContentionSample
+from helpers.machine.watch.processes import family
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import Config
+from helpers.session.examination import ExaminationIO, held_cards, names_of_users
 from helpers.session.gate import Gate
 from helpers.session.suite_options import SuiteOptions
 from helpers.trainers.contract.errors import SuiteError
 
-if TYPE_CHECKING:
-    # At run time the doctor is loaded where it is asked.
-    from helpers.session.examination import ExaminationIO
+# The second look is at a suspicion: what is over by then was a spike.
+LOOK_SECONDS = (1.0, 2.0)
 
 
 def disturbance_of(
@@ -29,26 +41,23 @@ def disturbance_of(
 ) -> str:
     """Why every run would be INVALID, as others use the machine, and how to go on; empty where nobody does.
 
-    Takes about a second, 3 s where it says something, as it looks twice. Not asked of cases that may be disturbed
-    (``--allow-contention``, unless a gate judges them) and of those that are finished (``--resume``).
+    It takes about a second, and 3 s where it finds somebody, because it looks twice. It does not look for cases that
+    may be disturbed (``--allow-contention``, unless a gate judges them) and for those that are finished (``--resume``).
     """
-    asked = [
+    cases = [
         each for each in runnable if not _may_be_disturbed(each, options, gate) and not _done(each, options, store)
     ]
-    if not asked:
+    if not cases:
         return ""
-    # Not at the top: who only lists cases asks nobody.
-    from helpers.session.quick_look import QuickLook
-
     needs: dict[str, int] = {}
-    for each in asked:
+    for each in cases:
         needs[each.device] = min(each.case.cards_per_node, needs.get(each.device, each.case.cards_per_node))
     limit = config.contention.max_foreign_share
     look = QuickLook(machine, limit) if io is None else QuickLook(machine, limit, io)
     if not (found := look.disturbance(needs)):
         return ""
     remedy = "measure anyway with --allow-contention, which marks the figures and keeps them out of baselines"
-    if any(map(gate.judges, asked)):
+    if any(map(gate.judges, cases)):
         remedy = "leave out --gate: a gate judges no disturbed run, whatever is allowed"
     return (
         f"The machine is busy, nothing was measured: {found}. A run of which others take more than {limit:.0%} is "
@@ -68,3 +77,99 @@ def _done(suite_case: SuiteCase, options: SuiteOptions, store: ResultStore) -> b
     except SuiteError:
         return False
     return bool(runs) and runs[-1].verdict is not None
+
+
+@dataclass(frozen=True)
+class QuickLook:
+    """The doctor's quick checks. What they cannot see stops nothing, because each run looks for itself."""
+
+    machine: Machine
+    # perf.yaml's limit.
+    max_foreign_share: float
+    io: ExaminationIO = field(default_factory=ExaminationIO)
+    # The process whose family is the session.
+    own: Callable[[], int] = os.getpid
+
+    def disturbance(self, needs: Mapping[str, int]) -> str:
+        """Who would disturb even the case that needs the fewest cards; empty where nobody does.
+
+        ``needs`` has the fewest cards of a case, by device. It looks a second time before it names anybody. The cores
+        are not watched while another session of the suite holds cards, because the cases wait for that one.
+        """
+        found = ""
+        for seconds in LOOK_SECONDS:
+            found = self._look(needs, seconds)
+            if not found:
+                break
+        return found
+
+    def _look(self, needs: Mapping[str, int], seconds: float) -> str:
+        try:
+            leases = held_cards(self.machine, self.io)
+            sample = self._watch(seconds) if CPU in needs and not leases else ContentionSample(0.0)
+            context = Context(self._facts(), sample, self.max_foreign_share, self.io.variables, leases=leases)
+        except (SuiteError, OSError, ValueError):
+            return ""
+        parts = []
+        if CPU in needs and self._leaves_too_little(sample, needs[CPU]):
+            parts += [each.found for each in others_on_the_cores(context) if each.severity is Severity.BLOCKER]
+            if parts and not isinstance(context.facts.host.load_1m, Unknown):
+                parts.append(f"load average {context.facts.host.load_1m:.1f}")
+        if GPU in needs:
+            parts += self._on_cards(context, needs[GPU])
+        return "; ".join(parts)
+
+    def _facts(self) -> SystemFacts:
+        nvml = self.io.open_nvml() if self.machine.gpus else "not asked"
+        return gather(
+            self.machine,
+            nvml,
+            self.io.builds,
+            interpreters={},
+            data="",
+            folders={},
+            root=self.io.root,
+            variables=self.io.variables,
+        )
+
+    def _watch(self, seconds: float) -> ContentionSample:
+        """What others than this session used of the cores that cases are pinned to."""
+        meter = self.io.meter(_cores(self.machine.cpu_cards))
+        start = self.io.clock()
+        self._sample(meter.sample, start)
+        self.io.sleep(seconds)
+        end = self.io.clock()
+        self._sample(meter.sample, end)
+        return meter.contention((start, end))
+
+    def _sample(self, sample: Callable[..., None], at: float) -> None:
+        everyone = self.io.processes.all()
+        # pytest-xdist's workers start at this moment.
+        own = [process.pid for process in family({self.own()}, everyone)]
+        sample(at, own, everyone)
+
+    def _leaves_too_little(self, sample: ContentionSample, cards: int) -> bool:
+        """Whether others use more than the cores that a case of ``cards`` cards leaves to them."""
+        total = len(_cores(self.machine.cpu_cards))
+        needed = len(_cores(self.machine.cpu_cards[:cards]))
+        if sample.foreign_share is None or not needed:
+            return False
+        return sample.foreign_share * total - (total - needed) > self.max_foreign_share * needed
+
+    def _on_cards(self, context: Context, cards: int) -> list[str]:
+        """Who uses cards, where fewer than ``cards`` are free of others. Each run checks itself whether its cards are
+        healthy."""
+        blocked: dict[str, list[str]] = {}
+        context = replace(context, process_names=names_of_users(context.facts, self.io))
+        for gpu in self.machine.gpus:
+            alone = replace(context, facts=replace(context.facts, machine=replace(self.machine, gpus=(gpu,))))
+            found = [each for each in foreign_processes(alone) if each.severity is Severity.BLOCKER]
+            if found:
+                blocked[gpu.uuid] = [f"{each.name}: {each.found}" for each in found]
+        if len(self.machine.gpus) - len(blocked) >= cards:
+            return []
+        return [text for each in blocked.values() for text in each]
+
+
+def _cores(cards: tuple[CpuCard, ...]) -> frozenset[int]:
+    return frozenset(core for card in cards for core in card.cores)

@@ -20,22 +20,22 @@ from helpers.trainers.contract.errors import ConfigError
 
 @dataclass(frozen=True)
 class Gate:
-    """``rules`` are perf.yaml's for this machine; ``named`` are case ids given in full on the command line.
+    """The gate of a session. Without ``--gate`` no case is gated, and every one is judged by the normal policy."""
 
-    Without ``--gate`` (``enabled`` False) no case is gated and every one is judged by the normal policy.
-    """
-
+    # Whether ``--gate`` was given.
     enabled: bool
+    # Those of perf.yaml for this machine.
     rules: tuple[GateRule, ...] = ()
+    # The case ids that the command line gives in full.
     named: frozenset[str] = frozenset()
 
     def rule_for(self, suite_case: SuiteCase) -> GateRule | None:
-        """The first rule that means the case."""
-        return next((rule for rule in self.rules if _means(rule, suite_case)), None)
+        """The first rule whose pattern matches the case."""
+        return next((rule for rule in self.rules if _matches(rule, suite_case)), None)
 
     def recorded_required(self, suite_case: SuiteCase) -> bool | None:
-        """Whether perf.yaml has the case pass only with a recorded figure, ``--gate`` or not; None where it does not
-        say."""
+        """Whether perf.yaml lets the case pass only with a recorded figure, ``--gate`` or not; None where no rule of it
+        matches the case."""
         rule = self.rule_for(suite_case)
         return None if rule is None else Needs(rule.needs) is not Needs.PUBLISHED
 
@@ -91,7 +91,7 @@ class Gate:
             )
         cases = tuple(cases)
         for rule in self.rules:
-            if not any(_means(rule, case) for case in cases):
+            if not any(_matches(rule, case) for case in cases):
                 near = difflib.get_close_matches(rule.cases, sorted({case.case.id for case in cases}), n=2, cutoff=0.3)
                 raise ConfigError(
                     str(config),
@@ -101,7 +101,7 @@ class Gate:
                     remedy=f"Nearest: {', '.join(near)}" if near else "List the ids with --collect-only",
                 )
 
-    def told(self, chosen: Iterable[SuiteCase], cases: Iterable[SuiteCase]) -> str | None:
+    def summary(self, chosen: Iterable[SuiteCase], cases: Iterable[SuiteCase]) -> str | None:
         """One line on how much of the gate a session judges; None without one."""
         if not self.enabled:
             return None
@@ -110,5 +110,5 @@ class Gate:
         return f"gate: {judged} of its {len(own)} cases are selected and judged; other cases cannot fail it"
 
 
-def _means(rule: GateRule, suite_case: SuiteCase) -> bool:
+def _matches(rule: GateRule, suite_case: SuiteCase) -> bool:
     return rule.target in (None, suite_case.target) and fnmatchcase(suite_case.case.id, rule.cases)

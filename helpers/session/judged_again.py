@@ -1,5 +1,7 @@
-"""Runs that were made are judged again as a session judges them: by ``--replay`` and ``perfgate compare``. Nothing is
-run, so what a session would ask for more runs is answered with those that are there."""
+"""Judges runs that were made before, by the procedure of a session: for ``--replay`` and ``perfgate compare``.
+
+Nothing is run: where a session would ask for more runs, the answer rests on those that there are.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,21 @@ from dataclasses import replace
 from typing import Any
 
 from helpers.history.results import RunResult
-from helpers.judging.evidence import Budget, Build, Evidence, Stage
+from helpers.judging.compare import CaseComparison
+from helpers.judging.compare_sides import Pairing, side_of
+from helpers.judging.evidence import Budget, Build, Evidence, Past, Stage
 from helpers.judging.judge import RUN_FAILED, judge
-from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
+from helpers.judging.verdict import NeedRuns, Question, Reason, Status, SubVerdict, Verdict
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.perf_yaml import Config
+from helpers.plan.recorded import RecordedEntry
+from helpers.session.measure import evidence_of
 
 _BY_THE_NIGHT = "confirmed for the night"
 
 
 def plan_again(case: SuiteCase, runs: Sequence[RunResult], config: Config, **more: Any) -> CasePlan:
-    """The plan that these runs of a case were made by, as far as they tell it; ``more`` are further fields of it."""
+    """The plan by which these runs of a case were made, as far as they hold it; ``more`` has its other fields."""
     case_id = case.case.id
     return CasePlan(
         case,
@@ -45,8 +51,8 @@ def judge_again(evidence: Evidence) -> Verdict:
         return answer
     if (ended := _none_usable(evidence)) is not None:
         return ended
-    told = f"{len(evidence.runs)} kept runs do not settle it, and there are no more: {answer.why}"
-    return Verdict(Status.INCONCLUSIVE, Reason("no-more-runs", told))
+    message = f"{len(evidence.runs)} kept runs do not settle it, and there are no more: {answer.why}"
+    return Verdict(Status.INCONCLUSIVE, Reason("no-more-runs", message))
 
 
 def _leaves_out_pairs(answer: Verdict, evidence: Evidence) -> bool:
@@ -60,7 +66,7 @@ def _build_of(role: Build, runs: Sequence[RunResult]) -> dict[str, str]:
 
 
 def _none_usable(evidence: Evidence) -> Verdict | None:
-    """Where a live session would make a run again: what its runs ended with is the answer. None with a usable one."""
+    """The verdict where a live session would make a run again: how its runs ended. None where a run is usable."""
     if any(run.usable for run in evidence.runs):
         return None
     failures = [run.failure for run in evidence.runs if run.failure is not None]
@@ -73,9 +79,35 @@ def _none_usable(evidence: Evidence) -> Verdict | None:
 
 
 def _budget(runs: Sequence[RunResult], live: Budget) -> Budget:
-    """As many runs of each kind as there are: the judge answers with them, and asks for no more. What a session may
-    make again is as in a live one: a case that used it up was not judged there, and is not here."""
+    """As many runs of each kind as there are, so that the judge asks for no more. How often a run may be made again is
+    as in a live session: a case that used it up there was not judged, and is not judged here."""
     screening = [run for run in runs if (run.role, run.stage) == (Build.CANDIDATE.value, Stage.SCREEN.value)]
     usable = max(sum(run.measured for run in screening), 1)
     pairs = sum(run.measured and run.stage == Stage.CONFIRM.value for run in runs) // 2
     return replace(live, screen_runs=usable, first_runs=usable, pairs=pairs)
+
+
+def against_recorded(
+    pairing: Pairing,
+    case: SuiteCase,
+    runs: Sequence[RunResult],
+    entry: RecordedEntry,
+    past: Past,
+    config: Config,
+    cases_tonight: int,
+) -> CaseComparison:
+    """Compares one session with what this machine recorded, as pytest did in that session.
+
+    ``runs`` are all that the session made of the case, ``past`` is what was known before it, and ``cases_tonight`` is
+    how many cases it measured.
+    """
+    plan = plan_again(case, runs, config, recorded=entry)
+    verdict = judge_again(evidence_of(plan, tuple(runs), past, cases_tonight=cases_tonight))
+    # Without one the runs have ended the case before any question was asked.
+    answer = verdict.recorded or SubVerdict(Question.RECORDED, verdict.status, verdict.reason)
+    sides = side_of(pairing.a), side_of(pairing.b)
+    tolerance = plan.tolerance if entry.tolerance is None else entry.tolerance
+    comparison = CaseComparison(
+        pairing.case_id, pairing.target, answer.status, answer.reason, *sides, entry.rule, tolerance
+    )
+    return comparison.of_standing(verdict.standing)

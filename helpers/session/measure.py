@@ -35,11 +35,12 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class CaseResult:
-    """A case with its runs and its verdict; ``resumed`` of the runs were found on disk."""
+    """What measuring a case gave: its runs and the verdict on them. The gate makes its outcome of it."""
 
     plan: CasePlan
     verdict: Verdict
     runs: tuple[RunResult, ...] = ()
+    # How many of the runs were found on disk.
     resumed: int = 0
 
 
@@ -128,7 +129,7 @@ def evidence_of(
 
 
 def segment_tonight(plan: CasePlan, runs: tuple[RunResult, ...]) -> dict[str, str]:
-    """The facts within which tonight's runs are compared, as the first usable one tells them; empty before it."""
+    """The facts within which tonight's runs are compared, from the first usable one; empty before there is one."""
     first = next((run for run in _candidates(runs) if run.measured), None)
     return segment_of(first.environment, plan.settings, plan.case.id) if first else {}
 
@@ -203,9 +204,9 @@ def reusable_runs(plan: CasePlan, store: ResultStore, allow_contention: bool) ->
 
     A failed or a differently configured run is made again, and so is one of another machine, driver, data or
     build, a contended one where contention is not allowed, and all that came after. Invalid runs are kept where a
-    usable one follows: they are attempts of this night, and count against its budget. So do failed ones that may be
-    made again, also as the last, whatever ended the session; but who resumes a case that used its attempts up gets
-    one more: of the last of them, just enough are made again.
+    usable one follows: they are attempts of this night, and count against its budget. Failed ones that may be made
+    again count too, also as the last ones. A case that had used its attempts up gets one more when it is resumed: just
+    enough of its last failed runs are left out.
     """
     found = store.results(plan.case.id)
     mine: list[RunResult] = []
@@ -261,7 +262,7 @@ def most_runs(plan: CasePlan) -> int:
 
 
 def _check_request(plan: CasePlan, request: NeedRuns, made: int, most: int) -> None:
-    """A judge that asks for nothing, for no end, or for a build that nobody has, must not loop or be obeyed."""
+    """Raise SuiteError where a judge asks for no run, for runs without end, or for a build that nobody has."""
     about = f"case {plan.case.id}"
     if request.count != len(request.order) or not request.order:
         raise SuiteError(

@@ -1,4 +1,7 @@
-"""One case of a session from its plan to its verdict, on cards that are its alone. A fault becomes a status."""
+"""Takes one case of a session from its plan to its verdict, on cards that no other case has meanwhile.
+
+A fault becomes a status.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from helpers.history import Memory
 from helpers.history.run_folders import ResultStore
@@ -14,18 +18,95 @@ from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.launch.failure import FailureClass, class_of_words
 from helpers.launch.peaks import Peaks
 from helpers.launch.tail import Progress
-from helpers.machine.devices import Card, Machine
-from helpers.plan.case_plan import CPU, CasePlan, SuiteCase
-from helpers.plan.image_folder import DatasetFacts
+from helpers.machine.devices import Card, Machine, environment_of
+from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, published_references
+from helpers.plan.image_folder import DatasetFacts, images_needed
+from helpers.plan.installed import Installed
+from helpers.plan.overrides import effective, with_overrides
 from helpers.plan.perf_yaml import Config
+from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.recorded import RecordedEntry
 from helpers.session.gate import Gate
-from helpers.session.leased import RunTerms, leased_runner
 from helpers.session.measure import CaseResult, Judge, Runner, measure_case, not_run
-from helpers.session.planning import Planner
+from helpers.session.recording import RecordedBaselines
+from helpers.session.run_job import RunTerms, inherited_variables, leased_runner
 from helpers.session.share_of_peak import ShareOfPeak
 from helpers.session.suite_options import SuiteOptions
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import SuiteError
+
+# Of a run's environment, what is known before it; the rest comes from its own log.
+_KNOWN_BEFORE = (
+    "host_id", "machine", "pool", "cpu_model", "logical_cores", "cards", "driver", "power_limit_watts", "flags",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes a case ready to run on the machine: build, settings, images, references, budget."""
+
+    config: Config
+    machine: Machine
+    installed: Installed
+    baselines: RecordedBaselines
+    # Looks at the images, when a case needs them.
+    data: Callable[[], DatasetFacts]
+    # The changed settings.
+    overrides: Mapping[str, Any]
+    # Whether what is measured may become the recorded figure.
+    to_record: bool = False
+
+    def plan(self, suite_case: SuiteCase) -> CasePlan | str:
+        """The plan, or why the case cannot run here. Raises SuiteError on data, baselines and settings."""
+        if reason := self.installed.why_not(suite_case):
+            return reason
+        build = self.installed.build(suite_case)
+        if isinstance(build, str):
+            return build
+        entry = self.baselines.load(suite_case.device).entries.get(suite_case.case.id)
+        reference, why_no_reference = self._reference(suite_case, entry)
+        case, config = suite_case.case, self.config
+        cards = self.machine.cards_of(suite_case.target)
+        usual = settings_for(case, suite_case.device, launcher=config.launcher_for(case))
+        overrides = effective(usual, self.overrides, case.id)
+        settings = with_overrides(usual, overrides, case.id)
+        environment = environment_of(
+            self.machine,
+            cards[: case.cards_per_node],
+            framework=case.framework.value,
+            framework_version=build.version,
+            variables=inherited_variables(settings),
+        ).to_mapping()
+        published = published_references(suite_case.figures, cards[0].name, config.tolerances.published_for(case.id))
+        needed = images_needed(case, (reference.rule for reference in published))
+        if needed is not None and (too_few := needed.why_not(self.data())):
+            return too_few
+        return CasePlan(
+            suite_case,
+            build=self.installed.record(build),
+            settings=settings,
+            overrides=overrides,
+            published=published,
+            recorded=entry,
+            tolerance=config.tolerances.recorded_for(case.id),
+            band=config.tolerances.unconfirmed_for(case.id),
+            data=case.data.value if case.data is DataSource.SYNTHETIC else self.data().describe(),
+            environment={name: environment[name] for name in _KNOWN_BEFORE},
+            reference=reference,
+            why_no_reference=why_no_reference,
+            budget=config.budgets.budget_for(case.id),
+            to_record=self.to_record,
+        )
+
+    def _reference(self, suite_case: SuiteCase, entry: RecordedEntry | None) -> tuple[dict[str, str], str]:
+        """The good build's record, and why this case has none; one of them is empty."""
+        found = self.installed.reference(suite_case)
+        if isinstance(found, str):
+            return {}, found
+        record = self.installed.record(found, of_reference=True)
+        why = self.installed.why_no_pairs(suite_case, record, entry.environment if entry else None)
+        return ({}, why) if why else (record, "")
+
 
 OnProgress = Callable[[Progress], None]
 
@@ -46,7 +127,7 @@ class MeasureRequest:
 
 @dataclass(frozen=True)
 class Measurer:
-    """What the cases of a session share. ``runner`` replaces the real one; what is looked up late is a function."""
+    """What the cases of a session share. A field that is looked up late is a function."""
 
     options: SuiteOptions
     config: Config
@@ -57,6 +138,7 @@ class Measurer:
     memory: Callable[[], Memory]
     data: Callable[[], DatasetFacts]
     system: Callable[[], Mapping[str, Mapping[str, str]]]
+    # Replaces the real runner.
     runner: Runner | None = None
 
     def measure(self, suite_case: SuiteCase, request: MeasureRequest, on_progress: OnProgress | None) -> CaseResult:
@@ -81,7 +163,7 @@ class Measurer:
             system=self.system(),
         )
         with leased_runner(plan, self.machine, self.store, self.config, terms, on_progress) as runner:
-            # Which hosts the nodes are is known only now: runs of other hosts are not gone on with.
+            # The hosts of the nodes are known only now. A resumed session keeps no runs of other hosts.
             hosts = {**plan.environment, "nodes": runner.connected.nodes}
             result = self._measured(replace(plan, environment=hosts), runner, request)
             return self._with_share(result, runner.cards, on_progress) if self._wants_share(plan) else result
@@ -123,13 +205,13 @@ class Measurer:
 
     def _broken_off(self, plan: CasePlan, error: Exception) -> CaseResult:
         """A case that ended in an error, with the runs that were on disk by then: nothing measured is lost."""
-        told = str(error)
-        if class_of_words(told) is FailureClass.DISK_FULL:
-            told = f"{FailureClass.DISK_FULL.value}: {told}"
+        reason = str(error)
+        if class_of_words(reason) is FailureClass.DISK_FULL:
+            reason = f"{FailureClass.DISK_FULL.value}: {reason}"
         try:
             runs = self.store.results(plan.case.id)
         except SuiteError as unreadable:
             runs = ()
-            if str(unreadable) not in told:
-                told = f"{told}; and its finished runs cannot be read: {unreadable}"
-        return CaseResult(plan, Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, told)), runs)
+            if str(unreadable) not in reason:
+                reason = f"{reason}; and its finished runs cannot be read: {unreadable}"
+        return CaseResult(plan, Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, reason)), runs)

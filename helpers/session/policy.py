@@ -74,7 +74,7 @@ _NOT_MEASURED = (Status.INFRA_ERROR, Status.INVALID, Status.NOT_RUN)
 
 
 def outside_gate(normal: Effect) -> Effect:
-    """The effect under ``--gate`` of a case that the gate does not judge: it is told, and cannot redden."""
+    """The effect under ``--gate`` of a case that the gate does not judge: it is shown, and cannot fail the gate."""
     return Effect.WARN if normal in (Effect.FAIL, Effect.ERROR) else normal
 
 
@@ -87,13 +87,13 @@ def exit_code(
 ) -> int:
     """The session's exit code from its cases' outcomes, and from the night's status where it has one.
 
-    docs/reference.md, "Exit codes". ``pytest_exit`` is pytest's own: 2 to 5 stand (interrupted, internal, usage,
-    nothing collected). 1 outranks 6. ``other_failures``: a test that is no case failed, which keeps pytest's 1. A
-    session that measured none of the cases it judges is 6, also when each of them was skipped for a reason.
+    docs/reference.md, "Exit codes". ``pytest_exit`` is pytest's own: 2 to 5 stay (interrupted, internal, usage,
+    nothing collected). 1 outranks 6. ``other_failures`` says that a test failed which is no case: this keeps pytest's
+    1. A session that measured none of the cases that it judges is 6, also where each of them was skipped for a reason.
     """
     judged = [(each.status, each.effect) for each in outcomes if each.judged]
     if night is not None:
-        # It counts as a case of its status; with ``gate`` (``--gate``) as one that has to be clear.
+        # It counts as a case of its status, under --gate as a gated one.
         judged.append((night, effect(night, Gated(Needs.RECORDED, False) if gate else None)))
     if pytest_exit not in (EXIT_OK, EXIT_SLOWER):
         return pytest_exit

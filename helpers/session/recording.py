@@ -23,7 +23,7 @@ from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet, load_r
 from helpers.plan.update import write_recorded
 from helpers.session.outcome import CaseOutcome
 
-# What a recorded sub-verdict says of the entry. A status that is not here was not judged.
+# What the answer to the recorded question says of the entry. A status that is not here was not judged.
 _ANSWERS = {
     Status.NO_BASELINE: RecordedAnswer.NOTHING_RECORDED,
     Status.PASS: RecordedAnswer.NO_WORSE,
@@ -49,7 +49,7 @@ class RecordedBaselines:
         return self._path(self.key(device))
 
     def key(self, device: str) -> str:
-        """The machine's own; one that it was known by before, where only that one has a file."""
+        """The machine's own key, or one of its former keys where only that one has a file."""
         own = self.machine.machine_key(device)
         known = [own, *(self.machine.machine_key(device, each) for each in self.machine.former_ids)]
         return next((each for each in known if self._path(each).exists()), own)
@@ -64,8 +64,8 @@ class RecordedBaselines:
             self.path(device) for device in sorted({_device(each) for each in outcomes if each.case.id in new})
         )
 
-    def told(self) -> str:
-        """Which file is read and written on the machine's GPUs, else on its cores, and why that one; one line."""
+    def describe(self) -> str:
+        """One line: which file is read and written for the machine's GPUs, else for its cores, and why that one."""
         device = GPU if self.machine.gpus else CPU
         own, path = self.machine.machine_key(device), self.path(device)
         state = "" if path.exists() else " (not there yet)"
@@ -136,12 +136,11 @@ def candidate(
 ) -> Candidate:
     """The case as an entry for ``baselines/recorded``, refused where it is no honest reference.
 
-    It rests on the screening runs of the build under test alone, each run one replicate, by the rule ``median-step``;
-    runs that were made to confirm a suspicion were chosen for it and are no fair sample. Refused: what
-    crashed or was invalid, ran with marks (contended, shared machine) or with changed settings (house
-    plan, "--update-baselines"). Doubted: what is below its published figure, and runs that
-    scatter far beyond what is usual for the case by ``past_of``, its nights in a segment. All else is the
-    verdict's to say.
+    It rests on the screening runs of the build under test alone, each run one replicate, by the rule ``median-step``:
+    runs that were made to confirm a suspicion are no fair sample. Refused is a case that crashed or was invalid, and
+    one whose runs have marks (contended, shared machine) or changed settings. Doubted is a case below its published
+    figure, and one whose runs scatter far more than its nights in the segment do (``past_of``). The verdict decides
+    on all else.
     """
     case_id, recorded = outcome.case.id, outcome.verdict.recorded
     measured = [run for run in outcome.runs if run.measured]
@@ -183,13 +182,13 @@ def candidate(
 
 
 def _digest(run: RunResult) -> dict[str, str]:
-    """What the build is told by beside its version and commit, for the entry's environment."""
+    """The build's digest, for the entry's environment."""
     digest = run.build.get("digest")
     return {"framework_digest": digest} if digest else {}
 
 
 def _doubts(outcome: CaseOutcome, entry: RecordedEntry, past_of: PastOf) -> tuple[str, ...]:
-    """What speaks against the figure as a reference, until somebody says why it is right."""
+    """What speaks against the figure as a reference, until somebody gives the reason why it is right."""
     found = [_verdict_text(outcome)] if outcome.status is Status.BELOW_PUBLISHED else []
     past = past_of(outcome, entry.segment)
     scatter, most = entry_scatter(entry.replicates, past), most_scatter(past)

@@ -1,10 +1,11 @@
-"""One run of a case for real: job, launcher, supervisor, step logs, result on disk."""
+"""Runs a case for real: leases its cards and nodes, and takes each run from its job to its result on disk."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
 from helpers.launch.failure import FAILURE_FACT, FailureClass
-from helpers.launch.nodes.connected import ConnectedNodes
+from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes, connect_nodes
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.steadiness import why_unsteady, write_plot
 from helpers.launch.supervisor import JobLimits, run_job
@@ -21,6 +22,7 @@ from helpers.launch.tail import Progress
 from helpers.machine.control_groups import OomKills, oom_evidence, read_oom_kills
 from helpers.machine.devices import Card, CpuCard, Machine, environment_of
 from helpers.machine.environment import LOADED_FACTS
+from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu, open_nvml
 from helpers.machine.wall_clock import utc_now
 from helpers.machine.watch.contention import CpuMeter
@@ -36,13 +38,10 @@ from helpers.trainers.contract.steplog import StepLog
 
 @dataclass(frozen=True)
 class JobRunner:
-    """Runs a plan on this node's leased ``cards``; implements session.Runner. ``connected`` has the other nodes, ready;
-    ``system`` are the session's environment tables. ``oom_kills`` reads the kernel's counts of its OOM kills.
-
-    Raises SuiteError when nothing could be kept.
-    """
+    """Implements measure.Runner on leased cards. Raises SuiteError where a result cannot be written."""
 
     machine: Machine
+    # The leased cards of this node.
     cards: Sequence[Card]
     store: ResultStore
     config: Config
@@ -50,8 +49,11 @@ class JobRunner:
     allow_contention: bool = False
     machine_shared: bool = False
     on_progress: Callable[[Progress], None] | None = None
+    # The other nodes, ready to run.
     connected: ConnectedNodes = field(default_factory=ConnectedNodes)
+    # The session's environment tables.
     system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # Reads how many processes the kernel has killed for want of memory.
     oom_kills: Callable[[], OomKills] = read_oom_kills
 
     def run(
@@ -105,14 +107,14 @@ class JobRunner:
         return meter_for(self.cards, open_nvml, norm_of(recorded, self.cards, plan.to_record))
 
     def _with_class(self, outcome: JobOutcome, cards_here: int, before: OomKills) -> JobOutcome:
-        """A failure's reason behind its class, with what the kernel says of a SIGKILL; other outcomes as they are."""
+        """A failure with its class before its reason and what the kernel says of a SIGKILL; other outcomes stay."""
         cause = outcome.failure_class
         if cause is None:
             return outcome
         reason = outcome.reason
         if cause is FailureClass.KILLED and "SIGKILL" in reason and (outcome.guilty_rank or 0) < cards_here:
-            by_kernel, told = oom_evidence(before, self.oom_kills())
-            cause, reason = FailureClass.OOM_KILLED if by_kernel else cause, f"{reason}; {told}"
+            by_kernel, text = oom_evidence(before, self.oom_kills())
+            cause, reason = FailureClass.OOM_KILLED if by_kernel else cause, f"{reason}; {text}"
         return replace(outcome, cause=cause, reason=f"{cause.value}: {reason}")
 
     def _disturbances(self, outcome: JobOutcome) -> tuple[tuple[str, ...], str | None]:
@@ -125,8 +127,8 @@ class JobRunner:
         if self.allow_contention:
             return (*marks, CONTENDED), None
         limit = self.config.contention.max_foreign_share
-        told = f"{CONTENDED}: {outcome.contention.describe()}"
-        return tuple(marks), f"{told}; at most {limit:.0%} is accepted (--allow-contention measures anyway)"
+        who = f"{CONTENDED}: {outcome.contention.describe()}"
+        return tuple(marks), f"{who}; at most {limit:.0%} is accepted (--allow-contention measures anyway)"
 
     def _result(self, plan: CasePlan, spec: JobSpec, outcome: JobOutcome, build: Mapping[str, str]) -> RunResult:
         logs = outcome.logs
@@ -195,10 +197,10 @@ class JobRunner:
 
 
 def _loaded_by_any(logs: Sequence[StepLog]) -> dict[str, str]:
-    """The libraries of all ranks: each version once, so that a node with another one is no equal."""
+    """The libraries of all ranks, each version once: a run with another version on one node is in another segment."""
     facts = [log.header.facts for log in logs]
-    told = {name: dict.fromkeys(each[name] for each in facts if each.get(name)) for name in LOADED_FACTS}
-    return {name: " / ".join(sorted(versions)) for name, versions in told.items() if versions}
+    loaded = {name: {each[name] for each in facts if each.get(name)} for name in LOADED_FACTS}
+    return {name: " / ".join(sorted(versions)) for name, versions in loaded.items() if versions}
 
 
 def inherited_variables(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -209,3 +211,61 @@ def inherited_variables(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def _own_variables(settings: Mapping[str, Any]) -> dict[str, str]:
     return {str(name): str(value) for name, value in settings.get("environment", {}).items()}
+
+
+@dataclass(frozen=True)
+class RunTerms:
+    """What the session grants a case."""
+
+    allow_contention: bool = False
+    share_machine: bool = False
+    # None for synthetic batches.
+    data: DatasetFacts | None = None
+    # The environment tables.
+    system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@contextmanager
+def leased_runner(
+    plan: CasePlan,
+    machine: Machine,
+    store: ResultStore,
+    config: Config,
+    terms: RunTerms,
+    on_progress: Callable[[Progress], None] | None,
+) -> Iterator[JobRunner]:
+    """A runner on cards that no other case has, on every node. They are released at the end, whatever happens.
+
+    It waits until the cards are free, and shows that through ``on_progress``. Raises SuiteError where a node cannot be
+    reached or used.
+    """
+
+    def tell(obstacle: str) -> None:
+        if on_progress is not None:
+            on_progress(Progress(plan.case.id, 0, f"waiting: {obstacle}", 0, 0, None, None))
+
+    target, exclusive = plan.suite_case.target, not terms.share_machine
+    with (
+        connect_nodes(plan.case, config.nodes, plan.build["interpreter"]) as connected,
+        Leases(default_folder(machine.host_id)).lease(
+            machine.cards_of(target),
+            plan.case.cards_per_node * connected.nodes_here,
+            plan.case.id,
+            exclusive_machine=exclusive,
+            on_wait=tell,
+        ) as lease,
+    ):
+        patience = 2 * config.limits.start_up_seconds
+        needs = CaseNeeds(plan.case, target, plan.build, machine, terms.data, exclusive, patience)
+        yield JobRunner(
+            machine=machine,
+            cards=connected.prepare(needs, lease.cards, tell),
+            store=store,
+            config=config,
+            data=terms.data,
+            allow_contention=terms.allow_contention,
+            machine_shared=terms.share_machine,
+            on_progress=on_progress,
+            connected=connected,
+            system=terms.system,
+        )

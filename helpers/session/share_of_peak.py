@@ -1,6 +1,6 @@
-"""How far from its cards' limit a measured case was: into its runs' facts, after its last run, on the same lease.
+"""Adds to a measured case's runs how far they were from their cards' limit: after its last run, on the same lease.
 
-After, because a probe heats the card, and a verdict must not depend on whether one was made.
+The probe comes after the runs, because a probe heats the card, and a verdict must not depend on whether one was made.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ _SWITCHES = "FLAGS_"
 
 @dataclass(frozen=True)
 class ShareOfPeak:
-    """``memory`` gets the runs once more, as the disk then has them. ``on_probe`` is told the case's id before a peak
-    is measured."""
+    """Measures peaks, or takes known ones, and writes the shares."""
 
     peaks: Peaks
     store: ResultStore
+    # Gets the runs once more, as they then are on disk.
     memory: Memory
+    # Called with the case's id before a peak is measured.
     on_probe: Callable[[str], None]
 
     def into(self, result: CaseResult, cards: Sequence[Card], host_id: str) -> CaseResult:
@@ -55,14 +56,14 @@ class ShareOfPeak:
     def _kept(self, plan: CasePlan, run: RunResult, verdict: Verdict, found: Peak | str) -> RunResult:
         if not _lacks(plan, run):
             return run
-        told = replace(run, facts={**run.facts, **_facts(plan, run, found)})
+        with_share = replace(run, facts={**run.facts, **_facts(plan, run, found)})
         try:
-            self.store.add_verdict((told,), verdict)
-            self.memory.add_result(told)
+            self.store.add_verdict((with_share,), verdict)
+            self.memory.add_result(with_share)
         except (SuiteError, OSError) as error:
             why = f"the share of the peak could not be written: {' '.join(str(error).split())}"
             return replace(run, facts={**run.facts, **_facts(plan, run, why)})
-        return told
+        return with_share
 
 
 def probe_of(plan: CasePlan, card: Card, host_id: str) -> Probe:
@@ -79,7 +80,7 @@ def probe_of(plan: CasePlan, card: Card, host_id: str) -> Probe:
 
 
 def _of_run(run: RunResult, card: Card, found: Peak | str) -> Peak | str:
-    """A session that is gone on with may have its first runs on another card of the machine."""
+    """A resumed session may have its first runs on another card of the machine."""
     if isinstance(card, CpuCard) or card.id in run.environment.get("card_ids", "").split():
         return found
     return f"this run was on another card than {card.id}, which was at hand to measure the peak of"

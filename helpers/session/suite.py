@@ -31,14 +31,12 @@ from helpers.plan.published import PublishedSet, load_published
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.recorded import RecordedEntry
 from helpers.plan.small_dataset import make_small_dataset
-from helpers.session.disturbance import disturbance_of
 from helpers.session.gate import Gate
 from helpers.session.measure import CaseResult, Judge, Runner, utc_now
-from helpers.session.measuring import Measurer, MeasureRequest, OnProgress
+from helpers.session.measuring import Measurer, MeasureRequest, OnProgress, Planner
 from helpers.session.outcome import CaseOutcome
-from helpers.session.planning import Planner
 from helpers.session.recording import RecordedBaselines
-from helpers.session.suite_history import begin, memory_of, notes_of, start_segments, told_of
+from helpers.session.suite_history import begin, history_line, memory_of, notes_of, start_segments
 from helpers.session.suite_options import SuiteOptions as SuiteOptions
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import BaselineError
@@ -218,22 +216,26 @@ class Suite:
         if runnable:
             begin(self.memory)
         self.gate.check(self.cases, self.config.path, self.machine.host)
-        return self.gate.told(chosen, self.cases)
+        return self.gate.summary(chosen, self.cases)
 
     def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
-        """Why every run of the chosen cases would be INVALID just now, as others use the machine, and how to go on;
-        empty where nobody does. Never asked with another runner than the real one."""
+        """Why every run of the chosen cases would be INVALID just now, because others use the machine, and what the
+        user can do; empty where nobody does, and always with another runner than the real one."""
         if self._runner is not None and self._io is None:
             return ""
         runnable = [case for case in chosen if self.why_not(case) is None]
+        # Not at the top, because it loads the doctor.
+        from helpers.session.disturbance import disturbance_of
+
         return disturbance_of(runnable, self.options, self.config, self.machine, self.gate, self.store, self._io)
 
     def expect(self, chosen: Iterable[SuiteCase]) -> list[SuiteCase]:
-        """Note how many cases this session measures, in all its processes: error rates hold over all of them.
+        """Note how many cases this session measures in all its processes, because error rates hold over all of them.
         Returns those of ``chosen`` that can run here."""
         runnable = [case for case in chosen if self.why_not(case) is None]
         self._cases_tonight = max(1, len(runnable))
-        if self._to_build:  # In a worker, before which the controller builds.
+        # The controller has built what a worker needs by now.
+        if self._to_build:
             self._look_again()
         return runnable
 
@@ -278,12 +280,12 @@ class Suite:
         return [
             f"machine: {self.machine.describe()}",
             f"session: {self.options.session} in {self.options.runs_folder}; data: {data}; config: {self.config.path}",
-            f"baselines: {self.baselines.told()}",
-            f"history: {told_of(self.options, self.config)}; {self._reference_told()}",
+            f"baselines: {self.baselines.describe()}",
+            f"history: {history_line(self.options, self.config)}; {self._reference_line()}",
         ]
 
     def history_notes(self) -> tuple[str, ...]:
-        """What the user has to know of the history at the session's end; asks it once more where something waits."""
+        """What the user has to know of the history at the session's end. Entries that wait are tried once more."""
         return notes_of(self.memory) if "memory" in self.__dict__ else ()
 
     def measure(self, suite_case: SuiteCase, on_progress: OnProgress | None = None) -> CaseOutcome:
@@ -291,8 +293,8 @@ class Suite:
         return self._judged(suite_case, "", on_progress)
 
     def confirm(self, suite_case: SuiteCase, why: str, on_progress: OnProgress | None = None) -> CaseOutcome:
-        """Go on with a case that was judged tonight, to confirm it whatever its own runs say: ``why`` is the
-        suspicion. The new verdict replaces the one before, in the results and in the history."""
+        """Go on with a case that was judged tonight, to confirm the suspicion ``why``, whatever its own runs say. The
+        new verdict replaces the one before, in the results and in the history."""
         return self._judged(suite_case, why, on_progress)
 
     def recorded_entry(self, target: str, case_id: str) -> RecordedEntry | None:
@@ -322,7 +324,7 @@ class Suite:
         return self.baselines.files(outcomes, written)
 
     def calibrate(self, suite_case: SuiteCase, by: Judge, on_progress: OnProgress | None = None) -> CaseResult:
-        """Make the runs that ``by`` wants of one case, as ``measure`` does; they are held against nothing."""
+        """Make the runs of one case that ``by`` requests, as ``measure`` does. They are compared with nothing."""
         return self.measurer.measure(suite_case, MeasureRequest(by=by, most=_MOST_CALIBRATING_RUNS), on_progress)
 
     def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseOutcome:
@@ -333,8 +335,8 @@ class Suite:
         folders = tuple(str(self.store.run_folder(run.case_id, run.replicate)) for run in result.runs)
         return self.gate.outcome(result, folders)
 
-    def _reference_told(self) -> str:
-        """The header's words on the reference build: what each framework has there."""
+    def _reference_line(self) -> str:
+        """The reference build for the header: what each framework has there."""
         path = self.options.reference_env
         if path is None:
             return f"no reference build ({REFERENCE_OPTION}), so a drop cannot be confirmed"

@@ -36,8 +36,8 @@ def notes_of(memory: Memory) -> tuple[str, ...]:
     return memory.finish() if isinstance(memory, SpoolingMemory) else ()
 
 
-def told_of(options: SuiteOptions, config: Config) -> str:
-    """The header's words on the history: where it is, and how much waits for it."""
+def history_line(options: SuiteOptions, config: Config) -> str:
+    """Where the history is and how many entries wait for it, for the header."""
     url = history_url(options, config)
     spool = Spool.of(options.runs_folder, url)
     waiting = spool.waiting()

@@ -10,16 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class SuiteOptions:
-    """What the user chose. ``named`` holds the case ids given in full, which ``--gate`` judges too.
-
-    ``reference_env`` is where the good build is (a Python interpreter or a virtual environment's folder),
-    ``history_url`` the history's database, ``to_record`` whether results may become the recorded figures,
-    ``build_envs`` whether a framework's missing environment is built before anything is measured. ``utilisation``:
-    whether the cards' peaks are measured and cases held against them, None: on GPUs; ``peaks_folder`` is where peaks
-    are kept, None: the session's folder. ``replay`` is the folder whose logs are judged instead of training,
-    ``replay_gpu`` the card model of those that do not tell theirs. ``same_build``: the build under test may be its own
-    good build; only code that makes A/A runs sets it, no command line does.
-    """
+    """What the user chose."""
 
     config_path: Path
     baselines_folder: Path
@@ -31,13 +22,23 @@ class SuiteOptions:
     share_machine: bool = False
     gate: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    # The case ids that the command line gives in full, which ``--gate`` judges too.
     named: frozenset[str] = frozenset()
+    # Where the good build is: a Python interpreter, or the folder of a virtual environment.
     reference_env: str | None = None
+    # The history's database.
     history_url: str | None = None
+    # Whether results may become the recorded figures.
     to_record: bool = False
+    # Whether a framework's missing environment is built before anything is measured.
     build_envs: bool = False
+    # Whether the cards' peaks are measured and each case's share of them is shown; None: on GPUs.
     utilisation: bool | None = None
+    # Where peaks are kept; None: in the session's folder.
     peaks_folder: str | None = None
+    # The folder whose logs are judged instead of training.
     replay: str | None = None
+    # The card model of the logs that do not name theirs.
     replay_gpu: str | None = None
+    # Whether the build under test may be its own good build. No command line sets it, only code that makes A/A runs.
     same_build: bool = False

@@ -60,7 +60,7 @@ class ReplaySuite(Suite):
         for device in sorted({case.device for case in judged}):
             self.baselines.load(device)
         self.gate.check(self.cases, self.config.path, self.machine.host)
-        return self.gate.told(chosen, self.cases)
+        return self.gate.summary(chosen, self.cases)
 
     def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
         """Nobody disturbs what is not run."""

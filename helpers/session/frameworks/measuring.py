@@ -16,9 +16,9 @@ from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, usual_targets
 from helpers.plan.published import PublishedFigure
 from helpers.session.frameworks.rows import Configuration
 from helpers.session.frameworks.table import COMPARED, PeerRow, Peers, row_of
-from helpers.session.leased import RunTerms, leased_runner
 from helpers.session.measure import CaseResult, Runner, evidence_of, night_of, reusable_runs, utc_now
 from helpers.session.measuring import Measurer
+from helpers.session.run_job import RunTerms, leased_runner
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import SuiteError

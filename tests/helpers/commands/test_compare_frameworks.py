@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.helpers.session.test_quick_look import looking
 
-import helpers.session.planning
+import helpers.session.measuring
 import helpers.session.suite
 from helpers.commands import compare_frameworks
 from helpers.commands.main import EXIT_USAGE, commands, main, parser_of
@@ -30,7 +31,6 @@ from tests.helpers.peers_double import (
     TurnsRunner,
     TwoFrameworks,
 )
-from tests.helpers.session.test_quick_look import looking
 
 NOT_JUDGED, INTERRUPTED = 6, 130
 VGG = "pytorch-vgg16-fp32-bs4-1x1-synthetic"
@@ -68,7 +68,7 @@ def bench(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Bench:
     monkeypatch.setattr(helpers.session.suite, "BuildFinder", TwoFrameworks)
-    monkeypatch.setattr(helpers.session.planning, "settings_for", lambda case, device: {"optimizer": "momentum"})
+    monkeypatch.setattr(helpers.session.measuring, "settings_for", lambda case, device: {"optimizer": "momentum"})
     (tmp_path / "perf.yaml").write_text(CONFIG)
     (tmp_path / "runs").mkdir()
     return Bench(TurnsRunner(tmp_path / "runs"), tmp_path, empty_baselines)

@@ -18,8 +18,8 @@ import pytest
 
 import helpers.machine.frameworks
 import helpers.plan.installed
-import helpers.session.leased
 import helpers.session.measuring
+import helpers.session.run_job
 import helpers.session.suite
 from helpers.history import default_url, open_history
 from helpers.history.results import CONTENDED, MACHINE_SHARED, RunResult
@@ -770,9 +770,9 @@ def test_the_real_runner_gets_the_leased_cards_and_is_told_what_is_allowed(
         given.append(values)
         return bench.runner
 
-    monkeypatch.setattr(helpers.session.leased, "Leases", lambda folder: SimpleNamespace(lease=lease))
-    monkeypatch.setattr(helpers.session.leased, "default_folder", lambda host_id: bench.folder / host_id)
-    monkeypatch.setattr(helpers.session.leased, "JobRunner", runner)
+    monkeypatch.setattr(helpers.session.run_job, "Leases", lambda folder: SimpleNamespace(lease=lease))
+    monkeypatch.setattr(helpers.session.run_job, "default_folder", lambda host_id: bench.folder / host_id)
+    monkeypatch.setattr(helpers.session.run_job, "JobRunner", runner)
     suite = bench.suite(gate=rules, real_runner=True, allow_contention=True, share_machine=share_machine)
     suite.measure(case_of(suite, SYNTHETIC))
     assert leased == [(CPU_MACHINE.cpu_cards, 1, SYNTHETIC, not share_machine)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import helpers.session.frameworks.measuring
-import helpers.session.planning
+import helpers.session.measuring
 import helpers.session.suite
 from helpers.history.results import RunResult
 from helpers.judging.evidence import Build, Stage
@@ -19,7 +19,7 @@ from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.session.frameworks.measuring import compare_peers, pairs_of, targets_here, why_not
 from helpers.session.frameworks.rows import Configuration
-from helpers.session.leased import RunTerms
+from helpers.session.run_job import RunTerms
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.commands.conftest import MACHINE
@@ -45,7 +45,7 @@ class Leased:
 @pytest.fixture
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
     monkeypatch.setattr(helpers.session.suite, "BuildFinder", TwoFrameworks)
-    monkeypatch.setattr(helpers.session.planning, "settings_for", lambda case, device: {"optimizer": "momentum"})
+    monkeypatch.setattr(helpers.session.measuring, "settings_for", lambda case, device: {"optimizer": "momentum"})
     (tmp_path / "perf.yaml").write_text(CONFIG)
     (tmp_path / "runs").mkdir()
     options = SuiteOptions(tmp_path / "perf.yaml", ROOT / "baselines", tmp_path / "runs", "s", allow_contention=True)
@@ -77,7 +77,7 @@ def test_a_row_tells_in_what_its_frameworks_are_not_trained_alike(
 ) -> None:
     own = {Framework.PADDLE: of_paddle, Framework.PYTORCH: of_pytorch}
     monkeypatch.setattr(
-        helpers.session.planning, "settings_for", lambda case, device: {"optimizer": "momentum", **own[case.framework]}
+        helpers.session.measuring, "settings_for", lambda case, device: {"optimizer": "momentum", **own[case.framework]}
     )
     suite.measurer.__dict__["runner"] = TurnsRunner(suite.options.runs_folder, session="s")
     row = compare_peers(suite, of(suite, PADDLE, PYTORCH), 2)
