@@ -12,19 +12,14 @@ import pytest
 from helpers.judging.verdict import Status
 from helpers.machine.environment import Environment
 from helpers.session.outcome import CaseOutcome
-from tests.helpers.session.test_suite import (
+from tests.helpers.session.workshop import (
     CPU_MACHINE,
     SYNTHETIC,
     Bench,
-    bench,
-    builds,
     case_of,
     machine_with,
     record,
 )
-from tests.helpers.session.test_suite import published as published
-
-__all__ = ["bench", "builds"]
 
 GPU_CASE = "paddle-resnet50v1.5-bf16-bs256-1x1-synthetic-static"
 LOADED = {"cuda": "11.8", "cudnn": "8.9.7", "nccl": "2.18.5", "driver_cuda": "12.2"}

@@ -20,7 +20,7 @@ from helpers.report.row import CaseRow, row_of
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.judging.test_rules import logs_of
-from tests.helpers.session.test_suite import (
+from tests.helpers.session.workshop import (
     A100,
     IMAGENET,
     ONE_RUN,
@@ -29,14 +29,9 @@ from tests.helpers.session.test_suite import (
     SXM2,
     Bench,
     Builds,
-    bench,
-    builds,
     case_of,
     machine_with,
-    published,
 )
-
-__all__ = ["bench", "builds", "published"]
 
 PYTORCH = "pytorch-resnet50v1.5-amp-bs256-1x1-dali_cpu"
 CARDS = {"v100": SXM2, "a100": A100}

@@ -1,0 +1,158 @@
+"""What the gate of a machine does to the cases of a suite."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from helpers.history.results import CONTENDED
+from helpers.judging.verdict import Status
+from helpers.plan.case_plan import CasePlan
+from helpers.report.row import row_of
+from helpers.session.outcome import Effect
+from helpers.session.policy import gate_reason
+from tests.helpers.session.workshop import (
+    A100,
+    DALI,
+    DISPUTED,
+    ONE_RUN,
+    PCIE,
+    SXM2,
+    SYNTHETIC,
+    Bench,
+    case_of,
+    machine_with,
+    record,
+    rule,
+)
+
+
+def test_a_gated_case_that_equals_its_record_passes(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    suite = bench.suite(gate=[rule("paddle-*-synthetic-*")])
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
+    assert (row.status, row.effect, row.judged) == ("PASS", "pass", True)
+
+
+@pytest.mark.parametrize("pattern", [SYNTHETIC, "paddle-*-synthetic-*", "*", "paddle-resnet50v1.[5]-*-bs?-1x1-*"])
+def test_a_gate_pattern_is_a_shell_pattern(bench: Bench, pattern: str) -> None:
+    suite = bench.suite(gate=[rule(pattern)])
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
+    assert (row.status, row.effect, row.judged) == ("NO_BASELINE", "fail", True)
+    assert row.reason.startswith("the gate does not let NO_BASELINE pass (needs: recorded); ")
+
+
+@pytest.mark.parametrize("rules", [[rule(DALI)], [rule("paddle-resnet50*", target="v100")]])
+def test_a_case_outside_the_gate_is_told_and_cannot_fail_it(bench: Bench, rules: list[dict[str, str]]) -> None:
+    record(bench, SYNTHETIC)
+    bench.runner.usual = {"samples_per_s": 85.0}
+    suite = bench.suite(gate=rules, reference_env=bench.good_python)
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
+    assert (row.status, row.effect, row.judged) == ("REGRESSION", "warn", False)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("needs", ["published", "both"])
+def test_a_gated_case_without_the_published_figure_it_needs_fails_and_says_so(
+    bench: Bench, needs: str, recorded: bool
+) -> None:
+    if recorded:
+        record(bench, SYNTHETIC)
+    suite = bench.suite(gate=[rule("paddle-*", needs)])
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
+    assert (row.status, row.effect) == ("PASS" if recorded else "NO_BASELINE", "fail")
+    assert "needs a published figure" in row.reason
+
+
+@pytest.mark.parametrize(("card", "effect"), [(SXM2, "pass"), (PCIE, "fail")])
+def test_a_published_figure_counts_only_on_its_own_card(bench: Bench, card: str, effect: str) -> None:
+    suite = bench.suite(machine_with(card), gate=[rule(ONE_RUN, "published", target="v100")])
+    case = case_of(suite, ONE_RUN, "v100")
+    bench.runner.answers = [
+        {"figures": {**dict.fromkeys((each.rule for each in case.figures), 1e6), "wall-clock": 1e6}}
+    ]
+    row = row_of(suite.measure(case))
+    assert (row.status, row.effect) == ("PASS" if effect == "pass" else "NO_BASELINE", effect)
+    assert ("recorded: none; record it: pytest" in row.reason) is (effect == "pass")
+    assert ("needs a published figure" in row.reason) is (effect == "fail")
+
+
+@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize(
+    ("needs", "status"), [("published", "PASS"), ("recorded", "NO_BASELINE"), ("both", "NO_BASELINE")]
+)
+def test_what_perf_yaml_requires_of_a_case_is_required_with_and_without_gate(
+    bench: Bench, needs: str, status: str, gate: bool
+) -> None:
+    suite = bench.suite(machine_with(SXM2), gate=[rule(ONE_RUN, needs, target="v100")])
+    suite.gate = replace(suite.gate, enabled=gate)
+    case = case_of(suite, ONE_RUN, "v100")
+    bench.runner.answers = [
+        {"figures": {**dict.fromkeys((each.rule for each in case.figures), 1e6), "wall-clock": 1e6}}
+    ]
+    row = row_of(suite.measure(case))
+    assert (row.status, row.effect) == (status, "pass" if status == "PASS" else "fail" if gate else "warn")
+
+
+def test_a_disputed_figure_is_not_the_one_that_a_gate_needs(bench: Bench) -> None:
+    suite = bench.suite(machine_with(*[A100] * 8), gate=[rule(DISPUTED, "published")])
+    case = case_of(suite, DISPUTED, "a100")
+    bench.runner.answers = [{"figures": {"paddleclas-trimmed": 1e6, "wall-clock": 1e6}}]
+    row = row_of(suite.measure(case))
+    assert (row.effect, [each.sets_status for each in row.published]) == ("fail", [False])
+    assert "needs a published figure" in row.reason
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_named_case_without_a_published_figure_needs_the_recorded_one(bench: Bench, recorded: bool) -> None:
+    if recorded:
+        record(bench, SYNTHETIC)
+    row = row_of(bench.ungated_host(SYNTHETIC).measure(case_of(bench.suite(), SYNTHETIC)))
+    assert (row.status, row.effect) == (("PASS", "pass") if recorded else ("NO_BASELINE", "fail"))
+    assert ("(needs: recorded)" in row.reason) is not recorded
+
+
+@pytest.mark.parametrize(("card", "needs"), [(SXM2, "published"), (PCIE, "recorded")])
+def test_a_named_case_needs_the_published_figure_where_one_decides_here(bench: Bench, card: str, needs: str) -> None:
+    suite = bench.ungated_host(ONE_RUN, machine=machine_with(card))
+    case = case_of(suite, ONE_RUN, "v100")
+    answer = {"figures": {**dict.fromkeys((each.rule for each in case.figures), 1e6), "wall-clock": 1e6}}
+    bench.runner.answers = [answer]
+    row = row_of(suite.measure(case))
+    assert (row.status, row.effect) == (("PASS", "pass") if needs == "published" else ("NO_BASELINE", "fail"))
+    # What the gate says that it needed where the case is no clear pass.
+    plan = suite._planner.plan(case)
+    assert isinstance(plan, CasePlan)
+    gated = suite.gate.gated(plan)
+    assert gated is not None
+    assert gate_reason(Status.INCOMPARABLE, gated) == f"the gate does not let INCOMPARABLE pass (needs: {needs})"
+
+
+def test_a_case_named_in_full_is_judged_and_others_are_not(bench: Bench) -> None:
+    suite = bench.ungated_host(SYNTHETIC)
+    named, other = (suite.measure(case_of(suite, case_id)) for case_id in (SYNTHETIC, DALI))
+    assert (named.effect, named.judged) == (Effect.FAIL, True)
+    assert (other.effect, other.judged) == (Effect.WARN, False)
+
+
+def test_a_gated_case_that_did_not_run_fails(bench: Bench) -> None:
+    suite = bench.suite(gate=[rule(ONE_RUN)])
+    row = row_of(suite.measure(case_of(suite, ONE_RUN, "v100")))
+    assert (row.status, row.effect, row.judged) == ("not run", "fail", True)
+    assert "found no NVIDIA GPU" in row.reason
+
+
+@pytest.mark.parametrize(
+    ("rules", "allowed", "taken_up"),
+    [((), True, 2), ((), False, 0), ((rule("*"),), True, 0), ((rule(DALI),), True, 2), ((rule(DALI),), False, 0)],
+)
+def test_a_contended_run_never_enters_a_gate(
+    bench: Bench, rules: tuple[dict[str, str], ...], allowed: bool, taken_up: int
+) -> None:
+    bench.runner.answers = [{"marks": (CONTENDED,)}, {"marks": (CONTENDED,)}]
+    bench.suite(allow_contention=True).measure(case_of(bench.suite(), SYNTHETIC))
+    suite = bench.suite(gate=rules, resume=True, allow_contention=allowed)
+    row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
+    assert row.resumed == taken_up
+    assert bool(row.marks) is bool(taken_up)

@@ -1,0 +1,320 @@
+"""What a suite records as baselines, and on which machine it finds them again."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import helpers.session.suite
+from helpers.history.results import CONTENDED, MACHINE_SHARED
+from helpers.history.run_folders import ResultStore
+from helpers.judging.verdict import Status
+from helpers.machine.devices import Machine
+from helpers.plan.perf_yaml import load_config
+from helpers.plan.proposals import Proposal, ProposalKind, parse_accepted
+from helpers.plan.recorded import load_recorded
+from helpers.report.row import row_of
+from helpers.report.scaling import scalings
+from helpers.session.outcome import CaseOutcome
+from helpers.session.suite import Suite
+from helpers.trainers.contract.errors import HistoryError
+from tests.helpers.conftest import ENVIRONMENT
+from tests.helpers.session.workshop import (
+    CPU_MACHINE,
+    DALI,
+    ONE_RUN,
+    SXM2,
+    SYNTHETIC,
+    Bench,
+    case_of,
+    machine_with,
+    record,
+)
+
+
+def kinds(suite: Suite, rows: Sequence[CaseOutcome], *reasons: str) -> list[tuple[str, ProposalKind]]:
+    return [(each.case_id, each.kind) for each in suite.propose(rows, parse_accepted(reasons))]
+
+
+def test_a_first_result_is_proposed_written_and_then_compared_with(bench: Bench) -> None:
+    suite = bench.suite(to_record=True)
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    proposals = suite.propose([outcome])
+    assert [(each.case_id, each.kind) for each in proposals] == [(SYNTHETIC, ProposalKind.CREATED)]
+    path = suite.baselines.path("cpu")
+    assert not path.exists()
+    suite.write_baselines([outcome], proposals)
+    entry = load_recorded(path, CPU_MACHINE.machine_key("cpu")).entries[SYNTHETIC]
+    assert (entry.samples_per_s, entry.replicates) == (100.0, (100.0,) * 3)
+    assert row_of(bench.suite().measure(case_of(suite, SYNTHETIC))).status == "PASS"
+
+
+@pytest.mark.parametrize("mark", [CONTENDED, MACHINE_SHARED])
+def test_a_marked_result_is_refused_and_never_written(bench: Bench, mark: str) -> None:
+    bench.runner.answers = [{}, {"marks": (mark,)}]
+    suite = bench.suite(allow_contention=True)
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    (proposal,) = suite.propose([outcome])
+    assert proposal.kind is ProposalKind.REFUSED
+    assert mark in proposal.reason
+    assert suite.write_baselines([outcome], [proposal]) == () or not suite.baselines.load("cpu").entries
+
+
+def test_a_case_that_broke_off_is_refused_and_one_that_did_not_run_is_left_alone(bench: Bench) -> None:
+    bench.runner.answers = [{"failure": "exit 137", "figures": {}}]
+    suite = bench.suite()
+    crashed = suite.measure(case_of(suite, SYNTHETIC))
+    skipped = suite.measure(case_of(suite, ONE_RUN, "v100"))
+    assert kinds(suite, [crashed, skipped]) == [(SYNTHETIC, ProposalKind.REFUSED)]
+
+
+def test_a_slower_result_is_refused_without_a_reason(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    bench.runner.usual = {"samples_per_s": 85.0}
+    suite = bench.suite(reference_env=bench.good_python, to_record=True)
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(outcome)
+    assert (row.status, row.effect) == ("REGRESSION", "fail")
+    assert kinds(suite, [outcome]) == [(SYNTHETIC, ProposalKind.REFUSED)]
+    assert kinds(suite, [outcome], f"{SYNTHETIC}=the data grew") == [(SYNTHETIC, ProposalKind.UPDATED)]
+
+
+def test_a_figure_between_the_good_build_and_what_was_accepted_is_no_improvement(bench: Bench) -> None:
+    """Good build 100, entry 105, tonight 102: IMPROVEMENT +2.1%, and 105 → 102 was written as "confirmed faster"."""
+    bench.runner.usual = {"samples_per_s": 105.0}
+    record(bench, SYNTHETIC)
+    bench.runner.usual = {"samples_per_s": 102.0}
+    suite = bench.suite(reference_env=bench.good_python, to_record=True)
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(outcome)
+    assert row.status not in ("IMPROVEMENT", "PASS")
+    (proposal,) = suite.propose([outcome])
+    assert proposal.kind is ProposalKind.REFUSED
+    assert f'--accept-regression "{SYNTHETIC}=REASON"' in proposal.reason
+    suite.write_baselines([outcome], [proposal])
+    assert suite.baselines.load("cpu").entries[SYNTHETIC].samples_per_s == 105.0
+
+
+def test_a_slower_setting_of_the_shell_does_not_become_the_baseline_by_itself(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL_P2P_DISABLE=1 in the shell wrote 105 → 80, "updated: new segment"."""
+    bench.runner.usual = {"samples_per_s": 105.0}
+    record(bench, SYNTHETIC)
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
+    bench.runner.usual = {"samples_per_s": 80.0}
+    suite = bench.suite(to_record=True)
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(outcome)
+    assert row.status == "INCOMPARABLE"
+    (refused,) = suite.propose([outcome])
+    assert refused.kind is ProposalKind.REFUSED
+    assert refused.reason.startswith("new segment: flags ")
+    assert "'NCCL_P2P_DISABLE=1" in refused.reason
+    assert "lower: -23.8% against the recorded 105.00 images/s" in refused.reason
+    assert f'--accept-regression "{SYNTHETIC}=REASON"' in refused.reason
+    suite.write_baselines([outcome], [refused])
+    assert suite.baselines.load("cpu").entries[SYNTHETIC].samples_per_s == 105.0
+    (accepted,) = suite.propose([outcome], parse_accepted(["paddle-*-synthetic-*=the cards' link is broken for good"]))
+    suite.write_baselines([outcome], [accepted])
+    entry = suite.baselines.load("cpu").entries[SYNTHETIC]
+    assert (entry.samples_per_s, entry.provenance.reason) == (
+        80.0,
+        "accepted regression: the cards' link is broken for good",
+    )
+
+
+def test_a_figure_by_another_protocol_is_not_comparable_and_says_in_what(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    suite = bench.suite()
+    case = case_of(suite, SYNTHETIC)
+    row = row_of(suite.measure(replace(case, protocol=replace(case.protocol, warmup_steps=20, window_steps=60))))
+    assert row.status == "INCOMPARABLE"
+    assert "protocol warmup_steps: 9 → 20" in row.reason
+    assert "protocol window_steps: 5 → 60" in row.reason
+
+
+def test_a_case_below_its_published_figure_is_no_baseline_without_a_reason(bench: Bench) -> None:
+    bench.runner.usual = {"figures": dict.fromkeys(("wall-clock", "median-step", "paddleclas-trimmed"), 100.0)}
+    suite = bench.suite(machine_with(SXM2), to_record=True)
+    outcome = suite.measure(case_of(suite, ONE_RUN, "v100"))
+    row = row_of(outcome)
+    assert (row.status, row.runs) == ("BELOW_PUBLISHED", 3)
+    (refused,) = suite.propose([outcome])
+    assert refused.kind is ProposalKind.REFUSED
+    assert refused.reason.startswith("BELOW_PUBLISHED: ")
+    assert kinds(suite, [outcome], f"{ONE_RUN}=a V100 at 250 W") == [(ONE_RUN, ProposalKind.CREATED)]
+
+
+def test_runs_far_apart_are_no_baseline_without_a_reason(bench: Bench) -> None:
+    """2.652 and 1.691 images/s were recorded without a word, and a PASS beside them claimed to see 5.5%."""
+    bench.runner.answers = [{"samples_per_s": rate} for rate in (2.652, 1.691, 1.8)]
+    suite = bench.suite(to_record=True)
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    (refused,) = suite.propose([outcome])
+    assert refused.kind is ProposalKind.REFUSED
+    assert "its 3 runs (2.652, 1.691, 1.8 images/s) scatter 6.8 times as far as is usual" in refused.reason
+    assert kinds(suite, [outcome], f"{SYNTHETIC}=it is so") == [(SYNTHETIC, ProposalKind.CREATED)]
+
+
+def test_what_ran_less_than_three_times_is_no_entry(bench: Bench) -> None:
+    suite = bench.suite()
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(outcome)
+    (proposal,) = suite.propose([outcome])
+    assert (proposal.kind, row.runs) == (ProposalKind.REFUSED, 2)
+    assert proposal.reason.startswith("2 runs, an entry rests on 3 or more")
+
+
+def test_each_device_has_its_own_file(bench: Bench) -> None:
+    fast = dict.fromkeys(("wall-clock", "median-step", "paddleclas-trimmed"), 1e6)
+    bench.runner.answers, bench.runner.usual = [{}, {}, {}], {"figures": fast}
+    suite = bench.suite(machine_with(SXM2), to_record=True)
+    rows = [suite.measure(case_of(suite, SYNTHETIC)), suite.measure(case_of(suite, ONE_RUN, "v100"))]
+    suite.write_baselines(rows, suite.propose(rows))
+    assert set(suite.baselines.load("cpu").entries) == {SYNTHETIC}
+    assert set(suite.baselines.load("gpu").entries) == {ONE_RUN}
+    assert suite.baselines.path("cpu") != suite.baselines.path("gpu")
+
+
+def test_the_recorded_figure_of_one_card_is_what_several_are_held_against(bench: Bench) -> None:
+    one, two = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic", "paddle-vgg16-fp32-bs1-1x2-dali-dynamic"
+    record(bench, one)
+    suite = bench.suite()
+    (found,) = scalings([row_of(suite.measure(case_of(suite, two)))], suite.recorded_entry)
+    assert (found.reference.case_id, found.reference.samples_per_s) == (one, 100.0)
+    assert (found.rows[0].speed_up, found.rows[0].efficiency) == (1.0, 0.5)
+
+
+def test_what_was_recorded_begins_a_segment_of_the_history(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    (created,) = bench.memory.starts
+    entry = bench.suite().baselines.load("cpu").entries[SYNTHETIC]
+    assert (created.case_id, created.target, created.segment) == (SYNTHETIC, "cpu", entry.segment)
+    assert created.commit == entry.provenance.commit
+    assert "created" in created.reason
+    suite = bench.suite()
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    unchanged = suite.write_baselines([outcome], suite.propose([outcome]))
+    assert [each.kind for each in unchanged] == [ProposalKind.UNCHANGED]
+    assert bench.memory.starts == [created]
+
+
+def test_a_history_that_fails_after_the_write_says_that_the_baselines_are_there(bench: Bench) -> None:
+    suite = bench.suite(to_record=True)
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    bench.memory.fails = ("start_segment",)
+    with pytest.raises(HistoryError, match="The baselines are written"):
+        suite.write_baselines([outcome], suite.propose([outcome]))
+    assert set(suite.baselines.load("cpu").entries) == {SYNTHETIC}
+
+
+def at(
+    bench: Bench, machine: Machine, samples_per_s: float, case_id: str = SYNTHETIC, target: str = "cpu"
+) -> CaseOutcome:
+    """One night of a machine: measured, and recorded where nothing was."""
+    bench.runner.usual = {"samples_per_s": samples_per_s, "figures": dict.fromkeys(_RULES, samples_per_s)}
+    bench.runner.usual["environment"] = {**ENVIRONMENT.to_mapping(), **_place(machine, target)}
+    suite = bench.suite(machine, to_record=True, session=f"s{len(bench.runner.asked)}")
+    suite.store = bench.runner.store = ResultStore(bench.folder / "runs", suite.options.session)
+    outcome = suite.measure(case_of(suite, case_id, target))
+    suite.write_baselines([outcome], suite.propose([outcome]))
+    return outcome
+
+
+_RULES = ("wall-clock", "median-step", "paddleclas-trimmed")
+
+
+def _place(machine: Machine, target: str) -> dict[str, str]:
+    if target == "cpu":
+        return {}
+    return {"device": "gpu", "card_ids": " ".join(gpu.uuid for gpu in machine.gpus)}
+
+
+def _node(host: str, machine: Machine = CPU_MACHINE, **values: Any) -> Machine:
+    """A machine of its own id, and with cards of its own."""
+    gpus = tuple(replace(gpu, uuid=f"{gpu.uuid}-{host}") for gpu in machine.gpus)
+    facts = replace(machine.facts, host=host, host_id=f"{zlib.crc32(host.encode()):08x}" * 2)
+    return replace(machine, facts=facts, gpus=gpus, **values)
+
+
+def test_a_machine_with_a_name_is_the_same_in_every_container(bench: Bench) -> None:
+    """A container without a machine id was a new machine at every start."""
+    first = at(bench, _node("0123456789ab", name="lab"), 100.0)
+    second = at(bench, _node("ba9876543210", name="lab"), 100.0)
+    assert (first.status, second.status) == (Status.NO_BASELINE, Status.PASS)
+    (file,) = (bench.baselines / "recorded").glob("lab-*.json")
+    told = next(line for line in bench.suite(_node("x", name="lab")).header_lines() if line.startswith("baselines: "))
+    assert told == f"baselines: {file}, by its name in perf.yaml, lab"
+
+
+def test_what_was_recorded_under_a_machine_s_own_id_is_found_when_it_gets_a_name(bench: Bench) -> None:
+    assert at(bench, _node("a"), 100.0).status is Status.NO_BASELINE
+    named = _node("a", name="lab")
+    assert at(bench, named, 100.0).status is Status.PASS
+    suite = bench.suite(named)
+    assert suite.baselines.path("cpu").name == f"{_node('a').machine_key('cpu')}.json"
+    assert "as this machine was known before; lab-amd-epyc-4c-x2.json, which comes first" in suite.baselines.describe()
+    # What is recorded next goes into the file that is there.
+    at(bench, named, 100.0, DALI)
+    entries = bench.suite(named).baselines.load("cpu").entries
+    assert {each.segment["host"] for each in entries.values()} == {"lab"} and len(entries) == 2
+    outcome = bench.suite(named).measure(case_of(bench.suite(named), SYNTHETIC))
+    for kind, files in ((ProposalKind.CREATED, (suite.baselines.path("cpu"),)), (ProposalKind.UNCHANGED, ())):
+        assert suite.baseline_files([outcome], [Proposal(SYNTHETIC, kind, None, None, "x")]) == files
+    assert at(bench, _node("b", name="other"), 100.0).status is Status.NO_BASELINE
+
+
+def test_a_container_known_by_its_name_until_now_keeps_its_baselines(bench: Bench) -> None:
+    before = _node("a")
+    at(bench, before, 100.0)
+    facts = replace(before.facts, host_id="f" * 16, id_by="its cards' UUIDs", former_ids=(before.host_id,))
+    now = replace(before, facts=facts)
+    assert at(bench, now, 100.0).status is Status.PASS
+    assert "by its cards' UUIDs" in bench.suite(now).baselines.describe()
+
+
+def test_nodes_of_a_pool_are_compared_with_one_another_and_others_are_not(bench: Bench) -> None:
+    gpus = machine_with(SXM2)
+    one, two = (_node(each, gpus, pool="v100s") for each in ("n1", "n2"))
+    case = (ONE_RUN, "v100")
+    assert at(bench, one, 1e6, *case).status is not Status.INCOMPARABLE
+    assert at(bench, two, 1e6, *case).status is Status.PASS
+    assert [each.name for each in (bench.baselines / "recorded").glob("*.json")] == [
+        "v100s-tesla-v100-sxm2-32gb-x1.json"
+    ]
+    segment = bench.suite(two).baselines.load("gpu").entries[ONE_RUN].segment
+    assert segment["host"] == "pool v100s" and "card ids" not in segment
+    assert "by the pool v100s of perf.yaml, whose nodes count as equal" in bench.suite(two).baselines.describe()
+    # Without a pool each is a machine of its own.
+    assert bench.suite(_node("n1", gpus)).baselines.load("gpu").entries == {}
+
+
+@pytest.mark.parametrize(
+    ("entry", "name", "pool"),
+    [
+        ("{host: 'no-such-host', cards: [GPU-0-n1], identity: pool}", "", "lab"),
+        ("{cards: [GPU-0-n1], identity: name, cpu_cards: 1}", "lab", ""),
+        ("{cards: [GPU-0-n1]}", "", ""),
+        ("{cards: [GPU-7], identity: name}", "", ""),
+        ("{host: '*', identity: name}", "lab", ""),
+    ],
+)
+def test_perf_yaml_names_a_machine_by_its_host_or_its_cards(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, entry: str, name: str, pool: str
+) -> None:
+    node = _node("n1", machine_with(SXM2))
+    found = replace(node, card_ids=tuple(gpu.uuid for gpu in node.gpus))
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(helpers.session.suite, "discover", lambda **values: asked.append(values) or found)
+    options = bench.options()
+    text = options.config_path.read_text().replace("machines: {}", f"machines:\n  lab: {entry}")
+    options.config_path.write_text(text)
+    suite = Suite(options, load_config(options.config_path), bench.published, memory=bench.memory)
+    assert (suite.machine.name, suite.machine.pool) == (name, pool)
+    assert (suite.machine_config is None) is ("GPU-7" in entry)
+    assert ({"cpu_cards": 1} in asked) is ("cpu_cards" in entry)
