@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.helpers.session.test_quick_look import looking
 
 import helpers.plan.installed
 from helpers.commands import calibrate
@@ -32,6 +31,7 @@ from helpers.session.examination import ExaminationIO
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import SuiteError
 from tests.helpers.commands.conftest import MACHINE, Builds
+from tests.helpers.session.test_disturbance import looking
 from tests.helpers.session_double import roles
 
 pytestmark = pytest.mark.usefixtures("machine")

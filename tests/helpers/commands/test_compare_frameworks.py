@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.helpers.session.test_quick_look import looking
 
 import helpers.session.measuring
 import helpers.session.suite
@@ -31,6 +30,7 @@ from tests.helpers.peers_double import (
     TurnsRunner,
     TwoFrameworks,
 )
+from tests.helpers.session.test_disturbance import looking
 
 NOT_JUDGED, INTERRUPTED = 6, 130
 VGG = "pytorch-vgg16-fp32-bs4-1x1-synthetic"
