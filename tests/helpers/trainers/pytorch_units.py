@@ -130,6 +130,13 @@ def graphed() -> dict[str, Any]:
     return {"losses": told, "captures": card.captures, "replays": card.replays, "streams": len(card.streams)}
 
 
+def refused_on_a_cpu() -> dict[str, str]:
+    cases = ["tf32-bs1-1x1-dali", "fp32-bs1-1x1-unstated", "unstated-bs1-1x1-dali", "fp32-bs1-1x1-synthetic-graphs"]
+    cases += ["fp32-bs1-1x1-synthetic-xla", "fp32-bs1-1x1-synthetic-auto", "fp32-bs1-1x1-synthetic-dynamic"]
+    specs = {each: JobSpec("j", Case.parse(f"pytorch-resnet50v1.5-{each}"), 0, "r", "cpu", 0, 1) for each in cases}
+    return {case: refusal(lambda spec=spec: refuse_what_cannot_run(spec)) for case, spec in specs.items()}
+
+
 def no_gpu(init: Any) -> str:
     """What a GPU's job is refused with where PyTorch's CUDA finds none."""
     case = Case.parse("pytorch-resnet50v1.5-bf16-bs4-1x1-synthetic")
@@ -177,6 +184,7 @@ def main(spec: JobSpec) -> dict[str, Any]:
         "fed": fed(),
         "graphed": graphed(),
         "overflows": overflows(spec, settings),
+        "refused": refused_on_a_cpu(),
         "no_gpu": [no_gpu(too_old), no_gpu(lambda: None)],
     }
 

@@ -223,19 +223,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., JobSpec]:
 @pytest.mark.training
 @pytest.mark.untimed
 @TWO_CORES
-def test_vgg16_trains_on_two_cards_in_automatic_parallelism(job: Callable[..., JobSpec]) -> None:
-    status, logs, errors = _run(job("paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto"))
-    assert (status, [log.footer.status for log in logs]) == (0, [COMPLETE] * 2), errors[-2000:]
-    for log in logs:
-        assert log.header.facts[FACT] == "shard_layer and a distributed batch over a mesh of 2 (dynamic)"
-        assert log.header.facts["precision"] == "float32"
-        assert len(log.window) == 2
-    assert [step.loss for step in logs[0].steps] != [step.loss for step in logs[1].steps]
-
-
-@pytest.mark.training
-@pytest.mark.untimed
-@TWO_CORES
 def test_a_network_that_paddle_would_not_share_out_is_refused(job: Callable[..., JobSpec]) -> None:
     # Through the supervisor: the launcher may end one rank before it has said why.
     spec = job("paddle-resnet50v1.5-fp32-bs1-1x2-synthetic-dynamic-auto")

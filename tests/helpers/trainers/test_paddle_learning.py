@@ -49,11 +49,12 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (f"{VGG16}-amp_o1-bs2-1x1-dali-static", {"bfloat16_convolutions": "13"}),
         (f"{VGG16}-amp_o2-bs2-1x1-dali-to_static", {"bfloat16_convolutions": "13", "layout": "NCHW"}),
         (f"{VGG16}-amp_o2-bs2-1x1-dali-static", {"bfloat16_convolutions": "13"}),
-        (f"{VGG16}-bf16-bs2-1x1-dali-to_static", {"bfloat16_convolutions": "13"}),
-        (f"{VGG16}-amp_o1-bs1-1x2-dali-to_static", {"bfloat16_convolutions": "13"}),
         (f"{VGG16}-amp_o2-bs1-1x2-dali-to_static", {"bfloat16_convolutions": "13"}),
         (f"{VGG16}-fp32-bs1-1x2-dali-dynamic", {"precision": "float32"}),
-        (f"{VGG16}-fp32-bs1-1x2-dali-dynamic-auto", {"precision": "float32"}),
+        (
+            f"{VGG16}-fp32-bs1-1x2-dali-dynamic-auto",
+            {"precision": "float32", "auto_parallel": "shard_layer and a distributed batch over a mesh of 2 (dynamic)"},
+        ),
     ],
 )  # fmt: skip
 def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[str, str]) -> None:

@@ -58,6 +58,14 @@ def build(paddle_interpreter: str) -> FrameworkBuild:
 
 
 @pytest.fixture(scope="module")
+def other_build(build: FrameworkBuild) -> FrameworkBuild:
+    """A build of another line than the tests' own, which test_paddle_training.py and test_paddle_learning.py train."""
+    if Path(build.interpreter).parent == Path(sys.executable).parent:
+        pytest.skip("test_paddle_training.py and test_paddle_learning.py train the tests' own build")
+    return build
+
+
+@pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_small_dataset(tmp_path_factory.mktemp("data") / "small", images_per_class=4).root
 
@@ -115,9 +123,9 @@ def _complete(ran: Ran, build: FrameworkBuild) -> None:
         f"{VGG16}-fp32-bs1-1x1-dali-static",
     ],
 )
-def test_one_card_trains(build: FrameworkBuild, tmp_path: Path, images: Path, case_id: str) -> None:
-    ran = _train(build, _job(tmp_path, case_id, "cpu", images))
-    _complete(ran, build)
+def test_one_card_trains(other_build: FrameworkBuild, tmp_path: Path, images: Path, case_id: str) -> None:
+    ran = _train(other_build, _job(tmp_path, case_id, "cpu", images))
+    _complete(ran, other_build)
     header = ran.logs[0].header
     assert (header.facts["precision"], header.facts["data"]) == ("float32", Case.parse(case_id).data.value)
 
@@ -125,19 +133,21 @@ def test_one_card_trains(build: FrameworkBuild, tmp_path: Path, images: Path, ca
 @untimed
 @pytest.mark.parametrize("case", ["dali-dynamic", "native-to_static"])
 @pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
-def test_two_cards_train_together(build: FrameworkBuild, tmp_path: Path, images: Path, case: str) -> None:
-    ran = _train(build, _job(tmp_path, f"{RESNET50}-fp32-bs1-1x2-{case}", "cpu", images))
-    _complete(ran, build)
+def test_two_cards_train_together(other_build: FrameworkBuild, tmp_path: Path, images: Path, case: str) -> None:
+    ran = _train(other_build, _job(tmp_path, f"{RESNET50}-fp32-bs1-1x2-{case}", "cpu", images))
+    _complete(ran, other_build)
     assert len({tuple(step.loss for step in log.steps) for log in ran.logs}) == 2
 
 
 @untimed
 @pytest.mark.parametrize("execution", ["dynamic", "to_static", "static"])
-def test_the_loss_falls_on_a_batch_that_can_be_learnt(build: FrameworkBuild, tmp_path: Path, execution: str) -> None:
+def test_the_loss_falls_on_a_batch_that_can_be_learnt(
+    other_build: FrameworkBuild, tmp_path: Path, execution: str
+) -> None:
     # Synthetic data is one batch, given again at every step.
     case_id = f"{RESNET50}-fp32-bs2-1x1-synthetic-{execution}"
     steps = {"warmup_steps": 0, "window_steps": 8, "overrides": {"learning_rate": 0.002}}
-    ran = _train(build, _job(tmp_path, case_id, "cpu", **steps))
+    ran = _train(other_build, _job(tmp_path, case_id, "cpu", **steps))
     losses = [step.loss for step in ran.logs[0].steps if step.loss is not None]
     assert (ran.exit_status, len(losses)) == (EXIT_COMPLETE, 8), ran.errors[-2000:]
     assert max(losses[-3:]) < 0.2 * losses[0]
@@ -153,20 +163,22 @@ def test_the_loss_falls_on_a_batch_that_can_be_learnt(build: FrameworkBuild, tmp
         ("bf16-bs1-1x1-synthetic-dynamic", "bfloat16"),
     ],
 )
-def test_a_precision_that_cannot_run_is_refused(build: FrameworkBuild, tmp_path: Path, case: str, reason: str) -> None:
-    _refused(_train(build, _job(tmp_path, f"{RESNET50}-{case}", "cpu")), reason)
+def test_a_precision_that_cannot_run_is_refused(
+    other_build: FrameworkBuild, tmp_path: Path, case: str, reason: str
+) -> None:
+    _refused(_train(other_build, _job(tmp_path, f"{RESNET50}-{case}", "cpu")), reason)
 
 
 @untimed
 @pytest.mark.parametrize("execution", ["static", "to_static"])
 def test_bfloat16_trains_where_the_build_casts_programs_and_is_refused_elsewhere(
-    build: FrameworkBuild, tmp_path: Path, execution: str
+    other_build: FrameworkBuild, tmp_path: Path, execution: str
 ) -> None:
-    ran = _train(build, _job(tmp_path, f"{RESNET50}-amp_o1-bs1-1x1-synthetic-{execution}", "cpu"))
-    if build.version.startswith("2."):
+    ran = _train(other_build, _job(tmp_path, f"{RESNET50}-amp_o1-bs1-1x1-synthetic-{execution}", "cpu"))
+    if other_build.version.startswith("2."):
         _refused(ran, "PIR programs alone" if execution == "static" else "did not cast")
     else:
-        _complete(ran, build)
+        _complete(ran, other_build)
         assert ran.logs[0].header.facts["bfloat16_convolutions"] == "53"
 
 

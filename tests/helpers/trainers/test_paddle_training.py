@@ -52,7 +52,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # Least and most warm-up in windows of two steps.
-ADAPTIVE = {"warmup_steps": 6, "steady_window_steps": 2, "most_warmup_steps": 10}
+ADAPTIVE = {"warmup_steps": 6, "steady_window_steps": 2, "most_warmup_steps": 8}
 
 
 def _job(
@@ -108,20 +108,13 @@ def _complete(ran: Ran, ranks: int = 1) -> None:
     assert all(step.loss is not None and 0 < step.loss < 20 for log in ran.logs for step in log.steps)
 
 
+# What learns, by every way of execution and every precision, is test_paddle_learning.py's.
 @untimed
 @pytest.mark.parametrize(
     ("case_id", "facts"),
     [
-        (f"{RESNET50}-fp32-bs1-1x1-dali-dynamic", {"precision": "float32", "data": "dali"}),
-        (f"{RESNET50}-fp32-bs1-1x1-native-dynamic", {"data": "native"}),
-        (f"{RESNET50}-fp32-bs1-1x1-dali_cpu-static", {"data": "dali_cpu"}),
-        (f"{RESNET50}-fp32-bs1-1x1-synthetic-static", {"program": "PIR", "data": "synthetic"}),
-        (f"{RESNET50}-amp_o1-bs1-1x1-dali-to_static", {"bfloat16_convolutions": "53"}),
+        (f"{RESNET50}-fp32-bs1-1x1-dali_cpu-static", {"program": "PIR", "data": "dali_cpu"}),
         (f"{RESNET50}-amp_o1-bs1-1x1-native-static", {"bfloat16_convolutions": "53", "loss_dtype": "paddle.float32"}),
-        (f"{RESNET50}-amp_o2-bs1-1x1-native-static", {"NHWC_convolutions": "53", "bfloat16_convolutions": "53"}),
-        (f"{RESNET50}-bf16-bs1-1x1-synthetic-to_static", {"NCHW_convolutions": "53", "bfloat16_convolutions": "53"}),
-        ("paddle-vgg16-fp32-bs1-1x1-dali-dynamic", {"precision": "float32"}),
-        ("paddle-vgg16-amp_o1-bs1-1x1-dali-to_static", {"bfloat16_convolutions": "13"}),
     ],
 )
 def test_one_card_trains(tmp_path: Path, images: Path, case_id: str, facts: dict[str, str]) -> None:
@@ -143,26 +136,13 @@ def test_the_loaders_wait_for_little_and_the_heartbeat_tells_the_phases(tmp_path
 
 
 @untimed
-@pytest.mark.parametrize("case", ["fp32-bs1-1x2-dali-dynamic", "amp_o1-bs1-1x2-native-to_static"])
-@pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
-def test_two_cards_train_together_each_on_its_own_core(tmp_path: Path, images: Path, case: str) -> None:
-    ran = _run(tmp_path, f"{RESNET50}-{case}", images)
-    _complete(ran, ranks=2)
-    assert [log.header.facts["cores"] for log in ran.logs] == [str(core) for core in CORES[:2]]
-    assert [log.header.world_size for log in ran.logs] == [2, 2]
-    first, second = ran.logs
-    assert [step.loss for step in first.steps] != [step.loss for step in second.steps]
-    assert abs(first.window[0].start - second.window[0].start) < min(step.step_seconds for step in first.window)
-
-
-@untimed
 @pytest.mark.parametrize(
     "case_id",
     [
         f"{RESNET50}-fp32-bs1-1x1-dali-dynamic",
         f"{RESNET50}-fp32-bs1-1x1-native-static",
         f"{RESNET50}-fp32-bs1-1x2-dali-dynamic",
-        f"{RESNET50}-amp_o1-bs1-1x2-dali-to_static",
+        f"{RESNET50}-amp_o1-bs1-1x2-native-to_static",
         "paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto",
     ],
 )
@@ -174,13 +154,23 @@ def test_all_ranks_warm_up_until_all_are_steady_or_the_budget_is_used(
     ran = _run(tmp_path, case_id, images, steps=(6, 2), adaptive=True)
     assert ran.exit_status == EXIT_COMPLETE, ran.errors[-2000:]
     (made,) = {len(log.warmup) for log in ran.logs}
-    assert made in (6, 8, 10)
+    assert made in (6, 8)
     assert all(len(log.window) == 2 for log in ran.logs)
     seconds = [[step.step_seconds for step in log.warmup] for log in ran.logs]
     # The trainer's answer at each of its looks, from what it recorded.
     looks = [all(steadiness(each[:steps], 2).steady for each in seconds) for steps in range(6, made + 1, 2)]
     assert not any(looks[:-1])
     assert looks[-1] or made == ADAPTIVE["most_warmup_steps"]
+    if len(ran.logs) == 2:
+        _check_two_ranks(*ran.logs)
+
+
+def _check_two_ranks(first: StepLog, second: StepLog) -> None:
+    """Each trained its own images on its own core, and both began the window together."""
+    assert [log.header.facts["cores"] for log in (first, second)] == [str(core) for core in CORES[:2]]
+    assert (first.header.world_size, second.header.world_size) == (2, 2)
+    assert [step.loss for step in first.steps] != [step.loss for step in second.steps]
+    assert abs(first.window[0].start - second.window[0].start) < min(step.step_seconds for step in first.window)
 
 
 def test_a_slowdown_for_tests_is_part_of_every_step_and_stands_in_the_header(tmp_path: Path, images: Path) -> None:
@@ -195,18 +185,6 @@ def test_a_slowdown_for_tests_is_part_of_every_step_and_stands_in_the_header(tmp
     # Three times as long; whoever else is busy here may take as much again.
     fastest = [min(step.step_seconds for step in ran.logs[0].window) for ran in (plain, slowed)]
     assert fastest[1] > 1.8 * fastest[0]
-
-
-@untimed
-def test_steps_are_counted_anew_in_each_epoch(tmp_path: Path, images: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "train").symlink_to(images / "train")
-    first_four = (images / "train_list.txt").read_text(encoding="utf-8").splitlines(keepends=True)[:4]
-    (data / "train_list.txt").write_text("".join(first_four), encoding="utf-8")
-    ran = _run(tmp_path, f"{RESNET50}-amp_o1-bs2-1x1-dali-to_static", data, steps=(1, 2))
-    _complete(ran)
-    assert [(step.epoch, step.step) for step in ran.logs[0].steps] == [(0, 1), (0, 2), (1, 1)]
 
 
 @untimed
@@ -268,33 +246,11 @@ def test_the_learning_rate_changes_at_its_epoch_and_not_before(tmp_path: Path, i
 
 
 @untimed
-def test_too_few_images_for_one_batch_fail_the_run(tmp_path: Path, images: Path) -> None:
-    ran = _run(tmp_path, f"{RESNET50}-fp32-bs64-1x1-native-dynamic", images)
-    assert ran.exit_status == EXIT_FAILED
-    assert "at least 64" in ran.logs[0].footer.reason
-
-
-@untimed
-@pytest.mark.parametrize(
-    ("case_id", "reason"),
-    [
-        (f"{RESNET50}-amp_o1-bs1-1x1-dali-dynamic", "auto_cast has no effect on a CPU"),
-        (f"{RESNET50}-tf32-bs1-1x1-dali-dynamic", "TF32"),
-        (f"{RESNET50}-bf16-bs1-1x1-dali-dynamic", "bfloat16"),
-        (f"{RESNET50}-amp_o2-bs1-1x1-dali-dynamic", "amp_o2 runs with to_static"),
-        (f"{RESNET50}-fp32-bs1-1x1-unstated-dynamic", "unstated"),
-        (f"{RESNET50}-unstated-bs1-1x1-dali-static", "unstated"),
-        (f"{RESNET50}-fp32-bs1-1x1-dali-static-xla", "xla"),
-    ],
-)
-def test_what_cannot_run_here_is_refused_with_its_reason(
-    tmp_path: Path, images: Path, case_id: str, reason: str
-) -> None:
-    ran = _run(tmp_path, case_id, images)
-    assert [log.footer.status for log in ran.logs] == [REFUSED] * len(ran.logs)
-    assert all(reason in log.footer.reason for log in ran.logs)
-    assert all(not log.steps for log in ran.logs)
-    assert ran.exit_status == EXIT_REFUSED
+def test_what_cannot_run_here_is_refused_with_its_reason(tmp_path: Path, images: Path) -> None:
+    ran = _run(tmp_path, f"{RESNET50}-amp_o1-bs1-1x1-dali-dynamic", images)
+    (log,) = ran.logs
+    assert (ran.exit_status, log.footer.status, log.steps) == (EXIT_REFUSED, REFUSED, ())
+    assert "auto_cast has no effect on a CPU" in log.footer.reason
 
 
 @untimed

@@ -28,6 +28,22 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("tf32-bs1-1x1-dali", "TF32"),
+        ("fp32-bs1-1x1-unstated", "data source unstated"),
+        ("unstated-bs1-1x1-dali", "precision unstated"),
+        ("fp32-bs1-1x1-synthetic-graphs", "CUDA graphs"),
+        ("fp32-bs1-1x1-synthetic-xla", "the feature xla"),
+        ("fp32-bs1-1x1-synthetic-auto", "the feature auto"),
+        ("fp32-bs1-1x1-synthetic-dynamic", "execution dynamic is Paddle's"),
+    ],
+)
+def test_what_a_cpu_cannot_run_is_refused_with_its_reason(told: dict[str, Any], case: str, reason: str) -> None:
+    assert reason in told["refused"][case]
+
+
 def test_the_models_have_paddle_s_numbers_of_parameters(told: dict[str, Any]) -> None:
     assert told["parameters"] == [25_557_032, 25_560_168, 138_357_544]
 

@@ -80,6 +80,26 @@ def test_a_state_that_arithmetic_does_not_show_is_refused(
         paddle_device.force_tf32(precision)
 
 
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("amp_o1-bs1-1x1-dali-dynamic", "auto_cast has no effect on a CPU"),
+        ("amp_o2-bs1-1x1-dali-dynamic", "amp_o2 runs with to_static"),
+        ("bf16-bs1-1x1-dali-dynamic", "bfloat16"),
+        ("tf32-bs1-1x1-dali-dynamic", "TF32"),
+        ("fp32-bs1-1x2-dali-static", "several GPUs"),
+        ("fp32-bs1-1x1-unstated-dynamic", "data source unstated"),
+        ("unstated-bs1-1x1-dali-static", "precision unstated"),
+        ("amp-bs1-1x1-dali-static", "precision amp"),
+        ("fp32-bs1-1x1-dali-static-xla", "the feature xla"),
+    ],
+)
+def test_what_a_cpu_cannot_run_is_refused_with_its_reason(case: str, reason: str) -> None:
+    spec = JobSpec("j", Case.parse(f"paddle-resnet50v1.5-{case}"), 0, "r", "cpu", 0, 1)
+    with pytest.raises(Refused, match=reason):
+        paddle_device.refuse_what_cannot_run(spec)
+
+
 def test_arithmetic_in_float32_does_not_round_like_tf32() -> None:
     assert paddle_device._rounds_like_tf32() == (False, False)
 
