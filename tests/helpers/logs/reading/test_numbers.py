@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.logs.reading import numbers as module
-from helpers.logs.reading.numbers import MOST_DIGITS, DigitPlaces, decimals
+from helpers.logs.reading.numbers import MOST_DIGITS, DigitPlaces, decimals, seconds_of
 
 FEW = ["0", "7", "007", "5.", "1.5", "0.1", "0.30", "1347.3684210526317", "999999999999999999", "0.000000000000000001"]
 
@@ -64,3 +64,31 @@ def test_where_long_doubles_are_doubles_large_numbers_are_read_one_by_one(monkey
 
 def test_no_digits_are_no_number() -> None:
     assert str(read(["1", "", "2.5"])) == "[1.0, nan, 2.5]"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        (b"1970/01/02 00:00:01", 86401),
+        (b"1970-01-01 00:01:00.250000", 60.25),
+        (b"1970-01-01 00:00:01,500", 1.5),
+        (b"1970-01-01T00:00:02", 2),
+        (b"1621935982.789", 1621935982.789),
+        (b" 12 ", 12),
+    ],
+)
+def test_a_time_stamp_in_seconds(text: bytes, seconds: float) -> None:
+    assert seconds_of(text) == pytest.approx(seconds, abs=1e-6)
+
+
+def test_a_time_stamp_without_a_year_has_differences() -> None:
+    first, last = seconds_of(b"0228 23:59:59.500000"), seconds_of(b"0301 00:00:00.500000")
+    assert first is not None and last is not None
+    assert last - first == 86401.0  # in a leap year, where every date exists
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"yesterday", b"2022-13-01 00:00:00", b"2022-12-01", b"nan", b"1e5", b"10:00:00"]
+)
+def test_what_is_no_time_stamp_is_none(text: bytes) -> None:
+    assert seconds_of(text) is None

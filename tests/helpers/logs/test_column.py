@@ -1,4 +1,4 @@
-"""Order statistics in bounded memory: the same as of the sorted list, whatever the numbers are."""
+"""Columns, and their order statistics in bounded memory: those of the sorted list, whatever the numbers are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from helpers.logs.column import BLOCK, NumberColumn, median, select, trimmed_mean
+from helpers.logs.column import BLOCK, ColumnPart, NumberColumn, median, select, trimmed_mean
 from tests.helpers.logs.made_runs import column
 
 RANDOM = random.Random(7)
@@ -20,9 +20,10 @@ TIED = [3.0] * 20 + [1.0] * 5 + [7.0] * 6
 
 @pytest.mark.parametrize("numbers", [MIXED, ODD, TIED, [4.0]], ids=["mixed", "odd", "tied", "one"])
 def test_counting_gives_what_sorting_gives(numbers: Sequence[float]) -> None:
-    ranks = range(len(numbers))
-    assert select(column(numbers), ranks, in_memory=0) == sorted(numbers)
-    assert select(column(numbers), ranks) == sorted(numbers)
+    # Each rank costs a count of half a megabyte, so of many numbers every tenth is looked for.
+    ranks = range(0, len(numbers), 1 + len(numbers) // 50)
+    assert select(column(numbers), ranks, in_memory=0) == sorted(numbers)[:: ranks.step]
+    assert select(column(numbers), ranks) == sorted(numbers)[:: ranks.step]
 
 
 @pytest.mark.parametrize("in_memory", [0, 10**6])
@@ -61,3 +62,27 @@ def test_a_column_that_lies_on_disk_is_read_like_any_other() -> None:
         long.append(part)
     got = trimmed_mean(long, 1000, 10, in_memory=1000)
     assert got == pytest.approx(float(np.mean(np.sort(numbers[10:])[1000:-1000])), rel=1e-9)
+
+
+def test_a_part_of_a_column_on_disk_is_read_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helpers.logs.column.BLOCK", 4)
+    whole = NumberColumn()
+    for at in range(0, 10, 2):
+        whole.append(np.array([at, at + 1], dtype=np.float64))
+    part = ColumnPart(whole, 3, 9)
+    whole.append(np.array([99.0]))
+    assert part.values() == [3, 4, 5, 6, 7, 8]
+    assert part.values(1, 3) == [4, 5]
+    assert (part[0], part[-1], len(part), part.mean(2, 4)) == (3, 8, 6, 5.5)
+    assert part.values(6) == []
+    with pytest.raises(IndexError):
+        part[6]
+
+
+def test_a_column_may_be_read_between_appends() -> None:
+    column = NumberColumn()
+    column.append(np.array([1.0]))
+    column.append(np.array([2.0]))
+    assert column.values() == [1, 2]
+    column.append(np.array([3.0]))
+    assert column.values() == [1, 2, 3]
