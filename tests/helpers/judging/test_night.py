@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +23,6 @@ from helpers.judging.night_groups import (
 from helpers.judging.verdict import Standing, Status
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import SuiteError
-from tests.helpers.judging.night_world import Effect, night
 
 QUIET_SIGMA = 0.001
 
@@ -459,50 +456,3 @@ def test_a_case_belongs_to_the_groups_of_its_properties() -> None:
     )  # fmt: skip
     one = labels_of(Case.parse("pytorch-resnet50v1.5-fp32-bs8-1x1-dali"), "a100")
     assert not {"all multi-card cases", "all multi-node cases", "all amp cases (O1 and O2)"} & set(one)
-
-
-# ---- how good it is: nights of 60 cases, no reference build
-
-
-def nights(count: int, effect: Effect = lambda each: 0.0, drift: float = 0.0, machine: float = 0.0) -> Counter[str]:
-    """How often which group was told (``quiet`` for none), over ``count`` nights from one seed."""
-    rng = random.Random(20240506)
-    told: Counter[str] = Counter()
-    for _ in range(count):
-        found = judge_night(night(rng, effect, machine + rng.gauss(0.0, drift)), {})
-        assert isinstance(found, NightVerdict)
-        told[found.groups[0].alarm.label if found.groups else found.reason.code] += 1
-    return told
-
-
-def test_nights_on_which_nothing_moved_are_quiet() -> None:
-    assert nights(200) == {"quiet": 200}
-
-
-def test_the_drift_of_a_machine_is_rarely_told() -> None:
-    assert nights(150, drift=0.002)["quiet"] >= 0.98 * 150
-
-
-# A larger drop is easier to find and harder to name, and it takes longer to.
-@pytest.mark.parametrize(("drop", "share", "count"), [(0.007, 0.85, 40), (0.01, 0.99, 30), (0.02, 0.99, 15)])
-def test_all_amp_cases_slower_are_found_under_their_name(drop: float, share: float, count: int) -> None:
-    told = nights(count, lambda each: -drop * each.precision.is_amp)
-    assert told["all amp_o1 cases"] >= share * count
-
-
-@pytest.mark.parametrize(("drop", "count"), [(0.01, 30), (0.02, 15)])
-def test_all_multi_card_cases_slower_are_found_under_their_name(drop: float, count: int) -> None:
-    assert nights(count, lambda each: -drop * (each.cards > 1))["all multi-card cases"] >= count - 1
-
-
-def test_one_model_slower_is_found_under_its_name() -> None:
-    assert nights(30, lambda each: -0.01 * (each.model.value == "vgg16"))["all vgg16 cases"] >= 29
-
-
-@pytest.mark.parametrize("machine", [-0.01, -0.02])
-def test_a_slow_machine_is_all_cases(machine: float) -> None:
-    assert nights(20, machine=machine) == {"all cases": 20}
-
-
-def test_a_fast_machine_is_told_too() -> None:
-    assert nights(30, machine=0.02) == {"machine-suspect": 30}

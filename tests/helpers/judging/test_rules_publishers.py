@@ -1,4 +1,4 @@
-"""NVIDIA's rules from our step logs: on steps whose figure is known, and as the importer computes it from a log."""
+"""The publishers' rules from our step logs: on steps whose figure is known, NVIDIA's as the importer has it too."""
 
 from __future__ import annotations
 
@@ -8,17 +8,150 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from helpers.judging.rules import RULES, figures
+from helpers.judging.rules import RULES, WALL_CLOCK, figures
+from helpers.judging.rules_publishers import paddleclas_records
 from helpers.logs.figures.rules import figure
 from helpers.logs.importer import runs_of
 from helpers.logs.sources.source import open_logs
 from helpers.plan.perf_yaml import load_config
 from helpers.trainers.contract.steplog import StepLog
-from tests.helpers.judging.test_rules import log_of, logs_of
+from tests.helpers.judging.step_logs import first_hundred_then, log_of, logs_of
 
 ROOT = Path(__file__).parents[3]
 BATCH = 256
+
+
+# --- PaddleClas (docs/measuring-rules.md: cumulative seconds = batch_cost × (s − 4))
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(0.01, 5), min_size=310, max_size=330), st.integers(1, 3))
+def test_records_invert_as_the_methods_say(seconds: list[float], cards: int) -> None:
+    records = paddleclas_records(logs_of(*(seconds for _ in range(cards))))
+    assert len(records) == len(seconds) // 10
+    for number, record in enumerate(records, 1):
+        step = 10 * number
+        batch_cost = 256 * cards / record
+        assert batch_cost * (step - 4) == pytest.approx(sum(seconds[4:step]))
+
+
+def test_a_published_log_line_comes_out_again() -> None:
+    # docs/measuring-rules.md: "train step:20 ... batch_cost: 0.18624 s, ... ips: 1374.56075 samples/sec."
+    cumulative_seconds = 0.18624 * (20 - 4)
+    steps = [9.0] * 4 + [0.5] + [(cumulative_seconds - 0.5) / 15] * 15
+    assert paddleclas_records([log_of(steps)])[1] == pytest.approx(1374.56075, rel=2e-5)
+
+
+def test_each_epoch_restarts_the_running_mean() -> None:
+    slow, fast = [2.0] * 20, [1.0] * 20
+    assert paddleclas_records([log_of([*slow, *fast], epoch_steps=20)]) == [128.0, 128.0, 256.0, 256.0]
+
+
+def test_only_step_ten_of_an_epoch_prints() -> None:
+    assert len(paddleclas_records([log_of([1.0] * 60, epoch_steps=15)])) == 4
+
+
+def test_the_time_between_steps_counts_in_records_too() -> None:
+    log = log_of([1.0] * 10)
+    steps = tuple(replace(step, start=step.start + 0.5) for step in log.steps)
+    assert paddleclas_records([replace(log, steps=steps)]) == [256.0]
+
+
+def test_rank_0_prints_for_all_cards() -> None:
+    assert paddleclas_records(logs_of([1.0] * 10, [5.0] * 10)) == [512.0]
+
+
+@pytest.mark.parametrize(("count", "dropped"), [(21, 5), (99, 5), (100, 5), (119, 5), (120, 6), (140, 7)])
+def test_the_trimmed_rule_drops_five_percent_and_at_least_five_at_each_end(count: int, dropped: int) -> None:
+    rates = [100.0 + number**2 for number in range(count)]
+    found = figures([log_of(first_hundred_then(rates), epoch_steps=10)])
+    assert found["paddleclas-trimmed"] == pytest.approx(statistics.fmean(rates[dropped:-dropped]))
+    assert found["paddleclas-mean"] == pytest.approx(statistics.fmean(rates))
+
+
+def test_the_trimmed_rule_sorts_before_it_drops() -> None:
+    rates = [100.0 + number**2 for number in range(21)]
+    found = figures([log_of(first_hundred_then(rates[::-1]), epoch_steps=10)])
+    assert found["paddleclas-trimmed"] == pytest.approx(statistics.fmean(rates[5:-5]))
+
+
+def test_the_trimmed_rule_needs_310_steps() -> None:
+    assert isinstance(figures([log_of([1.0] * 310)])["paddleclas-trimmed"], float)
+    assert "310 or more" in str(figures([log_of([1.0] * 309)])["paddleclas-trimmed"])
+
+
+def test_the_plain_mean_needs_a_record_after_the_first_ten() -> None:
+    assert isinstance(figures([log_of([1.0] * 110)])["paddleclas-mean"], float)
+    assert "110 or more" in str(figures([log_of([1.0] * 109)])["paddleclas-mean"])
+
+
+# --- FleetX and DLPerf: steps 21 to 120
+
+
+AFTER_TWENTY = [7.0] * 20 + [1.0] * 50 + [3.0] * 50 + [7.0] * 20
+
+
+def test_fleetx_skips_twenty_steps_and_takes_the_next_hundred() -> None:
+    assert figures([log_of(AFTER_TWENTY, batch=10)])["fleetx-20-100-median7"] == 10 * 100 / 200
+
+
+@pytest.mark.parametrize("rule", ["paddleclas-trimmed", "paddleclas-mean"])
+def test_epochs_that_print_no_paddleclas_record_are_named(rule: str) -> None:
+    reason = str(figures([log_of([1.0] * 320, epoch_steps=4)])[rule])
+    assert "got 'epochs of 4 steps, which print no record', expected epochs of 10 steps or more" in reason
+    assert "320 steps" not in reason
+
+
+@pytest.mark.parametrize(
+    ("rule", "epoch_steps", "needed"),
+    [("paddleclas-trimmed", 15, 460), ("paddleclas-trimmed", 25, 385), ("paddleclas-trimmed", 10, 310),
+     ("paddleclas-mean", 15, 160), ("paddleclas-mean", 100, 110)],
+)  # fmt: skip
+def test_the_steps_that_paddleclas_needs_depend_on_the_epochs(rule: str, epoch_steps: int, needed: int) -> None:
+    one_less = figures([log_of([1.0] * (needed - 1), epoch_steps=epoch_steps)])[rule]
+    assert f"got '{needed - 1} steps', expected {needed} or more" in str(one_less)
+    assert isinstance(figures([log_of([1.0] * needed, epoch_steps=epoch_steps)])[rule], float)
+
+
+def test_fleetx_counts_from_the_first_step_whatever_is_called_warm_up() -> None:
+    assert figures([log_of(AFTER_TWENTY, batch=10, warmup=100)])["fleetx-20-100-median7"] == 10 * 100 / 200
+
+
+def test_fleetx_waits_for_the_slowest_rank() -> None:
+    logs = logs_of([1.0] * 120, [2.0] * 120, batch=10)
+    assert figures(logs)["fleetx-20-100-median7"] == 2 * 10 * 100 / 200
+
+
+def test_dlperf_log_is_the_mean_of_the_printed_rates() -> None:
+    assert figures([log_of(AFTER_TWENTY, batch=12)])["dlperf-log"] == pytest.approx((12 + 4) / 2)
+
+
+def test_dlperf_time_has_99_intervals() -> None:
+    seconds = [7.0] * 20 + [50.0] + [1.0] * 99
+    assert figures([log_of(seconds, batch=10)])["dlperf-time"] == 10 * 99 / 99
+    seconds[119] = 2.0
+    assert figures([log_of(seconds, batch=10)])["dlperf-time"] == 10 * 99 / 100
+
+
+@pytest.mark.parametrize("rule", ["fleetx-20-100-median7", "dlperf-log", "dlperf-time"])
+def test_119_steps_are_too_few(rule: str) -> None:
+    assert "120 or more" in str(figures(logs_of([1.0] * 119, [1.0] * 119))[rule])
+    assert isinstance(figures(logs_of([1.0] * 120, [1.0] * 120))[rule], float)
+
+
+@pytest.mark.parametrize(
+    ("rule", "runs"),
+    [(WALL_CLOCK, 1), ("paddleclas-trimmed", 1), ("fleetx-20-100-median7", 7), ("dlperf-log", 5), ("dlperf-time", 5),
+     ("dlperf-tf2", 5), ("ngc-pytorch-mean", 1)],
+)  # fmt: skip
+def test_a_rule_knows_its_publishers_number_of_runs(rule: str, runs: int) -> None:
+    assert RULES[rule].runs == runs
+
+
+# --- NVIDIA and DLPerf's TensorFlow 2
 
 
 def seconds_of(rates: Sequence[float], cards: int = 1) -> list[float]:

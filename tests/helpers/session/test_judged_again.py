@@ -8,7 +8,7 @@ from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.judge import judge
 from helpers.judging.verdict import NeedRuns, Status, Verdict
 from helpers.session.judged_again import judge_again
-from tests.helpers.judging.test_judge import evidence, pairs, recorded, run
+from tests.helpers.judging.plain_evidence import evidence, pairs, recorded, run
 
 # The nights before were recorded with the good build itself, so nothing asks how they stand against it.
 BESIDE = {"reference_build": "good", "reference_id": "good-id", "recorded": recorded(build="good-id")}

@@ -19,7 +19,7 @@ from helpers.plan.published import PublishedSet
 from helpers.report.row import CaseRow, row_of
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.frameworks import Framework
-from tests.helpers.judging.test_rules import logs_of
+from tests.helpers.judging.step_logs import logs_of
 from tests.helpers.session.workshop import (
     A100,
     IMAGENET,
