@@ -35,6 +35,12 @@ FIRST_LEVEL = 3
 SAME_BELOW = 0.2
 # Pairs that show no drop end where they also rule out, at these odds, a drop beyond the band (RecordedReference).
 RULED_OUT = 20.0
+# From this share of the pairs on, a drop that explains them no better than no change does is none; sooner where none
+# was suspected.
+LATE, LATE_UNSUSPECTED = 0.75, 0.25
+# From so many pairs on they end where the level's standard error is so many times their own: all further pairs together
+# could make the error of the comparison a tenth smaller.
+FIRST_LIMITED, LEVEL_OUTWEIGHS = 8, 2.0
 # A gain beyond this is believed only where both builds' losses agree this well.
 LARGE_GAIN, LOSS_TOLERANCE = 0.10, 0.25
 # A level rests on the oldest nights, because one that went on learning would follow a build that gets slower bit by
@@ -194,22 +200,33 @@ def _conclusion(
         return Conclusion.SLOWER if slower > faster else Conclusion.FASTER
     if max(slower, faster) < SAME_BELOW:
         return Conclusion.SAME
-    if _no_drop(evidence, screening, level, differences, (slower, faster)):
+    last = pairs >= evidence.budget.pairs or level_limits(level, differences, screening.noise)
+    if _no_drop(evidence, screening, level, differences, (slower, faster), last):
         return Conclusion.NO_DROP
-    return Conclusion.OPEN if pairs >= evidence.budget.pairs else None
+    return Conclusion.OPEN if last else None
+
+
+def level_limits(level: Level, differences: list[float], noise: Noise) -> bool:
+    """Whether more pairs could say hardly more: the level is known so badly that their own scatter no longer counts."""
+    return len(differences) >= FIRST_LIMITED and level.error >= LEVEL_OUTWEIGHS * level_error(differences, noise)
 
 
 def _no_drop(
-    evidence: Evidence, screening: Screening, level: Level, differences: list[float], e: tuple[float, float]
+    evidence: Evidence,
+    screening: Screening,
+    level: Level,
+    differences: list[float],
+    e: tuple[float, float],
+    last: bool,
 ) -> bool:
     """Whether more pairs could hardly show a drop, and one as large as the band is ruled out.
 
-    While pairs are left, that ends them only where no gain is suspected. With none left it is enough that a drop
-    explains the pairs no better than no change does.
+    While many pairs are left, they have to speak clearly against a drop, and no gain may be suspected. With few or none
+    left it is enough that a drop explains the pairs no better than no change does.
     """
     slower, faster = e
-    last = len(differences) >= evidence.budget.pairs
-    if slower >= (1.0 if last else CLEARLY_NO_DROP):
+    late = len(differences) >= evidence.budget.pairs * (LATE if screening.drop_suspected else LATE_UNSUSPECTED)
+    if slower >= (1.0 if last or late else CLEARLY_NO_DROP):
         return False
     if not last and screening.gain_suspected and faster >= CLEARLY_NO_DROP:
         return False
