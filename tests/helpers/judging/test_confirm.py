@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.judging.evalue import Direction, evalue
-from helpers.judging.evidence import Budget, Build, Night, RunEvidence, Stage
+from helpers.judging.evidence import Budget, Build, Compared, Evidence, Night, Past, RunEvidence, Stage
 from helpers.judging.judge import judge
 from helpers.judging.noise import learn
 from helpers.judging.verdict import NeedRuns, Standing, Status, Verdict
@@ -195,6 +195,48 @@ def test_the_last_pair_passes_what_explains_no_drop_better(e_value: float, statu
     assert answer.status is status
 
 
+@pytest.mark.parametrize(("e_value", "status"), [(0.98, Status.PASS), (1.02, None)])
+def test_with_a_quarter_of_the_pairs_left_a_suspected_drop_needs_to_explain_them_better(
+    e_value: float, status: Status | None
+) -> None:
+    budget = Budget(pairs=8)
+    early, late = ([gap_of(e_value, count)] * count for count in (5, 6))
+    assert isinstance(judge(evidence(SLOW, *pairs(*early), reference_build=GOOD, budget=budget)), NeedRuns)
+    answer = judge(evidence(SLOW, *pairs(*late), reference_build=GOOD, budget=budget))
+    assert (answer.status if isinstance(answer, Verdict) else None) is status
+
+
+def test_pairs_that_nothing_suspected_end_at_a_quarter_of_them() -> None:
+    gap = -0.005
+    unsuspected = {"past": nights(3), "budget": Budget(pairs=8, rotation=1), "reference_build": GOOD}
+    assert isinstance(judge(evidence(run(), *pairs(gap, gap), **unsuspected)), Verdict)
+    assert isinstance(judge(evidence(SLOW, *pairs(gap, gap), **unsuspected)), NeedRuns)
+
+
+def badly_known(*gaps: float) -> Evidence:
+    """A suspected case whose level rests on three pairs that lie 2% apart."""
+    apart = Compared(GOOD, (CENTRE + 0.02, CENTRE, CENTRE - 0.02), (CENTRE,) * 3)
+    return replace(
+        evidence(SLOW, *pairs(*gaps), reference_build=GOOD, recorded=recorded(build="another")),
+        past=Past(nights(), compared=(apart,)),
+    )
+
+
+def test_pairs_end_where_the_level_is_known_too_badly_for_more_to_tell() -> None:
+    gaps = [-0.03 + 0.001 * (at % 2) for at in range(8)]
+    assert isinstance(judge(badly_known(*gaps[:7])), NeedRuns)
+    answer = judge(badly_known(*gaps))
+    assert isinstance(answer, Verdict)
+    assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "level-uncertain")
+    assert "open after 8 pairs" in answer.reason.message
+    assert "from 3 pairs" in answer.reason.message
+
+
+def test_a_level_known_as_well_as_the_pairs_asks_for_more_of_them() -> None:
+    gaps = [-0.03 + 0.05 * (at % 2) for at in range(8)]
+    assert isinstance(judge(badly_known(*gaps)), NeedRuns)
+
+
 def test_what_screening_leaves_open_the_pairs_settle() -> None:
     open_still = run(rate_of(1.5))
     answer = more(*[open_still] * 2, budget=Budget(screen_runs=2))
@@ -276,7 +318,7 @@ def test_a_suspected_drop_is_never_answered_by_a_gain() -> None:
 
 
 def test_pairs_used_up_are_inconclusive() -> None:
-    gaps = [-0.002, -0.016, 0.001, -0.03]
+    gaps = [-0.02, 0.001, -0.016, 0.0]
     budget = Budget(pairs=4)
     assert more(SLOW, *pairs(*gaps[:3]), budget=budget).count == 2
     answer = confirmed(SLOW, *pairs(*gaps), budget=budget)
