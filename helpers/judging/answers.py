@@ -195,9 +195,12 @@ def after_pairs(
         code, ended = "pairs-used-up", f"open after all {confirmation.pairs} pairs (budgets: pairs)"
         if confirmation.pairs < evidence.budget.pairs:
             level = confirmation.level
-            code, ended = "level-uncertain", (
-                f"open after {confirmation.pairs} pairs, and more could hardly tell: the level of the nights before is "
-                f"known to ±{level.error:.2%} from {level.pairs} pairs, and tonight's make it better known"
+            code, ended = (
+                "level-uncertain",
+                (
+                    f"open after {confirmation.pairs} pairs, and more could hardly tell: the level of the nights before is "
+                    f"known to ±{level.error:.2%} from {level.pairs} pairs, and tonight's make it better known"
+                ),
             )
         return found(Status.INCONCLUSIVE, code, f"{ended}: {numbers}; {before}")
     suspected = screening.drop_suspected or bool(evidence.suspicion)
