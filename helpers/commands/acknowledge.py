@@ -1,4 +1,5 @@
-"""``perfgate acknowledge CASE``: say of a step that it is known, with the commit that caused it and why it stays."""
+"""``perfgate acknowledge CASE``: mark a step in a case's trend as known, with the commit that caused it and the
+reason."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from helpers.report.text import printable
 from helpers.trainers.contract.errors import ConfigError
 
 NAME = "acknowledge"
-HELP = "Say of a change that it is known, with its commit and the reason; nothing is deleted"
+HELP = "Mark a step of the trend as known, with its commit and the reason; nothing is deleted"
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-fA-F]{4,40}")
@@ -22,21 +23,22 @@ _SHOWN_NIGHTS = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("case", metavar="CASE", help="Acknowledge it of this case, or of those of a pattern")
+    parser.add_argument("case", metavar="CASE", help="Case id, or a pattern over several")
     parser.add_argument(
         "--at",
         metavar="DATE|COMMIT",
         required=True,
-        help="Acknowledge the step at this night, or at this build's first",
+        help="Mark the step at this night, or at the first night of this build",
     )
     parser.add_argument("--commit", metavar="HASH", required=True, type=_commit, help="Name the commit that caused it")
     parser.add_argument("--reason", metavar="TEXT", required=True, help="Say why it stays")
-    parser.add_argument("--who", metavar="NAME", default=None, help="Say it as NAME. Default: the user")
+    parser.add_argument("--who", metavar="NAME", default=None, help="Name whoever says so. Default: the user")
     add_history(parser)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Store it. Raises SuiteError on a case that history does not know and on a night that no such case has."""
+    """Store the acknowledgement. Raises SuiteError on a case that the history does not know and on a night that the
+    case does not have."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     if not arguments.reason.strip():
         raise ConfigError("perfgate acknowledge", field="--reason", got="an empty text", expected="why the step stays")
@@ -59,7 +61,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def bounds_of(nights: Sequence[StoredNight], at: str) -> tuple[str, str]:
-    """The first and the last day meant by ``at``: that day, or the first nights of a build, one a case.
+    """The first and the last day that ``at`` means: one day, or each case's first night of a build.
 
     Raises ConfigError where no night is meant.
     """

@@ -1,4 +1,4 @@
-"""``perfgate calibrate``: measure a case's noise by A/A runs, store it, and say what it lets be found."""
+"""``perfgate calibrate``: measure a case's noise by A/A runs, store it, and say which drops it lets be found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from helpers.session.suite_options import SuiteOptions
 from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
 
 NAME = "calibrate"
-HELP = "Measure a case's noise here by A/A runs, and say which tolerance it allows and what it lets be found"
+HELP = "Measure a case's noise here by A/A runs; say which drops it lets be found and which tolerance fits"
 
 # 1: first format.
 CALIBRATE_SCHEMA_VERSION = 1
@@ -41,13 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "cases", metavar="CASE", nargs="*", help="Case ids or patterns over them. Default: what pytest runs here"
     )
-    parser.add_argument("--target", choices=TARGETS, help="Calibrate this target's cases alone")
-    parser.add_argument("--runs", type=_runs, default=10, metavar="N", help="Make N restarts of a case. Default: 10")
+    parser.add_argument("--target", choices=TARGETS, help="Calibrate only this target's cases")
     parser.add_argument(
-        "--reference-env", metavar="PATH", help="Run every second one with this interpreter or virtual environment"
+        "--runs", type=_runs, default=10, metavar="N", help="Run each case N times, from the start. Default: 10"
+    )
+    parser.add_argument(
+        "--reference-env", metavar="PATH", help="Make every second run with this interpreter or virtual environment"
     )
     parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
-    parser.add_argument("--allow-contention", action="store_true", help="Calibrate on a disturbed machine; not stored")
+    parser.add_argument(
+        "--allow-contention", action="store_true", help="Calibrate on a disturbed machine, and store nothing"
+    )
     parser.add_argument("--resume", metavar="SESSION", help="Go on with an interrupted calibration")
     parser.add_argument("--json", action="store_true", help="Print JSON")
     add_history(parser)
@@ -61,17 +65,18 @@ def _runs(text: str) -> int:
 
 @dataclass
 class Calibrated:
-    """What a calibration has come to so far; ``problems`` are the cases that could not be measured, with why, and
-    ``stored`` those of ``found`` that history keeps: of undisturbed runs."""
+    """What a calibration has found so far."""
 
     found: list[CaseNoise] = field(default_factory=list)
+    # Those of ``found`` that the history keeps, because their runs were undisturbed.
     stored: list[CaseNoise] = field(default_factory=list)
+    # The cases that could not be measured, each with the reason.
     problems: list[str] = field(default_factory=list)
 
 
 def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions], Suite] = Suite.load) -> int:
-    """Calibrate the cases in turn; 6 where one could not be measured, or others use the machine, 130 when interrupted:
-    what was made is kept.
+    """Calibrate the cases in turn. Exit status 6 where one could not be measured or others use the machine, 130 when
+    interrupted; finished runs are kept.
 
     Raises SuiteError on options, files and a history that cannot be used.
     """
@@ -117,7 +122,7 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[Sui
             )
             if not found:
                 raise ConfigError("perfgate calibrate", got=each, expected="a pattern that a case matches")
-            # Of a pattern, what runs here: it was not asked for by name.
+            # A pattern names no case, so only those that run here are meant.
             found = tuple(case for case in found if suite.why_not(case) is None) or found
         else:
             found = find_cases(suite.cases, each, target)
@@ -162,7 +167,7 @@ def _calibrate(suite: Suite, suite_case: SuiteCase, arguments: argparse.Namespac
 
 
 def _noise(suite: Suite, result: CaseResult) -> tuple[CaseNoise, bool]:
-    """The case's noise, kept in history unless its runs were disturbed; whether it was."""
+    """The case's noise, and whether the history keeps it: not where a run was disturbed."""
     plan, runs = result.plan, tuple(run for run in result.runs if run.measured)
     case, target, tolerances = plan.case, plan.suite_case.target, suite.config.tolerances
     segment = segment_tonight(plan, runs)
@@ -220,7 +225,7 @@ def _report(arguments: argparse.Namespace, done: Calibrated, out: TextIO) -> Non
 
 
 def _progress(runs: int) -> Callable[[Progress], None]:
-    """Tells on standard error which run is under way, once for each: a calibration takes an hour."""
+    """Name each run on standard error when it begins, since a calibration takes an hour."""
     told: set[tuple[int, str]] = set()
 
     def tell(progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""``perfgate cases``: every case, how far its configuration is, what this machine runs and builds of it."""
+"""``perfgate cases``: every case, whether its configuration is complete, and whether it runs and builds here."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec, finite
 
 NAME = "cases"
-HELP = "List the cases: configuration, what runs and what builds here, what each needs"
+HELP = "List the cases: whether each is fully configured, whether it runs and builds here, and what it needs"
 
 
-# What stands for a precision on a CPU: there is no TF32, and mixed precision is bfloat16 in any case.
+# A CPU has no TF32, and its mixed precision is always bfloat16.
 _STANDS_FOR = {
     Precision.FP32: (Precision.FP32,),
     Precision.TF32: (Precision.FP32,),
@@ -46,9 +46,11 @@ _STANDS_FOR = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--framework", choices=[each.value for each in Framework], help="List its cases alone")
-    parser.add_argument("--target", choices=TARGETS, help="List this target's cases alone")
-    parser.add_argument("--published", action="store_true", help="List the cases with a published figure alone")
+    parser.add_argument(
+        "--framework", choices=[each.value for each in Framework], help="List only this framework's cases"
+    )
+    parser.add_argument("--target", choices=TARGETS, help="List only this target's cases")
+    parser.add_argument("--published", action="store_true", help="List only the cases with a published figure")
     parser.add_argument("--build", action="store_true", help="Build each static GPU program, without training it")
     parser.add_argument(
         "--interpreter", metavar="PYTHON", help="Build with this Python. Default: the framework's own in perf.yaml"
@@ -58,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=TIMEOUT_SECONDS,
         metavar="S",
-        help="Give a build S seconds. Default: 300",
+        help="Give each build S seconds. Default: 300",
     )
     add_printed_formats(parser, FORMATS)
 
@@ -71,8 +73,10 @@ def _seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print the table; with --build 6 where a build failed or none could be tried. Raises SuiteError on options that
-    choose nothing, and where a check gives no answer."""
+    """Print the table. With ``--build`` the exit status is 6 where a build failed or none could be tried.
+
+    Raises SuiteError on options that choose nothing, and where a check gives no answer.
+    """
     if arguments.interpreter and not arguments.build:
         raise ConfigError("--interpreter", got=arguments.interpreter, expected="--build with it")
     suite = load_suite(arguments)
@@ -90,7 +94,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def _exit_code(lines: Sequence[CaseLine]) -> int:
-    """A refusal is an answer, which the table gives with its reason; a build that broke is none."""
+    """A refused build is an answer, and the table gives its reason; a build that broke is none."""
     states = {line.build for line in lines}
     answered = states & {BuildState.BUILT.value, BuildState.REFUSED.value}
     return EXIT_OK if answered and BuildState.FAILED.value not in states else EXIT_NOT_JUDGED
@@ -126,7 +130,7 @@ def case_lines(suite: Suite, chosen: Sequence[SuiteCase]) -> tuple[CaseLine, ...
 
 
 def configuration_problems(chosen: Sequence[SuiteCase]) -> tuple[str | None, ...]:
-    """For each case None where the recipe has settings that the trainer takes whole, else what is wrong."""
+    """For each case None where the trainer takes all of the recipe's settings, else what is wrong."""
     jobs: dict[int, JobSpec] = {}
     problems: list[str | None] = []
     for place, suite_case in enumerate(chosen):
@@ -152,11 +156,11 @@ class Builds:
         self._asked: dict[str, None] = {}
 
     def describe(self) -> str:
-        """Which builds were asked, without where they stand: the text goes into documents."""
+        """The builds that were asked, without their paths, since the text goes into documents."""
         return ", ".join(self._asked) or "nothing that is installed"
 
     def tried(self, chosen: Sequence[SuiteCase], lines: Sequence[CaseLine]) -> tuple[CaseLine, ...]:
-        """``lines`` with what building gave."""
+        """``lines`` with the results of building."""
         changed = list(lines)
         by_interpreter: dict[str, list[int]] = {}
         for place, suite_case in enumerate(chosen):
@@ -188,7 +192,7 @@ class Builds:
 
 
 def _progress(total: int) -> Callable[[JobSpec, BuildReport], None]:
-    """Tells on standard error how far the builds are: they take minutes, and the answer comes at their end."""
+    """Count the builds on standard error, since they take minutes and the answer comes at their end."""
     number = itertools.count(1)
 
     def tell(spec: JobSpec, report: BuildReport) -> None:
@@ -231,7 +235,7 @@ def _needs(suite_case: SuiteCase) -> str:
 
 
 def _twin(suite: Suite, suite_case: SuiteCase) -> tuple[str, str]:
-    """The id of the twin that runs here, empty without one, and what is to be said of it."""
+    """The id of the twin that runs here, empty without one, and a note on it."""
     if suite_case.target == CPU:
         return "", "a CPU case has none"
     twin = cpu_twin(suite_case.case, suite.cases)
@@ -247,9 +251,8 @@ def cpu_twin(case: Case, cases: Iterable[SuiteCase]) -> SuiteCase | None:
     """The CPU case that is nearest to ``case``: same framework, model, execution and features.
 
     Its precision is the one that stands for the case's on a CPU. Automatic parallelism is static in the
-    published cases and dynamic on a CPU, so there the execution may differ. Of several cases the one counts
-    that has several nodes, several cards and the data source where the case has them, then the smaller
-    batch. None without any.
+    published cases and dynamic on a CPU, so there the execution may differ. Of several such cases the nearest is taken:
+    first by several nodes, several cards and data source, then by the smaller batch. None without any.
     """
     precisions = _STANDS_FOR.get(case.precision, ())
 
@@ -273,7 +276,7 @@ def cpu_twin(case: Case, cases: Iterable[SuiteCase]) -> SuiteCase | None:
 
 
 def differences(twin: Case, case: Case) -> tuple[str, ...]:
-    """In what a twin is another case, beside its batch: ``1 card for 8``."""
+    """How a twin differs from its case, besides its batch: ``1 card for 8``."""
     told = []
     if twin.precision is not case.precision:
         told.append(f"{twin.precision.value} for {case.precision.value}")

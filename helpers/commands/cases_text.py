@@ -1,4 +1,4 @@
-"""What ``perfgate cases`` tells: a line a case, and the footnotes that many lines share. Plain values and text."""
+"""The table of ``perfgate cases``: a line for each case, and the footnotes that lines share."""
 
 from __future__ import annotations
 
@@ -26,26 +26,28 @@ COMPLETE = "complete"
 
 @dataclass(frozen=True)
 class CaseLine:
-    """One case on one target.
-
-    ``published`` are its figures as texts, ``configuration`` COMPLETE or what is missing. ``here`` is None
-    where this machine runs the case, else the reason. ``needs`` names its cards, ``twin`` the CPU case that
-    runs here in its place (empty: none) and ``twin_note`` in what it differs or why there is none.
-    ``build`` is how the program was built, ``build_note`` why not; ``not_applied`` are the flags and options
-    that the build which was tried does not know; ``operators`` and ``parameters`` count its program.
-    """
+    """One case on one target."""
 
     case_id: str
     target: str
+    # The published figures as texts.
     published: tuple[str, ...]
+    # COMPLETE, or what is missing.
     configuration: str
+    # None where this machine runs the case, else the reason.
     here: str | None
+    # The cards, and the images of a published comparison.
     needs: str
+    # The CPU case that runs here in its place; empty without one.
     twin: str = ""
+    # How the twin differs, or why there is none.
     twin_note: str = ""
+    # What became of building the program, and why it was not built.
     build: str = NOT_TRIED
     build_note: str = ""
+    # The flags and options that the tried build does not know.
     not_applied: tuple[str, ...] = ()
+    # Counts of the program that was built.
     operators: int | None = None
     parameters: int | None = None
 
@@ -64,7 +66,7 @@ class CaseTable:
 
 @dataclass
 class Footnotes:
-    """Texts that several lines share, numbered in the order of their first use."""
+    """Texts that lines share, numbered in the order of their first use."""
 
     numbers: dict[str, int] = field(default_factory=dict)
 
@@ -77,7 +79,7 @@ class Footnotes:
 
 
 def summary(lines: Sequence[CaseLine]) -> str:
-    """One line that counts: how many are complete, run here, have a twin that does, are built."""
+    """One line that counts: how many cases are complete, run here, have a twin that does, are built."""
     built = Counter(line.build for line in lines)
     told = [
         f"{len(lines)} cases",

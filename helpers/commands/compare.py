@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from helpers.history.history import History
 
 NAME = "compare"
-HELP = "Hold a commit, date, build or session against another, or against the recorded baseline; fail on what is slower"
+HELP = "Compare a commit, date, build or session with another or with the recorded baseline; fail on what is slower"
 
 # 1: first format.
 # 2: a status may be SLOWER; REGRESSION and IMPROVEMENT rest on interleaved pairs alone.
@@ -50,18 +50,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "commit (4 or more digits), YYYY-MM-DD, FIRST..LAST, build version or session"
     parser.add_argument("a", metavar="A", help=f"Compare with this {what}, or 'baseline'")
     parser.add_argument(
-        "b", metavar="B", help="Judge this one, given alike. commit:, date:, build: and session: before it say which"
+        "b",
+        metavar="B",
+        help="Judge this one, given like A. A prefix says which is meant: commit:, date:, build:, session:",
     )
-    parser.add_argument("--case", default="*", metavar="PATTERN", help="Compare the cases with such ids. Default: all")
-    parser.add_argument("--gate", action="store_true", help="Fail on what stays open too")
-    parser.add_argument("--allow-contention", action="store_true", help="Compare disturbed runs too")
+    parser.add_argument(
+        "--case", default="*", metavar="PATTERN", help="Compare the cases whose ids match. Default: all"
+    )
+    parser.add_argument("--gate", action="store_true", help="Fail also on what stays INCONCLUSIVE or INCOMPARABLE")
+    parser.add_argument(
+        "--allow-contention", action="store_true", help="Compare also runs that other processes disturbed"
+    )
     add_file_formats(parser, FILES)
     add_history(parser)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print the comparisons; 1 with a REGRESSION or SLOWER, 6 where nothing could be compared or, as a gate, something
-    is open.
+    """Print the comparisons. Exit status 1 with a REGRESSION or SLOWER, 6 where nothing could be compared or, with
+    ``--gate``, something stays open.
 
     Raises ConfigError on selectors that mean the same runs, HistoryError on one that matches nothing.
     """

@@ -43,7 +43,7 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, printable
 
 NAME = "compare-frameworks"
-HELP = "Measure configurations in each installed framework in turn, and print images/s and ratios to Paddle"
+HELP = "Measure configurations in each installed framework in turn; print images/s and ratios to Paddle"
 
 _EXIT_INTERRUPTED = 130
 _INTERRUPTED = "interrupted before it was measured"
@@ -57,8 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Case ids of any framework, or patterns over them. Default: what this machine's target has in two "
         "frameworks or more",
     )
-    parser.add_argument("-k", dest="keyword", metavar="TEXT", help="Compare those with TEXT in their name alone")
-    parser.add_argument("--target", choices=TARGETS, help="Compare this target's configurations alone")
+    parser.add_argument(
+        "-k", dest="keyword", metavar="TEXT", help="Compare only configurations with TEXT in their name"
+    )
+    parser.add_argument("--target", choices=TARGETS, help="Compare only this target's configurations")
     parser.add_argument(
         "--pairs",
         type=_pairs,
@@ -88,7 +90,7 @@ class _Compared:
 
     @property
     def exit_code(self) -> int:
-        """6 where a framework that is installed gave no figure, or in no row two of them did: nothing was compared."""
+        """6 where an installed framework gave no figure, or where no row has two figures to compare."""
         if self.interrupted:
             return _EXIT_INTERRUPTED
         missing = any(cell.missing for row in self.rows for cell in row.cells)
@@ -97,8 +99,8 @@ class _Compared:
 
 
 def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions], Suite] = Suite.load) -> int:
-    """Measure, print the table and write the files; 6 where a cell that could be measured is empty, or others use the
-    machine, 130 when interrupted: what was measured by then is printed and kept.
+    """Measure, print the table and write the files. Exit status 6 where a cell that could be measured is empty or
+    others use the machine, 130 when interrupted; what was measured is printed and kept.
 
     Raises SuiteError on options, files and a history that cannot be used.
     """
@@ -127,7 +129,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
 
 
 def _to_run(suite: Suite, found: Sequence[Configuration]) -> list[SuiteCase]:
-    """What will be run of the configurations. Tells, before an hour of measuring, which of them will not be."""
+    """The cases that will be run. Says, before an hour of measuring, which configurations will not be."""
     cases = []
     left_out: dict[str, list[str]] = {}
     for each in found:
@@ -217,7 +219,7 @@ def _options(arguments: argparse.Namespace) -> SuiteOptions:
 
 
 def _progress(pairs: int) -> Callable[[Progress], None]:
-    """Tells on standard error which run is under way, once for each."""
+    """Name each run on standard error when it begins."""
     told: set[tuple[str, int, str]] = set()
 
     def tell(progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""``perfgate doctor``: the environment tables of this machine, and what will spoil a measurement on it."""
+"""``perfgate doctor``: this machine's environment tables, and what will spoil a measurement on it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from helpers.trainers.contract.errors import printable
 from helpers.trainers.contract.paths import ROOT
 
 NAME = "doctor"
-HELP = "Print this machine's environment tables and name what will spoil a measurement here, and what to do about it"
+HELP = "Print this machine's environment tables, and what will spoil a measurement here with what to do about it"
 
 EXIT_FIT = 0
 EXIT_BLOCKED = 1
@@ -38,22 +38,22 @@ DOCTOR_SCHEMA_VERSION = 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_printed_formats(parser, FORMATS)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="Look at this ImageNet-layout FOLDER")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="Check this ImageNet-layout FOLDER")
     parser.add_argument(
-        "--history", metavar="URL", type=history_option, help="Look whether this history database answers"
+        "--history", metavar="URL", type=history_option, help="Check that this history database answers"
     )
     parser.add_argument(
-        "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Look at the disk of this run folder"
+        "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Check the disk of this run folder"
     )
 
 
-# A run's spec, result with its tables, and outputs; a step's line in a rank's log.
+# Of a run: spec, result with its tables, outputs. Of a step: its line in a rank's log.
 _RUN_BYTES = 256 * 1024
 _STEP_BYTES = 256
 
 
 def run(arguments: argparse.Namespace, out: TextIO, io: ExaminationIO | None = None) -> int:
-    """Write tables, findings and verdict; 0 when nothing blocks a measurement, 1 when something makes it worthless."""
+    """Print tables, findings and verdict. Exit status 1 where something makes a measurement worthless."""
     suite = load_suite(arguments)
     diagnosis = diagnosis_of(
         suite, arguments.runs_dir, arguments.data, history_url=arguments.history or suite.config.history.url, io=io
@@ -85,7 +85,8 @@ def diagnosis_of(
 
 
 def largest_batch(suite: Suite, machine: Machine) -> int:
-    """Images a step of all cards, over the cases that read any and that this machine has the cards for; 0 without."""
+    """The most images that a step of all cards reads, over the cases that read any and whose cards are here; 0
+    without."""
     return max(
         (
             each.case.batch_size_per_card * each.case.cards
@@ -98,7 +99,7 @@ def largest_batch(suite: Suite, machine: Machine) -> int:
 
 
 def night_bytes(suite: Suite, machine: Machine) -> int:
-    """What one night of every case that this machine has the cards for writes into the runs folder, about."""
+    """About how many bytes one night of every case whose cards are here writes into the runs folder."""
     total = 0
     for each in suite.cases:
         if each.case.cards_per_node <= len(machine.cards_of(each.target)):

@@ -1,5 +1,4 @@
-"""``perfgate exclude``: take a result or a night out of what later nights learn from, or put it back. Nothing is
-deleted."""
+"""``perfgate exclude``: exclude a result or a night from later comparisons, or put it back. Nothing is deleted."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from helpers.history.history import History
 
 NAME = "exclude"
-HELP = "Take one result or night out of what later nights are held against, with the reason; --restore puts it back"
+HELP = "Exclude one result or night from later comparisons, with the reason; --restore puts it back"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         metavar="UUID|SESSION/CASE[/rN]",
         nargs="?",
-        help="The night, or its run N, by the place of its folder in runs, or by uuid (6 or more digits)",
+        help="The night or its run N, named by its folder in runs or by its uuid (6 or more digits)",
     )
-    parser.add_argument("--reason", metavar="TEXT", help="Say why; it is shown wherever the result is")
+    parser.add_argument("--reason", metavar="TEXT", help="Say why; the reason is shown with the result")
     parser.add_argument("--restore", action="store_true", help="Put it back")
     parser.add_argument("--list", action="store_true", help="List what is excluded")
     add_history(parser)
@@ -57,7 +56,7 @@ def _list(history: History, out: TextIO) -> None:
 
 
 def _uuid_of(history: History, what: str) -> str:
-    """The uuid, also of a night that is named by its session and case, and of a run that is named by its folder."""
+    """The uuid of what is named by uuid, of a night by its session and case, or of a run by its folder."""
     session, slash, case_id = what.partition("/")
     if not slash:
         return what

@@ -22,14 +22,20 @@ if TYPE_CHECKING:
     from helpers.logs.group import Group, GroupReport
 
 NAME = "group-report"
-HELP = "GroupReport repeated runs in folders by cards (1n1g, 4n8g) as DLPerf does: average, median and speed-up"
+HELP = "Report repeated runs in folders by cards (1n1g, 4n8g) as DLPerf does: average, median and speed-up"
 _INDENT = "  "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", type=Path, help="Folders by cards, with a log for each run in them")
-    parser.add_argument("--format", default=AUTO, metavar="NAME", help="Read them as NAME. Default: found from content")
-    parser.add_argument("--rule", default=AUTO, metavar="NAME", help="Take NAME. Default: their publisher's")
+    parser.add_argument(
+        "folder", metavar="DIR", type=Path, help="Folder of folders by cards, with a log for each run in them"
+    )
+    parser.add_argument(
+        "--format", default=AUTO, metavar="NAME", help="Read the logs as format NAME. Default: found from content"
+    )
+    parser.add_argument(
+        "--rule", default=AUTO, metavar="NAME", help="Compute the figures by rule NAME. Default: their publisher's"
+    )
     add_file_formats(parser, FILES)
     add_settings(parser)
 

@@ -25,10 +25,10 @@ HELP = "Show a case's nights: throughput, verdict, effect, segments, exclusions 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("case", metavar="CASE", help="Case id, as perfgate cases lists them")
-    parser.add_argument("--target", choices=TARGETS, help="Show the nights of this target alone")
+    parser.add_argument("--target", choices=TARGETS, help="Show only this target's nights")
     parser.add_argument("--last", type=_count, metavar="N", help="Show the newest N nights. Default: all")
     parser.add_argument("--all-segments", action="store_true", help="Show nights of earlier segments too")
-    parser.add_argument("--plot", type=_svg, metavar="FILE.svg", help="Draw them into FILE.svg too")
+    parser.add_argument("--plot", type=_svg, metavar="FILE.svg", help="Draw the nights into FILE.svg, too")
     add_printed_formats(parser, FORMATS)
     add_history(parser)
 
@@ -46,7 +46,7 @@ def _svg(text: str) -> Path:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print the series of each target that has nights of the case, and what was imported of it from logs.
+    """Print the nights of the case on each target, and the results that were imported from logs.
 
     Raises ConfigError on an unknown case, HistoryError on one without nights.
     """
@@ -95,7 +95,7 @@ def _shown(history: History, case: KnownCase, arguments: argparse.Namespace) -> 
 
 
 def _rates(history: History, night: StoredNight) -> Sequence[float]:
-    """The log rates that the night shows: those it was judged by, else those of its runs that teach nothing."""
+    """The log rates that it was judged by, else those of its runs, from which later nights learn nothing."""
     if night.record.log_rates or not night.record.run_uuids:
         return night.record.log_rates
     runs = [each.result for each in history.results_of(uuids=night.record.run_uuids)]

@@ -1,4 +1,4 @@
-"""A case's series as ``perfgate history`` shows it: one line a night, and what was said of it below."""
+"""A case's nights as ``perfgate history`` shows them: one line a night, with its notes below."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ _COLUMNS: tuple[Column[NightLine], ...] = (
 
 
 def render_stored(results: Sequence[RunResult], width: int) -> str:
-    """A few lines a result: its figure by its publisher's rule and by the honest one, and the log."""
+    """For each result its figure by its publisher's rule and by the honest one, and its log."""
     # Not at the top: every command would load numpy with them.
     from helpers.logs.imported import HONEST
     from helpers.logs.results import USUAL_RULE_FACT

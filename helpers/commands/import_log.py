@@ -33,10 +33,12 @@ AUTO = "auto"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="Read this log, plain, .gz or .zip")
-    parser.add_argument("--format", default=AUTO, metavar="NAME", help="Read it as NAME. Default: found from content")
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="Read this log; it may be in .gz or .zip")
     parser.add_argument(
-        "--rule", default=AUTO, metavar="NAME", help="Take NAME[:skip=N] as the figure. Default: its publisher's"
+        "--format", default=AUTO, metavar="NAME", help="Read it as format NAME. Default: found from content"
+    )
+    parser.add_argument(
+        "--rule", default=AUTO, metavar="NAME", help="Take the figure of rule NAME[:skip=N]. Default: its publisher's"
     )
     add_settings(parser)
     parser.add_argument("--json", action="store_true", help="Print JSON")
@@ -45,16 +47,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """What a log may be silent on. It is no correction: what contradicts the log is an error."""
-    parser.add_argument("--framework", choices=[each.value for each in Framework], help="Where the log is silent")
-    parser.add_argument("--model", choices=[each.value for each in Model], help="Where the log is silent")
-    parser.add_argument("--precision", choices=[each.value for each in Precision], help="Where the log is silent")
-    parser.add_argument("--batch-size", type=_count, metavar="B", help="Images a card and step")
-    parser.add_argument("--cards", type=_count, metavar="N", help="Cards of all nodes")
-    parser.add_argument("--nodes", type=_count, metavar="N", help="Machines")
-    parser.add_argument("--gpu", metavar="NAME", help="The cards' model, as V100")
-    parser.add_argument("--data", choices=[each.value for each in DataSource], help="Who read the images")
-    parser.add_argument("--execution", choices=[each.value for each in Execution], help="How Paddle ran the program")
+    """Options for what a log may not say. They correct nothing: what contradicts the log is an error."""
+    parser.add_argument(
+        "--framework", choices=[each.value for each in Framework], help="Framework, if the log does not name it"
+    )
+    parser.add_argument("--model", choices=[each.value for each in Model], help="Model, if the log does not name it")
+    parser.add_argument(
+        "--precision", choices=[each.value for each in Precision], help="Precision, if the log does not name it"
+    )
+    parser.add_argument(
+        "--batch-size", type=_count, metavar="B", help="Images a card and step, if the log does not say"
+    )
+    parser.add_argument("--cards", type=_count, metavar="N", help="Cards of all nodes, if the log does not say")
+    parser.add_argument("--nodes", type=_count, metavar="N", help="Machines, if the log does not say")
+    parser.add_argument("--gpu", metavar="NAME", help="Model of the cards, for example V100, if the log does not say")
+    parser.add_argument(
+        "--data", choices=[each.value for each in DataSource], help="Source of the images, if the log does not say"
+    )
+    parser.add_argument(
+        "--execution",
+        choices=[each.value for each in Execution],
+        help="How Paddle ran the program, if the log does not say",
+    )
 
 
 def _count(text: str) -> str:

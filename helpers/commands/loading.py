@@ -1,4 +1,4 @@
-"""What several commands do: load the suite that the options name, and find a case in it."""
+"""What several commands need: the suite and the history that the options name, cases by their ids, files to write."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from helpers.trainers.contract.errors import ConfigError, HistoryError, printabl
 from helpers.trainers.contract.paths import ROOT
 
 if TYPE_CHECKING:
-    # At run time it would import the database libraries, also for a command that asks no history.
+    # At run time it would import the database libraries, also for a command that reads no history.
     from helpers.history.history import History
 
 _NEAREST = 3
@@ -81,8 +81,8 @@ def history_url(arguments: argparse.Namespace) -> str:
 
 
 def history_of(arguments: argparse.Namespace) -> History:
-    """The history to be asked, opened; a context manager. Raises ConfigError and HistoryError, also where the file
-    is not there: a question must not make an empty one."""
+    """The history, opened; a context manager. Raises ConfigError and HistoryError, also where the file does not exist,
+    because reading must not make an empty one."""
     url = history_url(arguments)
     path = url.partition(":///")[2] if url.startswith("sqlite:") else ""
     if path and not Path(path).exists():
@@ -100,7 +100,7 @@ def history_of(arguments: argparse.Namespace) -> History:
 
 
 def say_waiting(told: str) -> None:
-    """Tell whoever looks at the terminal why nothing happens; the answer itself goes to standard output."""
+    """Say on standard error why nothing happens; standard output is for the answer."""
     with contextlib.suppress(OSError):
         print(printable(told), file=sys.stderr, flush=True)
 
@@ -138,7 +138,7 @@ def _no_place(option: str, path: Path, error: OSError) -> ConfigError:
 
 
 def user_name() -> str:
-    """Who says something of a result; ``unknown`` where the system has no name for the user."""
+    """The user's name; ``unknown`` where the system has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""``perfgate COMMAND``: everything that is asked outside a pytest run. A command is a module of this folder."""
+"""``perfgate COMMAND``: everything that a user does outside a pytest run. A command is a module of this folder."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.paths import ROOT
 
 EXIT_OK = 0
-# A wrong command line, a file that cannot be read: nothing was answered. pytest's own number for a usage error.
+# A wrong command line or an unreadable file: there is no answer. It is pytest's number for a usage error.
 EXIT_USAGE = 4
-# As a shell has it for a command that Ctrl-C ended.
+# A shell gives this status to a command that Ctrl-C ended.
 EXIT_INTERRUPTED = 130
-# As a shell has it for a command that SIGPIPE ended: whoever read the answer (head, less) has seen enough. It cannot be
-# 0, which says that the whole answer went out and was good.
+# A shell gives this status to a command that SIGPIPE ended: the reader (head, less) has seen enough. It cannot be 0,
+# which says that the whole answer was written and was good.
 EXIT_NO_READER = 141
 
 
@@ -58,7 +58,7 @@ def commands() -> tuple[Command, ...]:
 def asked_commands(argv: Sequence[str]) -> tuple[Command, ...]:
     """The one command that ``argv`` asks for, where its module is called so; all for a help or a wrong name.
 
-    The others' imports take longer than many an answer.
+    Importing the others takes longer than many an answer.
     """
     asked = argv[0] if argv else ""
     for module in _modules():
@@ -72,7 +72,7 @@ def _modules() -> list[str]:
 
 
 def _command_in(module: str) -> Command | None:
-    """None for what stands beside commands, which is not imported: a plot would bring its library into a help."""
+    """None for a module that is no command. It is not imported, since a plot would load its library for a help."""
     source = pkgutil.get_data("helpers.commands", f"{module}.py") or b""
     if not re.search(rb"^NAME = ", source, re.MULTILINE):
         return None
@@ -101,7 +101,7 @@ def parser_of(known: Sequence[Command]) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str], out: TextIO | None = None) -> int:
-    """Run one command; an error is one line on standard error and status 4, one that nobody foresaw status 3."""
+    """Run one command. An error is one line on standard error and status 4; one that nobody foresaw has status 3."""
     stream = sys.stdout if out is None else out
     name = "perfgate"
     try:
@@ -110,13 +110,13 @@ def main(argv: Sequence[str], out: TextIO | None = None) -> int:
         arguments = parser_of(asked_commands(argv)).parse_args(argv)
         name = f"perfgate {arguments.command}"
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal without the arrow and the plus-minus sign still gets its answer.
+            # A terminal that has no arrow or plus-minus sign still gets its answer.
             stream.reconfigure(errors="backslashreplace")
         status: int = arguments.run(arguments, stream)
         stream.flush()
     except SystemExit as end:
         if not end.code and _has_no_reader(stream):
-            # argparse says nothing of help that it could not print.
+            # argparse does not say that it could not print its help.
             _silence(stream)
             return EXIT_NO_READER
         raise
@@ -137,14 +137,14 @@ def main(argv: Sequence[str], out: TextIO | None = None) -> int:
 
 
 def _ended(name: str, words: str, status: int) -> int:
-    # Where standard error has no reader either, the status is all that is left to say.
+    # Where standard error has no reader either, only the status is left.
     with contextlib.suppress(OSError):
         print(f"{name}: {printable(words)}", file=sys.stderr, flush=True)
     return status
 
 
 def _has_no_reader(stream: TextIO) -> bool:
-    """Whether it was the answer's own pipe that broke, and not one to a process of the command's."""
+    """Whether the answer's own pipe broke, and not one to a process that the command started."""
     look = select.poll()
     try:
         look.register(stream.fileno(), select.POLLOUT)
@@ -154,7 +154,7 @@ def _has_no_reader(stream: TextIO) -> bool:
 
 
 def _flush(stream: TextIO) -> None:
-    """As much of the answer as there is."""
+    """Write as much of the answer as there is."""
     try:
         stream.flush()
     except (OSError, ValueError):
@@ -162,6 +162,6 @@ def _flush(stream: TextIO) -> None:
 
 
 def _silence(stream: TextIO) -> None:
-    """The interpreter's own flush of what could not be written must not complain at exit."""
+    """Keep the interpreter from complaining at exit about what it cannot flush."""
     if stream is sys.stdout:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

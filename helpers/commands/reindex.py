@@ -1,4 +1,4 @@
-"""``perfgate reindex``: make the history again from the run folders, which are its source."""
+"""``perfgate reindex``: fill the history again from the run folders, which are its source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.trainers.contract.errors import ConfigError, printable
 
 NAME = "reindex"
-HELP = "Read every run folder into the history again; what is there already stays"
+HELP = "Read every run folder into the history again; what the history has already stays"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Index the folders; 6 where a file could not be taken, and where there was none.
+    """Index the folders. Exit status 6 where a file could not be taken, and where there was none.
 
     Raises ConfigError without a folder, HistoryError.
     """

@@ -28,7 +28,7 @@ from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import spec_of
 
 NAME = "show"
-HELP = "Show a case: published figures, protocol, every setting with its source, its command, and whether it runs here"
+HELP = "Show a case: published figures, protocol, settings with their sources, command, and whether it runs here"
 
 _PRECISIONS = {
     Precision.FP32: "32-bit floats, TF32 off",
@@ -55,8 +55,8 @@ _EXECUTIONS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("case", metavar="CASE", help="Case id, as pytest --collect-only and perfgate cases list them")
-    parser.add_argument("--target", choices=TARGETS, help="Show the case of this target alone")
-    parser.add_argument("--device", choices=("cpu", "gpu"), help="Show settings and command as on this device")
+    parser.add_argument("--target", choices=TARGETS, help="Show the case only on this target")
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="Show the settings and the command for this device")
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print one sheet for each target that has the case. Raises SuiteError on an unknown case or override."""
+    """Print a sheet for each target that has the case. Raises SuiteError on an unknown case or override."""
     overrides = parse_overrides(arguments.overrides)
     suite = load_suite(arguments)
     found = find_cases(suite.cases, arguments.case, arguments.target)
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], device: str | None = None) -> CaseSheet:
-    """The sheet of a case; ``device`` shows settings and command for another one than the target's.
+    """The sheet of a case, with settings and command for ``device``, by default the target's.
 
     Raises ConfigError on an override that the case's settings do not have.
     """
@@ -135,7 +135,7 @@ def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], 
 
 
 def _commands(case: Case, job: JobSpec) -> tuple[LaunchCommand, ...]:
-    """What starts the job, a command for each node."""
+    """The commands that start the job, one for each node."""
     launcher = launcher_for(case, job.launcher)
     if case.nodes == 1:
         return (launcher.command(job, "PYTHON"),)
@@ -144,7 +144,7 @@ def _commands(case: Case, job: JobSpec) -> tuple[LaunchCommand, ...]:
 
 
 def _lines(table: SettingsTable, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[SettingLine, ...]:
-    """A line for each setting; a whole group given with ``--set`` is one."""
+    """A line for each setting; a whole group that ``--set`` gives is one line."""
     lines = []
     told: set[str] = set()
     usual = plain_values(table)

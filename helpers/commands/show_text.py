@@ -1,4 +1,4 @@
-"""What ``perfgate show`` tells of one case on one target: plain values, and the text made of them."""
+"""The sheet of one case on one target that ``perfgate show`` prints: its values, and the text made of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOW_SCHEMA_VERSION = 1
 WIDTH = 100
 _INDENT = "  "
 _ENVIRONMENT = "environment."
-# Longer values do not push the remarks of all others to the right.
+# A longer value is not padded to, so that the other remarks stay near their values.
 _WIDEST_VALUE = 26
 
 
@@ -40,17 +40,18 @@ class FigureLine:
 
 @dataclass(frozen=True)
 class SettingLine:
-    """One setting by its dotted key. ``usual`` is the case's own value, ``source`` says where that comes from.
+    """One setting."""
 
-    ``reason`` is the source's remark. ``neutral`` says why a change leaves the throughput alone, None
-    where nothing is changed or where it may matter.
-    """
-
+    # With dots between the groups.
     key: str
     value: Any
+    # The case's own value.
     usual: Any
+    # Where the usual value comes from.
     source: str
+    # The source's remark.
     reason: str = ""
+    # Why a change leaves the throughput alone; None where nothing is changed or where the change may matter.
     neutral: str | None = None
 
     @property
@@ -80,17 +81,13 @@ class RecordedLine:
 
 @dataclass(frozen=True)
 class CaseSheet:
-    """One case on one target.
-
-    ``words`` are its fields; ``device`` is what settings and command are for. ``problem`` says why there
-    are no settings, or what the trainer refuses in them; ``not_launched`` why there is no command.
-    ``here`` is None where this machine runs the case, else the reason. Tolerances are shares. ``images_needed`` says
-    how many a published comparison takes; empty where it reads none.
-    """
+    """One case on one target. Tolerances are shares."""
 
     case_id: str
     target: str
+    # What settings and command are for.
     device: str
+    # The case's dimensions, each with its title.
     words: Mapping[str, str]
     figures: tuple[FigureLine, ...]
     protocol: str
@@ -104,11 +101,15 @@ class CaseSheet:
     fixed: tuple[FixedLine, ...]
     environment: Mapping[str, str]
     commands: tuple[tuple[str, ...], ...]
+    # None where this machine runs the case, else the reason.
     here: str | None
     machine: str
+    # Why there are no settings, or what the trainer refuses in them.
     problem: str | None = None
+    # Why there is no command.
     not_launched: str | None = None
     recorded: RecordedLine | None = None
+    # How many images a published comparison takes; empty where it reads none.
     images_needed: str = ""
 
     @property
@@ -125,7 +126,7 @@ class CaseSheet:
 
 
 def render(sheet: CaseSheet, width: int = WIDTH) -> str:
-    """The sheet as text of at most ``width`` columns, but for a word that is longer."""
+    """The sheet as text of at most ``width`` columns; longer words stay whole."""
     sections = (
         ("case", _named(sheet.words, width)),
         ("published", _figures(sheet, width)),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from helpers.history.history import History
 
 NAME = "trend"
-HELP = "Find steps and slow drift over the nights in the history, with the builds they lie between"
+HELP = "Find steps and slow drift over the nights in the history, and name the builds between which they lie"
 
 # 1: first format.
 TREND_SCHEMA_VERSION = 1
@@ -30,16 +30,15 @@ _INDENT = "    "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "cases", metavar="CASE", nargs="*", help="Look at this case, or at those of a pattern. Default: all"
-    )
+    parser.add_argument("cases", metavar="CASE", nargs="*", help="Case ids or patterns over them. Default: all")
     add_file_formats(parser, FILES)
-    parser.add_argument("--last", type=_nights, metavar="N", help="Look at the newest N nights alone")
+    parser.add_argument("--last", type=_nights, metavar="N", help="Look only at the newest N nights")
     add_history(parser)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print the trends; 6 when Otava gives no answer. Raises SuiteError on a case that history does not know."""
+    """Print the trends. Exit status 6 where Otava gives no answer. Raises SuiteError on a case that the history does
+    not know."""
     sensitivity = Sensitivity()
     with history_of(arguments) as history:
         series = _series(history, arguments.cases, arguments.last)

@@ -1,4 +1,4 @@
-"""``perfgate verify-published DIR``: do the logs of published figures give these figures?"""
+"""``perfgate verify-published DIR``: do the logs of published figures give those figures?"""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ _AGREES, _DIFFERS, _MISSING = "agrees", "DIFFERS", "NO FIGURE"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", type=Path, help="The logs; an index names each by its path in DIR")
+    parser.add_argument(
+        "folder", metavar="DIR", type=Path, help="Folder of the logs; the index names each by its path in DIR"
+    )
     parser.add_argument("--index", type=Path, metavar="FILE", help="Read this index. Default: DIR/INDEX.csv")
     add_printed_formats(parser, FORMATS)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print published, computed, difference and rule of each row; 1 where a row does not agree.
+    """Print published, computed, difference and rule of each row. Exit status 1 where a row does not agree.
 
     Raises LogError on an index that cannot be read.
     """
