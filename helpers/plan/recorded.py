@@ -1,13 +1,13 @@
 """Recorded entries: what this machine delivered, ``baselines/recorded/<machine-key>.json``; loaded and checked here.
 
-They are written by baseline_update only.
+Only helpers/plan/update.py writes them.
 """
 
 from __future__ import annotations
 
 import datetime
-import math
-import re
+import functools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from helpers.judging.rules import RULES
+from helpers.machine.records_check import Checker
 from helpers.plan.baseline_files import RECORDED, FigureStatus, read_document
 from helpers.trainers.contract.errors import BaselineError
 
@@ -24,24 +25,20 @@ from helpers.trainers.contract.errors import BaselineError
 #   2  protocol: the steps of each run and the number of runs; empty in an entry of version 1
 RECORDED_VERSION = 2
 
-# One run says nothing of how far the next one may lie from it; three have a median that no single one moves.
+# One run does not say how far the next may lie from it; three have a median that no single one moves.
 LEAST_RUNS = 3
-# Of a protocol, what changes the figure itself. The number of runs does not, nor does how long warm-up may go on.
+# These numbers of a protocol change the figure itself. The number of runs and the longest warm-up do not.
 _COMPARED_STEPS = ("warmup_steps", "window_steps", "steady_window_steps")
 
-# No machine trains a billion images a second; a larger number is a wrong unit or a damaged file.
-_LARGEST_IMAGES_PER_S = 1e9
-# What fromisoformat takes beyond this differs between versions of Python.
-_ISO_DATE = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
-)
+_SCHEMA = RECORDED / "schema.json"
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a recorded entry comes from; ``date`` is an ISO 8601 date with or without time."""
+    """Where a recorded entry comes from."""
 
     commit: str
+    # ISO 8601, with or without time.
     date: str
     machine: str
     reason: str
@@ -49,68 +46,50 @@ class Provenance:
 
 @dataclass(frozen=True)
 class RecordedEntry:
-    """What this machine delivered for a case when it was recorded; samples/s of all cards.
+    """What this machine delivered for a case when it was recorded.
 
-    ``replicates`` are the runs' images_per_s, ``interval`` (low, high) the confidence interval where
-    one was computed, ``tolerance`` a fraction or None for the configuration's, ``segment`` the facts
-    that have to be equal for two results to be compared (driver, CUDA, power cap, framework line),
-    ``protocol`` the steps of each run and the number of runs, empty where the entry does not tell.
-    Raises BaselineError on numbers no measurement gives, on an unknown rule and on a date that is none.
+    Raises BaselineError, with the field, on numbers that no measurement gives, on an unknown rule and on a wrong date.
     """
 
     case_id: str
+    # Of all cards.
     samples_per_s: float
     rule: str
+    # The runs' samples_per_s.
     replicates: tuple[float, ...]
+    # The bounds of the confidence interval, where one was computed.
     interval: tuple[float, float] | None
+    # The smallest change that counts, as a fraction; None for the configuration's.
     tolerance: float | None
     environment: Mapping[str, str]
+    # The facts that are equal for two comparable results (driver, CUDA, power cap, framework line).
     segment: Mapping[str, str]
     provenance: Provenance
     status: FigureStatus = FigureStatus.GATE
+    # The steps of each run and the number of runs; empty where the entry does not say.
     protocol: Mapping[str, int] = dataclass_field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._check_figure("images_per_s", self.samples_per_s)
-        if not self.replicates:
-            raise self._wrong("replicates", "none", "images_per_s of one run or more")
-        for index, value in enumerate(self.replicates):
-            self._check_figure(f"replicates[{index}]", value)
-        if self.interval is not None:
-            for index, value in enumerate(self.interval):
-                self._check_figure(f"interval[{index}]", value)
-            if len(self.interval) != 2 or self.interval[0] > self.interval[1]:
-                raise self._wrong("interval", self.interval, "(low, high) with low <= high")
-        if self.tolerance is not None and not 0 <= self.tolerance < 1:
-            raise self._wrong("tolerance", self.tolerance, "a fraction from 0 to below 1")
-        for name, number in self.protocol.items():
-            if type(number) is not int or number < 0:
-                raise self._wrong(f"protocol.{name}", number, "a whole number from 0")
-        self._check_texts()
+        if (wrong := _entry_checker().violation(self.to_json())) is not None:
+            raise self._wrong(wrong.field, wrong.got, wrong.expected)
+        # What the schema cannot say.
+        if self.interval is not None and self.interval[0] > self.interval[1]:
+            raise self._wrong("interval", self.interval, "(low, high) with low <= high")
+        for name, text in vars(self.provenance).items():
+            if not text.strip():
+                raise self._wrong(f"provenance.{name}", text, "a text that is not empty")
+        if self.rule not in RULES:
+            raise self._wrong("rule", self.rule, "a rule that runs are measured by: " + ", ".join(RULES))
+        if not _is_in_the_calendar(self.provenance.date):
+            raise self._wrong("provenance.date", self.provenance.date, "an ISO 8601 date")
 
     def other_protocol(self, protocol: Mapping[str, int]) -> tuple[str, ...]:
-        """In what runs of ``protocol`` are measured otherwise than the entry's; an unstated number is none."""
+        """The differences between ``protocol`` and the entry's; a number that the entry does not state is none."""
         return tuple(
             f"protocol {name}: {self.protocol[name]} → {protocol[name]}"
             for name in _COMPARED_STEPS
             if name in self.protocol and name in protocol and self.protocol[name] != protocol[name]
         )
-
-    def _check_texts(self) -> None:
-        if not self.segment:
-            raise self._wrong("segment", "none", "at least one fact: without any, nothing can be compared")
-        for field in ("environment", "segment"):
-            for name, value in getattr(self, field).items():
-                if not isinstance(value, str):
-                    raise self._wrong(f"{field}.{name}", value, "a text")
-        texts = {"rule": self.rule, **{f"provenance.{key}": text for key, text in vars(self.provenance).items()}}
-        for field, text in texts.items():
-            if not isinstance(text, str) or not text.strip():
-                raise self._wrong(field, text, "a text that is not empty")
-        if self.rule not in RULES:
-            raise self._wrong("rule", self.rule, "a rule that runs are measured by: " + ", ".join(RULES))
-        if not _is_date(self.provenance.date):
-            raise self._wrong("provenance.date", self.provenance.date, "an ISO 8601 date")
 
     def to_json(self) -> dict[str, Any]:
         """The entry as the file holds it, without its case id, which is its key there."""
@@ -145,11 +124,6 @@ class RecordedEntry:
             protocol=dict(data["protocol"]),
         )
 
-    def _check_figure(self, field: str, value: float) -> None:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or not 0 < value <= _LARGEST_IMAGES_PER_S:
-            raise self._wrong(field, value, "images/s above 0 and up to 1e9")
-
     def _wrong(self, field: str, got: object, expected: str) -> BaselineError:
         return BaselineError(
             f"baseline entry {self.case_id!r}",
@@ -169,15 +143,15 @@ class RecordedSet:
 
 
 def load_recorded(path: Path, machine_key: str, places: Mapping[str, str] = MappingProxyType({})) -> RecordedSet:
-    """The entries recorded for ``machine_key`` in ``path``; a missing file is an empty set. ``places`` is what hosts
-    of segments are called now that this same machine was known by when they were written.
+    """The entries recorded for ``machine_key`` in ``path``; a missing file is an empty set. ``places`` has the present
+    names of hosts that this same machine was called by when segments were written.
 
     Raises BaselineError on a damaged, merge-conflicted or linked file, on repeated keys, NaN, another
     unit, a future version, and on the file of another machine. Never skips an entry it cannot read.
     """
     data = read_document(
         path,
-        schema=RECORDED / "schema.json",
+        schema=_SCHEMA,
         version=RECORDED_VERSION,
         remedy="Restore it from version control, or move it away and record again with --update-baselines",
         older={1: _without_protocol},
@@ -219,11 +193,15 @@ def _without_protocol(data: dict[str, Any]) -> None:
             entry.setdefault("protocol", {})
 
 
-def _is_date(text: str) -> bool:
-    if _ISO_DATE.fullmatch(text) is None:
-        return False
+def _is_in_the_calendar(date: str) -> bool:
     try:
-        datetime.date.fromisoformat(text[:10])
+        datetime.date.fromisoformat(date[:10])
     except ValueError:
         return False
     return True
+
+
+@functools.cache
+def _entry_checker() -> Checker:
+    schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
+    return Checker({"$ref": "#/$defs/entry", "$defs": schema["$defs"]})
