@@ -23,7 +23,7 @@ from helpers.judging.verdict import Status, Verdict
 from helpers.machine.environment import Environment
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.overrides import segment_of
-from helpers.plan.perf_yaml import MeasuringProtocol
+from helpers.plan.protocols import MeasuringProtocol
 from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.session.measure import CaseResult, measure_case, protocol_record
 from helpers.trainers.contract.case import Case

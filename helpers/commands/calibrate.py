@@ -19,7 +19,7 @@ from helpers.judging.calibrate import LEAST_RUNS, CaseNoise, calibrating, noise_
 from helpers.launch.tail import Progress
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
-from helpers.plan.perf_yaml import Tolerances
+from helpers.plan.protocols import Tolerances
 from helpers.session.measure import CaseResult, segment_tonight, utc_now
 from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite

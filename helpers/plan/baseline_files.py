@@ -1,4 +1,4 @@
-"""What both kinds of baseline file share: where they lie, a strict JSON reader, a crash-safe writer.
+"""Both kinds of baseline files: where they lie, a strict JSON reader, a crash-safe writer.
 
 Everything a reader or writer refuses is a BaselineError with the file, the field and the remedy.
 """
@@ -37,7 +37,7 @@ class FigureStatus(enum.Enum):
     DISPUTED = "disputed"
 
 
-# Makes the next version of a document that an older suite wrote, in place, before the schema checks it.
+# A function that turns a document of an older suite into the next version, in place, before the schema checks it.
 Upgrade = Callable[[dict[str, Any]], None]
 
 
@@ -46,8 +46,8 @@ def read_document(
 ) -> dict[str, Any] | None:
     """The JSON object in ``path``, valid under the JSON Schema file ``schema``; None where there is no such file.
 
-    ``version`` is the ``schema_version`` this suite writes, ``older`` what makes the next one of each earlier version
-    that it still reads, ``remedy`` what its reader can do about a damaged file.
+    ``version`` is the ``schema_version`` that this suite writes. ``older`` has, for each earlier version that it still
+    reads, the function that makes the next one. ``remedy`` says what a person can do about a damaged file.
     Raises BaselineError on a link (the file or its folder), a merge conflict, anything that is not strict JSON
     (repeated keys, NaN, Infinity), another version, and the first violation of the schema by path.
     """
@@ -193,8 +193,13 @@ def _check_version(path: Path, data: Mapping[str, Any], version: int) -> None:
     )
 
 
+def read_schema(path: Path) -> dict[str, Any]:
+    """A JSON Schema of this repository; it is no input, so plain json.loads is enough."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
 def _validate(path: Path, data: Mapping[str, Any], schema: Path, remedy: str) -> None:
-    # Schemas are files of this repository, not input: plain json.loads is enough.
-    wrong = Checker(json.loads(schema.read_text(encoding="utf-8"))).violation(data)
+    wrong = Checker(read_schema(schema)).violation(data)
     if wrong is not None:
         raise BaselineError(str(path), field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy)

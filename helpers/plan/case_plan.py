@@ -13,7 +13,8 @@ from helpers.machine.environment import CPU as CPU
 from helpers.machine.environment import GPU, differences
 from helpers.plan.baseline_files import FigureStatus
 from helpers.plan.overrides import segment_of
-from helpers.plan.perf_yaml import Config, MeasuringProtocol
+from helpers.plan.perf_yaml import Config
+from helpers.plan.protocols import MeasuringProtocol
 from helpers.plan.published import PublishedFigure
 from helpers.plan.recorded import LEAST_RUNS, RecordedEntry
 from helpers.trainers.contract.case import Case, DataSource, Precision
@@ -24,17 +25,17 @@ from helpers.trainers.contract.models import spec_of
 
 @dataclass(frozen=True)
 class SuiteCase:
-    """One case on one target (``cpu``, ``v100``, ``a100``, ``gpu``: any card): what pytest collects.
-
-    ``short`` marks the selection that runs without a marker; ``figures`` are the published ones. ``models`` are the
-    card models that have this case of their own, of a case for any card.
-    """
+    """One case on one target, which pytest collects."""
 
     case: Case
+    # ``cpu``, ``v100``, ``a100``, or ``gpu`` for any card.
     target: str
     protocol: MeasuringProtocol
+    # Whether the case runs where no marker is given.
     short: bool = False
+    # The published figures of the case.
     figures: tuple[PublishedFigure, ...] = ()
+    # The card models that have the same case of their own; empty unless ``target`` is any card.
     models: tuple[str, ...] = ()
 
     @property
@@ -47,7 +48,7 @@ class SuiteCase:
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """Marker names for ``-m``."""
+        """The names by which ``-m`` selects the case."""
         names = [self.target, spec_of(self.case.model).marker]
         if self.case.precision.is_amp:
             names.append("amp")
@@ -64,32 +65,34 @@ class SuiteCase:
 
 @dataclass(frozen=True)
 class CasePlan:
-    """A case ready to run on this machine: settings, and what it will be held against.
-
-    ``build`` names the framework under test. ``recorded`` is this machine's entry, ``tolerance`` the smallest
-    change against it that counts where the entry has none of its own, ``band`` the drop below it that fails the case
-    where no good build is at hand, ``data`` names the images, ``environment`` is what of a run's environment is
-    known before it.
-    ``reference`` is the good build's record (empty without one, ``why_no_reference`` then says why this case has
-    none), ``budget`` how many runs the case may take, ``to_record`` whether its figure may become the recorded one,
-    ``recorded_required`` whether it passes only with a recorded figure (Evidence).
-    """
+    """A case that is ready to run on this machine: its settings, and what it will be held against."""
 
     suite_case: SuiteCase
+    # The record of the framework's build under test.
     build: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    # Those of the settings that the user changed.
     overrides: Mapping[str, Any] = field(default_factory=dict)
     published: tuple[PublishedReference, ...] = ()
+    # This machine's recorded entry.
     recorded: RecordedEntry | None = None
+    # The smallest change against the entry that counts, where the entry has none of its own; a fraction.
     tolerance: float = 0.005
+    # The drop below the entry that fails the case where no good build is at hand; a fraction.
     band: float = 0.05
+    # The images, in words.
     data: str = ""
+    # The part of a run's environment that is known before it.
     environment: Mapping[str, str] = field(default_factory=dict)
     rule: str = WALL_CLOCK
+    # The good build's record; empty without one, and ``why_no_reference`` then says why.
     reference: Mapping[str, str] = field(default_factory=dict)
     why_no_reference: str = ""
+    # How many runs the case may take.
     budget: Budget = field(default_factory=Budget)
+    # Whether the figure may become the recorded one.
     to_record: bool = False
+    # Whether the case passes only with a recorded figure (Evidence).
     recorded_required: bool | None = None
 
     @property
@@ -98,9 +101,11 @@ class CasePlan:
 
     @property
     def planned_runs(self) -> int:
-        """The runs that are made whatever they say: one screens a case that has a recorded entry, all
-        that its protocol plans where something else rests on them: published figures, a first or a new entry (which
-        rests on LEAST_RUNS at least), settings that were changed."""
+        """The number of runs that are made in any case.
+
+        One run screens a case that has a recorded entry. All that the protocol plans are made where something else
+        rests on them: published figures, a first or a new entry (at least LEAST_RUNS), changed settings.
+        """
         if self.to_record:
             return max(self.protocol.runs, LEAST_RUNS)
         one_will_do = self.recorded is not None and not (self.published or self.overrides)
@@ -108,8 +113,8 @@ class CasePlan:
 
     @property
     def reference_label(self) -> str | None:
-        """What the reference build is called: ``paddle 3.3.1 @abcdef in envs/good``, with how it differs from what
-        the recorded entry was measured with; None without one."""
+        """The reference build in words, ``paddle 3.3.1 @abcdef in envs/good``, and how it differs from the recorded
+        entry's; None without a reference build."""
         if not self.reference:
             return None
         label = build_label(self.reference)
@@ -118,8 +123,8 @@ class CasePlan:
         then = {name: self.recorded.environment.get(f"framework_{name}", "") for name in ("version", "commit")}
         if all(then[name] in ("", self.reference.get(name, "")) for name in then):
             return label
-        told = _version(self.recorded.environment.get("framework", ""), then["version"], then["commit"])
-        return f"{label}, not the recorded entry's {told}"
+        recorded = _version(self.recorded.environment.get("framework", ""), then["version"], then["commit"])
+        return f"{label}, not the recorded entry's {recorded}"
 
     @property
     def reference_id(self) -> str:
@@ -166,14 +171,16 @@ def _with_models(cases: Sequence[SuiteCase]) -> tuple[SuiteCase, ...]:
 
 
 def usual_targets(found: Iterable[str]) -> frozenset[str]:
-    """Of the GPU targets whose cards a machine has, those that are measured where none is named: a card model's own
-    cases stand for those of any card, which would be twice the work."""
+    """The GPU targets that are measured where none is named, of those whose cards a machine has.
+
+    A card model's own cases stand for those of any card, which would be the same work again.
+    """
     found = frozenset(found)
     return found - {GPU} or found
 
 
 def refuse_two_targets(chosen: Iterable[SuiteCase]) -> None:
-    """Results and recorded entries are kept by case id, and one id on two kinds of card is two results: ConfigError."""
+    """Raise ConfigError where one case id is chosen on two targets: results and entries are kept by case id."""
     seen: dict[str, str] = {}
     for case in chosen:
         other = seen.setdefault(case.case.id, case.target)
@@ -187,7 +194,7 @@ def refuse_two_targets(chosen: Iterable[SuiteCase]) -> None:
 
 
 def longest_protocol(config: Config, figures: Iterable[PublishedFigure]) -> MeasuringProtocol:
-    """A protocol that serves the rules of all figures of one case: the steps of the longest, the most runs of any."""
+    """A protocol that serves the rules of all figures of one case: the most steps, the most runs."""
     protocols = [config.protocol_for_rule(figure.rule) for figure in figures]
     longest = max(protocols, key=lambda each: (each.warmup_steps + each.window_steps, each.runs))
     return replace(longest, runs=max(each.runs for each in protocols))
@@ -196,7 +203,7 @@ def longest_protocol(config: Config, figures: Iterable[PublishedFigure]) -> Meas
 def published_references(
     figures: Iterable[PublishedFigure], device_name: str, tolerance: float
 ) -> tuple[PublishedReference, ...]:
-    """The figures that were measured on this model of card; all others say nothing about this machine."""
+    """The figures that were measured on this model of card; no other figure says anything about this machine."""
     return tuple(
         PublishedReference(
             samples_per_s=figure.samples_per_s,
@@ -239,7 +246,7 @@ def draft_job(
 
 
 def recorded_reference(plan: CasePlan, environment: Mapping[str, str]) -> RecordedReference | None:
-    """The recorded entry as a reference for runs made in ``environment``, with what their segments differ in."""
+    """The recorded entry as a reference for runs in ``environment``, with the differences between their segments."""
     entry = plan.recorded
     if entry is None:
         return None
@@ -261,24 +268,28 @@ def recorded_reference(plan: CasePlan, environment: Mapping[str, str]) -> Record
 
 
 def build_id(build: Mapping[str, str]) -> str:
-    """What is one build wherever it is installed, ``paddle 3.3.1 @abcdef #0123456789ab``, the last its digest where it
-    has one; empty where its version is not known."""
+    """A text that is the same wherever the same build is installed, ``paddle 3.3.1 @abcdef #0123456789ab``.
+
+    The last part is the build's digest where it has one. Empty where the version is not known.
+    """
     if not build.get("version"):
         return ""
-    told = [build.get("framework", ""), build["version"], f"@{build.get('commit', '').lower()}"]
-    return " ".join([*told, *([f"#{build['digest'][:12]}"] if build.get("digest") else [])])
+    named = [build.get("framework", ""), build["version"], f"@{build.get('commit', '').lower()}"]
+    return " ".join([*named, *([f"#{build['digest'][:12]}"] if build.get("digest") else [])])
 
 
 def _recorded_build_id(entry: RecordedEntry, good_digest: str) -> str:
-    """Of the build that the entry was recorded with, to be held against the good build's: by the digest where both
-    have one, else by version and commit alone."""
+    """The ``build_id`` of the entry's build, to be compared with the good build's.
+
+    They are compared by their digests where both have one, else by version and commit alone.
+    """
     there = {name: entry.environment.get(f"framework_{name}", "") for name in ("version", "commit", "digest")}
     digest = there["digest"] if there["digest"] and good_digest else good_digest
     return build_id({"framework": entry.environment.get("framework", ""), **there, "digest": digest})
 
 
 def build_label(build: Mapping[str, str]) -> str:
-    """A build record in words, ``paddle 3.3.1 @abcdef in envs/good``: of its path the environment's last two parts."""
+    """A build's record in words, ``paddle 3.3.1 @abcdef in envs/good``, with the last two parts of its path."""
     path = PurePath(build.get("interpreter", ""))
     folder = path.parent.parent if path.parent.name == "bin" and path.name.startswith("python") else path
     known = _version(build.get("framework", ""), build.get("version", ""), build.get("commit", ""))

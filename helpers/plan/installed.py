@@ -1,4 +1,4 @@
-"""What this machine can run with what is installed on it, asked before anything is started."""
+"""Answers, before anything is started, which cases this machine can run with the builds installed on it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _NAMED_BY = ("version", "commit")
 
 @dataclass(frozen=True)
 class Installed:
-    """The machine's cards, perf.yaml's hosts and the frameworks' builds; ``reference_env`` is where the good build is,
-    a Python interpreter or the folder of a virtual environment. ``to_build``: what perf.yaml says how to build will
-    be there before anything is measured. ``same_build``: whether the build under test may be its own good build, for
-    A/A runs; no option of the command line says so."""
+    """The machine's cards, perf.yaml's hosts and the frameworks' builds."""
 
     config: Config
     machine: Machine
     builds: BuildFinder
+    # The good build: a Python interpreter or the folder of a virtual environment.
     reference_env: str | None = None
     references: BuildFinder = field(default_factory=lambda: BuildFinder(named_in=REFERENCE_OPTION))
+    # Whether environments that perf.yaml says how to build will be there before anything is measured.
     to_build: bool = False
+    # Whether the build under test may be its own good build, for A/A runs; no option of the command line sets it.
     same_build: bool = False
 
     def build(self, suite_case: SuiteCase) -> FrameworkBuild | str:
@@ -41,9 +41,10 @@ class Installed:
         return find_framework(framework, self.config.frameworks[framework], self.builds)
 
     def reference(self, suite_case: SuiteCase) -> FrameworkBuild | str:
-        """The good build to confirm a suspect against, or why this case has none (empty: none was given).
+        """The good build against which a suspect is confirmed, or why this case has none; empty where none was given.
 
-        The build under test is no good build: pairs of the two would call every drop the machine's."""
+        The build under test is no good build: pairs of the two would call every drop the machine's.
+        """
         if self.reference_env is None:
             return ""
         if suite_case.case.nodes > 1:
@@ -60,7 +61,7 @@ class Installed:
         return _without_gpu_kernels(suite_case, build) or self._same_as_tested(suite_case, build) or build
 
     def record(self, build: FrameworkBuild, *, of_reference: bool = False) -> dict[str, str]:
-        """A build as it stands in results, with the digest of what is installed."""
+        """A build as it stands in results, with the digest of its installed files."""
         finder = self.references if of_reference else self.builds
         return {**build_record(build), "digest": finder.find_identity(build).digest}
 
@@ -69,8 +70,9 @@ class Installed:
     ) -> str:
         """Why pairs with the good build would answer nothing, where no digest tells the builds apart; else empty.
 
-        Alike in version and commit, and both not what the entry was ``recorded`` with (its environment): the pairs
-        would hold a build against itself, and the drop against the entry would be called the machine's."""
+        Where both are alike in version and commit, and neither is the build that the entry was ``recorded`` with (its
+        environment), pairs would hold a build against itself and call the drop against the entry the machine's.
+        """
         tested = self.build(suite_case)
         if self.same_build or isinstance(tested, str) or not reference or not recorded:
             return ""
@@ -87,7 +89,7 @@ class Installed:
         )
 
     def _same_as_tested(self, suite_case: SuiteCase, reference: FrameworkBuild) -> str:
-        """How the reference is the build under test itself; empty where it is not."""
+        """In what the reference shows itself to be the build under test; empty where it is another."""
         tested = self.build(suite_case)
         if self.same_build or isinstance(tested, str):
             return ""
@@ -102,13 +104,13 @@ class Installed:
         return ""
 
     def reference_labels(self) -> list[str]:
-        """What the reference environment has of each framework, in words."""
+        """The build of each framework in the reference environment, in words."""
         interpreter = str(_interpreter(Path(self.reference_env or "")))
         found = [self.references.find_build(framework, interpreter) for framework in Framework]
         return [build_label(build_record(build)) for build in found if not isinstance(build, str)]
 
     def check_reference(self, cases: Iterable[SuiteCase]) -> None:
-        """Raises ConfigError where a reference build was given and cannot run one of ``cases``."""
+        """Raise ConfigError where a reference build was given and cannot run one of ``cases``."""
         for case in cases:
             found = self.reference(case)
             if isinstance(found, str) and found.startswith(SAME_BUILD):
@@ -142,8 +144,10 @@ class Installed:
 
 
 def _interpreter(path: Path) -> Path:
-    """The Python of a virtual environment's folder; any other path is the interpreter itself. Links are kept: a
-    virtual environment's Python is one."""
+    """The Python of a virtual environment's folder; any other path is the interpreter itself.
+
+    Links are kept: a virtual environment's Python is one.
+    """
     path = path.expanduser().absolute()
     return path / "bin" / "python" if path.is_dir() else path
 

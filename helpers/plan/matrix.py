@@ -24,11 +24,13 @@ _MOST_CASES = 10_000
 
 @dataclass(frozen=True)
 class MatrixCase:
-    """One case of the matrix; ``protocol`` names one of Config.protocols, ``short``: runs without a marker."""
+    """One case of the matrix."""
 
     case: Case
     target: str
+    # The name of one of Config.protocols.
     protocol: str
+    # Whether the case runs where no marker is given.
     short: bool = False
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from helpers.plan.yaml_file import YamlValue
 
-# How the suite reaches a host that does not say it: no password prompt, and a dead network is noticed in 15 s.
+# These reach a host whose entry has no ``connect``: without a password prompt, and a dead network is noticed in 15 s.
 _SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 SSH = ("ssh", *(word for option in _SSH_OPTIONS for word in ("-o", option)))
 
@@ -19,44 +19,42 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}", re.ASCII)
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@^=,-]+", re.ASCII)
 # As many nodes as a case of the matrix may have.
 _MOST_HOSTS = 1024
-# What this machine knows of itself; the first host is where pytest runs.
+# pytest runs on the first host, so its entry has none of these.
 _NOT_FOR_THE_FIRST = ("connect", "root", "interpreter", "data", "cpu_cards")
 
 
 @dataclass(frozen=True)
 class HostConfig:
-    """One host of multi-node cases.
-
-    - ``address``: IPv4 address or name under which the other hosts reach it.
-    - ``connect``: the command that runs what follows it on that host (empty for the first host).
-    - ``root``, ``interpreter``: the checkout there and the Python that has the suite and the framework; None:
-      the same paths as here.
-    - ``data``: the data folder there; None: the same path as here, or a small dataset where that is used here.
-    - ``environment``: variables of everything the suite starts there; ``interface``: the network interface of
-      NCCL and gloo; ``cpu_cards``: CPU cards to make of its cores.
-    """
+    """One host of multi-node cases."""
 
     name: str
+    # The IPv4 address or name under which the other hosts reach it.
     address: str
+    # The command that runs on that host what follows it; empty for the first host.
     connect: tuple[str, ...] = ()
+    # The checkout there; None for the same path as here.
     root: str | None = None
+    # The Python there that has the suite and the framework; None for the same path as here.
     interpreter: str | None = None
+    # The data folder there; None for the same path as here, or for a small dataset where one is used here.
     data: str | None = None
+    # The variables of everything that the suite starts there.
     environment: Mapping[str, str] = field(default_factory=dict)
+    # The network interface of NCCL and gloo.
     interface: str | None = None
+    # The number of CPU cards to make of its cores.
     cpu_cards: int | None = None
 
 
 @dataclass(frozen=True)
 class NodesConfig:
-    """``hosts`` in rank order, the first is this machine; a case of N nodes runs on the first N.
+    """The hosts, and how they meet."""
 
-    ``port``: of the rendezvous on the first host; None: a free one. ``connect_seconds``: until a host's agent
-    must have answered.
-    """
-
+    # In rank order; the first is this machine, and a case of N nodes runs on the first N.
     hosts: tuple[HostConfig, ...] = ()
+    # The port of the rendezvous on the first host; None for a free one.
     port: int | None = None
+    # Within this time a host's agent has to answer.
     connect_seconds: float = 30.0
 
 
@@ -109,7 +107,7 @@ def _matching(value: YamlValue, pattern: re.Pattern[str], expected: str) -> str:
 
 
 def _remote_path(value: YamlValue) -> str:
-    """Ssh hands its words to a shell there, and another command does not: only what both take alike is let through."""
+    """A path that means the same with and without a shell: ssh hands its words to one, and another command does not."""
     text = _absolute(value)
     if shlex.quote(text) != text:
         raise value.refuse("a path of letters, digits and /._-+=@%:,", "Use a link without other characters")

@@ -19,7 +19,7 @@ from helpers.machine.environment import Environment, segment
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import finite
 
-# Their values are texts, so 4000 and 0.80 are taken as they are written.
+# The values of this group are texts, so 4000 and 0.80 are taken as they are written.
 _TEXT_GROUP = "environment."
 # The trainers compute in float32 or less: what is smaller than its smallest normal number is zero to them.
 _FLOAT32_SMALLEST = 2.0**-126
@@ -110,7 +110,7 @@ def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], ab
 
 
 def effective(settings: Mapping[str, Any], overrides: Mapping[str, Any], about: str) -> dict[str, Any]:
-    """The overrides that change a setting: one that repeats its value is none. Raises ConfigError as with_overrides."""
+    """The overrides that change a setting; one that repeats its value does not. ConfigError as with_overrides."""
     with_overrides(settings, overrides, about)
     return {key: value for key, value in overrides.items() if setting(settings, key) != value}
 
@@ -134,7 +134,7 @@ def neutral_reasons(overrides: Mapping[str, Any]) -> dict[str, str]:
 
 
 def leaves(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each setting by its dotted key, in the settings' order; an empty group is one setting, ``{}``."""
+    """Each setting with its dotted key, in the settings' order; an empty group is one setting, ``{}``."""
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:
             for below, inner in leaves(value):
@@ -144,9 +144,9 @@ def leaves(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def settings_segment(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The settings as facts within which recorded results are compared: all that a throughput may depend on.
+    """The settings that a throughput may depend on, as facts within which results are compared.
 
-    One ``setting layout: "NCHW"`` a leaf, so that a recipe that changed says where.
+    Each leaf is one fact, ``setting layout: "NCHW"``, so that a changed recipe shows where it changed.
     """
     return {
         f"setting {key}": json.dumps(value, sort_keys=True)

@@ -1,7 +1,7 @@
 """perf.yaml: frameworks' interpreters, data, protocols, tolerances, limits, the matrix, machines, nodes.
 
-Loading is strict: an unknown key, a wrong type or a number out of its range is a ConfigError with
-file and field. Nothing outside the file is looked at: whether a path exists is its user's question.
+Loading is strict: an unknown key, a wrong type or a number out of its range is a ConfigError with file and field. Only
+the file itself is read: whether a path exists is checked by the code that uses it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,14 @@ from types import MappingProxyType
 from helpers.machine.frameworks import FrameworkConfig
 from helpers.plan.matrix import TARGETS, MatrixCase, read_matrix
 from helpers.plan.nodes import NodesConfig, read_nodes
-from helpers.plan.protocols import Budgets, read_budgets, read_protocols
-from helpers.plan.protocols import MeasuringProtocol as MeasuringProtocol
+from helpers.plan.protocols import (
+    Budgets,
+    MeasuringProtocol,
+    Tolerances,
+    read_budgets,
+    read_protocols,
+    read_tolerances,
+)
 from helpers.plan.yaml_file import YamlValue, read_yaml
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
@@ -35,109 +41,61 @@ _MOST_SECONDS = 7 * 24 * 3600.0
 
 @dataclass(frozen=True)
 class DataConfig:
-    """``root``: absolute path of an ImageNet-layout folder; None: a small one is made."""
-
+    # The absolute path of a folder in ImageNet's layout; None where a small one is made.
     root: str | None = None
 
 
 @dataclass(frozen=True)
-class CaseTolerance:
-    """A tolerance of its own for the cases whose id matches ``pattern``; None leaves that reference's alone."""
-
-    pattern: str
-    published: float | None = None
-    recorded: float | None = None
-    unconfirmed: float | None = None
-
-
-@dataclass(frozen=True)
-class Tolerances:
-    """As a share: the drop below a published figure that still passes, the change against what this machine
-    recorded that counts at all, and the drop below it from which on a case fails although no good build is at hand
-    (docs/verdicts.md, "No good build").
-
-    5% is what two machines of one card model are apart without a cause; 0.5% is the smallest effect
-    that counts, beside which the evidence has its own threshold.
-    """
-
-    published: float = 0.05
-    recorded: float = 0.005
-    unconfirmed: float = 0.05
-    cases: tuple[CaseTolerance, ...] = ()
-
-    def published_for(self, case_id: str) -> float:
-        """The published tolerance of the last matching pattern that has one, else the general one."""
-        own = [each.published for each in self.cases if fnmatchcase(case_id, each.pattern)]
-        return next((value for value in reversed(own) if value is not None), self.published)
-
-    def recorded_for(self, case_id: str) -> float:
-        """The recorded tolerance of the last matching pattern that has one, else the general one."""
-        own = [each.recorded for each in self.cases if fnmatchcase(case_id, each.pattern)]
-        return next((value for value in reversed(own) if value is not None), self.recorded)
-
-    def unconfirmed_for(self, case_id: str) -> float:
-        """The tolerance of an unconfirmed drop of the last matching pattern that has one, else the general one."""
-        own = [each.unconfirmed for each in self.cases if fnmatchcase(case_id, each.pattern)]
-        return next((value for value in reversed(own) if value is not None), self.unconfirmed)
-
-
-@dataclass(frozen=True)
 class TimeLimits:
-    """When a run counts as hung, in seconds.
+    """A run that exceeds one of these times counts as hung."""
 
-    - ``start_up_seconds``: from the start to the first step, imports and compilation among it;
-    - ``no_progress_seconds``: between two life signs after that;
-    - ``run_seconds``: the whole run;
-    - ``stop_grace_seconds``: from the request to stop to the kill.
-    """
-
+    # From the start to the first step, with imports and compilation.
     start_up_seconds: float = 300.0
+    # Between two life signs after that.
     no_progress_seconds: float = 300.0
+    # The whole run.
     run_seconds: float = 7200.0
+    # From the request to stop to the kill.
     stop_grace_seconds: float = 5.0
 
 
 @dataclass(frozen=True)
 class ContentionConfig:
-    """``max_foreign_share``: share of the leased cores' time that others may use before a run is INVALID."""
-
+    # The share of the leased cores' time that others may use before a run is INVALID.
     max_foreign_share: float = 0.05
 
 
 @dataclass(frozen=True)
 class HistoryConfig:
-    """``url``: the database that every result is kept in; None: ``history.sqlite`` in the runs folder."""
-
+    # The database that every result is kept in; None for ``history.sqlite`` in the runs folder.
     url: str | None = None
 
 
 @dataclass(frozen=True)
 class GateRule:
-    """``--gate`` judges the cases whose id matches ``cases``; ``needs`` is published, recorded or both.
-
-    ``target`` (cpu, v100, a100, gpu) keeps it to one target's cases; None: all that have such an id.
-    """
+    """``--gate`` judges the cases whose id matches ``cases``."""
 
     cases: str
+    # ``published``, ``recorded`` or ``both``.
     needs: str
+    # Only the cases of this target (cpu, v100, a100, gpu); None for all that have such an id.
     target: str | None = None
 
 
 @dataclass(frozen=True)
 class MachineConfig:
-    """A machine by its host name (a shell-style pattern, letters of either case), by its cards, or by either.
-
-    ``cpu_cards``: how many CPU cards to make of its cores; None: as many as its cores allow. ``cards`` are UUIDs of
-    GPUs, as ``nvidia-smi -L`` prints them; one that the machine has is enough. ``identity``: what baselines and
-    history are kept by: ``host``, the machine's own id; ``name``, this entry's, of one machine whatever its container
-    is called; ``pool``, this entry's, of several nodes that count as equal.
-    """
+    """A machine by its host name, by its cards, or by either."""
 
     name: str
+    # A shell pattern for host names; upper and lower case are the same.
     host: str
+    # The number of CPU cards to make of its cores; None for as many as the cores allow.
     cpu_cards: int | None = None
     gate: tuple[GateRule, ...] = ()
+    # UUIDs of GPUs, as ``nvidia-smi -L`` prints them; one that the machine has is enough.
     cards: tuple[str, ...] = ()
+    # The key of baselines and history: ``host``, the machine's own id; ``name``, this entry's name, for one machine
+    # whose containers have different names; ``pool``, this entry's name, for several nodes that count as equal.
     identity: str = "host"
 
     def means(self, host_name: str, card_ids: Collection[str]) -> bool:
@@ -216,7 +174,7 @@ def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
         frameworks=_frameworks(frameworks, file.parent),
         data=_data(top.get("data"), file.parent),
         protocols=MappingProxyType(protocols),
-        tolerances=_tolerances(top.get("tolerances")),
+        tolerances=read_tolerances(top.get("tolerances")),
         limits=_limits(top.get("limits")),
         contention=_contention(top.get("contention")),
         matrix=read_matrix(top["matrix"], top.get("short"), list(protocols)),
@@ -264,20 +222,6 @@ def _data(field: YamlValue | None, folder: Path) -> DataConfig:
 
 def _path(field: YamlValue | None, folder: Path) -> str | None:
     return None if field is None or field.value is None else field.path(folder)
-
-
-def _tolerances(field: YamlValue | None) -> Tolerances:
-    names = ("published", "recorded", "unconfirmed")
-    keys = field.mapping(optional=(*names, "cases")) if field else {}
-    general = {name: keys[name].number(0, 1) for name in names if name in keys}
-    own = []
-    for entry in keys["cases"].sequence() if "cases" in keys else []:
-        parts = entry.mapping(required=("pattern",), optional=names)
-        values = {name: parts[name].number(0, 1) for name in names if name in parts}
-        if not values:
-            raise entry.refuse("published, recorded or unconfirmed beside the pattern")
-        own.append(CaseTolerance(parts["pattern"].pattern(), **values))
-    return Tolerances(cases=tuple(own), **general)
 
 
 def _limits(field: YamlValue | None) -> TimeLimits:

@@ -1,5 +1,4 @@
-"""perf.yaml, "protocols" and "budgets": the steps of a run, its warm-up, the planned runs of a case, and the most runs
-that it may take in one night."""
+"""perf.yaml, "protocols", "budgets" and "tolerances": the steps of a run, the runs of a case, and what still passes."""
 
 from __future__ import annotations
 
@@ -124,3 +123,60 @@ def read_budgets(section: YamlValue | None) -> Budgets:
 def _numbers(keys: Mapping[str, YamlValue]) -> dict[str, int]:
     most = {"retries": _MOST_RETRIES}
     return {name: keys[name].whole(least, most.get(name, _MOST_RUNS)) for name, least in _LEAST.items() if name in keys}
+
+
+# ---- tolerances
+
+
+@dataclass(frozen=True)
+class CaseTolerance:
+    """Tolerances of the cases whose id matches ``pattern``; None leaves the general one in force."""
+
+    pattern: str
+    published: float | None = None
+    recorded: float | None = None
+    unconfirmed: float | None = None
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """Tolerances, as fractions."""
+
+    # The drop below a published figure that still passes: two machines of one card model differ by so much.
+    published: float = 0.05
+    # The smallest change against the recorded figure that counts; the evidence has a threshold of its own.
+    recorded: float = 0.005
+    # The drop below the recorded figure from which on a case fails although no good build is at hand
+    # (docs/verdicts.md, "No good build").
+    unconfirmed: float = 0.05
+    cases: tuple[CaseTolerance, ...] = ()
+
+    def published_for(self, case_id: str) -> float:
+        """The published tolerance of the last matching pattern that has one, else the general one."""
+        own = [each.published for each in self.cases if fnmatchcase(case_id, each.pattern)]
+        return next((value for value in reversed(own) if value is not None), self.published)
+
+    def recorded_for(self, case_id: str) -> float:
+        """The recorded tolerance of the last matching pattern that has one, else the general one."""
+        own = [each.recorded for each in self.cases if fnmatchcase(case_id, each.pattern)]
+        return next((value for value in reversed(own) if value is not None), self.recorded)
+
+    def unconfirmed_for(self, case_id: str) -> float:
+        """The tolerance of an unconfirmed drop of the last matching pattern that has one, else the general one."""
+        own = [each.unconfirmed for each in self.cases if fnmatchcase(case_id, each.pattern)]
+        return next((value for value in reversed(own) if value is not None), self.unconfirmed)
+
+
+def read_tolerances(section: YamlValue | None) -> Tolerances:
+    """``tolerances`` of perf.yaml; ConfigError on an unknown key and on a number that is no fraction."""
+    names = ("published", "recorded", "unconfirmed")
+    keys = section.mapping(optional=(*names, "cases")) if section else {}
+    general = {name: keys[name].number(0, 1) for name in names if name in keys}
+    own = []
+    for entry in keys["cases"].sequence() if "cases" in keys else []:
+        parts = entry.mapping(required=("pattern",), optional=names)
+        values = {name: parts[name].number(0, 1) for name in names if name in parts}
+        if not values:
+            raise entry.refuse("published, recorded or unconfirmed beside the pattern")
+        own.append(CaseTolerance(parts["pattern"].pattern(), **values))
+    return Tolerances(cases=tuple(own), **general)

@@ -29,7 +29,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
 
 
 def title_of(document: str) -> str:
-    """What a document is called where a person reads it; its own name where it is none of TITLES."""
+    """The title of a document, for people; its own name where it is none of TITLES."""
     return TITLES.get(document, document)
 
 
@@ -71,7 +71,7 @@ class PublishedFigure:
 
 @dataclass(frozen=True)
 class PublishedEnvironment:
-    """What ``document`` states about the machine and software behind figures; absent where it states nothing."""
+    """The machine and software behind figures, as ``document`` states them; what it does not state is absent."""
 
     document: str
     describes: str
@@ -128,7 +128,7 @@ def load_published(path: Path) -> PublishedSet:
 def _figure(
     path: Path, index: int, item: Mapping[str, Any], target: str, environments: Mapping[str, PublishedEnvironment]
 ) -> PublishedFigure:
-    """One row; what it says twice (in the case id and beside it) has to agree."""
+    """One row; facts that stand in the case id and beside it have to agree."""
     where = f"figures[{index}]"
     try:
         case = Case.parse(item["case"])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
@@ -17,7 +16,7 @@ from typing import Any
 
 from helpers.judging.rules import RULES
 from helpers.machine.records_check import Checker
-from helpers.plan.baseline_files import RECORDED, FigureStatus, read_document
+from helpers.plan.baseline_files import RECORDED, FigureStatus, read_document, read_schema
 from helpers.trainers.contract.errors import BaselineError
 
 # The format, described by the schema.json beside the files:
@@ -203,5 +202,4 @@ def _is_in_the_calendar(date: str) -> bool:
 
 @functools.cache
 def _entry_checker() -> Checker:
-    schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
-    return Checker({"$ref": "#/$defs/entry", "$defs": schema["$defs"]})
+    return Checker({"$ref": "#/$defs/entry", "$defs": read_schema(_SCHEMA)["$defs"]})

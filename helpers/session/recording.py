@@ -17,8 +17,8 @@ from helpers.machine.devices import Machine
 from helpers.machine.environment import GPU, Environment, clocks_of, differences
 from helpers.plan.case_plan import CPU
 from helpers.plan.overrides import segment_of
-from helpers.plan.perf_yaml import Tolerances
 from helpers.plan.proposals import Accepted, Candidate, Proposal, ProposalKind, RecordedAnswer, propose
+from helpers.plan.protocols import Tolerances
 from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet, load_recorded
 from helpers.plan.update import write_recorded
 from helpers.session.outcome import CaseOutcome

@@ -14,7 +14,7 @@ from helpers.launch.launchers.launcher import Place
 from helpers.launch.launchers.table import launcher_for
 from helpers.plan.baseline_files import BASELINES
 from helpers.plan.case_plan import SuiteCase, draft_job
-from helpers.plan.perf_yaml import MeasuringProtocol
+from helpers.plan.protocols import MeasuringProtocol
 from helpers.plan.published import PublishedFigure, load_published
 from helpers.plan.recipes.recipe import fixed_of, settings_for, sourced_settings
 from helpers.plan.recipes.setting import OWN

@@ -21,7 +21,7 @@ from helpers.launch.build_check import (
     why_no_build_check,
 )
 from helpers.plan.case_plan import SuiteCase, draft_job
-from helpers.plan.perf_yaml import MeasuringProtocol
+from helpers.plan.protocols import MeasuringProtocol
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.launch.settings_check import check_settings
 from helpers.plan.case_plan import SuiteCase, draft_job
-from helpers.plan.perf_yaml import MeasuringProtocol
+from helpers.plan.protocols import MeasuringProtocol
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError

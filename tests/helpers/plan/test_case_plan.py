@@ -26,15 +26,8 @@ from helpers.plan.case_plan import (
     recorded_reference,
 )
 from helpers.plan.overrides import segment_of
-from helpers.plan.perf_yaml import (
-    Config,
-    ContentionConfig,
-    DataConfig,
-    MatrixCase,
-    MeasuringProtocol,
-    TimeLimits,
-    Tolerances,
-)
+from helpers.plan.perf_yaml import Config, ContentionConfig, DataConfig, MatrixCase, TimeLimits
+from helpers.plan.protocols import MeasuringProtocol, Tolerances
 from helpers.plan.published import PublishedFigure, load_published
 from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.trainers.contract.case import Case

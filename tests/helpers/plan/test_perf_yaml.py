@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from helpers.judging.evidence import Budget
 from helpers.launch.launchers.table import CHOICES
 from helpers.machine.frameworks import FrameworkConfig
-from helpers.plan.perf_yaml import CaseTolerance, Config, GateRule, TimeLimits, Tolerances, load_config
-from helpers.plan.protocols import Budgets
+from helpers.plan.perf_yaml import Config, GateRule, TimeLimits, load_config
+from helpers.plan.protocols import Budgets, CaseTolerance, Tolerances
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework

@@ -11,7 +11,7 @@ import pytest
 from helpers.judging.rates import to_record
 from helpers.judging.statistics import student_t_95
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.perf_yaml import MeasuringProtocol
+from helpers.plan.protocols import MeasuringProtocol
 from helpers.plan.published import PublishedFigure, load_published
 from helpers.session.frameworks.published import nearest
 from helpers.session.frameworks.rows import (
