@@ -21,21 +21,21 @@ from helpers.launch.tail import Progress
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
 from helpers.report.frameworks import FRAMEWORKS_FORMATS, FrameworksReport, render_frameworks
+from helpers.session.frameworks.comparison import FrameworksRow
+from helpers.session.frameworks.configurations import Configuration, configurations, named, twin_of
 from helpers.session.frameworks.measuring import (
     LEAST_PAIRS,
     MOST_PAIRS,
-    NO_PEER,
+    NO_OTHER_FRAMEWORK,
     USUAL_PAIRS,
     can_measure,
-    compare_peers,
+    compare_frameworks,
     pairs_of,
     targets_here,
     unmeasured,
     why_not,
     why_not_compared,
 )
-from helpers.session.frameworks.rows import Configuration, configurations, named, twin_of
-from helpers.session.frameworks.table import PeerRow
 from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite
 from helpers.session.suite_options import SuiteOptions
@@ -85,7 +85,7 @@ def _pairs(text: str) -> int:
 
 @dataclass
 class _Compared:
-    rows: list[PeerRow] = field(default_factory=list)
+    rows: list[FrameworksRow] = field(default_factory=list)
     interrupted: bool = False
 
     @property
@@ -146,14 +146,14 @@ def _measured(suite: Suite, found: Sequence[Configuration], pairs: int) -> _Comp
     done = _Compared()
     for number, each in enumerate(found, 1):
         if why_not_compared(suite, each):
-            done.rows.append(unmeasured(suite, each, NO_PEER))
+            done.rows.append(unmeasured(suite, each, NO_OTHER_FRAMEWORK))
             continue
         if done.interrupted:
             done.rows.append(unmeasured(suite, each, _INTERRUPTED))
             continue
         _say(f"{number} of {len(found)}: {each.name}, {pairs * can_measure(suite, each)} runs")
         try:
-            done.rows.append(compare_peers(suite, each, pairs, _progress(pairs)))
+            done.rows.append(compare_frameworks(suite, each, pairs, _progress(pairs)))
         except KeyboardInterrupt:
             done.interrupted = True
             done.rows.append(unmeasured(suite, each, _INTERRUPTED))

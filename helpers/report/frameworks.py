@@ -15,7 +15,7 @@ from helpers.plan.published import title_of
 from helpers.report.markdown import markdown_text
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
-from helpers.session.frameworks.table import Cell, PeerRow, PublishedCell
+from helpers.session.frameworks.comparison import Cell, FrameworksRow, PublishedCell
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 
@@ -37,7 +37,7 @@ _LEGEND = (
 class FrameworksReport:
     """What a comparison of frameworks has found."""
 
-    rows: Sequence[PeerRow]
+    rows: Sequence[FrameworksRow]
     # Names machine, session and runs.
     about: Mapping[str, str] = field(default_factory=dict)
     # How many runs of each framework were asked for.
@@ -99,7 +99,7 @@ def render_frameworks_markdown(report: FrameworksReport, _width: int = 0) -> str
 
 
 def frameworks_json(report: FrameworksReport, _width: int = 0) -> str:
-    """Every number behind the tables: ``configurations`` holds a record a row (PeerRow)."""
+    """Every number behind the tables: ``configurations`` holds a record a row (FrameworksRow)."""
     record = {
         "schema_version": FRAMEWORKS_SCHEMA_VERSION,
         "about": dict(report.about),
@@ -117,15 +117,15 @@ FRAMEWORKS_FORMATS: Mapping[str, Callable[[FrameworksReport, int], str]] = {
 }
 
 
-def label(row: PeerRow) -> str:
+def label(row: FrameworksRow) -> str:
     """As the documents name a row, and where the images come from: ``CPU=1,BS=4 synthetic``."""
     device = "CPU" if row.target == CPU else "GPU"
     return f"{device}={row.cards},BS={row.batch_size_per_card} {row.data}"
 
 
-def _contents(rows: Sequence[PeerRow]) -> tuple[list[_Titled], list[str]]:
+def _contents(rows: Sequence[FrameworksRow]) -> tuple[list[_Titled], list[str]]:
     notes = _Notes()
-    groups: dict[tuple[object, ...], list[PeerRow]] = {}
+    groups: dict[tuple[object, ...], list[FrameworksRow]] = {}
     for row in (row for row in rows if any(cell.runs_here for cell in row.cells)):
         groups.setdefault((row.target, row.model, row.precision, row.execution, row.documented), []).append(row)
     tables = [_titled(group, notes) for group in groups.values()]
@@ -133,7 +133,7 @@ def _contents(rows: Sequence[PeerRow]) -> tuple[list[_Titled], list[str]]:
     return tables, [*notes.lines(), *(_LEGEND if tables else ())]
 
 
-def _titled(rows: Sequence[PeerRow], notes: _Notes) -> _Titled:
+def _titled(rows: Sequence[FrameworksRow], notes: _Notes) -> _Titled:
     first, present = rows[0], {cell.framework for row in rows for cell in row.cells}
     frameworks = tuple(each for each in Framework if each.value in present)
     title = f"{first.target}, {first.model}, {first.precision}: images/s"
@@ -144,14 +144,14 @@ def _titled(rows: Sequence[PeerRow], notes: _Notes) -> _Titled:
     return _Titled(title, frameworks, Table.of(_columns(frameworks, notes), rows))
 
 
-def _pairing(row: PeerRow) -> str:
+def _pairing(row: FrameworksRow) -> str:
     """What a document sets side by side although it differs in more than framework and execution."""
     cases = [Case.parse(cell.case_id) for cell in row.cells]
     told = [f"{NAMES[case.framework]} {case.precision.value}, {case.data.value}" for case in cases]
     return f"{row.target} {row.precision}: as the documents pair them: {'; '.join(told)}"
 
 
-def _unlike(row: PeerRow) -> str:
+def _unlike(row: FrameworksRow) -> str:
     """What else than the framework is in the ratio: ``amp_level O2 (Paddle), O1 (PyTorch)``."""
     told = []
     for name, values in row.unlike.items():
@@ -160,7 +160,7 @@ def _unlike(row: PeerRow) -> str:
     return f"{row.target} {row.model} {row.precision}: not trained alike (perfgate show CASE): {'; '.join(told)}"
 
 
-def _columns(frameworks: Sequence[Framework], notes: _Notes) -> list[Column[PeerRow]]:
+def _columns(frameworks: Sequence[Framework], notes: _Notes) -> list[Column[FrameworksRow]]:
     columns = [Column(_PARAMETERS, label)]
     columns += [_rate_column(each) for each in frameworks]
     for each in frameworks:
@@ -169,11 +169,11 @@ def _columns(frameworks: Sequence[Framework], notes: _Notes) -> list[Column[Peer
     return columns
 
 
-def _rate_column(framework: Framework) -> Column[PeerRow]:
+def _rate_column(framework: Framework) -> Column[FrameworksRow]:
     return Column(NAMES[framework], lambda row: _rate(row.cell(framework)), Align.RIGHT)
 
 
-def _ratio_columns(framework: Framework, notes: _Notes) -> tuple[Column[PeerRow], ...]:
+def _ratio_columns(framework: Framework, notes: _Notes) -> tuple[Column[FrameworksRow], ...]:
     return (
         Column(f"{NAMES[framework]} / Paddle", lambda row: _ratio(row, framework), Align.RIGHT),
         Column(_PUBLISHED, lambda row: _published(row, row.published_of(framework), notes), Align.RIGHT),
@@ -193,7 +193,7 @@ def _rate(cell: Cell) -> str:
     return f"{told} [{number(max(0.0, cell.low))}, {number(cell.high)}]"
 
 
-def _ratio(row: PeerRow, framework: Framework) -> str:
+def _ratio(row: FrameworksRow, framework: Framework) -> str:
     """With a star where one of its two figures has one."""
     cell = row.cell(framework)
     if cell.ratio is None:
@@ -208,7 +208,7 @@ def _digits(ratio: float) -> str:
     return f"{ratio:.3f}" if ratio < 1000 else "over 999"
 
 
-def _published(row: PeerRow, found: PublishedCell | None, notes: _Notes) -> str:
+def _published(row: FrameworksRow, found: PublishedCell | None, notes: _Notes) -> str:
     if found is None or found.ratio is None or found.paddle_samples_per_s is None or found.samples_per_s is None:
         return ""
     name = NAMES[Framework(found.framework)]
@@ -223,7 +223,7 @@ def _published(row: PeerRow, found: PublishedCell | None, notes: _Notes) -> str:
     return f"{found.ratio:.3f}{'*' if found.disputed else ''} ({notes.number_of(note)})"
 
 
-def _reasons(rows: Sequence[PeerRow]) -> list[str]:
+def _reasons(rows: Sequence[FrameworksRow]) -> list[str]:
     """Why cells are empty: a line a reason, with the frameworks and the rows that it is true of."""
     found: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
     for row in rows:
@@ -245,16 +245,16 @@ def _reasons(rows: Sequence[PeerRow]) -> list[str]:
     return told
 
 
-def _place(row: PeerRow) -> str:
+def _place(row: FrameworksRow) -> str:
     return f"{row.model} {row.precision} {label(row)}"
 
 
-def _disturbed(rows: Iterable[PeerRow]) -> list[str]:
+def _disturbed(rows: Iterable[FrameworksRow]) -> list[str]:
     marks = dict.fromkeys(mark for row in rows for cell in row.cells if cell.measured for mark in cell.marks)
     return [f"* measured all the same, and no figure to rely on: {', '.join(marks)}"] if marks else []
 
 
-def _builds(rows: Iterable[PeerRow]) -> list[str]:
+def _builds(rows: Iterable[FrameworksRow]) -> list[str]:
     builds = dict.fromkeys(cell.build for row in rows for cell in row.cells if cell.measured)
     return [f"builds: {', '.join(builds)}"] if builds else []
 

@@ -55,17 +55,16 @@ class ReferenceAnswer:
 
 @dataclass(frozen=True)
 class Pair:
-    """One interleaved pair of a confirmation, samples/s by ``median-step``; ``first`` is the build that ran first.
+    """One interleaved pair of a confirmation, samples/s by ``median-step``."""
 
-    ``difference`` is of the new build against the reference build, as a fraction (-0.02 is 2% slower).
-    """
-
+    # The build that ran first.
     first: str
     reference_samples_per_s: float
     candidate_samples_per_s: float
 
     @property
     def difference(self) -> float:
+        """Of the new build against the reference build, as a fraction (-0.02 is 2% slower)."""
         return self.candidate_samples_per_s / self.reference_samples_per_s - 1
 
 
@@ -73,24 +72,8 @@ class Pair:
 class CaseRow:
     """One case of one session.
 
-    ``samples_per_s`` is the median over ``runs`` by ``rule``; ``low`` and ``high`` bound the mean with
-    95% confidence; ``spread`` is the largest distance of a run from the median, as a fraction of it.
-    These, and the steps and figures, are of the usable screening runs of the build under test and of no others: the
-    runs of a confirmation were made because these looked slow (or fast), so that in one sample with them they would
-    be no fair one. They are in ``pairs``, with the reference build's; ``set_aside`` are the runs that no figure
-    rests on, each with its reason. ``attempts`` are those of them that a failure ended, whatever the verdict became;
-    ``failure_class`` is the last one's (failure.FailureClass), where it is why the case has no other verdict.
-
-    ``judged`` is False for a case outside the gate. ``figures`` are the case's samples/s by every rule, or why
-    a rule gives none. ``reader_share`` is the median over runs of the share of the window that the rank which
-    waited most for data spent waiting, ``loader`` who read the data. ``overrides`` are the settings changed with
-    ``--set`` that a throughput may depend on, ``segment`` the facts within which results are compared.
-    ``wall_seconds`` is all of its runs, ``training_seconds`` the part spent in training steps. ``standing`` is the
-    verdict's. ``reference_build`` names the good build at hand, ``why_no_reference`` why there is none.
-    ``utilisation`` holds ``samples_per_s`` against the cards' measured peak; None where no peak was asked for.
-    ``origin`` is the runs' (RunResult): of what was not ``measured`` in this session ``sources`` are the logs, one
-    line a run. ``invalid_samples_per_s`` is the median by ``rule`` of its invalid runs where no other is usable: shown
-    as such, and held against nothing.
+    Figures and steps are of the usable screening runs of the build under test and of no others. The runs of a
+    confirmation were made because these looked slow (or fast), so they would be no fair sample together with them.
     """
 
     case_id: str
@@ -99,42 +82,62 @@ class CaseRow:
     effect: str
     code: str
     reason: str
+    # False for a case outside the gate.
     judged: bool = True
     rule: str = ""
+    # The median over the runs by ``rule``.
     samples_per_s: float | None = None
+    # The largest distance of a run from the median, as a fraction of the median.
     spread: float | None = None
+    # The 95% interval of the mean.
     low: float | None = None
     high: float | None = None
     runs: int = 0
     run_samples_per_s: tuple[float, ...] = ()
     step_seconds: tuple[tuple[float, ...], ...] = ()
     samples_per_step: int | None = None
+    # The case's samples/s by every rule, or why a rule gives none.
     figures: tuple[CaseFigure, ...] = ()
     published: tuple[ReferenceAnswer, ...] = ()
     recorded: ReferenceAnswer | None = None
+    # The settings changed with ``--set`` on which a throughput may depend.
     overrides: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    # The share of the window that the rank which waited most for data spent waiting: the median over runs.
     reader_share: float | None = None
+    # Who read the data.
     loader: str = ""
     foreign_share: float | None = None
+    # Of all runs of the case.
     wall_seconds: float = 0.0
+    # The part of it that was spent in training steps.
     training_seconds: float = 0.0
     resumed: int = 0
     run_folders: tuple[str, ...] = ()
     framework: Mapping[str, str] = field(default_factory=dict)
+    # The facts within which results are compared.
     segment: Mapping[str, str] = field(default_factory=dict)
     log_tail: str = ""
     standing: Standing | None = None
+    # The confirmation's runs, of both builds.
     pairs: tuple[Pair, ...] = ()
+    # The runs on which no figure rests, each with its reason.
     set_aside: tuple[str, ...] = ()
+    # Those of them that a failure ended, whatever the verdict became.
     attempts: tuple[str, ...] = ()
+    # The last attempt's (failure.FailureClass), where it is why the case has no other verdict.
     failure_class: str = ""
+    # What the good build at hand is called; empty where there is none, and ``why_no_reference`` says why.
     reference_build: str = ""
     why_no_reference: str = ""
+    # ``samples_per_s`` over the cards' measured peak; None where no peak was asked for.
     utilisation: Utilisation | None = None
+    # RunResult.origin of the runs.
     origin: str = MEASURED
+    # The logs of runs that were not measured in this session, one line a run.
     sources: tuple[str, ...] = ()
+    # The median by ``rule`` of the invalid runs where no other is usable: shown as such, and compared with nothing.
     invalid_samples_per_s: float | None = None
 
     @property
@@ -177,7 +180,7 @@ def row_of(outcome: CaseOutcome) -> CaseRow:
         figures=_figures_of(measured),
         published=tuple(ReferenceAnswer.of(answer) for answer in verdict.published),
         recorded=ReferenceAnswer.of(verdict.recorded) if verdict.recorded else None,
-        overrides=_telling_overrides(outcome.runs),
+        overrides=_overrides_that_matter(outcome.runs),
         marks=outcome.marks,
         warnings=(*(summary.warnings if summary else ()), *_log_warnings(measured)),
         reader_share=statistics.median(shares) if shares else None,
@@ -223,9 +226,9 @@ def pairs_of(runs: Iterable[RunResult]) -> tuple[Pair, ...]:
 def _set_aside(run: RunResult, rule: str) -> str:
     """``r3 (reference build): throttled; invalid: 3.41 samples/s by wall-clock``."""
     build = "" if run.role == Build.CANDIDATE.value else f" ({run.role} build)"
-    told = f"r{run.replicate}{build}: {run.failure or run.invalid or run.refusal}"
+    text = f"r{run.replicate}{build}: {run.failure or run.invalid or run.refusal}"
     rate = None if run.invalid is None else _rate(run, rule)
-    return told if rate is None else f"{told}; invalid: {number(rate)} images/s by {rule}"
+    return text if rate is None else f"{text}; invalid: {number(rate)} images/s by {rule}"
 
 
 def _rate(run: RunResult, rule: str) -> float | None:
@@ -239,7 +242,7 @@ def _log_tail(runs: Iterable[RunResult]) -> str:
     return next((run.log_tail for run in unusable), "")
 
 
-def _telling_overrides(runs: tuple[RunResult, ...]) -> tuple[str, ...]:
+def _overrides_that_matter(runs: tuple[RunResult, ...]) -> tuple[str, ...]:
     changed = {key for run in runs for key, value in run.overrides.items() if neutral_reason(key, value) is None}
     return tuple(sorted(changed))
 
@@ -248,7 +251,7 @@ def _segment(run: RunResult) -> dict[str, str]:
     try:
         return segment_of(run.environment, run.settings, run.case_id)
     except ConfigError:
-        # The result of another version of the suite: told without a segment, and so compared with nothing.
+        # The result of another version of the suite: shown without a segment, and so compared with nothing.
         return {}
 
 

@@ -14,8 +14,8 @@ from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.launch.tail import Progress
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, usual_targets
 from helpers.plan.published import PublishedFigure
-from helpers.session.frameworks.rows import Configuration
-from helpers.session.frameworks.table import COMPARED, PeerRow, Peers, row_of
+from helpers.session.frameworks.comparison import COMPARED, FrameworksRow, MeasuredConfiguration, frameworks_row
+from helpers.session.frameworks.configurations import Configuration
 from helpers.session.measure import CaseResult, Runner, evidence_of, night_of, reusable_runs, utc_now
 from helpers.session.measuring import Measurer
 from helpers.session.run_job import RunTerms, leased_runner
@@ -26,7 +26,7 @@ from helpers.trainers.contract.frameworks import Framework
 
 OnProgress = Callable[[Progress], None]
 
-NO_PEER = "it has no peer that can run here"
+NO_OTHER_FRAMEWORK = "no other framework can run it here"
 LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS = 2, 50, 3
 
 _ONE_NODE = (
@@ -48,22 +48,22 @@ class _Turn:
         return sum(run.measured for run in self.runs)
 
 
-def compare_peers(
+def compare_frameworks(
     suite: Suite, configuration: Configuration, pairs: int, on_progress: OnProgress | None = None
-) -> PeerRow:
+) -> FrameworksRow:
     """Run the configuration ``pairs`` times in each framework (A B, B A, A B, …; fresh processes) and put the figures
-    side by side. Every run is stored as any run of its case, and teaches later nights nothing.
+    side by side. Every run is stored as a run of its case, and later nights learn nothing from it.
 
     A fault of one framework leaves its cell empty, and the others go on.
     """
-    peers = _measure(suite.measurer, configuration, pairs, on_progress)
-    return row_of(peers, _figures(suite))
+    measured = _measure(suite.measurer, configuration, pairs, on_progress)
+    return frameworks_row(measured, _figures(suite))
 
 
-def unmeasured(suite: Suite, configuration: Configuration, reason: str) -> PeerRow:
-    """The row of a configuration that was not tried, with the ``reason`` where the machine has none of its own."""
+def unmeasured(suite: Suite, configuration: Configuration, reason: str) -> FrameworksRow:
+    """The row of a configuration that was not tried; ``reason`` says why where the machine has no reason of its own."""
     not_here = {each.case.framework: why_not(suite, each) or reason for each in configuration.members}
-    return row_of(Peers(configuration, not_here=not_here), _figures(suite))
+    return frameworks_row(MeasuredConfiguration(configuration, not_here=not_here), _figures(suite))
 
 
 def _figures(suite: Suite) -> tuple[PublishedFigure, ...]:
@@ -71,27 +71,29 @@ def _figures(suite: Suite) -> tuple[PublishedFigure, ...]:
 
 
 def can_measure(suite: Suite, configuration: Configuration) -> int:
-    """How many frameworks of a configuration this machine has and can run it in."""
+    """The number of frameworks in which this machine can run a configuration."""
     return sum(why_not(suite, member) is None for member in configuration.members)
 
 
 def why_not_compared(suite: Suite, configuration: Configuration) -> str | None:
-    """Why nothing of a configuration is run, in one line: fewer than two of its frameworks can run here, and one alone
-    compares nothing. None where two can."""
+    """Why a configuration is not compared, in one line: fewer than two of its frameworks can run here. None where two
+    can."""
     if can_measure(suite, configuration) > 1:
         return None
     found: dict[str, list[str]] = {}
     for each in configuration.members:
-        found.setdefault(why_not(suite, each) or NO_PEER, []).append(each.case.framework.value)
+        found.setdefault(why_not(suite, each) or NO_OTHER_FRAMEWORK, []).append(each.case.framework.value)
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in found.items())
 
 
 def why_not(suite: Suite, suite_case: SuiteCase) -> str | None:
-    """Why this machine cannot measure the case beside its peers, in one line."""
+    """Why this machine cannot measure the case beside the other frameworks' cases, in one line."""
     return suite.why_not(suite_case) or (_ONE_NODE if suite_case.case.nodes > 1 else None)
 
 
-def _measure(measurer: Measurer, configuration: Configuration, pairs: int, on_progress: OnProgress | None) -> Peers:
+def _measure(
+    measurer: Measurer, configuration: Configuration, pairs: int, on_progress: OnProgress | None
+) -> MeasuredConfiguration:
     turns: list[_Turn] = []
     not_here: dict[Framework, str] = {}
     for member in configuration.members:
@@ -115,7 +117,7 @@ def _measure(measurer: Measurer, configuration: Configuration, pairs: int, on_pr
         turn.plan.case.framework: CaseResult(turn.plan, turn.verdict, turn.runs) for turn in turns if turn.verdict
     }
     folders = {each: _folders(measurer, result) for each, result in results.items()}
-    return Peers(configuration, results, not_here, folders)
+    return MeasuredConfiguration(configuration, results, not_here, folders)
 
 
 def _broken(error: Exception) -> Verdict:
@@ -127,7 +129,7 @@ def _folders(measurer: Measurer, result: CaseResult) -> tuple[str, ...]:
 
 
 def _take_turns(measurer: Measurer, turns: Sequence[_Turn], pairs: int, on_progress: OnProgress | None) -> None:
-    """Until every framework has its runs or a reason why not; each one's night is kept at its end."""
+    """Run until every framework has its runs or a reason why not; the night of each is kept at the end."""
     allowed = measurer.options.allow_contention and all(measurer.gate.gated(turn.plan) is None for turn in turns)
     if measurer.options.resume:
         _go_on(measurer, turns, allowed)
@@ -136,7 +138,7 @@ def _take_turns(measurer: Measurer, turns: Sequence[_Turn], pairs: int, on_progr
     if any(turn.verdict is None for turn in turns):
         with _runners(measurer, turns, allowed, on_progress) as runner_of:
             for number in range(pairs):
-                # ABBA: what drifts meanwhile does as much to the one as to the other.
+                # ABBA: what drifts meanwhile affects all frameworks alike.
                 for turn in turns if number % 2 == 0 else reversed(turns):
                     while turn.verdict is None and turn.usable <= number:
                         _run_once(measurer, turn, runner_of(turn.plan))
@@ -155,7 +157,7 @@ def _run_once(measurer: Measurer, turn: _Turn, runner: Runner) -> None:
 def _runners(
     measurer: Measurer, turns: Sequence[_Turn], allow_contention: bool, on_progress: OnProgress | None
 ) -> Iterator[Callable[[CasePlan], Runner]]:
-    """What runs a plan, on one lease of cards for all of them: every framework has the same ones."""
+    """What runs a plan, on one lease of cards for all plans: every framework has the same ones."""
     if measurer.runner is not None:
         given = measurer.runner
         yield lambda plan: given
@@ -173,7 +175,7 @@ def _runners(
 
 
 def _go_on(measurer: Measurer, turns: Sequence[_Turn], allow_contention: bool) -> None:
-    """Take the resumed session's runs, as many of each framework: half a pair is made again with its other half."""
+    """Take as many of the resumed session's runs of each framework: half a pair is made again with its other half."""
     for turn in turns:
         turn.runs = reusable_runs(turn.plan, measurer.store, allow_contention)
     complete = min(turn.usable for turn in turns)
@@ -190,7 +192,7 @@ def _judge(turn: _Turn, pairs: int, session: str) -> None:
 
 
 def verdict_on(evidence: Evidence, pairs: int) -> Verdict | None:
-    """How a case's part in a comparison ended; None while it lacks runs. What is found is held against nothing.
+    """How a case's part in a comparison ended; None while it lacks runs. Its figures are compared with no reference.
 
     A failed or invalid run is made again as in any session (budgets in perf.yaml), and a refusal ends it.
     """
@@ -209,12 +211,12 @@ def verdict_on(evidence: Evidence, pairs: int) -> Verdict | None:
             return Verdict(Status.INFRA_ERROR, Reason("no-figure", f"no images/s by {evidence.rule}: {why}"))
     if len(usable) < pairs:
         return None
-    told = f"{len(usable)} runs beside other frameworks, held against nothing"
-    return Verdict(Status.NO_BASELINE, Reason(COMPARED, told))
+    message = f"{len(usable)} runs beside other frameworks, held against nothing"
+    return Verdict(Status.NO_BASELINE, Reason(COMPARED, message))
 
 
 def _keep(measurer: Measurer, turn: _Turn) -> None:
-    """The night of the case, as measure_case keeps one: without standing, so that none is held against it."""
+    """Keep the night of the case without a standing, so that no later night is compared with it."""
     assert turn.verdict is not None
     night = night_of(turn.plan, measurer.store.session, turn.runs, turn.verdict, utc_now())
     write_night(measurer.store.root, night)

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 from helpers.plan.baseline_files import FigureStatus
 from helpers.plan.published import PublishedFigure
-from helpers.session.frameworks.rows import Configuration, document_row, precision_class
+from helpers.session.frameworks.configurations import Configuration, document_row, precision_class
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework
 
 
 @dataclass(frozen=True)
 class PublishedRatio:
-    """``framework`` over Paddle in one row of a document. ``differs``: in what the row is not the configuration that
-    was measured; ``disputed``: a figure of it that its own logs contradict."""
+    """``framework`` over Paddle in one row of a document."""
 
     framework: Framework
     paddle: PublishedFigure
     other: PublishedFigure
+    # In what the row differs from the configuration that was measured.
     differs: tuple[str, ...]
 
     @property
@@ -29,6 +29,7 @@ class PublishedRatio:
 
     @property
     def disputed(self) -> bool:
+        """Whether the row has a figure that its own logs contradict."""
         return FigureStatus.DISPUTED in (self.paddle.status, self.other.status)
 
     @property

@@ -68,7 +68,7 @@ def bench(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Bench:
     monkeypatch.setattr(helpers.session.suite, "BuildFinder", TwoFrameworks)
-    monkeypatch.setattr(helpers.session.measuring, "settings_for", lambda case, device: {"optimizer": "momentum"})
+    monkeypatch.setattr(helpers.session.measuring, "settings_for", lambda case, *_, **__: {"optimizer": "momentum"})
     (tmp_path / "perf.yaml").write_text(CONFIG)
     (tmp_path / "runs").mkdir()
     return Bench(TurnsRunner(tmp_path / "runs"), tmp_path, empty_baselines)
@@ -141,12 +141,12 @@ def test_a_framework_that_is_not_installed_is_an_empty_cell_with_the_command(
     status, text = bench.compare(PADDLE, "--pairs", "2")
     assert status == NOT_JUDGED, "nothing was compared"
     assert f"PyTorch: not measured, resnet50v1.5 fp32 CPU=1,BS=4 synthetic: {NOT_INSTALLED}" in flat(text)
-    assert "Paddle: not measured, resnet50v1.5 fp32 CPU=1,BS=4 synthetic: it has no peer that can run here" in flat(
+    assert "Paddle: not measured, resnet50v1.5 fp32 CPU=1,BS=4 synthetic: no other framework can run it here" in flat(
         text
     )
     assert bench.runner.made == [], "no time is spent on what compares nothing"
     told = capsys.readouterr().err
-    assert f"{NAME} is not measured: paddle: it has no peer that can run here; pytorch: {NOT_INSTALLED}" in told
+    assert f"{NAME} is not measured: paddle: no other framework can run it here; pytorch: {NOT_INSTALLED}" in told
 
 
 def test_what_will_not_be_measured_is_said_before_anything_is(

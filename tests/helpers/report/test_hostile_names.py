@@ -38,7 +38,7 @@ from helpers.report.night import night_lines
 from helpers.report.results import SessionReport, results_json
 from helpers.report.scaling_tables import to_text
 from helpers.report.text import render
-from helpers.session.frameworks.table import Cell
+from helpers.session.frameworks.comparison import Cell
 from helpers.trainers.contract.errors import ConfigError, HistoryError, LogError, SuiteError, lines_of, printable
 from tests.helpers.commands.test_calibrate import NOISE
 from tests.helpers.commands.test_cases_text import PEER

@@ -17,8 +17,8 @@ from helpers.history.results import RunResult
 from helpers.judging.evidence import Build, Stage
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CasePlan, SuiteCase
-from helpers.session.frameworks.measuring import compare_peers, pairs_of, targets_here, why_not
-from helpers.session.frameworks.rows import Configuration
+from helpers.session.frameworks.configurations import Configuration
+from helpers.session.frameworks.measuring import compare_frameworks, pairs_of, targets_here, why_not
 from helpers.session.run_job import RunTerms
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.frameworks import Framework
@@ -45,7 +45,7 @@ class Leased:
 @pytest.fixture
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
     monkeypatch.setattr(helpers.session.suite, "BuildFinder", TwoFrameworks)
-    monkeypatch.setattr(helpers.session.measuring, "settings_for", lambda case, device: {"optimizer": "momentum"})
+    monkeypatch.setattr(helpers.session.measuring, "settings_for", lambda case, *_, **__: {"optimizer": "momentum"})
     (tmp_path / "perf.yaml").write_text(CONFIG)
     (tmp_path / "runs").mkdir()
     options = SuiteOptions(tmp_path / "perf.yaml", ROOT / "baselines", tmp_path / "runs", "s", allow_contention=True)
@@ -77,10 +77,12 @@ def test_a_row_tells_in_what_its_frameworks_are_not_trained_alike(
 ) -> None:
     own = {Framework.PADDLE: of_paddle, Framework.PYTORCH: of_pytorch}
     monkeypatch.setattr(
-        helpers.session.measuring, "settings_for", lambda case, device: {"optimizer": "momentum", **own[case.framework]}
+        helpers.session.measuring,
+        "settings_for",
+        lambda case, *_, **__: {"optimizer": "momentum", **own[case.framework]},
     )
     suite.measurer.__dict__["runner"] = TurnsRunner(suite.options.runs_folder, session="s")
-    row = compare_peers(suite, of(suite, PADDLE, PYTORCH), 2)
+    row = compare_frameworks(suite, of(suite, PADDLE, PYTORCH), 2)
     assert (row.measured, row.unlike) == (2, unlike)
 
 
@@ -96,7 +98,7 @@ def test_all_frameworks_run_on_one_lease_under_the_sessions_terms(
         yield runner
 
     monkeypatch.setattr(helpers.session.frameworks.measuring, "leased_runner", leased)
-    row = compare_peers(suite, of(suite, PADDLE, PYTORCH), 2)
+    row = compare_frameworks(suite, of(suite, PADDLE, PYTORCH), 2)
     assert (row.measured, row.unlike) == (2, {})
     assert leases == [(PADDLE, RunTerms(allow_contention=True, data=None, system={}))]
     assert runner.read == [(name, None) for name in ("paddle", "pytorch", "pytorch", "paddle")], "synthetic: no images"
@@ -107,7 +109,7 @@ def test_a_lease_that_cannot_be_had_empties_every_cell(suite: Suite, monkeypatch
         raise OSError("no locks here")
 
     monkeypatch.setattr(helpers.session.frameworks.measuring, "leased_runner", refused)
-    row = compare_peers(suite, of(suite, PADDLE, PYTORCH), 2)
+    row = compare_frameworks(suite, of(suite, PADDLE, PYTORCH), 2)
     assert [(cell.status, cell.reason, cell.missing) for cell in row.cells] == [
         ("INFRA_ERROR", "no locks here", True)
     ] * 2
@@ -117,7 +119,7 @@ def test_several_nodes_are_not_compared(suite: Suite, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Suite, "why_not", lambda self, case: None)
     two = replace(suite.cases[0], case=replace(suite.cases[0].case, nodes=2))
     assert "one node" in (why_not(suite, two) or "")
-    (cell,) = compare_peers(suite, Configuration((two,)), 2).cells
+    (cell,) = compare_frameworks(suite, Configuration((two,)), 2).cells
     assert "one node" in cell.reason and not cell.runs_here
 
 

@@ -1,9 +1,8 @@
 """Configurations that several frameworks have: the rows of the documents' comparison tables. Pure.
 
-A configuration is a case without its framework and its execution, to which a framework's own compiler belongs (features
-compile, graphs, xla). The documents also set side by side what differs
-in more than that (Paddle's AMP O2 and another's AMP, its own loader and DALI); such a row is a configuration too,
-of the published targets alone.
+A configuration is a case without its framework and its execution; a framework's own compiler (features compile, graphs,
+xla) belongs to the execution. The documents also put side by side cases that differ in more (Paddle's AMP O2 and
+another's AMP, its own loader and DALI). Such a row is a configuration too, of the published targets alone.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Groups = dict[tuple[str, str], list[SuiteCase]]
 SINGLE, HALF = "FP32", "AMP"
 # The documents' two tables a card: what an A100 computes as TF32 stands under FP32.
 _CLASS_OF: Mapping[Precision, str] = {Precision.FP32: SINGLE, Precision.TF32: SINGLE, Precision.UNSTATED: "unstated"}
-# A peer trains step by step from Python; Paddle's dynamic execution is that, and what it compiles comes next.
+# The other frameworks train step by step from Python, as Paddle's dynamic execution does. What it compiles is next.
 _NEAREST_EXECUTION = (Execution.DYNAMIC, Execution.TO_STATIC, Execution.STATIC)
 # Paddle's dynamic execution has no mixed precision on a CPU, and its trainer refuses it.
 _NEAREST_OF_HALF_ON_CPU = (Execution.TO_STATIC, Execution.STATIC, Execution.DYNAMIC)
@@ -46,7 +45,7 @@ def configuration_of(case: Case) -> str:
 def _plain(case: Case, framework: Framework, device: str = GPU) -> Case:
     """The configuration in a framework, executed as it does where nothing is asked for.
 
-    Paddle has no precision that is called AMP alone: with a peer's the documents pair its AMP O2.
+    Paddle has no precision that is called AMP alone: the documents compare its AMP O2 with another framework's AMP.
     """
     precision = case.precision
     if framework is Framework.PADDLE and precision is Precision.AMP:
@@ -58,17 +57,18 @@ def _plain(case: Case, framework: Framework, device: str = GPU) -> Case:
 
 
 def _executions(device: str, precision: Precision) -> tuple[Execution, ...]:
-    """Paddle's executions, the one that is nearest to a peer's first."""
+    """Paddle's executions, the one that is nearest to the other frameworks' first."""
     half_on_cpu = device == CPU and precision_class(precision) == HALF
     return _NEAREST_OF_HALF_ON_CPU if half_on_cpu else _NEAREST_EXECUTION
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One row: at most one case a framework, Paddle's first. ``documented``: its cases differ in more than framework
-    and execution, as a document's row does."""
+    """One row: at most one case of each framework."""
 
+    # Paddle's first.
     members: tuple[SuiteCase, ...]
+    # Whether its cases differ in more than framework and execution, as a document's row does.
     documented: bool = False
 
     @property
@@ -208,12 +208,12 @@ def _completed(wanted: Mapping[Framework, SuiteCase], groups: Groups) -> Configu
     members = {**{each.case.framework: each for each in _one_each(group)}, **wanted}
     for framework in Framework:
         if framework not in members and has_trainer(framework):
-            members[framework] = _peer(first, framework, groups)
+            members[framework] = _case_in(first, framework, groups)
     precisions = {each.case.precision for each in members.values()}
     return Configuration(tuple(members[each] for each in Framework if each in members), len(precisions) > 1)
 
 
-def _peer(suite_case: SuiteCase, framework: Framework, groups: Groups) -> SuiteCase:
+def _case_in(suite_case: SuiteCase, framework: Framework, groups: Groups) -> SuiteCase:
     """The case's configuration in a framework that has it under another precision or not at all."""
     case = _plain(suite_case.case, framework, suite_case.device)
     group = groups.get((suite_case.target, configuration_of(case)), ())

@@ -13,8 +13,8 @@ from helpers.judging.statistics import student_t_95
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.protocols import MeasuringProtocol
 from helpers.plan.published import PublishedFigure, load_published
-from helpers.session.frameworks.published import nearest
-from helpers.session.frameworks.rows import (
+from helpers.session.frameworks.comparison import Cell, FrameworksRow, PublishedCell, Ratio, paired_ratio
+from helpers.session.frameworks.configurations import (
     Configuration,
     configuration_of,
     configurations,
@@ -22,7 +22,7 @@ from helpers.session.frameworks.rows import (
     precision_class,
     twin_of,
 )
-from helpers.session.frameworks.table import Cell, PeerRow, PublishedCell, Ratio, paired_ratio
+from helpers.session.frameworks.published import nearest
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, SuiteError
 from helpers.trainers.contract.frameworks import Framework
@@ -96,7 +96,7 @@ def test_a_named_case_brings_its_configuration_whatever_its_framework() -> None:
 
 def test_a_named_case_gets_a_peer_that_the_matrix_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "helpers.session.frameworks.rows.has_trainer", lambda framework: framework is not Framework.MXNET
+        "helpers.session.frameworks.configurations.has_trainer", lambda framework: framework is not Framework.MXNET
     )
     (found,) = named([PADDLE], [PADDLE])
     assert [each.case.id for each in found.members] == [
@@ -224,11 +224,11 @@ def test_what_is_no_pairs_has_no_ratio(sides: tuple[list[float], list[float]]) -
 
 def test_a_row_comes_back_from_json_as_it_was() -> None:
     """It travels so from xdist's workers."""
-    row = PeerRow(
+    row = FrameworksRow(
         "n", "cpu", "vgg16", "fp32", 4, 1, 1, "native", "dynamic",
         (Cell("paddle", "p", (1.0, 2.0), 1.5, 1.0, 2.0, runs_here=True, marks=("contended",), run_folders=("r0",)),
          Cell("pytorch", ratio=Ratio(1.1, 1.0, 1.2, 2))),
         (PublishedCell("pytorch", 0.9, differs=("card",)),),
         unlike={"amp_level": {"paddle": "O2", "pytorch": None}},
     )  # fmt: skip
-    assert PeerRow.from_record(json.loads(json.dumps(to_record(row)))) == row
+    assert FrameworksRow.from_record(json.loads(json.dumps(to_record(row)))) == row

@@ -12,13 +12,13 @@ from helpers.judging.rates import fields_of
 from helpers.judging.statistics import student_t_95, summarise
 from helpers.judging.verdict import Status
 from helpers.plan.published import PublishedFigure
+from helpers.session.frameworks.configurations import Configuration
 from helpers.session.frameworks.published import nearest
-from helpers.session.frameworks.rows import Configuration
 from helpers.session.measure import CaseResult
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
 
-# The code of a verdict on a case that was measured beside its peers and held against nothing.
+# The code of a verdict on a case that was measured beside other frameworks and compared with no reference.
 COMPARED = "compared"
 # What a step computes, by the settings that say so; a recipe without decay_norms decays them.
 _TRAINING = (
@@ -30,9 +30,11 @@ _UNSAID: Mapping[str, Any] = {"decay_norms": True}
 
 @dataclass(frozen=True)
 class Ratio:
-    """Geometric mean of the pairs' ratios; its 95% interval, None for one pair."""
+    """How fast one framework was, over another."""
 
+    # Geometric mean of the pairs' ratios.
     centre: float
+    # Its 95% interval; None for one pair.
     low: float | None
     high: float | None
     pairs: int
@@ -59,21 +61,20 @@ def paired_ratio(ours: Sequence[float], reference: Sequence[float]) -> Ratio:
 
 @dataclass(frozen=True)
 class Cell:
-    """One framework in one row. Without ``run_samples_per_s`` it is empty, and ``reason`` says why.
-
-    ``samples_per_s`` is the median over runs, ``low`` and ``high`` the 95% interval of their mean (stats.Summary).
-    ``runs_here``: whether this machine can run the case with what is installed; ``build`` names the framework's.
-    """
+    """One framework in one row. Without a figure it is empty, and ``reason`` says why."""
 
     framework: str
     case_id: str = ""
     run_samples_per_s: tuple[float, ...] = ()
+    # The median over runs, and the 95% interval of their mean.
     samples_per_s: float | None = None
     low: float | None = None
     high: float | None = None
     status: str = ""
     reason: str = ""
+    # Whether this machine can run the case with what is installed.
     runs_here: bool = False
+    # The framework and its version.
     build: str = ""
     marks: tuple[str, ...] = ()
     run_folders: tuple[str, ...] = ()
@@ -91,7 +92,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class PublishedCell:
-    """The published ratio of a framework beside the measured one; without ``ratio`` there is none, and why."""
+    """The published ratio of a framework beside the measured one. Where there is none, ``reason`` says why."""
 
     framework: str
     ratio: float | None = None
@@ -108,9 +109,8 @@ class PublishedCell:
 
 
 @dataclass(frozen=True)
-class PeerRow:
-    """One configuration on one target. ``unlike``: settings of the training in which the measured frameworks differ,
-    by name, with each one's value."""
+class FrameworksRow:
+    """One configuration on one target."""
 
     name: str
     target: str
@@ -124,6 +124,7 @@ class PeerRow:
     cells: tuple[Cell, ...]
     published: tuple[PublishedCell, ...] = ()
     documented: bool = False
+    # The settings of the training in which the measured frameworks differ: by name, each framework's value.
     unlike: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -138,11 +139,11 @@ class PeerRow:
         return next((each for each in self.published if each.framework == framework.value), None)
 
     @staticmethod
-    def from_record(record: Mapping[str, Any]) -> PeerRow:
+    def from_record(record: Mapping[str, Any]) -> FrameworksRow:
         """The row that ``to_record`` wrote."""
         cells = [_from(Cell, each, ratio=_ratio_of(each["ratio"])) for each in record["cells"]]
         published = [_from(PublishedCell, each) for each in record["published"]]
-        return PeerRow(**{**record, "cells": tuple(cells), "published": tuple(published)})
+        return FrameworksRow(**{**record, "cells": tuple(cells), "published": tuple(published)})
 
 
 def _ratio_of(record: Mapping[str, Any] | None) -> Ratio | None:
@@ -155,24 +156,25 @@ def _from(kind: Any, record: Mapping[str, Any], **given: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Peers:
-    """How the measuring of one configuration ended: each framework's result; ``not_here`` has the reasons why a
-    framework's case cannot run on this machine, by framework."""
+class MeasuredConfiguration:
+    """How the measuring of one configuration ended."""
 
     configuration: Configuration
     results: Mapping[Framework, CaseResult] = field(default_factory=dict)
+    # Why the cases of other frameworks cannot run on this machine.
     not_here: Mapping[Framework, str] = field(default_factory=dict)
+    # Where the files of the usable runs are.
     folders: Mapping[Framework, tuple[str, ...]] = field(default_factory=dict)
 
 
-def row_of(peers: Peers, figures: Iterable[PublishedFigure]) -> PeerRow:
+def frameworks_row(measured: MeasuredConfiguration, figures: Iterable[PublishedFigure]) -> FrameworksRow:
     """The table's row of a measured configuration, beside the published ratios of ``figures``."""
-    configuration, case = peers.configuration, peers.configuration.first
-    cells = {each.case.framework: _cell(peers, each.case.framework) for each in configuration.members}
+    configuration, case = measured.configuration, measured.configuration.first
+    cells = {each.case.framework: _cell(measured, each.case.framework) for each in configuration.members}
     figures = tuple(figures)
     reference = cells.get(Framework.PADDLE)
     others = [each for each in cells if each is not Framework.PADDLE]
-    return PeerRow(
+    return FrameworksRow(
         name=configuration.name,
         target=configuration.target,
         model=case.model.value,
@@ -185,7 +187,7 @@ def row_of(peers: Peers, figures: Iterable[PublishedFigure]) -> PeerRow:
         cells=tuple(_with_ratio(cells[each], each, reference) for each in cells),
         published=tuple(_published(configuration, each, figures) for each in others),
         documented=configuration.documented,
-        unlike=_unlike({each.value: peers.results[each].plan.settings for each in cells if cells[each].measured}),
+        unlike=_unlike({each.value: measured.results[each].plan.settings for each in cells if cells[each].measured}),
     )
 
 
@@ -198,31 +200,31 @@ def _unlike(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, An
     return {name: values for name, values in found.items() if len(set(values.values())) > 1}
 
 
-def _cell(peers: Peers, framework: Framework) -> Cell:
-    member = peers.configuration.member(framework)
+def _cell(measured: MeasuredConfiguration, framework: Framework) -> Cell:
+    member = measured.configuration.member(framework)
     assert member is not None
     empty = Cell(framework.value, member.case.id, status=Status.NOT_RUN.value)
-    if (reason := peers.not_here.get(framework)) is not None:
+    if (reason := measured.not_here.get(framework)) is not None:
         return replace(empty, reason=reason)
-    result = peers.results.get(framework)
+    result = measured.results.get(framework)
     if result is None:
         return replace(empty, reason="not reached", runs_here=True)
     usable = [run for run in result.runs if run.measured]
     rates = tuple(rate for run in usable if isinstance(rate := run.figures.get(result.plan.rule), float))
     verdict, build = result.verdict, result.plan.build
-    told = replace(
+    known = replace(
         empty,
         status=verdict.status.value,
         reason=verdict.reason.message,
         runs_here=True,
         build=" ".join(filter(None, (build.get("framework", ""), build.get("version", "")))),
         marks=tuple(dict.fromkeys(mark for run in usable for mark in run.marks)),
-        run_folders=peers.folders.get(framework, ()),
+        run_folders=measured.folders.get(framework, ()),
     )
     if verdict.reason.code != COMPARED:
-        return told
+        return known
     summary = summarise(rates)
-    return replace(told, run_samples_per_s=rates, samples_per_s=summary.centre, low=summary.low, high=summary.high)
+    return replace(known, run_samples_per_s=rates, samples_per_s=summary.centre, low=summary.low, high=summary.high)
 
 
 def _with_ratio(cell: Cell, framework: Framework, reference: Cell | None) -> Cell:
