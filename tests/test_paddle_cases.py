@@ -25,8 +25,8 @@ def test_every_published_figure_stands_in_its_case_s_row(target: str) -> None:
     ]
     assert figures
     for figure in figures:
-        told = f"| `{figure.case.id}` | {target} | {figure.samples_per_s} ({figure.status.value}) | complete |"
-        assert [row for row in ROWS if row.startswith(told)] != [], told
+        begins = f"| `{figure.case.id}` | {target} | {figure.samples_per_s} ({figure.status.value}) | complete |"
+        assert [row for row in ROWS if row.startswith(begins)] != [], begins
 
 
 def test_there_are_the_54_rows_and_no_other() -> None:

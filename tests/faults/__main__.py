@@ -1,10 +1,9 @@
-"""What faults cost: ``python -m tests.faults``; makes every fault of the table for real and runs the suite
-against it.
+"""Makes every fault of the table for real and runs the suite against it: ``python -m tests.faults``.
 
-Prints a line a fault (what was done, status and exit code, seconds from the fault's being seen to the end of the
-job's last process, processes left, results lost) and the sum; ``--json FILE`` writes the same. Exits 1 where a fault
-was not handled. A trainer's double stands in for the framework, behind the real launchers and the whole suite;
-``--real`` trains for real instead.
+It prints a line for each fault (what was done, status and exit code, seconds from when the fault was seen to the end of
+the job's last process, processes left, results lost) and the sums; ``--json FILE`` writes the same. It exits with 1
+where a fault was not handled. A double of the trainer stands in for the framework, behind the real launchers and the
+whole suite; with ``--real`` the framework trains.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tests.faults.workshop import Workshop
 
 
 def meet(fault: Fault, real: bool = False) -> Seen | str:
-    """Make one fault in a workshop of its own; in words why this machine cannot. A row that breaks is a finding."""
+    """Make one fault in a workshop of its own. A text says why this machine cannot. A row that breaks is a finding."""
     if why := fault.needs():
         return why
     with tempfile.TemporaryDirectory(prefix="fault-") as folder, Workshop(Path(folder) / "shop", real=real) as shop:

@@ -1,4 +1,4 @@
-"""Row 15: a file of recorded baselines that a merge or an editor spoilt, and two updates of it at once."""
+"""Row 15: a merge or an editor spoils a file of recorded baselines, or two sessions update it at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STANDING = "paddle-vgg16-fp32-bs1-1x1-synthetic-dynamic"
 
 
 def _recorded(workshop: Workshop) -> tuple[Path, str]:
-    """This machine's file in the workshop with one good entry of another case; the machine's key."""
+    """This machine's file in the workshop, written with one good entry of another case, and the machine's key."""
     key = discover().machine_key("cpu")
     path = workshop.folder / "baselines" / "recorded" / f"{key}.json"
     path.unlink(missing_ok=True)
@@ -73,13 +73,13 @@ def _rewritten(spoil: Callable[[str], str]) -> Callable[[Path], None]:
     return rewrite
 
 
-def _is_refused(name: str, what: str, spoil: Callable[[Path], None], *told: str) -> Fault:
+def _is_refused(name: str, what: str, spoil: Callable[[Path], None], *expected: str) -> Fault:
     def make(workshop: Workshop) -> Seen:
         path, _ = _recorded(workshop)
         spoil(path)
         before = path.read_bytes()
         done = workshop.run("--update-baselines")
-        seen = refused(workshop, done, path.name, *told)
+        seen = refused(workshop, done, path.name, *expected)
         unchanged = expect((path.read_bytes() == before, "the file was rewritten"))
         return Seen(**{**vars(seen), "wrong": (*seen.wrong, *unchanged)})
 
@@ -90,7 +90,7 @@ def _is_refused(name: str, what: str, spoil: Callable[[Path], None], *told: str)
 
 
 def _two_updates(workshop: Workshop) -> Seen:
-    """Until neither was refused for what others did on this machine meanwhile."""
+    """Repeats the two updates until neither was refused for what others did on this machine meanwhile."""
     for attempt in range(_ATTEMPTS):
         seen, disturbed = _both_at_once(workshop, attempt)
         if not disturbed:
@@ -99,7 +99,7 @@ def _two_updates(workshop: Workshop) -> Seen:
 
 
 def _both_at_once(workshop: Workshop, attempt: int) -> tuple[Seen, bool]:
-    """Two sessions that are held back before they write, until both have measured; whether one was disturbed."""
+    """Holds two sessions back before they write, until both have measured; says also whether one was disturbed."""
     path, key = _recorded(workshop)
     nights = 2 * (attempt + 1)
     second: list[subprocess.Popen[bytes]] = []
@@ -114,16 +114,16 @@ def _both_at_once(workshop: Workshop, attempt: int) -> tuple[Seen, bool]:
             second[0].wait(120)
 
         done = workshop.run("--update-baselines", session=f"first{attempt}", during=during)
-    told = (workshop.folder / "second.txt").read_text(encoding="utf-8")
+    second_output = (workshop.folder / "second.txt").read_text(encoding="utf-8")
     entries = load_recorded(path, key).entries
     wrong = expect(
         (done.exit_code == 0, f"exit code {done.exit_code}"),
-        (second[0].returncode == 0, f"exit code of the second {second[0].returncode}: {told[-500:]}"),
+        (second[0].returncode == 0, f"exit code of the second {second[0].returncode}: {second_output[-500:]}"),
         *((case in entries, f"no entry of {case}") for case in (ONE_CARD, TWO_CARDS, _STANDING)),
         (not list(path.parent.glob(".*.tmp")), "a half-written file was left"),
     )
     seen = Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), wrong)
-    return seen, bool(wrong) and any("Baselines: 1 refused" in text for text in (done.output, told))
+    return seen, bool(wrong) and any("Baselines: 1 refused" in text for text in (done.output, second_output))
 
 
 FAULTS: list[Fault] = [

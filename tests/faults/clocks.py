@@ -1,7 +1,8 @@
 """Row 14: the wall clock is set back by an hour while a case is measured.
 
-For real only a whole machine's clock can be set back (no namespace has one of its own), which would hit everybody on
-it. So every process of the suite and of its jobs is given a clock that jumps, where Python asks for the wall clock.
+Only the clock of a whole machine can be set back for real (no namespace has one of its own), and that would hit
+everybody on it. So every process of the suite and of its jobs has a clock that jumps where Python asks for the wall
+clock.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from helpers.history import open_history
 from tests.faults.fault import Fault, Seen, expect
 from tests.faults.workshop import ONE_CARD, ROOT, Workshop
 
-# In a process that imports it: an hour less on the wall clock from the moment that the file is there.
+# A process that imports it reads an hour less on the wall clock from the moment that the file is there.
 _CLOCK = """
 import datetime, os, time
 
@@ -51,13 +52,13 @@ def at_step(spec, rank, phase, number):
 
 
 def _set_back(workshop: Workshop) -> Seen:
-    """A night as it should be, then one in whose second run the clock jumps, in the same history."""
+    """Measures one undisturbed night, and one in whose second run the clock jumps, with the same history."""
     workshop.configure(lambda config: config["protocols"]["cpu"].update(runs=2))
     folder, jumped = workshop.folder / "clock", workshop.folder / "jumped"
     folder.mkdir()
     (folder / "jumping_clock.py").write_text(_CLOCK.format(file=str(jumped)), encoding="utf-8")
     (folder / "sitecustomize.py").write_text("import jumping_clock\n", encoding="utf-8")
-    told: dict[str, Any] = {}
+    times: dict[str, Any] = {}
     before = workshop.run(session="before")
     done = workshop.run(
         session="set-back",
@@ -68,7 +69,7 @@ def _set_back(workshop: Workshop) -> Seen:
     with open_history(f"sqlite:///{workshop.folder / 'runs' / 'history.sqlite'}") as history:
         nights = [night.record.session for night in history.series(ONE_CARD)]
         attempts = [each.result.replicate for each in history.results_of(session="set-back")]
-    told = {name: value for each in results for name, value in _times(each)}
+    times = {name: value for each in results for name, value in _times(each)}
     wrong = expect(
         (jumped.exists() and len(done.marks) > 0, "the clock was not set back"),
         (done.status == before.status == "NO_BASELINE", f"status {done.status}, before {before.status}: {done.reason}"),
@@ -76,9 +77,9 @@ def _set_back(workshop: Workshop) -> Seen:
         (len(results) == 2, f"{len(results)} runs"),
         (nights == ["before", "set-back"], f"nights in the order {nights}"),
         (attempts == [0, 1], f"runs in the order {attempts}"),
-        *((0 <= value < 300, f"{name} is {value} s") for name, value in told.items()),
+        *((0 <= value < 300, f"{name} is {value} s") for name, value in times.items()),
         *((_rises(log), f"steps of {log.parent.name} go back in time") for log in _paths(workshop, "rank0.jsonl")),
-        ("-3" not in done.output.replace(ONE_CARD, ""), "a negative time is told"),
+        ("-3" not in done.output.replace(ONE_CARD, ""), "a negative time is shown"),
     )
     return Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), wrong)
 

@@ -13,9 +13,9 @@ from helpers.machine.control_groups import control_groups
 
 @contextlib.contextmanager
 def made_group(controller: str, prepare: Callable[[Path], bool]) -> Generator[Path, None, None]:
-    """The folder of a new group that ``prepare`` has found to be one of ``controller``; gone when the block ends.
+    """Make a group and yield its folder, which ``prepare`` has found to be one of ``controller``; remove it at the end.
 
-    OSError where this process may not make one.
+    Raises OSError where this process may not make one.
     """
     error = OSError(f"no {controller} controller is mounted")
     for parent in control_groups(Path("/"), controller):
@@ -48,7 +48,7 @@ def _gone_at_the_end(folder: Path) -> Generator[None, None, None]:
     try:
         yield
     finally:
-        # A process that has just ended is still in it for a moment.
+        # A process that has just ended stays in the group for a moment.
         for _ in range(50):
             with contextlib.suppress(OSError):
                 folder.rmdir()

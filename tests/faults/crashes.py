@@ -30,7 +30,7 @@ def made():
         return False
     return True
 """
-# Paddle's own words (paddle/phi/core/memory/allocation/cuda_allocator.cc), here of a card that is not there.
+# Paddle's own message (paddle/phi/core/memory/allocation/cuda_allocator.cc), here of a card that is not there.
 _CUDA_MESSAGE = (
     "ResourceExhaustedError: \\n\\nOut of memory error on GPU 0. Cannot allocate 1.531250GB memory on GPU 0, "
     "15.201172GB memory has been allocated and available memory is only 577.500000MB."
@@ -39,12 +39,13 @@ _CUDA_MESSAGE = (
 
 @dataclass(frozen=True)
 class _Way:
-    """``does`` are the lines that end the trainer; ``told``: the class of the failure, and what else is said of it."""
+    """One way to die. ``does`` are the lines that end the trainer; ``expected`` are the failure's class and other texts
+    that the reason must have."""
 
     name: str
     what: str
     does: str
-    told: tuple[str, ...]
+    expected: tuple[str, ...]
 
 
 _WAYS = (
@@ -83,7 +84,7 @@ _WAYS = (
         ("out of GPU memory", "exited with 1", "Cannot allocate 1.531250GB"),
     ),
 )
-# More than a suite and a trainer need before it, less than is asked for.
+# More than a suite and a trainer need before the fault, and less than the fault asks for.
 _GROUP_MIB = {False: 1024, True: 4096}
 _EATS = """
 import mmap
@@ -105,7 +106,7 @@ def _dies(way: _Way, phase: str) -> Fault:
     def make(workshop: Workshop) -> Seen:
         one_attempt(workshop)
         done = workshop.run(fault=script(phase, way.does))
-        return infra_error(workshop, done, *way.told)
+        return infra_error(workshop, done, *way.expected)
 
     return Fault(1, f"{way.name} in {phase}", f"at a step of the {phase} the trainer {way.what}", make)
 

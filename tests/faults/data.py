@@ -1,4 +1,4 @@
-"""Row 10: data that is no ImageNet folder, or one with odd images in it: refused by name, or trained on."""
+"""Row 10: the data is no ImageNet folder, which is refused by name, or it has odd images, which are trained on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.faults.workshop import Finished, Workshop
 SOURCES = ("native", "dali")
 _IMAGES = 4
 _SIZE = (96, 72)
-# Of a real trainer on a busy machine: its imports, its first steps, the whole run.
+# The limits of a real trainer on a busy machine, for its imports, its first steps and the whole run.
 _REAL_LIMITS = {"start_up_seconds": 180, "no_progress_seconds": 90, "run_seconds": 400, "stop_grace_seconds": 5}
 
 # The check before the night saw a whole image; a trainer meets half of one.
@@ -34,7 +34,7 @@ def case_id(source: str) -> str:
 
 
 def _whole(root: Path) -> list[tuple[str, int]]:
-    """Images of noise in ImageNet's layout under ``root``; their lines: path, label."""
+    """Write images of noise in ImageNet's layout under ``root``; returns the list's lines, as path and label."""
     lines = [(f"train/a/{number}.jpeg", number) for number in range(_IMAGES)]
     (root / "train" / "a").mkdir(parents=True)
     for name, _ in lines:
@@ -85,24 +85,24 @@ def _no_byte(root: Path) -> None:
     (root / _whole(root)[2][0]).write_bytes(b"")
 
 
-def _is_refused(name: str, what: str, spoil: Callable[[Path], None], *told: str) -> Fault:
+def _is_refused(name: str, what: str, spoil: Callable[[Path], None], *expected: str) -> Fault:
     def make(workshop: Workshop) -> Seen:
         root = workshop.folder / "images"
         spoil(root)
         _two_sources(workshop)
         done = workshop.run("--data", str(root), case=case_id("native"))
-        return refused(workshop, done, str(root), *told)
+        return refused(workshop, done, str(root), *expected)
 
     return Fault(10, name, what, make)
 
 
-def refused(workshop: Workshop, done: Finished, *told: str) -> Seen:
-    """Exit code 4 with ``told`` in the error, and not one run begun."""
+def refused(workshop: Workshop, done: Finished, *expected: str) -> Seen:
+    """Expects exit code 4, an error with all ``expected`` texts, and not one run begun."""
     error = "\n".join(line for line in done.output.splitlines() if line.startswith("ERROR: "))
     begun = list((workshop.folder / "runs").glob("*/*/r*"))
     wrong = expect(
         (done.exit_code == 4, f"exit code {done.exit_code}"),
-        *((each in error, f"{each!r} not told: {error or done.output[-300:]}") for each in told),
+        *((each in error, f"{each!r} is missing: {error or done.output[-300:]}") for each in expected),
         ("Traceback" not in done.output, "a traceback"),
         (not begun, f"{len(begun)} runs begun"),
     )
@@ -156,7 +156,7 @@ def _is_cut_later(source: str) -> Fault:
             wrong = expect(
                 (done.status == "INFRA_ERROR", f"status {done.status}"),
                 (done.exit_code == 6, f"exit code {done.exit_code}"),
-                (name in done.reason, f"{name} not told: {done.reason}"),
+                (name in done.reason, f"{name} is missing: {done.reason}"),
             )
             # The image is met some time after it was cut, so nothing is said of how long the end took.
             return Seen(done.status, done.exit_code, done.reason, None, len(done.left), real.lost(), wrong)
@@ -176,7 +176,7 @@ def _two_sources(workshop: Workshop) -> None:
         config["short"] = [case_id(SOURCES[0])]
         if workshop.real:
             config["limits"].update(_REAL_LIMITS)
-            # What is asked is whether it trains, not how steadily on a machine that others use.
+            # The row asks whether it trains, and not how steadily on a machine that others use.
             for name in ("steady_window_steps", "most_warmup_steps"):
                 config["protocols"]["cpu"].pop(name)
 
@@ -184,7 +184,7 @@ def _two_sources(workshop: Workshop) -> None:
 
 
 _TRAINED_ON = (
-    # ImageNet itself has one.
+    # ImageNet itself has such an image.
     ("PNG named .jpeg", "one image of four is a PNG", _png),
     ("CMYK image", "one JPEG of four is CMYK", _odd("CMYK", _SIZE)),
     ("1x1 image", "one JPEG of four has a single pixel", _odd("RGB", (1, 1))),

@@ -35,7 +35,7 @@ def _spooled(workshop: Workshop) -> list[Path]:
 
 
 def _kept_once(workshop: Workshop, url: str, sessions: list[str]) -> tuple[str, ...]:
-    """Every run of ``sessions`` and their nights, each one time; and nothing waits any more."""
+    """Expects every run of ``sessions`` and their nights once in the history, and nothing that waits."""
     with open_history(url) as history:
         nights = [night.record.session for night in history.series(ONE_CARD)]
         runs = [each.result.session for each in history.results_of(case_id=ONE_CARD)]
@@ -55,9 +55,9 @@ def _measured(done: Finished, status: str) -> tuple[str, ...]:
 
 
 def _seen(workshop: Workshop, done: Finished, url: str, *wrong: tuple[str, ...]) -> Seen:
-    told = [line for line in done.output.splitlines() if "spooled" in line]
+    lines = [line for line in done.output.splitlines() if "spooled" in line]
     found = tuple(each for some in wrong for each in some)
-    return Seen(done.status, done.exit_code, " ".join(told), None, len(done.left), workshop.lost(url), found)
+    return Seen(done.status, done.exit_code, " ".join(lines), None, len(done.left), workshop.lost(url), found)
 
 
 def _fault(name: str, what: str, make: Callable[[Workshop, Server, str], Seen]) -> Fault:
@@ -72,7 +72,7 @@ def _fault(name: str, what: str, make: Callable[[Workshop, Server, str], Seen]) 
 
 
 def _at_start(workshop: Workshop, server: Server, url: str) -> Seen:
-    """With a recorded entry, so that a night without its past could pass for a good one."""
+    """The database is down at the start, and the case has a recorded entry: without its history it could pass."""
     option = f"--history={url}"
     first = workshop.run(option, session="before")
     _record(workshop)
@@ -88,7 +88,7 @@ def _at_start(workshop: Workshop, server: Server, url: str) -> Seen:
         expect(
             ("unreachable" in done.reason, f"the reason does not say so: {done.reason}"),
             (waiting == len(_runs(workshop, "down")) + 1, f"{waiting} entries spooled"),
-            (f"{waiting} entries" in done.output, f"the {waiting} spooled entries are not told"),
+            (f"{waiting} entries" in done.output, f"the {waiting} spooled entries are missing"),
             (last.exit_code == 0, f"exit code of the session after it {last.exit_code}"),
         ),
         _kept_once(workshop, url, ["before", "down", "later"]),
@@ -108,7 +108,7 @@ def _in_the_middle(workshop: Workshop, server: Server, url: str) -> Seen:
     return _seen(
         workshop, done, url,
         _measured(done, "NO_BASELINE"),
-        expect(("was unreachable from" in done.output, "not told that it was away")),
+        expect(("was unreachable from" in done.output, "the output does not say that it was away")),
         _kept_once(workshop, url, ["crashed"]),
     )  # fmt: skip
 
@@ -131,7 +131,7 @@ def _at_the_end(workshop: Workshop, server: Server, url: str) -> Seen:
         _measured(done, "NO_BASELINE"),
         expect(
             (waiting == 2, f"{waiting} entries spooled, not the last run and the night"),
-            ("2 entries" in done.output, "the spooled entries are not told"),
+            ("2 entries" in done.output, "the spooled entries are missing"),
             (codes == [0, 0], f"exit codes of perfgate reindex {codes}"),
         ),
         _kept_once(workshop, url, ["ended"]),
@@ -139,7 +139,7 @@ def _at_the_end(workshop: Workshop, server: Server, url: str) -> Seen:
 
 
 def _record(workshop: Workshop) -> None:
-    """What --update-baselines would write for the case; it refuses a run that others of this machine disturbed."""
+    """Record the case with --update-baselines, which refuses a run that others of this machine disturbed."""
     run = read_result(_runs(workshop, "before")[0])
     rate = math.exp(run.log_rate or 0.0)
     key = discover().machine_key("cpu")

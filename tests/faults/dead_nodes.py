@@ -18,7 +18,7 @@ from tests.faults.handled import infra_error
 from tests.faults.network import CASE, N1, two_nodes, why_no_paddle
 from tests.faults.workshop import LIMITS, Running, Workshop
 
-# Longer than any row here.
+# Longer than any row here takes.
 _LONG_WINDOW = 1200
 
 
@@ -50,12 +50,12 @@ def _all_of_it(workshop: Workshop) -> list[int]:
 
 @dataclass(frozen=True)
 class _Strike:
-    """A signal to what ``find`` finds of the second node in the window, seen ``limit_seconds`` later; then the job is
-    ended, on both nodes, and the reason has ``told``."""
+    """Sends a signal in the window to what ``find`` finds of the second node. ``limit_seconds`` later the suite sees it
+    and ends the job on both nodes, and the reason has the ``expected`` texts."""
 
     find: Callable[[Workshop], list[int]]
     number: int
-    told: tuple[str, ...] = ("rank lost", f"node {N1}")
+    expected: tuple[str, ...] = ("rank lost", f"node {N1}")
     limit_seconds: float = 0.0
     no_progress_seconds: float = LIMITS["no_progress_seconds"]
     connect: tuple[str, ...] = ("env",)
@@ -76,7 +76,7 @@ class _Strike:
             moments.append(time.monotonic())
 
         done = workshop.run(case=CASE, during=during)
-        seen = infra_error(workshop, done, *self.told, words=False)
+        seen = infra_error(workshop, done, *self.expected, words=False)
         return replace(seen, seconds=max(0.0, moments[1] - moments[0] - self.limit_seconds))
 
     def _configure(self, config: dict[str, Any]) -> None:

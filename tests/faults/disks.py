@@ -1,4 +1,4 @@
-"""Row 7: a disk that is full or read-only, before, during and after a case: a small tmpfs in the folder's place."""
+"""Row 7: a disk is full or read-only before, during or after a case. A small tmpfs stands in the folder's place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.faults.workshop import ONE_CARD, Finished, Workshop
 
 _RUNS = 2
 _STEPS = 40
-# The second run's, so that there is a first one to keep.
+# The fault strikes in the second run, so that there is a first one to keep.
 _IN_THE_WINDOW = """
 def at_step(spec, rank, phase, number):
     if spec.replicate == 1 and phase == "window" and not made:
@@ -44,7 +44,7 @@ def at_start(spec, rank):
 
 @dataclass(frozen=True)
 class _Way:
-    """How a disk refuses: in the row's process, in a job's, and in the system's words."""
+    """How a disk refuses: what makes it so in the row's process and in a job's, and the system's message."""
 
     name: str
     here: Callable[[SmallDisk], None]
@@ -59,13 +59,13 @@ _COVERED = dataclasses.replace(_READ_ONLY, mend=SmallDisk.uncover)
 
 
 def _long_log(config: dict[str, Any]) -> None:
-    """Two runs whose logs come to more than one block of the disk, for within a block there is always room."""
+    """Two runs whose logs need more than one block of the disk, since within a block there is always room."""
     with_cases([1], runs=_RUNS)(config)
     config["protocols"]["cpu"] |= {"window_steps": _STEPS}
 
 
 def _gone_on(workshop: Workshop, before: dict[Path, str], *options: str) -> tuple[tuple[str, ...], Finished]:
-    """With room again ``--resume`` makes what is missing, and nothing twice."""
+    """Expects that ``--resume``, with room again, makes what is missing and nothing twice."""
     done = workshop.run("--resume", "night", *options, session="")
     after = uuids(workshop)
     wrong = expect(
@@ -81,11 +81,11 @@ def _of_the_night(found: dict[Path, str]) -> int:
 
 
 def _named(done: Finished, *words: str) -> tuple[str, ...]:
-    """Every word that the terminal does not say, its line breaks aside."""
+    """Expects every word in the terminal's text, whatever its line breaks."""
     shown = " ".join(done.output.split())
     packed = "".join(done.output.split())
     return tuple(
-        f"{word!r} not told: {shown[-900:]}"
+        f"{word!r} is missing: {shown[-900:]}"
         for word in words
         if word not in shown and "".join(word.split()) not in packed
     )
@@ -124,7 +124,7 @@ def _mid_way(way: _Way, text: str, workshop: Workshop) -> Seen:
             (done.status == "INFRA_ERROR", f"status {done.status}: {done.reason}"),
             (done.exit_code == 6, f"exit code {done.exit_code}"),
             (len(kept) == 1, f"{len(kept)} of the 1 run finished before is kept"),
-            (way.says in done.reason, f"{way.says!r} not told: {done.reason}"),
+            (way.says in done.reason, f"{way.says!r} is missing: {done.reason}"),
             (str(runs / "night") in done.reason, f"no file named: {done.reason}"),
             ("Free the disk" in done.reason, f"no remedy: {done.reason}"),
         )
@@ -202,8 +202,8 @@ def _results_file(way: _Way, workshop: Workshop) -> Seen:
 
 
 def _history(way: _Way, workshop: Workshop) -> Seen:
-    """The history's folder takes nothing from the second run on, or, read-only, from the start: the runs' own files
-    are there, the session says where they wait, and they go in later."""
+    """The history's folder takes nothing from the second run on, or from the start where it is read-only. The runs' own
+    files are there, the session says where they wait, and they enter the history later."""
     workshop.configure(with_cases([1], runs=_RUNS))
     folder = workshop.folder / "history"
     url = f"sqlite:///{folder / 'history.sqlite'}"
@@ -221,12 +221,12 @@ def _history(way: _Way, workshop: Workshop) -> Seen:
             (done.status == "NO_BASELINE", f"status {done.status}: {done.reason}"),
         )
         wrong += _named(done, str(folder / "history.sqlite"), "spooled in", "they go in with")
-        status, told = done.status, _error_of(done)
+        status, error = done.status, _error_of(done)
         way.mend(disk)
         resumed, again = _gone_on(workshop, kept, "--history", url)
         lost = workshop.lost(url)
     left = len(done.left) + len(again.left)
-    return Seen(status, done.exit_code, told, done.end_seconds, left, lost, (*wrong, *resumed))
+    return Seen(status, done.exit_code, error, done.end_seconds, left, lost, (*wrong, *resumed))
 
 
 def _temporary(workshop: Workshop) -> Seen:

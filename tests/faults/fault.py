@@ -7,31 +7,31 @@ from dataclasses import dataclass
 
 from tests.faults.workshop import Workshop
 
-# A job has to be gone so soon after its fault was seen.
+# A job has to be gone so many seconds after its fault was seen.
 MOST_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What became of one fault.
+    """What became of one fault."""
 
-    - ``status`` of the case and ``exit_code`` of the suite; ``message`` in short.
-    - ``seconds``: from the fault's being seen to the end of the job's last process; None where no job was running.
-    - ``left``: processes still alive when the suite had ended; ``lost``: finished results that are nowhere.
-    - ``wrong``: everything that is not as it has to be; empty is good.
-    """
-
+    # Of the case.
     status: str
+    # Of the suite.
     exit_code: int | None
     message: str
+    # From when the fault was seen to the end of the job's last process; None where no job was running.
     seconds: float | None = None
+    # Processes that were still alive when the suite had ended.
     left: int = 0
+    # Finished results that are nowhere.
     lost: int = 0
+    # Everything that is not as it must be.
     wrong: tuple[str, ...] = ()
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """``wrong``, and what no fault may cost."""
+        """``wrong``, and what no fault may cost: processes left, results lost, a late end."""
         found = list(self.wrong)
         if self.left:
             found.append(f"{self.left} processes left")
@@ -58,7 +58,7 @@ class Fault:
 
 
 def expect(*checks: tuple[bool, str]) -> tuple[str, ...]:
-    """The words of the checks that fail."""
+    """The texts of the checks that fail."""
     return tuple(words for right, words in checks if not right)
 
 

@@ -1,4 +1,4 @@
-"""A workshop whose machine has one V100, behind the stand-in for NVML; its trainer is the double as ever."""
+"""A workshop whose machine has one V100, behind the stand-in for NVML; its trainer is the usual double."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has to hold when a fault has ended a case, and when a session that was disturbed goes on."""
+"""What must hold when a fault has ended a case, and when a disturbed session goes on."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tests.faults.fault import Seen, expect
 from tests.faults.workshop import LIMITS, Finished, Workshop
 
 EXIT_OK, EXIT_INTERRUPTED, EXIT_USAGE, EXIT_NOT_JUDGED = 0, 2, 4, 6
-# What a fault prints before it strikes: the case's log tail has to show it.
+# A fault prints this before it strikes, and the tail of the case's log must show it.
 LAST_WORDS = "the last words of rank"
-# The framework on a busy machine.
+# The time that the framework takes on a busy machine.
 _REAL_LIMITS = {"start_up_seconds": 60, "no_progress_seconds": 15, "run_seconds": 300}
 NO_PADDLE = "the interpreter has no paddle.distributed.launch"
 
 
 def one_attempt(workshop: Workshop, **limits: float) -> dict[str, float]:
-    """No retries, so that a fault that comes every time costs its row one run. Returns the limits, with ``limits``."""
+    """Allow no retries, so that a fault that comes every time costs its row one run. Returns all limits."""
     wanted = {**LIMITS, **_REAL_LIMITS, **limits} if workshop.real else {**LIMITS, **limits}
 
     def change(config: dict[str, Any]) -> None:
@@ -31,26 +31,25 @@ def one_attempt(workshop: Workshop, **limits: float) -> dict[str, float]:
 def infra_error(
     workshop: Workshop,
     done: Finished,
-    *told: str,
+    *expected: str,
     rank: int | None = None,
     limit_seconds: float = 0.0,
     words: bool = True,
     also: tuple[str, ...] = (),
 ) -> Seen:
-    """INFRA_ERROR and exit code 6, with every one of ``told`` in its reason and nothing else lost or left.
+    """Expects INFRA_ERROR and exit code 6, with all ``expected`` texts in the reason and nothing else lost or left.
 
-    The first of ``told`` is the failure's class, which stands at the reason's beginning.
-
-    ``rank`` is the first one that the reason names; ``limit_seconds``: so long after its mark a watchdog sees the
-    fault; ``words``: the log tail shows LAST_WORDS; ``also`` is wrong besides.
+    The first text is the failure's class, with which the reason begins. ``rank`` is the first one that the reason has.
+    A watchdog sees the fault ``limit_seconds`` after its mark. With ``words`` the log's tail must show LAST_WORDS.
+    ``also`` are further problems that the row has found.
     """
     named = re.search(r"\brank (\d+)", done.reason)
     seconds = done.end_seconds
     wrong = expect(
         (done.status == "INFRA_ERROR", f"status {done.status}"),
         (done.exit_code == EXIT_NOT_JUDGED, f"exit code {done.exit_code}"),
-        (done.reason.startswith(told[0]), f"the class {told[0]!r} does not come first: {done.reason}"),
-        *((each in done.reason, f"{each!r} not told: {done.reason}") for each in told[1:]),
+        (done.reason.startswith(expected[0]), f"the class {expected[0]!r} does not come first: {done.reason}"),
+        *((each in done.reason, f"{each!r} is missing: {done.reason}") for each in expected[1:]),
         (rank is None or (named is not None and int(named[1]) == rank), f"rank {rank} not named: {done.reason}"),
         (not words or LAST_WORDS in done.output, f"no log tail: {done.output[-600:]}"),
         (not done.marks or seconds is not None, "the job was not seen to end"),
@@ -62,7 +61,7 @@ def infra_error(
 
 
 def measured(workshop: Workshop, done: Finished, also: tuple[str, ...] = ()) -> Seen:
-    """A case that was measured all the same: NO_BASELINE, since a workshop has recorded nothing."""
+    """Expects that the case was measured all the same: it is NO_BASELINE, since a workshop has recorded nothing."""
     wrong = expect(
         (done.status == "NO_BASELINE", f"status {done.status}: {done.reason}"),
         (done.exit_code == EXIT_OK, f"exit code {done.exit_code}: {done.output[-600:]}"),

@@ -1,4 +1,4 @@
-"""Row 3: the trainer stops to make progress, which the watchdog sees, or takes too long, which the time limit does."""
+"""Row 3: the trainer makes no progress, which the watchdog sees, or takes too long, which the time limit sees."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.faults.ranks import START_UP_SECONDS
 from tests.faults.workshop import Workshop
 
 _SILENT = ("hung", "no sign of life for {no_progress_seconds} s")
-# A whole job may take so long here; a framework takes some of it for its start.
+# A whole job may take so long here; a real framework needs some of it for its start.
 _RUN_SECONDS = {False: 5, True: 30}
 _AT_STEP = """
 import signal, sys, time
@@ -23,7 +23,7 @@ _SLEEPS = "time.sleep(600)"
 _SPINS = "while True: pass"
 _CHATTERS = "while True: time.sleep(0.01) or print('the last words of rank', rank, flush=True)"
 _DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-# Life signs all the while, and no end within the time limit.
+# It gives signs of life all the while, and does not end within the time limit.
 _CRAWLS = """
 import sys, time
 
@@ -61,16 +61,16 @@ def _hangs(
     name: str,
     what: str,
     text: str,
-    *told: str,
+    *expected: str,
     limit: str = "no_progress_seconds",
 ) -> Fault:
-    """``limit``: which of the limits sees it."""
+    """A trainer that hangs; ``limit`` is the one of the time limits that sees it."""
 
     def make(workshop: Workshop) -> Seen:
         over_time = {"run_seconds": _RUN_SECONDS[workshop.real]} if limit == "run_seconds" else {}
         limits = one_attempt(workshop, start_up_seconds=START_UP_SECONDS[workshop.real], **over_time)
         done = workshop.run(fault=text)
-        wanted = (each.format(**limits) for each in told)
+        wanted = (each.format(**limits) for each in expected)
         return infra_error(workshop, done, *wanted, rank=0, limit_seconds=limits[limit])
 
     return Fault(3, name, what, make)

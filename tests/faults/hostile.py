@@ -18,21 +18,21 @@ from tests.faults.data import case_id, refused
 from tests.faults.fault import Fault, Seen, expect
 from tests.faults.workshop import ONE_CARD, ROOT, TWO_CARDS, Finished, Workshop
 
-# What would be made by whoever runs one of the names below.
+# Whoever ran one of the names below as a command would make this file.
 _PROOF = "pwned"
 # Legal in a path, and read as something else by a shell, a URL, a format or a pattern.
 _LEGAL = f"a 猫 'b' \"c\" $(touch {_PROOF}) `touch {_PROOF}`; touch {_PROOF} #1 %41 {{d}} [e] \\n ?f=g&h"
 _CONTROLS = "a\x1b[31m\nPASSED\rb\u202ec"
 _HOSTILE = f"0\x1b[2J\nERROR: x; $(touch {_PROOF}) `touch {_PROOF}` '\"; touch {_PROOF}; ../../{_PROOF} \u202e|"
-# Nothing else may be in a report that a person or a program reads.
+# No other control characters may be in a report that a person or a program reads.
 _LAYOUT = "\n\t"
-# Pytest's own, for a filter that no test's name matches.
+# Pytest's own exit code for a filter that no test's name matches.
 _NOTHING_COLLECTED = 5
 
 
 @dataclass(frozen=True)
 class Places:
-    """What stood where a name could have made something: beside the workshop, and where the suite runs."""
+    """What lies where a name could have made something: beside the workshop, and where the suite runs."""
 
     names: frozenset[str]
 
@@ -51,7 +51,7 @@ class Places:
 
 
 def _proofs_elsewhere() -> list[Path]:
-    """Where processes of the suite stand when they start others."""
+    """The folders in which processes of the suite start others."""
     folders = [ROOT, ROOT.parent, ROOT / "perf_tests", Path.home(), Path("/tmp"), Path("/")]
     return [path for folder in folders for path in folder.glob(f"{_PROOF}*")]
 
@@ -73,7 +73,7 @@ def _reports(workshop: Workshop, done: Finished) -> tuple[str, ...]:
 
 
 def _is_refused(name: str, what: str, given: Sequence[tuple[str, str]]) -> Fault:
-    """``given``: an option's name and its value, each in a session of its own."""
+    """Options that are refused; each of ``given``, a name and a value, gets a session of its own."""
 
     def make(workshop: Workshop) -> Seen:
         before, wrong = Places.of(workshop), []
@@ -84,7 +84,7 @@ def _is_refused(name: str, what: str, given: Sequence[tuple[str, str]]) -> Fault
             done = workshop.run(*([] if option == "-k" else [f"{option}={value}"]), case=case, session=session)
             wrong += _shows_controls(f"the output with {option}={value!a}", done.output)
             if option == "-k" and done.exit_code == _NOTHING_COLLECTED:
-                # Legal in a filter, and the name of no case.
+                # It is legal in a filter, and the name of no case.
                 wrong += expect(("deselected" in done.output and not done.cases, f"-k {value!a}: {done.output}"))
                 continue
             seen = refused(workshop, done)
@@ -155,7 +155,7 @@ def _hostile_yaml(workshop: Workshop) -> Seen:
 
 
 def _control_characters(workshop: Workshop) -> Seen:
-    """A run folder whose name a terminal would obey: legal, so measured; or refused, and then by name."""
+    """A run folder's name has characters that a terminal would obey: it is measured, or refused by name."""
     before = Places.of(workshop)
     done = workshop.run("--runs-dir", str(workshop.folder / _CONTROLS), f"--junitxml={workshop.folder / 'junit.xml'}")
     refusal = done.exit_code == 4 and "PASSED" in done.output and "ERROR: " in done.output
@@ -182,7 +182,7 @@ def at_start(spec, rank):
 """
 
 
-# What perfgate is asked after a night of hostile names; then with such names itself.
+# The commands that follow a night of hostile names, first plain ones, then such with hostile names of their own.
 _ASKED = (
     ("history", ONE_CARD),
     ("history", ONE_CARD, "--json"),
@@ -215,8 +215,8 @@ def _hostile_commit(workshop: Workshop) -> Seen:
     again = workshop.run("-v", session="second", fault=_HEADER.format(name=_HOSTILE))
     day = str(utc_now().date())
     known = ("acknowledge", ONE_CARD, "--at", day, "--commit", "0123abcd", "--reason", _HOSTILE, "--who", _HOSTILE)
-    told = [_tool(workshop, *words) for words in (known, *_ASKED)]
-    told.append(_tool(workshop, "history", ONE_CARD, "--plot", str(workshop.folder / "plot.svg")))
+    outputs = [_tool(workshop, *words) for words in (known, *_ASKED)]
+    outputs.append(_tool(workshop, "history", ONE_CARD, "--plot", str(workshop.folder / "plot.svg")))
     recorded = (workshop.folder / "baselines" / "recorded").glob("[!s]*.json")
     plots = [path.read_text(encoding="utf-8") for path in workshop.folder.glob("*.svg")]
     wrong = (
@@ -225,11 +225,11 @@ def _hostile_commit(workshop: Workshop) -> Seen:
             (done.status == "NO_BASELINE", f"status {done.status}: {done.reason}"),
             (done.exit_code == 0, f"exit code {done.exit_code}"),
             (again.exit_code in (0, 6), f"exit code of the second {again.exit_code}"),
-            ("Traceback" not in done.output + again.output + "".join(told), "a traceback"),
+            ("Traceback" not in done.output + again.output + "".join(outputs), "a traceback"),
         ),
         *_reports(workshop, done),
         *_reports(workshop, again),
-        *(each for text in told for each in _shows_controls(f"perfgate: {text[:60]!a}", text)),
+        *(each for text in outputs for each in _shows_controls(f"perfgate: {text[:60]!a}", text)),
         *(each for text in plots for each in _shows_controls("a plot", text)),
         *(each for path in recorded for each in _shows_controls(path.name, path.read_text(encoding="utf-8"))),
         *before.wrong(workshop),

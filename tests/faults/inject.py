@@ -6,7 +6,7 @@ The fault is a Python file that may define
 - ``at_step(spec, rank, phase, number)``: called in each rank before step ``number`` (from 1, warm-up counted);
 - ``in_launcher(spec_path)``: called in a thread of the process that starts the ranks of a job of several.
 
-and finds ``mark()`` among its names: to be called when the fault is made, once or again.
+and that calls ``mark()``, which is among its names, each time that it makes the fault.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _mark(path: Path) -> None:
-    """Tell the workshop that the fault is made now, in which job."""
+    """Write for the workshop that the fault is made now, and in which job."""
     record = {"at": time.monotonic(), "job_id": os.environ.get("PERFGATE_JOB_ID", ""), "pid": os.getpid()}
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")

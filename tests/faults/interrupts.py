@@ -1,4 +1,4 @@
-"""Row 5: Ctrl-C, a stopped CI job, a closed terminal and timeouts of pytest's, at every stage of a session."""
+"""Row 5: Ctrl-C, a stopped CI job, a closed terminal or a timeout of pytest comes, at every stage of a session."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def at_step(spec, rank, phase, number):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep({pause} if spec.replicate else 0)
 """
-# The moment between two runs is too short to be met from outside: it is held open.
+# The moment between two runs is too short to be met from outside, so it is made longer.
 _PAUSES = """
 import time
 from pathlib import Path
@@ -62,9 +62,10 @@ _GONE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class _Way:
-    """Signals, one after another, or options under which pytest itself ends the session.
+    """One way to end a session: signals, one after another, or options under which pytest itself ends it.
 
-    ``exit_codes`` the session may end with; ``told`` stands in its output; ``reported``: its results are written.
+    ``exit_codes`` are those with which the session may end, ``expected`` is a text of its output, and with ``reported``
+    its results must be written.
     """
 
     name: str
@@ -73,7 +74,7 @@ class _Way:
     group: bool = False
     options: tuple[str, ...] = ()
     exit_codes: tuple[int, ...] = (EXIT_INTERRUPTED,)
-    told: str = ""
+    expected: str = ""
     reported: bool = True
     needs: Callable[[], str] = lambda: ""
 
@@ -91,7 +92,7 @@ def _timeout(method: str) -> tuple[str, ...]:
 
 
 _OWN_TIMEOUT = ("-o", f"faulthandler_timeout={_TIMEOUT_SECONDS}", "-o", "faulthandler_exit_on_timeout=true")
-# Whoever asks twice gets the end at once: in order where there is time for it, else by the signal itself.
+# Who asks twice gets the end at once: in good order where there is time for it, else by the signal itself.
 _ENDED_BY_SIGNAL = (EXIT_INTERRUPTED, -signal.SIGINT)
 _CTRL_C = _Way("Ctrl-C", "SIGINT", (signal.SIGINT,))
 _TERMINAL = _Way("Ctrl-C in a terminal", "SIGINT to the whole process group", (signal.SIGINT,), group=True)
@@ -111,10 +112,10 @@ _WAYS = (
     _Way("SIGHUP", "SIGHUP", (signal.SIGHUP,)),
     _Way(
         "pytest-timeout by signal", "pytest-timeout's alarm", options=_timeout("signal"),
-        exit_codes=(EXIT_NOT_JUDGED,), told="Timeout", needs=_no_timeout,
+        exit_codes=(EXIT_NOT_JUDGED,), expected="Timeout", needs=_no_timeout,
     ),
 )  # fmt: skip
-# Both would end pytest at once with a status of their own, 1, a regression's, which no plugin can change.
+# Both would end pytest at once with exit code 1, a regression's, which no plugin can change.
 _SUDDEN = (
     _Way("pytest-timeout by thread", "pytest-timeout's thread", options=_timeout("thread"), needs=_no_timeout),
     _Way("pytest's own timeout", "faulthandler_exit_on_timeout", options=_OWN_TIMEOUT),
@@ -124,8 +125,8 @@ _SUDDEN = (
 class _Disturbance:
     """Waits for its moment, sends the signals, and sees the suite end ``suite_seconds`` after the last one.
 
-    ``seconds``: until its last process is gone. Nobody outside knows the moment of a timeout of pytest's own: then it
-    is from the end of the suite.
+    ``seconds`` is the time until its last process is gone. Nobody outside knows the moment of pytest's own timeout;
+    there the time runs from the end of the suite.
     """
 
     def __init__(self, way: _Way, workshop: Workshop) -> None:
@@ -213,7 +214,7 @@ def _seen(workshop: Workshop, way: _Way, done: Finished, disturbance: _Disturban
     statuses = [str(each["status"]) for each in then.cases]
     wrong = expect(
         (done.exit_code in way.exit_codes, f"exit code {done.exit_code}: {done.output[-800:]}"),
-        (way.told in done.output, f"{way.told!r} is not told: {done.output[-800:]}"),
+        (way.expected in done.output, f"{way.expected!r} is missing: {done.output[-800:]}"),
         (not way.reported or reported, f"no results were written: {done.output[-800:]}"),
         (not held, f"leases are held: {held}"),
         (not gone, f"finished runs were made again or lost: {gone}"),
@@ -221,18 +222,18 @@ def _seen(workshop: Workshop, way: _Way, done: Finished, disturbance: _Disturban
         (set(statuses) == {"NO_BASELINE"}, f"--resume gave {statuses}"),
         (at_once or not way.at_once, f"not at once: {disturbance.suite_seconds:.1f} s after the last signal"),
     )
-    told = f"{len(kept)} runs kept, then {', '.join(statuses)}"
+    message = f"{len(kept)} runs kept, then {', '.join(statuses)}"
     left = len(done.left) + len(then.left)
-    return Seen("interrupted", done.exit_code, told, disturbance.seconds, left, workshop.lost() + len(gone), wrong)
+    return Seen("interrupted", done.exit_code, message, disturbance.seconds, left, workshop.lost() + len(gone), wrong)
 
 
 def _refused(way: _Way) -> Fault:
     def make(workshop: Workshop) -> Seen:
         done = workshop.run(*way.options)
-        told = "stands for a regression"
+        expected = "stands for a regression"
         wrong = expect(
             (done.exit_code == EXIT_USAGE, f"exit code {done.exit_code}: {done.output[-800:]}"),
-            (told in done.output, f"{told!r} is not told: {done.output[-800:]}"),
+            (expected in done.output, f"{expected!r} is missing: {done.output[-800:]}"),
             (not uuids(workshop), "something was measured"),
         )
         return Seen("refused", done.exit_code, "nothing was started", None, len(done.left), workshop.lost(), wrong)

@@ -23,20 +23,20 @@ from tests.faults.traces import (
 from tests.faults.workshop import Running, Workshop
 
 _SEED = 6
-# --update-baselines makes as many.
+# --update-baselines makes so many runs.
 _RUNS = 3
 _SESSION = "night"
 _SELECTED = "paddle-resnet50v1.5-fp32"
 _ON_CPU = ("-m", "cpu")
 # A lease's lock is the kernel's: it is free when the process is gone.
 _FREE_SECONDS = 1.0
-# Moments that come when the session is over already are drawn again.
+# A moment at which the session is over already is drawn again.
 _MOST_DRAWS = 3
 
 
 @dataclass(frozen=True)
 class _Life:
-    """An undisturbed session: until the last case was judged, and until the end, in seconds."""
+    """An undisturbed session: the seconds until the last case was judged, and until the end."""
 
     judged: float
     ended: float
@@ -44,7 +44,7 @@ class _Life:
 
 @dataclass
 class _Death:
-    """One session killed: what the moment after was like."""
+    """Kills one session, and keeps what was there in the moment after."""
 
     seconds: float = 0.0
     killed: bool = False
@@ -74,15 +74,15 @@ def _at_random(moments: int, batches: list[int]) -> Fault:
         for number in range(_MOST_DRAWS * moments):
             if len(deaths) == moments:
                 break
-            # Every third one falls on the end, where baselines and results are written within tenths of a second.
+            # Every third moment falls on the end, where baselines and results are written within tenths of a second.
             late = number % 3 == 2
             share = (number % moments + draw.random()) / moments
             moment = draw.random() * (life.ended - life.judged) if late else share * life.ended
             with _shop(workshop, f"moment{number}", batches) as shop:
-                death, told, found, missing, alive = _one(shop, _after(shop, moment, late, len(batches)), batches)
+                death, problems, found, missing, alive = _one(shop, _after(shop, moment, late, len(batches)), batches)
             if death.killed:
                 deaths.append(death)
-            wrong += tuple(f"moment {number} ({'late ' if late else ''}{moment:.2f} s): {each}" for each in told)
+            wrong += tuple(f"moment {number} ({'late ' if late else ''}{moment:.2f} s): {each}" for each in problems)
             kept, lost, left = kept + found, lost + missing, left + alive
         wrong += expect((len(deaths) == moments, f"only {len(deaths)} of {moments} sessions were killed"))
         slowest = max((death.seconds for death in deaths), default=None)
@@ -97,7 +97,7 @@ def _at_random(moments: int, batches: list[int]) -> Fault:
 
 
 def _at_known_moments(workshop: Workshop) -> Seen:
-    """Once while a run trains, and once when the last case was judged and nothing of it is recorded yet."""
+    """Kills one session while a run trains, and one when the last case was judged and nothing of it is recorded yet."""
     deaths: list[_Death] = []
     wrong: tuple[str, ...] = ()
     kept = lost = left = 0
@@ -105,8 +105,8 @@ def _at_known_moments(workshop: Workshop) -> Seen:
         # Baselines are written within tenths of a second, so the second moment may be missed.
         for attempt in range(_MOST_DRAWS):
             with _shop(workshop, f"{name}{attempt}", [1]) as shop:
-                death, told, found, missing, alive = _one(shop, moment(shop), [1])
-            wrong += tuple(f"{name}: {each}" for each in told)
+                death, problems, found, missing, alive = _one(shop, moment(shop), [1])
+            wrong += tuple(f"{name}: {each}" for each in problems)
             kept, lost, left = kept + found, lost + missing, left + alive
             if death.killed:
                 deaths.append(death)
@@ -128,7 +128,7 @@ def _when_judged(shop: Workshop) -> Callable[[Running], object]:
 @contextmanager
 def _shop(workshop: Workshop, name: str, batches: list[int]) -> Iterator[Workshop]:
     with Workshop(workshop.folder / name, real=workshop.real, python=workshop.python) as shop:
-        # No more runs for an entry that a killed session has recorded.
+        # An entry that a killed session has recorded must not call for more runs.
         shop.configure(with_cases(batches, runs=_RUNS, budgets={"first_runs": _RUNS}))
         yield shop
 
@@ -170,7 +170,7 @@ def _undisturbed(shop: Workshop, cases: int) -> tuple[_Life, tuple[str, ...]]:
 def _one(
     shop: Workshop, wait: Callable[[Running], object], batches: list[int]
 ) -> tuple[_Death, tuple[str, ...], int, int, int]:
-    """One session killed when ``wait`` is over: how it died, what is wrong, results kept and lost, processes left."""
+    """Kill one session after ``wait``; returns its death, problems, results kept and lost, and processes left."""
     death = _Death()
 
     def during(running: Running) -> None:
@@ -178,7 +178,7 @@ def _one(
         death(shop, running)
 
     cut = shop.run("--update-baselines", *_ON_CPU, case=_SELECTED, session=_SESSION, during=during)
-    # What an infrastructure failure ended is rightly made again.
+    # A run that an infrastructure failure ended is rightly made again.
     before = {folder: str(each["uuid"]) for folder, each in results(shop).items() if each["failure"] is None}
     half = broken_baselines(shop)
     begun = (shop.folder / "runs" / _SESSION).is_dir()
@@ -196,7 +196,7 @@ def _one(
         (_complete(after, batches), f"--resume left it at {[_short(folder) for folder in after]}"),
         (not broken_baselines(shop), "; ".join(broken_baselines(shop))),
         (
-            # Nothing is recorded of a run in which somebody else had the whole core.
+            # A run in which somebody else had the whole core is not recorded.
             DISTURBED in done.output or recorded_cases(shop) == set(map(one_card, batches)),
             f"recorded: {sorted(recorded_cases(shop))}: {done.output[-1500:]}",
         ),

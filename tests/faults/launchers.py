@@ -1,4 +1,4 @@
-"""Row 4: whoever started the trainers dies and they live on, or they leave children that hide from their parents."""
+"""Row 4: who started the trainers dies and they live on, or they leave children that hide from their parents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def in_launcher(spec_path):
     mark()
     os.kill(os.getpid(), signal.SIGKILL)
 """
-# Each rank has a grandchild: no parent, no environment, a session of its own, deaf to all that can be ignored.
+# Each rank has a grandchild without parent and environment, in a session of its own, that ignores all it can.
 _HIDES = """
 import os, subprocess, sys, time
 from pathlib import Path
@@ -65,7 +65,7 @@ def at_step(spec, rank, phase, number):
 
 
 def _hidden(workshop: Workshop, wanted: int) -> tuple[list[Process], tuple[str, ...]]:
-    """The hidden processes that live, ended here then; and what is wrong with them."""
+    """End the hidden processes that still live; returns them, and what is wrong with them."""
     path = workshop.folder / "hidden.txt"
     pids = [int(word) for word in path.read_text(encoding="utf-8").split()] if path.exists() else []
     looked = [Processes().look(pid) for pid in pids]
@@ -76,7 +76,7 @@ def _hidden(workshop: Workshop, wanted: int) -> tuple[list[Process], tuple[str, 
 
 
 def _is_ours(process: Process, path: Path) -> bool:
-    """Its command line names the workshop's file: a process id may belong to somebody else by now."""
+    """Whether its command line names the workshop's file, since a process id may belong to somebody else by now."""
     try:
         return str(path).encode() in Path(f"/proc/{process.pid}/cmdline").read_bytes()
     except OSError:

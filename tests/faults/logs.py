@@ -1,4 +1,4 @@
-"""Row 8: step logs that are cut, forged, of another run or no logs at all, and losses and times that are no numbers."""
+"""Row 8: a step log is cut, forged, of another run or no log at all, or its losses and times are no numbers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def forged(writer, path, header):
 
 StepLogWriter.__init__ = forged
 """
-# When the trainer has written all and ends; the suite has then seen its footer.
+# At this moment the trainer has written all and ends, and the suite has seen its footer.
 _AT_EXIT = """
 def spoil():
 {spoils}
@@ -67,25 +67,26 @@ def at_step(spec, rank, phase, number):
 
 @dataclass(frozen=True)
 class _Way:
-    """``does`` are lines that break the log of ``rank``; ``told``: the failure's class and what the reason names."""
+    """One broken log. ``does`` are lines that break the log of ``rank``; ``expected`` are the failure's class and other
+    texts that the reason must have."""
 
     name: str
     what: str
     does: str
-    told: tuple[str, ...]
+    expected: tuple[str, ...]
     rank: int = 0
     case: str = ONE_CARD
     # A long traceback behind them pushes a rank's first words out of the tail.
     words: bool = True
 
 
-def _steps(name: str, what: str, steps: str, *told: str) -> _Way:
-    return _Way(name, what, _STEPS.format(steps=steps), ("bad log", "rank0.jsonl:6", *told))
+def _steps(name: str, what: str, steps: str, *expected: str) -> _Way:
+    return _Way(name, what, _STEPS.format(steps=steps), ("bad log", "rank0.jsonl:6", *expected))
 
 
-def _at_exit(name: str, what: str, spoils: str, *told: str) -> _Way:
+def _at_exit(name: str, what: str, spoils: str, *expected: str) -> _Way:
     lines = "\n".join(f"    {line}" for line in spoils.splitlines())
-    return _Way(name, what, _AT_EXIT.format(spoils=lines), ("bad log", "rank0.jsonl", *told))
+    return _Way(name, what, _AT_EXIT.format(spoils=lines), ("bad log", "rank0.jsonl", *expected))
 
 
 _CUT = "data = log.read_bytes()\nlog.write_bytes(data[:{}])"
@@ -169,7 +170,7 @@ def _broken(way: _Way) -> Fault:
         lines = "\n".join(f"    {line}" for line in way.does.strip().splitlines())
         one_attempt(workshop)
         done = workshop.run(fault=_START.format(rank=way.rank, does=lines), case=way.case)
-        seen = infra_error(workshop, done, *way.told, words=way.words)
+        seen = infra_error(workshop, done, *way.expected, words=way.words)
         # What is wrong with most logs is seen when the job has ended by itself: there is nothing left to end.
         return replace(seen, seconds=None)
 

@@ -1,4 +1,4 @@
-"""A memory control group of so many bytes: whoever needs more in it is ended by the kernel, as in a container."""
+"""A memory control group of a given size: the kernel ends who needs more in it, as in a container."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.faults.control_group import enter_words, made_group
 
-# Bytes, then swap: versions 1 and 2 of control groups. Without a limit on swap the kernel would swap first.
+# The files for memory and for swap, of versions 1 and 2. Without a limit on swap the kernel would swap first.
 _LIMITS = (("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"), ("memory.max", "memory.swap.max"))
 _MIB = 2**20
 
@@ -35,7 +35,7 @@ class MemoryGroup:
 
 @contextlib.contextmanager
 def memory_group(mib: int) -> Generator[MemoryGroup, None, None]:
-    """The group, and its end. OSError where this process may not make one."""
+    """Make the group, and remove it at the end. Raises OSError where this process may not make one."""
     with made_group("memory", lambda folder: _limit(folder, mib)) as folder:
         yield MemoryGroup(folder)
 
@@ -52,7 +52,7 @@ def _limit(folder: Path, mib: int) -> bool:
 
 
 def why_no_memory_group() -> str:
-    """Empty where a group can be made."""
+    """Why this process can make no memory group; empty where it can."""
     try:
         with memory_group(64):
             return ""

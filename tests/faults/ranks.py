@@ -8,7 +8,7 @@ from tests.faults.fault import Fault, Seen
 from tests.faults.handled import NO_PADDLE, infra_error, one_attempt
 from tests.faults.workshop import TWO_CARDS, Workshop
 
-# Long enough for the launcher and two ranks on a busy machine; the framework itself takes longer.
+# Long enough for the launcher and two ranks on a busy machine; a real framework takes longer.
 START_UP_SECONDS = {False: 8, True: 40}
 _GUILTY = """
 import os, signal, sys, time
@@ -51,15 +51,15 @@ def no_launcher() -> str:
     return "" if importlib.util.find_spec("paddle") else NO_PADDLE
 
 
-def _fault(name: str, what: str, text: str, guilty: int, *told: str, limit: str = "") -> Fault:
-    """``limit``: the watchdog that sees the fault."""
+def _fault(name: str, what: str, text: str, guilty: int, *expected: str, limit: str = "") -> Fault:
+    """A fault of one rank; ``limit`` names the watchdog that sees it."""
 
     def make(workshop: Workshop) -> Seen:
         limits = one_attempt(workshop, start_up_seconds=START_UP_SECONDS[workshop.real])
         done = workshop.run(fault=text, case=TWO_CARDS)
         # With the framework the other rank aborts at once, and of two dead ranks the launcher tells of one alone.
-        dead = workshop.real and told == _KILLED
-        words = ("", f"rank {guilty} ended without a footer") if dead else told
+        dead = workshop.real and expected == _KILLED
+        words = ("", f"rank {guilty} ended without a footer") if dead else expected
         return infra_error(workshop, done, *words, rank=guilty, limit_seconds=limits[limit] if limit else 0.0)
 
     return Fault(2, name, what, make, no_launcher)

@@ -1,4 +1,4 @@
-"""A connection as ssh is one: a process of its own between the suite and what it starts. ``relay.py COMMAND ...``"""
+"""Stands in for ssh: a process of its own between the suite and what it starts (``relay.py COMMAND ...``)."""
 
 from __future__ import annotations
 

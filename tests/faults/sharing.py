@@ -13,7 +13,7 @@ from tests.faults.traces import one_card, overlaps, results, steps_of, with_case
 from tests.faults.workshop import Finished, Running, Workshop
 
 _WORKERS = 4
-# A lease's lock is the kernel's: free when its holder is gone; whoever waits looks five times a second.
+# The kernel frees a lease's lock when its holder is gone; who waits for it looks five times a second.
 _FREE_SECONDS = 1.0
 _HANGS = """
 import time
@@ -31,9 +31,9 @@ def _spans(*workshops: Workshop) -> list[tuple[float, float]]:
 
 
 def _named_pids(workshop: Workshop) -> set[str]:
-    """Whoever the workshop's results name as a disturber."""
-    told = (str(result["contention"]).split("(pid ")[1:] for result in results(workshop).values())
-    return {part.partition(",")[0] for parts in told for part in parts}
+    """The ids of the processes that the workshop's results name as disturbers."""
+    parts_of_runs = (str(result["contention"]).split("(pid ")[1:] for result in results(workshop).values())
+    return {part.partition(",")[0] for parts in parts_of_runs for part in parts}
 
 
 def _pids(workshop: Workshop) -> set[str]:
@@ -42,7 +42,7 @@ def _pids(workshop: Workshop) -> set[str]:
 
 
 def _two_suites(workshop: Workshop) -> Seen:
-    """Both are measured, one after the other."""
+    """Expects that both suites are measured, one after the other."""
     cache = {"XDG_CACHE_HOME": str(workshop.folder / "common")}
     with (
         Workshop(workshop.folder / "one", real=workshop.real) as one,
@@ -67,7 +67,7 @@ def _two_suites(workshop: Workshop) -> Seen:
 
 
 def _one_card(workshop: Workshop) -> Seen:
-    """Four workers, one card: every case is measured, no two at once."""
+    """Expects that four workers with one card measure every case, and no two at once."""
     batches = list(range(1, _WORKERS + 1))
     here = {"cpu_cards": 1, "host": "*"}
     workshop.configure(with_cases(batches, machines={"here": here}))
@@ -86,7 +86,7 @@ def _one_card(workshop: Workshop) -> Seen:
 
 
 def _holder(folder: Path) -> Any:
-    """The process that holds the machine, by its own word; None where nobody has ever."""
+    """The process that holds the machine, by the lock's text; None where nobody ever held it."""
     try:
         (lock,) = folder.glob("perfgate/leases/*/machine.lock")
         return json.loads(lock.read_text(encoding="utf-8"))["pid"]
@@ -95,7 +95,7 @@ def _holder(folder: Path) -> Any:
 
 
 def _killed_holder(workshop: Workshop) -> Seen:
-    """The one suite has the cards and hangs, the other waits; the one is killed."""
+    """One suite has the cards and hangs, and another waits; then the first is killed."""
     cache = workshop.folder / "common"
     environment = {"XDG_CACHE_HOME": str(cache)}
     waiting: list[Future[Finished]] = []

@@ -1,4 +1,4 @@
-"""A real file system of a few megabytes, that fills up and turns read-only when it is told to."""
+"""A real file system of a few megabytes that can be filled and made read-only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SmallDisk:
         fill(self.folder)
 
     def empty(self) -> None:
-        """Take away what only filled it."""
+        """Delete what only filled it."""
         (self.folder / _FILLER).unlink(missing_ok=True)
 
     def read_only(self) -> None:
@@ -51,7 +51,7 @@ class SmallDisk:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, megabytes: int = 8) -> Iterator[SmallDisk]:
-    """A disk at ``folder``, which keeps what was there; gone at the end with all that it holds."""
+    """Yield a disk at ``folder`` that has what was there; at the end it is gone with all that it holds."""
     folder.mkdir(parents=True, exist_ok=True)
     present = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "fault-table", str(folder)], check=True)
@@ -60,12 +60,12 @@ def small_disk(folder: Path, megabytes: int = 8) -> Iterator[SmallDisk]:
             (folder / name).write_bytes(content)
         yield SmallDisk(folder)
     finally:
-        # Lazily: who still looks at it must not keep the table's folder from being removed.
+        # Unmounted lazily: a process that still uses it must not keep the table's folder from being removed.
         subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
 def fill(folder: Path) -> None:
-    """Write until the disk takes no byte more."""
+    """Write until the disk is full."""
     with contextlib.suppress(OSError), (folder / _FILLER).open("ab", buffering=0) as file:
         size = _BLOCK
         while size:

@@ -1,4 +1,4 @@
-"""NVIDIA's library as a file answers it: what stands behind the suite's own NVML adapter in rows that need a GPU.
+"""Stands in for NVIDIA's library, behind the suite's own NVML adapter, in rows that need a GPU.
 
 The real nvidia-ml-py lends its names, constants and errors; every answer comes from a JSON file that a row may
 rewrite at any time. What the file does not hold, this card does not support.
@@ -26,7 +26,7 @@ SHIM = "from tests.faults.stand_in_nvml import names\n\nglobals().update(names(_
 
 @dataclass(frozen=True)
 class Card:
-    """One V100 and how it fares; ``throttle`` are NVML's bits, ``processes`` ids with a compute context.
+    """One V100 and its state; ``throttle`` are NVML's bits, ``processes`` the ids with a compute context.
 
     ``process_list`` is the newest entry point that its driver has for them: ``_v3``, or ``_v2`` before 510.
     """

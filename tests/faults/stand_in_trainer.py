@@ -71,9 +71,9 @@ def program(trainer: Trainer) -> None:
 
 
 def _meet(trainer: Trainer) -> None:
-    """A barrier: each rank leaves a file and waits for the others', as long as it takes.
+    """Wait for the other ranks: each rank writes a file and waits for the others', however long it takes.
 
-    In the workshop's folder: each node of a job has a run folder of its own.
+    The files are in the workshop's folder, since each node of a job has a run folder of its own.
     """
     folder = Path(os.environ[FAULT_VARIABLE]).parent / "met" / trainer.spec.job_id
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Row 13: the card, or the processor, is slower than it should be: heat, caps, clocks, errors, a container's quota.
+"""Row 13: the card or the processor is slower than it should be, by heat, caps, clocks, errors or a container's quota.
 
-Cards are a stand-in behind the NVML interface, read by the suite's own adapter and meter. The processor's quota is a
-real control group; heat and frequency are files in the place of the kernel's, in a mount namespace of the suite's.
+A stand-in behind the NVML interface plays the card, which the suite's own adapter and meter read. The processor's quota
+is a real control group; heat and frequency are files in the kernel's place, in a mount namespace of the suite's own.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tests.faults.stand_in_nvml import Card
 from tests.faults.traces import KEEPS_BUSY, recorded_cases, undisturbed, with_cases
 from tests.faults.workshop import Finished, Running, Workshop
 
-# That a run is made again is row 12's.
+# Row 12 has runs that are made again.
 _ONCE = {"repeats": 0, "first_runs": 2}
 _CPU = "sys/devices/system/cpu"
 
 
-def _invalid(workshop: Workshop, done: Finished, *told: str) -> Seen:
-    """INVALID with ``told`` in its reason: never a performance verdict."""
+def _invalid(workshop: Workshop, done: Finished, *expected: str) -> Seen:
+    """Expects INVALID with all ``expected`` texts in its reason, and never a performance verdict."""
     wrong = expect(
         (done.status == "INVALID", f"status {done.status}: {done.reason}"),
         (done.exit_code == 6, f"exit code {done.exit_code}"),
-        *((each in done.reason, f"{each!r} not told: {done.reason}") for each in told),
+        *((each in done.reason, f"{each!r} is missing: {done.reason}") for each in expected),
     )
     return Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), wrong)
 
@@ -42,29 +42,29 @@ def _invalid(workshop: Workshop, done: Finished, *told: str) -> Seen:
 # ---- cards
 
 
-def _card(card: Card, told: tuple[str, ...], workshop: Workshop) -> Seen:
-    """So from before the case to its end."""
+def _card(card: Card, expected: tuple[str, ...], workshop: Workshop) -> Seen:
+    """The card is so from before the case to its end."""
     furnish(workshop, card, budgets=_ONCE)
-    return _invalid(workshop, gpu_shop.run(workshop), *told)
+    return _invalid(workshop, gpu_shop.run(workshop), *expected)
 
 
-def _card_later(card: Card, told: tuple[str, ...], workshop: Workshop) -> Seen:
-    """So from the first steps on, in every run."""
+def _card_later(card: Card, expected: tuple[str, ...], workshop: Workshop) -> Seen:
+    """The card is so from the first steps on, in every run."""
     furnish(workshop, Card(), budgets=_ONCE)
 
     def during(running: Running) -> None:
         running.wait_for(lambda: running.steps() >= 1)
         card.write(state_file(workshop))
 
-    return _invalid(workshop, gpu_shop.run(workshop, during=during), *told)
+    return _invalid(workshop, gpu_shop.run(workshop, during=during), *expected)
 
 
-def _card_unlike_recorded(card: Card, told: tuple[str, ...], workshop: Workshop) -> Seen:
-    """Fit, and other than when the case was recorded."""
+def _card_unlike_recorded(card: Card, expected: tuple[str, ...], workshop: Workshop) -> Seen:
+    """The card is fit, and other than when the case was recorded."""
     furnish(workshop, Card(), budgets=_ONCE)
     first = gpu_shop.run(workshop, "--update-baselines", session="recording")
     card.write(state_file(workshop))
-    seen = _invalid(workshop, gpu_shop.run(workshop), *told)
+    seen = _invalid(workshop, gpu_shop.run(workshop), *expected)
     recorded = expect((first.exit_code == 0 and "created" in first.output, f"not recorded: {first.output[-600:]}"))
     return replace(seen, wrong=(*recorded, *seen.wrong))
 
@@ -83,7 +83,7 @@ class _Quota:
         return enter_words(self.folder)
 
     def take(self, share: float) -> None:
-        """``share`` of one core from now on; versions 2 and 1."""
+        """Leave the group this share of one core from now on, in version 2 or 1 of control groups."""
         period, quota = 100_000, round(share * 100_000)
         if (self.folder / "cpu.max").exists():
             (self.folder / "cpu.max").write_text(f"{quota} {period}", encoding="utf-8")
@@ -93,7 +93,7 @@ class _Quota:
 
 @contextlib.contextmanager
 def _cpu_group() -> Iterator[_Quota]:
-    """OSError where this process may not make one."""
+    """Make a CPU control group. Raises OSError where this process may not."""
     with made_group("cpu", _limits_time) as folder:
         yield _Quota(folder)
 
@@ -124,7 +124,7 @@ def _quota(workshop: Workshop) -> Seen:
 
 
 class _Cores:
-    """The kernel's files on the leased core, as a folder that is laid over them."""
+    """Stands in for the kernel's files on the leased core: a folder that is laid over them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -149,7 +149,7 @@ class _Cores:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """In a mount namespace of its own: nobody else on this machine sees them."""
+        """Words before a command line that show it the files, in a mount namespace of its own."""
         return ("unshare", "-m", "sh", "-c", f'mount --bind "$0" /{_CPU} && exec "$@"', str(self._folder))
 
 
@@ -159,8 +159,8 @@ def _copy_text(source: str, target: str) -> None:
         Path(target).write_text(Path(source).read_text(encoding="utf-8"), encoding="utf-8")
 
 
-def _core_later(name: str, value: int, told: tuple[str, ...], workshop: Workshop) -> Seen:
-    """The file says so from the window's middle on."""
+def _core_later(name: str, value: int, expected: tuple[str, ...], workshop: Workshop) -> Seen:
+    """The file has this value from the window's middle on."""
 
     def change(config: dict[str, object]) -> None:
         with_cases([1], budgets=_ONCE)(config)
@@ -173,7 +173,7 @@ def _core_later(name: str, value: int, told: tuple[str, ...], workshop: Workshop
         running.wait_for(lambda: running.steps() >= 62)
         cores.put(name, value)
 
-    return _invalid(workshop, workshop.run(during=during, prefix=cores.prefix), *told)
+    return _invalid(workshop, workshop.run(during=during, prefix=cores.prefix), *expected)
 
 
 def _frequency_cap(workshop: Workshop) -> Seen:
@@ -198,8 +198,8 @@ def _why_no_namespace() -> str:
 _Make = Callable[[Card, tuple[str, ...], Workshop], Seen]
 
 
-def _on_a_card(name: str, what: str, make: _Make, card: Card, *told: str) -> Fault:
-    return Fault(13, name, f"{what}; {STAND_IN}", functools.partial(make, card, told))
+def _on_a_card(name: str, what: str, make: _Make, card: Card, *expected: str) -> Fault:
+    return Fault(13, name, f"{what}; {STAND_IN}", functools.partial(make, card, expected))
 
 
 _FILES = "by files laid over the kernel's"

@@ -15,12 +15,12 @@ from helpers.plan.recorded import load_recorded
 from helpers.trainers.contract.errors import BaselineError
 from tests.faults.workshop import Finished, Workshop
 
-# What the proposals of --update-baselines say of a case that others disturbed.
+# The text of --update-baselines about a case that others disturbed.
 DISTURBED = "contended in"
 _LEASABLE = ("cpu0", "cpu1")
 
 
-# For a row whose trainer has to want its core.
+# For a row whose trainer must keep its core busy.
 KEEPS_BUSY = """
 import time
 
@@ -87,7 +87,7 @@ def undisturbed(run: Callable[[str], Finished], attempts: int = 6) -> Finished:
 
 
 def recorded_cases(workshop: Workshop) -> set[str]:
-    """Of the files that can be read (broken_baselines tells of the others)."""
+    """The cases with an entry in the files that can be read (broken_baselines names the others)."""
     found: set[str] = set()
     for path in (workshop.folder / "baselines" / "recorded").glob("*.json"):
         with contextlib.suppress(ValueError, KeyError):
@@ -96,13 +96,13 @@ def recorded_cases(workshop: Workshop) -> set[str]:
 
 
 def leases_of(workshop: Workshop) -> tuple[str, ...]:
-    """Who holds what of this machine, as far as this workshop's suites know."""
+    """Who holds which card of this machine, as this workshop's suites see it."""
     folder = default_folder(probe_host().host_id, workshop.environment)
     return Leases(folder).held([_Named(name) for name in _LEASABLE])
 
 
 def steps_of(folder: Path, rank: int = 0) -> tuple[float, float] | None:
-    """When a run's steps began and ended, in monotonic seconds; None without any."""
+    """When a run's steps began and ended, in monotonic seconds; None where there are no steps."""
     log = folder / f"rank{rank}.jsonl"
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     steps = [record for line in lines if "start" in (record := json.loads(line))]

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 ONE_CARD = "paddle-resnet50v1.5-fp32-bs1-1x1-synthetic-dynamic"
 TWO_CARDS = "paddle-resnet50v1.5-fp32-bs1-1x2-synthetic-dynamic"
 MARK_VARIABLE = "PERFGATE_WORKSHOP"
-# Short enough for a table of many faults, long enough for a busy machine.
+# The limits are short enough for a table of many faults, and long enough for a busy machine.
 LIMITS = {"start_up_seconds": 30, "no_progress_seconds": 3, "run_seconds": 60, "stop_grace_seconds": 2}
 WARMUP_STEPS, WINDOW_STEPS = 9, 5
 _LOOK_SECONDS = 0.05
@@ -41,7 +41,7 @@ _NO_SUITE_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Mark:
-    """A fault's own word that it is made: ``at`` in monotonic seconds, in which job, by which process."""
+    """A fault's own note that it is made: ``at`` in monotonic seconds, in which job, by which process."""
 
     at: float
     job_id: str
@@ -72,7 +72,7 @@ class Finished:
 
     @property
     def status(self) -> str:
-        """Of the one case; the suite's own word where there is none."""
+        """The status of the one case; of several cases all, separated by commas."""
         if len(self.cases) == 1:
             return str(self.cases[0]["status"])
         return "no case" if not self.cases else ", ".join(str(case["status"]) for case in self.cases)
@@ -83,7 +83,7 @@ class Finished:
 
     @property
     def end_seconds(self) -> float | None:
-        """From the last fault to the end of its job's last process; None without a fault in a job."""
+        """The seconds from the last fault to the end of its job's last process; None without a fault in a job."""
         if not self.marks or self.marks[-1].job_id not in self.gone_at:
             return None
         return self.gone_at[self.marks[-1].job_id] - self.marks[-1].at
@@ -91,7 +91,7 @@ class Finished:
 
 @dataclass
 class Running:
-    """A suite under way, for those who disturb it from outside."""
+    """A suite that runs, for those who disturb it from outside."""
 
     folder: Path
     process: subprocess.Popen[str]
@@ -117,7 +117,7 @@ class Running:
         return max(0, len(log.read_text(errors="replace").splitlines()) - 1) if log and log.exists() else 0
 
     def send(self, number: int, group: bool = False) -> None:
-        """A signal to the suite; ``group``: to its whole process group too, as a terminal sends Ctrl-C."""
+        """Send a signal to the suite, with ``group`` to its whole process group, as a terminal sends Ctrl-C."""
         if group:
             os.killpg(self.process.pid, number)
         else:
@@ -126,9 +126,10 @@ class Running:
 
 @dataclass
 class Workshop:
-    """``real``: the framework itself trains, not the double. Use it as a context: at the end nothing of it lives.
+    """The folder and everything in it. It is a context: at its end none of its processes lives.
 
-    ``allow_contention``: whether its suites measure although others use the machine.
+    With ``real`` the framework itself trains, not the double. With ``allow_contention`` its suites measure although
+    others use the machine.
     """
 
     folder: Path
@@ -157,7 +158,7 @@ class Workshop:
 
     @property
     def interpreter(self) -> Path:
-        """What perf.yaml names as Paddle's interpreter: this Python, with the fault and the double in it."""
+        """The interpreter that perf.yaml names for Paddle: this Python, with the fault and the double in it."""
         return self.folder / "python"
 
     def configure(self, change: Callable[[dict[str, Any]], object]) -> None:
@@ -237,7 +238,7 @@ class Workshop:
         return {**kept, MARK_VARIABLE: self.mark, "XDG_CACHE_HOME": str(self.folder / "cache")}
 
     def processes(self) -> list[Process]:
-        """Everything alive that was started here and kept its environment."""
+        """Every living process that was started here and kept its environment."""
         wanted = f"{MARK_VARIABLE}={self.mark}".encode()
         processes = Processes()
         found = []
@@ -278,7 +279,7 @@ class Workshop:
         self.interpreter.chmod(0o755)
 
     def _watch(self, gone: dict[str, float], over: threading.Event) -> None:
-        """Note when each job in which a fault was made has no process any more."""
+        """Note the moment from which each job in which a fault was made has no process any more."""
         processes = Processes()
         while not over.wait(_LOOK_SECONDS):
             for job_id in {mark.job_id for mark in self._marks() if mark.job_id} - set(gone):

@@ -112,9 +112,9 @@ def test_a_suite_beside_a_gpu_that_no_paddle_runs_on_says_so(
 ) -> None:
     monkeypatch.setattr(machine, "find_gpus", lambda **values: [machine.Gpu("NVIDIA H100", (9, 0))])
     assert bootstrap.choose("beside", (3, 11)) == "cpu"
-    told = capsys.readouterr().out
-    assert "taking requirements/cpu.txt" in told
-    assert "NVIDIA H100 of compute capability 9.0" in told
+    output = capsys.readouterr().out
+    assert "taking requirements/cpu.txt" in output
+    assert "NVIDIA H100 of compute capability 9.0" in output
     with pytest.raises(machine.SetUpError, match="NVIDIA H100"):
         bootstrap.choose("auto", (3, 11))
 
@@ -258,7 +258,7 @@ def test_another_build_of_pytorch_makes_its_environment_anew(tmp_path: Path, mon
 
 
 class Steps:
-    """Stands in for the commands: notes them, makes the interpreter, and fails at the step it is told."""
+    """Stands in for the commands: notes them, makes the interpreter, and fails at the step that it is given."""
 
     def __init__(self, fail_at: str | None = None, error: type[BaseException] | None = None) -> None:
         self.fail_at, self.error, self.done = fail_at, error or bootstrap.SetUpError, []
@@ -295,12 +295,12 @@ def test_an_environment_that_was_asked_for_by_name_and_stands_is_said_to_stand(
     folder = _requirements(tmp_path / "requirements")
     (folder / "fuzz.txt").write_text("atheris")
     monkeypatch.setattr(bootstrap, "run", Steps())
-    told = []
+    outputs = []
     for _ in range(2):
         bootstrap.set_up(str(folder), str(tmp_path / ".venv-fuzz"), "fuzz", [], sys.executable)
-        told.append(capsys.readouterr().out)
-    assert "nothing to do" not in told[0]
-    assert told[1].endswith(".venv-fuzz stands: nothing to do\n")
+        outputs.append(capsys.readouterr().out)
+    assert "nothing to do" not in outputs[0]
+    assert outputs[1].endswith(".venv-fuzz stands: nothing to do\n")
     for _ in range(2):
         _set_up(monkeypatch, tmp_path)
     assert capsys.readouterr().out.count("\n") == 1, "the suite's own is made before every other command"

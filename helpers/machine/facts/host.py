@@ -299,7 +299,7 @@ def _image(root: Path, variables: Mapping[str, str], container: str) -> str:
         return " ".join([f"NVIDIA {product}", *versions])
     if not container:
         return "no container"
-    return f"unknown: {container} does not tell its name inside; set {_IMAGE_NAME} to it"
+    return f"unknown: {container} does not say its name inside; set {_IMAGE_NAME} to it"
 
 
 def _read(path: Path) -> str:

@@ -97,7 +97,7 @@ def library_versions(name: str, folders: list[Path]) -> tuple[str, ...]:
 
 def _spinning(root: Path, number: str, device: str) -> bool:
     if re.match(r"/dev/(vd|xvd)", device):
-        raise ValueError("a virtual disk does not tell")
+        raise ValueError("a virtual disk does not say")
     place = (root / "sys/dev/block" / number).resolve()
     for folder in (place, place.parent):
         path = folder / "queue/rotational"

@@ -157,7 +157,7 @@ def _framework(framework: FrameworkFacts, facts: SystemFacts) -> dict[str, str]:
     build = framework.build
     rows = {
         "version": f"{build.version} ({build.distribution})",
-        "commit": build.commit or "the build does not tell",
+        "commit": build.commit or "the build does not say",
     }
     if isinstance(framework.libraries, str):
         return {**rows, **dict.fromkeys(("CUDA", "cuDNN", "NCCL", "DALI", "Python"), f"unknown: {framework.libraries}")}

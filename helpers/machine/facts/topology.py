@@ -28,7 +28,7 @@ LEGEND = {
     "PIX": "Connection traversing at most a single PCIe bridge",
     "PSB": "Connection traversing a single on-board PCIe switch",
     "NV#": "Connection traversing a bonded set of # NVLinks",
-    UNKNOWN: "Not known: this driver or container does not tell",
+    UNKNOWN: "Not known: this driver or container does not say",
 }
 _ONLY_WHERE_USED = ("PSB", UNKNOWN)
 

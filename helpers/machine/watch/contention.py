@@ -122,8 +122,10 @@ def contention_of(
     times = [sample.at for sample in samples]
     busy = _between(times, [sample.busy_seconds for sample in samples], window)
     steal = _between(times, [sample.steal_seconds for sample in samples], window)
-    own = _between(times, _own_seconds(samples, cores), window)
-    waited = _between(times, _waited_seconds(samples), window)
+    worked = [{pid: (seconds, core in cores) for pid, (seconds, core) in sample.own.items()} for sample in samples]
+    own = _between(times, _cumulative(worked), window)
+    queued = [{pid: (seconds, True) for pid, seconds in sample.waited.items()} for sample in samples]
+    waited = _between(times, _cumulative(queued), window)
     foreign = max(0.0, busy - own + steal)
     others = named(intervals, window)
     unnamed = foreign - steal - sum(each.seconds for each in others)
@@ -235,14 +237,14 @@ def core_seconds(stat: str) -> dict[int, tuple[float, float]]:
     return cores
 
 
-def _own_seconds(samples: Sequence[CpuSample], cores: Collection[int]) -> list[float]:
-    """Cumulative seconds of the job on the leased cores at each look."""
+def _cumulative(looks: Sequence[Mapping[int, tuple[float, bool]]]) -> list[float]:
+    """Cumulative seconds of the job at each look, from the seconds of its processes and whether they count there."""
     # The supervisor worked before the first look; processes that appear later belong to the job from their start.
-    seen = {pid: seconds for pid, (seconds, _) in samples[0].own.items()}
+    seen = {pid: seconds for pid, (seconds, _) in looks[0].items()}
     total, totals = 0.0, []
-    for sample in samples:
-        for pid, (seconds, core) in sample.own.items():
-            if core in cores:
+    for look in looks:
+        for pid, (seconds, counts) in look.items():
+            if counts:
                 total += max(0.0, seconds - seen.get(pid, 0.0))
             seen[pid] = seconds
         totals.append(total)
@@ -253,18 +255,6 @@ def _more(seconds: Sequence[float]) -> str:
     total = sum(seconds)
     others = f"{len(seconds)} other{'' if len(seconds) == 1 else 's'}"
     return f"{others} ({total:.1f} s)" if total >= _NAMED_SECONDS else ""
-
-
-def _waited_seconds(samples: Sequence[CpuSample]) -> list[float]:
-    """Cumulative seconds of the job in the run queue; a process that appears later counts from its start."""
-    seen = dict(samples[0].waited)
-    total, totals = 0.0, []
-    for sample in samples:
-        for pid, seconds in sample.waited.items():
-            total += max(0.0, seconds - seen.get(pid, 0.0))
-            seen[pid] = seconds
-        totals.append(total)
-    return totals
 
 
 def _between(times: Sequence[float], values: Sequence[float], window: tuple[float, float]) -> float:

@@ -24,7 +24,7 @@ _STOPPED_SHARE = 0.005
 _SWAPPED_PAGES = 256
 # What a page from a slow disk takes; every program reads a few of its files in late.
 _DISK_WAIT_SECONDS = 0.01
-# One frequency file costs 10 us or more; a card of many cores is told by these.
+# One frequency file costs 10 us or more; these stand for a card of many cores.
 _MOST_CORES = 16
 
 

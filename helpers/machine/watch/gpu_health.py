@@ -26,7 +26,7 @@ THROTTLE_REASONS = {
 # A reason seen in a larger share of the window's looks is a throttled run. A card that brushes its limit for one look
 # of thousands (two a second) lost that moment alone: even at half its clock 2% of the looks are 1% of the time, less
 # than runs differ by (docs/verdicts.md, "What is known about the noise": 1.41% at the 90th percentile), and no median
-# step sees them. The same share holds for heat close to the limit and for a power cap. A result's facts tell the share
+# step sees them. The same share holds for heat close to the limit and for a power cap. A result's facts hold the share
 # of each.
 MOST_THROTTLED_SHARE = 0.02
 # A card without work, one at its applications clocks, one at its power cap: a V100 or A100 under full load sits at
@@ -258,7 +258,7 @@ def _not_measured(cards: Sequence[CardLooks]) -> str:
         ("pending memory pages", [each.pages_pending for each in settings]),
     ):
         if not values or None in values:
-            unseen.append(f"{name} (NVML does not tell)")
+            unseen.append(f"{name} (NVML does not say)")
     return "; ".join(unseen)
 
 

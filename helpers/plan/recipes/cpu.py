@@ -36,7 +36,7 @@ class Processor:
 
 
 def read_processor(cpuinfo: Path = CPUINFO) -> Processor:
-    """The processor that ``/proc/cpuinfo`` describes; what it does not tell is empty."""
+    """The processor that ``/proc/cpuinfo`` describes; what it does not say is empty."""
     found = {"vendor_id": "", "flags": ""}
     for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
         name, _, value = line.partition(":")

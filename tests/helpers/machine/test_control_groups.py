@@ -55,7 +55,7 @@ def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "struck", "told"),
+    ("before", "after", "struck", "text"),
     [
         (OomKills(1, 5, True), OomKills(3, 7, True), True, f"{AT_WORK} (oom_kill +2)"),
         # Another container's shortage: the own group would have counted it.
@@ -68,8 +68,8 @@ def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
         (OomKills(None, 5), OomKills(), False, "whether by the kernel's OOM killer cannot be read here"),
     ],
 )  # fmt: skip
-def test_counts_that_grew_are_the_evidence(before: OomKills, after: OomKills, struck: bool, told: str) -> None:
-    assert oom_evidence(before, after) == (struck, told)
+def test_counts_that_grew_are_the_evidence(before: OomKills, after: OomKills, struck: bool, text: str) -> None:
+    assert oom_evidence(before, after) == (struck, text)
 
 
 @pytest.fixture
@@ -90,6 +90,6 @@ def test_a_real_kill_for_want_of_memory_is_seen(tight_group: Path) -> None:
     before = read_oom_kills()
     done = subprocess.run([sys.executable, "-c", enters + "b = b'x' * 2**30"], check=False)
     assert done.returncode == -9
-    struck, told = oom_evidence(before, read_oom_kills())
-    assert struck, told
-    assert "OOM killer was at work" in told
+    struck, text = oom_evidence(before, read_oom_kills())
+    assert struck, text
+    assert "OOM killer was at work" in text

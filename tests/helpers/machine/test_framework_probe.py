@@ -63,9 +63,9 @@ def test_an_interpreter_that_prints_something_else_is_a_reason_with_a_remedy(tmp
     other = tmp_path / "python"
     other.write_text(f"#!/bin/sh\necho '{answer}'\n")
     other.chmod(0o755)
-    told = str(trainers(tmp_path, "paddle").find_build(Framework.PADDLE, str(other)))
-    assert told.startswith(f"{other} printed no JSON when it was asked which paddle it has: ")
-    assert "frameworks.paddle.interpreter" in told
+    reason = str(trainers(tmp_path, "paddle").find_build(Framework.PADDLE, str(other)))
+    assert reason.startswith(f"{other} printed no JSON when it was asked which paddle it has: ")
+    assert "frameworks.paddle.interpreter" in reason
 
 
 def test_an_interpreter_that_does_not_answer_is_a_reason_with_its_words(tmp_path: Path) -> None:

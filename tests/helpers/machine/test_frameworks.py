@@ -75,16 +75,16 @@ def test_an_environment_of_the_user_s_own_is_never_built(given: FrameworkConfig)
 
 def test_the_command_is_make_s_in_the_checkout_and_the_bootstrap_s_elsewhere(tmp_path: Path) -> None:
     assert in_folder(ROOT / ".venv-pytorch").command == "make env-pytorch"
-    told = f"python requirements/bootstrap.py --requirements pytorch --venv {tmp_path}"
-    assert in_folder(tmp_path).command == told
+    command = f"python requirements/bootstrap.py --requirements pytorch --venv {tmp_path}"
+    assert in_folder(tmp_path).command == command
 
 
 def test_a_missing_environment_is_told_with_its_command_and_a_whole_one_with_the_finder_s_reason(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "env"
-    told = find_framework(Framework.PYTORCH, configured(folder), NoBuild())
-    assert re.search(r"environment of pytorch is missing .*--requirements pytorch --venv .* --build-envs", str(told))
+    reason = find_framework(Framework.PYTORCH, configured(folder), NoBuild())
+    assert re.search(r"environment of pytorch is missing .*--requirements pytorch --venv .* --build-envs", str(reason))
     folder.mkdir()
     assert "not complete" in str(find_framework(Framework.PYTORCH, configured(folder), NoBuild()))
     make_whole(folder)

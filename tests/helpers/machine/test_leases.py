@@ -34,8 +34,8 @@ import sys
 from pathlib import Path
 from helpers.machine.devices import CpuCard
 from helpers.machine.leases import Leases
-told = lambda obstacle: print(obstacle, flush=True)
-with Leases(Path(sys.argv[1])).lease((CpuCard(0, (0,)),), 1, sys.argv[2], on_wait=told):
+show = lambda obstacle: print(obstacle, flush=True)
+with Leases(Path(sys.argv[1])).lease((CpuCard(0, (0,)),), 1, sys.argv[2], on_wait=show):
     with Path(sys.argv[3]).open("a") as served:
         served.write(sys.argv[2] + "\\n")
 """
@@ -80,7 +80,7 @@ def another_process(folder: Path, count: int, exclusive: bool) -> Generator[subp
 def waiting_process(
     folder: Path, case_id: str, served: Path
 ) -> Generator[tuple[subprocess.Popen[str], str], None, None]:
-    """A real process in the queue, with the first obstacle it was told; served, it writes its case's id and ends."""
+    """A real process in the queue, with the first obstacle it was given; served, it writes its case's id and ends."""
     waiter = subprocess.Popen(
         [sys.executable, "-c", WAITER, str(folder), case_id, str(served)],
         stdout=subprocess.PIPE,
@@ -144,7 +144,7 @@ def test_all_or_nothing_a_waiter_holds_no_card(tmp_path: Path) -> None:
 
 
 def test_a_waiter_is_told_once_who_holds_and_gets_the_card_hours_later_when_it_is_free(tmp_path: Path) -> None:
-    clock, told = Clock(), []
+    clock, obstacles = Clock(), []
     with another_process(tmp_path, 1, True) as holder:
 
         def sleep(seconds: float) -> None:
@@ -154,9 +154,9 @@ def test_a_waiter_is_told_once_who_holds_and_gets_the_card_hours_later_when_it_i
                 holder.wait()
 
         waiting = Leases(tmp_path, clock=clock, sleep=sleep)
-        with waiting.lease(CARDS, 3, "waiter", on_wait=told.append) as lease:
+        with waiting.lease(CARDS, 3, "waiter", on_wait=obstacles.append) as lease:
             assert lease.cards == CARDS
-    assert len(told) == 1 and f"process {holder.pid} for held-case" in told[0]
+    assert len(obstacles) == 1 and f"process {holder.pid} for held-case" in obstacles[0]
 
 
 @pytest.mark.parametrize("exclusive", [True, False])
@@ -175,8 +175,8 @@ def test_a_holder_that_asks_again_at_once_comes_after_who_waited(tmp_path: Path)
     night = leases(folder)
     with contextlib.ExitStack() as started:
         with night.lease(CARDS, 1, "night"):
-            waiter, told = started.enter_context(waiting_process(folder, "waiter", served))
-            assert f"the machine is held by process {os.getpid()} for night" in told
+            waiter, obstacle = started.enter_context(waiting_process(folder, "waiter", served))
+            assert f"the machine is held by process {os.getpid()} for night" in obstacle
         with Leases(folder).lease(CARDS, 1, "night"):
             assert served.read_text() == "waiter\n"
         assert waiter.wait(timeout=30) == 0

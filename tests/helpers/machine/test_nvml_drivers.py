@@ -116,7 +116,7 @@ def test_a_driver_without_mps_s_and_the_screen_s_lists_tells_the_others() -> Non
 
 
 def test_a_screen_s_programs_are_found_on_an_old_driver() -> None:
-    # It has no nvmlDeviceGetProcessUtilization either, so all that draw are told.
+    # It has no nvmlDeviceGetProcessUtilization either, so all that draw are listed.
     assert opened(Driver(FIRST, users=users())).drawing_processes(GPU) == (7,)
 
 

@@ -133,8 +133,8 @@ def test_a_process_on_a_card_that_a_session_holds_is_no_blocker(held: str) -> No
         replace(with_card(processes=(41,)), leases=(held,), process_names={41: "python (pid 41, user ann)"})
     )
     assert found.fit
-    told = next(each for each in found.findings if each.name == "processes on a card")
-    assert told.severity is WARNING and "python (pid 41, user ann)" in told.found
+    finding = next(each for each in found.findings if each.name == "processes on a card")
+    assert finding.severity is WARNING and "python (pid 41, user ann)" in finding.found
 
 
 def test_a_process_on_another_card_than_the_held_one_still_blocks() -> None:

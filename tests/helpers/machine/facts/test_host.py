@@ -96,13 +96,13 @@ def test_threads_of_a_core_are_one_core(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "variables", "container", "image"),
     [
-        ({".dockerenv": ""}, {}, "docker", "unknown: docker does not tell its name inside; set PERFGATE_IMAGE to it"),
+        ({".dockerenv": ""}, {}, "docker", "unknown: docker does not say its name inside; set PERFGATE_IMAGE to it"),
         ({".dockerenv": ""}, {"PERFGATE_IMAGE": "paddle:2.6.2-gpu"}, "docker", "paddle:2.6.2-gpu"),
         ({"run/.containerenv": 'engine="podman"\nimage="docker.io/x:1"\n'}, {}, "podman", "docker.io/x:1"),
         ({".dockerenv": ""}, {"NVIDIA_PRODUCT_NAME": "PyTorch", "NVIDIA_PYTORCH_VERSION": "21.03"}, "docker",
          "NVIDIA PyTorch NVIDIA_PYTORCH_VERSION=21.03"),
         ({}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "Kubernetes",
-         "unknown: Kubernetes does not tell its name inside; set PERFGATE_IMAGE to it"),
+         "unknown: Kubernetes does not say its name inside; set PERFGATE_IMAGE to it"),
         ({}, {"APPTAINER_CONTAINER": "/images/paddle.sif"}, "Apptainer", "paddle.sif"),
         ({"proc/1/cgroup": "1:cpu:/kubepods/x\n"}, {"PERFGATE_IMAGE": "x"}, "Kubernetes", "x"),
         ({}, {}, "", "no container"),

@@ -35,7 +35,7 @@ def test_a_folders_disk_is_told(tmp_path: Path, rotational: str, words: str) -> 
 
 def test_a_virtual_disk_tells_nothing_of_its_kind(tmp_path: Path) -> None:
     found = storage_of(tmp_path, mounted(tmp_path / "root", tmp_path, "xfs", "/dev/vda"))
-    assert found.describe() == "xfs on /dev/vda (a virtual disk does not tell)"
+    assert found.describe() == "xfs on /dev/vda (a virtual disk does not say)"
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "lustre", "fuse.sshfs"])

@@ -87,7 +87,7 @@ def test_a_cpu_build_has_no_cuda_and_none_of_the_machines() -> None:
     build = replace(BUILD, distribution="paddlepaddle", commit="")
     tables = report_of(facts(frameworks=(FrameworkFacts(build, {"python": "3.11"}),))).sections["paddle"]
     assert [tables[name] for name in ("CUDA", "cuDNN", "NCCL")] == ["none: a build for CPUs"] * 3
-    assert (tables["DALI"], tables["commit"]) == ("not installed", "the build does not tell")
+    assert (tables["DALI"], tables["commit"]) == ("not installed", "the build does not say")
 
 
 def test_libraries_that_are_not_known_are_not_told_to_be_absent() -> None:

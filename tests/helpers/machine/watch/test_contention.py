@@ -64,8 +64,8 @@ def test_what_others_take_is_a_share_of_the_cores_and_the_biggest_is_named() -> 
     assert contention.foreign_share == pytest.approx(0.2)
     assert contention.top[0] == ForeignProcess("cc1plus", COMPILER, pytest.approx(0.95), "ann")
     assert not contention.is_quiet(0.05)
-    told = "20.0% of the leased cards' time went to others: cc1plus (pid 555, user ann, 0.9 s), ls (pid 9, user ann, "
-    assert contention.describe().startswith(told)
+    text = "20.0% of the leased cards' time went to others: cc1plus (pid 555, user ann, 0.9 s), ls (pid 9, user ann, "
+    assert contention.describe().startswith(text)
 
 
 def test_what_no_survey_met_is_counted_and_told_with_a_hint_at_who_started_it() -> None:
@@ -82,9 +82,9 @@ def test_what_no_survey_met_is_counted_and_told_with_a_hint_at_who_started_it() 
 def test_of_many_the_first_are_named_and_the_rest_is_counted() -> None:
     samples = [look(float(at), float(at), 0.0) for at in range(5)]
     crowd = worked(0.0, 4.0, *[(f"p{n}", n, 0.1 * n) for n in range(1, 9)])
-    told = contention_of(samples, {0}, (0.0, 4.0), [crowd]).describe()
-    assert "p8 (pid 8, user ann, 0.8 s)" in told and "p6" in told and "p5" not in told
-    assert "5 others (1.5 s)" in told
+    text = contention_of(samples, {0}, (0.0, 4.0), [crowd]).describe()
+    assert "p8 (pid 8, user ann, 0.8 s)" in text and "p6" in text and "p5" not in text
+    assert "5 others (1.5 s)" in text
     four = worked(0.0, 4.0, *[(f"p{n}", n, 0.1 * n) for n in range(1, 5)])
     assert "1 other (0.1 s)" in contention_of(samples, {0}, (0.0, 4.0), [four]).describe()
 
@@ -240,7 +240,7 @@ def test_a_leased_core_that_is_offline_is_an_error() -> None:
 
 
 def test_what_a_node_tells_comes_back_whole_and_nonsense_does_not() -> None:
-    told = ContentionSample(
+    sample = ContentionSample(
         0.2,
         (ForeignProcess("cc1plus", 7, 0.5, "ann"),),
         5.0,
@@ -252,10 +252,10 @@ def test_what_a_node_tells_comes_back_whole_and_nonsense_does_not() -> None:
         0.2,
         1.5,
     )
-    assert contention_from(json.loads(json.dumps(asdict(told)))) == told
+    assert contention_from(json.loads(json.dumps(asdict(sample)))) == sample
     for name in ("unnamed_seconds", "waited_seconds", "runnable"):
         with pytest.raises(LaunchError):
-            contention_from({**asdict(told), name: -1.0})
+            contention_from({**asdict(sample), name: -1.0})
 
 
 def test_a_quiet_sample_describes_itself() -> None:

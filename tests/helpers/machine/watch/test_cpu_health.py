@@ -161,7 +161,7 @@ def test_what_the_kernel_hides_is_told_as_not_measured(tmp_path: Path) -> None:
     for at in (9.0, 15.0, 21.0):
         health.sample(at, 0)
     assert health.unhealthy(WINDOW) == ()
-    told = health.facts(WINDOW)["not_measured"]
+    missing = health.facts(WINDOW)["not_measured"]
     for name in (
         "cgroup quota (no control group",
         "core frequency (",
@@ -169,7 +169,7 @@ def test_what_the_kernel_hides_is_told_as_not_measured(tmp_path: Path) -> None:
         "slow-downs by heat (no thermal",
         "swapping (",
     ):
-        assert name in told
+        assert name in missing
 
 
 def test_a_clock_of_cpuinfo_stands_in_where_there_is_no_cpufreq(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_card_is_throttled_by_the_share_of_its_looks_and_not_by_one_of_thousan
     found = unhealthy_reasons(samples, [GPU], WINDOW, Norm())
     assert (found == ()) is fit
     assert fit or f"in {slowed / 5000:.1%} of the looks ({slowed} of 5000; 2% may be), down to 900 MHz" in found[0]
-    # Also where it is not held against the run, it is told.
+    # Also where it is not held against the run, it is shown.
     shown = gpu_facts(samples, [GPU], WINDOW)["gpu_clocks_held_by"]
     assert shown.endswith("0.02%" if slowed == 1 else f"{slowed / 5000:.0%}")
 
@@ -243,7 +243,7 @@ def test_the_window_is_told_in_medians_a_card() -> None:
     assert gpu_facts(samples, [GPU], None) == {}
     assert gpu_facts([], [GPU], WINDOW) == {}
     silent = gpu_facts([HealthSample(12.0, "GPU-a", replace(state(), memory_clock_mhz=0))], [GPU], WINDOW)
-    assert "memory_clock_mhz" not in silent and "power cap (NVML does not tell)" in silent["not_measured"]
+    assert "memory_clock_mhz" not in silent and "power cap (NVML does not say)" in silent["not_measured"]
 
 
 def test_a_card_without_a_look_is_not_healthy() -> None:

@@ -42,8 +42,8 @@ def test_the_facts_are_of_this_nodes_window() -> None:
     meter = meter_for((GPU,), StandInNvml)
     for at in (1.0, 11.5, 12.5, 31.5):
         meter.sample(at, (), [])
-    told = window_facts(meter, [log(0, 10.0), log(1, 30.0)], ranks=1)
-    assert told["sm_clock_mhz"] == "1290"
+    facts = window_facts(meter, [log(0, 10.0), log(1, 30.0)], ranks=1)
+    assert facts["sm_clock_mhz"] == "1290"
     assert window_facts(meter, [log(0, 40.0)], ranks=1) == {}
     assert window_facts(meter, [], ranks=1) == {}
 
@@ -53,9 +53,9 @@ def test_the_real_processor_tells_a_clock_or_why_it_does_not() -> None:
     meter = meter_for((core,))
     for at in (9.0, 15.0, 21.0):
         meter.sample(at, (), Processes().all())
-    told = meter.facts((10.0, 20.0))
-    assert "cpu_mhz" in told or "core frequency" in told["not_measured"]
+    facts = meter.facts((10.0, 20.0))
+    assert "cpu_mhz" in facts or "core frequency" in facts["not_measured"]
     assert (
         Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq").exists()
-        or "frequency cap" in told["not_measured"]
+        or "frequency cap" in facts["not_measured"]
     )
