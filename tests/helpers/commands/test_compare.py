@@ -130,6 +130,15 @@ def test_what_stays_open_is_exit_0_and_6_as_a_gate(runs: Path) -> None:
     assert (status, "INCONCLUSIVE" in text) == (NOT_JUDGED, True)
 
 
+def test_one_open_answer_beside_a_clear_one_is_6_as_a_gate(runs: Path) -> None:
+    two_builds(runs, drop=0.0)
+    with history_in(runs) as history:
+        add_night(history, 20, [4.5], case_id=OTHER, build=NEW)
+    assert compared(runs, "aaaa", "bbbb")[0] == EXIT_OK
+    status, text = compared(runs, "aaaa", "bbbb", "--gate")
+    assert (status, "1 INCOMPARABLE, 1 PASS" in text) == (NOT_JUDGED, True)
+
+
 def test_a_regression_outranks_what_stays_open(runs: Path) -> None:
     two_builds(runs, drop=0.08)
     with history_in(runs) as history:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.judging.confirm import learn_level
 from helpers.judging.evalue import Direction, evalue
 from helpers.judging.evidence import Budget, Build, Compared, Evidence, Night, Past, RunEvidence, Stage
 from helpers.judging.judge import judge
@@ -24,6 +25,7 @@ from tests.helpers.judging.evidences import (
     good,
     new,
     nights,
+    noise,
     pairs,
     rate_of,
     recorded,
@@ -243,6 +245,14 @@ def test_what_screening_leaves_open_the_pairs_settle() -> None:
     assert answer.stage is Stage.CONFIRM
     assert "from 1)" in answer.why
     assert more(open_still, budget=Budget(screen_runs=2)).stage is Stage.SCREEN
+
+
+def test_the_error_of_a_level_counts_that_both_runs_of_a_pair_vary() -> None:
+    alike = Compared(GOOD, (CENTRE,) * 16, (CENTRE - 0.02,) * 16)
+    given = replace(evidence(recorded=recorded(build="another build")), past=Past(nights(), compared=(alike,)))
+    level = learn_level(given, noise())
+    assert (level.known, level.pairs, level.offset) == (True, 16, pytest.approx(0.02))
+    assert level.error == pytest.approx(math.sqrt(2) * noise().sigma / 4)
 
 
 def test_a_regression_prints_all_it_rests_on_and_is_not_accepted() -> None:
