@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import lock_descriptor
-
 from helpers.machine.opening import open_lock
 
 # A shorter wait is not reported.
@@ -75,6 +73,9 @@ class Waiting:
 @contextmanager
 def file_lock(path: Path, waiting: Waiting) -> Iterator[None]:
     """Hold the lock file at ``path``; a killed holder frees it. OSError after the limit of ``waiting``."""
+    # Collecting tests imports this module and locks nothing.
+    from filelock import lock_descriptor
+
     descriptor = open_lock(path, 0o666)
     try:
         deadline = time.monotonic() + waiting.limit_seconds

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import jsonschema
-from jsonschema.validators import extend
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
 
 from helpers.trainers.contract.job import finite
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
 Schema = Mapping[str, Any]
 
@@ -33,7 +34,12 @@ class Checker:
     """Checks records against one schema."""
 
     def __init__(self, schema: Schema) -> None:
-        self._validator = _Validator(schema)
+        self._schema = schema
+
+    @cached_property
+    def _validator(self) -> Any:
+        # jsonschema is imported by the first check: collecting tests makes checkers and checks nothing.
+        return _validator_class()(self._schema)
 
     def violation(self, record: object) -> Violation | None:
         """What is wrong with the record; None where it is as the schema says."""
@@ -42,7 +48,7 @@ class Checker:
         return None if first is None else _violation_of(first)
 
 
-def _violation_of(first: jsonschema.ValidationError) -> Violation:
+def _violation_of(first: ValidationError) -> Violation:
     known: Mapping[str, Any] = first.schema if isinstance(first.schema, Mapping) else {}
     field = _field(first.absolute_path)
     # jsonschema's own type allows for an error without a record.
@@ -94,7 +100,7 @@ def _numbers(_: object, bounds: Mapping[str, Any], values: object, schema: Schem
         )
         if wrong:
             # The error has the field's own schema, whose description says what is expected.
-            yield jsonschema.ValidationError("numbers", path=[at], instance=value, schema=schema)
+            yield _error("numbers", path=[at], instance=value, schema=schema)
             return
 
 
@@ -105,13 +111,22 @@ def _depth(_: object, most: int, value: object, schema: Schema) -> Iterator[Exce
         if not inside:
             return
         level = [each for one in inside for each in (one.values() if isinstance(one, dict) else one)]
-    yield jsonschema.ValidationError("depth", instance=f"more than {most} levels", schema=schema)
+    yield _error("depth", instance=f"more than {most} levels", schema=schema)
 
 
-_Validator: Any = extend(  # type: ignore[no-untyped-call] # jsonschema has no types for it
-    jsonschema.Draft202012Validator,
-    {"numbers": _numbers, "depth": _depth},
-    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {"number": _is_number, "integer": _is_integer}
-    ),
-)
+def _error(message: str, **values: Any) -> Exception:
+    from jsonschema import ValidationError
+
+    return ValidationError(message, **values)
+
+
+@cache
+def _validator_class() -> Any:
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    return extend(  # type: ignore[no-untyped-call] # jsonschema has no types for it
+        Draft202012Validator,
+        {"numbers": _numbers, "depth": _depth},
+        type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many({"number": _is_number, "integer": _is_integer}),
+    )

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import PIL
-from filelock import FileLock
 from PIL import Image
 
 from helpers.machine.opening import MOST_NOTE_BYTES, read_text_limited
@@ -70,6 +69,9 @@ def make_small_dataset(
     }
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
+        # Collecting tests imports this module and makes nothing.
+        from filelock import FileLock
+
         with FileLock(str(root.parent / f".{root.name}.lock")):
             facts = _existing(root, wanted)
             return facts or _make(root, wanted, photographs or photographs_folder())

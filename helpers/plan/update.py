@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from filelock import FileLock, Timeout
-
 from helpers.plan.baseline_files import RECORDED, UNIT, cannot_write, refuse_link, write_document
 from helpers.plan.proposals import Proposal, ProposalKind, overtaken
 from helpers.plan.recorded import RECORDED_VERSION, load_recorded
@@ -33,6 +31,9 @@ def write_recorded(
     Raises BaselineError for a folder of published figures, a link, a lock that stays held for
     ``lock_timeout_seconds``, a file that cannot be read or written; the old file is then unchanged.
     """
+    # Collecting tests imports this module and writes nothing.
+    from filelock import FileLock, Timeout
+
     proposals = tuple(proposals)
     if not any(_writes(proposal) for proposal in proposals):
         return proposals
