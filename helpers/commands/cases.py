@@ -14,8 +14,14 @@ from typing import TextIO
 from helpers.commands.cases_text import COMPLETE, FORMATS, CaseLine, CaseTable
 from helpers.commands.formats import add_printed_formats, print_answer
 from helpers.commands.loading import load_suite
-from helpers.launch.build_check import TIMEOUT_SECONDS, BuildReport, BuildState, check_builds, why_no_build_check
-from helpers.launch.settings_check import check_settings
+from helpers.launch.checks import (
+    TIMEOUT_SECONDS,
+    BuildReport,
+    BuildState,
+    check_builds,
+    check_settings,
+    why_no_build_check,
+)
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.plan.case_plan import CPU, SuiteCase, draft_job
 from helpers.plan.image_folder import images_needed

@@ -9,9 +9,9 @@ from typing import Any, TextIO
 from helpers.commands.formats import add_printed_formats, print_answer
 from helpers.commands.loading import find_cases, load_suite
 from helpers.commands.show_text import FORMATS, CaseSheet, FigureLine, FixedLine, RecordedLine, SettingLine
+from helpers.launch.checks import check_settings
 from helpers.launch.launchers.launcher import LaunchCommand, Place
 from helpers.launch.launchers.table import launcher_for
-from helpers.launch.settings_check import check_settings
 from helpers.plan.case_plan import SuiteCase, draft_job
 from helpers.plan.image_folder import images_needed
 from helpers.plan.matrix import TARGETS

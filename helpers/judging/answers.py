@@ -198,8 +198,9 @@ def after_pairs(
             code, ended = (
                 "level-uncertain",
                 (
-                    f"open after {confirmation.pairs} pairs, and more could hardly tell: the level of the nights before is "
-                    f"known to ±{level.error:.2%} from {level.pairs} pairs, and tonight's make it better known"
+                    f"open after {confirmation.pairs} pairs, and more could hardly tell: the level of the nights "
+                    f"before is known to ±{level.error:.2%} from {level.pairs} pairs, "
+                    "and tonight's make it better known"
                 ),
             )
         return found(Status.INCONCLUSIVE, code, f"{ended}: {numbers}; {before}")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from helpers.launch.crash import exit_text
+from helpers.launch.failure import exit_text
 from helpers.machine.watch.processes import GUARD_VARIABLE, JOB_VARIABLE
 from helpers.trainers.contract.errors import LaunchError
 

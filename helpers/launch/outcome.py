@@ -7,21 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.launch.crash import (
-    crash_reason,
-    ended_by_launcher,
-    exit_text,
-    failed_first,
-    last_words,
-    launcher_tail,
-    status_of,
-    tail_of,
-)
 from helpers.launch.failure import (
     FailureClass,
     class_of_exit,
     class_of_failure,
+    crash_reason,
+    ended_by_launcher,
+    exit_text,
+    failed_first,
     is_consequence,
+    last_words,
+    launcher_tail,
+    status_of,
+    tail_of,
     waits_for_rendezvous,
 )
 from helpers.launch.launchers.launcher import LaunchCommand

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
@@ -14,7 +16,6 @@ from helpers.launch.guarded import GuardLostError, start_guarded
 from helpers.launch.launchers.launcher import LaunchCommand, job_environment
 from helpers.launch.nodes.others import NoOtherNodes, OtherNodes
 from helpers.launch.outcome import Ending, JobOutcome, OutcomeKind, ending_of, output_tail
-from helpers.launch.shared_memory import free_segments
 from helpers.launch.signals import StopSignals, stop_signals
 from helpers.launch.tail import Progress, RankWatch
 from helpers.launch.watchdog import JobLimits as JobLimits
@@ -24,6 +25,8 @@ from helpers.machine.watch.meters import CardWatch
 from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
+
+_SEGMENT = re.compile(r"(?:paddle|torch)_(?P<pid>\d+)_\d+(?:_\d+)?")
 
 
 class StartedProcess(Protocol):
@@ -244,3 +247,22 @@ def _unusable(folder: Path, error: OSError) -> LaunchError:
         expected="a new, writable folder",
         remedy="Free the disk, or name another folder for the runs",
     )
+
+
+def free_segments(pids: Collection[int], lives: Callable[[int], bool], folder: Path = Path("/dev/shm")) -> int:
+    """Remove the shared memory of a job's processes (``pids``) that no longer live; returns the number of files.
+
+    Nobody else frees what a killed job leaves behind, and it would fill /dev/shm night by night. Paddle's and PyTorch's
+    loaders hand batches over in files whose names hold the process id of their maker. Another user's are left alone.
+    """
+    freed = 0
+    for path in folder.iterdir() if folder.is_dir() else ():
+        match = _SEGMENT.fullmatch(path.name)
+        if match is None or int(match["pid"]) not in pids or lives(int(match["pid"])):
+            continue
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            # Root could remove another user's segment, whose maker had the same process id before.
+            if path.lstat().st_uid == os.geteuid():
+                path.unlink()
+                freed += 1
+    return freed

@@ -29,7 +29,7 @@ def test_the_patterns_are_those_of_the_formats_and_of_the_rest(every: list[Used]
         for pattern in (spec.record, *spec.starts, *spec.proofs, *spec.printed.values()):
             assert pattern.pattern in known, f"{spec.name}: {pattern.pattern!r}"
     places = {each.where.partition(":")[0].rpartition(".")[0] for each in every}
-    assert {"helpers.launch.crash", "helpers.launch.failure", "helpers.logs.sources.clean"} <= places
+    assert {"helpers.launch.failure", "helpers.logs.sources.clean"} <= places
 
 
 def test_what_is_left_out_is_there() -> None:

@@ -14,7 +14,7 @@ import pytest
 from helpers.history import default_url, open_history
 from helpers.history.address import refuse_in_open_file
 from helpers.history.spool import Spool
-from helpers.launch.shared_memory import free_segments
+from helpers.launch.supervisor import free_segments
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.opening import make_private_folder, open_lock
 from helpers.report.unforeseen import unforeseen

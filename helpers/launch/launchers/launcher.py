@@ -91,3 +91,10 @@ def job_environment(
     path = kept.get("PYTHONPATH", "")
     kept["PYTHONPATH"] = f"{ROOT}:{path}" if path else str(ROOT)
     return {**kept, **spec.environment, **command.environment, **marks}
+
+
+class LocalLauncher:
+    """Starts the trainer directly; its output is the job's."""
+
+    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
+        return LaunchCommand(trainer_argv(spec, interpreter), card_variables(spec))

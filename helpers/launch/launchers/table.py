@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from helpers.launch.launchers.launcher import Launcher
-from helpers.launch.launchers.local import LocalLauncher
+from helpers.launch.launchers.launcher import Launcher, LocalLauncher
 from helpers.launch.launchers.paddle import PaddleLauncher
 from helpers.launch.launchers.torchrun import TorchLauncher
 from helpers.trainers.contract.case import Case

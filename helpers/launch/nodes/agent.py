@@ -23,15 +23,17 @@ from typing import Any
 from helpers.launch.launchers.launcher import Place
 from helpers.launch.launchers.table import launcher_for
 from helpers.launch.nodes.job import NodeJob, node_mark
-from helpers.launch.nodes.order import NodeOrder, node_facts, node_record
 from helpers.launch.nodes.wire import (
     ALIVE_SECONDS,
     PROTOCOL_VERSION,
     SILENCE_SECONDS,
     Frame,
     FrameReader,
+    NodeOrder,
     boot_id,
     encode,
+    node_facts,
+    node_record,
     suite_digest,
 )
 from helpers.launch.signals import signals_interrupt, stop_signals

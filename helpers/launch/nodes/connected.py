@@ -15,10 +15,9 @@ from helpers.launch.launchers.launcher import LaunchCommand, Place
 from helpers.launch.launchers.table import launcher_for
 from helpers.launch.nodes.job import OUTPUT, node_files
 from helpers.launch.nodes.link import NodeLink, agent_argv
-from helpers.launch.nodes.order import NodeOrder, flag_texts, node_facts, node_record, variables_along
 from helpers.launch.nodes.others import NoOtherNodes, OtherNodes
 from helpers.launch.nodes.shares import LinkedNodes
-from helpers.launch.nodes.wire import Frame, boot_id
+from helpers.launch.nodes.wire import Frame, NodeOrder, boot_id, flag_texts, node_facts, node_record, variables_along
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import Environment, differences
 from helpers.plan.image_folder import DatasetFacts

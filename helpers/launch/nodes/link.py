@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from helpers.launch.crash import exit_text
+from helpers.launch.failure import exit_text
 from helpers.launch.nodes.wire import (
     AGENT_MODULE,
     ALIVE_SECONDS,

@@ -1,7 +1,6 @@
 import pytest
 
-from helpers.launch.launchers.launcher import LaunchCommand, Place, job_environment
-from helpers.launch.launchers.local import LocalLauncher
+from helpers.launch.launchers.launcher import LaunchCommand, LocalLauncher, Place, job_environment
 from helpers.launch.launchers.paddle import PaddleLauncher
 from helpers.launch.launchers.table import launcher_for
 from helpers.launch.launchers.torchrun import TorchLauncher

@@ -16,7 +16,7 @@ import pytest
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.nodes.others import NoOtherNodes
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.launch.supervisor import JobLimits, SupervisorIO, run_job
+from helpers.launch.supervisor import JobLimits, SupervisorIO, free_segments, run_job
 from helpers.launch.tail import Progress
 from helpers.machine.watch.contention import ContentionSample, CpuMeter
 from helpers.machine.watch.processes import JOB_VARIABLE, Process, Processes
@@ -405,3 +405,29 @@ def test_the_jobs_environment_has_the_checkout_and_no_stranger(tmp_path: Path) -
     assert "PADDLE_TRAINER_ID" not in outcome.log_tail
     assert f"'PYTHONPATH': '{ROOT}'" in outcome.log_tail and spec.job_id in outcome.log_tail
     assert outcome.kind is OutcomeKind.BAD_LOG
+
+
+@pytest.mark.parametrize("name", ["paddle_7_0_553796051", "torch_7_1703908341", "torch_7_1703908341_12"])
+def test_a_dead_process_of_the_job_loses_its_segments(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    assert free_segments({7}, lambda pid: False, tmp_path) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["paddle_8_0_1", "paddle_70_0_1", "xpaddle_7_0_1", "paddle_7", "sem.mp-7", "paddle_7_0_1.x"]
+)
+def test_what_is_not_surely_the_jobs_stays(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    assert free_segments({7}, lambda pid: False, tmp_path) == 0
+    assert (tmp_path / name).exists()
+
+
+def test_who_lives_keeps_its_segments(tmp_path: Path) -> None:
+    (tmp_path / "paddle_7_0_1").touch()
+    assert free_segments({7}, lambda pid: pid == 7, tmp_path) == 0
+    assert (tmp_path / "paddle_7_0_1").exists()
+
+
+def test_a_machine_without_the_folder_has_none(tmp_path: Path) -> None:
+    assert free_segments({7}, lambda pid: False, tmp_path / "shm") == 0

@@ -8,7 +8,7 @@ import pytest
 
 import helpers.launch.nodes.connected
 from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes
-from helpers.launch.nodes.order import node_facts, node_record
+from helpers.launch.nodes.wire import node_facts, node_record
 from helpers.machine.devices import CpuCard, Machine, environment_of
 from helpers.machine.environment import Environment, Host, differences, segment
 from helpers.machine.nvml import Gpu

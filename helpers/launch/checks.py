@@ -1,9 +1,4 @@
-"""Checks whether an installed build of a framework builds a case's program, in a process of its own; nothing is
-trained.
-
-``python -m helpers.trainers.<framework>_build SPEC.json`` prints one JSON object as its last line:
-``built``, ``reason``, ``facts``, ``operators``, ``parameters``; exit status 0 built, 3 refused, 1 failed.
-"""
+"""Checks jobs without running them: do the trainers take their settings, and can a GPU's program be built?"""
 
 from __future__ import annotations
 
@@ -11,6 +6,7 @@ import enum
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,12 +15,31 @@ from typing import Any
 
 from helpers.launch.launchers.launcher import LaunchCommand, card_variables, job_environment
 from helpers.machine.files import write_whole
+from helpers.machine.records_check import Checker
 from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.paths import ROOT
 
+_SETTINGS_CHECK = "helpers.trainers.common.settings_check"
+_SETTINGS_SECONDS = 60
+_COUNT = {"type": ["integer", "null"], "minimum": 0}
+# The answer of a program that builds.
+_ANSWER = Checker(
+    {
+        "type": "object",
+        "properties": {
+            "built": {"type": "boolean"},
+            "reason": {"type": ["string", "null"]},
+            "facts": {"type": "object", "additionalProperties": {"type": "string"}},
+            "operators": _COUNT,
+            "parameters": _COUNT,
+        },
+        "required": ["built", "reason", "facts", "operators", "parameters"],
+        "additionalProperties": False,
+    }
+)
 # Each check holds a whole program in memory and, with a GPU wheel, some gigabytes of libraries.
 AT_ONCE = 2
 # A program builds in seconds; a cold wheel of several gigabytes is read first.
@@ -156,7 +171,7 @@ def read_report(finished: Finished) -> BuildReport:
         record = json.loads(lines[-1] if lines else "null")
     except ValueError:
         record = None
-    wrong = _wrong(record)
+    wrong = _ANSWER.violation(record)
     if finished.returncode not in _EXITS or wrong is not None:
         reason = record["reason"] if wrong is None else _last_line(finished)
         return BuildReport(BuildState.FAILED, f"exit status {finished.returncode}: {reason}")
@@ -166,26 +181,38 @@ def read_report(finished: Finished) -> BuildReport:
     return BuildReport(state, record["reason"] or "", record["facts"], record["operators"], record["parameters"])
 
 
-def _wrong(record: Any) -> str | None:
-    """Why a record is no build's answer; None where it is one."""
-    checks: dict[str, Callable[[Any], bool]] = {
-        "built": lambda value: isinstance(value, bool),
-        "reason": lambda value: value is None or isinstance(value, str),
-        "facts": lambda value: isinstance(value, dict) and all(isinstance(each, str) for each in value.values()),
-        "operators": _is_count,
-        "parameters": _is_count,
-    }
-    if not isinstance(record, dict) or set(record) != set(checks):
-        return "not the five keys of an answer"
-    return next((name for name, right in checks.items() if not right(record[name])), None)
-
-
-def _is_count(value: Any) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
-
-
 def _last_line(finished: Finished) -> str:
     for text in (finished.stderr, finished.stdout):
         if lines := text.strip().splitlines():
             return lines[-1][:300]
     return "no output"
+
+
+def check_settings(specs: Sequence[JobSpec], interpreter: str = sys.executable) -> tuple[str | None, ...]:
+    """For each job, what is wrong with its settings in one line; None where they are complete and right.
+
+    No framework is imported. Raises LaunchError when the check itself gives no answer.
+    """
+    if not specs:
+        return ()
+    argv = [interpreter, "-m", _SETTINGS_CHECK]
+    try:
+        done = subprocess.run(
+            argv,
+            input=json.dumps([spec.to_json() for spec in specs]),
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=_SETTINGS_SECONDS,
+            check=True,
+        )
+        answers = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        reason = lines[-1] if lines else repr(error)
+        raise LaunchError(_SETTINGS_CHECK, got=reason, expected="an answer for each job") from error
+    right = isinstance(answers, list) and all(answer is None or isinstance(answer, str) for answer in answers)
+    if not right or len(answers) != len(specs):
+        raise LaunchError(_SETTINGS_CHECK, got=done.stdout[:100], expected=f"{len(specs)} answers")
+    return tuple(answers)
