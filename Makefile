@@ -31,12 +31,12 @@ BOOTSTRAP = @python="$(PYTHON)"; if [ -z "$$python" ]; then echo "make: error: $
 help:
 	@echo "make perf    train, measure and judge; PYTEST_ARGS=\"-m cpu\" and the like are passed on"
 	@echo "make test    all tests, real training among them"
-	@echo "make test-paddle26  training with Paddle 2.6.2 too, in .venv-paddle26 (a download of 1.3 GB, no GPU needed)"
+	@echo "make test-paddle26  train with Paddle 2.6.2 too, in .venv-paddle26 (a download of 1.3 GB, no GPU needed)"
 	@echo "make check   lint, types and unit tests, in under 3 minutes"
-	@echo "make bench   how fast the suite itself is, how fast it imports logs, its training loop against a bare one, how good its verdicts are, what watching costs, every fault; 40 minutes on idle cores"
-	@echo "make gpu-proof  PyTorch on this machine's GPU, step by step: figures, logs, baseline; on a CPU where there is none"
+	@echo "make bench   measure the suite itself: its speed, its training loop against a bare one, its verdicts, what watching costs, every fault; 40 minutes on idle cores"
+	@echo "make gpu-proof  show the suite at work on this machine's GPU, step by step (perfgate prove-gpu); on a CPU where there is none"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
-	@echo "make env-pytorch  PyTorch in .venv-pytorch, for its cases (a download of 0.8 to 4.7 GB: requirements/pytorch-*.txt)"
+	@echo "make env-pytorch  install PyTorch in .venv-pytorch, for its cases (a download of 0.8 to 4.7 GB: requirements/pytorch-*.txt)"
 	@echo "make fuzz    each reader of files under Hypothesis, then a minute of atheris, in .venv-fuzz (a download of 36 MB)"
 	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-trend, .venv-fuzz and caches; results in runs/ and baselines/ stay"
 

@@ -59,8 +59,9 @@ class _Titled:
 
 @dataclass
 class _Notes:
-    """What stands below the tables. ``published`` are numbered; each thing is told once."""
+    """The notes below the tables, each once."""
 
+    # Numbered.
     published: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
 
@@ -74,9 +75,9 @@ class _Notes:
 
 
 def render_frameworks(report: FrameworksReport, width: int) -> str:
-    """The tables for a terminal and the notes below them; where a table is too wide, its cells stand one below another.
+    """The tables for a terminal and the notes below them; where a table is too wide, each framework has a line.
 
-    A configuration that was not run in any framework stands among the reasons alone.
+    A configuration that was not run in any framework appears only among the reasons.
     """
     tables, notes = _contents(report.rows)
     lines: list[str] = []
@@ -145,14 +146,14 @@ def _titled(rows: Sequence[FrameworksRow], notes: _Notes) -> _Titled:
 
 
 def _pairing(row: FrameworksRow) -> str:
-    """What a document sets side by side although it differs in more than framework and execution."""
+    """What a document compares although it differs in more than framework and execution."""
     cases = [Case.parse(cell.case_id) for cell in row.cells]
     told = [f"{NAMES[case.framework]} {case.precision.value}, {case.data.value}" for case in cases]
     return f"{row.target} {row.precision}: as the documents pair them: {'; '.join(told)}"
 
 
 def _unlike(row: FrameworksRow) -> str:
-    """What else than the framework is in the ratio: ``amp_level O2 (Paddle), O1 (PyTorch)``."""
+    """The settings that differ, and so are in the ratio too: ``amp_level O2 (Paddle), O1 (PyTorch)``."""
     told = []
     for name, values in row.unlike.items():
         each = (f"{json.dumps(value).strip(chr(34))} ({NAMES[Framework(of)]})" for of, value in values.items())
@@ -204,7 +205,7 @@ def _ratio(row: FrameworksRow, framework: Framework) -> str:
 
 
 def _digits(ratio: float) -> str:
-    """Of two runs far apart the interval has no use for three decimals."""
+    """Of two runs far apart the interval needs no decimals."""
     return f"{ratio:.3f}" if ratio < 1000 else "over 999"
 
 
@@ -224,7 +225,7 @@ def _published(row: FrameworksRow, found: PublishedCell | None, notes: _Notes) -
 
 
 def _reasons(rows: Sequence[FrameworksRow]) -> list[str]:
-    """Why cells are empty: a line a reason, with the frameworks and the rows that it is true of."""
+    """Why cells are empty: a line for each reason, with its frameworks and rows."""
     found: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
     for row in rows:
         tried = any(cell.runs_here for cell in row.cells)

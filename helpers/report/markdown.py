@@ -1,4 +1,4 @@
-"""Foreign text in the formats that give characters a meaning; ``printable`` comes first in each."""
+"""Foreign text in Markdown, which gives characters a meaning."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 
 from helpers.trainers.contract.errors import printable
 
-# A column's end, code, HTML, what makes a link or a picture that a reader's browser would fetch, and a backslash where
-# it would be taken for the escape of what follows.
+# Ends a column, begins code or HTML, makes a link or a picture that a browser would fetch, or is a backslash that would
+# escape what follows.
 _MARKDOWN = re.compile(r"[|`<]|\](?=[(\[])|\\(?=[!-/:-@\[-`{-~])")
 
 
 def markdown_text(text: str) -> str:
-    """Text that Markdown shows as it stands, also in a table's cell."""
+    """The text so that Markdown shows it unchanged, also in a table's cell."""
     return _MARKDOWN.sub(lambda found: "&lt;" if found[0] == "<" else f"\\{found[0]}", printable(text))

@@ -14,9 +14,11 @@ from helpers.trainers.contract.errors import ConfigError
 
 @dataclass(frozen=True)
 class ReaderBound:
-    """From ``share`` on, a fraction of the window, a case counts as reader-bound; ``source`` says why there."""
+    """When a case counts as reader-bound."""
 
+    # From this fraction of the window on.
     share: float
+    # Why from there.
     source: str
 
 
@@ -68,6 +70,6 @@ def _remedy(case_id: str) -> str:
     try:
         source = Case.parse(case_id).data
     except ConfigError:
-        # A row may come from a file of another version; what it measured is told all the same.
+        # A row may come from a file of another version, and what it measured is shown all the same.
         return synthetic
     return _REMEDIES[source] if source is DataSource.SYNTHETIC else f"{_REMEDIES[source]}; {synthetic}"

@@ -24,52 +24,56 @@ from helpers.trainers.contract.errors import BaselineError, ConfigError
 
 THIS_SESSION = "this session"
 
-# Target and case id to what this machine has recorded for it. May raise BaselineError.
+# Takes target and case id; gives what this machine has recorded. May raise BaselineError.
 FindRecorded = Callable[[str, str], "RecordedEntry | None"]
 
 _SUSPECT = (Status.INFRA_ERROR.value, Status.INVALID.value, Status.INCONCLUSIVE.value)
-# What a run on one card differs in from one on several by its nature.
+# By these a run on one card always differs from one on several.
 _CARDS, _CARD_IDS, _NODES = "cards", "card ids", "nodes"
 _COUNT = re.compile(r"(?:^|(?<= \+ ))\d+ x ")
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The 1-card side: ``samples_per_s`` is the median of its runs, or None and ``reason`` says why.
-
-    ``origin`` is THIS_SESSION or the recorded entry's date and commit. ``marks`` say why it is to be doubted.
-    ``rule`` is what the other side is divided by too.
-    """
+    """The 1-card side of a speed-up."""
 
     case_id: str
+    # The median of its runs; None where ``reason`` says why.
     samples_per_s: float | None
+    # THIS_SESSION, or the recorded entry's date and commit.
     origin: str = ""
+    # Why the figure is to be doubted.
     marks: tuple[str, ...] = ()
     reason: str = ""
+    # Both sides' figures are by this rule.
     rule: str = WALL_CLOCK
 
 
 @dataclass(frozen=True)
 class ScalingRow:
-    """One case on ``nodes`` machines with ``cards`` cards in all. ``speed_up`` is samples/s over the 1-card
-    median, ``efficiency`` speed-up over cards as a fraction; None where ``reason`` says why."""
+    """One case beside the 1-card case."""
 
     case_id: str
     nodes: int
+    # Of all nodes.
     cards: int
     samples_per_s: float | None
     runs: int
     status: str
+    # samples/s over the 1-card median; None where ``reason`` says why.
     speed_up: float | None = None
+    # The speed-up over the cards, as a fraction.
     efficiency: float | None = None
+    # Why the figure is to be doubted.
     marks: tuple[str, ...] = ()
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """One configuration over cards and nodes; ``configuration`` is the case id without batch and cards."""
+    """One configuration over cards and nodes."""
 
+    # The case id without batch and cards.
     configuration: str
     target: str
     batch_size_per_card: int
@@ -85,8 +89,8 @@ class Scaling:
 def scalings(rows: Sequence[CaseRow], find_recorded: FindRecorded) -> tuple[Scaling, ...]:
     """One for each configuration of which this session measured a case with several cards, in the rows' order.
 
-    The reference is the 1-card case's median of this session; where it has none, this machine's recorded figure,
-    if that was recorded in the same segment, cards aside. Nothing is put in the place of a missing one.
+    The reference is the 1-card case's median of this session, else this machine's recorded figure, if that was recorded
+    in the same segment, cards aside. Where both are missing there is no speed-up.
     """
     groups: dict[tuple[str, str], list[tuple[Case, CaseRow]]] = {}
     for row in rows:
@@ -173,7 +177,8 @@ def _recorded(
 
 
 def apart_from_cards(one_card: Mapping[str, str], several: Mapping[str, str]) -> tuple[str, ...]:
-    """In what two segments differ beyond the number of cards: the one card must be among the several, or like them."""
+    """How two segments differ besides the number of cards; the one card must be among the several, or of their
+    model."""
     models = [sorted(_COUNT.sub("", each.get(_CARDS, "")).split(" + ")) for each in (one_card, several)]
     ids = [each.get(_CARD_IDS, "").split() for each in (one_card, several)]
     apart = differences(_without_cards(one_card), _without_cards(several))
@@ -189,10 +194,9 @@ def _without_cards(segment: Mapping[str, str]) -> dict[str, str]:
 
 
 def marks_of(row: CaseRow) -> tuple[str, ...]:
-    """Why a figure is to be doubted: a bad status, logs in the place of runs, contention or another mark, settings
-    that were changed.
+    """Why a figure is to be doubted: a bad status, logs instead of runs, contention or another mark, changed settings.
 
-    Who it was that contended stands in the case's own row.
+    The case's own row names who contended.
     """
     marks = [row.status] if row.status in _SUSPECT else []
     if not row.is_measured:

@@ -1,4 +1,4 @@
-"""The tables of ``scaling`` in the source documents' forms; as Markdown, which a terminal shows as well."""
+"""The tables of ``scaling`` in the source documents' forms, as Markdown, which a terminal can show too."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def to_markdown(found: Sequence[Scaling]) -> str:
 def dlperf_table(scaling: Scaling) -> list[str]:
     """DLPerf's form: one line a number of nodes and cards (of all nodes), speed-up with two decimals.
 
-    A star stands at what a note tells more about. The 1-card line is there whenever its figure is known.
+    A star marks what a note explains. The 1-card line is there whenever its figure is known.
     """
     cells = [_dlperf_cells(row) for row in scaling.rows]
     reference = scaling.reference
@@ -89,7 +89,7 @@ def _fleetx_column(shape: tuple[int, int]) -> Column[Scaling]:
 
 
 def _tells(scaling: Scaling) -> bool:
-    """Whether a table says more than a sentence: not with one case alone and nothing to hold it against."""
+    """Whether a table says more than a sentence: not for a single case without a reference."""
     return len(scaling.rows) > 1 or any(row.speed_up is not None for row in scaling.rows)
 
 

@@ -33,7 +33,7 @@ class Column(Generic[Row]):
     heading: str
     cell: Callable[[Row], str]
     align: Align = Align.LEFT
-    # What stands between this column and the one to its left.
+    # Between this column and the one to its left.
     gap: str = GAP
 
 
@@ -71,7 +71,7 @@ class Table:
 
     @classmethod
     def of(cls, columns: Sequence[Column[Row]], rows: Iterable[Row]) -> Table:
-        """Cells are asked for row by row, and in each row from left to right."""
+        """Asks for the cells row by row, and in each row from left to right."""
         return cls(tuple(columns), tuple(tuple(column.cell(row) for column in columns) for row in rows))
 
     @property
@@ -89,7 +89,7 @@ class Table:
         return Grid(heading, tuple(lines))
 
     def markdown(self, shown: Callable[[str], str] = str, *, padded: bool = False) -> list[str]:
-        """Lines of Markdown, whose cells ``shown`` gives; ``padded`` ones are a table for a terminal, too."""
+        """Lines of Markdown, each cell through ``shown``; ``padded`` lines can be shown in a terminal, too."""
         widths = self._widths() if padded else [0] * len(self.columns)
         aligns = [column.align for column in self.columns]
         lines = [list(map(Align.padded, aligns, cells, widths)) for cells in (self.headings, *self._shown(shown))]

@@ -28,11 +28,11 @@ _COLOURS = {"fail": _RED, "error": _RED, "warn": _YELLOW, "pass": _GREEN, "skip"
 def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: bool = False) -> str:
     """The table of a session, ``width`` columns wide; an empty string for no rows.
 
-    ``data`` is the share of the window spent waiting for data. A reason stands in its own column where at
-    least 40 columns are left for it, else below its case. The differences of a confirmation's pairs follow in one
-    line, and so does the share of the cards' measured peak, where there is one. With ``details`` they follow with all
-    that they are made of, and so do the runs that no figure rests on and the case's figures by every measuring rule.
-    Cases that were not run for one and the same reason share a line.
+    ``data`` is the share of the window spent waiting for data. A reason has a column of its own where at least 40
+    columns are left for it, else it is below its case. Below follow, where there are any, the differences of a
+    confirmation's pairs and the share of the cards' measured peak, in one line each. ``details`` adds what both are
+    made of, the runs that no figure rests on, and the case's figures by every measuring rule. Cases that were not run
+    for the same reason share a line.
     """
     shown = [row for row in rows if row.status != Status.NOT_RUN.value]
     parts: list[str] = []
@@ -90,7 +90,7 @@ def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> 
 
 
 def _narrow_table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
-    """The same columns with the case on a line of its own, as its id alone fills half a terminal."""
+    """The same columns with the case on a line of its own, since its id fills half a terminal."""
     case, *columns = _COLUMNS
     grid = Table.of(columns, rows).grid(_REASON_INDENT)
     lines = [case.heading, grid.heading, "-" * width]
@@ -120,7 +120,7 @@ def pairs_table(row: CaseRow) -> list[str]:
 
 
 def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
-    """What stands below a case's own lines: its confirmation, and on demand all that was measured besides."""
+    """The lines below a case's own: its confirmation, and on demand whatever else was measured."""
     room = width - len(_REASON_INDENT)
     lines = _wrapped(pairs_line(row), room)
     if details:
@@ -156,7 +156,7 @@ def _case_lines(row: CaseRow, line: str, width: int, beside: bool, colour: bool)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Broken at spaces only: a case id or an option cut at its hyphen cannot be pasted."""
+    """Broken only at spaces, because a case id or an option cut at its hyphen cannot be pasted."""
     return textwrap.wrap(text, max(width, _NARROWEST_REASON), break_on_hyphens=False, break_long_words=False)
 
 
@@ -165,7 +165,7 @@ def _case(row: CaseRow) -> str:
 
 
 def _shown_published(row: CaseRow) -> ReferenceAnswer | None:
-    """The one that decides: the lowest of those that set the status, else the first that is only shown."""
+    """The comparison that decides: the lowest of those that set the status, else the first that is only shown."""
     deciding = [each for each in row.published if each.sets_status]
     lowest = min(deciding, key=lambda each: -1.0 if each.ratio is None else each.ratio, default=None)
     return lowest or next(iter(row.published), None)
@@ -213,7 +213,7 @@ def _all_runs(row: CaseRow) -> int:
 
 
 def _not_run(rows: Sequence[CaseRow]) -> list[str]:
-    """Cases that were not run, grouped by reason: what was looked for and what was found, once."""
+    """Cases that were not run, grouped by reason."""
     groups: dict[str, list[str]] = {}
     for row in rows:
         if row.status == Status.NOT_RUN.value:
@@ -251,7 +251,7 @@ def hanging(text: str, width: int, first: str, rest: str) -> list[str]:
 
 
 def format_proposals(proposals: Iterable[Proposal]) -> str:
-    """The table case, old → new, change in %, what, reason, with a line that counts; samples/s."""
+    """The table of what a session proposes for the recorded baselines, and a line that counts them; samples/s."""
     proposals = tuple(proposals)
     if not proposals:
         return "Baselines: nothing proposed, no case was measured"

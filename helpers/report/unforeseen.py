@@ -1,4 +1,5 @@
-"""An error that nobody foresaw: one sentence, its traceback in a file that only its user reads, a code of its own."""
+"""An error that nobody foresaw: one sentence, a traceback in a file that only its user reads, and an exit code of its
+own."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ from pathlib import Path
 from helpers.history.address import passwords_in, without_secrets
 from helpers.trainers.contract.errors import SuiteError, printable
 
-# pytest's own number for an error within itself: no answer was given, and none is to be read from it.
+# pytest's number for an error within itself: the session gave no answer.
 EXIT_UNFORESEEN = 3
 # A wrong command line, a file that cannot be read: pytest's number for a usage error.
 EXIT_REFUSED = 4
 SAFE = "what was finished is whole on disk, since runs, baselines and history entries are written at once or not at all"
-# Of every sentence.
+# Every sentence begins so.
 BEGINNING = "unforeseen error: "
 _PREFIX = "perfgate-error-"
-# A message may hold somebody's file; beginning and end are kept.
+# A message may hold a whole file, so only its beginning and end are kept.
 _MOST_CHARACTERS = 1 << 18
 _MOST_OF_MESSAGE = 300
 
@@ -38,7 +39,7 @@ def unforeseen(error: BaseException, command: Sequence[str], variables: Mapping[
     told = _shown(_message(error), secrets, _MOST_OF_MESSAGE)
     what = f"{kind}: {told}" if told else kind
     try:
-        # What its frames hold is the memory that was missing.
+        # Where memory was missing, the frames hold it.
         traceback.clear_frames(error.__traceback__)
         where = f"its traceback is in {_written(_report(error, command, secrets))}"
     except Exception as failure:  # noqa: BLE001 - a second mistake must not hide the first
@@ -47,7 +48,7 @@ def unforeseen(error: BaseException, command: Sequence[str], variables: Mapping[
 
 
 def ended(program: Callable[[], int | None], name: str, words: Sequence[str] | None = None) -> int:
-    """The exit status of a program of the house: its own, 4 for an error that says what is wrong, else 3."""
+    """Run a program of the suite and give its exit status: its own, 4 for an error that says what is wrong, else 3."""
     try:
         return program() or 0
     except (SuiteError, OSError) as error:
@@ -79,7 +80,8 @@ def _message(error: BaseException) -> str:
 
 
 def _shown(text: str, secrets: Sequence[str], most: int) -> str:
-    """Beginning and end, without secrets; the end begins with a whole word, since half a URL would not be known."""
+    """Beginning and end, without secrets. The end begins with a whole word, since a secret in half a URL is not
+    found."""
     for each in secrets:
         text = text.replace(each, "***")
     if len(text) > most:
@@ -89,7 +91,7 @@ def _shown(text: str, secrets: Sequence[str], most: int) -> str:
 
 
 def _written(text: str) -> Path:
-    """A new file of the user's own, of a name that nobody can know before."""
+    """The new file with the text: the user's own, with a name that nobody can foresee."""
     descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=".txt")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
