@@ -1,8 +1,8 @@
 """How fast a log is imported, and in how much memory: ``python -m benchmarks.importing``.
 
-For each of three formats a log of 1 GB and one of 16 MB, made by repeating records; each is imported in fresh processes
-in turn with two yardsticks on the same file: cleaning its lines alone, and its hash. Exits with 1 below GOAL_MB_PER_S,
-or where the large log needs MOST_MORE_BYTES more memory than the small one.
+A log of 1 GB and one of 16 MB are made for each of three formats by repeating records. Each is imported in fresh
+processes, in turn with two yardsticks on the same file: cleaning its lines alone, and its hash. Exits with 1 below
+GOAL_MB_PER_S, or where the large log needs MOST_MORE_BYTES more memory than the small one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class Taken:
-    """What one process took for a log of ``size_bytes``."""
+    """What one process took for one log."""
 
     size_bytes: int
     seconds: float
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             written = write_log(large, sample, options.megabytes * 10**6)
             of_small = write_log(small, sample, SMALL_MB * 10**6)
             taken = measured(sample, {large: written, small: of_small}, options.rounds)
-        lines, missed = told(sample.format, written, taken)
+        lines, missed = report(sample.format, written, taken)
         print("\n".join(lines), flush=True)
         wrong += missed
     for line in wrong:
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measured(sample: Sample, logs: Mapping[Path, Written], rounds: int) -> dict[str, list[Taken]]:
-    """Each way of reading, in turn."""
+    """What each way of reading took, in turn."""
     large, small = logs
     ways = {IMPORT: ("import", large), SMALL: ("import", small), CLEAN: ("clean", large), HASH: ("sha256", large)}
     taken: dict[str, list[Taken]] = {way: [] for way in ways}
@@ -82,8 +82,8 @@ def measured(sample: Sample, logs: Mapping[Path, Written], rounds: int) -> dict[
     return taken
 
 
-def told(name: str, written: Written, taken: Mapping[str, Sequence[Taken]]) -> tuple[list[str], list[str]]:
-    """What to print of a format, and the goals it missed."""
+def report(name: str, written: Written, taken: Mapping[str, Sequence[Taken]]) -> tuple[list[str], list[str]]:
+    """The lines to print of a format, and the goals that it missed."""
     rate = statistics.median(each.mb_per_s for each in taken[IMPORT])
     more = max(each.peak_bytes for each in taken[IMPORT]) - max(each.peak_bytes for each in taken[SMALL])
     lines = [
@@ -114,7 +114,7 @@ def _rates(what: str, taken: Sequence[Taken]) -> str:
 
 
 def _ratio(taken: Sequence[Taken], yardstick: Sequence[Taken]) -> float:
-    """Of seconds a byte, round by round."""
+    """The median over rounds of the seconds a byte, ``taken`` over ``yardstick``."""
     return statistics.median(b.mb_per_s / a.mb_per_s for a, b in zip(taken, yardstick, strict=True))
 
 

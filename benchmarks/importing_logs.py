@@ -15,14 +15,13 @@ _MXNET_CARDS = 8
 
 @dataclass(frozen=True)
 class Sample:
-    """A format's log: ``head``, then, epoch by epoch, ``records`` and what is printed ``after`` them.
-
-    ``framework``, ``cards``: what the command line is told; batches have 256 images a card.
-    """
+    """A format's log. Batches have 256 images a card."""
 
     format: str
+    # What the command line states of it.
     framework: str
     cards: int
+    # The log begins with ``head``; then each epoch has its ``records`` and what is printed ``after`` them.
     head: str
     records: Callable[[int], list[str]]
     after: Callable[[int], str]
@@ -50,7 +49,7 @@ def write_log(path: Path, sample: Sample, size_bytes: int) -> Written:
 
 
 def _seconds(number: int) -> float:
-    """Of a step, as of record ``number``: 0.19 s, within 1%."""
+    """A step's seconds in record ``number``: 0.19 s, within 1%."""
     return 0.19 * (1 + 0.01 * math.sin(number))
 
 

@@ -1,6 +1,6 @@
 """Reads one log in a process of its own and prints what that took, as JSON: for benchmarks.importing.
 
-``import``: as import-log does; ``clean``: only the lines (helpers/logs/sources); ``sha256``: only its hash.
+``import`` reads it as import-log does, ``clean`` only its lines (helpers/logs/sources), ``sha256`` only its hash.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _hash(path: Path) -> None:
 
 
 def _peak_bytes() -> int:
-    """Of this program alone: ru_maxrss would count what the process that started it had."""
+    """The peak of this program alone: ru_maxrss would count that of the process that started it."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(re.findall(r"VmHWM:\s*(\d+) kB", status)[0]) * 1024
 

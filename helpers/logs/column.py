@@ -70,14 +70,6 @@ class NumberColumn:
         """The numbers as a list, for a stretch that is known to be short."""
         return [float(each) for block in self.blocks(start, stop) for each in block]
 
-    def mean(self, start: int = 0, stop: int | None = None) -> float:
-        """The arithmetic mean; NaN where there are no numbers."""
-        count, sums = 0, []
-        for block in self.blocks(start, stop):
-            count += len(block)
-            sums.append(math.fsum(block) if len(block) < BLOCK else float(np.sum(block)))
-        return math.fsum(sums) / count if count else math.nan
-
     def _spill(self) -> None:
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="perfgate-column-")  # noqa: SIM115 - closed with the column

@@ -165,9 +165,5 @@ class LogRun:
     def records(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else 0
 
-    def column(self, wanted: RecordField) -> NumberColumn:
-        """The column; KeyError where the format has none."""
-        return self.columns[wanted]
-
     def stated(self, setting: LogSetting) -> str | None:
         return self.settings[setting].value if setting in self.settings else None

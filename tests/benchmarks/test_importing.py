@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import importing
-from benchmarks.importing import CLEAN, HASH, IMPORT, SMALL, Taken, told
+from benchmarks.importing import CLEAN, HASH, IMPORT, SMALL, Taken, report
 from benchmarks.importing_logs import SAMPLES, Sample, Written, write_log
 from helpers.logs.formats.table import FORMATS
 from helpers.logs.sources.source import open_logs
@@ -29,7 +29,7 @@ def taken(import_seconds: float, peak_mib: int) -> dict[str, list[Taken]]:
 
 
 def test_a_fast_importer_of_constant_memory_passes() -> None:
-    lines, missed = told("paddleclas", WRITTEN, taken(5.0, 100))
+    lines, missed = report("paddleclas", WRITTEN, taken(5.0, 100))
     assert missed == []
     assert lines == [
         "paddleclas: 1000 MB, 5000000 lines, 4990000 records",
@@ -43,14 +43,14 @@ def test_a_fast_importer_of_constant_memory_passes() -> None:
 
 
 def test_a_slow_importer_fails() -> None:
-    assert told("fleetx", WRITTEN, taken(11.0, 100))[1] == ["fleetx: 96 MB/s, at least 100"]
+    assert report("fleetx", WRITTEN, taken(11.0, 100))[1] == ["fleetx: 96 MB/s, at least 100"]
 
 
 @pytest.mark.parametrize(
     ("peak_mib", "missed"), [(122, []), (123, ["x: 33.0 MiB more than the small log, at most 32"])]
 )
 def test_an_importer_whose_memory_grows_fails(peak_mib: int, missed: list[str]) -> None:
-    assert told("x", WRITTEN, taken(5.0, peak_mib))[1] == missed
+    assert report("x", WRITTEN, taken(5.0, peak_mib))[1] == missed
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.format)

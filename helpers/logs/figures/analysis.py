@@ -114,7 +114,7 @@ def reader_share(run: LogRun) -> tuple[float | None, str]:
     if run.records and {RecordField.COMPUTE_IMAGES_PER_S, RecordField.IMAGES_PER_S} <= columns:
         start = _after_warm_up(run)
         total, computing = (
-            math.fsum(sum_of(1 / block) for block in run.column(each).blocks(start))
+            math.fsum(sum_of(1 / block) for block in run.columns[each].blocks(start))
             for each in (RecordField.IMAGES_PER_S, RecordField.COMPUTE_IMAGES_PER_S)
         )
         if total > 0 and math.isfinite(computing):
@@ -129,7 +129,7 @@ def _waited(run: LogRun) -> tuple[float, float]:
         waited, total = (running_seconds(run, each) for each in columns)
         return waited, total
     start = _after_warm_up(run)
-    waited, total = (math.fsum(sum_of(block) for block in run.column(each).blocks(start)) for each in columns)
+    waited, total = (math.fsum(sum_of(block) for block in run.columns[each].blocks(start)) for each in columns)
     return waited, total
 
 

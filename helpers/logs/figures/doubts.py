@@ -11,7 +11,7 @@ from helpers.judging.rules_publishers import PADDLECLAS_TRIMMED_RECORDS, RuleErr
 from helpers.judging.statistics import number, student_t_95
 from helpers.logs.column import sum_of
 from helpers.logs.figures.rules import warm_up_records
-from helpers.logs.figures.series import TimedRates, images_per_step, samples_per_s_of, stretches
+from helpers.logs.figures.series import images_per_step, samples_per_s_of, stretches
 from helpers.logs.imported import RateSpread, RuleFigure
 from helpers.logs.record import LogRun, RateOf, RecordField, Stamp
 from helpers.logs.settings import LogSetting
@@ -68,12 +68,12 @@ def _of_batch(run: LogRun) -> Iterator[str]:
     if RecordField.IMAGES_PER_S not in run.columns or configured is None or not run.records:
         return
     last = run.records - 1
-    rate = run.column(RecordField.IMAGES_PER_S)[last]
+    rate = run.columns[RecordField.IMAGES_PER_S][last]
     if RecordField.SPAN_SECONDS in run.columns and {RecordField.SPAN_START, RecordField.SPAN_END} <= run.columns.keys():
-        steps = run.column(RecordField.SPAN_END)[last] - run.column(RecordField.SPAN_START)[last]
-        images = rate * run.column(RecordField.SPAN_SECONDS)[last] / steps if steps else math.nan
+        steps = run.columns[RecordField.SPAN_END][last] - run.columns[RecordField.SPAN_START][last]
+        images = rate * run.columns[RecordField.SPAN_SECONDS][last] / steps if steps else math.nan
     elif RecordField.STEP_SECONDS in run.columns:
-        images = rate * run.column(RecordField.STEP_SECONDS)[last]
+        images = rate * run.columns[RecordField.STEP_SECONDS][last]
     else:
         return
     cards = run.stated(LogSetting.CARDS)
@@ -206,7 +206,8 @@ def _part_means(run: LogRun, start: int) -> list[float]:
     means = []
     for part in range(parts):
         first, last = (start + records * each // parts for each in (part, part + 1))
-        blocks = list(TimedRates(run).blocks(first, last))
+        # Of the steps that each record timed; a record that timed none has no rate.
+        blocks = [each.rates() for each in stretches(run, first, last)]
         count = sum(len(block) for block in blocks)
         if count:
             means.append(math.fsum(sum_of(block) for block in blocks) / count)
@@ -238,7 +239,7 @@ def by_stamps(run: LogRun) -> ByStamps | None:
         return None
     first, last = ends
     wanted = RecordField.SPAN_END if RecordField.SPAN_END in run.columns else RecordField.STEP
-    steps = run.column(wanted)[last.index] - run.column(wanted)[first.index]
+    steps = run.columns[wanted][last.index] - run.columns[wanted][first.index]
     seconds = last.seconds - first.seconds
     if not (steps > 0 and seconds > 0):
         return None
@@ -262,7 +263,7 @@ def _ends(run: LogRun) -> tuple[Stamp, Stamp] | None:
     first = after[0]
     if RecordField.EPOCH not in run.columns:
         return first, after[-1]
-    epochs = run.column(RecordField.EPOCH)
+    epochs = run.columns[RecordField.EPOCH]
     # From the end, since every look at a long column costs.
     wanted = epochs[first.index]
     same = next((each for each in reversed(after[1:]) if epochs[each.index] == wanted), None)

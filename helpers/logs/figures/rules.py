@@ -193,7 +193,7 @@ def _mxnet_warm_up(run: LogRun) -> int:
     """How many records the first epoch has."""
     if RecordField.EPOCH not in run.columns or not run.records:
         return 0
-    return leading(run, RecordField.EPOCH, run.column(RecordField.EPOCH)[0] + MXNET_WARM_UP_EPOCHS)
+    return leading(run, RecordField.EPOCH, run.columns[RecordField.EPOCH][0] + MXNET_WARM_UP_EPOCHS)
 
 
 _AVERAGE, _SUMMARY = "ngc-tf-average", "ngc-tf-summary"

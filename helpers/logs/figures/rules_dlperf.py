@@ -99,14 +99,14 @@ def _steps_before(run: LogRun) -> float:
     """How many steps a log leaves out before its first record."""
     if RecordField.STEP not in run.columns or not run.records:
         return 0.0
-    return max(run.column(RecordField.STEP)[0] - usual_distance(run), 0.0)
+    return max(run.columns[RecordField.STEP][0] - usual_distance(run), 0.0)
 
 
 def _check_no_gap(run: LogRun, rule: str, last: int) -> None:
     """Raises RuleError where a record up to ``last`` was dropped, whose steps then count as none."""
     if RecordField.STEP not in run.columns:
         return
-    steps = run.column(RecordField.STEP).values(0, last + 1)
+    steps = run.columns[RecordField.STEP].values(0, last + 1)
     for here, after in itertools.pairwise(steps):
         if after - here > usual_distance(run):
             raise RuleError(f"rule {rule}", got=f"no record after that of step {here:.0f}", expected="each of them")
@@ -126,7 +126,7 @@ def _records(run: LogRun, rule: str, first_step: int, last_step: int) -> tuple[i
             got=f"{run.records - min(first, run.records)} records from iteration {first_step} on",
             expected=f"one of each iteration from {first_step} to {last_step}",
         )
-    if run.column(RecordField.STEP)[first] != first_step + origin:
+    if run.columns[RecordField.STEP][first] != first_step + origin:
         raise RuleError(f"rule {rule}", got=f"no record of iteration {first_step}", expected="one of each iteration")
     _check_consecutive(run, rule, first, last)
     return first, last
@@ -134,11 +134,11 @@ def _records(run: LogRun, rule: str, first_step: int, last_step: int) -> tuple[i
 
 def _origin(run: LogRun) -> int:
     """The number of the first iteration, 0 or 1; a log that leaves its first ones out counts from 0."""
-    return 1 if run.column(RecordField.STEP)[0] == 1 else 0
+    return 1 if run.columns[RecordField.STEP][0] == 1 else 0
 
 
 def _check_consecutive(run: LogRun, rule: str, first: int, last: int) -> None:
-    steps = run.column(RecordField.STEP).values(first, last + 1)
+    steps = run.columns[RecordField.STEP].values(first, last + 1)
     gaps = [here for here, after in itertools.pairwise(steps) if after - here != 1]
     if gaps:
         got = f"no record after that of iteration {gaps[0]:.0f}"
@@ -151,7 +151,7 @@ def _spans(run: LogRun, rule: str) -> tuple[int, int]:
     if not all(each in run.columns for each in needed):
         raise RuleError(f"rule {rule}", got="records without their first and last step", expected="TimeHistory's")
     read = min(run.records, _MOST_RECORDS)
-    starts, ends = (run.column(each).values(0, read) for each in needed)
+    starts, ends = (run.columns[each].values(0, read) for each in needed)
     inside = [
         index
         for index, (start, end) in enumerate(zip(starts, ends, strict=True))

@@ -56,7 +56,7 @@ class Rates:
         return self._run.records
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Floats]:
-        for block in self._run.column(self._field).blocks(start, stop):
+        for block in self._run.columns[self._field].blocks(start, stop):
             yield block * self._scale if self._field is RecordField.IMAGES_PER_S else self._scale / block
 
     def mean(self, start: int = 0, stop: int | None = None) -> float:
@@ -121,7 +121,7 @@ def usual_distance(run: LogRun) -> float:
     """Steps from one record to the next, by the median of the first ones; 1 where the log has no step numbers."""
     if run.format.record_covers is not None or RecordField.STEP not in run.columns:
         return float(run.format.record_covers or 1)
-    steps = np.array(run.column(RecordField.STEP).values(0, _HEAD))
+    steps = np.array(run.columns[RecordField.STEP].values(0, _HEAD))
     between = np.diff(steps)
     between = between[between > 0]
     return float(np.median(between)) if len(between) else 1.0
@@ -198,24 +198,7 @@ def _differences(
 
 
 def _part(run: LogRun, wanted: RecordField, first: int, last: int) -> Floats:
-    return np.concatenate(list(run.column(wanted).blocks(first, last)))
-
-
-class TimedRates:
-    """Images/s of all cards of the steps that each record timed; a record that timed none is not among them.
-
-    They are the printed rates where records are no running means. ``len`` counts every record all the same.
-    """
-
-    def __init__(self, run: LogRun) -> None:
-        self._run = run
-
-    def __len__(self) -> int:
-        return self._run.records
-
-    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Floats]:
-        for each in stretches(self._run, start, stop):
-            yield each.rates()
+    return np.concatenate(list(run.columns[wanted].blocks(first, last)))
 
 
 @dataclass(frozen=True)
@@ -234,7 +217,7 @@ def leading(run: LogRun, field: RecordField, below: float) -> int:
     if field not in run.columns:
         return 0
     count = 0
-    for block in run.column(field).blocks():
+    for block in run.columns[field].blocks():
         reached = (block >= below).nonzero()[0]
         if len(reached):
             return count + int(reached[0])

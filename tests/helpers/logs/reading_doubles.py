@@ -82,7 +82,7 @@ def records(first: int, end: int, epoch: int = 0) -> list[str]:
 
 
 def rates(run: LogRun) -> list[float]:
-    return run.column(RecordField.IMAGES_PER_S).values()
+    return run.columns[RecordField.IMAGES_PER_S].values()
 
 
 def drops(run: LogRun) -> dict[str, tuple[int, int]]:

@@ -49,7 +49,7 @@ def test_the_target_of_a_card(name: str, target: str, is_one: bool) -> None:
     assert is_of_target(name, target) is is_one
 
 
-@pytest.mark.parametrize("name", ["A100", "NVIDIA H200", "GB200", "L40S"])
+@pytest.mark.parametrize("name", ["A100", "NVIDIA H200", "GB200", "GH200", "L40S", "RTX-A6000", "A100 MIG 1g.5gb"])
 def test_cards_with_tf32(name: str) -> None:
     assert has_tf32(name)
 

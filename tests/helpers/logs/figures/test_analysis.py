@@ -83,7 +83,7 @@ def test_the_readers_share_of_running_means_is_that_of_the_epochs_last_records()
     waits = [9.0, 9.0, 0.1, 9.0, 0.4]
     columns = {
         **given.columns,
-        RecordField.READER_SECONDS: run(spec(), {RecordField.STEP: waits}).column(RecordField.STEP),
+        RecordField.READER_SECONDS: run(spec(), {RecordField.STEP: waits}).columns[RecordField.STEP],
     }
     waited, total = 0.1 * 26 + 0.4 * 16, 1.0 * 26 + 2.0 * 16
     assert reader_share(replace(given, columns=columns)) == (pytest.approx(waited / total), "")

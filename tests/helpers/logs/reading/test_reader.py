@@ -44,14 +44,14 @@ def read_one(*lines: str, spec: FormatSpec = PLAIN) -> LogRun:
 def test_records_become_columns_in_their_order() -> None:
     run = read_one("some text", record(1, 0, 10.5), "more text", record(2, 0, "1.25e2"), record(1, 1, 7))
     assert rates(run) == [10.5, 125.0, 7.0]
-    assert run.column(RecordField.EPOCH).values() == [0, 0, 1]
-    assert run.column(RecordField.STEP).values() == [1, 2, 1]
+    assert run.columns[RecordField.EPOCH].values() == [0, 0, 1]
+    assert run.columns[RecordField.STEP].values() == [1, 2, 1]
     assert (run.records, run.first_line, run.last_line, run.dropped) == (3, 1, 5, ())
 
 
 def test_a_record_that_lacks_a_field_has_nan_in_its_column() -> None:
     run = read_one(record(1), record(2) + " wait 0.25", record(3))
-    waits = run.column(RecordField.READER_SECONDS).values()
+    waits = run.columns[RecordField.READER_SECONDS].values()
     assert math.isnan(waits[0]) and math.isnan(waits[2]) and waits[1] == 0.25
     assert run.dropped == ()
 
@@ -395,7 +395,7 @@ def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> N
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert run.records == chunks * 1000
-        assert run.column(RecordField.EPOCH)[-1] == chunks - 1
+        assert run.columns[RecordField.EPOCH][-1] == chunks - 1
         return found
 
     peak(10)
