@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from helpers.judging.evidence import Budget, Build, Evidence, Past, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.noise import learn
-from helpers.judging.statistics import Effect, effect_of
+from helpers.judging.statistics import EffectSize, effect_of
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.trainers.contract.errors import SuiteError
 
@@ -64,7 +64,7 @@ class CaseNoise:
     night_drop: float
     threshold: float
     # Of the second interpreter against the first, where two were given.
-    effect: Effect | None = None
+    effect: EffectSize | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -121,7 +121,7 @@ def noise_of(
     )
 
 
-def _between(candidate: Sequence[float], reference: Sequence[float], run: Deviation) -> Effect | None:
+def _between(candidate: Sequence[float], reference: Sequence[float], run: Deviation) -> EffectSize | None:
     """The candidate's interpreter against the reference's, which is nothing but noise if they hold the same build."""
     found = [new - old for new, old in zip(candidate, reference, strict=False)]
     return effect_of(found, math.sqrt(2) * run.value) if found and run.value else None

@@ -17,7 +17,7 @@ from helpers.judging.evalue import Direction, evalue, noise_factor, odds_against
 from helpers.judging.evidence import Build, Compared, Evidence, RunEvidence, Stage
 from helpers.judging.noise import Noise
 from helpers.judging.screen import CLEARLY_NO_DROP, STALL_MARGIN, STALL_SPREADS, Screening
-from helpers.judging.statistics import Effect, effect_of, hodges_lehmann, robust_sigma
+from helpers.judging.statistics import EffectSize, effect_of, hodges_lehmann, robust_sigma
 from helpers.judging.verdict import NeedRuns
 
 # One bar for every night: with so many pairs to reach it 1200 finds as much as 200 does, with a fifth of the false
@@ -127,7 +127,7 @@ class Confirmation:
 
     conclusion: Conclusion
     pairs: int
-    effect: Effect
+    effect: EffectSize
     # The pairs' e-value for a drop, and the one for the likelier direction.
     e_drop: float
     evidence: float

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from helpers.judging.evidence import Build, Evidence, PublishedReference, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.rules import median_over_runs, run_figure
 from helpers.judging.statistics import Summary, number, summarise
-from helpers.judging.verdict import NeedRuns, Question, Reason, RecordedAnswer, Status, SubVerdict, Verdict, no_baseline
+from helpers.judging.verdict import (
+    AnswerAndStanding,
+    NeedRuns,
+    Question,
+    Reason,
+    Status,
+    SubVerdict,
+    Verdict,
+    no_baseline,
+)
 
 # The code of a verdict whose case has used its attempts up.
 RUN_FAILED = "run-failed"
@@ -42,7 +51,7 @@ def judge(evidence: Evidence) -> Verdict | NeedRuns:
 
 
 def _verdict(
-    evidence: Evidence, published: tuple[SubVerdict, ...], found: RecordedAnswer, measured: Summary | None
+    evidence: Evidence, published: tuple[SubVerdict, ...], found: AnswerAndStanding, measured: Summary | None
 ) -> Verdict:
     recorded = found.answer
     deciding = [each for each in published if each.sets_status]

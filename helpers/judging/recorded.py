@@ -46,23 +46,31 @@ from helpers.judging.screen import (
     unaccepted_in_a_row,
 )
 from helpers.judging.statistics import number
-from helpers.judging.verdict import NeedRuns, RecordedAnswer, Standing, Status, SubVerdict, no_baseline, recorded_answer
+from helpers.judging.verdict import (
+    AnswerAndStanding,
+    NeedRuns,
+    Standing,
+    Status,
+    SubVerdict,
+    no_baseline,
+    recorded_answer,
+)
 
 HISTORY_UNREACHABLE = "history-unreachable"
 # So many unexplained nights in a row are the new state of the machine (docs/verdicts.md, "Judge").
 UNEXPLAINED_NIGHTS = 5
 
 
-def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> RecordedAnswer | NeedRuns:
+def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerAndStanding | NeedRuns:
     """The answer, or the runs it still needs. ``runs`` are the usable screening runs, at least one."""
     recorded = evidence.recorded
     if recorded is None:
-        return RecordedAnswer(no_baseline("nothing recorded for this case on this machine", evidence))
+        return AnswerAndStanding(no_baseline("nothing recorded for this case on this machine", evidence))
     measured = median_over_runs(recorded.rule, [run.figures for run in runs])
     if isinstance(measured, str):
         return _answer(recorded, Status.INCONCLUSIVE, "rule-not-computable", f"recorded: {measured}")
     if (apart := _incomparable(evidence, recorded, measured, len(runs))) is not None:
-        return RecordedAnswer(apart)
+        return AnswerAndStanding(apart)
     rates = _log_rates(runs)
     candidate, reference = (_log_rates(runs_of(evidence.runs, build)) for build in (Build.CANDIDATE, Build.REFERENCE))
     if rates is None or candidate is None or reference is None:
@@ -105,8 +113,8 @@ def _answer(
     message: str,
     measured: float | None = None,
     standing: Standing | None = None,
-) -> RecordedAnswer:
-    return RecordedAnswer(recorded_answer(recorded, status, code, message, measured), standing)
+) -> AnswerAndStanding:
+    return AnswerAndStanding(recorded_answer(recorded, status, code, message, measured), standing)
 
 
 def _incomparable(evidence: Evidence, recorded: RecordedReference, measured: float, runs: int) -> SubVerdict | None:
@@ -204,7 +212,7 @@ def without_history(
     candidate: Sequence[float],
     reference: Sequence[float],
     measured: float,
-) -> RecordedAnswer | NeedRuns:
+) -> AnswerAndStanding | NeedRuns:
     """The answer while the history cannot be asked: nothing is known of the nights before, so nothing passes.
 
     It is INCONCLUSIVE with what the recorded entry alone says, or one of the two that rest on no earlier night: the

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from helpers.judging.evalue import Direction, evalue
 from helpers.judging.evidence import Build, Evidence, Night, RunEvidence
 from helpers.judging.noise import KNOWN_NIGHTS, Noise, learn, learn_nights
-from helpers.judging.statistics import Effect, effect_of, robust_sigma
+from helpers.judging.statistics import EffectSize, effect_of, robust_sigma
 from helpers.judging.verdict import NeedRuns
 
 # E-values of a drop (docs/verdicts.md, "Judge"). Between these the answer is open, and another run is made.
@@ -59,7 +59,7 @@ class Screening:
         return min(max(self.e_drop * self.carry, CARRIED_LEAST), CARRIED_MOST)
 
     @property
-    def effect(self) -> Effect:
+    def effect(self) -> EffectSize:
         """Against the learned centre."""
         return effect_of(self.differences, self.noise.sigma, self.noise.tau)
 

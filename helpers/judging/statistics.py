@@ -65,7 +65,7 @@ def number(samples_per_s: float) -> str:
 
 
 @dataclass(frozen=True)
-class Effect:
+class EffectSize:
     """A change of samples/s as a fraction (-0.02: 2% slower), with the bounds of its 95% interval."""
 
     point: float
@@ -73,7 +73,7 @@ class Effect:
     high: float
 
 
-def effect_of(differences: Sequence[float], sigma: float, night: float = 0.0) -> Effect:
+def effect_of(differences: Sequence[float], sigma: float, night: float = 0.0) -> EffectSize:
     """The effect in ``differences`` of log rates (one at least), whose expected standard deviation is ``sigma``.
 
     ``night`` is the standard deviation of an offset that all of them share. The point is Hodges and Lehmann's: one bad
@@ -86,7 +86,7 @@ def effect_of(differences: Sequence[float], sigma: float, night: float = 0.0) ->
 
     low, high = interval(differences, sigma, night)
     point = hodges_lehmann(differences)
-    return Effect(math.expm1(point), math.expm1(min(low, point)), math.expm1(max(high, point)))
+    return EffectSize(math.expm1(point), math.expm1(min(low, point)), math.expm1(max(high, point)))
 
 
 def robust_sigma(values: Sequence[float]) -> float:

@@ -150,7 +150,7 @@ class NeedRuns:
 
 
 @dataclass(frozen=True)
-class RecordedAnswer:
+class AnswerAndStanding:
     """The answer to the recorded question, and what it leaves to later nights."""
 
     answer: SubVerdict

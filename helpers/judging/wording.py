@@ -11,7 +11,7 @@ from helpers.judging.noise import KNOWN_NIGHTS
 from helpers.judging.power import LARGEST_TOLD
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.screen import Screening
-from helpers.judging.statistics import Effect, hodges_lehmann
+from helpers.judging.statistics import EffectSize, hodges_lehmann
 
 
 def screened(evidence: Evidence, screening: Screening) -> str:
@@ -76,7 +76,7 @@ def nights(evidence: Evidence, screening: Screening) -> str:
     return f"{label} and {count}; {KNOWN_NIGHTS} make a history" if screening.known else f"{label} alone"
 
 
-def effect(found: Effect) -> str:
+def effect(found: EffectSize) -> str:
     return f"{found.point:+.2%} (95% {found.low:+.2%} to {found.high:+.2%})"
 
 

@@ -24,7 +24,7 @@ from helpers.history.stored import Calibration, StoredNight
 from helpers.judging.calibrate import CaseNoise, Deviation
 from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.rules import MEDIAN_STEP
-from helpers.judging.statistics import Effect
+from helpers.judging.statistics import EffectSize
 from helpers.machine.devices import Machine
 from helpers.plan.case_plan import CasePlan
 from helpers.session.examination import ExaminationIO
@@ -290,7 +290,11 @@ def test_noise_is_told_with_intervals_degrees_drops_and_tolerance() -> None:
 
 def test_nights_effect_and_warnings_are_told_where_there_are_any() -> None:
     noise = replace(
-        NOISE, night=Deviation(0.004, 0.0, 0.01, 1), nights=2, effect=Effect(-0.03, -0.04, -0.02), warnings=("look",)
+        NOISE,
+        night=Deviation(0.004, 0.0, 0.01, 1),
+        nights=2,
+        effect=EffectSize(-0.03, -0.04, -0.02),
+        warnings=("look",),
     )
     text = render_noise(noise, 100)
     assert "0.40% [0.00%, 1.00%], 1 degree of freedom, 2 nights" in text
