@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatchcase
 from typing import TextIO
 
 from helpers.commands.calibrate_text import render_noise, tolerance_lines
 from helpers.commands.formats import json_text
-from helpers.commands.loading import absolute, add_history, find_cases, say_waiting, session_name, width_of
+from helpers.commands.loading import (
+    absolute,
+    add_history,
+    find_cases,
+    matching_cases,
+    say,
+    say_each_run,
+    session_name,
+    width_of,
+)
+from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.history import open_history
 from helpers.history.results import RunResult
 from helpers.history.stored import Calibration
 from helpers.judging.calibrate import LEAST_RUNS, CaseNoise, calibrating, noise_of
-from helpers.launch.tail import Progress
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
 from helpers.plan.protocols import Tolerances
@@ -25,7 +32,7 @@ from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite
 from helpers.session.suite_history import history_url
 from helpers.session.suite_options import SuiteOptions
-from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
+from helpers.trainers.contract.errors import SuiteError, printable
 
 NAME = "calibrate"
 HELP = "Measure a case's noise here by A/A runs; say which drops it lets be found and which tolerance fits"
@@ -34,7 +41,6 @@ HELP = "Measure a case's noise here by A/A runs; say which drops it lets be foun
 CALIBRATE_SCHEMA_VERSION = 1
 
 _MOST_RUNS = 100
-_EXIT_INTERRUPTED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,21 +97,21 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
     interrupted = False
     try:
         for number, suite_case in enumerate(cases, 1):
-            _say(f"{number} of {len(cases)}: {suite_case.case.id}, {arguments.runs} runs")
+            say(f"{number} of {len(cases)}: {suite_case.case.id}, {arguments.runs} runs")
             _calibrate(suite, suite_case, arguments, done)
             if not arguments.json and done.found and done.found[-1].case_id == suite_case.case.id:
                 print(render_noise(done.found[-1], width_of(out)), "\n", file=out, flush=True)
     except KeyboardInterrupt:
         interrupted = True
-        _say(
+        say(
             f"interrupted: the runs made are kept in {suite.store.folder}; "
             f"the same command with --resume {suite.options.session} goes on"
         )
     for note in suite.history_notes():
-        _say(note)
+        say(note)
     _report(arguments, done, out)
     if interrupted:
-        return _EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     return EXIT_NOT_JUDGED if done.problems else EXIT_OK
 
 
@@ -116,16 +122,12 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[Sui
         return tuple(each for each in suite.cases if each.key in here and target in (None, each.target))
     mine: set[tuple[str, str]] = set()
     for each in wanted:
-        if any(sign in each for sign in "*?["):
-            found = tuple(
-                case for case in suite.cases if fnmatchcase(case.case.id, each) and target in (None, case.target)
-            )
-            if not found:
-                raise ConfigError("perfgate calibrate", got=each, expected="a pattern that a case matches")
-            # A pattern names no case, so only those that run here are meant.
-            found = tuple(case for case in found if suite.why_not(case) is None) or found
-        else:
+        matching = matching_cases(suite.cases, each, target)
+        if matching is None:
             found = find_cases(suite.cases, each, target)
+        else:
+            # A pattern names no case, so only those that run here are meant.
+            found = tuple(case for case in matching if suite.why_not(case) is None) or matching
         mine |= {case.key for case in found}
     return tuple(each for each in suite.cases if each.key in mine)
 
@@ -149,7 +151,9 @@ def _options(arguments: argparse.Namespace) -> SuiteOptions:
 
 def _calibrate(suite: Suite, suite_case: SuiteCase, arguments: argparse.Namespace, done: Calibrated) -> None:
     judge = calibrating(arguments.runs, two_builds=arguments.reference_env is not None)
-    result = suite.calibrate(suite_case, judge, _progress(arguments.runs))
+    result = suite.calibrate(
+        suite_case, judge, say_each_run(lambda run: f"  run {run.replicate + 1} of {arguments.runs}")
+    )
     about = f"{suite_case.case.id} [{suite_case.target}]"
     if result.verdict.reason.code != "calibrated":
         done.problems.append(f"{about}: {result.verdict.status.value}: {result.verdict.reason.message}")
@@ -163,7 +167,7 @@ def _calibrate(suite: Suite, suite_case: SuiteCase, arguments: argparse.Namespac
     if stored:
         done.stored.append(noise)
     else:
-        _say(f"{about}: runs were disturbed (--allow-contention), so this is not stored and says little")
+        say(f"{about}: runs were disturbed (--allow-contention), so this is not stored and says little")
 
 
 def _noise(suite: Suite, result: CaseResult) -> tuple[CaseNoise, bool]:
@@ -171,7 +175,7 @@ def _noise(suite: Suite, result: CaseResult) -> tuple[CaseNoise, bool]:
     plan, runs = result.plan, tuple(run for run in result.runs if run.measured)
     case, target, tolerances = plan.case, plan.suite_case.target, suite.config.tolerances
     segment = segment_tonight(plan, runs)
-    with open_history(history_url(suite.options, suite.config), say_waiting) as history:
+    with open_history(history_url(suite.options, suite.config), say) as history:
         past = history.past(case.id, target, segment, case.cards, suite.options.session)
         noise = noise_of(
             [run.evidence for run in runs],
@@ -222,20 +226,3 @@ def _report(arguments: argparse.Namespace, done: Calibrated, out: TextIO) -> Non
         print(printable(f"not calibrated: {problem}"), file=out)
     if lines := tolerance_lines(done.stored):
         print(lines, file=out)
-
-
-def _progress(runs: int) -> Callable[[Progress], None]:
-    """Name each run on standard error when it begins, since a calibration takes an hour."""
-    told: set[tuple[int, str]] = set()
-
-    def tell(progress: Progress) -> None:
-        what = progress.phase if progress.steps == 0 else ""
-        if (progress.replicate, what) not in told:
-            told.add((progress.replicate, what))
-            _say(what or f"  run {progress.replicate + 1} of {runs}")
-
-    return tell
-
-
-def _say(text: str) -> None:
-    print(printable(text), file=sys.stderr, flush=True)

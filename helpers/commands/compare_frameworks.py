@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import TextIO
 
 from helpers.commands.formats import add_file_formats, check_files, write_files
@@ -14,9 +12,13 @@ from helpers.commands.loading import (
     absolute,
     add_history,
     find_cases,
+    matching_cases,
+    say,
+    say_each_run,
     session_name,
     width_of,
 )
+from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.launch.tail import Progress
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
@@ -40,12 +42,11 @@ from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite
 from helpers.session.suite_options import SuiteOptions
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import ConfigError, printable
+from helpers.trainers.contract.errors import ConfigError
 
 NAME = "compare-frameworks"
 HELP = "Measure configurations in each installed framework in turn; print images/s and ratios to Paddle"
 
-_EXIT_INTERRUPTED = 130
 _INTERRUPTED = "interrupted before it was measured"
 
 
@@ -92,7 +93,7 @@ class _Compared:
     def exit_code(self) -> int:
         """6 where an installed framework gave no figure, or where no row has two figures to compare."""
         if self.interrupted:
-            return _EXIT_INTERRUPTED
+            return EXIT_INTERRUPTED
         missing = any(cell.missing for row in self.rows for cell in row.cells)
         complete = any(row.measured > 1 for row in self.rows) and not missing
         return EXIT_OK if complete else EXIT_NOT_JUDGED
@@ -108,15 +109,15 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
     suite = load(_options(arguments))
     found = chosen(suite, arguments.cases, arguments.target, arguments.keyword)
     if arguments.build_envs:
-        suite.build_environments([each for row in found for each in row.members], _say)
+        suite.build_environments([each for row in found for each in row.members], say)
     to_run = _to_run(suite, found)
     suite.prepare(to_run)
     if told := suite.disturbance(to_run):
-        _say(told)
+        say(told)
         return EXIT_NOT_JUDGED
     done = _measured(suite, found, arguments.pairs)
     for note in suite.history_notes():
-        _say(note)
+        say(note)
     about = {
         "machine": suite.machine.describe(),
         "session": suite.options.session,
@@ -138,7 +139,7 @@ def _to_run(suite: Suite, found: Sequence[Configuration]) -> list[SuiteCase]:
         else:
             cases += [member for member in each.members if why_not(suite, member) is None]
     for reason, names in left_out.items():
-        _say(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not measured: {reason}")
+        say(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not measured: {reason}")
     return cases
 
 
@@ -151,14 +152,14 @@ def _measured(suite: Suite, found: Sequence[Configuration], pairs: int) -> _Comp
         if done.interrupted:
             done.rows.append(unmeasured(suite, each, _INTERRUPTED))
             continue
-        _say(f"{number} of {len(found)}: {each.name}, {pairs * can_measure(suite, each)} runs")
+        say(f"{number} of {len(found)}: {each.name}, {pairs * can_measure(suite, each)} runs")
         try:
-            done.rows.append(compare_frameworks(suite, each, pairs, _progress(pairs)))
+            done.rows.append(compare_frameworks(suite, each, pairs, say_each_run(lambda run: _run_name(run, pairs))))
         except KeyboardInterrupt:
             done.interrupted = True
             done.rows.append(unmeasured(suite, each, _INTERRUPTED))
             session = suite.options.session
-            _say(f"interrupted: the runs made are kept in {suite.store.folder}; --resume {session} goes on")
+            say(f"interrupted: the runs made are kept in {suite.store.folder}; --resume {session} goes on")
     return done
 
 
@@ -181,11 +182,8 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None, keyword: str
 
 
 def _cases(suite: Suite, text: str, target: str | None) -> tuple[SuiteCase, ...]:
-    if any(sign in text for sign in "*?["):
-        found = tuple(each for each in suite.cases if fnmatchcase(each.case.id, text) and target in (None, each.target))
-        if not found:
-            raise ConfigError("perfgate compare-frameworks", got=text, expected="a pattern that a case matches")
-        return found
+    if (matching := matching_cases(suite.cases, text, target)) is not None:
+        return matching
     try:
         return find_cases(suite.cases, text, target)
     except ConfigError as unknown:
@@ -218,21 +216,7 @@ def _options(arguments: argparse.Namespace) -> SuiteOptions:
     )
 
 
-def _progress(pairs: int) -> Callable[[Progress], None]:
-    """Name each run on standard error when it begins."""
-    told: set[tuple[str, int, str]] = set()
-
-    def tell(progress: Progress) -> None:
-        what = progress.phase if progress.steps == 0 else ""
-        if (progress.case_id, progress.replicate, what) not in told:
-            told.add((progress.case_id, progress.replicate, what))
-            framework = progress.case_id.partition("-")[0]
-            # Beyond the pairs, a run is made in place of an invalid or failed one.
-            of = f" of {pairs}" if progress.replicate < pairs else ""
-            _say(what or f"  {framework}, run {progress.replicate + 1}{of}")
-
-    return tell
-
-
-def _say(text: str) -> None:
-    print(printable(text), file=sys.stderr, flush=True)
+def _run_name(run: Progress, pairs: int) -> str:
+    # Beyond the pairs, a run is made in place of an invalid or failed one.
+    of = f" of {pairs}" if run.replicate < pairs else ""
+    return f"  {run.case_id.partition('-')[0]}, run {run.replicate + 1}{of}"

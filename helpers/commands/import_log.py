@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.formats import json_text
-from helpers.commands.loading import add_history, history_url, say_waiting, width_of
+from helpers.commands.loading import add_history, history_url, say, width_of
+from helpers.commands.main import EXIT_USAGE
 from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.trainers.contract.case import DataSource, Execution, Precision
 from helpers.trainers.contract.errors import HistoryUnreachable, SuiteError, printable
@@ -27,8 +28,8 @@ HELP = "Read training logs of PaddleClas, FleetX, DLPerf, NVIDIA's scripts or ou
 
 # 1: first format.
 IMPORT_SCHEMA_VERSION = 1
-# One of the files gave nothing; main.EXIT_USAGE, which an error of one file alone would end with.
-EXIT_UNREAD = 4
+# One of the files gave nothing.
+EXIT_UNREAD = EXIT_USAGE
 AUTO = "auto"
 
 
@@ -165,7 +166,7 @@ def _store(found: Sequence[Imported], arguments: argparse.Namespace) -> tuple[tu
     try:
         url = history_url(arguments)
         try:
-            return store(found, url, say_waiting), ""
+            return store(found, url, say), ""
         except HistoryUnreachable as error:
             return (), f"--store: {error}. {keep(found, arguments.runs_dir.expanduser(), url)}"
     except SuiteError as error:

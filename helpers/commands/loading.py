@@ -11,7 +11,8 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -20,6 +21,7 @@ from helpers.history.address import refuse_in_command_line, refuse_in_open_file
 from helpers.history.run_folders import sessions
 from helpers.history.spool import Spool
 from helpers.launch.launchers.table import CHOICES
+from helpers.launch.tail import Progress
 from helpers.machine.files import check_replaceable, write_whole
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
@@ -94,15 +96,27 @@ def history_of(arguments: argparse.Namespace) -> History:
         )
     spool = Spool.of(arguments.runs_dir.expanduser(), url)
     if waiting := spool.waiting():
-        told = f"note: {waiting} entries are spooled in {spool.folder} and not in this answer: perfgate reindex"
-        print(printable(told), file=sys.stderr)
-    return open_history(url, say_waiting)
+        say(f"note: {waiting} entries are spooled in {spool.folder} and not in this answer: perfgate reindex")
+    return open_history(url, say)
 
 
-def say_waiting(told: str) -> None:
-    """Say on standard error why nothing happens; standard output is for the answer."""
+def say(text: str) -> None:
+    """Say on standard error what is going on; standard output is for the answer."""
     with contextlib.suppress(OSError):
-        print(printable(told), file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
+
+
+def say_each_run(name_of: Callable[[Progress], str]) -> Callable[[Progress], None]:
+    """What names each run on standard error when it begins, and before that its phases: a command takes an hour."""
+    said: set[tuple[str, int, str]] = set()
+
+    def tell(progress: Progress) -> None:
+        phase = progress.phase if progress.steps == 0 else ""
+        if (progress.case_id, progress.replicate, phase) not in said:
+            said.add((progress.case_id, progress.replicate, phase))
+            say(phase or name_of(progress))
+
+    return tell
 
 
 def check_place(option: str, path: Path | None) -> None:
@@ -161,6 +175,19 @@ def load_suite(arguments: argparse.Namespace) -> Suite:
             session="asked",
         )
     )
+
+
+def matching_cases(cases: Iterable[SuiteCase], pattern: str, target: str | None) -> tuple[SuiteCase, ...] | None:
+    """The cases whose ids match on any target or on ``target``; None for a text that is no pattern.
+
+    Raises ConfigError on a pattern that matches none.
+    """
+    if not any(sign in pattern for sign in "*?["):
+        return None
+    found = tuple(each for each in cases if fnmatchcase(each.case.id, pattern) and target in (None, each.target))
+    if not found:
+        raise ConfigError("case pattern", got=pattern, expected="a pattern that a case matches")
+    return found
 
 
 def find_cases(cases: Iterable[SuiteCase], case_id: str, target: str | None) -> tuple[SuiteCase, ...]:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TextIO
 
-from helpers.commands.loading import add_history, history_url, say_waiting
+from helpers.commands.loading import add_history, history_url, say
 from helpers.history import open_history
 from helpers.history.spool import Spool, spools_of
 from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         raise ConfigError(f"run folder {folder}", got="no folder", expected="one with sessions in it")
     url = history_url(arguments)
     spool = Spool.of(folder, url)
-    with open_history(url, say_waiting) as history:
+    with open_history(url, say) as history:
         emptied = spool.empty_into(history)
         found = history.reindex(folder)
         shown = history.url

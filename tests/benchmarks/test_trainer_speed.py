@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pytest
-
 from benchmarks.cpu_settings import CANDIDATES, speed_up
 from benchmarks.loader_cost import told as loader_told
 from benchmarks.trainer_speed import told
-from helpers.plan.recipes.recipe import settings_for
-from helpers.session.bare_loop import Seat, bare_arm
-from helpers.trainers.common import block_worker
 from helpers.trainers.contract.blocks import BARE, FOR, TRAIN, StepBlock
-from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import ConfigError
 
 Sets = list[Mapping[str, Sequence[StepBlock]]]
 
@@ -91,62 +84,3 @@ def test_a_candidate_is_told_with_its_speed_up_and_whether_it_computed_the_same(
 def test_candidates_have_names_of_their_own() -> None:
     names = [candidate.name for candidate in CANDIDATES]
     assert len(set(names)) == len(names)
-
-
-def bare_argv(case_id: str, seat: Seat) -> str:
-    case = Case.parse(case_id)
-    return " ".join(bare_arm(BARE, case, seat, settings_for(case, seat.device)).argv)
-
-
-def test_the_bare_loop_of_each_framework_trains_the_same_case_in_its_interpreter() -> None:
-    paddle = bare_argv("paddle-resnet50v1.5-amp_o1-bs4-1x1-synthetic-to_static", Seat((3,), interpreter="/p/python"))
-    rate = 0.1 * 4 / 256
-    assert paddle == (
-        f"/p/python -m helpers.trainers.paddle.bare_loop --batch-size 4 --learning-rate {rate} --core 3 --bf16"
-    )  # fmt: skip
-    pytorch = bare_argv("pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic", Seat((2, 3), interpreter="/t/python"))
-    assert pytorch.startswith(f"/t/python -m helpers.trainers.pytorch.bare_loop --batch-size 4 --learning-rate {rate}")
-    assert "--cores 2 3 --tf32 off" in pytorch
-
-
-def test_on_a_card_the_bare_loop_scales_the_loss_as_the_case_does_and_sees_that_card_alone() -> None:
-    case = Case.parse("pytorch-resnet50v1.5-amp-bs256-1x1-synthetic")
-    seat = Seat(cards=("GPU-aa",))
-    arm = bare_arm(BARE, case, seat, settings_for(case, seat.device))
-    assert "--device cuda --amp-dtype float16 --loss-scaling 256" in " ".join(arm.argv)
-    assert arm.environment["CUDA_VISIBLE_DEVICES"] == "GPU-aa"
-
-
-@pytest.mark.parametrize(
-    "case_id",
-    [
-        "pytorch-vgg16-fp32-bs1-1x1-synthetic",
-        "pytorch-resnet50v1.5-fp32-bs4-1x1-dali",
-        "pytorch-resnet50v1.5-amp_o2-bs4-1x1-synthetic",
-        "pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic-compile",
-    ],
-)
-def test_a_case_without_a_bare_loop_is_refused(case_id: str) -> None:
-    with pytest.raises(ConfigError, match="no bare loop"):
-        bare_argv(case_id, Seat((3,)))
-
-
-def test_a_steps_end_is_waited_for_on_a_card() -> None:
-    waited: list[str] = []
-
-    class Stepper:
-        def step(self, batch: str) -> str:
-            return batch
-
-        def loss(self, handle: str) -> float:
-            waited.append(handle)
-            return 0.0
-
-    class Reader:
-        def epoch(self, number: int) -> list[str]:
-            return ["first", "second"]
-
-    for waits in (False, True):
-        worker = block_worker._Worker(None, Reader(), Stepper(), None, None, waits)  # type: ignore[arg-type]
-        worker.bare(2)
-    assert waited == ["second"]
