@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from helpers.commands.formats import JSON, TEXT, Formats, json_text
-from helpers.judging.rates import to_record
+from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.statistics import number
 from helpers.plan.published import title_of
 from helpers.report.text import hanging, printable
@@ -161,7 +161,8 @@ def _figures(sheet: CaseSheet, width: int) -> list[str]:
         return ["none"]
     lines = []
     for each in sheet.figures:
-        what = f"{each.samples_per_s} images/s on {each.gpu}, {each.framework_version}; status {each.status}"
+        rate = f"{each.samples_per_s} {rate_unit(sheet.case_id)}"
+        what = f"{rate} on {each.gpu}, {each.framework_version}; status {each.status}"
         lines += _wrapped(f"{what}; by {each.rule}", width, _INDENT)
         told = f'printed as {each.precision_printed} in "{each.table}" of {title_of(each.source)}'
         lines += _wrapped(_INDENT + (f"{told}; {each.note}" if each.note else told), width, _INDENT)
@@ -256,7 +257,8 @@ def _here(sheet: CaseSheet, width: int) -> list[str]:
     lines = _wrapped(sheet.machine, width)
     lines += ["runs"] if sheet.here is None else _wrapped(f"not run: {sheet.here}", width)
     if (recorded := sheet.recorded) is not None:
-        told = f"recorded: {number(recorded.samples_per_s)} images/s by {recorded.rule}, {recorded.runs} runs"
+        rate = f"{number(recorded.samples_per_s)} {rate_unit(sheet.case_id)}"
+        told = f"recorded: {rate} by {recorded.rule}, {recorded.runs} runs"
         lines.append(f"{told}, {recorded.date[:10]}, {recorded.commit[:12]}")
     else:
         lines.append("recorded: nothing")

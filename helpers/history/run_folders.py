@@ -14,6 +14,7 @@ from pathlib import Path
 
 from helpers.history.nights import NightRecord, night_of, night_text
 from helpers.history.results import RunResult, result_of_record
+from helpers.judging.rates import rate_unit
 from helpers.judging.verdict import Verdict
 from helpers.machine.files import write_whole
 from helpers.machine.opening import MOST_NIGHT_BYTES, MOST_RESULT_BYTES, read_text_limited
@@ -150,7 +151,9 @@ def _what_is_lost(result: RunResult) -> str:
     """What a result says that cannot be written: its figures, or why it has none."""
     run = f"{result.case_id} r{result.replicate}"
     rates = ", ".join(
-        f"{value:.6g} images/s by {rule}" for rule, value in result.figures.items() if not isinstance(value, str)
+        f"{value:.6g} {rate_unit(result.case_id)} by {rule}"
+        for rule, value in result.figures.items()
+        if not isinstance(value, str)
     )
     if rates:
         return f"Measured and not written: {run}, {rates}"

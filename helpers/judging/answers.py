@@ -16,6 +16,7 @@ from helpers.judging.evalue import evalue
 from helpers.judging.evidence import Evidence, RecordedReference
 from helpers.judging.noise import learn
 from helpers.judging.power import LARGEST_TOLD
+from helpers.judging.rates import rate_unit
 from helpers.judging.screen import ACCEPT_UP_TO, SUSPECT_DROP, Screening, one_more, recorded_night
 from helpers.judging.statistics import hodges_lehmann, number
 from helpers.judging.verdict import NeedRuns, Status
@@ -120,8 +121,8 @@ def beyond_doubt(evidence: Evidence, recorded: RecordedReference, screening: Scr
         return ""
     return (
         f"each of {len(rates)} runs lies {-highest:.1%} or more below the recorded {number(recorded.samples_per_s)} "
-        f"images/s ({recorded.label}; band {recorded.band:.1%}, evidence {wording.strength(strength)}, "
-        f"threshold {bar:.0f})"
+        f"{rate_unit(evidence.case_id)} ({recorded.label}; band {recorded.band:.1%}, "
+        f"evidence {wording.strength(strength)}, threshold {bar:.0f})"
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from helpers.judging.evidence import Build, Evidence, PublishedReference, RunEvidence, Stage, invalid_in_a_row
+from helpers.judging.rates import rate_unit
 from helpers.judging.rules import median_over_runs, run_figure
 from helpers.judging.statistics import Summary, number, summarise
 from helpers.judging.verdict import (
@@ -137,8 +138,9 @@ def against_published(evidence: Evidence, reference: PublishedReference, runs: S
         return answer(Status.INCONCLUSIVE, "rule-not-computable", f"published: {measured}")
     ratio = measured / reference.samples_per_s
     numbers = (
-        f"{number(measured)} images/s is {ratio - 1:+.1%} against the published {number(reference.samples_per_s)} "
-        f"({reference.label}; by {reference.rule}; n={len(runs)}; band -{reference.tolerance:.1%})"
+        f"{number(measured)} {rate_unit(evidence.case_id)} is {ratio - 1:+.1%} against the published "
+        f"{number(reference.samples_per_s)} ({reference.label}; by {reference.rule}; n={len(runs)}; "
+        f"band -{reference.tolerance:.1%})"
     )
     if changed := [key for key in evidence.overrides if key not in evidence.neutral]:
         message = f"settings changed ({', '.join(changed)}): {numbers}"

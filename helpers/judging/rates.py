@@ -1,4 +1,4 @@
-"""Rates: samples/s inside; the name that files and readers know them by outside.
+"""Rates: samples/s inside; the names by which files and readers know them outside.
 
 The file formats were named when every sample was an image, and old results, baselines and histories must still be
 read: a field that ends in ``samples_per_s`` is a key that ends in ``images_per_s`` there.
@@ -10,6 +10,11 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.models import spec_of
+
+_UNIT_OF_FILES = "images/s"
 _FIELD_TO_KEY = {"samples_per_s": "images_per_s", "flops_per_sample": "flops_per_image"}
 _KEY_TO_FIELD = {key: field for field, key in _FIELD_TO_KEY.items()}
 
@@ -37,3 +42,19 @@ def fields_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _renamed(name: str, endings: Mapping[str, str]) -> str:
     return next((name.removesuffix(old) + new for old, new in endings.items() if name.endswith(old)), name)
+
+
+def rate_unit(*case_ids: str) -> str:
+    """What samples/s of these cases are called: images/s where a sample of each one's model is an image.
+
+    Where no case is known, and for an id of another version of the suite, it is images/s, as in the file formats.
+    """
+    units = {_unit_of(case_id) for case_id in case_ids}
+    return "samples/s" if len(units) > 1 else next(iter(units), _UNIT_OF_FILES)
+
+
+def _unit_of(case_id: str) -> str:
+    try:
+        return spec_of(Case.parse(case_id).model).rate_unit
+    except ConfigError:
+        return _UNIT_OF_FILES

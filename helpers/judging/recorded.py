@@ -33,6 +33,7 @@ from helpers.judging.evalue import noise_factor
 from helpers.judging.evidence import Build, Evidence, RecordedReference, RunEvidence
 from helpers.judging.noise import KNOWN_NIGHTS
 from helpers.judging.power import Detection, smallest_drop
+from helpers.judging.rates import rate_unit
 from helpers.judging.rules import MEDIAN_STEP, median_over_runs
 from helpers.judging.screen import (
     ACCEPT_UP_TO,
@@ -121,8 +122,8 @@ def _incomparable(evidence: Evidence, recorded: RecordedReference, measured: flo
     """The answer where tonight must not be held against what was recorded; None where it may."""
     change = measured / recorded.samples_per_s - 1
     numbers = (
-        f"{number(measured)} images/s is {change:+.1%} against the recorded {number(recorded.samples_per_s)} "
-        f"({recorded.label}; by {recorded.rule}; n={runs})"
+        f"{number(measured)} {rate_unit(evidence.case_id)} is {change:+.1%} against the recorded "
+        f"{number(recorded.samples_per_s)} ({recorded.label}; by {recorded.rule}; n={runs})"
     )
     apart = []
     if recorded.differences:
@@ -241,7 +242,8 @@ def without_history(
             message = f"slower: {numbers}; {away}; {against}"
             return _answer(recorded, Status.REGRESSION, "confirmed-regression", message, measured)
         against = f"no regression confirmed: {numbers}; {against}"
-    message = f"{away}; {against}, recorded {number(recorded.samples_per_s)} images/s ({recorded.label}); {remedy}"
+    rate = f"{number(recorded.samples_per_s)} {rate_unit(evidence.case_id)}"
+    message = f"{away}; {against}, recorded {rate} ({recorded.label}); {remedy}"
     return _answer(recorded, Status.INCONCLUSIVE, HISTORY_UNREACHABLE, message, measured)
 
 

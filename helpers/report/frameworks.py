@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from helpers.judging.rates import to_record
+from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.plan.case_plan import CPU
@@ -137,7 +137,8 @@ def _contents(rows: Sequence[FrameworksRow]) -> tuple[list[_Titled], list[str]]:
 def _titled(rows: Sequence[FrameworksRow], notes: _Notes) -> _Titled:
     first, present = rows[0], {cell.framework for row in rows for cell in row.cells}
     frameworks = tuple(each for each in Framework if each.value in present)
-    title = f"{first.target}, {first.model}, {first.precision}: images/s"
+    unit = rate_unit(*(cell.case_id for row in rows for cell in row.cells if cell.case_id))
+    title = f"{first.target}, {first.model}, {first.precision}: {unit}"
     if first.execution:
         title += f" (Paddle: {first.execution})"
     notes.others += dict.fromkeys(_pairing(row) for row in rows if row.documented)

@@ -11,7 +11,7 @@ from typing import Any
 from helpers.history.results import LOG_FACT, LOG_WARNINGS_FACT, MEASURED, RunResult
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.judge import RUN_FAILED
-from helpers.judging.rates import to_record
+from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.rules import CaseFigure, case_figure, over_runs, run_figure
 from helpers.judging.statistics import number, summarise
 from helpers.judging.utilisation import Utilisation
@@ -228,7 +228,7 @@ def _set_aside(run: RunResult, rule: str) -> str:
     build = "" if run.role == Build.CANDIDATE.value else f" ({run.role} build)"
     text = f"r{run.replicate}{build}: {run.failure or run.invalid or run.refusal}"
     rate = None if run.invalid is None else _rate(run, rule)
-    return text if rate is None else f"{text}; invalid: {number(rate)} images/s by {rule}"
+    return text if rate is None else f"{text}; invalid: {number(rate)} {rate_unit(run.case_id)} by {rule}"
 
 
 def _rate(run: RunResult, rule: str) -> float | None:
@@ -273,7 +273,7 @@ def _sources_of(runs: Iterable[RunResult], rule: str) -> tuple[str, ...]:
 
 def _figure(run: RunResult, rule: str) -> str:
     figure = run_figure(rule, run.figures)
-    return figure if isinstance(figure, str) else f"{number(figure)} images/s by {rule}"
+    return figure if isinstance(figure, str) else f"{number(figure)} {rate_unit(run.case_id)} by {rule}"
 
 
 def _log_warnings(runs: Sequence[RunResult]) -> tuple[str, ...]:

@@ -6,15 +6,12 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
+from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.report.scaling import THIS_SESSION, Scaling, ScalingRow
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import printable
 
-_DLPERF: tuple[Column[Sequence[str]], ...] = tuple(
-    Column(heading, itemgetter(place))
-    for place, heading in enumerate(("nodes", "cards", "images/s", "speed-up", "efficiency"))
-)
 _FLEETX_CORNER = "batch / node"
 _EMPTY = "-"
 _AUTO = (
@@ -34,7 +31,7 @@ def to_text(found: Sequence[Scaling], width: int) -> str:
         else:
             lines += ["", *_wrapped([_untold(each)], width)]
     for group in _by_configuration(filter(_tells, found)):
-        lines += ["", f"{_place(group[0])}: images/s", *fleetx_table(group)]
+        lines += ["", f"{_place(group[0])}: {_unit(group[0])}", *fleetx_table(group)]
     return "\n".join(lines)
 
 
@@ -50,7 +47,7 @@ def to_markdown(found: Sequence[Scaling]) -> str:
         parts += [f"### {_title(each)}", "\n".join(dlperf_table(each))]
         parts += ["\n".join(f"- {_escaped(note)}" for note in _notes(each))] if _notes(each) else []
     for group in _by_configuration(filter(_tells, found)):
-        parts += [f"### {_place(group[0])}, images/s", "\n".join(fleetx_table(group))]
+        parts += [f"### {_place(group[0])}, {_unit(group[0])}", "\n".join(fleetx_table(group))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -64,7 +61,9 @@ def dlperf_table(scaling: Scaling) -> list[str]:
     if reference.samples_per_s is not None and all(row.cards > 1 or row.samples_per_s is None for row in scaling.rows):
         cells = [cell for cell, row in zip(cells, scaling.rows, strict=True) if row.cards > 1]
         cells.insert(0, ("1", "1", f"{_rate(reference.samples_per_s)}*", "1.00", "100.0%"))
-    return Table.of(_DLPERF, cells).markdown(padded=True)
+    headings = ("nodes", "cards", _unit(scaling), "speed-up", "efficiency")
+    columns = tuple(Column[Sequence[str]](heading, itemgetter(place)) for place, heading in enumerate(headings))
+    return Table.of(columns, cells).markdown(padded=True)
 
 
 def fleetx_table(group: Sequence[Scaling]) -> list[str]:
@@ -126,6 +125,10 @@ def _notes(scaling: Scaling) -> list[str]:
 
 def _title(scaling: Scaling) -> str:
     return f"{_place(scaling)}, batch size = {scaling.batch_size_per_card}"
+
+
+def _unit(scaling: Scaling) -> str:
+    return rate_unit(*(row.case_id for row in scaling.rows))
 
 
 def _place(scaling: Scaling) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from helpers.judging.evidence import Build
+from helpers.judging.rates import rate_unit
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
@@ -46,7 +47,7 @@ def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: b
 
 def case_table(rows: Sequence[CaseRow]) -> Table:
     """A line for each case, without its reason."""
-    return Table.of(_COLUMNS, rows)
+    return Table.of(_columns(rows), rows)
 
 
 def summary_line(rows: Sequence[CaseRow]) -> str:
@@ -76,7 +77,7 @@ def rules_line(row: CaseRow) -> str:
 
 
 def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
-    grid = Table.of(_COLUMNS, rows).grid()
+    grid = Table.of(_columns(rows), rows).grid()
     used = grid.width + len(GAP)
     beside = width - used >= _NARROWEST_REASON
     if used > width:
@@ -91,7 +92,7 @@ def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> 
 
 def _narrow_table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
     """The same columns with the case on a line of its own, since its id fills half a terminal."""
-    case, *columns = _COLUMNS
+    case, *columns = _columns(rows)
     grid = Table.of(columns, rows).grid(_REASON_INDENT)
     lines = [case.heading, grid.heading, "-" * width]
     for row, line in zip(rows, grid.padded_lines, strict=True):
@@ -126,7 +127,7 @@ def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
     if details:
         if row.pairs:
             build = row.reference_build or "the reference build"
-            lines = _wrapped(printable(f"A/B, new against {build}; images/s by {MEDIAN_STEP}"), room)
+            lines = _wrapped(printable(f"A/B, new against {build}; {rate_unit(row.case_id)} by {MEDIAN_STEP}"), room)
         lines += pairs_table(row)
         for place, told in enumerate(row.sources):
             lines += _wrapped(printable(f"r{place} {row.origin} from {told}"), room)
@@ -225,10 +226,15 @@ def _not_run(rows: Sequence[CaseRow]) -> list[str]:
     return lines
 
 
-# The reason follows them, beside or below.
+def _columns(rows: Sequence[CaseRow]) -> tuple[Column[CaseRow], ...]:
+    """The session's table; the reason follows its columns, beside or below."""
+    unit = rate_unit(*(row.case_id for row in rows))
+    return (_COLUMNS[0], Column(f"{unit} ± spread", _measured, Align.RIGHT), *_COLUMNS[1:])
+
+
+# The measured rate stands behind the case.
 _COLUMNS: tuple[Column[CaseRow], ...] = (
     Column("case", _case),
-    Column("images/s ± spread", _measured, Align.RIGHT),
     Column("data", share_cell, Align.RIGHT),
     Column("published", lambda row: _reference(_shown_published(row)), Align.RIGHT),
     Column("ratio", lambda row: _ratio(_shown_published(row)), Align.RIGHT),
