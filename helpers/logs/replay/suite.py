@@ -28,9 +28,9 @@ from helpers.trainers.contract.errors import BaselineError, SuiteError
 _SHOWN = 10
 
 
-def read_log(path: Path, said: Mapping[LogSetting, Stated]) -> ImportBatch:
+def read_log(path: Path, stated: Mapping[LogSetting, Stated]) -> ImportBatch:
     """Every run of one file, whatever its format."""
-    return import_files((path,), said)
+    return import_files((path,), stated)
 
 
 class ReplaySuite(Suite):
@@ -125,8 +125,8 @@ class ReplaySuite(Suite):
 
     def _memory_to_ask(self) -> Memory | None:
         """The history, None where there is none yet."""
-        asked = "memory" in self.__dict__ or is_there(self.options, self.config)
-        return self.memory if asked else None
+        opened = "memory" in self.__dict__
+        return self.memory if opened or is_there(self.options, self.config) else None
 
 
 def _few(what: str, messages: Sequence[str]) -> list[str]:
