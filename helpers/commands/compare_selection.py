@@ -1,4 +1,4 @@
-"""What ``perfgate compare`` holds against each other: a commit, dates, a build, a session, or the recorded baseline."""
+"""The sides of ``perfgate compare``: a commit, dates, a build, a session, or the recorded baseline."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Selector:
-    """One side as it was asked for; ``kind`` is empty where the words before the colon were left out."""
+    """One side as the user gave it."""
 
     value: str
+    # One of KINDS; empty where no prefix was given.
     kind: str = ""
 
     @staticmethod
     def parse(text: str) -> Selector:
-        """Raises ConfigError on an empty text and on a kind that is none."""
+        """Raises ConfigError on an empty text and on an unknown prefix."""
         kind, colon, value = text.partition(":")
         if not colon:
             kind, value = "", text
@@ -151,7 +152,7 @@ def _nights(history: History, selector: Selector, pattern: str) -> tuple[StoredN
 
 
 def _there_is(history: History, pattern: str) -> str:
-    """The sessions, builds and days that could have been asked for."""
+    """The sessions, builds and days that the history has."""
     known = history.cases(pattern)
     if not known:
         return f"There are no nights of a case that matches {pattern!r}"

@@ -65,12 +65,12 @@ def plot_history(title: str, lines: Sequence[NightLine]) -> str:
     for group in groups:
         chart.add(group.name, group.points, **group.look)
     svg: str = chart.render(is_unicode=True)
-    # Its settings once more, with the title in them, for a program that is not there.
+    # The script repeats the settings, with the title in them, for a program that is not there.
     return _SCRIPT.sub("", svg)
 
 
 def _shortened(text: str) -> str:
-    """Where a title leaves no room for the picture, pygal looks for that room without end."""
+    """Short enough for pygal, which searches without end where a title leaves no room for the picture."""
     shown = printable(text)
     return shown if len(shown) <= _LONGEST_TEXT else f"{shown[:_LONGEST_TEXT]}…"
 
@@ -86,7 +86,7 @@ class _Group:
 
 
 def _groups(lines: Sequence[NightLine]) -> Iterator[_Group]:
-    """A line for each segment, and over them the regressions and the excluded nights as points alone."""
+    """A line for each segment, and over them points for the regressions and the excluded nights."""
     segments = sorted({line.segment for line in lines})
     for segment in segments:
         yield _Group(

@@ -1,4 +1,4 @@
-"""What ``perfgate import-log`` prints of a log's run, as text and as plain values for JSON."""
+"""A log's run as ``perfgate import-log`` prints it: as text, and as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SETTING_NAMES: Mapping[LogSetting, str] = {
 
 
 def render_imported(found: Imported, width: int) -> str:
-    """One run: what it is, its configuration with the place of each value, its figures, what to doubt."""
+    """One run: what it is, its configuration with the place of each value, its figures, and what is to be doubted."""
     lines = [*hanging(_title(found), width, "", _INDENT), *_settings(found.settings, width), ""]
     lines += _figures(found, width)
     lines += [line for each in found.figures if each.samples_per_s is None for line in _missing(each, width)]
@@ -40,7 +40,7 @@ def render_imported(found: Imported, width: int) -> str:
 
 
 def imported_record(found: Imported) -> dict[str, Any]:
-    """The run as plain values; a setting has its value and where it stands."""
+    """The run as plain values; a setting has its value and its place."""
     record = {key_of(each.name): _plain(getattr(found, each.name)) for each in fields(found)}
     usual = found.figure(found.usual)
     record["images_per_s"] = None if usual is None else usual.samples_per_s
@@ -56,7 +56,7 @@ def _plain(value: Any) -> Any:
         return {_plain(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
-    # JSON has no such number.
+    # JSON has no NaN and no infinity.
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

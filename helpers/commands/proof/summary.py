@@ -32,7 +32,7 @@ class GpuPart:
 
 @dataclass(frozen=True)
 class ProofEvidence:
-    """What the steps have left to look at."""
+    """What the steps have left behind."""
 
     machine: Machine
     proof: Proof
@@ -54,7 +54,7 @@ class ProofEvidence:
 
 @dataclass(frozen=True)
 class ProofReport:
-    """Everything that the summary tells of."""
+    """Everything that the summary is made of."""
 
     evidence: ProofEvidence
     steps: Sequence[ProofStep]
