@@ -12,11 +12,12 @@ from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
-from helpers.judging.rules import MEDIAN_STEP, RULES, WALL_CLOCK, figures, reader_share, samples_per_step, step_seconds
+from helpers.judging.rules import RULES, WALL_CLOCK, figures, reader_share, samples_per_step, step_seconds
 from helpers.judging.rules_publishers import (
     COUNTED_STEPS,
     PADDLECLAS_SKIPPED_RECORDS,
     SKIPPED_STEPS,
+    Rule,
     ngc_pytorch_skipped,
     paddleclas_ends,
     paddleclas_records,
@@ -229,8 +230,13 @@ def _figure(name: str, samples_per_s: float | str, logs: Logs) -> RuleFigure:
     how = RULES[name].source
     if isinstance(samples_per_s, str):
         return RuleFigure(name, None, how=how, reason=samples_per_s)
-    used, unused = _USED[name](logs)
+    used, unused = _used(RULES[name])(logs)
     return RuleFigure(name, samples_per_s, used, unused, how)
+
+
+def _used(rule: Rule) -> Callable[[Logs], StepsUsed]:
+    """What a rule used: as _USED has it, else all of the steps that it needs, or the window."""
+    return _USED.get(rule.name) or (_of_first(rule.steps, rule.steps) if rule.steps else _window)
 
 
 def _window(logs: Logs) -> StepsUsed:
@@ -268,10 +274,9 @@ def _pytorch_mean(logs: Logs) -> StepsUsed:
     return _of_first(100, 99 - skipped, f"{skipped} steps of warm-up", "the 100th")(logs)
 
 
+# The rules that leave out some of the steps that they need.
 _USED: Mapping[str, Callable[[Logs], StepsUsed]] = MappingProxyType(
     {
-        WALL_CLOCK: _window,
-        MEDIAN_STEP: _window,
         "paddleclas-mean": _paddleclas(lambda _: 0),
         "paddleclas-trimmed": _paddleclas(paddleclas_ends),
         "fleetx-20-100-median7": _counted(COUNTED_STEPS),
@@ -282,8 +287,6 @@ _USED: Mapping[str, Callable[[Logs], StepsUsed]] = MappingProxyType(
         "ngc-tf-average": _of_first(500, 300, "200 steps of warm-up"),
         "ngc-tf-summary": _of_first(500, 300, "200 steps of warm-up"),
         "ngc-pytorch-mean": _pytorch_mean,
-        "ngc-pytorch-summary": _of_first(100, 100),
-        "ngc-pytorch-summary-compute": _of_first(100, 100),
         "ngc-mxnet-epochs": _of_first(1500, 2, "1 epoch of warm-up", "the first 50 steps of each epoch"),
     }
 )

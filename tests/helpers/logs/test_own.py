@@ -87,6 +87,15 @@ def test_what_a_rule_used_is_told(ranks: tuple[Path, Path]) -> None:
     assert trimmed is not None and "310 or more" in trimmed.reason
 
 
+def test_a_new_rule_needs_no_entry_here(ranks: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = {**RULES, "new": replace(RULES[WALL_CLOCK], name="new", steps=50)}
+    for module in ("helpers.judging.rules", "helpers.logs.own"):
+        monkeypatch.setattr(f"{module}.RULES", rules)
+    found = read(*ranks).figure("new")
+    assert found is not None
+    assert (found.samples_per_s, found.used, found.unused) == (pytest.approx(1024), 50, ("90 steps behind them",))
+
+
 def test_the_trimmed_rule_tells_its_ends(tmp_path: Path) -> None:
     alone = replace(HEADER, case_id=CASE.replace("1x2", "1x1"), world_size=1)
     found = read(write(tmp_path / "a.jsonl", seconds=(0.5,) * 400, header=alone)).figure("paddleclas-trimmed")
