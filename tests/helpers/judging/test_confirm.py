@@ -308,6 +308,15 @@ def test_the_same_builds_on_a_slow_night_name_the_machine(e_value: float, slow: 
     assert ("the machine is slow tonight, both builds alike" in answer.reason.message) is slow
 
 
+@pytest.mark.parametrize(("lower", "teaches"), [(0.0, True), (0.02, False)])
+def test_a_night_on_which_both_builds_run_low_does_not_teach_what_the_good_build_usually_does(
+    lower: float, teaches: bool
+) -> None:
+    found = confirmed(run(), *pairs(*[0.0] * 6, at=CENTRE - lower), suspicion="a group fell")
+    assert (found.status, standing(found).accepted) == (Status.PASS, True)
+    assert standing(found).teaches_good is teaches
+
+
 def test_the_fifth_slow_night_of_the_machine_starts_a_new_segment_that_nothing_explains() -> None:
     refused = tuple(replace(night, accepted=False) for night in nights(4))
     answer = confirmed(SLOW, *pairs(0.0, 0.0005, -0.0005, at=CENTRE - 0.03), past=nights() + refused)

@@ -88,7 +88,7 @@ def test_the_guess_gives_way_once_there_is_a_history() -> None:
 
 
 def test_recorded_runs_are_one_night_before_the_others() -> None:
-    noise = learn([(5.03,), (5.05,)], [], (4.0, 5.02, 9.0))
+    noise = learn([(5.03,), (5.05,)], [], (9.0, 4.0, 5.02))
     assert (noise.centre, noise.nights) == (5.03, 3)
 
 

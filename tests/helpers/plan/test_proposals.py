@@ -157,6 +157,19 @@ def test_an_entrys_own_tolerance_outlives_the_figure(own: float | None, kept: fl
     assert (proposal.kind, proposal.new.tolerance) == (ProposalKind.UPDATED, kept)
 
 
+@pytest.mark.parametrize(
+    ("samples_per_s", "kind"),
+    [(99.6, ProposalKind.UPDATED), (99.4, ProposalKind.REFUSED), (98.9, ProposalKind.REFUSED)],
+)
+def test_in_a_new_segment_a_figure_lower_by_more_than_the_tolerance_needs_a_reason(
+    samples_per_s: float, kind: ProposalKind
+) -> None:
+    new = replace(entry(samples_per_s), segment={"driver": "535", "cuda": "11.2"})
+    (proposal,) = proposed(recorded(entry(100.0)), Candidate(new, answer=RecordedAnswer.INCOMPARABLE, tolerance=0.005))
+
+    assert proposal.kind is kind
+
+
 def test_a_new_segment_replaces_the_entry_and_says_what_differs() -> None:
     new = replace(entry(150.0), segment={"driver": "535", "power_cap": "300 W"})
     (proposal,) = proposed(recorded(entry(100.0)), Candidate(new, answer=RecordedAnswer.INCOMPARABLE))
