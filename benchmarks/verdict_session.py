@@ -16,7 +16,7 @@ from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.night import NeedConfirmation, NightVerdict, judge_night
-from helpers.judging.night_groups import Key, NightCase, labels_of
+from helpers.judging.night_groups import Key, NightCase
 from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
 from helpers.judging.statistics import summarise
 from helpers.judging.verdict import Status, Verdict
@@ -25,12 +25,15 @@ from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.overrides import segment_of
 from helpers.plan.protocols import MeasuringProtocol
 from helpers.plan.recorded import Provenance, RecordedEntry
+from helpers.session.gate import Gate
 from helpers.session.measure import CaseResult, measure_case, protocol_record
+from helpers.session.night import night_case
 from helpers.trainers.contract.case import Case
 
 # The runs of night 0 that the reference is recorded from; the rules that compare 7 runs with 7 need them all.
 RECORDED_RUNS = 7
 # Beyond the numbers that an A/B comparison of that night can reach.
+_UNGATED = Gate(enabled=False)
 _FIRST_RECORDED = 1000
 _TARGET = "v100"
 _PROTOCOL = MeasuringProtocol("drawn", warmup_steps=20, window_steps=100, runs=1)
@@ -134,13 +137,13 @@ class Machine:
             )
 
         results = {plan.case.id: measure(plan) for plan in self.plans}
-        screened = [case for result in results.values() if (case := _night_case(result)) is not None]
+        screened = [case for result in results.values() if (case := night_case(_UNGATED.outcome(result))) is not None]
         before = {case.key: case for case in screened}
         confirmed: dict[Key, NightCase] = {}
         while isinstance(answer := judge_night(screened, confirmed), NeedConfirmation):
             result = measure(results[answer.case_id].plan, answer.why)
             results[answer.case_id] = result
-            confirmed[answer.key] = _night_case(result) or before[answer.key]
+            confirmed[answer.key] = night_case(_UNGATED.outcome(result)) or before[answer.key]
         return JudgedNight(tuple(results.values()), answer)
 
 
@@ -158,23 +161,6 @@ class JudgedNight:
     @property
     def runs(self) -> int:
         return sum(len(result.runs) for result in self.results)
-
-
-def _night_case(result: CaseResult) -> NightCase | None:
-    """As helpers.report.night tells the night's verdict of a case."""
-    plan, verdict = result.plan, result.verdict
-    if verdict.standing is None or verdict.recorded is None or verdict.recorded.tolerance is None:
-        return None
-    return NightCase(
-        case_id=plan.case.id,
-        target=plan.suite_case.target,
-        labels=labels_of(plan.case, plan.suite_case.target),
-        status=verdict.status,
-        standing=verdict.standing,
-        tolerance=verdict.recorded.tolerance,
-        can_confirm=bool(plan.reference),
-        why_not=plan.why_no_reference,
-    )
 
 
 def drawn_with(nights: Nights, at: At, case: int, build: Build, number: int, drops: Mapping[int, float]) -> DrawnRun:

@@ -1,4 +1,4 @@
-"""One look at this machine for the doctor: about a second, most of it spent watching the cores."""
+"""Looks at this machine for the doctor. It takes about a second, most of which is spent watching the cores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
 
 WATCH_SECONDS = 1.0
-# What a file server's clock may be apart from this machine's.
+# A file server's clock may differ from this machine's by so much.
 _CLOCK_BEHIND_SECONDS = 60.0
 # A path and a number.
 _LONGEST_LINE = 2**16
@@ -139,7 +139,7 @@ def _watch(machine: Machine, io: ExaminationIO) -> ContentionSample:
 
 
 def names_of_users(facts: SystemFacts, io: ExaminationIO) -> dict[int, str]:
-    """Who sits on the cards; a process of another container has no name here."""
+    """The names of the processes on the cards; a process of another container has no name here."""
     pids = {pid for each in facts.details.values() if not isinstance(each.processes, Unknown) for pid in each.processes}
     found = {}
     for pid in sorted(pids):
@@ -151,7 +151,7 @@ def names_of_users(facts: SystemFacts, io: ExaminationIO) -> dict[int, str]:
 
 
 def _from_the_future(runs_folder: Path, now: float) -> str:
-    """What of this checkout or the newest results is dated after now, and so tells that the clock was set back."""
+    """The newest file of this checkout and of the results, where it is dated after now: the clock was set back."""
     sessions = ask(lambda: list(runs_folder.iterdir()))
     suspects = [Path(__file__), *([] if isinstance(sessions, Unknown) else sessions)]
     newest = max(suspects, key=_changed_at)
@@ -160,7 +160,7 @@ def _from_the_future(runs_folder: Path, now: float) -> str:
 
 
 def _changed_at(path: Path) -> float:
-    """Since the epoch; 0 for what went away: a session that runs makes files here and takes them back."""
+    """Seconds since the epoch; 0 for a file that is gone, because a running session makes and removes files here."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -168,7 +168,7 @@ def _changed_at(path: Path) -> float:
 
 
 def held_cards(machine: Machine, io: ExaminationIO) -> tuple[str, ...]:
-    """Who holds cards of the machine, a session of the suite each."""
+    """The sessions of the suite that hold cards of the machine."""
     leases = Leases(default_folder(machine.host_id, io.variables))
     return leases.held((*machine.cpu_cards, *machine.gpus))
 
@@ -191,7 +191,7 @@ def _runs_problem(folder: Path) -> str:
 
 
 def _data_problem(root: Path) -> str:
-    """What a glance shows; the whole folder is checked when a session starts."""
+    """What is wrong with the list of images or the first of them; a session checks the whole folder when it starts."""
     listing = root / TRAIN_LIST
     try:
         with open_regular(named_by_user(listing)) as lines:

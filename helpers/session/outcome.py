@@ -31,7 +31,7 @@ from helpers.trainers.contract.errors import ConfigError, ResultError
 _ABOUT = "case outcome"
 
 
-class Effect(enum.Enum):
+class CaseEffect(enum.Enum):
     """What a status does to its case's test (docs/reference.md, "Statuses")."""
 
     PASS = "pass"
@@ -50,7 +50,7 @@ class CaseOutcome:
     # Holds what the case was compared with: each reference, and the answer to it.
     verdict: Verdict
     # What the verdict does to the case's test; the gate is considered.
-    effect: Effect
+    effect: CaseEffect
     # False for a case outside the gate.
     judged: bool = True
     # The measuring rule of the images/s that is shown first.
@@ -129,7 +129,7 @@ class CaseOutcome:
         return CaseOutcome(
             case,
             verdict=_verdict_of(values.pop("verdict")),
-            effect=Effect(values.pop("effect")),
+            effect=CaseEffect(values.pop("effect")),
             runs=runs,
             run_folders=tuple(values.pop("run_folders")),
             **values,
@@ -231,7 +231,7 @@ _OUTCOME = Checker(
             "case_id": _TEXT,
             "target": _TEXT,
             "verdict": _VERDICT,
-            "effect": {"enum": [each.value for each in Effect], "description": "a known effect"},
+            "effect": {"enum": [each.value for each in CaseEffect], "description": "a known effect"},
             "judged": _FLAG,
             "rule": _TEXT,
             "runs": {"type": "array", "maxItems": _MOST_ITEMS, "description": "a list of runs"},

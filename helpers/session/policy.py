@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from helpers.judging.verdict import Status
-from helpers.session.outcome import CaseOutcome, Effect
+from helpers.session.outcome import CaseEffect, CaseOutcome
 
 EXIT_OK = 0
 EXIT_SLOWER = 1
@@ -25,17 +25,17 @@ class Needs(enum.Enum):
 
 _NORMAL = MappingProxyType(
     {
-        Status.INFRA_ERROR: Effect.ERROR,
-        Status.INVALID: Effect.ERROR,
-        Status.REGRESSION: Effect.FAIL,
-        Status.SLOWER: Effect.FAIL,
-        Status.BELOW_PUBLISHED: Effect.FAIL,
-        Status.INCOMPARABLE: Effect.WARN,
-        Status.INCONCLUSIVE: Effect.WARN,
-        Status.NO_BASELINE: Effect.WARN,
-        Status.IMPROVEMENT: Effect.PASS,
-        Status.PASS: Effect.PASS,
-        Status.NOT_RUN: Effect.SKIP,
+        Status.INFRA_ERROR: CaseEffect.ERROR,
+        Status.INVALID: CaseEffect.ERROR,
+        Status.REGRESSION: CaseEffect.FAIL,
+        Status.SLOWER: CaseEffect.FAIL,
+        Status.BELOW_PUBLISHED: CaseEffect.FAIL,
+        Status.INCOMPARABLE: CaseEffect.WARN,
+        Status.INCONCLUSIVE: CaseEffect.WARN,
+        Status.NO_BASELINE: CaseEffect.WARN,
+        Status.IMPROVEMENT: CaseEffect.PASS,
+        Status.PASS: CaseEffect.PASS,
+        Status.NOT_RUN: CaseEffect.SKIP,
     }
 )
 
@@ -48,21 +48,21 @@ class Gated:
     has_published: bool
 
 
-def effect(status: Status, gated: Gated | None = None) -> Effect:
+def effect(status: Status, gated: Gated | None = None) -> CaseEffect:
     """What the status does to this case's test; ``gated`` is None outside the gate."""
     normal = _NORMAL[status]
     if gated is None:
         return normal
-    if normal in (Effect.WARN, Effect.SKIP):
-        return Effect.FAIL
-    if gated.needs is not Needs.RECORDED and not gated.has_published and normal is Effect.PASS:
-        return Effect.FAIL
+    if normal in (CaseEffect.WARN, CaseEffect.SKIP):
+        return CaseEffect.FAIL
+    if gated.needs is not Needs.RECORDED and not gated.has_published and normal is CaseEffect.PASS:
+        return CaseEffect.FAIL
     return normal
 
 
 def gate_reason(status: Status, gated: Gated) -> str | None:
     """Why the gate fails a case that would not fail outside it; None where it does not."""
-    if effect(status, gated) is not Effect.FAIL or effect(status) is Effect.FAIL:
+    if effect(status, gated) is not CaseEffect.FAIL or effect(status) is CaseEffect.FAIL:
         return None
     if status is not Status.NOT_RUN and gated.needs is not Needs.RECORDED and not gated.has_published:
         return f"the gate needs a {Needs.PUBLISHED.value} figure of this case and none applies to this machine"
@@ -73,9 +73,9 @@ _SLOWER = (Status.REGRESSION, Status.SLOWER, Status.BELOW_PUBLISHED)
 _NOT_MEASURED = (Status.INFRA_ERROR, Status.INVALID, Status.NOT_RUN)
 
 
-def outside_gate(normal: Effect) -> Effect:
+def outside_gate(normal: CaseEffect) -> CaseEffect:
     """The effect under ``--gate`` of a case that the gate does not judge: it is shown, and cannot fail the gate."""
-    return Effect.WARN if normal in (Effect.FAIL, Effect.ERROR) else normal
+    return CaseEffect.WARN if normal in (CaseEffect.FAIL, CaseEffect.ERROR) else normal
 
 
 def exit_code(
@@ -97,9 +97,9 @@ def exit_code(
         judged.append((night, effect(night, Gated(Needs.RECORDED, False) if gate else None)))
     if pytest_exit not in (EXIT_OK, EXIT_SLOWER):
         return pytest_exit
-    if other_failures or any(status in _SLOWER and does is Effect.FAIL for status, does in judged):
+    if other_failures or any(status in _SLOWER and does is CaseEffect.FAIL for status, does in judged):
         return EXIT_SLOWER
-    if any(does in (Effect.ERROR, Effect.FAIL) for _, does in judged):
+    if any(does in (CaseEffect.ERROR, CaseEffect.FAIL) for _, does in judged):
         return EXIT_NOT_JUDGED
     if all(status in _NOT_MEASURED for status, _ in judged):
         return EXIT_NOT_JUDGED

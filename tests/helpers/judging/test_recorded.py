@@ -10,7 +10,7 @@ import pytest
 from helpers.judging.evidence import Past, PublishedReference, RunEvidence
 from helpers.judging.judge import judge
 from helpers.judging.verdict import NeedRuns, Status, Verdict
-from helpers.session.outcome import Effect
+from helpers.session.outcome import CaseEffect
 from helpers.session.policy import Gated, Needs, effect
 from tests.helpers.judging.evidences import CENTRE, GOOD, evidence, pairs, recorded, run
 
@@ -103,5 +103,5 @@ def test_without_an_entry_there_is_nothing_that_the_history_could_say() -> None:
 
 def test_a_night_of_it_warns_and_a_gate_is_not_judged() -> None:
     status = verdict(run()).status
-    assert effect(status) is Effect.WARN
-    assert effect(status, Gated(Needs.RECORDED, False)) is Effect.FAIL
+    assert effect(status) is CaseEffect.WARN
+    assert effect(status, Gated(Needs.RECORDED, False)) is CaseEffect.FAIL

@@ -20,7 +20,7 @@ from helpers.report.row import CaseRow, ReferenceAnswer, row_of
 from helpers.report.text import render
 from helpers.session.gate import Gate
 from helpers.session.measure import CaseResult, evidence_of, not_run
-from helpers.session.outcome import CaseOutcome, Effect
+from helpers.session.outcome import CaseEffect, CaseOutcome
 
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
@@ -52,7 +52,7 @@ def row(make_plan: MakePlan, make_run: MakeRun) -> CaseRow:
         make_run(plan, 0, 100.0, reader_share=0.1, foreign_share=0.0, marks=("shared", "contended"), **more),
         make_run(plan, 1, 104.0, reader_share=0.3, foreign_share=None, marks=("shared",), **more),
     )
-    return row_of(replace(judged(plan, *runs, resumed=1), effect=Effect.FAIL, judged=False))
+    return row_of(replace(judged(plan, *runs, resumed=1), effect=CaseEffect.FAIL, judged=False))
 
 
 def test_tells_the_verdict_and_the_figures_it_rests_on(row: CaseRow) -> None:

@@ -14,7 +14,7 @@ from helpers.history.run_folders import ResultStore
 from helpers.judging.verdict import Question, Reason, Standing, Status, SubVerdict, Verdict
 from helpers.plan.case_plan import CasePlan
 from helpers.session.night import night_case, night_cases, night_clues
-from helpers.session.outcome import CaseOutcome, Effect
+from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.case import Case
 
 MakePlan = Callable[..., CasePlan]
@@ -24,7 +24,7 @@ STANDING = Standing(4.6, 3.0, 2.5, True, 0.001, 0.0007, 40, 1, effect=-0.02)
 RECORDED = SubVerdict(Question.RECORDED, Status.PASS, Reason("c", "m"), "median-step", 99.0, 100.0, 0.008)
 VERDICT = Verdict(Status.BELOW_PUBLISHED, Reason("c", "m"), recorded=RECORDED, standing=STANDING)
 CASE = Case.parse("paddle-vgg16-fp32-bs8-1x2-dali-static")
-OUTCOME = CaseOutcome(CASE, "cpu", VERDICT, Effect.FAIL, reference_build="paddle 3.3.0 in envs/good")
+OUTCOME = CaseOutcome(CASE, "cpu", VERDICT, CaseEffect.FAIL, reference_build="paddle 3.3.0 in envs/good")
 
 
 def test_a_case_takes_part_with_its_answer_to_the_recorded_question() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.judging.verdict import Reason, Status, Verdict
-from helpers.session.outcome import CaseOutcome, Effect
+from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.session.policy import (
     Gated,
     Needs,
@@ -20,7 +20,7 @@ from helpers.session.policy import (
 )
 from helpers.trainers.contract.case import Case
 
-PASS, WARN, FAIL, ERROR, SKIP = Effect.PASS, Effect.WARN, Effect.FAIL, Effect.ERROR, Effect.SKIP
+PASS, WARN, FAIL, ERROR, SKIP = CaseEffect.PASS, CaseEffect.WARN, CaseEffect.FAIL, CaseEffect.ERROR, CaseEffect.SKIP
 
 # status, normal, --gate (recorded and published references both there)
 TABLE = [
@@ -43,7 +43,7 @@ def test_the_table_holds_every_status() -> None:
 
 
 @pytest.mark.parametrize(("status", "normal", "gate"), TABLE)
-def test_the_house_plans_table(status: Status, normal: Effect, gate: Effect) -> None:
+def test_the_house_plans_table(status: Status, normal: CaseEffect, gate: CaseEffect) -> None:
     assert effect(status) is normal
     assert effect(status, Gated(Needs.RECORDED, has_published=True)) is gate
     assert effect(status, Gated(Needs.RECORDED, has_published=False)) is gate
@@ -88,7 +88,7 @@ def test_what_the_gate_does_not_let_pass_is_told_as_the_reason() -> None:
 
 
 @pytest.mark.parametrize(("normal", "outside"), [(PASS, PASS), (WARN, WARN), (SKIP, SKIP), (FAIL, WARN), (ERROR, WARN)])
-def test_a_case_outside_the_gate_cannot_redden_it(normal: Effect, outside: Effect) -> None:
+def test_a_case_outside_the_gate_cannot_redden_it(normal: CaseEffect, outside: CaseEffect) -> None:
     assert outside_gate(normal) is outside
 
 

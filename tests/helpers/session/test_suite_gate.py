@@ -10,7 +10,7 @@ from helpers.history.results import CONTENDED
 from helpers.judging.verdict import Status
 from helpers.plan.case_plan import CasePlan
 from helpers.report.row import row_of
-from helpers.session.outcome import Effect
+from helpers.session.outcome import CaseEffect
 from helpers.session.policy import gate_reason
 from tests.helpers.session.workshop import (
     A100,
@@ -132,8 +132,8 @@ def test_a_named_case_needs_the_published_figure_where_one_decides_here(bench: B
 def test_a_case_named_in_full_is_judged_and_others_are_not(bench: Bench) -> None:
     suite = bench.ungated_host(SYNTHETIC)
     named, other = (suite.measure(case_of(suite, case_id)) for case_id in (SYNTHETIC, DALI))
-    assert (named.effect, named.judged) == (Effect.FAIL, True)
-    assert (other.effect, other.judged) == (Effect.WARN, False)
+    assert (named.effect, named.judged) == (CaseEffect.FAIL, True)
+    assert (other.effect, other.judged) == (CaseEffect.WARN, False)
 
 
 def test_a_gated_case_that_did_not_run_fails(bench: Bench) -> None:
