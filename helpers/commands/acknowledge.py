@@ -55,8 +55,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         known = Acknowledgement(arguments.case, first, last, arguments.commit, reason, who, now)
         history.acknowledge(known)
     of = f"{case_ids[0]}" if len(case_ids) == 1 else f"{len(case_ids)} cases"
-    told = f"acknowledged by {who}: the step of {of} at {first if first == last else f'{first} to {last}'}"
-    print(printable(f"{told}, {known.commit}: {reason}"), file=out)
+    text = f"acknowledged by {who}: the step of {of} at {first if first == last else f'{first} to {last}'}"
+    print(printable(f"{text}, {known.commit}: {reason}"), file=out)
     return 0
 
 

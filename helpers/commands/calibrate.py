@@ -90,8 +90,8 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
     cases = chosen(suite, arguments.cases, arguments.target)
     suite.prepare(cases)
     done = Calibrated()
-    if told := suite.disturbance(cases):
-        done.problems.append(told)
+    if text := suite.disturbance(cases):
+        done.problems.append(text)
         _report(arguments, done, out)
         return EXIT_NOT_JUDGED
     interrupted = False

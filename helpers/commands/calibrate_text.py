@@ -31,11 +31,11 @@ def render_noise(noise: CaseNoise, width: int) -> str:
             f"{_INDENT}the two interpreters: {effect.point:+.2%} [{effect.low:+.2%}, {effect.high:+.2%}], "
             f"{'which includes' if effect.low <= 0 <= effect.high else 'which does NOT include'} no difference"
         )
-    told = (
+    text = (
         f"smallest regression found with 80% power at evidence {noise.threshold:.0f}, by the number of interleaved "
         f"pairs: {', '.join(found)}; by a night that screens first: {_drop(noise.night_drop)}"
     )
-    lines += _wrapped(told, width)
+    lines += _wrapped(text, width)
     lines += _wrapped(_tolerance(noise), width)
     for warning in noise.warnings:
         lines += _wrapped(f"WARNING: {warning}", width)
@@ -56,8 +56,8 @@ def tolerance_lines(found: Sequence[CaseNoise]) -> str:
 def _by_pairs(noise: CaseNoise) -> list[str]:
     """``up to 4: none below 45%`` for the numbers of pairs that find nothing, then each with its drop."""
     none = [pairs for pairs, drop in noise.by_pairs if drop > _LARGEST_TOLD]
-    told = [f"up to {none[-1]}: {_drop(1.0)}"] if none else []
-    return told + [f"{pairs}: {_drop(drop)}" for pairs, drop in noise.by_pairs if pairs not in none]
+    parts = [f"up to {none[-1]}: {_drop(1.0)}"] if none else []
+    return parts + [f"{pairs}: {_drop(drop)}" for pairs, drop in noise.by_pairs if pairs not in none]
 
 
 def _tolerance(noise: CaseNoise) -> str:

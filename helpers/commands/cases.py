@@ -249,8 +249,8 @@ def _twin(suite: Suite, suite_case: SuiteCase) -> tuple[str, str]:
         return "", "perf.yaml's CPU matrix has no case of this framework, model, execution and precision"
     if reason := suite.why_not(twin):
         return "", f"{twin.case.id} does not run here either: {reason}"
-    told = differences(twin.case, suite_case.case)
-    return twin.case.id, f"the twin has {', '.join(told)}" if told else ""
+    apart = differences(twin.case, suite_case.case)
+    return twin.case.id, f"the twin has {', '.join(apart)}" if apart else ""
 
 
 def cpu_twin(case: Case, cases: Iterable[SuiteCase]) -> SuiteCase | None:
@@ -283,16 +283,16 @@ def cpu_twin(case: Case, cases: Iterable[SuiteCase]) -> SuiteCase | None:
 
 def differences(twin: Case, case: Case) -> tuple[str, ...]:
     """How a twin differs from its case, besides its batch: ``1 card for 8``."""
-    told = []
+    parts = []
     if twin.precision is not case.precision:
-        told.append(f"{twin.precision.value} for {case.precision.value}")
+        parts.append(f"{twin.precision.value} for {case.precision.value}")
     if twin.execution is not None and case.execution is not None and twin.execution is not case.execution:
-        told.append(f"{twin.execution.value} for {case.execution.value}")
+        parts.append(f"{twin.execution.value} for {case.execution.value}")
     if twin.cards != case.cards:
-        told.append(f"{_cards_of(twin)} for {_cards_of(case)}")
+        parts.append(f"{_cards_of(twin)} for {_cards_of(case)}")
     if twin.data is not case.data:
-        told.append(f"{twin.data.value} for {case.data.value}")
-    return tuple(told)
+        parts.append(f"{twin.data.value} for {case.data.value}")
+    return tuple(parts)
 
 
 def _same_program(one: Case, other: Case) -> bool:

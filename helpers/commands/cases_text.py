@@ -81,7 +81,7 @@ class Footnotes:
 def summary(lines: Sequence[CaseLine]) -> str:
     """One line that counts: how many cases are complete, run here, have a twin that does, are built."""
     built = Counter(line.build for line in lines)
-    told = [
+    parts = [
         f"{len(lines)} cases",
         f"{sum(line.configuration == COMPLETE for line in lines)} with a complete configuration",
         f"{sum(line.here is None for line in lines)} run here",
@@ -89,8 +89,8 @@ def summary(lines: Sequence[CaseLine]) -> str:
         *(f"{count} {build}" for build, count in sorted(built.items()) if build != NOT_TRIED),
     ]
     if built[NOT_TRIED]:
-        told.append(f"{built[NOT_TRIED]} builds not tried")
-    return ", ".join(told)
+        parts.append(f"{built[NOT_TRIED]} builds not tried")
+    return ", ".join(parts)
 
 
 def render(table: CaseTable, width: int = WIDTH) -> str:
@@ -100,8 +100,8 @@ def render(table: CaseTable, width: int = WIDTH) -> str:
     noted = [_noted(line, notes) for line in lines]
     grid = Table.of(_TEXT_COLUMNS, noted).grid("    ")
     shown = ["case", grid.heading, "-" * width]
-    for each, told in zip(noted, grid.lines, strict=True):
-        shown += [printable(f"{each.line.case_id} [{each.line.target}]"), told]
+    for each, text in zip(noted, grid.lines, strict=True):
+        shown += [printable(f"{each.line.case_id} [{each.line.target}]"), text]
         shown += hanging(_below(each), width, "      ", "      ")
     heading = [line for name, value in about.items() for line in hanging(f"{name}: {value}", width, "", "    ")]
     parts = [*heading, "", *shown, "", *hanging(summary(lines), width, "", "    ")]
@@ -118,8 +118,8 @@ def render_markdown(table: CaseTable, _width: int = WIDTH) -> str:
     notes = Footnotes()
     rows = Table.of(_MARKDOWN_COLUMNS, [_noted(line, notes) for line in lines]).markdown()
     facts = [f"- {name}: {markdown_text(value)}" for name, value in about.items()]
-    told = " ".join([f"{summary(lines)}.", *([TWINS] if any(line.twin for line in lines) else [])])
-    return "\n".join([*facts, "", told, "", *rows, "", *(f"- {each}" for each in notes.lines(markdown_text))])
+    text = " ".join([f"{summary(lines)}.", *([TWINS] if any(line.twin for line in lines) else [])])
+    return "\n".join([*facts, "", text, "", *rows, "", *(f"- {each}" for each in notes.lines(markdown_text))])
 
 
 def render_json(table: CaseTable, _width: int = WIDTH) -> str:

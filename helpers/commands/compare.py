@@ -191,7 +191,7 @@ def _noise(history: History, pairing: Pairing) -> Noise:
 def render_comparisons(found: Sequence[CaseComparison], about: Sequence[str], width: int) -> str:
     """``about``: lines on what A and B are, and what was left out."""
     grid = _fitting(Table.of(_COLUMNS, found), width)
-    lines = [line for told in about for line in hanging(told, width, "", _INDENT)]
+    lines = [line for text in about for line in hanging(text, width, "", _INDENT)]
     lines += ["", "case", grid.heading, "-" * width]
     for each, line in zip(found, grid.lines, strict=True):
         lines += [printable(f"{each.case_id} [{each.target}]"), line]
@@ -211,9 +211,9 @@ def _fitting(table: Table, width: int) -> Grid:
 def comparison_summary(found: Sequence[CaseComparison]) -> str:
     """``3 cases compared: 1 REGRESSION, 2 PASS``, worst first; what could not be compared is told beside it."""
     counts = Counter(each.status for each in found)
-    told = [f"{counts[status]} {status.value}" for status in Status if counts[status]]
+    parts = [f"{counts[status]} {status.value}" for status in Status if counts[status]]
     compared = sum(bool(each.basis) for each in found)
-    return f"{compared} of {len(found)} case{'s' if len(found) != 1 else ''} compared: {', '.join(told) or 'none'}"
+    return f"{compared} of {len(found)} case{'s' if len(found) != 1 else ''} compared: {', '.join(parts) or 'none'}"
 
 
 @dataclass(frozen=True)

@@ -112,8 +112,8 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
         suite.build_environments([each for row in found for each in row.members], say)
     to_run = _to_run(suite, found)
     suite.prepare(to_run)
-    if told := suite.disturbance(to_run):
-        say(told)
+    if text := suite.disturbance(to_run):
+        say(text)
         return EXIT_NOT_JUDGED
     done = _measured(suite, found, arguments.pairs)
     for note in suite.history_notes():

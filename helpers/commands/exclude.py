@@ -43,15 +43,15 @@ def run(arguments: argparse.Namespace, out: TextIO, now: Clock = utc_now) -> int
         uuid = _uuid_of(history, arguments.what)
         change = history.restore if arguments.restore else history.exclude
         done = change(uuid, user_name(), now().isoformat(timespec="seconds"), reason)
-    told = f"{'restored' if arguments.restore else 'excluded'}: {done.subject} {done.uuid}: {reason}"
-    print(printable(told), file=out)
+    text = f"{'restored' if arguments.restore else 'excluded'}: {done.subject} {done.uuid}: {reason}"
+    print(printable(text), file=out)
     return 0
 
 
 def _list(history: History, out: TextIO) -> None:
     for each in (found := history.exclusions()):
-        told = f"{each.subject} {each.uuid}: {each.reason} ({each.who}, {each.created[:10]})"
-        print(printable(told), file=out)
+        text = f"{each.subject} {each.uuid}: {each.reason} ({each.who}, {each.created[:10]})"
+        print(printable(text), file=out)
     print(f"{len(found)} excluded", file=out)
 
 

@@ -104,8 +104,8 @@ def render_groups(report: GroupReport, width: int) -> str:
         title = f"{model} {precisions}: images/s by {rules}; spread: the run farthest from the median"
         lines = [*hanging(title, width, "", _INDENT), *_table(report, groups)]
         for each in groups:
-            for told in filter(None, (each.shortfall, report.unlike(each))):
-                lines += hanging(f"{each.folder}: {told}", width, _INDENT, _INDENT * 2)
+            for text in filter(None, (each.shortfall, report.unlike(each))):
+                lines += hanging(f"{each.folder}: {text}", width, _INDENT, _INDENT * 2)
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

@@ -188,9 +188,9 @@ def _notes(
 ) -> list[str]:
     record, notes = night.record, []
     if before is not None and before.segment_digest != night.segment_digest:
-        told = differences(before.record.segment, record.segment)
-        more = len(told) - _SHOWN_DIFFERENCES
-        shown = "; ".join(told[:_SHOWN_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
+        apart = differences(before.record.segment, record.segment)
+        more = len(apart) - _SHOWN_DIFFERENCES
+        shown = "; ".join(apart[:_SHOWN_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
         notes.append(f"other segment: {shown}")
     notes += [f"new segment: {each.reason}" for each in begun if before is None or not _since(each, before)]
     if record.standing is not None and record.standing.new_segment:

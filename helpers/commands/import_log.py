@@ -138,10 +138,10 @@ def _print(batch: ImportBatch, stored: Sequence[str], out: TextIO) -> None:
     from helpers.commands.import_log_text import render_imported
 
     width = width_of(out)
-    told = [render_imported(each, width) for each in batch.imported]
+    parts = [render_imported(each, width) for each in batch.imported]
     notes = [printable(each) for each in (*batch.notes, *stored)]
-    if told or notes:
-        print("\n\n".join([*told, *(["\n".join(notes)] if notes else [])]), file=out)
+    if parts or notes:
+        print("\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]), file=out)
 
 
 def _record(batch: ImportBatch, stored: Sequence[str]) -> dict[str, object]:

@@ -74,10 +74,10 @@ def _settings(settings: Mapping[LogSetting, Stated], width: int) -> list[str]:
     values = max((len(printable(said.value)) for _, said in shown), default=0)
     lines = []
     for name, said in shown:
-        told = f"{_INDENT}{name.ljust(names)}{GAP}{printable(said.value).ljust(values)}{GAP}"
+        text = f"{_INDENT}{name.ljust(names)}{GAP}{printable(said.value).ljust(values)}{GAP}"
         place = printable(said.where)
-        room = width - len(told)
-        lines.append(told + (place if len(place) <= room or room < 10 else place[: room - 1] + "…"))
+        room = width - len(text)
+        lines.append(text + (place if len(place) <= room or room < 10 else place[: room - 1] + "…"))
     return lines
 
 
@@ -91,12 +91,12 @@ def _figures(found: Imported, width: int) -> list[str]:
     base = usual.samples_per_s if usual is not None else None
     grid = Table.of(_columns(base, usual), known).grid(_INDENT)
     lines = [f"{grid.padded_heading}{GAP}{_LEFT_OUT}", _INDENT + "-" * (width - len(_INDENT))]
-    for each, told in zip(known, grid.padded_lines, strict=True):
+    for each, text in zip(known, grid.padded_lines, strict=True):
         left_out = "; ".join(printable(part) for part in each.unused)
-        if len(told) + len(GAP) + len(left_out) <= width:
-            lines.append((told + GAP + left_out).rstrip())
+        if len(text) + len(GAP) + len(left_out) <= width:
+            lines.append((text + GAP + left_out).rstrip())
         else:
-            lines += [told.rstrip(), *hanging(f"{_LEFT_OUT}: {left_out}", width, _INDENT * 3, _INDENT * 4)]
+            lines += [text.rstrip(), *hanging(f"{_LEFT_OUT}: {left_out}", width, _INDENT * 3, _INDENT * 4)]
     return lines
 
 

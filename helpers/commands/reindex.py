@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         emptied = spool.empty_into(history)
         found = history.reindex(folder)
         shown = history.url
-    earlier = [path for path in spool.damaged() if not any(str(path) in told for told in emptied.refused)]
+    earlier = [path for path in spool.damaged() if not any(str(path) in text for text in emptied.refused)]
     refused = [*emptied.refused, *(f"damaged spooled file {path}" for path in earlier), *found.refused]
     for each in refused:
         print(f"not taken: {printable(each)}", file=out)
@@ -43,6 +43,6 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         print(f"{emptied.went_in} spooled entries went in", file=out)
     for other, waiting in spools_of(folder).items():
         print(f"{waiting} entries are spooled for {printable(other)}: perfgate reindex --history URL", file=out)
-    told = f"{found.sessions} sessions, {found.results} results, {found.nights} nights"
-    print(printable(f"{told} of {folder} are in {shown}; {len(refused)} files not taken"), file=out)
+    text = f"{found.sessions} sessions, {found.results} results, {found.nights} nights"
+    print(printable(f"{text} of {folder} are in {shown}; {len(refused)} files not taken"), file=out)
     return EXIT_NOT_JUDGED if refused or not (found.results or emptied.went_in) else EXIT_OK

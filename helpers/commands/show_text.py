@@ -164,8 +164,8 @@ def _figures(sheet: CaseSheet, width: int) -> list[str]:
         rate = f"{each.samples_per_s} {rate_unit(sheet.case_id)}"
         what = f"{rate} on {each.gpu}, {each.framework_version}; status {each.status}"
         lines += _wrapped(f"{what}; by {each.rule}", width, _INDENT)
-        told = f'printed as {each.precision_printed} in "{each.table}" of {title_of(each.source)}'
-        lines += _wrapped(_INDENT + (f"{told}; {each.note}" if each.note else told), width, _INDENT)
+        text = f'printed as {each.precision_printed} in "{each.table}" of {title_of(each.source)}'
+        lines += _wrapped(_INDENT + (f"{text}; {each.note}" if each.note else text), width, _INDENT)
     return lines + (_wrapped(f"needs {sheet.images_needed}", width, _INDENT) if sheet.images_needed else [])
 
 
@@ -190,8 +190,8 @@ def _changes(sheet: CaseSheet, width: int) -> list[str]:
     lines = []
     for each in sheet.changed:
         lines.append(f"{each.key}: {value_text(each.usual)} → {value_text(each.value)}")
-        told = f"does not matter: {each.neutral}" if each.neutral else "may matter to the throughput"
-        lines += _wrapped(_INDENT + told, width, _INDENT)
+        text = f"does not matter: {each.neutral}" if each.neutral else "may matter to the throughput"
+        lines += _wrapped(_INDENT + text, width, _INDENT)
     if lines and sheet.figures:
         lines.append(
             "a result is still held against the published figure"
@@ -199,8 +199,8 @@ def _changes(sheet: CaseSheet, width: int) -> list[str]:
             else "a result is INCOMPARABLE with the published figure"
         )
     if lines:
-        told = "a recorded figure is only for the case as it stands: a result enters no baseline"
-        lines += _wrapped(told + (" and is INCOMPARABLE with the recorded one" if sheet.recorded else ""), width)
+        text = "a recorded figure is only for the case as it stands: a result enters no baseline"
+        lines += _wrapped(text + (" and is INCOMPARABLE with the recorded one" if sheet.recorded else ""), width)
     return lines
 
 
@@ -228,11 +228,11 @@ def _by_source(settings: Sequence[SettingLine], width: int) -> list[str]:
         value_width = min(max(len(_shown(each)) for each in mine), _WIDEST_VALUE)
         lines.append(source)
         for each in mine:
-            told = f"{_INDENT}{each.key:{key_width}}  {_shown(each):{value_width}}"
+            text = f"{_INDENT}{each.key:{key_width}}  {_shown(each):{value_width}}"
             if len(_shown(each)) <= value_width:
-                lines += _wrapped(f"{told}  {each.reason}".rstrip(), width, " " * (key_width + value_width + 6))
+                lines += _wrapped(f"{text}  {each.reason}".rstrip(), width, " " * (key_width + value_width + 6))
             else:
-                lines += [told, *_wrapped(_INDENT * 3 + each.reason, width, _INDENT * 3)]
+                lines += [text, *_wrapped(_INDENT * 3 + each.reason, width, _INDENT * 3)]
     return lines
 
 
@@ -258,8 +258,8 @@ def _here(sheet: CaseSheet, width: int) -> list[str]:
     lines += ["runs"] if sheet.here is None else _wrapped(f"not run: {sheet.here}", width)
     if (recorded := sheet.recorded) is not None:
         rate = f"{number(recorded.samples_per_s)} {rate_unit(sheet.case_id)}"
-        told = f"recorded: {rate} by {recorded.rule}, {recorded.runs} runs"
-        lines.append(f"{told}, {recorded.date[:10]}, {recorded.commit[:12]}")
+        text = f"recorded: {rate} by {recorded.rule}, {recorded.runs} runs"
+        lines.append(f"{text}, {recorded.date[:10]}, {recorded.commit[:12]}")
     else:
         lines.append("recorded: nothing")
     return lines

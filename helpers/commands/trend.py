@@ -148,32 +148,32 @@ def _lines(trend: Trend, sensitivity: Sensitivity, width: int) -> list[str]:
 
 
 def _step(step: LevelStep) -> str:
-    told = f"step {step.effect:+.2%} (p {step.p:.1g}) between {_night(step.before)} and {_night(step.after)}: "
+    text = f"step {step.effect:+.2%} (p {step.p:.1g}) between {_night(step.before)} and {_night(step.after)}: "
     if step.known is not None:
         known = step.known
-        return f"{told}acknowledged by {known.who} on {known.created[:10]}, {known.commit[:12]}: {known.reason}"
-    return told + ("part of the drift" if step.part_of_drift else "OPEN")
+        return f"{text}acknowledged by {known.who} on {known.created[:10]}, {known.commit[:12]}: {known.reason}"
+    return text + ("part of the drift" if step.part_of_drift else "OPEN")
 
 
 def _drift(drift: SlowDrift, series: Series) -> str:
     since = series.points[drift.first].day
     interval = f"95%: {drift.low:+.2%} to {drift.high:+.2%}"
-    told = (
+    text = (
         f"drift {drift.effect:+.2%} ({interval}) in {drift.nights} nights since {since}, {drift.a_night:+.3%} a night"
     )
     whole = "a slope tells these nights better than steps" if drift.explains_steps else "beside the steps, if any"
     against = " against the pinned build" if series.kind is SeriesKind.PAIRS else ""
-    return f"{told}{against}: {whole}"
+    return f"{text}{against}: {whole}"
 
 
 def _sum(trends: Sequence[Trend]) -> str:
     steps = [step for trend in trends for step in trend.steps if not step.part_of_drift]
     open_ones = sum(step.known is None for step in steps)
     drifts = sum(trend.drift is not None for trend in trends)
-    told = f"series: {len(trends)}; steps: {len(steps)}, open: {open_ones}; drifts: {drifts}; never a gate"
+    text = f"series: {len(trends)}; steps: {len(steps)}, open: {open_ones}; drifts: {drifts}; never a gate"
     if open_ones:
-        told += ". A step that is known: .venv/bin/perfgate acknowledge CASE --at NIGHT --commit HASH --reason TEXT"
-    return told
+        text += ". A step that is known: .venv/bin/perfgate acknowledge CASE --at NIGHT --commit HASH --reason TEXT"
+    return text
 
 
 def _night(point: Point) -> str:

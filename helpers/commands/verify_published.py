@@ -56,8 +56,8 @@ def render_verified(found: Sequence[Verified], width: int) -> str:
     for each, line in zip(found, grid.lines, strict=True):
         lines += hanging(f"{_short(each.entry.file, width // 2)}: {_configuration(each)}", width, "", _INDENT)
         lines.append(line)
-        for told in each.lines or filter(None, (each.problem,)):
-            lines += hanging(told, width, _INDENT * 2, _INDENT * 3)
+        for text in each.lines or filter(None, (each.problem,)):
+            lines += hanging(text, width, _INDENT * 2, _INDENT * 3)
     agreeing = sum(not each.problem for each in found)
     return "\n".join([*lines, "", f"{agreeing} of {len(found)} agree with the published figure"])
 

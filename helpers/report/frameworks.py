@@ -149,17 +149,17 @@ def _titled(rows: Sequence[FrameworksRow], notes: _Notes) -> _Titled:
 def _pairing(row: FrameworksRow) -> str:
     """What a document compares although it differs in more than framework and execution."""
     cases = [Case.parse(cell.case_id) for cell in row.cells]
-    told = [f"{NAMES[case.framework]} {case.precision.value}, {case.data.value}" for case in cases]
-    return f"{row.target} {row.precision}: as the documents pair them: {'; '.join(told)}"
+    parts = [f"{NAMES[case.framework]} {case.precision.value}, {case.data.value}" for case in cases]
+    return f"{row.target} {row.precision}: as the documents pair them: {'; '.join(parts)}"
 
 
 def _unlike(row: FrameworksRow) -> str:
     """The settings that differ, and so are in the ratio too: ``amp_level O2 (Paddle), O1 (PyTorch)``."""
-    told = []
+    parts = []
     for name, values in row.unlike.items():
         each = (f"{json.dumps(value).strip(chr(34))} ({NAMES[Framework(of)]})" for of, value in values.items())
-        told.append(f"{name} {', '.join(each)}")
-    return f"{row.target} {row.model} {row.precision}: not trained alike (perfgate show CASE): {'; '.join(told)}"
+        parts.append(f"{name} {', '.join(each)}")
+    return f"{row.target} {row.model} {row.precision}: not trained alike (perfgate show CASE): {'; '.join(parts)}"
 
 
 def _columns(frameworks: Sequence[Framework], notes: _Notes) -> list[Column[FrameworksRow]]:
@@ -188,11 +188,11 @@ def _rate(cell: Cell) -> str:
     case = Case.parse(cell.case_id)
     # As the documents write 1438.518(O2).
     compilers = ",".join(name for name in ("compile", "graphs", "xla") if getattr(case, name))
-    told = f"{number(cell.samples_per_s)}{f'({compilers})' if compilers else ''}{'*' if cell.marks else ''}"
+    text = f"{number(cell.samples_per_s)}{f'({compilers})' if compilers else ''}{'*' if cell.marks else ''}"
     if cell.low is None or cell.high is None:
-        return told
+        return text
     # Of two runs the interval is so wide that its lower end can be below nothing.
-    return f"{told} [{number(max(0.0, cell.low))}, {number(cell.high)}]"
+    return f"{text} [{number(max(0.0, cell.low))}, {number(cell.high)}]"
 
 
 def _ratio(row: FrameworksRow, framework: Framework) -> str:
@@ -201,8 +201,8 @@ def _ratio(row: FrameworksRow, framework: Framework) -> str:
     if cell.ratio is None:
         return ""
     centre, low, high = cell.ratio.centre, cell.ratio.low, cell.ratio.high
-    told = f"{_digits(centre)}{'*' if cell.marks or row.cell(Framework.PADDLE).marks else ''}"
-    return told if low is None or high is None else f"{told} [{_digits(low)}, {_digits(high)}]"
+    text = f"{_digits(centre)}{'*' if cell.marks or row.cell(Framework.PADDLE).marks else ''}"
+    return text if low is None or high is None else f"{text} [{_digits(low)}, {_digits(high)}]"
 
 
 def _digits(ratio: float) -> str:
@@ -239,12 +239,12 @@ def _reasons(rows: Sequence[FrameworksRow]) -> list[str]:
             if each.ratio is None and tried:
                 of = found.setdefault(("no published ratio", each.reason), {})
                 of.setdefault(NAMES[Framework(each.framework)], {})[_place(row)] = None
-    told = []
+    parts = []
     for (what, why), names in found.items():
         places = list(dict.fromkeys(place for each in names.values() for place in each))
         where = places[0] if len(places) == 1 else f"{len(places)} rows"
-        told.append(f"{', '.join(names)}: {what}, {where}: {why}")
-    return told
+        parts.append(f"{', '.join(names)}: {what}, {where}: {why}")
+    return parts
 
 
 def _place(row: FrameworksRow) -> str:
@@ -281,9 +281,9 @@ def _stacked(titled: _Titled) -> list[str]:
     for first, *cells in titled.table.cells:
         ratios = iter(cells[len(titled.frameworks) :])
         lines.append(first)
-        told = []
+        parts = []
         for framework, cell in zip(titled.frameworks, cells, strict=False):
             ratio, published = ("", "") if framework is Framework.PADDLE else (next(ratios), next(ratios))
-            told.append([NAMES[framework], cell, ratio, f"{_PUBLISHED} {published}" if published else ""])
-        lines += Table.of(_STACKED, told).grid("    ").lines
+            parts.append([NAMES[framework], cell, ratio, f"{_PUBLISHED} {published}" if published else ""])
+        lines += Table.of(_STACKED, parts).grid("    ").lines
     return lines

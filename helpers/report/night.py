@@ -13,8 +13,8 @@ _NARROWEST = 40
 
 def night_lines(night: NightVerdict, width: int) -> list[str]:
     """``the night: PASS, 12 cases`` and the reason below it."""
-    told = night.status.value if not night.suspect else f"{night.status.value}, suspect: the {night.suspect}"
+    text = night.status.value if not night.suspect else f"{night.status.value}, suspect: the {night.suspect}"
     reason = printable(night.reason.message)
     room = max(width - len(_INDENT), _NARROWEST)
     wrapped = textwrap.wrap(reason, room, break_on_hyphens=False, break_long_words=False)
-    return [f"the night: {told} ({night.cases} cases)", *(_INDENT + line for line in wrapped)]
+    return [f"the night: {text} ({night.cases} cases)", *(_INDENT + line for line in wrapped)]

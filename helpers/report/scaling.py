@@ -130,24 +130,26 @@ def _scaling(
 
 
 def _row(case: Case, row: CaseRow, reference: Reference, one_card: CaseRow | None) -> ScalingRow:
-    told = ScalingRow(row.case_id, case.nodes, case.cards, row.samples_per_s, row.runs, row.status, marks=marks_of(row))
+    shown = ScalingRow(
+        row.case_id, case.nodes, case.cards, row.samples_per_s, row.runs, row.status, marks=marks_of(row)
+    )
     if row.samples_per_s is None:
-        return replace(told, reason=f"{row.status}: {row.reason}")
+        return replace(shown, reason=f"{row.status}: {row.reason}")
     if row.rule != WALL_CLOCK:
-        return replace(told, reason=f"measured by {row.rule}, the 1-card median by {WALL_CLOCK}")
+        return replace(shown, reason=f"measured by {row.rule}, the 1-card median by {WALL_CLOCK}")
     if reference.samples_per_s is None:
-        return replace(told, reason=reference.reason)
+        return replace(shown, reason=reference.reason)
     if reference.origin == THIS_SESSION and one_card is not None:
         apart = apart_from_cards(one_card.segment, row.segment)
-        told = replace(told, marks=(*told.marks, *(f"other segment: {each}" for each in apart)))
+        shown = replace(shown, marks=(*shown.marks, *(f"other segment: {each}" for each in apart)))
     measured = row.samples_per_s
     if reference.rule != row.rule:
         found = next((each for each in row.figures if each.rule == reference.rule), None)
         if found is None or found.samples_per_s is None:
-            return replace(told, reason=f"no figure by {reference.rule}, which the 1-card median is by")
+            return replace(shown, reason=f"no figure by {reference.rule}, which the 1-card median is by")
         measured = found.samples_per_s
     speed_up = measured / reference.samples_per_s
-    return replace(told, speed_up=speed_up, efficiency=speed_up / case.cards)
+    return replace(shown, speed_up=speed_up, efficiency=speed_up / case.cards)
 
 
 def _recorded(

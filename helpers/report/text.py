@@ -53,10 +53,10 @@ def case_table(rows: Sequence[CaseRow]) -> Table:
 def summary_line(rows: Sequence[CaseRow]) -> str:
     """``4 cases: 3 PASS, 1 not run``, worst first; ``(replayed)`` where none of them was measured in this session."""
     counts = Counter(row.status for row in rows)
-    told = [f"{counts[status.value]} {status.value}" for status in Status if status.value in counts]
+    parts = [f"{counts[status.value]} {status.value}" for status in Status if status.value in counts]
     origins = sorted({row.origin for row in rows if not row.is_measured})
     of = f" ({', '.join(origins)}: judged from logs, nothing was run)" if origins else ""
-    return f"{len(rows)} case{'s' if len(rows) != 1 else ''}: {', '.join(told)}{of}"
+    return f"{len(rows)} case{'s' if len(rows) != 1 else ''}: {', '.join(parts)}{of}"
 
 
 def rules_line(row: CaseRow) -> str:
@@ -64,16 +64,16 @@ def rules_line(row: CaseRow) -> str:
 
     Of a reason only its first sentence: the results file has it whole. Empty where nothing was measured.
     """
-    told, reasons = [], dict[str, list[str]]()
+    parts, reasons = [], dict[str, list[str]]()
     for each in row.figures:
         if each.samples_per_s is None or each.average_samples_per_s is None:
             reason = each.reason.split(". ")[0].removeprefix(f"rule {each.rule}").removeprefix(":").strip()
             reasons.setdefault(reason, []).append(each.rule)
             continue
         median, average = number(each.samples_per_s), number(each.average_samples_per_s)
-        told.append(f"{each.rule} {median}" + ("" if average == median else f" (average {average})"))
-    told += [f"{', '.join(rules)}: {reason}" for reason, rules in reasons.items()]
-    return printable(f"by rule: {'; '.join(told)}") if told else ""
+        parts.append(f"{each.rule} {median}" + ("" if average == median else f" (average {average})"))
+    parts += [f"{', '.join(rules)}: {reason}" for reason, rules in reasons.items()]
+    return printable(f"by rule: {'; '.join(parts)}") if parts else ""
 
 
 def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
@@ -106,8 +106,8 @@ def pairs_line(row: CaseRow) -> str:
     """``A/B, new against reference, 3 pairs: -2.1 -1.9 -2.0%``; empty without a confirmation."""
     if not row.pairs:
         return ""
-    told = " ".join(f"{100 * pair.difference:+.1f}" for pair in row.pairs)
-    return f"A/B, new against reference, {len(row.pairs)} pair{'s' if len(row.pairs) != 1 else ''}: {told}%"
+    text = " ".join(f"{100 * pair.difference:+.1f}" for pair in row.pairs)
+    return f"A/B, new against reference, {len(row.pairs)} pair{'s' if len(row.pairs) != 1 else ''}: {text}%"
 
 
 def pairs_table(row: CaseRow) -> list[str]:
@@ -129,14 +129,14 @@ def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
             build = row.reference_build or "the reference build"
             lines = _wrapped(printable(f"A/B, new against {build}; {rate_unit(row.case_id)} by {MEDIAN_STEP}"), room)
         lines += pairs_table(row)
-        for place, told in enumerate(row.sources):
-            lines += _wrapped(printable(f"r{place} {row.origin} from {told}"), room)
-        for told in row.set_aside:
-            lines += _wrapped(printable(f"set aside {told}"), room)
+        for place, text in enumerate(row.sources):
+            lines += _wrapped(printable(f"r{place} {row.origin} from {text}"), room)
+        for text in row.set_aside:
+            lines += _wrapped(printable(f"set aside {text}"), room)
         lines += _wrapped(rules_line(row), room)
     if row.utilisation is not None:
-        told = row.utilisation.details() if details else row.utilisation.told()
-        lines += _wrapped(printable(f"utilisation: {told}"), room)
+        text = row.utilisation.details() if details else row.utilisation.told()
+        lines += _wrapped(printable(f"utilisation: {text}"), room)
     return [_REASON_INDENT + line for line in lines]
 
 

@@ -36,8 +36,8 @@ def unforeseen(error: BaseException, command: Sequence[str], variables: Mapping[
     """
     secrets = passwords_in([*command, *(os.environ if variables is None else variables).items()])
     kind = type(error).__name__
-    told = _shown(_message(error), secrets, _MOST_OF_MESSAGE)
-    what = f"{kind}: {told}" if told else kind
+    text = _shown(_message(error), secrets, _MOST_OF_MESSAGE)
+    what = f"{kind}: {text}" if text else kind
     try:
         # Where memory was missing, the frames hold it.
         traceback.clear_frames(error.__traceback__)
@@ -52,11 +52,11 @@ def ended(program: Callable[[], int | None], name: str, words: Sequence[str] | N
     try:
         return program() or 0
     except (SuiteError, OSError) as error:
-        told, status = f"error: {error}", EXIT_REFUSED
+        text, status = f"error: {error}", EXIT_REFUSED
     except Exception as error:  # noqa: BLE001 - Python's own end is 1, which answers a question elsewhere
-        told, status = unforeseen(error, [name, *(sys.argv[1:] if words is None else words)]), EXIT_UNFORESEEN
+        text, status = unforeseen(error, [name, *(sys.argv[1:] if words is None else words)]), EXIT_UNFORESEEN
     with contextlib.suppress(OSError):
-        print(f"{name}: {printable(told)}", file=sys.stderr, flush=True)
+        print(f"{name}: {printable(text)}", file=sys.stderr, flush=True)
     return status
 
 
