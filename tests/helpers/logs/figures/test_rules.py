@@ -162,6 +162,9 @@ def test_dlperf_rounds_as_its_scripts_do() -> None:
     seconds = {RecordField.STEP: [float(each) for each in range(120)], RecordField.STEP_SECONDS: [0.3] * 120}
     paddle = run(spec("dlperf-log", name="dlperf-paddle", rate_of=RateOf.CARD), seconds)
     assert value(paddle, "dlperf-log") == 213.33
+    # 4 decimals a record: with 2, 40 of these would be 100.01 and the mean 100.00.
+    finer = rates(spec("dlperf-log", name="dlperf-paddle"), [100.0049] * 80 + [100.0149] * 40)
+    assert value(finer, "dlperf-log") == 100.01
 
 
 @pytest.mark.parametrize(
