@@ -50,7 +50,7 @@ test: env-dev env-pytorch
 
 # The environment first: its Pythons are fewer, and it says so before anything is downloaded.
 test-paddle26: env-paddle26 env-dev
-	$(VENV_PYTHON) -m pytest tests/helpers/trainers/test_paddle_lines.py \
+	$(VENV_PYTHON) -m pytest tests/helpers/trainers/paddle/test_lines.py \
 		--paddle-interpreter .venv-paddle26/bin/python $(PYTEST_ARGS)
 
 check: env-dev

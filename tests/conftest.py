@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         metavar="PYTHON",
         help="Train in this Python instead of the one that runs the tests; repeat it for several "
-        "(tests/helpers/trainers/test_paddle_lines.py).",
+        "(tests/helpers/trainers/paddle/test_lines.py).",
     )
 
 

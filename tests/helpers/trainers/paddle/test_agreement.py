@@ -17,7 +17,7 @@ from helpers.launch.steplog_reader import read_step_log
 from helpers.trainers.contract.paths import ROOT
 from helpers.trainers.paddle import device as paddle_device
 from helpers.trainers.paddle.device import HostAgreement, host_agreement
-from tests.helpers.trainers.agreement_worker import SLOW_STEPS
+from tests.helpers.trainers.paddle.agreement_worker import SLOW_STEPS
 
 WORKER = Path(__file__).with_name("agreement_worker.py")
 PATIENCE_SECONDS = 60

@@ -14,7 +14,7 @@ from tests.helpers.trainers.pytorch_environment import needs_pytorch, run_in_pyt
 
 pytestmark = [pytest.mark.slow, needs_pytorch]
 
-EPOCHS = Path(__file__).with_name("native_epochs_pytorch.py")
+EPOCHS = Path(__file__).with_name("native_epochs.py")
 
 
 @pytest.fixture

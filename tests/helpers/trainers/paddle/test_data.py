@@ -30,11 +30,11 @@ from helpers.trainers.contract.case import Case  # noqa: E402
 from helpers.trainers.contract.errors import DatasetError  # noqa: E402
 from helpers.trainers.contract.job import JobSpec  # noqa: E402
 from helpers.trainers.paddle import data as paddle_data  # noqa: E402
-from tests.helpers.trainers.native_epochs import AUGMENTATION, native_reader  # noqa: E402
+from tests.helpers.trainers.paddle.native_epochs import AUGMENTATION, native_reader  # noqa: E402
 
 LABELS = (7, 400, 999)
 NATIVE_EPOCHS = Path(__file__).with_name("native_epochs.py")
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("units")
     spec = JobSpec("j", CASE, 0, str(folder), "cpu", 0, 1, settings=settings_for(CASE, "cpu"))
     spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    printed = run_in_pytorch(str(Path(__file__).with_name("pytorch_units.py")), str(spec.spec_path))
+    printed = run_in_pytorch(str(Path(__file__).with_name("step_units.py")), str(spec.spec_path))
     answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return answer
 

@@ -1,6 +1,6 @@
 """Reads epochs through PyTorch's own loader, or its DALI plugin, and prints what came, as JSON; in .venv-pytorch.
 
-``native_epochs_pytorch.py FOLDER IMAGES RANK RANKS BATCH WORKERS SHARED|dali|plugin`` over FOLDER/0.jpeg, 1.jpeg, ...,
+``native_epochs.py FOLDER IMAGES RANK RANKS BATCH WORKERS SHARED|dali|plugin`` over FOLDER/0.jpeg, 1.jpeg, ...,
 each its own label.
 """
 

@@ -1,4 +1,4 @@
-"""Looks at the parts of PyTorch's step one by one, in .venv-pytorch: ``pytorch_units.py``; prints JSON."""
+"""Looks at the parts of PyTorch's step one by one, in .venv-pytorch: ``step_units.py``; prints JSON."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _complete(ran: Ran, ranks: int = 1) -> None:
     assert all(step.loss is not None and 0 < step.loss < 20 for log in ran.logs for step in log.steps)
 
 
-# What learns, by every way of execution and every precision, is test_paddle_learning.py's.
+# What learns, by every way of execution and every precision, is test_learning.py's.
 @untimed
 @pytest.mark.parametrize(
     ("case_id", "facts"),

@@ -59,9 +59,9 @@ def build(paddle_interpreter: str) -> FrameworkBuild:
 
 @pytest.fixture(scope="module")
 def other_build(build: FrameworkBuild) -> FrameworkBuild:
-    """A build of another line than the tests' own, which test_paddle_training.py and test_paddle_learning.py train."""
+    """A build of another line than the tests' own, which test_trainer.py and test_learning.py train."""
     if Path(build.interpreter).parent == Path(sys.executable).parent:
-        pytest.skip("test_paddle_training.py and test_paddle_learning.py train the tests' own build")
+        pytest.skip("test_trainer.py and test_learning.py train the tests' own build")
     return build
 
 
