@@ -201,7 +201,7 @@ def physical_cores(allowed: Collection[int], root: Path = Path("/")) -> tuple[in
     for cpu in sorted(allowed):
         if cpu not in taken:
             chosen.append(cpu)
-            taken.update(_siblings(cpu, root))
+            taken.update(siblings_of(cpu, root))
     quota = _quota_cores(root)
     return tuple(chosen if quota is None else chosen[: max(1, quota)])
 
@@ -301,7 +301,8 @@ def _cuda_of(facts: Mapping[str, str]) -> str:
     return f"{build or 'unknown'} (runtime {runtime})" if runtime not in ("", build) else build
 
 
-def _siblings(cpu: int, root: Path) -> set[int]:
+def siblings_of(cpu: int, root: Path) -> set[int]:
+    """The logical CPUs that share a core with ``cpu``, itself among them."""
     path = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
     return parse_cpu_list(path.read_text()) if path.exists() else {cpu}
 

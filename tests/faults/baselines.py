@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 from collections.abc import Callable
@@ -109,7 +110,9 @@ def _both_at_once(workshop: Workshop, attempt: int) -> tuple[Seen, bool]:
             argv = workshop.argv("--update-baselines", "--results", str(workshop.folder / "second.json"),
                                  case=TWO_CARDS, session=f"second{attempt}")  # fmt: skip
             second.append(subprocess.Popen(argv, cwd=ROOT, env=workshop.environment, stdout=output, stderr=output))
-            running.wait_for(lambda: len(list((workshop.folder / "runs").glob("*/*/night.json"))) == nights)
+            # A session whose run was refused as disturbed ends without waiting for the lock.
+            with contextlib.suppress(TimeoutError):
+                running.wait_for(lambda: len(list((workshop.folder / "runs").glob("*/*/night.json"))) == nights)
             lock.release()
             second[0].wait(120)
 

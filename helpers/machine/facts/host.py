@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.machine.control_groups import control_groups
-from helpers.machine.devices import parse_cpu_list
+from helpers.machine.devices import parse_cpu_list, siblings_of
 from helpers.machine.unknown import Unknown, ask
 
 UNLIMITED = resource.RLIM_INFINITY
@@ -106,7 +106,7 @@ def probe_host_state(
     kind = _container(root, variables)
     return HostState(
         allowed_cpus=allowed,
-        siblings={cpu: _siblings(cpu_folder, cpu) for cpu in sorted(allowed)},
+        siblings={cpu: frozenset(siblings_of(cpu, root)) for cpu in sorted(allowed)},
         numa_nodes=ask(lambda: _numa_nodes(root / "sys/devices/system/node")),
         governors=ask(lambda: _governors(cpu_folder)),
         boost=ask(lambda: _boost(cpu_folder)),
@@ -144,11 +144,6 @@ def space(path: Path) -> Space:
     found = os.statvfs(path)
     files = found.f_favail if found.f_files else None
     return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, files)
-
-
-def _siblings(cpu_folder: Path, cpu: int) -> frozenset[int]:
-    path = cpu_folder / f"cpu{cpu}/topology/thread_siblings_list"
-    return frozenset(parse_cpu_list(_read(path))) if path.exists() else frozenset({cpu})
 
 
 def _numa_nodes(folder: Path) -> dict[int, frozenset[int]]:

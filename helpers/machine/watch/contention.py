@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from helpers.machine.watch.cpu_health import CpuHealth
-from helpers.machine.watch.foreign import ForeignProcess as ForeignProcess
-from helpers.machine.watch.foreign import Interval, Surveyor, named, parent_of_the_ended
+from helpers.machine.watch.foreign import ForeignProcess, Interval, Surveyor, named, parent_of_the_ended
 from helpers.machine.watch.processes import Process, Processes
 from helpers.trainers.contract.errors import LaunchError
 

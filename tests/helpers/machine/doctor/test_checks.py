@@ -13,7 +13,8 @@ from helpers.machine.facts.gathered import FrameworkFacts
 from helpers.machine.facts.host import Space
 from helpers.machine.facts.io import Storage
 from helpers.machine.unknown import Unknown
-from helpers.machine.watch.contention import ContentionSample, ForeignProcess
+from helpers.machine.watch.contention import ContentionSample
+from helpers.machine.watch.foreign import ForeignProcess
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.machine.doctor.context import BUILD, LIBRARIES, context, facts, with_card, with_host, without_gpus
 from tests.helpers.machines import GIB, gpu_machine, host_state, mesh_details, v100s
