@@ -170,7 +170,7 @@ def _control_characters(workshop: Workshop) -> Seen:
 
 
 _HEADER = """
-from helpers.trainers import process
+from helpers.trainers.common import process
 
 class Hostile(process.DeviceRecord):
     framework_commit = property(lambda self: {name!r}, lambda self, value: None)
