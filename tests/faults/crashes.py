@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.faults.control_group import memory_group, why_no_memory_group
 from tests.faults.fault import Fault, Seen, expect
 from tests.faults.handled import infra_error, measured, one_attempt
-from tests.faults.memory_group import memory_group, why_no_memory_group
 from tests.faults.workshop import Workshop
 
 _AT_STEP = """
