@@ -136,11 +136,6 @@ class Trend:
     drift: SlowDrift | None = None
 
     @property
-    def open_steps(self) -> tuple[LevelStep, ...]:
-        """The steps that nobody has acknowledged."""
-        return tuple(step for step in self.steps if step.known is None)
-
-    @property
     def too_short(self) -> bool:
         """Whether the series has too few nights for a step to be found."""
         return len(self.series.points) < LEAST_NIGHTS

@@ -1,0 +1,158 @@
+"""The perf.yaml of this repository: which cases, protocols and numbers it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.judging.evidence import Budget
+from helpers.machine.frameworks import FrameworkConfig
+from helpers.plan.perf_yaml import Config, GateRule, load_config
+from helpers.plan.protocols import Budgets, Tolerances
+from helpers.trainers.contract.case import DataSource, Execution, Precision
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.models import Model
+
+SHIPPED = Path(__file__).parents[3] / "perf.yaml"
+PUBLISHED_RULES = (
+    "paddleclas-trimmed",
+    "paddleclas-mean",
+    "fleetx-20-100-median7",
+    "dlperf-log",
+    "dlperf-time",
+    "dlperf-tf2",
+    "ngc-tf-mean",
+    "ngc-tf-average",
+    "ngc-tf-summary",
+    "ngc-pytorch-mean",
+    "ngc-pytorch-summary",
+    "ngc-pytorch-summary-compute",
+    "ngc-mxnet-epochs",
+    "unknown",
+)
+
+
+def load(folder: Path, text: str) -> Config:
+    (folder / "perf.yaml").write_text(text, encoding="utf-8")
+    return load_config(folder / "perf.yaml")
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Config:
+    return load_config(SHIPPED)
+
+
+def test_the_shipped_matrix_has_both_models_precisions_batch_sizes_and_card_counts(shipped: Config) -> None:
+    cases = [item.case for item in shipped.matrix if item.case.data is DataSource.DALI]
+    cases = [case for case in cases if case.framework is Framework.PADDLE and case.nodes == 1 and not case.auto]
+    cases = [case for case in cases if case.execution is not Execution.STATIC]
+    for model in Model:
+        own = [case for case in cases if case.model is model]
+        assert {case.precision for case in own} == {Precision.FP32, Precision.AMP_O1}
+        assert {case.cards for case in own} == {1, 2}
+        assert len({case.batch_size_per_card for case in own}) == 2
+        assert len(own) == 8
+
+
+def test_the_shipped_matrix_has_pytorch_on_a_cpu_in_every_precision_data_source_and_card_count(shipped: Config) -> None:
+    cases = [each for each in shipped.matrix if each.case.framework is Framework.PYTORCH and each.target == "cpu"]
+    assert not any(each.short for each in cases)
+    for model in Model:
+        own = [each.case for each in cases if each.case.model is model]
+        single = [case for case in own if case.precision is Precision.FP32]
+        assert {case.precision for case in own} >= {Precision.FP32, Precision.BF16, Precision.AMP_O1}
+        assert {case.data for case in single} >= {DataSource.DALI, DataSource.NATIVE}
+        assert {case.cards for case in own} == {1, 2}
+    data = {each.case.data for each in cases}
+    assert data == {DataSource.DALI, DataSource.DALI_CPU, DataSource.NATIVE, DataSource.SYNTHETIC}
+    assert [each.case.id for each in cases if each.case.compile] == [
+        "pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic-compile"
+    ]
+
+
+def test_the_shipped_file_says_how_pytorch_s_environment_is_built(shipped: Config) -> None:
+    environment = FrameworkConfig(str(SHIPPED.parent / ".venv-pytorch/bin/python"), "pytorch")
+    assert shipped.frameworks[Framework.PYTORCH] == environment
+    assert shipped.frameworks[Framework.PADDLE] == FrameworkConfig()
+
+
+def test_the_shipped_matrix_has_automatic_parallelism_on_one_and_two_cpu_cards(shipped: Config) -> None:
+    assert [item.case.id for item in shipped.matrix if item.case.auto] == [
+        "paddle-vgg16-fp32-bs1-1x1-dali-dynamic-auto",
+        "paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto",
+    ]
+
+
+def test_the_shipped_matrix_has_a_case_of_two_nodes_that_no_host_runs_yet(shipped: Config) -> None:
+    assert {item.case.data for item in shipped.matrix if item.case.nodes == 2} == {
+        DataSource.DALI,
+        DataSource.SYNTHETIC,
+    }
+    assert shipped.nodes.hosts == ()
+
+
+def test_the_shipped_matrix_has_every_data_source_that_runs_on_a_cpu(shipped: Config) -> None:
+    sources = {item.case.data for item in shipped.matrix if item.target == "cpu"}
+    assert {DataSource.DALI, DataSource.NATIVE, DataSource.SYNTHETIC} <= sources
+
+
+def test_the_shipped_short_selection_has_both_models_precisions_and_card_counts(shipped: Config) -> None:
+    assert [item.case.id for item in shipped.matrix if item.short] == [
+        "paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic",
+        "paddle-vgg16-fp32-bs1-1x1-dali-dynamic",
+        "paddle-resnet50v1.5-amp_o1-bs4-1x2-dali-to_static",
+        "paddle-vgg16-amp_o1-bs1-1x2-dali-to_static",
+    ]
+
+
+@pytest.mark.parametrize("rule", PUBLISHED_RULES)
+def test_the_shipped_file_has_a_protocol_for_every_published_rule(shipped: Config, rule: str) -> None:
+    assert rule in shipped.protocol_for_rule(rule).rules
+
+
+def test_the_shipped_paddleclas_protocol_leaves_the_steps_its_rule_needs(shipped: Config) -> None:
+    protocol = shipped.protocol_for_rule("paddleclas-trimmed")
+    assert protocol.warmup_steps + protocol.window_steps >= 310
+
+
+def test_the_shipped_vgg16_protocol_is_the_published_one(shipped: Config) -> None:
+    protocol = shipped.protocol_for_rule("fleetx-20-100-median7")
+    # The rule itself skips 20 steps and takes the next 100, wherever the window begins.
+    assert (protocol.window_steps, protocol.runs) == (100, 7)
+    assert protocol.warmup_steps >= 20
+
+
+def test_the_shipped_numbers_are_those_of_the_decision_procedure(shipped: Config) -> None:
+    assert (shipped.tolerances, shipped.budgets) == (
+        Tolerances(published=0.05, recorded=0.005, unconfirmed=0.05),
+        Budgets(),
+    )
+    assert shipped.budgets.general == Budget(screen_runs=6, first_runs=5, pairs=40, rotation=16, repeats=2, retries=1)
+
+
+def test_every_shipped_protocol_has_its_warm_up_judged_and_may_extend_it(shipped: Config) -> None:
+    for protocol in shipped.protocols.values():
+        assert protocol.steady_window_steps >= 2
+        assert protocol.most_warmup_steps >= protocol.warmup_steps + 3 * protocol.steady_window_steps
+
+
+def test_the_shipped_file_matches_no_machine_by_accident(shipped: Config) -> None:
+    assert shipped.machine_for("localhost") is None
+
+
+def test_the_shipped_file_still_loads_with_its_commented_examples_switched_on(tmp_path: Path) -> None:
+    text = SHIPPED.read_text(encoding="utf-8").replace("machines: {}\n#", "machines:\n ").replace("\n#  ", "\n  ")
+    text = text.replace("\n  hosts: []", "\n  hosts:")
+    text = text.replace("\n  cases: []\n  # - ", "\n  cases:\n  - ").replace("\n  #   recorded", "\n    recorded")
+    text = text.replace("\n  #   pairs", "\n    pairs")
+    text = text.replace("\n  # mxnet:\n  #   interpreter", "\n  mxnet:\n    interpreter")
+    config = load(tmp_path, text)
+    machine = config.machine_for("v100-node-07")
+    assert machine is not None
+    assert machine.gate == (GateRule("paddle-resnet50v1.5-*-1x[18]-*", "both", "v100"),)
+    assert [host.name for host in config.nodes.hosts] == ["n0", "n1"]
+    assert (config.nodes.port, config.nodes.hosts[1].data) == (36000, "/data/imagenet")
+    assert config.tolerances.recorded_for("paddle-vgg16-fp32-bs1-1x1-dali-dynamic") == 0.01
+    assert config.budgets.budget_for("paddle-vgg16-fp32-bs32-4x8-dali-static") == Budget(pairs=8)
+    assert config.frameworks[Framework.MXNET].interpreter == str(Path("~/environments/mxnet/bin/python").expanduser())
