@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from helpers.history import Memory, default_url, open_history
-from helpers.history.address import refuse_in_command_line as refuse_in_command_line
-from helpers.history.address import refuse_in_open_file
-from helpers.history.address import without_password as without_password
+from helpers.history.address import refuse_in_open_file, without_password
 from helpers.history.spool import Spool
 from helpers.history.spooling import SpoolingMemory
 from helpers.history.stored import SegmentStart
