@@ -173,11 +173,6 @@ def _peak_or_reason(facts: Mapping[str, str]) -> Peak | str | None:
         return f"the peak in the run's result cannot be read: {' '.join(str(error).split())}"
 
 
-def forward_multiply_adds(model: Model) -> int:
-    """Of one sample: 4.089e9 for ResNet50 v1.5, 15.47e9 for VGG16."""
-    return sum(layer.multiply_adds for layer in spec_of(model).layers().in_order())
-
-
 def training_flops(model: Model) -> int:
     """Of one sample in one training step: forward, both gradients, without that of the sample itself."""
     first, *rest = spec_of(model).layers().in_order()

@@ -12,7 +12,6 @@ from helpers.judging.rates import to_record
 from helpers.judging.utilisation import (
     Peak,
     Utilisation,
-    forward_multiply_adds,
     peak_of_facts,
     peak_precision,
     training_flops,
@@ -31,6 +30,10 @@ ONE = Case.parse("pytorch-resnet50v1.5-bf16-bs256-1x1-synthetic")
 EIGHT = Case.parse("pytorch-resnet50v1.5-bf16-bs256-2x4-synthetic")
 # A published H100 figure's order of magnitude: 2800 images/s are 68.04 TFLOP/s of ResNet50.
 SHARE = Utilisation.of(2800.0, "wall-clock", ONE, PEAK)
+
+
+def forward_multiply_adds(model: Model) -> int:
+    return sum(layer.multiply_adds for layer in spec_of(model).layers().in_order())
 
 
 @pytest.mark.parametrize(("model", "known"), [(Model.RESNET50, 4.089e9), (Model.VGG16, 15.470e9)])
