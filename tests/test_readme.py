@@ -31,6 +31,7 @@ for words in json.load(sys.stdin):
 """
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_select_cases(tmp_path: Path) -> None:
     assert len(COMMANDS) >= 5
     lines = [shlex.split(command.replace(" results.json", f" {tmp_path / 'results.json'}")) for command in COMMANDS]

@@ -105,6 +105,7 @@ def test_a_file_that_cannot_be_read_is_named(folder: Path) -> None:
         tigerbeetle(folder / "elsewhere", RECORDED)
 
 
+@pytest.mark.slow
 def test_every_series_is_told(folder: Path) -> None:
     told = real_series_text(
         folder, 1, SMALL, lambda series: tuple((ChangePoint(15, 2.0, 1.0, 0.0),) for _ in series), spread

@@ -18,6 +18,7 @@ def every() -> list[Used]:
     return patterns()
 
 
+@pytest.mark.slow
 def test_every_pattern_is_linear_in_a_line_of_its_own_beginnings(every: list[Used]) -> None:
     found = [str(each) for each in slow(every, SIZE)]
     assert not found, "\n".join(found)
@@ -38,6 +39,7 @@ def test_what_is_left_out_is_there() -> None:
         assert isinstance(getattr(__import__(module, fromlist=[name]), name), re.Pattern)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern",
     [

@@ -118,6 +118,7 @@ def test_what_the_trainer_refuses_is_an_incomplete_configuration(monkeypatch: py
     assert " 0 with a complete configuration" in told("--target", "a100", "--framework", "paddle")
 
 
+@pytest.mark.slow
 def test_builds_are_tried_and_told_apart(interpreter: str, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ("--framework", "paddle", "--build", "--interpreter", interpreter)
     document = record(*argv, status=EXIT_NOT_JUDGED)
@@ -140,6 +141,7 @@ def test_builds_are_tried_and_told_apart(interpreter: str, capsys: pytest.Captur
     assert progress[-1].startswith(f"{len(tried)} of {len(tried)} tried: paddle-")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", [("--target", "a100"), ("--target", "v100", "--published")])
 def test_only_a_build_that_broke_is_a_failure(interpreter: str, chosen: tuple[str, ...]) -> None:
     """The A100's rows are built; of the V100's one breaks, which no table alone would tell a script."""

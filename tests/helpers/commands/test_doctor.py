@@ -99,6 +99,7 @@ def test_a_file_that_cannot_be_read_is_a_usage_error(tmp_path: Path, capsys: pyt
     assert "perfgate doctor: error:" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_this_machine_is_told_without_importing_a_framework() -> None:
     program = "import sys\nfrom helpers.commands.main import main\nstatus = main(['doctor', '--json'])\n" \
               "assert not {'paddle', 'torch', 'nvidia.dali'} & set(sys.modules)\nsys.exit(status)"  # fmt: skip

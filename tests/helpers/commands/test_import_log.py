@@ -152,6 +152,7 @@ def test_store_puts_a_file_into_history_once(log: Path, tmp_path: Path) -> None:
         assert len(history.results_of(session=SESSION)) == 1
 
 
+@pytest.mark.slow
 def test_what_a_held_history_cannot_take_is_kept_and_gets_in_later(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

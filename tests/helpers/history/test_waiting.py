@@ -42,6 +42,7 @@ def held(url: str) -> Iterator[None]:
         other.rollback()
 
 
+@pytest.mark.slow
 def test_a_writer_says_what_it_waits_for_and_gives_up(url: str) -> None:
     History.open(url).close()
     told: list[str] = []
@@ -71,6 +72,7 @@ def test_who_is_answered_at_once_says_nothing(url: str) -> None:
     assert timers() == before
 
 
+@pytest.mark.slow
 def test_a_setup_that_another_process_never_ends_is_told_and_given_up(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     told: list[str] = []

@@ -137,6 +137,7 @@ def test_a_real_process_s_output_and_exit_come_back() -> None:
     assert finished == Finished(3, "out\n", "err\n")
 
 
+@pytest.mark.slow
 def test_a_real_process_is_ended_with_its_children_when_its_time_is_over(tmp_path: Path) -> None:
     told = tmp_path / "child"
     code = (

@@ -84,6 +84,7 @@ def test_a_build_without_the_store_has_no_agreement(monkeypatch: pytest.MonkeyPa
     assert host_agreement(2) is None
 
 
+@pytest.mark.slow
 def test_ranks_of_a_static_program_stop_at_the_same_step_when_the_last_one_is_steady(tmp_path: Path) -> None:
     launch = ["-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--devices", ",", "--host", "127.0.0.1"]
     done = subprocess.run(
