@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TextIO
 
 from helpers.commands.calibrate_text import render_noise, tolerance_lines
@@ -14,9 +14,9 @@ from helpers.commands.loading import (
     add_history,
     find_cases,
     matching_cases,
+    measuring_options,
     say,
     say_each_run,
-    session_name,
     width_of,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
@@ -133,19 +133,9 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[Sui
 
 
 def _options(arguments: argparse.Namespace) -> SuiteOptions:
-    runs_folder = arguments.runs_dir.expanduser().absolute()
-    return SuiteOptions(
-        config_path=arguments.config,
-        baselines_folder=arguments.baselines,
-        runs_folder=runs_folder,
-        session=session_name(arguments.resume, "calibrate", runs_folder),
-        resume=arguments.resume is not None,
-        data_root=absolute(arguments.data),
-        allow_contention=arguments.allow_contention,
-        reference_env=absolute(arguments.reference_env),
-        # A/A runs: that both builds are one is their purpose.
-        same_build=True,
-        history_url=arguments.history,
+    # A/A runs: that both builds are one is their purpose.
+    return replace(
+        measuring_options(arguments, "calibrate"), reference_env=absolute(arguments.reference_env), same_build=True
     )
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TextIO
 
 from helpers.commands.formats import add_file_formats, check_files, write_files
 from helpers.commands.loading import (
-    absolute,
     add_history,
     find_cases,
     matching_cases,
+    measuring_options,
     say,
     say_each_run,
-    session_name,
     width_of,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
@@ -202,18 +201,7 @@ def _has(configuration: Configuration, keyword: str) -> bool:
 
 
 def _options(arguments: argparse.Namespace) -> SuiteOptions:
-    runs_folder = arguments.runs_dir.expanduser().absolute()
-    return SuiteOptions(
-        config_path=arguments.config,
-        baselines_folder=arguments.baselines,
-        runs_folder=runs_folder,
-        session=session_name(arguments.resume, "peers", runs_folder),
-        resume=arguments.resume is not None,
-        data_root=absolute(arguments.data),
-        allow_contention=arguments.allow_contention,
-        history_url=arguments.history,
-        build_envs=arguments.build_envs,
-    )
+    return replace(measuring_options(arguments, "peers"), build_envs=arguments.build_envs)
 
 
 def _run_name(run: Progress, pairs: int) -> str:

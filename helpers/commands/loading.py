@@ -65,6 +65,21 @@ def absolute(path: str | None) -> str | None:
     return None if path is None else str(Path(path).expanduser().absolute())
 
 
+def measuring_options(arguments: argparse.Namespace, kind: str) -> SuiteOptions:
+    """The options of a command that measures, ``kind`` the beginning of a new session's name. Raises ConfigError."""
+    runs_folder = arguments.runs_dir.expanduser().absolute()
+    return SuiteOptions(
+        config_path=arguments.config,
+        baselines_folder=arguments.baselines,
+        runs_folder=runs_folder,
+        session=session_name(arguments.resume, kind, runs_folder),
+        resume=arguments.resume is not None,
+        data_root=absolute(arguments.data),
+        allow_contention=arguments.allow_contention,
+        history_url=arguments.history,
+    )
+
+
 def session_name(resumed: str | None, kind: str, runs_folder: Path) -> str:
     """The session to go on with, which must be there (ConfigError), else a new one's name."""
     if resumed is None:
