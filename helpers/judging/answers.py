@@ -167,6 +167,17 @@ def _since_unexplained(evidence: Evidence, recorded: RecordedReference, screenin
     )
 
 
+def _left_open(evidence: Evidence, confirmation: Confirmation) -> tuple[str, str]:
+    """The code and the text of why the pairs ended without an answer."""
+    if confirmation.pairs >= evidence.budget.pairs:
+        return "pairs-used-up", f"open after all {confirmation.pairs} pairs (budgets: pairs)"
+    level = confirmation.level
+    return "level-uncertain", (
+        f"open after {confirmation.pairs} pairs, and more could hardly tell: the level of the nights before is known "
+        f"to ±{level.error:.2%} from {level.pairs} pairs, and tonight's make it better known"
+    )
+
+
 def after_pairs(
     evidence: Evidence,
     recorded: RecordedReference,
@@ -193,17 +204,7 @@ def after_pairs(
         message = f"{confirmation.stalls}; {numbers}; {before}"
         return found(Status.INCONCLUSIVE, "stalls", message, conclusion is Conclusion.SAME)
     if conclusion is Conclusion.OPEN:
-        code, ended = "pairs-used-up", f"open after all {confirmation.pairs} pairs (budgets: pairs)"
-        if confirmation.pairs < evidence.budget.pairs:
-            level = confirmation.level
-            code, ended = (
-                "level-uncertain",
-                (
-                    f"open after {confirmation.pairs} pairs, and more could hardly tell: the level of the nights "
-                    f"before is known to ±{level.error:.2%} from {level.pairs} pairs, "
-                    "and tonight's make it better known"
-                ),
-            )
+        code, ended = _left_open(evidence, confirmation)
         return found(Status.INCONCLUSIVE, code, f"{ended}: {numbers}; {before}")
     suspected = screening.drop_suspected or bool(evidence.suspicion)
     alike = conclusion is not Conclusion.SLOWER and beside.below
