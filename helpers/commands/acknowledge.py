@@ -11,8 +11,7 @@ from typing import TextIO
 
 from helpers.commands.loading import add_history, history_of, user_name
 from helpers.history.stored import Acknowledgement, StoredNight
-from helpers.report.text import printable
-from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.errors import ConfigError, printable
 
 NAME = "acknowledge"
 HELP = "Mark a step of the trend as known, with its commit and the reason; nothing is deleted"

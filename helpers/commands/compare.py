@@ -9,8 +9,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.compare_selection import Selection, Selector, baseline_runs, select
-from helpers.commands.formats import JSON, Formats, add_file_formats, json_text, write_files
-from helpers.commands.loading import add_history, history_of, load_suite, width_of
+from helpers.commands.loading import (
+    JSON,
+    Formats,
+    add_file_formats,
+    add_history,
+    history_of,
+    json_text,
+    load_suite,
+    width_of,
+    write_files,
+)
 from helpers.history.results import RunResult
 from helpers.judging.compare import CaseComparison, compare, evidence_text
 from helpers.judging.compare_sides import Pairing, Side, pair_up, runs_of_nights, side_of
@@ -22,12 +31,12 @@ from helpers.judging.statistics import number
 from helpers.judging.verdict import Reason, Status
 from helpers.plan.case_plan import SuiteCase
 from helpers.report.table import Align, Column, Grid, Table
-from helpers.report.text import hanging, printable
+from helpers.report.text import hanging
 from helpers.session.judged_again import against_recorded
 from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from helpers.history.history import History

@@ -7,15 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TextIO
 
-from helpers.commands.formats import add_file_formats, check_files, write_files
 from helpers.commands.loading import (
+    add_file_formats,
     add_history,
+    check_files,
     find_cases,
     matching_cases,
     measuring_options,
     say,
     say_each_run,
     width_of,
+    write_files,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.launch.tail import Progress

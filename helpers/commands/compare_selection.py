@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from helpers.commands.history_text import build_text
+from helpers.commands.history import build_text
 from helpers.history.results import MEASURED
 from helpers.history.stored import StoredNight, StoredResult
 from helpers.judging.compare_sides import KeptRun

@@ -8,8 +8,17 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO
 
-from helpers.commands.formats import JSON, MARKDOWN, TEXT, Formats, add_printed_formats, json_text, print_answer
-from helpers.commands.loading import history_option, load_suite
+from helpers.commands.loading import (
+    JSON,
+    MARKDOWN,
+    TEXT,
+    Formats,
+    add_printed_formats,
+    history_option,
+    json_text,
+    load_suite,
+    print_answer,
+)
 from helpers.history.address import history_problem
 from helpers.machine.devices import Machine
 from helpers.machine.doctor.diagnosis import Diagnosis, diagnose

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from helpers.commands.formats import JSON, Formats, add_file_formats, check_files, write_files
 from helpers.commands.import_log import AUTO, EXIT_UNREAD, add_settings, asked_of, print_error
-from helpers.commands.loading import width_of
+from helpers.commands.loading import JSON, Formats, add_file_formats, check_files, width_of, write_files
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
 from helpers.session.policy import EXIT_OK

@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import datetime
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from helpers.commands.formats import add_printed_formats, print_answer
-from helpers.commands.history_text import FORMATS, CaseHistory, ShownSeries, night_lines
-from helpers.commands.loading import add_history, find_cases, history_of, load_suite, write_answer
-from helpers.history.stored import KnownCase, StoredNight
+from helpers.commands.loading import (
+    JSON,
+    TEXT,
+    Formats,
+    add_history,
+    add_printed_formats,
+    find_cases,
+    history_of,
+    json_text,
+    load_suite,
+    print_answer,
+    write_answer,
+)
+from helpers.history.results import LOG_FACT, RunResult
+from helpers.history.stored import Acknowledgement, KnownCase, SegmentStart, StoredNight
+from helpers.judging.compare import evidence_text
 from helpers.judging.evidence import Build
+from helpers.judging.rates import to_record
+from helpers.judging.rules import run_figure
+from helpers.judging.statistics import number
+from helpers.machine.environment import differences
 from helpers.plan.matrix import TARGETS
+from helpers.report.table import Align, Column, Table
+from helpers.report.text import hanging
 from helpers.session.policy import EXIT_OK
 from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
 
@@ -21,6 +43,17 @@ if TYPE_CHECKING:
 
 NAME = "history"
 HELP = "Show a case's nights: throughput, verdict, effect, segments, exclusions and acknowledgements"
+# 1: first format.
+# 2: "imported" holds the results that were read from logs.
+HISTORY_SCHEMA_VERSION = 2
+
+_IMPORTED = "imported from logs; no run is ever held against them"
+_INDENT = "    "
+_BARS = "▁▂▃▄▅▆▇█"
+_NO_BAR, _EXCLUDED_BAR = "·", "×"
+_SHOWN_DIFFERENCES = 3
+
+Rates = Callable[[StoredNight], Sequence[float]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,3 +142,236 @@ def _plot(path: Path, series: ShownSeries) -> None:
     from helpers.commands.history_plot import plot_history
 
     write_answer("--plot", path, plot_history(series.title, series.lines))
+
+
+@dataclass(frozen=True)
+class NightLine:
+    """One night of a case, ready to be shown."""
+
+    uuid: str
+    created: str
+    session: str
+    build: str
+    # The median of its screening runs.
+    samples_per_s: float | None
+    runs: int
+    status: str
+    reason: str
+    # A fraction, against its reference.
+    effect: float | None
+    # What it carried on for a drop.
+    evidence: float | None
+    # The case's segments count from 1.
+    segment: int
+    excluded: bool = False
+    # A new segment, why nothing is learned from the night, an exclusion, an acknowledgement.
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ShownSeries:
+    """The nights of a case on one target and host."""
+
+    case_id: str
+    target: str
+    title: str
+    lines: tuple[NightLine, ...]
+    # Nights of earlier segments that are not shown.
+    left_out: int
+
+
+@dataclass(frozen=True)
+class CaseHistory:
+    """What ``perfgate history`` answers with."""
+
+    series: tuple[ShownSeries, ...]
+    # Results that were read from logs.
+    imported: Sequence[RunResult]
+
+
+def night_lines(
+    nights: Sequence[StoredNight],
+    rates: Rates,
+    acknowledgements: Sequence[Acknowledgement] = (),
+    starts: Sequence[SegmentStart] = (),
+) -> tuple[NightLine, ...]:
+    """Lines for ``nights``, oldest first. ``rates`` gives the log rates of a night's runs."""
+    lines = []
+    numbers: dict[tuple[str, int], int] = {}
+    before: StoredNight | None = None
+    for night in nights:
+        begun = [each for each in starts if _since(each, night)]
+        segment = numbers.setdefault((night.segment_digest, len(begun)), len(numbers) + 1)
+        found = list(rates(night))
+        record, standing = night.record, night.record.standing
+        lines.append(
+            NightLine(
+                uuid=night.uuid,
+                created=record.created,
+                session=record.session,
+                build=build_text(record.build),
+                samples_per_s=math.exp(statistics.median(found)) if found else None,
+                runs=len(found),
+                status="calibrated" if record.code == "calibrated" else record.status,
+                reason=record.reason,
+                effect=standing.effect if standing else None,
+                evidence=standing.evidence if standing else None,
+                segment=segment,
+                excluded=night.exclusion is not None,
+                notes=tuple(_notes(night, before, begun, acknowledgements)),
+            )
+        )
+        before = night
+    return tuple(lines)
+
+
+def render_case(case: CaseHistory, width: int) -> str:
+    parts = [render_history(each, width) for each in case.series]
+    return "\n\n".join([*parts, *([render_stored(case.imported, width)] if case.imported else [])])
+
+
+def render_json(case: CaseHistory, _width: int) -> str:
+    record = {
+        "schema_version": HISTORY_SCHEMA_VERSION,
+        "cases": [
+            {"case_id": each.case_id, "target": each.target, "left_out": each.left_out,
+             "nights": [to_record(line) for line in each.lines]}
+            for each in case.series
+        ],
+        "imported": [_stored_record(each) for each in case.imported],
+    }  # fmt: skip
+    return json_text(record)
+
+
+FORMATS: Formats[CaseHistory] = {TEXT: render_case, JSON: render_json}
+
+
+def render_history(series: ShownSeries, width: int) -> str:
+    """The series as text."""
+    lines, left_out = series.lines, series.left_out
+    grid = Table.of(_COLUMNS, lines).grid()
+    shown_lines = [*_wrapped(series.title, width, ""), ""]
+    if bars := sparkline(lines):
+        shown_lines += [bars, ""]
+    shown_lines += [grid.heading, "-" * min(width, grid.width)]
+    for line, shown in zip(lines, grid.lines, strict=True):
+        shown_lines.append(shown)
+        for note in line.notes:
+            shown_lines += _wrapped(note, width, _INDENT)
+    if left_out:
+        shown_lines += [
+            "",
+            *_wrapped(f"{left_out} nights of other segments left out (--all-segments shows them)", width, ""),
+        ]
+    return "\n".join(shown_lines)
+
+
+def sparkline(lines: Sequence[NightLine]) -> str:
+    """A bar for each night from the slowest to the fastest, a dot for one without a figure, a cross for an excluded
+    one; empty below 2 bars."""
+    known = [line.samples_per_s for line in lines if line.samples_per_s is not None and not line.excluded]
+    if len(known) < 2:
+        return ""
+    low, high = min(known), max(known)
+    step = (high - low) or 1.0
+
+    def bar(line: NightLine) -> str:
+        if line.excluded:
+            return _EXCLUDED_BAR
+        if line.samples_per_s is None:
+            return _NO_BAR
+        return _BARS[round((line.samples_per_s - low) / step * (len(_BARS) - 1))]
+
+    return f"{''.join(map(bar, lines))}  {number(low)} … {number(high)} images/s"
+
+
+def build_text(build: Mapping[str, str]) -> str:
+    """``3.3.1 @0123456``; a dash where the build was not told."""
+    commit = f"@{build['commit'][:7]}" if build.get("commit") else ""
+    return " ".join(each for each in (build.get("version", ""), commit) if each) or "-"
+
+
+def _notes(
+    night: StoredNight,
+    before: StoredNight | None,
+    begun: Sequence[SegmentStart],
+    acknowledgements: Sequence[Acknowledgement],
+) -> list[str]:
+    record, notes = night.record, []
+    if before is not None and before.segment_digest != night.segment_digest:
+        apart = differences(before.record.segment, record.segment)
+        more = len(apart) - _SHOWN_DIFFERENCES
+        shown = "; ".join(apart[:_SHOWN_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
+        notes.append(f"other segment: {shown}")
+    notes += [f"new segment: {each.reason}" for each in begun if before is None or not _since(each, before)]
+    if record.standing is not None and record.standing.new_segment:
+        notes.append(f"new segment from here: {record.standing.segment_reason}")
+    if record.standing is not None and record.standing.machine_slow:
+        notes.append("the machine was slow: the reference build was as slow as the new one")
+    if night.unlearned and night.exclusion is None:
+        notes.append(f"not learned from: {night.unlearned}")
+    if (out := night.exclusion) is not None:
+        notes.append(f"excluded by {out.who} on {out.created[:10]}: {out.reason}")
+    for each in acknowledgements:
+        if each.covers(record.case_id, record.created):
+            commit = f"{each.commit}, " if each.commit else ""
+            notes.append(f"acknowledged by {each.who}: {commit}{each.reason}")
+    return notes
+
+
+def _since(start: SegmentStart, night: StoredNight) -> bool:
+    return _is_before(start.created, night.record.created) and dict(start.segment) == dict(night.record.segment)
+
+
+def _is_before(one: str, other: str) -> bool:
+    """Whether ``one`` is not after ``other``: moments or days, ISO 8601 in UTC, with or without microseconds."""
+    return _moment(one) <= _moment(other)
+
+
+def _moment(text: str) -> datetime.datetime:
+    moment = datetime.datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+
+
+_COLUMNS: tuple[Column[NightLine], ...] = (
+    Column("date", lambda line: line.created[:10]),
+    Column("session", lambda line: printable(line.session)),
+    Column("build", lambda line: printable(line.build)),
+    Column("images/s", lambda line: "-" if line.samples_per_s is None else number(line.samples_per_s), Align.RIGHT),
+    Column("runs", lambda line: str(line.runs), Align.RIGHT),
+    Column("effect", lambda line: "-" if line.effect is None else f"{line.effect:+.2%}", Align.RIGHT),
+    Column("evidence", lambda line: evidence_text(line.evidence), Align.RIGHT),
+    Column("status", lambda line: f"{line.status}{' (excluded)' if line.excluded else ''}"),
+)
+
+
+def render_stored(results: Sequence[RunResult], width: int) -> str:
+    """For each result its figure by its publisher's rule and by the honest one, and its log."""
+    # Not at the top: every command would load numpy with them.
+    from helpers.logs.imported import HONEST
+    from helpers.logs.results import USUAL_RULE_FACT
+
+    lines = hanging(f"{_IMPORTED}: {len(results)}", width, "", "")
+    for each in results:
+        rule = each.facts.get(USUAL_RULE_FACT, "")
+        figures = "; ".join(f"{_figure(each, name)} by {name}" for name in dict.fromkeys((rule, HONEST)) if name)
+        first = f"{each.created[:10]}  {each.case_id} [{each.target}] ({each.origin})  {figures}"
+        lines += hanging(first, width, "", "    ")
+        lines += hanging(f"{each.uuid[:12]}  {each.facts.get(LOG_FACT, '')}", width, "    ", "    ")
+    return "\n".join(lines)
+
+
+def _stored_record(result: RunResult) -> dict[str, Any]:
+    """The result for JSON, without the empty fields that only a measured run fills."""
+    names = ("uuid", "case_id", "target", "created", "origin", "build", "figures", "facts", "reader_share")
+    record = result.to_record()
+    return {name: dict(record[name]) if isinstance(record[name], dict) else record[name] for name in names}
+
+
+def _figure(result: RunResult, rule: str) -> str:
+    figure = run_figure(rule, result.figures)
+    return "no figure" if isinstance(figure, str) else f"{number(figure)} images/s"
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    return hanging(text, width, indent, indent)

@@ -11,7 +11,7 @@ from typing import Any
 import pygal
 from pygal.style import Style
 
-from helpers.commands.history_text import NightLine
+from helpers.commands.history import NightLine
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.trainers.contract.errors import printable

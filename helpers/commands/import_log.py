@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import enum
+import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from helpers.commands.formats import json_text
-from helpers.commands.loading import add_history, history_url, say, width_of
+from helpers.commands.loading import add_history, history_url, json_text, say, width_of
 from helpers.commands.main import EXIT_USAGE
+from helpers.judging.rates import key_of
+from helpers.judging.statistics import number
+from helpers.logs.settings import LogSetting, Stated
+from helpers.report.table import GAP, Align, Column, Table
+from helpers.report.text import hanging
 from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.trainers.contract.case import DataSource, Execution, Precision
 from helpers.trainers.contract.errors import HistoryUnreachable, SuiteError, printable
@@ -19,9 +26,8 @@ from helpers.trainers.contract.models import Model
 
 if TYPE_CHECKING:
     # At run time it would import numpy, also for a command that reads no log.
-    from helpers.logs.imported import Imported
+    from helpers.logs.imported import Imported, RateSpread, RuleFigure
     from helpers.logs.importer import ImportBatch
-    from helpers.logs.settings import LogSetting, Stated
 
 NAME = "import-log"
 HELP = "Read training logs of PaddleClas, FleetX, DLPerf, NVIDIA's scripts or ours; print their figures by every rule"
@@ -31,6 +37,13 @@ IMPORT_SCHEMA_VERSION = 1
 # One of the files gave nothing.
 EXIT_UNREAD = EXIT_USAGE
 AUTO = "auto"
+_INDENT = "  "
+_HASH_DIGITS = 12
+_LEFT_OUT = "left out"
+_SETTING_NAMES: Mapping[LogSetting, str] = {
+    LogSetting.BATCH_SIZE_PER_CARD: "batch size a card",
+    LogSetting.FRAMEWORK_VERSION: "framework version",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,27 +62,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Options for what a log may not say. They correct nothing: what contradicts the log is an error."""
-    parser.add_argument(
-        "--framework", choices=[each.value for each in Framework], help="Framework, if the log does not name it"
-    )
-    parser.add_argument("--model", choices=[each.value for each in Model], help="Model, if the log does not name it")
-    parser.add_argument(
-        "--precision", choices=[each.value for each in Precision], help="Precision, if the log does not name it"
-    )
+    _add_choice(parser, "framework", Framework, "Framework, if the log does not name it")
+    _add_choice(parser, "model", Model, "Model, if the log does not name it")
+    _add_choice(parser, "precision", Precision, "Precision, if the log does not name it")
     parser.add_argument(
         "--batch-size", type=_count, metavar="B", help="Images a card and step, if the log does not say"
     )
     parser.add_argument("--cards", type=_count, metavar="N", help="Cards of all nodes, if the log does not say")
     parser.add_argument("--nodes", type=_count, metavar="N", help="Machines, if the log does not say")
     parser.add_argument("--gpu", metavar="NAME", help="Model of the cards, for example V100, if the log does not say")
-    parser.add_argument(
-        "--data", choices=[each.value for each in DataSource], help="Source of the images, if the log does not say"
-    )
-    parser.add_argument(
-        "--execution",
-        choices=[each.value for each in Execution],
-        help="How Paddle ran the program, if the log does not say",
-    )
+    _add_choice(parser, "data", DataSource, "Source of the images, if the log does not say")
+    _add_choice(parser, "execution", Execution, "How Paddle ran the program, if the log does not say")
+
+
+def _add_choice(parser: argparse.ArgumentParser, name: str, values: type[enum.Enum], text: str) -> None:
+    parser.add_argument(f"--{name}", choices=[each.value for each in values], help=text)
 
 
 def _count(text: str) -> str:
@@ -80,8 +87,6 @@ def _count(text: str) -> str:
 
 def asked_of(arguments: argparse.Namespace) -> Mapping[LogSetting, Stated]:
     """What the options say of the configuration, each with its option as the place."""
-    from helpers.logs.settings import LogSetting, Stated
-
     options = {
         LogSetting.FRAMEWORK: "framework",
         LogSetting.MODEL: "model",
@@ -135,8 +140,6 @@ def _lacks_its_figure(found: Imported, rule: str) -> bool:
 
 
 def _print(batch: ImportBatch, stored: Sequence[str], out: TextIO) -> None:
-    from helpers.commands.import_log_text import render_imported
-
     width = width_of(out)
     parts = [render_imported(each, width) for each in batch.imported]
     notes = [printable(each) for each in (*batch.notes, *stored)]
@@ -145,8 +148,6 @@ def _print(batch: ImportBatch, stored: Sequence[str], out: TextIO) -> None:
 
 
 def _record(batch: ImportBatch, stored: Sequence[str]) -> dict[str, object]:
-    from helpers.commands.import_log_text import imported_record
-
     return {
         "schema_version": IMPORT_SCHEMA_VERSION,
         "runs": [imported_record(each) for each in batch.imported],
@@ -171,3 +172,117 @@ def _store(found: Sequence[Imported], arguments: argparse.Namespace) -> tuple[tu
             return (), f"--store: {error}. {keep(found, arguments.runs_dir.expanduser(), url)}"
     except SuiteError as error:
         return (), f"--store: {error}"
+
+
+def render_imported(found: Imported, width: int) -> str:
+    """One run: what it is, its configuration with the place of each value, its figures, and what is to be doubted."""
+    lines = [*hanging(_title(found), width, "", _INDENT), *_settings(found.settings, width), ""]
+    lines += _figures(found, width)
+    lines += [line for each in found.figures if each.samples_per_s is None for line in _missing(each, width)]
+    if found.honest.samples_per_s is None:
+        lines += _missing(found.honest, width)
+    lines += hanging(_data(found), width, _INDENT, _INDENT * 2)
+    if found.spread is not None:
+        lines += hanging(_spread(found.spread), width, _INDENT, _INDENT * 2)
+    for each in found.warnings:
+        lines += hanging(f"warning: {each}", width, _INDENT, _INDENT * 2)
+    return "\n".join(lines)
+
+
+def imported_record(found: Imported) -> dict[str, Any]:
+    """The run as plain values; a setting has its value and its place."""
+    record = {key_of(each.name): _plain(getattr(found, each.name)) for each in fields(found)}
+    usual = found.figure(found.usual)
+    record["images_per_s"] = None if usual is None else usual.samples_per_s
+    return record
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key_of(each.name): _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    # JSON has no NaN and no infinity.
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _title(found: Imported) -> str:
+    run = f"run {found.number} of {found.runs_in_file}, " if found.runs_in_file > 1 else ""
+    return (
+        f"{found.source}: {found.format}, {run}lines {found.first_line} to {found.last_line}, "
+        f"sha256 {found.sha256[:_HASH_DIGITS]}"
+    )
+
+
+def _settings(settings: Mapping[LogSetting, Stated], width: int) -> list[str]:
+    shown = [(_SETTING_NAMES.get(each, each.value), settings[each]) for each in LogSetting if each in settings]
+    names = max((len(name) for name, _ in shown), default=0)
+    values = max((len(printable(said.value)) for _, said in shown), default=0)
+    lines = []
+    for name, said in shown:
+        text = f"{_INDENT}{name.ljust(names)}{GAP}{printable(said.value).ljust(values)}{GAP}"
+        place = printable(said.where)
+        room = width - len(text)
+        lines.append(text + (place if len(place) <= room or room < 10 else place[: room - 1] + "…"))
+    return lines
+
+
+def _figures(found: Imported, width: int) -> list[str]:
+    """The computed figures, the publisher's first; ``against`` is each one's difference from it."""
+    usual = found.figure(found.usual)
+    known = [each for each in (*found.figures, found.honest) if each.samples_per_s is not None]
+    if not known:
+        return [f"{_INDENT}no figure can be computed"]
+    known.sort(key=lambda each: (each is not usual, each is found.honest))
+    base = usual.samples_per_s if usual is not None else None
+    grid = Table.of(_columns(base, usual), known).grid(_INDENT)
+    lines = [f"{grid.padded_heading}{GAP}{_LEFT_OUT}", _INDENT + "-" * (width - len(_INDENT))]
+    for each, text in zip(known, grid.padded_lines, strict=True):
+        left_out = "; ".join(printable(part) for part in each.unused)
+        if len(text) + len(GAP) + len(left_out) <= width:
+            lines.append((text + GAP + left_out).rstrip())
+        else:
+            lines += [text.rstrip(), *hanging(f"{_LEFT_OUT}: {left_out}", width, _INDENT * 3, _INDENT * 4)]
+    return lines
+
+
+def _columns(base: float | None, usual: RuleFigure | None) -> tuple[Column[RuleFigure], ...]:
+    def against(each: RuleFigure) -> str:
+        if each is usual or not base or each.samples_per_s is None:
+            return ""
+        return f"{each.samples_per_s / base - 1:+.2%}"
+
+    return (
+        Column("rule", lambda each: printable(each.rule)),
+        Column("images/s", lambda each: rate_text(each.samples_per_s), Align.RIGHT),
+        Column("against", against, Align.RIGHT),
+        Column("used", lambda each: str(each.used), Align.RIGHT),
+    )
+
+
+def rate_text(samples_per_s: float | None) -> str:
+    """As the published tables print it, with three decimals."""
+    return "-" if samples_per_s is None else f"{samples_per_s:.3f}"
+
+
+def _missing(each: RuleFigure, width: int) -> list[str]:
+    reason = each.reason.removeprefix(f"rule {each.rule}").removeprefix(":").strip()
+    return hanging(f"{each.rule}: not computed: {reason}", width, _INDENT, _INDENT * 2)
+
+
+def _data(found: Imported) -> str:
+    if found.reader_share is None:
+        return f"data: {found.reader_reason}"
+    return f"data: {found.reader_share:.1%} of a step spent waiting for data"
+
+
+def _spread(spread: RateSpread) -> str:
+    return (
+        f"spread: {spread.records} records after warm-up, median {number(spread.median_samples_per_s)} images/s, "
+        f"variation {spread.variation:.2%}, {number(spread.lowest_samples_per_s)} to "
+        f"{number(spread.highest_samples_per_s)}"
+    )

@@ -17,9 +17,8 @@ from typing import NoReturn, Protocol, TextIO, cast
 
 import helpers.commands
 from helpers.history.address import passwords_in, without_secrets
-from helpers.report.text import printable
 from helpers.report.unforeseen import EXIT_UNFORESEEN, unforeseen
-from helpers.trainers.contract.errors import SuiteError
+from helpers.trainers.contract.errors import SuiteError, printable
 from helpers.trainers.contract.paths import ROOT
 
 EXIT_OK = 0

@@ -9,13 +9,21 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
-from helpers.commands.formats import JSON, Formats, add_file_formats, json_text, write_files
-from helpers.commands.loading import add_history, history_of, width_of
+from helpers.commands.loading import (
+    JSON,
+    Formats,
+    add_file_formats,
+    add_history,
+    history_of,
+    json_text,
+    width_of,
+    write_files,
+)
 from helpers.history.change_points import Sensitivity, SlowDrift, TrendError, change_points
 from helpers.history.trend import LEAST_NIGHTS, LevelStep, Point, Series, SeriesKind, Trend, find_trends, series_of
-from helpers.report.text import hanging, printable
+from helpers.report.text import hanging
 from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
-from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from helpers.history.history import History

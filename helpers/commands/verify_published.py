@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from helpers.commands.formats import JSON, TEXT, Formats, add_printed_formats, json_text, print_answer
+from helpers.commands.loading import JSON, TEXT, Formats, add_printed_formats, json_text, print_answer
 from helpers.report.table import Align, Column, Table
-from helpers.report.text import hanging, printable
+from helpers.report.text import hanging
 from helpers.session.policy import EXIT_OK
+from helpers.trainers.contract.errors import printable
 
 if TYPE_CHECKING:
     # At run time it would import numpy, also for a command that reads no log.

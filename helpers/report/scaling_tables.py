@@ -10,7 +10,7 @@ from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.report.scaling import THIS_SESSION, Scaling, ScalingRow
 from helpers.report.table import Align, Column, Table
-from helpers.report.text import printable
+from helpers.trainers.contract.errors import printable
 
 _FLEETX_CORNER = "batch / node"
 _EMPTY = "-"

@@ -16,7 +16,7 @@ from helpers.plan.proposals import Proposal, ProposalKind, figure_text
 from helpers.report.reader import reader_note, share_cell
 from helpers.report.row import CaseRow, ReferenceAnswer
 from helpers.report.table import GAP, Align, Column, Table
-from helpers.trainers.contract.errors import printable as printable
+from helpers.trainers.contract.errors import printable
 
 _REASON = "reason"
 _REASON_INDENT = "    "

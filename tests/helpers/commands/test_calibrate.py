@@ -15,7 +15,7 @@ import pytest
 
 import helpers.plan.installed
 from helpers.commands import calibrate
-from helpers.commands.calibrate_text import render_noise, tolerance_lines
+from helpers.commands.calibrate import render_noise, tolerance_lines
 from helpers.commands.main import EXIT_USAGE, commands, main, parser_of
 from helpers.history import default_url, open_history
 from helpers.history.results import RunResult

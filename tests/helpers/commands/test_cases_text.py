@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from helpers.commands.cases_text import (
+from helpers.commands.cases import (
     COMPLETE,
     TWINS,
     CaseLine,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from helpers.commands.show_text import CaseSheet, FigureLine, FixedLine, RecordedLine, SettingLine, render, value_text
+from helpers.commands.show import CaseSheet, FigureLine, FixedLine, RecordedLine, SettingLine, render, value_text
 
 SHEET = CaseSheet(
     case_id="paddle-vgg16-fp32-bs32-1x8-native-static",

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from helpers.commands.calibrate_text import render_noise
-from helpers.commands.cases_text import CaseTable, render_markdown
-from helpers.commands.cases_text import render as render_cases
+from helpers.commands.calibrate import render_noise
+from helpers.commands.cases import CaseTable, render_markdown
+from helpers.commands.cases import render as render_cases
 from helpers.commands.compare import render_comparisons
 from helpers.commands.doctor import doctor_markdown, doctor_record, doctor_text
+from helpers.commands.history import ShownSeries, render_history
 from helpers.commands.history_plot import plot_history
-from helpers.commands.history_text import ShownSeries, render_history
-from helpers.commands.show_text import CaseSheet
-from helpers.commands.show_text import render as render_sheet
+from helpers.commands.show import CaseSheet
+from helpers.commands.show import render as render_sheet
 from helpers.commands.trend import next_command, render_trends
 from helpers.commands.verify_published import render_verified, verified_record
 from helpers.history.change_points import Sensitivity

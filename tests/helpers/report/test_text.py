@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from helpers.judging.rules import CaseFigure
 from helpers.report.row import CaseRow, Pair, ReferenceAnswer
-from helpers.report.text import number, pairs_line, printable, render, rules_line, summary_line
+from helpers.report.text import number, pairs_line, render, rules_line, summary_line
+from helpers.trainers.contract.errors import printable
 
 RESNET = "paddle-resnet50v1.5-fp32-bs8-1x1-dali-static"
 VGG = "paddle-vgg16-amp_o1-bs4-1x2-native-dynamic"
