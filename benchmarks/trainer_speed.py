@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from benchmarks.cores import last_core
 from benchmarks.suite_overhead import RECORDING_LIMIT, SHORTEST_STEP_SECONDS
-from helpers.launch.launchers.table import CHOICES
+from helpers.launch.launchers import CHOICES
 from helpers.plan.perf_yaml import load_config
 from helpers.report.unforeseen import ended
 from helpers.session.bare_loop import SPEED_LIMIT, Seat, measure_beside_bare_loop, speeds

@@ -1,4 +1,4 @@
-"""Nothing in helpers or fixtures opens a file but by helpers/machine/opening.py, over the syntax trees.
+"""Nothing in helpers or fixtures opens a file but by helpers/machine/files.py, over the syntax trees.
 
 Whoever opens one elsewhere stands here with why nobody else can have put it there. Benchmarks are no part of it: what
 they read they have just made in folders of their own. Nor are trainers: they run in a framework's interpreter on the
@@ -15,7 +15,7 @@ import pytest
 
 from tests.test_layers import Sources, read_tree
 
-NOT_HERE = ("helpers/machine/opening.py", "helpers/trainers/")
+NOT_HERE = ("helpers/machine/files.py", "helpers/trainers/")
 OPENERS = ("open", "open_code", "fdopen", "read_text", "read_bytes", "fromfile", "memmap")
 # Not a file's: a history, an image that image_folder has looked at, the connection of a device's library.
 OF_OTHERS = ("History", "Image", "importlib")
@@ -27,10 +27,9 @@ ALLOWED = {
     "helpers/commands/main.py": "/dev/null",
     "helpers/machine/control_groups.py": KERNEL,
     "helpers/machine/devices.py": KERNEL,
-    "helpers/machine/files.py": f"{OWN_NEW}; and a folder, to sync it",
     "helpers/machine/environment.py": f"{KERNEL}, and /etc of this machine",
     "helpers/logs/own.py": "writes into a temporary folder that it made",
-    "helpers/logs/sources/source.py": "a member of an archive that opening opened",
+    "helpers/logs/sources/source.py": "a member of an archive that files opened",
     "helpers/machine/watch/contention.py": KERNEL,
     "helpers/machine/watch/cpu_health.py": KERNEL,
     "helpers/machine/framework_probe.py": "the framework's own files, of the interpreter that it runs in",
@@ -41,10 +40,10 @@ ALLOWED = {
     "helpers/machine/watch/processes.py": KERNEL,
     "helpers/launch/supervisor.py": OWN_NEW,
     "helpers/launch/nodes/wire.py": f"this project's sources; {KERNEL}",
-    "helpers/machine/leases.py": "locks, which are never read: see opening.open_lock",
+    "helpers/machine/leases.py": "locks, which are never read: see files.open_lock",
     "helpers/plan/recipes/cpu.py": KERNEL,
     "helpers/machine/facts/host.py": KERNEL,
-    "helpers/machine/facts/io.py": KERNEL,
+    "helpers/machine/facts/gathered.py": KERNEL,
     "helpers/report/unforeseen.py": OWN_NEW,
     "fixtures/unforeseen.py": "/dev/null",
 }
@@ -73,7 +72,7 @@ def _opens(called: ast.expr) -> bool:
 def test_nothing_opens_a_file_but_the_one_module_and_those_with_a_reason() -> None:
     found = list(opened(read_tree()))
     more = [f"{path}:{line}" for path, line in found if path not in ALLOWED]
-    assert not more, f"Open these by helpers/machine/opening.py: {more}"
+    assert not more, f"Open these by helpers/machine/files.py: {more}"
     counts = Counter(path for path, _ in found)
     assert {path: counts[path] for path in MOST} == MOST
     needless = set(ALLOWED) - {path for path, _ in found}

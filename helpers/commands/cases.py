@@ -36,8 +36,7 @@ from helpers.plan.image_folder import images_needed
 from helpers.plan.matrix import TARGETS
 from helpers.plan.perf_yaml import Config
 from helpers.plan.recipes.recipe import settings_for
-from helpers.report.markdown import markdown_text
-from helpers.report.table import Column, Table
+from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite

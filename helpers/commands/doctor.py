@@ -21,12 +21,11 @@ from helpers.commands.loading import (
 )
 from helpers.history.address import history_problem
 from helpers.machine.devices import Machine
-from helpers.machine.doctor.diagnosis import Diagnosis, diagnose
+from helpers.machine.doctor import Diagnosis, diagnose
 from helpers.machine.doctor.finding import Finding
 from helpers.machine.environment import CPU
 from helpers.machine.facts.tables import COLUMNS, TOPOLOGY, SystemReport
-from helpers.report.markdown import markdown_text
-from helpers.report.table import Column, Table
+from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.session.examination import ExaminationIO, examine
 from helpers.session.suite import Suite

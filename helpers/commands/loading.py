@@ -26,7 +26,7 @@ from helpers.history import default_url, open_history
 from helpers.history.address import refuse_in_command_line, refuse_in_open_file
 from helpers.history.run_folders import sessions
 from helpers.history.spool import Spool
-from helpers.launch.launchers.table import CHOICES
+from helpers.launch.launchers import CHOICES
 from helpers.launch.tail import Progress
 from helpers.machine.files import check_replaceable, write_whole
 from helpers.plan.case_plan import SuiteCase

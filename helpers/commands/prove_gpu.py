@@ -1,6 +1,6 @@
 """``perfgate prove-gpu``: the suite at work on this machine's GPU, step by step; half an hour on a card.
 
-Does the steps of ``proof/plan.py`` in their order through the suite's own sessions. Each finished step is kept in the
+Does the steps of ``proof`` in their order through the suite's own sessions. Each finished step is kept in the
 output folder, so that a second call goes on. Without a GPU it does the same on the CPU with the smallest batches, in
 four minutes on quiet cores. ``docs/gpu-proof.md`` says what is right, and what is left behind.
 """
@@ -21,8 +21,8 @@ from typing import Any, TextIO
 
 from helpers.commands.doctor import diagnosis_of, doctor_json, doctor_record, doctor_text
 from helpers.commands.loading import load_suite
+from helpers.commands.proof import CPU, GPU, ProofStep, proof_on_cpu, proof_on_gpu
 from helpers.commands.proof.bench import ProofBench, write_config
-from helpers.commands.proof.plan import CPU, GPU, ProofStep, proof_on_cpu, proof_on_gpu
 from helpers.commands.proof.steps import ProofState, StepRecord, StepRunner, failed, read_state
 from helpers.commands.proof.summary import ProofEvidence, ProofReport, not_reached, summary
 from helpers.machine.devices import Machine, discover

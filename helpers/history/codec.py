@@ -22,7 +22,7 @@ from helpers.history.results import (
     result_of_record,
 )
 from helpers.judging.evidence import Build, Stage
-from helpers.machine.opening import MOST_RESULT_BYTES
+from helpers.machine.files import MOST_RESULT_BYTES
 from helpers.plan.overrides import segment_of
 from helpers.trainers.contract.errors import ConfigError, HistoryError
 

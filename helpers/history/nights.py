@@ -17,7 +17,7 @@ from helpers.history.results import LEAST_SAMPLES_PER_S, MOST_SAMPLES_PER_S
 from helpers.judging.evidence import Compared
 from helpers.judging.verdict import Standing, Status
 from helpers.machine.environment import POOL
-from helpers.machine.opening import MOST_NIGHT_BYTES
+from helpers.machine.files import MOST_NIGHT_BYTES
 from helpers.machine.records_check import Checker, Schema
 from helpers.trainers.contract.errors import HistoryError, SuiteError
 

@@ -16,8 +16,7 @@ from helpers.history.nights import NightRecord, night_of, night_text
 from helpers.history.results import RunResult, result_of_record
 from helpers.judging.rates import rate_unit
 from helpers.judging.verdict import Verdict
-from helpers.machine.files import write_whole
-from helpers.machine.opening import MOST_NIGHT_BYTES, MOST_RESULT_BYTES, read_text_limited
+from helpers.machine.files import MOST_NIGHT_BYTES, MOST_RESULT_BYTES, read_text_limited, write_whole
 from helpers.trainers.contract.errors import HistoryError, ResultError
 
 RESULT_FILE = "result.json"

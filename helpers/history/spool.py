@@ -18,8 +18,7 @@ from helpers.history.nights import NightRecord, night_of, night_text, night_uuid
 from helpers.history.results import RunResult, result_of_record
 from helpers.history.stored import SegmentStart
 from helpers.history.waiting import Waiting, file_lock
-from helpers.machine.files import sync_folder, write_whole
-from helpers.machine.opening import MOST_SPOOLED_BYTES, read_text_limited
+from helpers.machine.files import MOST_SPOOLED_BYTES, read_text_limited, sync_folder, write_whole
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, ResultError
 
 FOLDER = ".history-spool"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from helpers.machine.opening import open_lock
+from helpers.machine.files import open_lock
 
 # A shorter wait is not reported.
 SAY_AFTER_SECONDS = 1.0

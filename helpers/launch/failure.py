@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-from helpers.machine.opening import open_regular
+from helpers.machine.files import open_regular
 
 
 class FailureClass(enum.Enum):

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from helpers.judging.utilisation import PEAK_PRECISIONS, Peak
 from helpers.machine.devices import Card, CpuCard
-from helpers.machine.files import write_whole
+from helpers.machine.files import MOST_NOTE_BYTES, read_text_limited, write_whole
 from helpers.machine.nvml import Gpu
-from helpers.machine.opening import MOST_NOTE_BYTES, read_text_limited
 from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
 from helpers.trainers.contract.errors import LaunchError, ResultError, SuiteError
 from helpers.trainers.contract.paths import ROOT

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from helpers.machine.opening import open_regular
+from helpers.machine.files import open_regular
 from helpers.trainers.contract.errors import StepLogError
 from helpers.trainers.contract.job import finite
 from helpers.trainers.contract.steplog import (

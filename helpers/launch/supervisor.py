@@ -14,7 +14,7 @@ from typing import IO, Protocol
 from helpers.launch.failure import FailureClass
 from helpers.launch.guarded import GuardLostError, start_guarded
 from helpers.launch.launchers.launcher import LaunchCommand, job_environment
-from helpers.launch.nodes.others import NoOtherNodes, OtherNodes
+from helpers.launch.nodes import NoOtherNodes, OtherNodes
 from helpers.launch.outcome import Ending, JobOutcome, OutcomeKind, ending_of, output_tail
 from helpers.launch.signals import StopSignals, stop_signals
 from helpers.launch.tail import Progress, RankWatch

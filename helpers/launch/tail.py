@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.launch.steplog_reader import MOST_LINE_BYTES
-from helpers.machine.opening import open_regular
+from helpers.machine.files import open_regular
 from helpers.trainers.contract.job import JobSpec, finite
 from helpers.trainers.contract.steplog import WARMUP, WINDOW
 

@@ -15,7 +15,7 @@ from helpers.logs.importer import runs_of
 from helpers.logs.record import LogRun
 from helpers.logs.settings import NEEDED, LogSetting, Stated, agrees
 from helpers.logs.sources.source import open_logs
-from helpers.machine.opening import MOST_INDEX_BYTES, named_by_user, read_text_limited
+from helpers.machine.files import MOST_INDEX_BYTES, named_by_user, read_text_limited
 from helpers.trainers.contract.errors import LogError, SuiteError, lines_of
 
 INDEX = "INDEX.csv"

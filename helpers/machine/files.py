@@ -1,4 +1,10 @@
-"""Writes a file so that nobody ever sees a part of it."""
+"""The one way to open a file that somebody else may have put there, and to write one so that nobody ever sees a part.
+
+A FIFO keeps its reader waiting for ever, a device or a sparse file fills the memory, and a link shows another user's
+file. So a file is opened without waiting and without following a link. What was opened (not what the name means a
+moment later) must be a regular file, no larger than its reader expects. Where a folder is named, the file must be
+within that folder and belong to an owner whom the reader trusts.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,33 @@ import os
 import secrets
 import stat
 from pathlib import Path
+from typing import BinaryIO
+
+_MIB = 2**20
+# A result of a hundred thousand steps has 6 MB; a value of JSON takes up to 30 times its characters in memory.
+MOST_RESULT_BYTES = 16 * _MIB
+# The spool holds a result as a text within a JSON text.
+MOST_SPOOLED_BYTES = 2 * MOST_RESULT_BYTES
+# A night of hundreds of runs has a hundred kilobytes.
+MOST_NIGHT_BYTES = _MIB
+# A note has a few values: who holds a lock, which peak a card reached, how a data set was made.
+MOST_NOTE_BYTES = _MIB
+# A table of logs; 100,000 rows have 10 MB.
+MOST_INDEX_BYTES = 16 * _MIB
+# ImageNet's own list of 1.28 million images has 45 MB.
+MOST_LIST_BYTES = 512 * _MIB
+
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a symbolic link",
+}
+_ROOT_USER = 0
+# The user that a user namespace (a rootless container) shows for all users outside of it, its host's root among them.
+_UNMAPPED_USER = 65534
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -51,3 +84,127 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def open_regular(path: Path, *, within: Path | None = None, most_bytes: int | None = None) -> BinaryIO:
+    """Open a regular file for reading, without waiting; never a link, a folder, a FIFO, a socket or a device.
+
+    With ``within`` the file must be in that folder when all links are followed, and belong to this process's user, to
+    root or to the folder's owner. With ``most_bytes`` it must be no larger. Raises OSError with what the file is
+    instead.
+    """
+    try:
+        # With an opener, no interrupt can come between the descriptor and the file object that owns it.
+        file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
+    except OSError as error:
+        # Linux reports a link as ELOOP ("too many levels") and a socket as ENXIO ("no such device").
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR) and (kind := _kind_at(path)):
+            raise _refused(path, kind) from error
+        raise
+    try:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode):
+            raise _refused(path, _KINDS.get(stat.S_IFMT(state.st_mode), "no file"))
+        if within is not None:
+            _check_place(file, path, within, state.st_uid)
+        if most_bytes is not None and state.st_size > most_bytes:
+            raise _too_large(path, f"{state.st_size} bytes", most_bytes)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def read_limited(path: Path, most_bytes: int, *, within: Path | None = None) -> bytes:
+    """The content of a file of at most ``most_bytes``. Raises OSError as ``open_regular`` does, also where the file
+    grows beyond that while it is read."""
+    with open_regular(path, within=within, most_bytes=most_bytes) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise _too_large(path, "more", most_bytes)
+    return content
+
+
+def read_text_limited(path: Path, most_bytes: int, *, within: Path | None = None, encoding: str = "utf-8") -> str:
+    """The content as text. Raises OSError, and UnicodeDecodeError (a ValueError) where it is no such text."""
+    return read_limited(path, most_bytes, within=within).decode(encoding)
+
+
+def named_by_user(path: Path) -> Path:
+    """The file to which a path leads that a user typed. Its links are followed, since a user may name any file."""
+    return Path(os.path.realpath(path))
+
+
+def open_lock(path: Path, mode: int = 0o600) -> int:
+    """Open a lock file, which is made where it does not exist. Raises OSError where it is a link or no regular file.
+
+    A child process does not inherit the descriptor, so a trainer that outlives the suite does not keep the lock. A user
+    who may read a file can hold its lock for ever, so those who may not write to the file lose the right to read it.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, mode)
+    found = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(found):
+        os.close(descriptor)
+        raise _refused(path, _KINDS.get(stat.S_IFMT(found), "no file"))
+    readers_only = (found & 0o044) & ~((found & 0o022) << 1)
+    if readers_only and os.fstat(descriptor).st_uid == os.geteuid():
+        os.fchmod(descriptor, stat.S_IMODE(found) & ~readers_only)
+    return descriptor
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make ``folder`` where it does not exist. Raises OSError where another user could put a file into it, or another
+    folder in its place."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for place in (folder.absolute(), *folder.absolute().parents):
+        state = place.stat() if place != folder.absolute() else place.lstat()
+        shared = state.st_mode & (0o022 if place == folder.absolute() else 0o002)
+        sticky = state.st_mode & stat.S_ISVTX and place != folder.absolute()
+        trusted = (os.geteuid(),) if place == folder.absolute() else (os.geteuid(), _ROOT_USER, _UNMAPPED_USER)
+        if not stat.S_ISDIR(state.st_mode):
+            raise OSError(errno.ENOTDIR, "not a folder", str(place))
+        if state.st_uid not in trusted:
+            raise OSError(errno.EPERM, f"a folder of user {state.st_uid}", str(place))
+        if shared and not sticky:
+            raise OSError(errno.EPERM, "a folder that other users may write to", str(place))
+
+
+def _without_waiting(name: str, flags: int) -> int:
+    # Without O_NONBLOCK, opening a FIFO would wait for a writer for ever.
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _kind_at(path: Path) -> str | None:
+    try:
+        return _KINDS.get(stat.S_IFMT(path.lstat().st_mode))
+    except OSError:
+        return None
+
+
+def _check_place(file: BinaryIO, path: Path, within: Path, owner: int) -> None:
+    root = within.resolve()
+    if not _place_of(file, path).is_relative_to(root):
+        raise OSError(errno.EPERM, f"a link that leads out of {within}", str(path))
+    trusted = {os.geteuid(), _ROOT_USER, root.stat().st_uid}
+    if owner not in trusted:
+        named = ", ".join(str(each) for each in sorted(trusted))
+        raise OSError(errno.EPERM, f"a file of user {owner}, expected one of user {named}", str(path))
+
+
+def _place_of(file: BinaryIO, path: Path) -> Path:
+    """Where the open file is; by its name where the kernel does not say (a system without /proc)."""
+    try:
+        found = Path(f"/proc/self/fd/{file.fileno()}").readlink()
+    except OSError:
+        return path.resolve()
+    # The file was replaced meanwhile, but only its folder counts.
+    return found.with_name(found.name.removesuffix(" (deleted)"))
+
+
+def _refused(path: Path, kind: str) -> OSError:
+    return OSError(errno.EINVAL, f"not a regular file but {kind}", str(path))
+
+
+def _too_large(path: Path, size: str, most_bytes: int) -> OSError:
+    return OSError(errno.EFBIG, f"{size}, expected at most {most_bytes}", str(path))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from helpers.machine.opening import MOST_NOTE_BYTES, make_private_folder, open_lock, read_text_limited
+from helpers.machine.files import MOST_NOTE_BYTES, make_private_folder, open_lock, read_text_limited
 from helpers.trainers.contract.errors import DeviceError
 
 _POLL_SECONDS = 0.2

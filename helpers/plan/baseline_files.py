@@ -15,8 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from helpers.machine.files import sync_folder, write_whole
-from helpers.machine.opening import read_text_limited
+from helpers.machine.files import read_text_limited, sync_folder, write_whole
 from helpers.machine.records_check import Checker
 from helpers.trainers.contract.errors import BaselineError
 

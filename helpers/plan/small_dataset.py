@@ -18,7 +18,7 @@ from typing import Any
 import PIL
 from PIL import Image
 
-from helpers.machine.opening import MOST_NOTE_BYTES, read_text_limited
+from helpers.machine.files import MOST_NOTE_BYTES, read_text_limited
 from helpers.plan.image_folder import TRAIN_LIST, DatasetFacts, check_dataset
 from helpers.trainers.contract.errors import DatasetError
 

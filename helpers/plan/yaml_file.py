@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from helpers.machine.opening import named_by_user, open_regular
+from helpers.machine.files import named_by_user, open_regular
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import finite
 

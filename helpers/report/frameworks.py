@@ -12,8 +12,7 @@ from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.plan.case_plan import CPU
 from helpers.plan.published import title_of
-from helpers.report.markdown import markdown_text
-from helpers.report.table import Align, Column, Table
+from helpers.report.table import Align, Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.session.frameworks.comparison import Cell, FrameworksRow, PublishedCell
 from helpers.trainers.contract.case import Case

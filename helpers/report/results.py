@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from helpers.judging.night import NightVerdict
-from helpers.report.markdown import markdown_text
-from helpers.report.reader import READER_BOUND, is_reader_bound
-from helpers.report.row import CaseRow
-from helpers.report.scaling import Scaling
-from helpers.report.scaling_tables import to_markdown
+from helpers.report.row import READER_BOUND, CaseRow, is_reader_bound
+from helpers.report.scaling import Scaling, to_markdown
+from helpers.report.table import markdown_text
 from helpers.report.text import case_table, summary_line
 from helpers.trainers.contract.errors import ResultError
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from helpers.trainers.contract.errors import printable
+
 GAP = "  "
 
 Row = TypeVar("Row")
+# Ends a column, begins code or HTML, makes a link or a picture that a browser would fetch, or is a backslash that would
+# escape what follows.
+_MARKDOWN = re.compile(r"[|`<]|\](?=[(\[])|\\(?=[!-/:-@\[-`{-~])")
 
 
 class Align(enum.Enum):
@@ -114,3 +120,8 @@ Item = TypeVar("Item")
 
 def _left_out(items: tuple[Item, ...], place: int) -> tuple[Item, ...]:
     return (*items[:place], *items[place + 1 :])
+
+
+def markdown_text(text: str) -> str:
+    """The text so that Markdown shows it unchanged, also in a table's cell."""
+    return _MARKDOWN.sub(lambda found: "&lt;" if found[0] == "<" else f"\\{found[0]}", printable(text))

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from helpers.judging.evidence import Build
+from helpers.judging.night import NightVerdict
 from helpers.judging.rates import rate_unit
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.plan.baseline_files import UNIT
 from helpers.plan.proposals import Proposal, ProposalKind, figure_text
-from helpers.report.reader import reader_note, share_cell
-from helpers.report.row import CaseRow, ReferenceAnswer
+from helpers.report.row import CaseRow, ReferenceAnswer, reader_note, share_cell
 from helpers.report.table import GAP, Align, Column, Table
 from helpers.trainers.contract.errors import printable
 
@@ -275,3 +275,10 @@ _PROPOSAL_COLUMNS: tuple[Column[Proposal], ...] = (
     Column("what", lambda proposal: proposal.kind.value),
     Column("reason", lambda proposal: printable(proposal.reason)),
 )
+
+
+def night_lines(night: NightVerdict, width: int) -> list[str]:
+    """``the night: PASS, 12 cases`` and the reason below it."""
+    text = night.status.value if not night.suspect else f"{night.status.value}, suspect: the {night.suspect}"
+    wrapped = _wrapped(printable(night.reason.message), width - len(_REASON_INDENT))
+    return [f"the night: {text} ({night.cases} cases)", *(_REASON_INDENT + line for line in wrapped)]

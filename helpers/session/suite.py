@@ -17,7 +17,7 @@ from helpers.history import Memory
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Past
 from helpers.judging.verdict import Status
-from helpers.launch.launchers.table import CHOICES
+from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
 from helpers.machine.facts.tables import session_tables
 from helpers.machine.frameworks import BuildFinder, build_missing

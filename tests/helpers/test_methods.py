@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import Place
-from helpers.launch.launchers.table import launcher_for
 from helpers.plan.baseline_files import BASELINES
 from helpers.plan.case_plan import SuiteCase, draft_job
 from helpers.plan.protocols import MeasuringProtocol

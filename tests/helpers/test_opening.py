@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import helpers.machine.opening
-from helpers.machine.opening import named_by_user, open_lock, open_regular, read_limited, read_text_limited
+import helpers.machine.files
+from helpers.machine.files import named_by_user, open_lock, open_regular, read_limited, read_text_limited
 from tests.helpers.hostile_files import SPARSE_BYTES, UNREADABLE, in_time
 
 MOST = 100
@@ -53,14 +53,14 @@ def test_a_file_of_exactly_the_limit_is_read_and_one_byte_more_is_not(tmp_path: 
 def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x")
-    unpatched = helpers.machine.opening.open_regular
+    unpatched = helpers.machine.files.open_regular
 
     def grown(path: Path, *, within: Path | None = None, most_bytes: int | None = None) -> object:
         file = unpatched(path, within=within, most_bytes=most_bytes)
         path.write_bytes(b"x" * (MOST + 1))
         return file
 
-    monkeypatch.setattr(helpers.machine.opening, "open_regular", grown)
+    monkeypatch.setattr(helpers.machine.files, "open_regular", grown)
     with pytest.raises(OSError, match=f"more, expected at most {MOST}"):
         read_limited(path, MOST)
 
@@ -102,7 +102,7 @@ def test_a_file_of_another_user_is_refused_where_a_folder_is_named(
     path.write_text("{}")
     owner = path.stat().st_uid
     # What this process and the folder's owner are is changed instead of the file: that needs no rights.
-    monkeypatch.setattr(helpers.machine.opening, "_ROOT_USER", owner + 1)
+    monkeypatch.setattr(helpers.machine.files, "_ROOT_USER", owner + 1)
     monkeypatch.setattr(os, "geteuid", lambda: owner + 2)
     assert read_limited(path, MOST, within=tmp_path) == b"{}"
     state = tmp_path.stat()
@@ -193,5 +193,5 @@ def test_a_lock_is_never_something_else(tmp_path: Path, make: Callable[[Path], o
 
 
 def test_the_sparse_file_of_these_tests_is_larger_than_every_limit() -> None:
-    limits = [value for name, value in vars(helpers.machine.opening).items() if name.startswith("MOST_")]
+    limits = [value for name, value in vars(helpers.machine.files).items() if name.startswith("MOST_")]
     assert limits and max(limits) < SPARSE_BYTES

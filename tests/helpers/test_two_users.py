@@ -15,8 +15,8 @@ from helpers.history import default_url, open_history
 from helpers.history.address import refuse_in_open_file
 from helpers.history.spool import Spool
 from helpers.launch.supervisor import free_segments
+from helpers.machine.files import make_private_folder, open_lock
 from helpers.machine.leases import Leases, default_folder
-from helpers.machine.opening import make_private_folder, open_lock
 from helpers.report.unforeseen import unforeseen
 from helpers.trainers.contract.errors import DeviceError, HistoryError
 from tests.helpers.history.made import run

@@ -20,10 +20,10 @@ from typing import Any, cast
 
 import yaml
 
-from helpers.commands.proof.plan import CPU, Proof, ProofStep, StepKind
+from helpers.commands.proof import CPU, Proof, ProofStep, StepKind
 from helpers.history.results import RunResult
 from helpers.history.run_folders import read_result
-from helpers.launch.launchers.table import CHOICES
+from helpers.launch.launchers import CHOICES
 from helpers.launch.peaks import card_environment
 from helpers.machine.devices import Card, Machine
 from helpers.machine.files import write_whole

@@ -9,16 +9,15 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from helpers.commands.proof import ProofStep, StepKind
 from helpers.commands.proof.bench import ProofBench, neighbour
-from helpers.commands.proof.plan import ProofStep, StepKind
 from helpers.history.results import CONTENDED
 from helpers.judging.rates import fields_of, to_record
 from helpers.judging.verdict import Status
 from helpers.launch.failure import FailureClass
-from helpers.machine.files import write_whole
+from helpers.machine.files import read_text_limited, write_whole
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu
-from helpers.machine.opening import read_text_limited
 from helpers.report.row import CaseRow
 from helpers.session.bare_loop import OTHER_PROCESS, SPEED_LIMIT, Seat, measure_beside_bare_loop, speeds
 from helpers.trainers.contract.errors import ResultError

@@ -7,14 +7,14 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from helpers.commands.proof.plan import CPU, Proof, ProofStep, StepKind
+from helpers.commands.proof import CPU, Proof, ProofStep, StepKind
 from helpers.commands.proof.steps import UTILISATION, StepRecord
 from helpers.history.results import RunResult
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.machine.devices import GIB, Machine
 from helpers.machine.environment import MEMORY_MHZ, SM_MHZ
-from helpers.report.markdown import markdown_text
+from helpers.report.table import markdown_text
 
 _HELD_BY = "gpu_clocks_held_by"
 _ON_GPU = "decoding on GPU"

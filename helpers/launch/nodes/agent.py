@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import Place
-from helpers.launch.launchers.table import launcher_for
 from helpers.launch.nodes.job import NodeJob, node_mark
 from helpers.launch.nodes.wire import (
     ALIVE_SECONDS,

@@ -6,16 +6,17 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import LaunchCommand, Place
-from helpers.launch.launchers.table import launcher_for
+from helpers.launch.nodes import NoOtherNodes, OtherNodes
 from helpers.launch.nodes.job import OUTPUT, node_files
 from helpers.launch.nodes.link import NodeLink, agent_argv
-from helpers.launch.nodes.others import NoOtherNodes, OtherNodes
 from helpers.launch.nodes.shares import LinkedNodes
 from helpers.launch.nodes.wire import Frame, NodeOrder, boot_id, flag_texts, node_facts, node_record, variables_along
 from helpers.machine.devices import Card, Machine
@@ -24,8 +25,11 @@ from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.nodes import HostConfig, NodesConfig
 from helpers.plan.small_dataset import RECORD
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.errors import LaunchError, SuiteError
 from helpers.trainers.contract.job import JobSpec
+
+# A name service that takes longer is a problem by itself.
+_PATIENCE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -257,3 +261,49 @@ def open_port(host: HostConfig, address: str, port: int | None) -> int:
                 remedy="Run the suite on the first host of nodes.hosts, and set nodes.port to a free port",
             ) from error
         return int(probe.getsockname()[1])
+
+
+def loopback_problem() -> str:
+    """Why two processes of this machine cannot meet at a port, as ranks do; empty where they can."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), 1.0):
+            return ""
+    except OSError as error:
+        return f"127.0.0.1: {error}"
+
+
+def node_problems(
+    nodes: NodesConfig,
+    resolve: Callable[[HostConfig], str] = resolve,
+    patience_seconds: float = _PATIENCE_SECONDS,
+) -> tuple[str, ...]:
+    """Why configured hosts cannot be used: a name does not resolve in time, the rendezvous port is taken, or the first
+    host is not this machine. All names are resolved at the same time."""
+    answers: dict[str, str] = {}
+    addresses: dict[str, str] = {}
+
+    def look_up(host: HostConfig) -> None:
+        try:
+            addresses[host.name] = resolve(host)
+        except SuiteError as error:
+            answers[host.name] = str(error)
+
+    # Daemon threads, so that a name service that hangs does not hold up the doctor.
+    threads = [threading.Thread(target=look_up, args=(host,), daemon=True) for host in nodes.hosts]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + patience_seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    problems = []
+    for host in nodes.hosts:
+        if host.name in answers:
+            problems.append(answers[host.name])
+        elif host.name not in addresses:
+            problems.append(f"host {host.name}: {host.address} is not resolved within {patience_seconds:g} s")
+    if nodes.hosts and (first := nodes.hosts[0]).name in addresses:
+        try:
+            open_port(first, addresses[first.name], nodes.port)
+        except SuiteError as error:
+            problems.append(str(error))
+    return tuple(problems)

@@ -12,7 +12,7 @@ from helpers.launch.nodes.wire import text_of
 from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.supervisor import StartedProcess, SupervisorIO, clear_for
 from helpers.launch.tail import RankWatch
-from helpers.machine.opening import open_regular
+from helpers.machine.files import open_regular
 from helpers.machine.watch.contention import ContentionSample, Meter
 from helpers.machine.watch.foreign import ForeignProcess
 from helpers.machine.watch.meters import CardWatch

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from helpers.launch.launchers.launcher import Place
+from helpers.launch.nodes import Lost
 from helpers.launch.nodes.job import contention_from, node_ranks
 from helpers.launch.nodes.link import NodeLink
-from helpers.launch.nodes.others import Lost
 from helpers.launch.nodes.wire import Frame, bytes_of
 from helpers.machine.watch.contention import ContentionSample
 from helpers.trainers.contract.errors import LaunchError

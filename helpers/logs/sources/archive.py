@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from helpers.logs.sources.clean import AS_IT_IS, Encoding
-from helpers.machine.opening import named_by_user, open_regular
+from helpers.machine.files import named_by_user, open_regular
 from helpers.trainers.contract.errors import LogError
 
 BLOCK_BYTES = 2**20

@@ -1,0 +1,75 @@
+"""What ``perfgate doctor`` looks at: runs all checks on one look at the machine, sorts the findings with the worst
+first, and sums them up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+
+from helpers.machine.doctor import cpu_checks, gpu_checks, setup_checks, software_checks
+from helpers.machine.doctor.finding import Check, Context, Finding, Severity, note
+from helpers.machine.facts.tables import SystemReport, report_of
+from helpers.machine.unknown import Unknown
+
+_RANK = {severity: number for number, severity in enumerate(Severity)}
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The tables and the findings. A machine is fit when no finding is a blocker, whatever the warnings say."""
+
+    report: SystemReport
+    findings: tuple[Finding, ...]
+
+    @property
+    def fit(self) -> bool:
+        return not self.count(Severity.BLOCKER)
+
+    def count(self, severity: Severity) -> int:
+        return sum(finding.severity is severity for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the machine is fit to measure, and the count of findings, in one line."""
+        counts = ", ".join(
+            f"{number} {severity.value}{'s' if number > 1 else ''}" for severity in Severity
+            if (number := self.count(severity))
+        )  # fmt: skip
+        if not self.fit:
+            return f"NOT FIT to measure: {counts}; results would be worthless or missing until the blockers are gone"
+        if self.count(Severity.WARNING):
+            return f"FIT to measure, with reservations: {counts}"
+        return f"FIT to measure: {counts or 'nothing found'}"
+
+
+def not_looked_at(context: Context) -> Iterator[Finding]:
+    """Reports what no check could judge, so that silence never reads as health."""
+    state = context.facts.host
+    unseen = {item.name: getattr(state, item.name) for item in fields(state)}
+    for gpu in context.facts.machine.gpus:
+        details = context.facts.details.get(gpu.uuid)
+        for item in fields(details) if details is not None else ():
+            unseen[f"GPU{gpu.index} {item.name}"] = getattr(details, item.name)
+    unseen["the run folder's disk"] = context.runs
+    reasons = {name.replace("_", " "): value.reason for name, value in unseen.items() if isinstance(value, Unknown)}
+    if reasons:
+        yield note(
+            "not looked at", "; ".join(f"{name} ({reason})" for name, reason in reasons.items()),
+            "What cannot be seen may still spoil a measurement",
+            "On a virtual machine or in a container: ask whoever runs the host",
+        )  # fmt: skip
+
+
+CHECKS: tuple[Check, ...] = (
+    *cpu_checks.CHECKS,
+    *gpu_checks.CHECKS,
+    *software_checks.CHECKS,
+    *setup_checks.CHECKS,
+    not_looked_at,
+)
+
+
+def diagnose(context: Context, checks: Sequence[Check] = CHECKS) -> Diagnosis:
+    """Run every check; findings of one severity stay in the order of the checks."""
+    found = [finding for check in checks for finding in check(context)]
+    return Diagnosis(report_of(context.facts), tuple(sorted(found, key=lambda finding: _RANK[finding.severity])))

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from helpers.machine.facts.gathered import SystemFacts
+from helpers.machine.facts.gathered import Storage, SystemFacts
 from helpers.machine.facts.host import Space
-from helpers.machine.facts.io import Storage
 from helpers.machine.unknown import Unknown
 from helpers.machine.watch.contention import ContentionSample
 

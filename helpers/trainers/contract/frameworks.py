@@ -35,7 +35,7 @@ class FrameworkSpec:
     stated: Mapping[str, str] = field(default_factory=dict)
     # Beginnings of the variables of the caller's shell that change what it measures.
     flags: Tuple[str, ...] = ()
-    # What starts several cards (launch/launchers/table.py); empty where nothing does yet.
+    # What starts several cards (launch/launchers/__init__.py); empty where nothing does yet.
     launcher: str = ""
     # Whether each of its cases names one (static, dynamic, to_static).
     names_execution: bool = False

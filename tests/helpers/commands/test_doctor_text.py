@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from helpers.commands.doctor import WIDTH, doctor_markdown, doctor_record, doctor_text, report_text
-from helpers.machine.doctor.diagnosis import Diagnosis, diagnose
+from helpers.machine.doctor import Diagnosis, diagnose
 from helpers.machine.doctor.finding import Finding, Severity
 from helpers.machine.facts.tables import SystemReport, report_of
 from tests.helpers.machine.doctor.context import context, facts, with_card

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from helpers.commands.proof import CPU, GPU, Proof, ProofStep, StepKind, proof_on_cpu, proof_on_gpu
 from helpers.commands.proof.bench import ProofBench, _slowdown, write_config
-from helpers.commands.proof.plan import CPU, GPU, Proof, ProofStep, StepKind, proof_on_cpu, proof_on_gpu
 from helpers.commands.proof.steps import UTILISATION, ProofState, StepRecord, StepRunner, failed, not_run, read_state
 from helpers.commands.proof.summary import ProofEvidence, ProofReport, gpu_parts, not_reached, shares, summary
 from helpers.commands.prove_gpu import Deadline, ProofRun, ask_doctor, device_of, exit_status, pack

@@ -1,8 +1,8 @@
 import pytest
 
+from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import LaunchCommand, LocalLauncher, Place, job_environment
 from helpers.launch.launchers.paddle import PaddleLauncher
-from helpers.launch.launchers.table import launcher_for
 from helpers.launch.launchers.torchrun import TorchLauncher
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError

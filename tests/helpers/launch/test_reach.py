@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 
-from helpers.launch.reach import loopback_problem, node_problems
+from helpers.launch.nodes.connected import loopback_problem, node_problems
 from helpers.plan.nodes import HostConfig, NodesConfig
 from helpers.trainers.contract.errors import LaunchError
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from helpers.launch.launchers.launcher import LaunchCommand
-from helpers.launch.nodes.others import NoOtherNodes
+from helpers.launch.nodes import NoOtherNodes
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, SupervisorIO, free_segments, run_job
 from helpers.launch.tail import Progress

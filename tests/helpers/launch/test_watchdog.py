@@ -6,7 +6,7 @@ import pytest
 
 from helpers.launch.failure import FailureClass
 from helpers.launch.launchers.launcher import LaunchCommand
-from helpers.launch.nodes.others import NoOtherNodes
+from helpers.launch.nodes import NoOtherNodes
 from helpers.launch.outcome import Ending, OutcomeKind
 from helpers.launch.tail import RankWatch
 from helpers.launch.watchdog import JobLimits, Watchdog

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.judging.evidence import Budget
-from helpers.launch.launchers.table import CHOICES
+from helpers.launch.launchers import CHOICES
 from helpers.machine.frameworks import FrameworkConfig
 from helpers.plan.perf_yaml import Config, TimeLimits, load_config
 from helpers.plan.protocols import CaseTolerance, Tolerances

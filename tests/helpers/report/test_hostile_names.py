@@ -29,15 +29,14 @@ from helpers.judging.night import NightVerdict
 from helpers.judging.verdict import Reason, Status
 from helpers.logs.published import IndexEntry, Verified
 from helpers.logs.settings import LogSetting, Stated
-from helpers.machine.doctor.diagnosis import Diagnosis
+from helpers.machine.doctor import Diagnosis
 from helpers.machine.doctor.finding import Finding, Severity
 from helpers.machine.facts.tables import SystemReport
 from helpers.report.frameworks import FrameworksReport, frameworks_json, render_frameworks, render_frameworks_markdown
-from helpers.report.markdown import markdown_text
-from helpers.report.night import night_lines
 from helpers.report.results import SessionReport, results_json
-from helpers.report.scaling_tables import to_text
-from helpers.report.text import render
+from helpers.report.scaling import to_text
+from helpers.report.table import markdown_text
+from helpers.report.text import night_lines, render
 from helpers.session.frameworks.comparison import Cell
 from helpers.trainers.contract.errors import ConfigError, HistoryError, LogError, SuiteError, lines_of, printable
 from tests.helpers.commands.test_calibrate import NOISE

@@ -6,7 +6,7 @@ import pytest
 
 from helpers.judging.night import NightVerdict
 from helpers.judging.verdict import Reason, Status
-from helpers.report.night import night_lines
+from helpers.report.text import night_lines
 
 
 @pytest.mark.parametrize("width", [60, 80])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.report.reader import READER_BOUND, is_reader_bound, reader_note, share_cell
-from helpers.report.row import CaseRow
+from helpers.report.row import READER_BOUND, CaseRow, is_reader_bound, reader_note, share_cell
 from helpers.report.text import render
 
 

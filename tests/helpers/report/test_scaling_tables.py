@@ -10,8 +10,7 @@ import pytest
 
 from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.report.row import CaseRow
-from helpers.report.scaling import Scaling, scalings
-from helpers.report.scaling_tables import dlperf_table, fleetx_table, to_markdown, to_text
+from helpers.report.scaling import Scaling, dlperf_table, fleetx_table, scalings, to_markdown, to_text
 
 
 def row(batch: int, shape: str, samples_per_s: float | None, *, rest: str = "native-static", **values: Any) -> CaseRow:

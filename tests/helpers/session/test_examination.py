@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from helpers.machine.doctor.diagnosis import diagnose
+from helpers.machine.doctor import diagnose
 from helpers.machine.doctor.finding import Context
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.machine.unknown import Unknown

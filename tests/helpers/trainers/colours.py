@@ -16,8 +16,8 @@ from typing import Any
 
 from PIL import Image
 
+from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import job_environment
-from helpers.launch.launchers.table import launcher_for
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.machine.doctor.diagnosis import diagnose
+from helpers.machine.doctor import diagnose
 from helpers.machine.doctor.finding import Context, Finding, Severity
-from helpers.machine.facts.gathered import FrameworkFacts
+from helpers.machine.facts.gathered import FrameworkFacts, Storage
 from helpers.machine.facts.host import Space
-from helpers.machine.facts.io import Storage
 from helpers.machine.unknown import Unknown
 from helpers.machine.watch.contention import ContentionSample
 from helpers.machine.watch.foreign import ForeignProcess

@@ -1,4 +1,4 @@
-from helpers.machine.doctor.diagnosis import diagnose
+from helpers.machine.doctor import diagnose
 from helpers.machine.doctor.finding import Check, Context, Finding, Severity
 from tests.helpers.machine.doctor.context import context
 

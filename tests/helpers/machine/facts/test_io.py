@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.machine.facts.io import (
+from helpers.machine.facts.gathered import (
     Storage,
     adapter_at,
     infiniband_adapters,

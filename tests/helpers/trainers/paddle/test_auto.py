@@ -13,8 +13,8 @@ import numpy
 import paddle
 import pytest
 
+from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import job_environment
-from helpers.launch.launchers.table import launcher_for
 from helpers.launch.outcome import OutcomeKind
 from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.supervisor import JobLimits, run_job

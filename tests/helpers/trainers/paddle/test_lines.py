@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
+from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import job_environment
-from helpers.launch.launchers.table import launcher_for
 from helpers.launch.steplog_reader import read_step_log
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.plan.recipes.recipe import settings_for

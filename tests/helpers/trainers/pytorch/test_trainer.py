@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from helpers.launch.failure import FailureClass
-from helpers.launch.launchers.table import launcher_for
+from helpers.launch.launchers import launcher_for
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.machine.watch.contention import CpuMeter
