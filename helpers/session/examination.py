@@ -19,8 +19,7 @@ from helpers.machine.frameworks import BuildFinder, find_framework
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml_details import DetailedNvml, open_details
 from helpers.machine.unknown import Unknown, ask
-from helpers.machine.watch.contention import ContentionSample, CpuMeter, Meter
-from helpers.machine.watch.foreign import owner_of
+from helpers.machine.watch.contention import ContentionSample, CpuMeter, Meter, owner_of
 from helpers.machine.watch.processes import Processes
 from helpers.plan.image_folder import TRAIN_LIST
 from helpers.plan.perf_yaml import Config

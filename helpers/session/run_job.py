@@ -19,9 +19,9 @@ from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.steadiness import why_unsteady, write_plot
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
-from helpers.machine.control_groups import OomKills, oom_evidence, read_oom_kills
 from helpers.machine.devices import Card, CpuCard, Machine, environment_of
 from helpers.machine.environment import LOADED_FACTS
+from helpers.machine.facts.host import OomKills, oom_evidence, read_oom_kills
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu, open_nvml
 from helpers.machine.wall_clock import utc_now

@@ -13,8 +13,7 @@ from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.supervisor import StartedProcess, SupervisorIO, clear_for
 from helpers.launch.tail import RankWatch
 from helpers.machine.files import open_regular
-from helpers.machine.watch.contention import ContentionSample, Meter
-from helpers.machine.watch.foreign import ForeignProcess
+from helpers.machine.watch.contention import ContentionSample, ForeignProcess, Meter
 from helpers.machine.watch.meters import CardWatch
 from helpers.machine.watch.processes import JobProcesses, end_processes
 from helpers.trainers.contract.errors import LaunchError, StepLogError

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
-from helpers.machine.doctor import cpu_checks, gpu_checks, setup_checks, software_checks
+from helpers.machine.doctor import cpu_checks, gpu_checks, setup_checks
 from helpers.machine.doctor.finding import Check, Context, Finding, Severity, note
 from helpers.machine.facts.tables import SystemReport, report_of
 from helpers.machine.unknown import Unknown
@@ -63,7 +63,6 @@ def not_looked_at(context: Context) -> Iterator[Finding]:
 CHECKS: tuple[Check, ...] = (
     *cpu_checks.CHECKS,
     *gpu_checks.CHECKS,
-    *software_checks.CHECKS,
     *setup_checks.CHECKS,
     not_looked_at,
 )

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.machine.control_groups import control_groups
 from helpers.machine.environment import CPU_MHZ, CPU_MOST_MHZ
+from helpers.machine.facts.host import control_groups
 from helpers.machine.unknown import Unknown, ask
 from helpers.machine.watch.norm import CPU_CLOCK_SHARE, Norm
 

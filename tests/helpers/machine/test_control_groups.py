@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.machine.control_groups import OomKills, oom_evidence, read_oom_kills
+from helpers.machine.facts.host import OomKills, oom_evidence, read_oom_kills
 
 AT_WORK = "the kernel's OOM killer was at work"
 GROUPS = Path("/sys/fs/cgroup/memory")

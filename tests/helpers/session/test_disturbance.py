@@ -15,8 +15,7 @@ from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.machine.devices import CpuCard, Machine
 from helpers.machine.environment import CPU, GPU
 from helpers.machine.leases import Leases, default_folder
-from helpers.machine.watch.contention import ContentionSample
-from helpers.machine.watch.foreign import ForeignProcess
+from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.machine.watch.processes import Process, Processes
 from helpers.plan.case_plan import CasePlan, SuiteCase, matrix
 from helpers.plan.perf_yaml import Config, GateRule, load_config

@@ -11,8 +11,7 @@ from helpers.launch.nodes import shares as node_peers
 from helpers.launch.nodes.link import NodeLink
 from helpers.launch.nodes.shares import LinkedNodes
 from helpers.launch.nodes.wire import Frame, FrameReader, encode
-from helpers.machine.watch.contention import ContentionSample
-from helpers.machine.watch.foreign import ForeignProcess
+from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.plan.nodes import HostConfig
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec

@@ -12,8 +12,7 @@ from helpers.machine.doctor.finding import Context, Finding, Severity
 from helpers.machine.facts.gathered import FrameworkFacts, Storage
 from helpers.machine.facts.host import Space
 from helpers.machine.unknown import Unknown
-from helpers.machine.watch.contention import ContentionSample
-from helpers.machine.watch.foreign import ForeignProcess
+from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.machine.doctor.context import BUILD, LIBRARIES, context, facts, with_card, with_host, without_gpus
 from tests.helpers.machines import GIB, gpu_machine, host_state, mesh_details, v100s

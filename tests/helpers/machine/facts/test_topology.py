@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.machine.facts.topology import UNKNOWN, Adapter, Topology, cpu_list, pci_relation, topology_of
+from helpers.machine.facts.gathered import UNKNOWN, Adapter, Topology, cpu_list, pci_relation, topology_of
 from helpers.machine.nvml_details import TO_UNTOLD, Link
 from helpers.machine.unknown import Unknown
 from tests.helpers.machines import StandInNvml, a100s, mesh_details, switch_details, v100s

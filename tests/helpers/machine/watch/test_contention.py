@@ -11,12 +11,14 @@ from helpers.machine.watch.contention import (
     CpuMeter,
     CpuSample,
     ForeignProcess,
+    Interval,
+    Surveyor,
     contention_of,
     core_seconds,
+    owner_of,
     run_queue_seconds,
     runnable_threads,
 )
-from helpers.machine.watch.foreign import Interval, Surveyor, owner_of
 from helpers.machine.watch.processes import Process, parse_stat
 from helpers.trainers.contract.errors import LaunchError
 
