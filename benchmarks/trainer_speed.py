@@ -20,10 +20,10 @@ from helpers.plan.perf_yaml import load_config
 from helpers.report.unforeseen import ended
 from helpers.session.bare_loop import SPEED_LIMIT, Seat, measure_beside_bare_loop, speeds
 from helpers.session.lockstep import Blocks, Turns
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.blocks import TRAIN
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.paths import ROOT
 
 CASES = {
     Framework.PADDLE: (

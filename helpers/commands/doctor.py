@@ -29,9 +29,9 @@ from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.session.examination import ExaminationIO, examine
 from helpers.session.suite import Suite
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import printable
-from helpers.trainers.contract.paths import ROOT
 
 NAME = "doctor"
 HELP = "Print this machine's environment tables, and what will spoil a measurement here with what to do about it"

@@ -18,7 +18,7 @@ from helpers.trainers.contract.errors import printable
 
 if TYPE_CHECKING:
     # At run time it would import numpy, also for a command that reads no log.
-    from helpers.logs.group import Group, GroupReport
+    from helpers.logs.importer import Group, GroupReport
 
 NAME = "group-report"
 HELP = "Report repeated runs in folders by cards (1n1g, 4n8g) as DLPerf does: average, median and speed-up"
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Print DLPerf's text and a table; 4 where a log gives no figure. Raises LogError where there is no group."""
-    from helpers.logs.group import read_groups
+    from helpers.logs.importer import read_groups
 
     check_files(arguments, FILES)
     report = read_groups(arguments.folder.expanduser(), asked_of(arguments), arguments.format, arguments.rule)

@@ -348,7 +348,7 @@ _COLUMNS: tuple[Column[NightLine], ...] = (
 def render_stored(results: Sequence[RunResult], width: int) -> str:
     """For each result its figure by its publisher's rule and by the honest one, and its log."""
     # Not at the top: every command would load numpy with them.
-    from helpers.logs.imported import HONEST
+    from helpers.logs.record import HONEST
     from helpers.logs.results import USUAL_RULE_FACT
 
     lines = hanging(f"{_IMPORTED}: {len(results)}", width, "", "")

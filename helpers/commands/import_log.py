@@ -26,8 +26,8 @@ from helpers.trainers.contract.models import Model
 
 if TYPE_CHECKING:
     # At run time it would import numpy, also for a command that reads no log.
-    from helpers.logs.imported import Imported, RateSpread, RuleFigure
     from helpers.logs.importer import ImportBatch
+    from helpers.logs.record import Imported, RateSpread, RuleFigure
 
 NAME = "import-log"
 HELP = "Read training logs of PaddleClas, FleetX, DLPerf, NVIDIA's scripts or ours; print their figures by every rule"

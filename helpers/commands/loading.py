@@ -32,9 +32,9 @@ from helpers.machine.files import check_replaceable, write_whole
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
 from helpers.session.suite import Suite, SuiteOptions
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
-from helpers.trainers.contract.paths import ROOT
 
 if TYPE_CHECKING:
     # At run time it would import the database libraries, also for a command that reads no history.

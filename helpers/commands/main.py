@@ -18,8 +18,8 @@ from typing import NoReturn, Protocol, TextIO, cast
 import helpers.commands
 from helpers.history.address import passwords_in, without_secrets
 from helpers.report.unforeseen import EXIT_UNFORESEEN, unforeseen
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import SuiteError, printable
-from helpers.trainers.contract.paths import ROOT
 
 EXIT_OK = 0
 # A wrong command line or an unreadable file: there is no answer. It is pytest's number for a usage error.

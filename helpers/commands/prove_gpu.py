@@ -28,8 +28,8 @@ from helpers.commands.proof.summary import ProofEvidence, ProofReport, not_reach
 from helpers.machine.devices import Machine, discover
 from helpers.machine.files import write_whole
 from helpers.machine.wall_clock import utc_now
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError, SuiteError, printable
-from helpers.trainers.contract.paths import ROOT
 
 NAME = "prove-gpu"
 HELP = "Show the suite at work on this machine's GPU, step by step, or on its CPU where there is none"

@@ -17,12 +17,12 @@ from helpers.launch.launchers.launcher import LaunchCommand, card_variables, job
 from helpers.machine.files import write_whole
 from helpers.machine.records_check import Checker
 from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.paths import ROOT
 
-_SETTINGS_CHECK = "helpers.trainers.common.settings_check"
+_SETTINGS_CHECK = "helpers.trainers.common.settings"
 _SETTINGS_SECONDS = 60
 _COUNT = {"type": ["integer", "null"], "minimum": 0}
 # The answer of a program that builds.

@@ -21,8 +21,8 @@ from helpers.machine.devices import Card, CpuCard
 from helpers.machine.files import MOST_NOTE_BYTES, read_text_limited, write_whole
 from helpers.machine.nvml import Gpu
 from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError, ResultError, SuiteError
-from helpers.trainers.contract.paths import ROOT
 
 # A probe takes five seconds where nothing is wrong, but a cold wheel of several gigabytes is read first.
 PROBE_SECONDS = 120.0

@@ -24,7 +24,7 @@ from helpers.judging.rules_publishers import (
 )
 from helpers.judging.statistics import number
 from helpers.launch.steplog_reader import MOST_LINE_BYTES, read_step_log
-from helpers.logs.imported import HONEST, Imported, RateSpread, RuleFigure
+from helpers.logs.record import HONEST, Imported, RateSpread, RuleFigure
 from helpers.logs.settings import AUTO, LogSetting, Stated, settle
 from helpers.logs.sources.source import LogFile
 from helpers.trainers.contract.case import Case

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helpers.history.results import IMPORTED, LOG_FACT, LOG_WARNINGS_FACT, RunResult
-from helpers.logs.cards import card_words
-from helpers.logs.imported import Imported, RuleFigure
-from helpers.logs.settings import LogSetting, Stated
+from helpers.logs.record import Imported, RuleFigure
+from helpers.logs.settings import LogSetting, Stated, card_words
 from helpers.machine.environment import CPU, GPU
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.matrix import TARGETS

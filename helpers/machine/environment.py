@@ -42,7 +42,7 @@ _PLACES = ("VERSION", "_HOME", "_PATH", "_ROOT", "_DIR")
 SM_MHZ, MEMORY_MHZ, CPU_MHZ, CPU_MOST_MHZ = "sm_clock_mhz", "memory_clock_mhz", "cpu_mhz", "cpu_most_mhz"
 CLOCK_FACTS = (SM_MHZ, MEMORY_MHZ, CPU_MHZ, CPU_MOST_MHZ)
 
-# Facts of a step log's header: the versions that the rank's process had loaded (helpers/trainers/common/loaded.py).
+# Facts of a step log's header: the versions that the rank's process had loaded (helpers/trainers/common/cuda.py).
 LOADED_FACTS = ("cuda_runtime", "cudnn", "nccl")
 
 # systemd writes "uninitialized" into images; an id is 32 hexadecimal digits.

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.machine.framework_probe import identity, libraries, probe
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import Framework, spec_of
-from helpers.trainers.contract.paths import ROOT
 
 _PROBE_SECONDS = 60
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import importing
 from benchmarks.importing import CLEAN, HASH, IMPORT, SMALL, Taken, report
 from benchmarks.importing_logs import SAMPLES, Sample, Written, write_log
-from helpers.logs.formats.table import FORMATS
+from helpers.logs.formats import FORMATS
 from helpers.logs.sources.source import open_logs
 
 WRITTEN = Written(5_000_000, 4_990_000, 10**9)

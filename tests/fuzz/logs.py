@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.importing_logs import SAMPLES
-from helpers.logs.imported import Imported
 from helpers.logs.importer import import_file
+from helpers.logs.record import Imported
 from helpers.logs.settings import LogSetting, Stated
 from helpers.logs.sources.clean import Chunk
 from helpers.logs.sources.source import open_logs

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from helpers.judging.rules import figures
 from helpers.launch import steplog_reader
 from helpers.launch.steplog_reader import read_step_log
-from helpers.logs.imported import Imported
 from helpers.logs.importer import import_file
+from helpers.logs.record import Imported
 from helpers.logs.settings import LogSetting, Stated
 from helpers.logs.sources import clean
 from helpers.plan import baseline_files

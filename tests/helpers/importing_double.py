@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from helpers.logs.imported import HONEST, Imported, RateSpread, RuleFigure
 from helpers.logs.importer import ImportBatch, Unread
+from helpers.logs.record import HONEST, Imported, RateSpread, RuleFigure
 from helpers.logs.settings import LogSetting, Stated
 
 # Of a published V100 row: 1471.9 images/s by ngc-mxnet-epochs, a reference.

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from helpers.logs.formats.table import FORMATS
+from helpers.logs.formats import FORMATS
 from tests.fuzz.patterns import LINE_BYTES, NO_INPUT, Used, lines, patterns, slow
 
 # Half of the longest line: a quadratic pattern takes far too long all the same.

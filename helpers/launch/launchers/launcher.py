@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.paths import ROOT
 
 # Another launcher may have set these for the suite; the job's ranks would take them for their own place in the job.
 # PET_ variables are defaults of torch.distributed.run's own options.

@@ -46,11 +46,11 @@ from helpers.machine.watch.meters import meter_for
 from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
 from helpers.plan.image_folder import DatasetFacts, check_dataset
 from helpers.plan.small_dataset import make_small_dataset
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DeviceError, LaunchError, SuiteError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.paths import ROOT
 
 # Relative to the checkout, as for the suite itself.
 SMALL_DATASET = Path(".cache") / "imagenet-small"

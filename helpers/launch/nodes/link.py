@@ -25,8 +25,8 @@ from helpers.launch.nodes.wire import (
     suite_digest,
 )
 from helpers.plan.nodes import HostConfig
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
-from helpers.trainers.contract.paths import ROOT
 
 _CLOSE_SECONDS = 5.0
 # The most that is read at one look: the caller has other nodes and limits to look at, however fast an agent writes.

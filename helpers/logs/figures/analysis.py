@@ -28,8 +28,7 @@ from helpers.logs.figures.series import (
     samples_per_s_of,
     stretches,
 )
-from helpers.logs.imported import HONEST, Imported, RateSpread, RuleFigure
-from helpers.logs.record import LogRun, RecordField
+from helpers.logs.record import HONEST, Imported, LogRun, RateSpread, RecordField, RuleFigure
 from helpers.logs.settings import AUTO
 
 _HOW = "images of all cards / seconds that the log tells"

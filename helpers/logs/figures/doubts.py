@@ -12,8 +12,7 @@ from helpers.judging.statistics import number, student_t_95
 from helpers.logs.column import sum_of
 from helpers.logs.figures.rules import warm_up_records
 from helpers.logs.figures.series import images_per_step, samples_per_s_of, stretches
-from helpers.logs.imported import RateSpread, RuleFigure
-from helpers.logs.record import LogRun, RateOf, RecordField, Stamp
+from helpers.logs.record import LogRun, RateOf, RateSpread, RecordField, RuleFigure, Stamp
 from helpers.logs.settings import LogSetting
 
 # Figures of one log that differ by more contradict each other.

@@ -32,8 +32,7 @@ from helpers.logs.figures.rules_dlperf import (
     warm_up_steps,
 )
 from helpers.logs.figures.series import Rates, RuleValue, cards_of, if_any, leading
-from helpers.logs.imported import RuleFigure
-from helpers.logs.record import LogRun, Printed, RateOf, RecordField
+from helpers.logs.record import LogRun, Printed, RateOf, RecordField, RuleFigure
 from helpers.trainers.contract.errors import LogError
 
 _MXNET_SIGNIFICANT = 5

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from helpers.judging.rules_publishers import RuleError
 from helpers.logs.column import BLOCK, sum_of
-from helpers.logs.imported import HONEST
-from helpers.logs.record import LogRun, RateOf, RecordField
+from helpers.logs.record import HONEST, LogRun, RateOf, RecordField
 from helpers.logs.settings import NEEDED, LogSetting
 
 Floats = NDArray[np.float64]

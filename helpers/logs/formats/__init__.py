@@ -1,1 +1,37 @@
-"""One table a format (``record.FormatSpec``) and how its scripts state their configuration: ``table.FORMATS``."""
+"""Every format that is read, by the name that ``--format`` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from helpers.logs.formats import fleet, keras, nvidia, paddleclas
+from helpers.logs.record import FormatSpec
+
+FORMATS: Mapping[str, FormatSpec] = MappingProxyType(
+    {
+        spec.name: spec
+        for spec in (
+            paddleclas.STATIC,
+            paddleclas.DYNAMIC,
+            paddleclas.DYNAMIC_2021,
+            paddleclas.STATIC_2020,
+            paddleclas.ELAPSE_2020,
+            fleet.FLEETX,
+            fleet.FLEETX_TRAINER,
+            fleet.FLEETX_DYNAMIC,
+            fleet.TIPC,
+            nvidia.TENSORFLOW,
+            nvidia.PYTORCH,
+            nvidia.MXNET,
+            nvidia.MXNET_2020,
+            nvidia.MLLOG,
+            nvidia.TENSORFLOW_JSON,
+            nvidia.PYTORCH_JSON,
+            nvidia.MXNET_JSON,
+            nvidia.TENSORFLOW_DLPERF,
+            keras.TENSORFLOW_2,
+            fleet.DLPERF_PADDLE,
+        )
+    }
+)

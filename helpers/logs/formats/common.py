@@ -17,10 +17,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from helpers.logs.cards import has_tf32
 from helpers.logs.formats.naming import settings_of_name
 from helpers.logs.record import Line, RunContext
-from helpers.logs.settings import LogSetting, Stated
+from helpers.logs.settings import LogSetting, Stated, has_tf32
 
 # A number as Python or C prints it, and not the first digits of an address, a version or a number with separators.
 NUMBER = r"[-+]?(?:\d{1,32}(?:\.\d{0,32})?|\.\d{1,32})(?:[eE][-+]?\d{1,4})?(?![\w.:]|,\d)"

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from helpers.history.results import RunResult
-from helpers.logs.cards import is_of_target
 from helpers.logs.replay.logs import AnyRun, LogFolder, LoggedRun
 from helpers.logs.replay.own import OwnRun
-from helpers.logs.settings import LogSetting
+from helpers.logs.settings import LogSetting, is_of_target
 from helpers.machine.environment import CPU, GPU
 from helpers.plan.case_plan import SuiteCase
 from helpers.trainers.contract.case import Case, DataSource

@@ -24,13 +24,12 @@ from helpers.judging.rules import (
     window_seconds,
 )
 from helpers.judging.verdict import Reason
-from helpers.logs.cards import card_words, same_card
-from helpers.logs.imported import HONEST
+from helpers.logs.record import HONEST
 from helpers.logs.replay.fit import CaseLogs
 from helpers.logs.replay.logs import AnyRun, LoggedRun
 from helpers.logs.replay.own import OwnRun
 from helpers.logs.results import result_of
-from helpers.logs.settings import LogSetting
+from helpers.logs.settings import LogSetting, card_words, same_card
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.baseline_files import FigureStatus
 from helpers.plan.case_plan import CasePlan, SuiteCase

@@ -15,13 +15,12 @@ from pathlib import Path
 
 from helpers.history import FILE_NAME
 from helpers.history.run_folders import NIGHT_FILE
-from helpers.logs.cards import card_of_folders, card_words, has_tf32, same_card
-from helpers.logs.imported import Imported
 from helpers.logs.importer import ImportBatch, Unread
 from helpers.logs.own import NAME as STEP_LOG
 from helpers.logs.published import INDEX, index_rows
+from helpers.logs.record import Imported
 from helpers.logs.replay.own import OwnRun, is_rank_log, is_run_folder, read_own_run
-from helpers.logs.settings import LogSetting, Stated
+from helpers.logs.settings import LogSetting, Stated, card_of_folders, card_words, has_tf32, same_card
 from helpers.trainers.contract.errors import LogError, SuiteError
 
 Index = Mapping[str, Mapping[LogSetting, Stated]]

@@ -12,7 +12,7 @@ from helpers.history.results import MEASURED, RunResult
 from helpers.history.run_folders import read_result
 from helpers.judging.rules import figures, samples_per_step, window_seconds
 from helpers.launch.steplog_reader import read_step_log
-from helpers.logs.cards import card_of_folders
+from helpers.logs.settings import card_of_folders
 from helpers.machine.environment import GPU
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LogError

@@ -21,8 +21,8 @@ from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.machine.nvml import Gpu
 from helpers.machine.nvml_details import TO_GPU, TO_SWITCH, TO_UNTOLD, DetailedNvml, GpuDetails
 from helpers.machine.unknown import Unknown, ask
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.paths import ROOT
 
 SELF = "X"
 UNKNOWN = "?"

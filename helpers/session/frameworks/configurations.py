@@ -15,10 +15,10 @@ from helpers.launch.launchers.launcher import trainer_module
 from helpers.machine.environment import CPU, GPU
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.published import PublishedFigure
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.paths import ROOT
 
 # The cases of a configuration, by target and configuration_of().
 Groups = dict[tuple[str, str], list[SuiteCase]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence
 
-from helpers.trainers.common.loaded import loaded_facts
+from helpers.trainers.common.cuda import loaded_facts
 from helpers.trainers.common.loop import LoopIO, LoopPlan
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Precision

@@ -1,20 +1,250 @@
-"""Opens a job's reader, for any framework: chooses its loader and its images, and adds them to the header's facts."""
+"""A job's readers, for any framework: through DALI (the numbers are those of docs/measuring-rules.md), through the
+framework's own loader, or synthetic; ``open_reader`` chooses, and adds what it chose to the header's facts."""
 
 from __future__ import annotations
 
 import itertools
 import random
+import time
+from collections import deque
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Callable, Deque, Iterator, List, Mapping, Optional, Protocol, Tuple
 
 import numpy
 
-from helpers.trainers.common.dali import DaliPlan, dali_version
-from helpers.trainers.common.images import Form, ImageList, Share, decode, opencv, read_train_list, synthetic_batch
+from helpers.trainers.common.images import (
+    MEAN,
+    SEARCH_SECONDS,
+    STD,
+    Form,
+    ImageList,
+    Share,
+    decode,
+    opencv,
+    read_train_list,
+    reading_error,
+    synthetic_batch,
+)
 from helpers.trainers.common.loop import Batch, Reader
 from helpers.trainers.common.process import Refused, Trainer
-from helpers.trainers.common.settings import Augmentation, Settings
+from helpers.trainers.common.settings import Augmentation, Dali, Settings
 from helpers.trainers.contract.case import DataSource
+from helpers.trainers.contract.models import IMAGE_SIZE
+
+
+@dataclass(frozen=True)
+class DaliPlan:
+    """What a rank's pipeline reads, and how."""
+
+    share: Share
+    form: Form
+    augmentation: Augmentation
+    options: Dali
+    threads: int
+    # The index of the decoding card; None for a pipeline wholly on the CPU.
+    gpu: Optional[int]
+
+
+class DaliSource:
+    """DALI's pipeline over a list: ``epoch()`` runs through one epoch and hands out each run's outputs."""
+
+    def __init__(
+        self, images: ImageList, plan: DaliPlan, runner: Callable[[Any], Callable[[], Any]] = lambda p: p.run
+    ) -> None:
+        """``runner`` makes of the built pipeline the function that gives the next outputs."""
+        self.steps_per_epoch = plan.share.steps_per_epoch(len(images.paths))
+        # The reader pads every shard to the longest one; the runs that hold padding are skipped.
+        longest = -(-len(images.paths) // plan.share.world_size)
+        self._skipped_per_epoch = -(-longest // plan.share.batch_size) - self.steps_per_epoch
+        self._images = images
+        self._plan = plan
+        self._runs = 0
+        self._next = runner(dali_pipeline(images, plan))
+
+    def epoch(self) -> Iterator[Any]:
+        """The outputs (images, labels) of each full batch; valid until the next one is asked for."""
+        for _ in range(self.steps_per_epoch):
+            yield self._run()
+        for _ in range(self._skipped_per_epoch):
+            self._run()
+
+    def _run(self) -> Any:
+        try:
+            outputs = self._next()
+        except RuntimeError as error:
+            words = str(error).rpartition("encountered:")[2]
+            raise reading_error(self._images, words, dali_names(self._images, self._plan, self._runs)) from error
+        self._runs += 1
+        return outputs
+
+
+class Mark(Protocol):
+    """A mark behind work that was issued to a card."""
+
+    def query(self) -> bool:
+        """Whether the card has reached it; does not wait."""
+
+
+class Lent:
+    """Keeps tensors in a loader's own memory until the card has done the work that was issued on them.
+
+    With the dynamic executor (DALI 2's default) DALI's plugins copy nothing, and DALI takes a tensor back as soon as
+    nobody holds it. It does not know of the framework's stream, and the host is several steps ahead of the card.
+    """
+
+    def __init__(self, mark: Callable[[], Mark]) -> None:
+        """``mark`` gives a mark behind all that was issued so far."""
+        self._mark = mark
+        self._held: Deque[Tuple[Mark, Any]] = deque()
+
+    def keep(self, tensors: Any) -> None:
+        self._held.append((self._mark(), tensors))
+        while self._held and self._held[0][0].query():
+            self._held.popleft()
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What a framework has for DALI on a card."""
+
+    # Makes of a pipeline a function that gives the next batch: the framework's tensors, by the names images and labels.
+    runner: Callable[[Any], Callable[[], Mapping[str, Any]]]
+    # Lent's.
+    mark: Callable[[], Mark]
+
+
+class DaliReader:
+    """DALI on the CPU hands out host arrays, which ``feed`` copies; on a GPU the plugin lends device tensors."""
+
+    def __init__(
+        self, images: ImageList, plan: DaliPlan, feed: Callable[[Any], Any], plugin: Optional[Plugin] = None
+    ) -> None:
+        """``plugin`` None: for a pipeline wholly on the CPU."""
+        self._samples = plan.share.batch_size
+        self._feed = feed
+        self._lent = None if plugin is None else Lent(plugin.mark)
+        self._source = DaliSource(images, plan) if plugin is None else DaliSource(images, plan, plugin.runner)
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        for outputs in self._source.epoch():
+            images, labels = self._tensors(outputs)
+            yield Batch(images, labels, self._samples)
+            # Whoever asks for the next batch has issued the work on this one.
+            if self._lent is not None:
+                self._lent.keep((outputs, images, labels))
+
+    def _tensors(self, outputs: Any) -> Tuple[Any, Any]:
+        if self._lent is not None:
+            return self._feed(outputs["images"]), self._feed(outputs["labels"])
+        images, labels = (self._feed(numpy.asarray(output.as_tensor())) for output in outputs)
+        return images, labels
+
+
+def dali_names(images: ImageList, plan: DaliPlan, run: int) -> List[str]:
+    """The images of DALI's run number ``run`` and of the runs that it had begun ahead.
+
+    They are found by reading again, without decoding, in the reader's own order. The list ends after SEARCH_SECONDS,
+    and where the reader itself fails.
+    """
+    from nvidia.dali.pipeline import Pipeline
+
+    pipeline = Pipeline(
+        batch_size=plan.share.batch_size, num_threads=1, device_id=None, seed=_dali_seed(plan), prefetch_queue_depth=1
+    )
+    with pipeline:
+        pipeline.set_outputs(_dali_reader(images, plan.share)[0])
+    names: List[str] = []
+    give_up = time.monotonic() + SEARCH_SECONDS
+    try:
+        pipeline.build()
+        for number in range(run + 1 + plan.options.prefetch_queue_depth):
+            (encoded,) = pipeline.run()
+            if number >= run:
+                names += [encoded[index].source_info() for index in range(len(encoded))]
+            if time.monotonic() > give_up:
+                break
+    except RuntimeError:
+        return names
+    return names
+
+
+def dali_version() -> str:
+    """DALI's version; Refused where it is not installed."""
+    try:
+        import nvidia.dali as dali
+    except ImportError as error:
+        raise Refused(f"data source dali needs NVIDIA DALI, which this interpreter lacks ({error})") from error
+    return str(dali.__version__)
+
+
+def dali_pipeline(images: ImageList, plan: DaliPlan) -> Any:
+    """The built pipeline: read by shard, random crop while decoding, resize, flip and normalise."""
+    dali_version()
+    from nvidia.dali import fn, types
+    from nvidia.dali.pipeline import Pipeline
+
+    share, form, options = plan.share, plan.form, plan.options
+    on_gpu = plan.gpu is not None
+    padding = {}
+    if on_gpu:
+        padding = {
+            "device_memory_padding": options.device_memory_padding,
+            "host_memory_padding": options.host_memory_padding,
+        }
+    pipeline = Pipeline(
+        batch_size=share.batch_size,
+        num_threads=plan.threads,
+        device_id=plan.gpu,
+        seed=_dali_seed(plan),
+        prefetch_queue_depth=options.prefetch_queue_depth,
+    )
+    with pipeline:
+        encoded, labels = _dali_reader(images, share)
+        decoded = fn.decoders.image_random_crop(
+            encoded,
+            device="mixed" if on_gpu else "cpu",
+            output_type=types.RGB,
+            random_area=list(plan.augmentation.crop_area),
+            random_aspect_ratio=list(plan.augmentation.crop_aspect_ratio),
+            **padding,
+        )
+        resized = fn.resize(decoded, resize_x=IMAGE_SIZE, resize_y=IMAGE_SIZE, interp_type=types.INTERP_LINEAR)
+        normalised = fn.crop_mirror_normalize(
+            resized,
+            dtype=types.FLOAT16 if form.dtype == "float16" else types.FLOAT,
+            output_layout="HWC" if form.layout == "NHWC" else "CHW",
+            crop=(IMAGE_SIZE, IMAGE_SIZE),
+            mean=MEAN,
+            std=STD,
+            pad_output=form.channels == 4,
+            mirror=fn.random.coin_flip(probability=plan.augmentation.flip_probability),
+        )
+        # A label is a vector of one element; the step wants a number.
+        label = fn.squeeze(fn.cast(labels.gpu() if on_gpu else labels, dtype=types.INT64), axes=[0])
+        pipeline.set_outputs(normalised, label)
+    pipeline.build()
+    return pipeline
+
+
+def _dali_seed(plan: DaliPlan) -> int:
+    return plan.options.seed + plan.share.rank
+
+
+def _dali_reader(images: ImageList, share: Share) -> Any:
+    """Encoded images and labels of a rank's shard; the first operator of its pipeline, whose seed it takes."""
+    from nvidia.dali import fn
+
+    return fn.readers.file(
+        name="reader",
+        file_root=str(images.root),
+        files=list(images.paths),
+        labels=list(images.labels),
+        shard_id=share.rank,
+        num_shards=share.world_size,
+        random_shuffle=True,
+        pad_last_batch=True,
+    )
+
 
 # From what a loader gives to what the step takes.
 Feed = Callable[[Any], Any]

@@ -3,13 +3,19 @@
 An unknown key, a missing one or a value that contradicts the case is an error, so that no override is
 lost and none turns a case into another one. ``Settings`` holds what every framework has; a framework's subclass adds
 what only it has.
+
+``python -m helpers.trainers.common.settings < JOBS.json`` says whether the trainers take the settings of jobs. The
+input is a JSON list of job files' texts. The answer on standard output is a JSON list as long: null where the settings
+are complete and right, else what is wrong in words. Exit status 0, 1 for an input that is no such list.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import dataclass, fields
 from importlib import import_module
-from typing import Any, ClassVar, Dict, Mapping, Optional, Tuple, Type, TypeVar
+from typing import Any, ClassVar, Dict, Mapping, Optional, TextIO, Tuple, Type, TypeVar
 
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
@@ -237,3 +243,29 @@ def common_facts(settings: Settings) -> Dict[str, str]:
 
 def on(state: bool) -> str:
     return "on" if state else "off"
+
+
+def problem(text: str) -> Optional[str]:
+    try:
+        Settings.of(JobSpec.from_json(text))
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def main(given: TextIO, out: TextIO, errors: TextIO) -> int:
+    try:
+        texts = json.load(given)
+    except ValueError as error:
+        print(f"the jobs are no JSON: {error}", file=errors)
+        return 1
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        print("expected a JSON list of job files' texts", file=errors)
+        return 1
+    json.dump([problem(text) for text in texts], out)
+    return 0
+
+
+if __name__ == "__main__":
+    # By its name: the frameworks' classes derive from that module's Settings, and not from those of __main__.
+    sys.exit(import_module("helpers.trainers.common.settings").main(sys.stdin, sys.stdout, sys.stderr))

@@ -3,8 +3,6 @@
 The conductor (``helpers/session/lockstep.py``) writes one JSON object a line to the worker's standard input: which loop
 is to run and for how many steps. The worker writes ``@`` and one JSON object a line to its standard output; other lines
 there come from its libraries. Its first one says that it is ready. The end of its input ends the worker.
-
-Workers import this module in the frameworks' own interpreters: standard library, Python 3.8 syntax.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 ``paddle-resnet50v1.5-amp_o2-bs256-4x8-dali-static``: framework, model, precision, batch size per
 card, nodes x cards per node, data source, execution; then the switched-on features in a fixed
 order. No field value holds a hyphen, so the id parses without ambiguity.
-
-Trainers import this module in the frameworks' own interpreters: standard library, Python 3.8 syntax.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The suite's errors: each names the object, the field, what was got, what was expected and the remedy.
-
-Trainers import this module in the frameworks' own interpreters: standard library, Python 3.8 syntax.
-"""
+"""The suite's errors: each names the object, the field, what was got, what was expected and the remedy."""
 
 from __future__ import annotations
 

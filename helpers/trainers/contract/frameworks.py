@@ -1,7 +1,4 @@
-"""The frameworks: one entry each. Whoever needs to know something of a framework asks its entry, never its name.
-
-Also imported in the frameworks' own interpreters: standard library, Python 3.8 syntax.
-"""
+"""The frameworks: one entry each. Whoever needs to know something of a framework asks its entry, never its name."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 ``python -m helpers.trainers.<framework>.trainer SPEC.json`` reads it in every rank. One job is one
 replicate: one set of fresh processes, one step log a rank beside the spec.
-
-Trainers import this module in the frameworks' own interpreters: standard library, Python 3.8 syntax.
 """
 
 from __future__ import annotations

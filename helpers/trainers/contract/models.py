@@ -2,8 +2,6 @@
 
 A network is defined once, as a table of layers: the trainers build it from that table, and its operations are counted
 over the same one.
-
-Trainers import this module in the frameworks' own interpreters: standard library, Python 3.8 syntax.
 """
 
 from __future__ import annotations

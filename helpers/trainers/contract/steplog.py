@@ -1,6 +1,6 @@
 """The step log: what one rank of one job recorded, as JSON lines (header, steps, footer).
 
-Trainers write it (standard library, Python 3.8 syntax); the suite reads it with steplog_reader. A
+Trainers write it; the suite reads it with steplog_reader. A
 file without a footer is a crashed run. Life signs go to a heartbeat file beside the log, so that
 nothing but measurements stands in the log.
 """

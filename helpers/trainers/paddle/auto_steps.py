@@ -21,9 +21,8 @@ from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import Refused, Trainer
 from helpers.trainers.paddle.auto import Automatic, Way
 from helpers.trainers.paddle.device import apply_options
-from helpers.trainers.paddle.facts import program_facts
 from helpers.trainers.paddle.program import StaticStep
-from helpers.trainers.paddle.settings import PaddleSettings
+from helpers.trainers.paddle.settings import PaddleSettings, program_facts
 from helpers.trainers.paddle.steps import build_model, build_optimizer, build_schedule, check_casts, loss_of
 
 # Batch, channels, height, width.

@@ -23,8 +23,7 @@ from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REF
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.errors import ConfigError, SuiteError
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.paddle.facts import setting_facts
-from helpers.trainers.paddle.settings import PaddleSettings
+from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
 
 # Any free port will do: nothing listens, and nothing connects.
 _FIRST_PORT = 6170

@@ -9,12 +9,11 @@ import numpy
 import paddle
 
 from helpers.trainers.common import readers
-from helpers.trainers.common.cuda_events import EventMarks
-from helpers.trainers.common.dali import DaliPlan, DaliReader, Plugin
+from helpers.trainers.common.cuda import EventMarks
 from helpers.trainers.common.images import Form, ImageList, Share, reading_error
 from helpers.trainers.common.loop import Batch, Reader
 from helpers.trainers.common.process import Trainer
-from helpers.trainers.common.readers import Feed, KeyedBatches, KeyedImages
+from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, KeyedBatches, KeyedImages, Plugin
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.device import card_events, gpu_index
 from helpers.trainers.paddle.settings import PaddleSettings

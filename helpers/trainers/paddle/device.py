@@ -7,8 +7,7 @@ from typing import Any, Dict, Optional, Tuple
 
 import paddle
 
-from helpers.trainers.common.cuda_events import CudaEvents, EventTimer
-from helpers.trainers.common.loaded import cudnn_text
+from helpers.trainers.common.cuda import CudaEvents, EventTimer, cudnn_text
 from helpers.trainers.common.process import Refused, cpu_name
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from helpers.trainers.common.cuda_events import CudaEvents, Events
+from helpers.trainers.common.cuda import CudaEvents, Events
 from helpers.trainers.common.matrix_peak import (
     SEED,
     Bench,

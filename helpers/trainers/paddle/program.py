@@ -23,8 +23,7 @@ from helpers.trainers.common.settings import LOSS_SCALING_RULE
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.auto import switch_facts, through_switch
 from helpers.trainers.paddle.device import apply_options, place_of
-from helpers.trainers.paddle.facts import amp_faults, program_facts
-from helpers.trainers.paddle.settings import PaddleSettings
+from helpers.trainers.paddle.settings import PaddleSettings, amp_faults, program_facts
 from helpers.trainers.paddle.steps import build_model, build_optimizer, build_schedule, check_casts, cpu_amp, loss_of
 
 # Without loss scaling Paddle wants a rule all the same.

@@ -1,11 +1,22 @@
-"""The settings of a Paddle case, read strictly."""
+"""The settings of a Paddle case, read strictly, and what a step log's header says of them and of the program that came
+of them; needs no framework."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any, ClassVar, Mapping, Optional, Tuple
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Tuple
 
-from helpers.trainers.common.settings import BASIC_AMP_LEVELS, AmpLevels, Settings, at_least, one_of, refused
+from helpers.trainers.common.settings import (
+    BASIC_AMP_LEVELS,
+    AmpLevels,
+    Settings,
+    at_least,
+    common_facts,
+    one_of,
+    refused,
+)
 from helpers.trainers.contract.case import Execution, Precision
 from helpers.trainers.contract.job import JobSpec
 
@@ -42,3 +53,101 @@ class PaddleSettings(Settings):
 
 # What helpers.trainers.common.settings reads a job of this framework into.
 SETTINGS = PaddleSettings
+
+
+def setting_facts(spec: JobSpec, settings: PaddleSettings) -> Dict[str, str]:
+    """The configuration in words."""
+    case, on_cpu = spec.case, spec.device == "cpu"
+    facts = {**common_facts(settings), "execution": case.execution.value if case.execution else "dynamic"}
+    if settings.amp_level is not None:
+        facts["precision"] = f"AMP {settings.amp_level} in {settings.amp_dtype}"
+        if on_cpu:
+            facts["precision"] += ": convolution and matmul, on oneDNN"
+        elif settings.amp_level == "O2":
+            facts["weights"] = f"{settings.amp_dtype}, float32 master copies (multi_precision)"
+            return facts
+        facts["weights"] = "float32, cast where they are used"
+        if on_cpu and settings.amp_level == "O2":
+            facts["weights"] += ": they are the master copies"
+    return facts
+
+
+# Operators that a BuildStrategy's passes put in the place of several.
+FUSED = ("fused_batch_norm_act", "fused_bn_add_activation", "fused_elemwise_add_activation")
+
+
+def program_facts(program: Any, settings: PaddleSettings) -> Dict[str, str]:
+    """Counts of a program's operators, PIR's or a ProgramDesc's: convolutions by what they compute in, and
+    what passes have fused."""
+    block = program.global_block()
+    kinds = Counter(_name(op) for op in block.ops)
+    facts = {"operators": str(len(block.ops))}
+    fused = ", ".join(f"{name} {kinds[name]}" for name in FUSED if kinds[name])
+    if fused:
+        facts["fused_operators"] = fused
+    if kinds["c_allreduce_sum"]:
+        facts["all_reduces"] = str(kinds["c_allreduce_sum"])
+    if settings.amp_dtype is not None:
+        facts[f"{settings.amp_dtype}_convolutions"] = str(convolutions(program, dtype=settings.amp_dtype))
+    facts[f"{settings.layout}_convolutions"] = str(convolutions(program, layout=settings.layout))
+    return facts
+
+
+def convolutions(program: Any, dtype: Optional[str] = None, layout: Optional[str] = None) -> int:
+    """How many convolutions of a program work on images of ``dtype`` (a name) and in ``layout``."""
+    block = program.global_block()
+    found = [op for op in block.ops if _name(op) in ("conv2d", "pd_op.conv2d")]
+    if dtype is not None:
+        found = [op for op in found if _is_type(_images_type(block, op), dtype)]
+    if layout is not None:
+        found = [op for op in found if _attribute(op, "data_format") == layout]
+    return len(found)
+
+
+def amp_faults(main: Any, startup: Any, settings: PaddleSettings, facts: Dict[str, str]) -> List[str]:
+    """Where the AMP of a ProgramDesc is not that of the settings; ``facts`` count its weights' master copies.
+
+    Looks at the optimizer's master copies of 16-bit weights, at the first loss scale and at how it moves.
+    """
+    faults = []
+    ops = main.global_block().ops
+    if settings.amp_level is not None:
+        weights = sum(_is_type(each.dtype, str(settings.amp_dtype)) for each in main.all_parameters() if each.trainable)
+        copies = sum("MasterParam" in op.input_names and bool(op.input("MasterParam")) for op in ops)
+        pure = settings.amp_level == "O2"
+        if copies != weights or bool(weights) is not pure:
+            faults.append(f"{copies} float32 master copies of {weights} weights in {settings.amp_dtype}")
+        if pure:
+            facts["master_copies"] = str(copies)
+    scaled = [op for op in ops if op.type == "update_loss_scaling"]
+    wanted = {"first scale": settings.loss_scaling, **settings.loss_scaling_rule}
+    if not scaled and settings.loss_scaling is not None:
+        faults.append("no dynamic loss scaling")
+    for op in scaled:
+        (scale,) = op.input("PrevLossScaling")
+        (first,) = (each for each in startup.global_block().ops if scale in each.output_arg_names)
+        got = {"first scale": first.attr("value"), **{name: op.attr(name) for name in settings.loss_scaling_rule}}
+        # A ProgramDesc keeps its numbers in float32.
+        if not all(wanted[name] and math.isclose(got[name], wanted[name], rel_tol=1e-6) for name in got):
+            faults.append(f"loss scaling {got}, not {wanted}")
+    return faults
+
+
+def _is_type(named: Any, dtype: str) -> bool:
+    # A ProgramDesc names its types as VarType.FP16 does in old builds.
+    names = {"float16": ("FLOAT16", "FP16"), "bfloat16": ("BFLOAT16", "BF16")}[dtype]
+    return str(named).upper().rpartition(".")[2] in names
+
+
+def _name(op: Any) -> str:
+    return str(op.name()) if hasattr(op, "operand_source") else str(op.type)
+
+
+def _images_type(block: Any, op: Any) -> Any:
+    if hasattr(op, "operand_source"):
+        return op.operand_source(0).dtype
+    return block.var(op.input("Input")[0]).dtype
+
+
+def _attribute(op: Any, name: str) -> Any:
+    return op.attrs()[name] if hasattr(op, "operand_source") else op.attr(name)

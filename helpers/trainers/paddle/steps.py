@@ -16,9 +16,8 @@ from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import spec_of
 from helpers.trainers.paddle.device import apply_options
-from helpers.trainers.paddle.facts import convolutions, program_facts
 from helpers.trainers.paddle.models import AutoCast, Float32BatchNorm, LayerTypes, network_of
-from helpers.trainers.paddle.settings import PaddleSettings
+from helpers.trainers.paddle.settings import PaddleSettings, convolutions, program_facts
 
 
 def build_model(spec: JobSpec, settings: PaddleSettings) -> Any:

@@ -16,7 +16,7 @@ from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.steplog import LOOKED_ONCE, STEADINESS_FACT
-from helpers.trainers.paddle.settings import PaddleSettings
+from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
 
 # As paddle.distributed.launch sets them: rank, rank in the node, number of ranks.
 RANK_VARIABLES = (
@@ -35,7 +35,6 @@ def program(trainer: Trainer) -> None:
     from helpers.trainers.paddle import auto as paddle_auto
     from helpers.trainers.paddle import data as paddle_data
     from helpers.trainers.paddle import device as paddle_device
-    from helpers.trainers.paddle import facts as paddle_facts
 
     paddle_device.refuse_what_cannot_run(spec)
     automatic = paddle_auto.start(spec, device.facts) if spec.case.auto else None
@@ -45,7 +44,7 @@ def program(trainer: Trainer) -> None:
     device.facts.update(paddle_device.build_facts() if on_gpu else {})
     device.facts.update(paddle_device.force_tf32(spec.case.precision) if on_gpu else {"tf32": "not on a CPU"})
     seed_everything(paddle.seed, spec.seed)
-    device.facts.update(paddle_facts.setting_facts(spec, settings))
+    device.facts.update(setting_facts(spec, settings))
     # Today's automatic parallelism makes its programs of a dynamic model.
     from_dynamic = automatic is not None and automatic.way is not paddle_auto.Way.SWITCH
     static = spec.case.execution is Execution.STATIC and not from_dynamic

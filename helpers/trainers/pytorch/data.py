@@ -10,11 +10,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from helpers.trainers.common import readers
-from helpers.trainers.common.dali import DaliPlan, DaliReader, Plugin
 from helpers.trainers.common.images import Form, ImageList, Share
 from helpers.trainers.common.loop import Batch, Reader
 from helpers.trainers.common.process import Trainer
-from helpers.trainers.common.readers import Feed, KeyedBatches, KeyedImages
+from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, KeyedBatches, KeyedImages, Plugin
 from helpers.trainers.contract.errors import DatasetError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings

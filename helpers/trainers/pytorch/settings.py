@@ -1,11 +1,21 @@
-"""The settings of a PyTorch case, read strictly."""
+"""The settings of a PyTorch case, read strictly, and what is known of it, its build and its machine without the
+framework; mostly words for the header."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Mapping, Optional, Tuple
+from typing import AbstractSet, Any, ClassVar, Dict, List, Mapping, Optional, Tuple
 
-from helpers.trainers.common.settings import BASIC_AMP_LEVELS, AmpLevels, Settings, one_of, refused, switch
+from helpers.trainers.common.settings import (
+    BASIC_AMP_LEVELS,
+    AmpLevels,
+    Settings,
+    common_facts,
+    on,
+    one_of,
+    refused,
+    switch,
+)
 from helpers.trainers.contract.case import Precision
 from helpers.trainers.contract.job import JobSpec, finite
 
@@ -48,3 +58,55 @@ class PytorchSettings(Settings):
 
 # What helpers.trainers.common.settings reads a job of this framework into.
 SETTINGS = PytorchSettings
+
+
+# torch.amp.GradScaler lets its scale fall at each overflow, whatever the rule says.
+_FALLS_AT_EACH = "decr_every_n_nan_or_inf"
+
+
+def setting_facts(spec: JobSpec, settings: PytorchSettings) -> Dict[str, str]:
+    """The configuration in words."""
+    case = spec.case
+    facts = {
+        **common_facts(settings),
+        "compile": settings.compile_mode or "off",
+        "graphs": on(case.graphs),
+        "decay_norms": on(settings.decay_norms),
+        "ddp": ", ".join(f"{name} {value}" for name, value in sorted(settings.ddp.items())) or "none",
+    }
+    if settings.loss_scaling is not None and settings.loss_scaling_rule[_FALLS_AT_EACH] != 1:
+        facts[f"loss_scaling_rule.{_FALLS_AT_EACH}"] = "not applied: GradScaler's scale falls at each overflow"
+    if settings.amp_level == "O1":
+        facts["precision"] = f"AMP O1 in {settings.amp_dtype}: torch.autocast"
+        facts["weights"] = "float32, cast where they are used"
+    elif settings.amp_level == "O2":
+        facts["precision"] = f"AMP O2 in {settings.amp_dtype}: all but batch norm and loss"
+        facts["weights"] = f"{settings.amp_dtype}, float32 master copies; batch norm's float32"
+    return facts
+
+
+def bfloat16_hardware(flags: AbstractSet[str]) -> str:
+    """What a CPU with these flags of /proc/cpuinfo has for products of bfloat16."""
+    known = (("amx_bf16", "AMX"), ("avx512_bf16", "AVX512_BF16"))
+    found = [name for flag, name in known if flag in flags]
+    if found:
+        return ", ".join(found)
+    if "avx512f" in flags:
+        return "none: AVX-512 without instructions for bfloat16, which is computed in float32 and rounded"
+    return "none: without AVX-512 oneDNN has no bfloat16, and PyTorch's own kernels are slow"
+
+
+def has_kernels(capability: Tuple[int, ...], archs: List[str]) -> bool:
+    """Whether a build for ``archs`` (sm_80, compute_90) runs on a card: code for its major version, or PTX."""
+    for arch in archs:
+        kind, _, number = arch.partition("_")
+        digits = number.rstrip("af")
+        if not digits.isdigit():
+            continue
+        built = divmod(int(digits), 10)
+        exact = number != digits
+        if kind == "compute" and not exact and built <= capability:
+            return True
+        if kind == "sm" and (built == capability if exact else built[0] == capability[0] and built <= capability):
+            return True
+    return False

@@ -14,8 +14,7 @@ from typing import Any
 
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
-from helpers.trainers.pytorch.facts import setting_facts
-from helpers.trainers.pytorch.settings import PytorchSettings
+from helpers.trainers.pytorch.settings import PytorchSettings, setting_facts
 
 # As torch.distributed.run sets them: rank, rank in the node, number of ranks.
 RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))

@@ -17,8 +17,8 @@ from helpers.plan.case_plan import SuiteCase
 from helpers.plan.protocols import MeasuringProtocol
 from helpers.plan.recipes.recipe import settings_for
 from helpers.session.policy import EXIT_NOT_JUDGED
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("machine")
 

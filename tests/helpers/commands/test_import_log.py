@@ -14,7 +14,7 @@ from helpers.commands.import_log import EXIT_UNREAD
 from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
 from helpers.history import default_url, open_history
 from helpers.history.history import History
-from helpers.logs.formats.table import FORMATS
+from helpers.logs.formats import FORMATS
 from helpers.logs.own import LOOKED_FOR
 from helpers.logs.results import SESSION
 from helpers.session.policy import EXIT_NOT_JUDGED

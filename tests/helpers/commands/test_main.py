@@ -15,8 +15,8 @@ import pytest
 
 import helpers.commands.main
 from helpers.commands.main import EXIT_INTERRUPTED, EXIT_NO_READER, EXIT_OK, EXIT_USAGE, asked_commands, commands, main
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.paths import ROOT
 
 
 def run_with(monkeypatch: pytest.MonkeyPatch, behaviour: BaseException | str) -> tuple[int, str]:

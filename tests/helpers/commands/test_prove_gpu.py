@@ -25,11 +25,11 @@ from helpers.machine.devices import Machine
 from helpers.machine.nvml import Gpu
 from helpers.plan.perf_yaml import load_config
 from helpers.report.row import CaseRow
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case, DataSource
 from helpers.trainers.contract.errors import ConfigError, DeviceError, LaunchError, ResultError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE
-from helpers.trainers.contract.paths import ROOT
 from tests.helpers.machines import CPU_MACHINE, GIB, gpu_machine
 
 H100 = Gpu(0, "GPU-aa", "NVIDIA H100 80GB HBM3", 80 * GIB, (9, 0), 700)

@@ -16,7 +16,7 @@ import pytest
 import helpers.commands.main
 from helpers.commands.main import EXIT_NO_READER, EXIT_USAGE, Command, commands, main
 from helpers.report.unforeseen import EXIT_UNFORESEEN, SAFE, unforeseen
-from helpers.trainers.contract.paths import ROOT
+from helpers.trainers.contract import ROOT
 
 SECRET = "pa55w0rd"
 

@@ -197,7 +197,7 @@ def test_nothing_is_started_for_no_jobs() -> None:
     ("text", "status"), [("[null, null]", 0), ("[1]", 0), ("no JSON", 0), ("{}", 0), ("[null]", 1), ("", 0)]
 )
 def test_a_check_that_gives_no_answer_for_each_job_is_an_error(tmp_path: Path, text: str, status: int) -> None:
-    with pytest.raises(LaunchError, match="settings_check"):
+    with pytest.raises(LaunchError, match=r"common\.settings"):
         check_settings(
             [job_with_settings("paddle-vgg16-fp32-bs1-1x1-dali-static", "cpu")],
             answering(tmp_path, text=text, status=status),

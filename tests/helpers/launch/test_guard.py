@@ -21,7 +21,7 @@ from helpers.launch.outcome import OutcomeKind
 from helpers.launch.supervisor import run_job
 from helpers.launch.tail import Progress
 from helpers.machine.watch.processes import JOB_VARIABLE, JobProcesses, Process, Processes, end_processes
-from helpers.trainers.contract.paths import ROOT
+from helpers.trainers.contract import ROOT
 from tests.helpers.launch.test_supervisor import LIMITS, QuietMeter, command, job
 
 pytestmark = pytest.mark.slow

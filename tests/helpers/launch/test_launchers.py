@@ -4,10 +4,10 @@ from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import LaunchCommand, LocalLauncher, Place, job_environment
 from helpers.launch.launchers.paddle import PaddleLauncher
 from helpers.launch.launchers.torchrun import TorchLauncher
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, JobSpec
-from helpers.trainers.contract.paths import ROOT
 
 
 def job(cards: int, device: str = "cpu", gpus: tuple[str, ...] = ()) -> JobSpec:

@@ -21,10 +21,10 @@ from helpers.launch.tail import Progress
 from helpers.machine.watch.contention import ContentionSample, CpuMeter
 from helpers.machine.watch.processes import JOB_VARIABLE, Process, Processes
 from helpers.plan.perf_yaml import TimeLimits, load_config
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.paths import ROOT
 
 pytestmark = pytest.mark.slow
 

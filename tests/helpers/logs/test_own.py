@@ -13,7 +13,7 @@ import pytest
 
 from helpers.judging.rules import RULES, WALL_CLOCK
 from helpers.logs import own
-from helpers.logs.imported import HONEST, Imported
+from helpers.logs.record import HONEST, Imported
 from helpers.logs.settings import LogSetting, Stated
 from helpers.logs.sources.source import LogFile, open_logs
 from helpers.trainers.contract.errors import LogError

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 import pytest
 
-from helpers.logs.settings import NEEDED, LogSetting, Stated, settle
+from helpers.logs.settings import (
+    NEEDED,
+    LogSetting,
+    Stated,
+    card_of_folders,
+    card_words,
+    has_tf32,
+    is_of_target,
+    same_card,
+    settle,
+)
 from helpers.trainers.contract.errors import LogError
 
 READ = {each: Stated(value, "line 3") for each, value in zip(
@@ -49,3 +61,58 @@ def test_all_that_is_missing_is_named_with_its_options() -> None:
     with pytest.raises(LogError) as error:
         settle("a.log", {LogSetting.FRAMEWORK: READ[LogSetting.FRAMEWORK]}, {LogSetting.CARDS: Stated("8", "--cards")})
     assert str(error.value).endswith("Give --model, --precision, --batch-size")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("V100", {"model": "V100"}),
+        ("Tesla V100-SXM2-32GB", {"model": "V100", "form": "SXM2", "memory": "32GB"}),
+        ("NVIDIA A100 80GB PCIe", {"model": "A100", "form": "PCIE", "memory": "80GB"}),
+        ("NVIDIA H100 80GB HBM3", {"model": "H100", "memory": "80GB"}),
+        ("A100-SXM4-40GB MIG 1g.5gb", {"model": "A100 MIG 1G.5GB", "form": "SXM4", "memory": "40GB"}),
+        ("SXM2", {"form": "SXM2"}),
+        ("", {}),
+    ],
+)
+def test_what_a_name_tells(name: str, words: dict[str, str]) -> None:
+    assert card_words(name) == words
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("V100", "Tesla V100-SXM2-32GB", True),
+        ("v100_sxm2", "V100-SXM2-32GB", True),
+        ("V100-SXM2-16GB", "V100-SXM2-32GB", False),
+        ("V100", "A100", False),
+        ("A100", "A100 MIG 1g.5gb", False),
+        ("32GB", "V100-32GB", False),
+        ("", "", False),
+    ],
+)
+def test_whether_two_names_may_mean_one_card(one: str, other: str, same: bool) -> None:
+    assert same_card(one, other) is same_card(other, one) is same
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "is_one"),
+    [("Tesla V100-PCIE-16GB", "v100", True), ("V100", "a100", False), ("A100 MIG 1g.5gb", "a100", False)],
+)
+def test_the_target_of_a_card(name: str, target: str, is_one: bool) -> None:
+    assert is_of_target(name, target) is is_one
+
+
+@pytest.mark.parametrize("name", ["A100", "NVIDIA H200", "GB200", "GH200", "L40S", "RTX-A6000", "A100 MIG 1g.5gb"])
+def test_cards_with_tf32(name: str) -> None:
+    assert has_tf32(name)
+
+
+@pytest.mark.parametrize("name", ["V100", "Tesla P100", "T4", ""])
+def test_cards_without(name: str) -> None:
+    assert not has_tf32(name)
+
+
+def test_the_innermost_folder_with_a_name_of_its_own_counts() -> None:
+    assert card_of_folders(PurePath("A100/x/V100-SXM2/logs/a.log")) == ("V100-SXM2", "V100-SXM2")
+    assert card_of_folders(PurePath("a/V100.log")) is None

@@ -22,9 +22,9 @@ from helpers.machine.frameworks import (
     find_framework,
     missing_environments,
 )
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.paths import ROOT
 from tests.requirements.scripts import REQUIREMENTS
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from helpers.report.unforeseen import ended
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.paths import ROOT
 
 # They run in a framework's own interpreter or below another program, which reads what they print.
 WORKERS = {

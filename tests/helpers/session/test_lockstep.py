@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.session.lockstep import Arm, PairedRatio, Turns, Worker, pair_ratio, ratio_of, take_turns
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.blocks import StepBlock, Stopwatch
 from helpers.trainers.contract.errors import LaunchError, SuiteError
-from helpers.trainers.contract.paths import ROOT
 
 positive = st.floats(min_value=1e-3, max_value=1e3)
 

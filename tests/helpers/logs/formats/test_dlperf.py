@@ -6,7 +6,7 @@ import pprint
 
 import pytest
 
-from helpers.logs.formats.table import FORMATS
+from helpers.logs.formats import FORMATS
 from tests.helpers.logs.nvidia_lines import TENSORFLOW_PARAMETERS, context
 
 TENSORFLOW_1 = FORMATS["dlperf-tensorflow1"]

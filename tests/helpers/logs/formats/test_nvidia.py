@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.logs.figures.rules import RULES
-from helpers.logs.formats.table import FORMATS
+from helpers.logs.formats import FORMATS
 from helpers.logs.reading.reader import read_log
 from helpers.logs.record import FormatSpec, Line, RunContext
 from helpers.logs.settings import LogSetting

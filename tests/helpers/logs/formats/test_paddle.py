@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from helpers.logs.formats import FORMATS
 from helpers.logs.formats.fleet import FLEETX_TRAINER
-from helpers.logs.formats.table import FORMATS
 
 _SPECS = {name: spec for name, spec in FORMATS.items() if spec.configure.__module__.endswith((".paddleclas", ".fleet"))}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.logs.formats.table import FORMATS
+from helpers.logs.formats import FORMATS
 from helpers.logs.record import FormatSpec, Line, RunContext
 from helpers.logs.settings import LogSetting
 

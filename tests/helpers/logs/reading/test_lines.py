@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from helpers.logs.formats.table import FORMATS
+from helpers.logs.formats import FORMATS
 from helpers.logs.reading.lines import finder, literal_of
 from helpers.logs.record import FormatSpec
 

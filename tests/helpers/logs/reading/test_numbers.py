@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from helpers.logs.formats.table import FORMATS
+from helpers.logs.formats import FORMATS
 from helpers.logs.reading import numbers as module
 from helpers.logs.reading.block import LineBlock, RecordGroups, block_of
 from helpers.logs.reading.numbers import MOST_DIGITS, DigitPlaces, Shapes, decimals, seconds_of

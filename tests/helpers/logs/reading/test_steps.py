@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from helpers.logs.formats.table import FORMATS
+from helpers.logs.formats import FORMATS
 from helpers.logs.reading.block import RecordGroups, block_of
 from helpers.logs.reading.numbers import seconds_of, seconds_of_rows
 from helpers.logs.reading.steps import StepOrder

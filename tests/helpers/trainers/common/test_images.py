@@ -16,7 +16,6 @@ from PIL import ExifTags, Image
 
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import photographs_folder
-from helpers.trainers.common.dali import DaliPlan, DaliSource, dali_names, dali_pipeline
 from helpers.trainers.common.images import (
     MEAN,
     STD,
@@ -32,7 +31,7 @@ from helpers.trainers.common.images import (
     synthetic_batch,
 )
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused
-from helpers.trainers.common.readers import open_reader
+from helpers.trainers.common.readers import DaliPlan, DaliSource, dali_names, dali_pipeline, open_reader
 from helpers.trainers.common.settings import Augmentation, Dali, Settings
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DatasetError

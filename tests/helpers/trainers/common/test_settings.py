@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import Any
 
 import pytest
 
 from helpers.plan.recipes.recipe import settings_for
-from helpers.trainers.common.settings import Settings
+from helpers.trainers.common.settings import Settings, main
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import JobSpec
@@ -143,3 +145,27 @@ def test_another_framework_s_key_is_unknown(case_id: str, foreign: dict[str, Any
 def test_a_setting_of_pytorch_s_own_is_checked_too(case_id: str, overrides: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=f"field '{words}'"):
         Settings.of(_spec(case_id, **overrides))
+
+
+CASE = Case.parse("paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic")
+
+
+def test_each_job_is_answered_in_order() -> None:
+    settings = settings_for(CASE, "cpu")
+    right = JobSpec("j", CASE, 0, "r", "cpu", 0, 1, settings=settings).to_json()
+    wrong = JobSpec("j", CASE, 0, "r", "cpu", 0, 1, settings={**settings, "momentum": -1}).to_json()
+    out, errors = io.StringIO(), io.StringIO()
+    assert main(io.StringIO(json.dumps([wrong, right, "{}"])), out, errors) == 0
+    answers = json.loads(out.getvalue())
+    assert "momentum" in answers[0]
+    assert answers[1] is None
+    assert "schema" in answers[2]
+    assert errors.getvalue() == ""
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", "[null", "3"])
+def test_what_is_no_list_of_texts_is_refused(text: str) -> None:
+    out, errors = io.StringIO(), io.StringIO()
+    assert main(io.StringIO(text), out, errors) == 1
+    assert out.getvalue() == ""
+    assert errors.getvalue()

@@ -14,7 +14,7 @@ import paddle
 import pytest
 
 from helpers.launch.steplog_reader import read_step_log
-from helpers.trainers.contract.paths import ROOT
+from helpers.trainers.contract import ROOT
 from helpers.trainers.paddle import device as paddle_device
 from helpers.trainers.paddle.device import HostAgreement, host_agreement
 from tests.helpers.trainers.paddle.agreement_worker import SLOW_STEPS

@@ -22,9 +22,9 @@ from helpers.machine.watch.contention import CpuMeter
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.common.process import Refused
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.paths import ROOT
 from helpers.trainers.contract.steplog import COMPLETE, FAILED, StepLog
 from helpers.trainers.paddle import auto as paddle_auto
 from helpers.trainers.paddle.auto import FACT, Way, choose, examine_switch

@@ -13,9 +13,9 @@ import pytest
 
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.paths import ROOT
 from helpers.trainers.paddle import build as paddle_build
 
 RESNET50 = "paddle-resnet50v1.5"

@@ -20,11 +20,14 @@ paddle: Any = pytest.importorskip("paddle")
 pytest.importorskip("nvidia.dali")
 
 from helpers.plan.recipes.recipe import settings_for  # noqa: E402
-from helpers.trainers.common import dali as dali_data  # noqa: E402
-from helpers.trainers.common.dali import DaliPlan, DaliSource  # noqa: E402
+from helpers.trainers.common import readers as dali_data  # noqa: E402
 from helpers.trainers.common.images import MEAN, STD, Form, ImageList, Share  # noqa: E402
 from helpers.trainers.common.process import DeviceRecord, RankPlace  # noqa: E402
-from helpers.trainers.common.readers import SyntheticReader  # noqa: E402
+from helpers.trainers.common.readers import (  # noqa: E402
+    DaliPlan,
+    DaliSource,
+    SyntheticReader,
+)
 from helpers.trainers.common.settings import Dali, Settings  # noqa: E402
 from helpers.trainers.contract.case import Case  # noqa: E402
 from helpers.trainers.contract.errors import DatasetError  # noqa: E402

@@ -25,10 +25,10 @@ from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_REFUSED
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.paths import ROOT
 from helpers.trainers.contract.steplog import COMPLETE, REFUSED, StepLog
 
 pytestmark = pytest.mark.training

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from helpers.trainers.common import dali as dali_data
-from helpers.trainers.common.dali import DaliPlan, DaliSource
+from helpers.trainers.common import readers as dali_data
 from helpers.trainers.common.images import MEAN, STD, Form, ImageList, Share
+from helpers.trainers.common.readers import DaliPlan, DaliSource
 from helpers.trainers.common.settings import Augmentation, Dali
 from helpers.trainers.contract.errors import DatasetError
 from helpers.trainers.pytorch import data as pytorch_data

@@ -22,9 +22,8 @@ from helpers.trainers.contract.models import Model, spec_of
 from helpers.trainers.pytorch.data import feed_to
 from helpers.trainers.pytorch.device import force_float32, refuse_what_cannot_run
 from helpers.trainers.pytorch.models import as_layout, network_of
-from helpers.trainers.pytorch.proof import Convolutions, check_weights
 from helpers.trainers.pytorch.settings import PytorchSettings
-from helpers.trainers.pytorch.steps import GraphedStep, TrainingStep
+from helpers.trainers.pytorch.steps import Convolutions, GraphedStep, TrainingStep, check_weights
 
 IMAGES = torch.ones(1, 3, 64, 64)
 

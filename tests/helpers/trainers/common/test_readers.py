@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from helpers.trainers.common import dali as dali_data
-from helpers.trainers.common.dali import DaliPlan, DaliReader, Lent, Plugin
+from helpers.trainers.common import readers as dali_data
 from helpers.trainers.common.images import Form, ImageList, Share
+from helpers.trainers.common.readers import DaliPlan, DaliReader, Lent, Plugin
 from helpers.trainers.common.settings import Augmentation, Dali
 
 pytestmark = pytest.mark.slow

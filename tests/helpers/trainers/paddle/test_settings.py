@@ -11,7 +11,7 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.paddle.facts import amp_faults, convolutions, program_facts, setting_facts
+from helpers.trainers.paddle.settings import amp_faults, convolutions, program_facts, setting_facts
 
 
 def _spec(case_id: str, device: str) -> JobSpec:
