@@ -1,7 +1,7 @@
 """What the suite itself costs, as ratios measured in one run: ``make bench``.
 
-Prints, with their spread over repeats: listing the matrix against starting pytest on an empty folder;
-writing one step record against the shortest step of the published figures; and, for the newest
+Prints, with their spread over repeats: the user time of listing the matrix, in seconds and against starting pytest on
+an empty folder; writing one step record against the shortest step of the published figures; and, for the newest
 session in the run folder, the share of a case's wall time that is not training. Exit status 1 when the
 record takes more than 0.5% of that step.
 """
@@ -9,12 +9,12 @@ record takes more than 0.5% of that step.
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from helpers.history.run_folders import read_result, sessions
@@ -34,16 +34,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="Take the newest session of FOLDER")
     arguments = parser.parse_args()
-    _tell("listing the matrix / pytest on an empty folder", _paired(_list_matrix, _list_nothing))
+    pairs = [(_list_matrix(), _list_nothing()) for _ in range(REPEATS + 1)][1:]
+    _tell("listing the matrix, user time in seconds", [matrix for matrix, _ in pairs])
+    _tell("listing the matrix / pytest on an empty folder", [matrix / nothing for matrix, nothing in pairs])
     shares = _recording_shares()
     _tell("recording a step / the shortest published step", shares)
     _tell_session(arguments.runs_dir)
     return 0 if statistics.median(shares) <= RECORDING_LIMIT else 1
-
-
-def _paired(first: Callable[[], float], second: Callable[[], float]) -> list[float]:
-    """Ratios of ``first`` to ``second``, pair by pair, after one pair that is not counted."""
-    return [first() / second() for _ in range(REPEATS + 1)][1:]
 
 
 def _list_matrix() -> float:
@@ -56,11 +53,12 @@ def _list_nothing() -> float:
 
 
 def _pytest_seconds(target: str, folder: Path) -> float:
-    started = time.perf_counter()
+    """The user time of pytest's process; what else the machine does changes it little."""
     # Hypothesis imports itself at the end of a session without tests, which only the empty folder has.
     argv = [sys.executable, "-m", "pytest", target, "--collect-only", "-q", "-p", "no:hypothesispytest"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
-    seconds = time.perf_counter() - started
+    seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     # 5 is pytest's "nothing collected".
     if done.returncode not in (0, 5):
         raise SystemExit(f"{' '.join(argv)} exited with {done.returncode}:\n{done.stdout}{done.stderr}")

@@ -25,15 +25,20 @@ from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
 from helpers.report.frameworks import FRAMEWORKS_FORMATS, FrameworksReport, render_frameworks
 from helpers.session.frameworks.comparison import FrameworksRow
-from helpers.session.frameworks.configurations import Configuration, configurations, named, twin_of
-from helpers.session.frameworks.measuring import (
+from helpers.session.frameworks.configurations import (
     LEAST_PAIRS,
     MOST_PAIRS,
-    NO_OTHER_FRAMEWORK,
     USUAL_PAIRS,
+    Configuration,
+    configurations,
+    named,
+    pairs_of,
+    twin_of,
+)
+from helpers.session.frameworks.measuring import (
+    NO_OTHER_FRAMEWORK,
     can_measure,
     compare_frameworks,
-    pairs_of,
     targets_here,
     unmeasured,
     why_not,

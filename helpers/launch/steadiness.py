@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 from helpers.machine.files import write_whole
 from helpers.trainers.contract.errors import LaunchError
@@ -137,7 +137,7 @@ def plot(spec: JobSpec, logs: Sequence[StepLog]) -> str:
     if len(told) < len(logs):
         titles.append(f"{sum(not each.steady for each in found)} of {len(logs)} ranks are not steady; the others: grey")
     parts = [
-        f'<text x="{_LEFT}" y="18" font-size="14">{escape(spec.case.id)}, run {spec.replicate + 1}</text>',
+        f'<text x="{_LEFT}" y="18" font-size="14">{html.escape(spec.case.id)}, run {spec.replicate + 1}</text>',
         f'<text x="{_LEFT}" y="38">{"; ".join(titles)}</text>',
         *axes.frame(),
     ]

@@ -5,9 +5,11 @@ Everything a reader or writer refuses is a BaselineError with the file, the fiel
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
 import glob
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from helpers.machine import records_check
 from helpers.machine.files import read_text_limited, sync_folder, write_whole
 from helpers.machine.records_check import Checker
 from helpers.trainers.contract.errors import BaselineError
@@ -41,12 +44,19 @@ Upgrade = Callable[[dict[str, Any]], None]
 
 
 def read_document(
-    path: Path, *, schema: Path, version: int, remedy: str, older: Mapping[int, Upgrade] = MappingProxyType({})
+    path: Path,
+    *,
+    schema: Path,
+    version: int,
+    remedy: str,
+    older: Mapping[int, Upgrade] = MappingProxyType({}),
+    checked: Path | None = None,
 ) -> dict[str, Any] | None:
     """The JSON object in ``path``, valid under the JSON Schema file ``schema``; None where there is no such file.
 
     ``version`` is the ``schema_version`` that this suite writes. ``older`` has, for each earlier version that it still
-    reads, the function that makes the next one. ``remedy`` says what a person can do about a damaged file.
+    reads, the function that makes the next one. ``remedy`` says what a person can do about a damaged file. ``checked``
+    is a folder that keeps the digests of valid documents: the same bytes are checked against the same schema once.
     Raises BaselineError on a link (the file or its folder), a merge conflict, anything that is not strict JSON
     (repeated keys, NaN, Infinity), another version, and the first violation of the schema by path.
     """
@@ -58,8 +68,25 @@ def read_document(
         older[found](data)
         data["schema_version"] = found + 1
     _check_version(path, data, version)
-    _validate(path, data, schema, remedy)
+    known = None if checked is None else checked / _digest(text, schema)
+    if known is None or not known.is_file():
+        _validate(path, data, schema, remedy)
+        if known is not None:
+            _keep(known)
     return data
+
+
+def _digest(text: str, schema: Path) -> str:
+    """Of everything on which it depends whether a document is valid: its text, the schema, and the checker."""
+    parts = (text, _own_text(schema), _own_text(Path(records_check.__file__)))
+    return hashlib.sha256(b"".join(hashlib.sha256(each.encode("utf-8")).digest() for each in parts)).hexdigest()
+
+
+def _keep(known: Path) -> None:
+    # Where this cannot be written, the document is checked again the next time.
+    with contextlib.suppress(OSError):
+        known.parent.mkdir(parents=True, exist_ok=True)
+        known.touch()
 
 
 def refuse_link(path: Path) -> None:
@@ -194,8 +221,13 @@ def _check_version(path: Path, data: Mapping[str, Any], version: int) -> None:
 
 def read_schema(path: Path) -> dict[str, Any]:
     """A JSON Schema of this repository; it is no input, so plain json.loads is enough."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(_own_text(path))
     return found
+
+
+def _own_text(path: Path) -> str:
+    """The text of a file of this repository."""
+    return path.read_text(encoding="utf-8")
 
 
 def _validate(path: Path, data: Mapping[str, Any], schema: Path, remedy: str) -> None:

@@ -95,13 +95,14 @@ class PublishedSet:
         return tuple(by_id[case_id] for case_id in sorted(by_id))
 
 
-def load_published(path: Path) -> PublishedSet:
-    """The published figures in ``path``; BaselineError names what is wrong in it."""
+def load_published(path: Path, checked: Path | None = None) -> PublishedSet:
+    """The published figures in ``path``; BaselineError names what is wrong in it. ``checked`` as in read_document()."""
     data = read_document(
         path,
         schema=PUBLISHED / "schema.json",
         version=PUBLISHED_VERSION,
         remedy="Restore it from version control: published figures are never written by a run",
+        checked=checked,
     )
     if data is None:
         raise BaselineError(

@@ -1,7 +1,8 @@
 """The suite as pytest and the command line use it: configuration, cases, machine and baselines in one object.
 
 Loading reads perf.yaml and the baseline files only. What the machine is, which frameworks are
-installed and the data are looked up when the first case wants to run.
+installed and the data are looked up when the first case wants to run, and the modules that do so are imported then:
+listing the matrix takes half a second.
 """
 
 from __future__ import annotations
@@ -14,39 +15,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers.history import Memory
-from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Past
 from helpers.judging.verdict import Status
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
-from helpers.machine.facts.tables import session_tables
 from helpers.machine.frameworks import BuildFinder, build_missing
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CPU, SuiteCase, matrix, refuse_two_targets, usual_targets
-from helpers.plan.image_folder import DatasetFacts, check_dataset
 from helpers.plan.installed import REFERENCE_OPTION, Installed
 from helpers.plan.overrides import effective
 from helpers.plan.perf_yaml import Config, MachineConfig, load_config
 from helpers.plan.proposals import Accepted, Proposal
 from helpers.plan.published import PublishedSet, load_published
-from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.recorded import RecordedEntry
-from helpers.plan.small_dataset import make_small_dataset
-from helpers.session.gate import Gate
-from helpers.session.measure import CaseResult, Judge, Runner, utc_now
-from helpers.session.measuring import Measurer, MeasureRequest, OnProgress, Planner
-from helpers.session.outcome import CaseOutcome
-from helpers.session.recording import RecordedBaselines
-from helpers.session.suite_history import begin, history_line, memory_of, notes_of, start_segments
 from helpers.session.suite_options import SuiteOptions as SuiteOptions
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import BaselineError
 
 if TYPE_CHECKING:
-    # At run time the doctor is loaded where it is asked.
+    from helpers.history.run_folders import ResultStore
+    from helpers.plan.image_folder import DatasetFacts
     from helpers.session.examination import ExaminationIO
+    from helpers.session.gate import Gate
+    from helpers.session.measure import CaseResult, Judge, Runner
+    from helpers.session.measuring import Measurer, OnProgress, Planner
+    from helpers.session.outcome import CaseOutcome
+    from helpers.session.recording import RecordedBaselines
 
 PUBLISHED_TARGETS = ("a100", "v100")
 SMALL_DATASET = Path(".cache") / "imagenet-small"
+CHECKED = Path(".cache") / "checked-baselines"
 # A hundred restarts of each of two builds, and some that are made again.
 _MOST_CALIBRATING_RUNS = 220
 
@@ -94,7 +92,8 @@ class Suite:
             raise BaselineError(
                 str(folder), got="no files", expected="published figures (v100.json, …)", remedy="Restore them"
             )
-        published = {each.target: each for each in map(load_published, files)}
+        checked = options.config_path.parent / CHECKED
+        published = {each.target: each for each in (load_published(path, checked) for path in files)}
         if missing := sorted(set(PUBLISHED_TARGETS) - set(published)):
             raise BaselineError(
                 str(folder), got=f"no figures for {missing[0]}", expected=f"{missing[0]}.json", remedy="Restore it"
@@ -134,6 +133,8 @@ class Suite:
 
     @cached_property
     def _planner(self) -> Planner:
+        from helpers.session.measuring import Planner
+
         return Planner(
             self.config,
             self.machine,
@@ -146,6 +147,8 @@ class Suite:
 
     @cached_property
     def measurer(self) -> Measurer:
+        from helpers.session.measuring import Measurer
+
         return Measurer(
             self.options,
             self.config,
@@ -162,20 +165,29 @@ class Suite:
     @cached_property
     def memory(self) -> Memory:
         """The history, made or brought up to date on first use; what it cannot take is spooled beside the runs."""
+        from helpers.session.suite_history import memory_of
+
         return memory_of(self.options, self.config)
 
     @cached_property
     def gate(self) -> Gate:
+        from helpers.session.gate import Gate
+
         rules = self.machine_config.gate if self.machine_config else ()
         return Gate(self.options.gate, rules, self.options.named)
 
     @cached_property
     def store(self) -> ResultStore:
+        from helpers.history.run_folders import ResultStore
+
         return ResultStore(self.options.runs_folder, self.options.session)
 
     @cached_property
     def data(self) -> DatasetFacts:
         """The checked data folder: the user's, or the small one, made on first use. Raises DatasetError."""
+        from helpers.plan.image_folder import check_dataset
+        from helpers.plan.small_dataset import make_small_dataset
+
         root = self.options.data_root or self.config.data.root
         if root is not None:
             return check_dataset(Path(root).expanduser().resolve())
@@ -184,6 +196,8 @@ class Suite:
     @cached_property
     def system(self) -> dict[str, dict[str, str]]:
         """The environment tables that every result of this session holds; the machine is asked once."""
+        from helpers.machine.facts.tables import session_tables
+
         root = self.options.data_root or self.config.data.root
         return session_tables(
             self.machine,
@@ -195,11 +209,16 @@ class Suite:
 
     @cached_property
     def baselines(self) -> RecordedBaselines:
+        from helpers.session.recording import RecordedBaselines
+
         return RecordedBaselines(self.options.baselines_folder / "recorded", self.machine)
 
     def prepare(self, chosen: Iterable[SuiteCase]) -> str | None:
         """Check before anything is measured what a chosen case will need: data, recorded baselines, the reference
         build, the history, gate rules, settings that exist. Returns one line on the gate, None without ``--gate``."""
+        from helpers.plan.recipes.recipe import settings_for
+        from helpers.session.suite_history import begin
+
         chosen = tuple(chosen)
         runnable = self.expect(chosen)
         refuse_two_targets(runnable)
@@ -224,7 +243,6 @@ class Suite:
         if self._runner is not None and self._io is None:
             return ""
         runnable = [case for case in chosen if self.why_not(case) is None]
-        # Not at the top, because it loads the doctor.
         from helpers.session.disturbance import disturbance_of
 
         return disturbance_of(runnable, self.options, self.config, self.machine, self.gate, self.store, self._io)
@@ -276,6 +294,8 @@ class Suite:
 
     def header_lines(self) -> list[str]:
         """What reproduces the run: machine, data, files, the history and the reference build."""
+        from helpers.session.suite_history import history_line
+
         data = self.options.data_root or self.config.data.root or f"small dataset in {SMALL_DATASET}"
         return [
             f"machine: {self.machine.describe()}",
@@ -286,6 +306,8 @@ class Suite:
 
     def history_notes(self) -> tuple[str, ...]:
         """What the user has to know of the history at the session's end. Entries that wait are tried once more."""
+        from helpers.session.suite_history import notes_of
+
         return notes_of(self.memory) if "memory" in self.__dict__ else ()
 
     def measure(self, suite_case: SuiteCase, on_progress: OnProgress | None = None) -> CaseOutcome:
@@ -314,6 +336,8 @@ class Suite:
     def write_baselines(self, outcomes: Iterable[CaseOutcome], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
         """Write the proposals, each file once, and begin a segment of the history for each entry that changed;
         returns what was written. Raises BaselineError, and HistoryError once the files are written."""
+        from helpers.session.suite_history import start_segments
+
         outcomes = tuple(outcomes)
         written = self.baselines.write(outcomes, proposals)
         start_segments(self.memory, written, {each.case.id: each.target for each in outcomes}, utc_now())
@@ -325,9 +349,13 @@ class Suite:
 
     def calibrate(self, suite_case: SuiteCase, by: Judge, on_progress: OnProgress | None = None) -> CaseResult:
         """Make the runs of one case that ``by`` requests, as ``measure`` does. They are compared with nothing."""
+        from helpers.session.measuring import MeasureRequest
+
         return self.measurer.measure(suite_case, MeasureRequest(by=by, most=_MOST_CALIBRATING_RUNS), on_progress)
 
     def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseOutcome:
+        from helpers.session.measuring import MeasureRequest
+
         request = MeasureRequest(suspicion, cases_tonight=self._cases_tonight)
         return self._outcome(self.measurer.measure(suite_case, request, on_progress))
 

@@ -26,6 +26,8 @@ Groups = dict[tuple[str, str], list[SuiteCase]]
 SINGLE, HALF = "FP32", "AMP"
 # The documents' two tables a card: what an A100 computes as TF32 stands under FP32.
 _CLASS_OF: Mapping[Precision, str] = {Precision.FP32: SINGLE, Precision.TF32: SINGLE, Precision.UNSTATED: "unstated"}
+# How often each framework of a configuration runs.
+LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS = 2, 50, 3
 # The other frameworks train step by step from Python, as Paddle's dynamic execution does. What it compiles is next.
 _NEAREST_EXECUTION = (Execution.DYNAMIC, Execution.TO_STATIC, Execution.STATIC)
 # Paddle's dynamic execution has no mixed precision on a CPU, and its trainer refuses it.
@@ -219,3 +221,10 @@ def _case_in(suite_case: SuiteCase, framework: Framework, groups: Groups) -> Sui
     group = groups.get((suite_case.target, configuration_of(case)), ())
     mine = [each for each in group if each.case.framework is framework]
     return min(mine, key=_execution_rank) if mine else _in_place_of(suite_case, case)
+
+
+def pairs_of(text: str) -> int:
+    """The number of pairs that an option asks for. Raises ValueError."""
+    if not (text.isascii() and text.isdecimal()) or not LEAST_PAIRS <= int(text) <= MOST_PAIRS:
+        raise ValueError(f"{text!r}: expected a number of pairs from {LEAST_PAIRS} to {MOST_PAIRS}")
+    return int(text)

@@ -27,7 +27,6 @@ from helpers.trainers.contract.frameworks import Framework
 OnProgress = Callable[[Progress], None]
 
 NO_OTHER_FRAMEWORK = "no other framework can run it here"
-LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS = 2, 50, 3
 
 _ONE_NODE = (
     "frameworks are compared on one node: perf.yaml names one interpreter for each of the other hosts, and which "
@@ -228,10 +227,3 @@ def targets_here(suite: Suite) -> tuple[str, ...]:
     """The targets of this machine whose configurations are compared when none is named: its GPUs', else the CPU."""
     on_gpu = {each.target for each in suite.cases if each.device != CPU and suite.machine.cards_of(each.target)}
     return tuple(sorted(usual_targets(on_gpu))) or (CPU,)
-
-
-def pairs_of(text: str) -> int:
-    """The number of pairs that an option asks for. Raises ValueError."""
-    if not (text.isascii() and text.isdecimal()) or not LEAST_PAIRS <= int(text) <= MOST_PAIRS:
-        raise ValueError(f"{text!r}: expected a number of pairs from {LEAST_PAIRS} to {MOST_PAIRS}")
-    return int(text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from helpers.trainers.contract.errors import ConfigError
@@ -106,7 +107,7 @@ class Case:
         """Cards of all nodes, which is the number of ranks."""
         return self.nodes * self.cards_per_node
 
-    @property
+    @cached_property
     def id(self) -> str:
         parts = [
             self.framework.value,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from helpers.machine.records_check import Checker
 from helpers.plan.baseline_files import PUBLISHED, FigureStatus
 from helpers.plan.published import PublishedFigure, load_published
 from helpers.trainers.contract.case import Case
@@ -119,3 +120,24 @@ def test_a_damaged_published_file_is_an_error_with_its_field(tmp_path: Path, fie
 def test_a_missing_published_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BaselineError, match="no such file"):
         load_published(tmp_path / "v100.json")
+
+
+def test_the_same_bytes_are_checked_once_and_others_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks: list[object] = []
+    violation = Checker.violation
+    monkeypatch.setattr(Checker, "violation", lambda self, record: checks.append(1) or violation(self, record))
+    path, checked = tmp_path / "v100.json", tmp_path / "new" / "checked"
+    path.write_bytes((PUBLISHED / "v100.json").read_bytes())
+    assert load_published(path, checked) == load_published(path, checked)
+    assert len(checks) == 1
+    path.write_text(path.read_text().replace('"describes"', '"described"', 1))
+    for _ in range(2):
+        with pytest.raises(BaselineError, match="an unknown key"):
+            load_published(path, checked)
+    assert len(checks) == 3
+
+
+def test_where_digests_cannot_be_kept_a_file_is_checked_each_time(tmp_path: Path) -> None:
+    checked = tmp_path / "checked"
+    checked.write_text("a file in the folder's place")
+    assert load_published(PUBLISHED / "v100.json", checked) == load_published(PUBLISHED / "v100.json", checked)

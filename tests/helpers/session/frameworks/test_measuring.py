@@ -17,8 +17,8 @@ from helpers.history.results import RunResult
 from helpers.judging.evidence import Build, Stage
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CasePlan, SuiteCase
-from helpers.session.frameworks.configurations import Configuration
-from helpers.session.frameworks.measuring import compare_frameworks, pairs_of, targets_here, why_not
+from helpers.session.frameworks.configurations import Configuration, pairs_of
+from helpers.session.frameworks.measuring import compare_frameworks, targets_here, why_not
 from helpers.session.run_job import RunTerms
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.frameworks import Framework
