@@ -21,6 +21,7 @@ from helpers.commands.loading import (
     history_of,
     json_text,
     load_suite,
+    nights_option,
     print_answer,
     write_answer,
 )
@@ -59,17 +60,11 @@ Rates = Callable[[StoredNight], Sequence[float]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("case", metavar="CASE", help="Case id, as perfgate cases lists them")
     parser.add_argument("--target", choices=TARGETS, help="Show only this target's nights")
-    parser.add_argument("--last", type=_count, metavar="N", help="Show the newest N nights. Default: all")
+    parser.add_argument("--last", type=nights_option, metavar="N", help="Show the newest N nights. Default: all")
     parser.add_argument("--all-segments", action="store_true", help="Show nights of earlier segments too")
     parser.add_argument("--plot", type=_svg, metavar="FILE.svg", help="Draw the nights into FILE.svg, too")
     add_printed_formats(parser, FORMATS)
     add_history(parser)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of nights: expected 1 or more")
-    return int(text)
 
 
 def _svg(text: str) -> Path:

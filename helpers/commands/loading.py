@@ -71,6 +71,13 @@ def history_option(url: str) -> str:
     return url
 
 
+def nights_option(text: str) -> int:
+    """A number of nights, for argparse."""
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of nights: expected 1 or more")
+    return int(text)
+
+
 def absolute(path: str | None) -> str | None:
     """A path of the command line as SuiteOptions takes it."""
     return None if path is None else str(Path(path).expanduser().absolute())

@@ -16,6 +16,7 @@ from helpers.commands.loading import (
     add_history,
     history_of,
     json_text,
+    nights_option,
     width_of,
     write_files,
 )
@@ -40,7 +41,7 @@ _INDENT = "    "
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cases", metavar="CASE", nargs="*", help="Case ids or patterns over them. Default: all")
     add_file_formats(parser, FILES)
-    parser.add_argument("--last", type=_nights, metavar="N", help="Look only at the newest N nights")
+    parser.add_argument("--last", type=nights_option, metavar="N", help="Look only at the newest N nights")
     add_history(parser)
 
 
@@ -73,12 +74,6 @@ def _series(history: History, patterns: Sequence[str], last: int | None) -> tupl
     return tuple(
         series for case_id in sorted(case_ids) for series in series_of(history.series(case_id), excluded, last)
     )
-
-
-def _nights(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of nights: expected 1 or more")
-    return int(text)
 
 
 def render_trends(trends: Sequence[Trend], sensitivity: Sensitivity, width: int) -> str:

@@ -90,17 +90,16 @@ def measure_peak(probe: Probe, timeout_seconds: float = PROBE_SECONDS) -> Peak:
 class Peaks:
     """The peaks that are kept in ``folder``, which is made with the first one."""
 
-    def __init__(self, folder: Path, measure: Measure = measure_peak, root: Path = ROOT) -> None:
+    def __init__(self, folder: Path, measure: Measure = measure_peak) -> None:
         self._folder = folder
         self._measure = measure
-        self._root = root
         self._failed: dict[str, str] = {}
 
     def of(self, probe: Probe, on_probe: Callable[[], None] = lambda: None) -> Peak | str:
         """The peak, or a text that says why there is none. ``on_probe`` is called before a peak is measured."""
         if probe.precision not in PEAK_PRECISIONS:
             return f"no matrix product is known for precision {probe.precision}"
-        if not (self._root / f"{probe.module.replace('.', '/')}.py").exists():
+        if not (ROOT / f"{probe.module.replace('.', '/')}.py").exists():
             return f"{probe.framework} has no program that measures the peak ({probe.module})"
         if probe.name in self._failed:
             return self._failed[probe.name]

@@ -21,7 +21,7 @@ from helpers.launch.tail import Progress, RankWatch
 from helpers.launch.watchdog import JobLimits as JobLimits
 from helpers.launch.watchdog import Watchdog
 from helpers.machine.watch.contention import Meter
-from helpers.machine.watch.meters import CardWatch
+from helpers.machine.watch.meters import CardWatch, window_of
 from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
@@ -135,7 +135,7 @@ class _Run:
             finally:
                 left = self._end(stop)
         wall_seconds = self._io.clock() - started
-        window = self._window(ending)
+        window = window_of(ending.logs[: self._spec.case.cards_per_node])
         return JobOutcome(
             kind=ending.kind,
             reason=f"{ending.reason}; {left}" if left else ending.reason,
@@ -232,12 +232,6 @@ class _Run:
             for path in folder.glob(pattern):
                 path.unlink(missing_ok=True)
         return left
-
-    def _window(self, ending: Ending) -> tuple[float, float] | None:
-        """From the first to the last window step of this node's ranks; other hosts' clocks have nothing to do with this
-        one's."""
-        steps = [step for log in ending.logs[: self._spec.case.cards_per_node] for step in log.window]
-        return (min(step.start for step in steps), max(step.end for step in steps)) if steps else None
 
 
 def _unusable(folder: Path, error: OSError) -> LaunchError:

@@ -14,11 +14,10 @@ from helpers.launch.supervisor import StartedProcess, SupervisorIO, clear_for
 from helpers.launch.tail import RankWatch
 from helpers.machine.files import open_regular
 from helpers.machine.watch.contention import ContentionSample, ForeignProcess, Meter
-from helpers.machine.watch.meters import CardWatch
+from helpers.machine.watch.meters import CardWatch, window_of
 from helpers.machine.watch.processes import JobProcesses, end_processes
 from helpers.trainers.contract.errors import LaunchError, StepLogError
 from helpers.trainers.contract.job import JobSpec, finite
-from helpers.trainers.contract.steplog import Step
 
 OUTPUT = "output.log"
 _SURVEY_SECONDS = 2.0
@@ -145,14 +144,13 @@ class NodeJob:
 
         None where a log is not whole, which the first node finds too.
         """
-        steps: list[Step] = []
-        for rank in self._ranks:
-            try:
-                log = read_step_log(self._spec.step_log_path(rank.rank), self._spec.job_id, rank.rank)
-            except StepLogError:
-                return None
-            steps += log.window
-        return (min(step.start for step in steps), max(step.end for step in steps)) if steps else None
+        try:
+            logs = [
+                read_step_log(self._spec.step_log_path(rank.rank), self._spec.job_id, rank.rank) for rank in self._ranks
+            ]
+        except StepLogError:
+            return None
+        return window_of(logs)
 
 
 def contention_from(record: dict[str, Any]) -> ContentionSample:

@@ -308,11 +308,16 @@ def _free_ports(root: Path) -> int:
 def _capped(cpu_folder: Path, cpus: Collection[int]) -> dict[int, tuple[float, float]]:
     found = {}
     for cpu in sorted(cpus):
-        names = (cpu_folder / f"cpu{cpu}/cpufreq/{name}_max_freq" for name in ("scaling", "cpuinfo"))
-        most, top = (int(_read(path)) / 1000 for path in names)
+        most, top = frequency_bounds(cpu_folder / f"cpu{cpu}/cpufreq")
         if most < top:
             found[cpu] = (most, top)
     return found
+
+
+def frequency_bounds(cpufreq: Path) -> tuple[float, float]:
+    """In MHz: the most that a core's governor may choose, and the most that the hardware can."""
+    most, top = (int(_read(cpufreq / f"{name}_max_freq")) / 1000 for name in ("scaling", "cpuinfo"))
+    return most, top
 
 
 def _core_throttles(cpu_folder: Path) -> int:

@@ -261,20 +261,17 @@ class CpuMeter:
         self,
         cores: Collection[int],
         *,
-        processes: Processes | None = None,
         stat: Callable[[], str] | None = None,
         supervisor: int | None = None,
         health: CpuHealth | None = None,
-        proc: Path = Path("/proc"),
     ) -> None:
-        self._stat = stat or (proc / "stat").read_text
+        self._stat = stat or Path("/proc/stat").read_text
         self._cores = frozenset(cores) or frozenset(core_seconds(self._stat()))
-        self._processes = processes or Processes(proc)
+        self._processes = Processes()
         self._supervisor = os.getpid() if supervisor is None else supervisor
         self._samples: list[CpuSample] = []
         self._surveyor = Surveyor(self._cores)
         self._health = health
-        self._proc = proc
 
     def sample(self, at: float, own: Collection[int], everyone: Collection[Process] | None) -> None:
         stat = self._stat()
@@ -294,7 +291,7 @@ class CpuMeter:
                 sum(cores[core][0] for core in self._cores),
                 sum(cores[core][1] for core in self._cores),
                 {process.pid: (process.cpu_seconds, process.processor) for process in looked},
-                {process.pid: run_queue_seconds(process.pid, self._proc) for process in looked},
+                {process.pid: run_queue_seconds(process.pid) for process in looked},
                 runnable_threads(stat),
             )
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.machine.environment import CPU_MHZ, CPU_MOST_MHZ
-from helpers.machine.facts.host import control_groups
+from helpers.machine.facts.host import control_groups, frequency_bounds
 from helpers.machine.unknown import Unknown, ask
 from helpers.machine.watch.norm import CPU_CLOCK_SHARE, Norm
 
@@ -78,7 +78,7 @@ class CpuHealth:
                 at,
                 ask(self._quota),
                 ask(lambda: frequencies(cpu, self._cores, self._root / "proc/cpuinfo")),
-                ask(lambda: {core: _bounds(cpu / f"cpu{core}/cpufreq") for core in self._cores}),
+                ask(lambda: {core: frequency_bounds(cpu / f"cpu{core}/cpufreq") for core in self._cores}),
                 ask(lambda: _heat(cpu, self._cores)),
                 ask(lambda: _swapped_in((self._root / "proc/vmstat").read_text())),
                 ask(lambda: _pressure((self._root / "proc/pressure/cpu").read_text())),
@@ -150,11 +150,6 @@ def frequencies(cpu: Path, cores: Sequence[int], cpuinfo: Path) -> dict[int, flo
     if len(found) < len(cores):
         raise ValueError("no frequency of these cores is visible here")
     return found
-
-
-def _bounds(cpufreq: Path) -> tuple[float, float]:
-    most, hardware = (int((cpufreq / f"{name}_max_freq").read_text()) / 1000 for name in ("scaling", "cpuinfo"))
-    return most, hardware
 
 
 def _heat(cpu: Path, cores: Sequence[int]) -> dict[str, int]:

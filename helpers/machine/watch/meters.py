@@ -40,8 +40,14 @@ def meter_for(
 
 def window_facts(meter: CpuMeter | GpuMeter, logs: Sequence[StepLog], ranks: int) -> dict[str, str]:
     """The facts of the cards in the window of this node's ``ranks``, which come first; empty without logs."""
-    steps = [step for log in logs[:ranks] for step in log.window]
-    return meter.facts((min(step.start for step in steps), max(step.end for step in steps))) if steps else {}
+    window = window_of(logs[:ranks])
+    return meter.facts(window) if window else {}
+
+
+def window_of(logs: Sequence[StepLog]) -> tuple[float, float] | None:
+    """From the first to the last window step of ranks on one host; other hosts' clocks have nothing to do with it."""
+    steps = [step for log in logs for step in log.window]
+    return (min(step.start for step in steps), max(step.end for step in steps)) if steps else None
 
 
 class CardWatch:
