@@ -25,7 +25,7 @@ OWN_NEW = "makes a new file, which nobody had put there (O_EXCL)"
 ALLOWED = {
     "helpers/plan/baseline_files.py": "this project's schemas, and its checker's source",
     "helpers/commands/main.py": "/dev/null",
-    "helpers/machine/facts/host.py": KERNEL,
+    "helpers/machine/host.py": KERNEL,
     "helpers/machine/devices.py": KERNEL,
     "helpers/machine/environment.py": f"{KERNEL}, and /etc of this machine",
     "helpers/logs/own.py": "writes into a temporary folder that it made",
@@ -42,7 +42,7 @@ ALLOWED = {
     "helpers/launch/nodes/wire.py": f"this project's sources; {KERNEL}",
     "helpers/machine/leases.py": "locks, which are never read: see files.open_lock",
     "helpers/plan/recipes/cpu.py": KERNEL,
-    "helpers/machine/facts/gathered.py": KERNEL,
+    "helpers/machine/facts.py": KERNEL,
     "helpers/report/unforeseen.py": OWN_NEW,
     "fixtures/unforeseen.py": "/dev/null",
 }

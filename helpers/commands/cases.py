@@ -22,7 +22,7 @@ from helpers.commands.loading import (
     load_suite,
     print_answer,
 )
-from helpers.launch.checks import (
+from helpers.launch.programs import (
     TIMEOUT_SECONDS,
     BuildReport,
     BuildState,

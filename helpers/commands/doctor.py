@@ -24,7 +24,7 @@ from helpers.machine.devices import Machine
 from helpers.machine.doctor import Diagnosis, diagnose
 from helpers.machine.doctor.finding import Finding
 from helpers.machine.environment import CPU
-from helpers.machine.facts.tables import COLUMNS, TOPOLOGY, SystemReport
+from helpers.machine.tables import COLUMNS, TOPOLOGY, SystemReport
 from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.session.examination import ExaminationIO, examine

@@ -20,9 +20,9 @@ from helpers.commands.loading import (
 )
 from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.statistics import number
-from helpers.launch.checks import check_settings
 from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import LaunchCommand, Place
+from helpers.launch.programs import check_settings
 from helpers.plan.case_plan import SuiteCase, draft_job
 from helpers.plan.image_folder import images_needed
 from helpers.plan.matrix import TARGETS

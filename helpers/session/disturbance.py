@@ -15,7 +15,7 @@ from helpers.machine.doctor.cpu_checks import others_on_the_cores
 from helpers.machine.doctor.finding import Context, Severity
 from helpers.machine.doctor.gpu_checks import foreign_processes
 from helpers.machine.environment import CPU, GPU
-from helpers.machine.facts.gathered import SystemFacts, gather
+from helpers.machine.facts import SystemFacts, gather
 from helpers.machine.unknown import Unknown
 from helpers.machine.watch.contention import ContentionSample
 from helpers.machine.watch.processes import family

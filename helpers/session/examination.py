@@ -12,10 +12,10 @@ from pathlib import Path
 from helpers.launch.nodes.connected import loopback_problem, node_problems
 from helpers.machine.devices import Machine, discover
 from helpers.machine.doctor.finding import Context
-from helpers.machine.facts.gathered import SystemFacts, gather, nvidia_cards_on_bus
-from helpers.machine.facts.host import probe_host_state, space
+from helpers.machine.facts import SystemFacts, gather, nvidia_cards_on_bus
 from helpers.machine.files import named_by_user, open_regular
 from helpers.machine.frameworks import BuildFinder, find_framework
+from helpers.machine.host import probe_host_state, space
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml_details import DetailedNvml, open_details
 from helpers.machine.unknown import Unknown, ask

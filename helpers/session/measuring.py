@@ -16,7 +16,7 @@ from helpers.history.run_folders import ResultStore
 from helpers.judging.judge import judge
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.launch.failure import FailureClass, class_of_words
-from helpers.launch.peaks import Peaks
+from helpers.launch.programs import Peaks
 from helpers.launch.tail import Progress
 from helpers.machine.devices import Card, Machine, environment_of
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, published_references

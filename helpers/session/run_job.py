@@ -21,13 +21,13 @@ from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
 from helpers.machine.devices import Card, CpuCard, Machine, environment_of
 from helpers.machine.environment import LOADED_FACTS
-from helpers.machine.facts.host import OomKills, oom_evidence, read_oom_kills
+from helpers.machine.host import OomKills, oom_evidence, read_oom_kills
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu, open_nvml
 from helpers.machine.wall_clock import utc_now
+from helpers.machine.watch import norm_of
 from helpers.machine.watch.contention import CpuMeter
 from helpers.machine.watch.meters import GpuMeter, meter_for, window_facts
-from helpers.machine.watch.norm import norm_of
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import Config

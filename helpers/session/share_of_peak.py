@@ -15,7 +15,7 @@ from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build
 from helpers.judging.utilisation import UTILISATION_FACT, Peak, Utilisation, peak_precision
 from helpers.judging.verdict import Verdict
-from helpers.launch.peaks import Peaks, Probe
+from helpers.launch.programs import Peaks, Probe
 from helpers.machine.devices import Card, CpuCard
 from helpers.plan.case_plan import CasePlan
 from helpers.session.measure import CaseResult

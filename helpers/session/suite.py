@@ -196,7 +196,7 @@ class Suite:
     @cached_property
     def system(self) -> dict[str, dict[str, str]]:
         """The environment tables that every result of this session holds; the machine is asked once."""
-        from helpers.machine.facts.tables import session_tables
+        from helpers.machine.tables import session_tables
 
         root = self.options.data_root or self.config.data.root
         return session_tables(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.machine.facts.host import control_groups
+from helpers.machine.host import control_groups
 
 # The files for memory and for swap, of versions 1 and 2. Without a limit on swap the kernel would swap first.
 _LIMITS = (("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"), ("memory.max", "memory.swap.max"))

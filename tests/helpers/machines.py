@@ -9,7 +9,7 @@ from typing import Any
 
 from helpers.machine.devices import CpuCard, Machine
 from helpers.machine.environment import Host
-from helpers.machine.facts.host import HostState, Space
+from helpers.machine.host import HostState, Space
 from helpers.machine.nvml import Gpu, GpuSettings, GpuState
 from helpers.machine.nvml_details import TO_GPU, TO_SWITCH, GpuDetails, Link
 from helpers.machine.unknown import Unknown

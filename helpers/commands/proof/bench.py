@@ -24,7 +24,7 @@ from helpers.commands.proof import CPU, Proof, ProofStep, StepKind
 from helpers.history.results import RunResult
 from helpers.history.run_folders import read_result
 from helpers.launch.launchers import CHOICES
-from helpers.launch.peaks import card_environment
+from helpers.launch.programs import card_environment
 from helpers.machine.devices import Card, Machine
 from helpers.machine.files import write_whole
 from helpers.machine.nvml import Gpu

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 from helpers.machine.doctor import cpu_checks, gpu_checks, setup_checks
 from helpers.machine.doctor.finding import Check, Context, Finding, Severity, note
-from helpers.machine.facts.tables import SystemReport, report_of
+from helpers.machine.tables import SystemReport, report_of
 from helpers.machine.unknown import Unknown
 
 _RANK = {severity: number for number, severity in enumerate(Severity)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
-from helpers.machine.facts.gathered import cpu_list
+from helpers.machine.facts import cpu_list
 from helpers.machine.unknown import Unknown
 
 # Reading these clocks costs tens of nanoseconds; others cost microseconds at every step and every event.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from helpers.machine.facts.gathered import Storage, SystemFacts
-from helpers.machine.facts.host import Space
+from helpers.machine.facts import Storage, SystemFacts
+from helpers.machine.host import Space
 from helpers.machine.unknown import Unknown
 from helpers.machine.watch.contention import ContentionSample
 
@@ -92,13 +93,6 @@ class Context:
 Check = Callable[[Context], Iterable[Finding]]
 
 
-def blocker(name: str, found: str, why: str, remedy: str) -> Finding:
-    return Finding(Severity.BLOCKER, name, found, why, remedy)
-
-
-def warning(name: str, found: str, why: str, remedy: str) -> Finding:
-    return Finding(Severity.WARNING, name, found, why, remedy)
-
-
-def note(name: str, found: str, why: str, remedy: str) -> Finding:
-    return Finding(Severity.NOTE, name, found, why, remedy)
+blocker = partial(Finding, Severity.BLOCKER)
+warning = partial(Finding, Severity.WARNING)
+note = partial(Finding, Severity.NOTE)

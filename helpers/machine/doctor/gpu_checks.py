@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from helpers.machine.devices import GIB
 from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
-from helpers.machine.facts.gathered import UNKNOWN
+from helpers.machine.facts import UNKNOWN
 from helpers.machine.nvml import Gpu
 from helpers.machine.nvml_details import GpuDetails
 from helpers.machine.unknown import Unknown

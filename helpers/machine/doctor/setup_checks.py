@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from helpers.machine.devices import GIB
 from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
 from helpers.machine.environment import flags_of
-from helpers.machine.facts.gathered import FrameworkFacts
-from helpers.machine.facts.host import UNLIMITED
+from helpers.machine.facts import FrameworkFacts
 from helpers.machine.frameworks import FrameworkBuild
+from helpers.machine.host import UNLIMITED
 from helpers.machine.unknown import Unknown
 from helpers.trainers.contract.frameworks import FRAMEWORKS
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.machine.environment import CPU_MHZ, CPU_MOST_MHZ
-from helpers.machine.facts.host import control_groups, frequency_bounds
+from helpers.machine.host import control_groups, frequency_bounds
 from helpers.machine.unknown import Unknown, ask
-from helpers.machine.watch.norm import CPU_CLOCK_SHARE, Norm
+from helpers.machine.watch import CPU_CLOCK_SHARE, Norm
 
 # The smallest change of a throughput that counts (tolerances in perf.yaml): a core that stood still for a
 # smaller share of the window cannot have made one.

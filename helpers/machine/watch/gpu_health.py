@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from helpers.machine.environment import MEMORY_MHZ, SM_MHZ
 from helpers.machine.nvml import Gpu, GpuSettings, GpuState
-from helpers.machine.watch.norm import GPU_CLOCK_SHARE, Norm
+from helpers.machine.watch import GPU_CLOCK_SHARE, Norm
 
 # NVML's clocks-event reasons (nvml.h, nvmlClocksEventReasons) that mean the card ran below what it can.
 THROTTLE_REASONS = {

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from helpers.machine.devices import Card, CpuCard
 from helpers.machine.nvml import Gpu, GpuSettings, Nvml, open_nvml
+from helpers.machine.watch import Norm
 from helpers.machine.watch.contention import ContentionSample, CpuMeter, ForeignProcess, Meter, owner_of
 from helpers.machine.watch.cpu_health import CpuHealth
 from helpers.machine.watch.gpu_health import HealthSample, gpu_facts, unhealthy_reasons
-from helpers.machine.watch.norm import Norm
 from helpers.machine.watch.processes import JobProcesses, Process
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.steplog import StepLog

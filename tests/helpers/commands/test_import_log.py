@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
+import shlex
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,7 @@ from helpers.commands.import_log import EXIT_UNREAD
 from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
 from helpers.history import default_url, open_history
 from helpers.history.history import History
+from helpers.logs.figures.rules import RULES
 from helpers.logs.formats import FORMATS
 from helpers.logs.own import LOOKED_FOR
 from helpers.logs.results import SESSION
@@ -21,6 +27,9 @@ from helpers.session.policy import EXIT_NOT_JUDGED
 from tests.helpers.logs.made_logs import tensorflow_lines, write
 
 RATES = [500.0 + each for each in range(30)]
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
+SHOWN = re.findall(r"^```\n\$ perfgate ([^\n]*)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -183,3 +192,23 @@ def test_a_file_twice_is_one_run(log: Path) -> None:
     status, told = record(log, log)
     assert (status, len(told["runs"])) == (EXIT_OK, 1)
     assert told["notes"] == [f"{log}: the same bytes as {log}, one result"]
+
+
+def test_the_document_shows_each_command() -> None:
+    assert [shlex.split(command)[0] for command, _ in SHOWN] == ["import-log", "verify-published", "group-report"]
+
+
+@pytest.mark.parametrize(("command", "output"), SHOWN, ids=[shlex.split(command)[0] for command, _ in SHOWN])
+def test_a_command_prints_what_the_document_shows(command: str, output: str) -> None:
+    argv = [sys.executable, "-m", "helpers.commands", *shlex.split(command)]
+    # As wide as it is printed where nobody narrows it.
+    environment = {**os.environ, "COLUMNS": "100"}
+    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == output
+    assert done.stderr == ""
+    assert done.returncode == (1 if "DIFFERS" in output else 0)
+
+
+def test_the_table_has_every_rule_and_no_other() -> None:
+    rows = re.findall(r"^\| (`.*?) \| ", TEXT, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`([^`]+)`", row)} == set(RULES)

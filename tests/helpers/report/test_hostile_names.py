@@ -31,7 +31,7 @@ from helpers.logs.published import IndexEntry, Verified
 from helpers.logs.settings import LogSetting, Stated
 from helpers.machine.doctor import Diagnosis
 from helpers.machine.doctor.finding import Finding, Severity
-from helpers.machine.facts.tables import SystemReport
+from helpers.machine.tables import SystemReport
 from helpers.report.frameworks import FrameworksReport, frameworks_json, render_frameworks, render_frameworks_markdown
 from helpers.report.results import SessionReport, results_json
 from helpers.report.scaling import to_text
@@ -44,7 +44,7 @@ from tests.helpers.commands.test_cases_text import PEER
 from tests.helpers.commands.test_compare_text import ANSWER
 from tests.helpers.commands.test_history_text import LINE
 from tests.helpers.commands.test_show_text import SHEET
-from tests.helpers.commands.test_trend_text import KNOWN, POINTS, SERIES, STEP
+from tests.helpers.commands.test_trend import KNOWN, POINTS, SERIES, STEP
 from tests.helpers.report.test_frameworks import PADDLE, PYTORCH
 from tests.helpers.report.test_frameworks import ROW as PEER_ROW
 from tests.helpers.report.test_scaling_tables import row, scaled

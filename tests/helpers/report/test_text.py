@@ -10,10 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.judging.night import NightVerdict
 from helpers.judging.rules import CaseFigure
+from helpers.judging.verdict import Reason, Status
+from helpers.plan.proposals import (
+    Accepted,
+    Candidate,
+    RecordedAnswer,
+    how_to_accept,
+)
 from helpers.report.row import CaseRow, Pair, ReferenceAnswer
-from helpers.report.text import number, pairs_line, render, rules_line, summary_line
+from helpers.report.text import format_proposals, night_lines, number, pairs_line, render, rules_line, summary_line
 from helpers.trainers.contract.errors import printable
+from tests.helpers.plan.recorded_entries import A, B, entry, proposed, recorded
 
 RESNET = "paddle-resnet50v1.5-fp32-bs8-1x1-dali-static"
 VGG = "paddle-vgg16-amp_o1-bs4-1x2-native-dynamic"
@@ -239,3 +248,46 @@ def test_figures_that_are_only_shown_carry_a_star() -> None:
 
 def test_the_number_of_the_table_is_that_of_the_reasons() -> None:
     assert (number(39972.131), number(3.41234), number(393.561)) == ("39972", "3.412", "393.6")
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_night_is_a_line_and_its_reason_below_it(width: int) -> None:
+    reason = "all amp cases fell together; " * 4 + "give --reference-env PATH \x1b[31m"
+    night = NightVerdict(Status.INCONCLUSIVE, Reason("c", reason), cases=12, suspect="machine")
+    first, *rest = night_lines(night, width)
+    assert first == "the night: INCONCLUSIVE, suspect: the machine (12 cases)"
+    assert all(line.startswith("    ") and len(line) <= width and line.isprintable() for line in rest)
+    assert " ".join(" ".join(rest).split()) == reason.replace("\x1b", "\\x1b")
+
+
+def test_no_suspect_is_named_where_there_is_none() -> None:
+    night = NightVerdict(Status.PASS, Reason("quiet", "nothing fell"), cases=3)
+    assert night_lines(night, 80) == ["the night: PASS (3 cases)", "    nothing fell"]
+
+
+def test_the_table_shows_old_new_change_and_reason() -> None:
+    old = recorded(entry(100.0, A), entry(2.0, B), entry(7.25, "paddle-old-case"))
+    faster = Candidate(entry(112.5, A), answer=RecordedAnswer.FASTER, why="+12.5% in 3 pairs")
+    proposals = proposed(old, faster, Candidate(entry(1.0, B), answer=RecordedAnswer.SLOWER, why="-50.0% in 2 pairs"))
+
+    assert format_proposals(proposals).splitlines() == [
+        "case                                       old → new images/s  change %  what     reason",
+        "paddle-old-case                          7.250 → -                       unused   "
+        "no such case any more; delete the entry by hand if it is not coming back",
+        "paddle-vgg16-fp32-bs16-1x1-dali-static   2.000 → 1.000           -50.00  refused  "
+        f"confirmed slower: -50.0% in 2 pairs; {how_to_accept(B)}",
+        "paddle-vgg16-fp32-bs8-1x1-dali-static   100.00 → 112.50          +12.50  updated  "
+        "confirmed faster: +12.5% in 3 pairs",
+        "Baselines: 1 updated, 1 refused, 1 unused",
+    ]
+
+
+def test_a_reason_cannot_forge_a_row_or_colour_the_terminal() -> None:
+    slower = Candidate(entry(80.0), answer=RecordedAnswer.SLOWER)
+    (proposal,) = proposed(recorded(entry(100.0)), slower, accepted=[Accepted(A, "a\nb\x1b[31m")])
+
+    assert r"accepted regression: a\nb\x1b[31m" in format_proposals([proposal]).splitlines()[1]
+
+
+def test_an_empty_table_says_so() -> None:
+    assert "no case was measured" in format_proposals([])

@@ -21,7 +21,7 @@ from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits
 from helpers.machine.devices import Card, CpuCard, Machine
 from helpers.machine.environment import Environment, Host
-from helpers.machine.facts.host import OomKills
+from helpers.machine.host import OomKills
 from helpers.machine.nvml import Gpu
 from helpers.machine.watch.contention import ContentionSample, CpuMeter, Meter
 from helpers.machine.watch.meters import GpuMeter

@@ -18,7 +18,7 @@ from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.utilisation import Peak
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
-from helpers.launch.peaks import Peaks, Probe
+from helpers.launch.programs import Peaks, Probe
 from helpers.launch.tail import Progress
 from helpers.machine.devices import Card, CpuCard
 from helpers.machine.nvml import Gpu

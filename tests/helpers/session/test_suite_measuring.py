@@ -219,7 +219,7 @@ def test_the_environment_tables_are_made_once_a_session(bench: Bench, monkeypatc
         calls.append(values)
         return {"CPU": {"CPU": "x"}}
 
-    monkeypatch.setattr(helpers.machine.facts.tables, "session_tables", tables)
+    monkeypatch.setattr(helpers.machine.tables, "session_tables", tables)
     suite = bench.suite()
     assert suite.system is suite.system
     (values,) = calls

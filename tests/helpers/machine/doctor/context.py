@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from helpers.machine.doctor.finding import Context
-from helpers.machine.facts.gathered import FrameworkFacts, Storage, SystemFacts, Topology, topology_of
-from helpers.machine.facts.host import Space
+from helpers.machine.facts import FrameworkFacts, Storage, SystemFacts, Topology, topology_of
 from helpers.machine.frameworks import FrameworkBuild
+from helpers.machine.host import Space
 from helpers.machine.nvml_details import GpuDetails
 from helpers.machine.watch.contention import ContentionSample
 from helpers.trainers.contract.frameworks import Framework

@@ -9,8 +9,8 @@ import pytest
 
 from helpers.machine.doctor import diagnose
 from helpers.machine.doctor.finding import Context, Finding, Severity
-from helpers.machine.facts.gathered import FrameworkFacts, Storage
-from helpers.machine.facts.host import Space
+from helpers.machine.facts import FrameworkFacts, Storage
+from helpers.machine.host import Space
 from helpers.machine.unknown import Unknown
 from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.trainers.contract.frameworks import Framework

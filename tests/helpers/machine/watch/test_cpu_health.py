@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.machine.watch import Norm
 from helpers.machine.watch.cpu_health import CpuHealth, QuotaCount, quota_count
-from helpers.machine.watch.norm import Norm
 from tests.helpers.machines import write
 
 WINDOW = (10.0, 20.0)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from helpers.machine.nvml import Gpu, GpuSettings, GpuState
+from helpers.machine.watch import Norm
 from helpers.machine.watch.gpu_health import HealthSample, gpu_facts, unhealthy_reasons
 from helpers.machine.watch.meters import GpuMeter
-from helpers.machine.watch.norm import Norm
 
 GPU = Gpu(0, "GPU-a", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300)
 WINDOW = (10.0, 20.0)

@@ -7,7 +7,7 @@ import pytest
 from helpers.machine.devices import CpuCard
 from helpers.machine.environment import clocks_of
 from helpers.machine.nvml import Gpu
-from helpers.machine.watch.norm import Norm, norm_of
+from helpers.machine.watch import Norm, norm_of
 from helpers.trainers.contract.errors import ConfigError
 
 CARD = Gpu(0, "GPU-a", "Tesla V100-SXM2-32GB", 32 * 2**30, (7, 0), 300)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.machine.facts.gathered import suite_commit
+from helpers.machine.facts import suite_commit
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from helpers.machine.devices import GIB, Machine
-from helpers.machine.facts.gathered import FrameworkFacts, SystemFacts, Topology, cpu_list, gather
+from helpers.machine.facts import FrameworkFacts, SystemFacts, Topology, cpu_list, gather
 from helpers.machine.frameworks import BuildFinder
 from helpers.machine.nvml_details import GpuDetails, open_details
 from helpers.machine.unknown import Unknown, ask

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from helpers.machine.devices import Machine
-from helpers.machine.facts.host import HostState, probe_host_state
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.host import HostState, probe_host_state
 from helpers.machine.nvml import Gpu
 from helpers.machine.nvml_details import TO_GPU, TO_SWITCH, TO_UNTOLD, DetailedNvml, GpuDetails
 from helpers.machine.unknown import Unknown, ask

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import helpers.machine.facts.tables
-from helpers.machine.facts.gathered import FrameworkFacts, gather
-from helpers.machine.facts.tables import SystemReport, report_of, session_tables
+import helpers.machine.tables
+from helpers.machine.facts import FrameworkFacts, gather
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.tables import SystemReport, report_of, session_tables
 from helpers.machine.unknown import Unknown
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.frameworks import Framework
@@ -136,7 +136,7 @@ def test_a_session_on_a_machine_without_cards_does_not_open_nvml(
     def refuse() -> str:
         raise AssertionError("NVML was opened")
 
-    monkeypatch.setattr(helpers.machine.facts.tables, "open_details", refuse)
+    monkeypatch.setattr(helpers.machine.tables, "open_details", refuse)
     tables = session_tables(CPU_MACHINE, Builds(), interpreters={Framework.PADDLE: None}, data="x", folders={})
     assert tables["GPU"]["GPU"] == "none (no libnvidia-ml.so.1)"
 
@@ -145,7 +145,7 @@ def test_an_nvml_that_fails_does_not_stop_a_session(monkeypatch: pytest.MonkeyPa
     def broken() -> str:
         raise DeviceError("NVML", got="gone")
 
-    monkeypatch.setattr(helpers.machine.facts.tables, "open_details", broken)
+    monkeypatch.setattr(helpers.machine.tables, "open_details", broken)
     tables = session_tables(gpu_machine(v100s()), Builds(), interpreters={}, data="x", folders={})
     assert tables["GPU"]["GPU"] == "Tesla V100-SXM2-32GB * 8"
     assert tables["GPU"]["ECC"] == "unknown"

@@ -1,12 +1,29 @@
+from __future__ import annotations
+
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from helpers.machine.facts.gathered import UNKNOWN, Adapter, Topology, cpu_list, pci_relation, topology_of
+from helpers.machine.facts import (
+    UNKNOWN,
+    Adapter,
+    Storage,
+    Topology,
+    adapter_at,
+    cpu_list,
+    infiniband_adapters,
+    interconnect,
+    library_versions,
+    nvidia_cards_on_bus,
+    pci_relation,
+    storage_of,
+    topology_of,
+)
 from helpers.machine.nvml_details import TO_UNTOLD, Link
 from helpers.machine.unknown import Unknown
-from tests.helpers.machines import StandInNvml, a100s, mesh_details, switch_details, v100s
+from tests.helpers.machines import StandInNvml, a100s, mesh_details, switch_details, v100s, write
 
 # The FleetX source document's `nvidia-smi topo -m` of its V100 machine.
 PUBLISHED = """\
@@ -120,3 +137,78 @@ def test_the_way_between_two_devices_is_read_from_the_device_tree(one: Adapter, 
 @pytest.mark.parametrize(("cpus", "text"), [({0, 1, 2, 40, 42, 43}, "0-2,40,42-43"), ({7}, "7"), (set(), "")])
 def test_cpus_are_written_as_the_kernel_does(cpus: set[int], text: str) -> None:
     assert cpu_list(frozenset(cpus)) == text
+
+
+def mounted(root: Path, folder: Path, kind: str, device: str) -> Path:
+    number = folder.stat().st_dev
+    line = f"22 1 {os.major(number)}:{os.minor(number)} / / rw - {kind} {device} rw\n"
+    return write(root, {"proc/self/mountinfo": f"21 1 0:99 / /x rw - tmpfs none rw\n{line}"})
+
+
+@pytest.mark.parametrize(
+    ("rotational", "words"),
+    [("1", "ext4 on /dev/sda1, hard disk"), ("0", "ext4 on /dev/sda1, no hard disk (SSD, or what the host calls one)")],
+)
+def test_a_folders_disk_is_told(tmp_path: Path, rotational: str, words: str) -> None:
+    number = tmp_path.stat().st_dev
+    name = f"sys/dev/block/{os.major(number)}:{os.minor(number)}/queue/rotational"
+    root = mounted(write(tmp_path / "root", {name: rotational}), tmp_path, "ext4", "/dev/sda1")
+    assert storage_of(tmp_path / "not" / "there" / "yet", root).describe() == words
+
+
+def test_a_virtual_disk_tells_nothing_of_its_kind(tmp_path: Path) -> None:
+    found = storage_of(tmp_path, mounted(tmp_path / "root", tmp_path, "xfs", "/dev/vda"))
+    assert found.describe() == "xfs on /dev/vda (a virtual disk does not say)"
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "lustre", "fuse.sshfs"])
+def test_a_file_system_over_the_network_is_told(kind: str) -> None:
+    assert Storage(kind, "server:/x", Unknown("none")).describe() == f"{kind} over the network"
+
+
+def test_a_mount_that_is_not_listed_is_an_error_for_the_asker(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no mount"):
+        storage_of(tmp_path, write(tmp_path, {"proc/self/mountinfo": ""}))
+
+
+def test_infiniband_is_told_with_its_rate_and_place(tmp_path: Path) -> None:
+    port = "sys/class/infiniband/mlx5_0/ports/1"
+    write(tmp_path, {
+        f"{port}/link_layer": "InfiniBand\n", f"{port}/rate": "100 Gb/sec (4X EDR)\n",
+        "sys/class/infiniband/mlx5_0/device/numa_node": "1\n",
+    })  # fmt: skip
+    assert interconnect(tmp_path) == "InfiniBand 100 Gb/sec (4X EDR) (mlx5_0)"
+    (adapter,) = infiniband_adapters(tmp_path)
+    assert (adapter.name, adapter.numa_node) == ("mlx5_0", 1)
+
+
+def test_without_infiniband_the_network_cards_are_named(tmp_path: Path) -> None:
+    assert interconnect(tmp_path) == "no InfiniBand; no network card"
+    write(tmp_path, {
+        "sys/class/net/eth0/device/x": "", "sys/class/net/eth0/speed": "10000\n", "sys/class/net/eth1/device/x": "",
+        "sys/class/net/eth1/speed": "-1\n", "sys/class/net/lo/mtu": "",
+    })  # fmt: skip
+    assert interconnect(tmp_path) == "no InfiniBand; eth0 10000 Mb/s, eth1"
+
+
+def test_a_device_without_a_node_is_on_none(tmp_path: Path) -> None:
+    assert adapter_at("x", tmp_path).numa_node == -1
+
+
+def test_nvidia_cards_are_counted_without_a_driver(tmp_path: Path) -> None:
+    assert nvidia_cards_on_bus(tmp_path) == 0
+    devices = "sys/bus/pci/devices"
+    write(tmp_path, {
+        f"{devices}/a/vendor": "0x10de\n", f"{devices}/a/class": "0x030200\n",
+        f"{devices}/b/vendor": "0x10de\n", f"{devices}/b/class": "0x068000\n",
+        f"{devices}/c/vendor": "0x8086\n", f"{devices}/c/class": "0x030000\n",
+    })  # fmt: skip
+    assert nvidia_cards_on_bus(tmp_path) == 1
+
+
+def test_a_librarys_version_is_its_file_names(tmp_path: Path) -> None:
+    write(
+        tmp_path, {"libcudnn.so.8.9.7": "", "libcudnn.so.8": "", "libcudnn_ops.so.8.9.7": "", "libnccl.so.2.18.5": ""}
+    )
+    assert library_versions("cudnn", [tmp_path, tmp_path / "none"]) == ("8.9.7",)
+    assert library_versions("nccl", [tmp_path]) == ("2.18.5",)
