@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cores import last_core
-from helpers.plan.recipes.cpu import cpu_environment, read_processor
+from helpers.plan.recipes.common import cpu_environment, read_processor
 from helpers.report.unforeseen import ended
-from helpers.session.bare_loop import Seat, trainer_arm
-from helpers.session.lockstep import Arm, Turns, pair_ratio, ratio_of, take_turns
+from helpers.session.lockstep import Arm, Seat, Turns, pair_ratio, ratio_of, take_turns, trainer_arm
 from helpers.trainers.contract.blocks import StepBlock
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
@@ -70,7 +69,7 @@ CANDIDATES = (
             "MALLOC_TOP_PAD_": str(2**28),
         },
     ),
-    # helpers/plan/recipes/cpu.py's own, whole.
+    # helpers/plan/recipes/common.py's own, whole.
     Candidate("recipe", cpu_environment(read_processor())),
     Candidate("unpinned", {"FLAGS_use_pinned_memory": "0"}),
     Candidate("pool", {"FLAGS_initial_cpu_memory_in_mb": "4000"}),

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from benchmarks.cores import last_core
 from helpers.report.unforeseen import ended
-from helpers.session.bare_loop import Seat, trainer_arm
-from helpers.session.lockstep import Turns, pair_ratio, ratio_of, take_turns
+from helpers.session.lockstep import Seat, Turns, pair_ratio, ratio_of, take_turns, trainer_arm
 from helpers.trainers.contract.blocks import StepBlock
 from helpers.trainers.contract.case import Case, DataSource
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.report.unforeseen import ended
-from helpers.session.bare_loop import Seat, trainer_arm
-from helpers.session.lockstep import Arm, PairedRatio, Turns, pair_ratio, ratio_of, take_turns
+from helpers.session.lockstep import Arm, PairedRatio, Seat, Turns, pair_ratio, ratio_of, take_turns, trainer_arm
 from helpers.session.suite import SMALL_DATASET
 from helpers.trainers.contract.blocks import BARE, TRAIN, StepBlock
 from helpers.trainers.contract.case import Case, DataSource, Execution

@@ -18,8 +18,7 @@ from benchmarks.suite_overhead import RECORDING_LIMIT, SHORTEST_STEP_SECONDS
 from helpers.launch.launchers import CHOICES
 from helpers.plan.perf_yaml import load_config
 from helpers.report.unforeseen import ended
-from helpers.session.bare_loop import SPEED_LIMIT, Seat, measure_beside_bare_loop, speeds
-from helpers.session.lockstep import Blocks, Turns
+from helpers.session.lockstep import SPEED_LIMIT, Blocks, Seat, Turns, measure_beside_bare_loop, speeds
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.blocks import TRAIN
 from helpers.trainers.contract.case import Case

@@ -30,7 +30,7 @@ from benchmarks.verdict_series import (
 )
 from benchmarks.verdict_session import RECORDED_RUNS, Machine
 from benchmarks.verdict_worlds import At, Nights
-from helpers.history.change_points import Detect
+from helpers.history.trend import Detect
 from helpers.judging.evidence import Budget, Build
 from helpers.judging.verdict import Status
 

@@ -11,7 +11,7 @@ from benchmarks.verdict_memory import ForkingMemory, HeldNights
 from benchmarks.verdict_rivals import ASV_NAME, OTAVA_NAME, RIVALS, Seen, Steps, asv_steps, otava_steps
 from benchmarks.verdict_session import Machine, drawn_with
 from benchmarks.verdict_worlds import BURN_IN_NIGHTS, FRESH_NIGHTS, At
-from helpers.history.change_points import Detect
+from helpers.history.trend import Detect
 from helpers.judging.evidence import Build
 from helpers.judging.verdict import Status
 

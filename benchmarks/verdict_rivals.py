@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from benchmarks.verdict_worlds import Array, DrawnRun
-from helpers.history.change_points import Detect
+from helpers.history.trend import Detect
 
 FIXED_SHARE = 0.05
 MEDIAN_SHARE = 0.02

@@ -22,12 +22,12 @@ from helpers.judging.statistics import summarise
 from helpers.judging.verdict import Status, Verdict
 from helpers.machine.environment import Environment
 from helpers.plan.case_plan import CasePlan, SuiteCase
+from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.overrides import segment_of
-from helpers.plan.protocols import MeasuringProtocol
 from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.session.gate import Gate
 from helpers.session.measure import CaseResult, measure_case, protocol_record
-from helpers.session.night import night_case
+from helpers.session.outcome import night_case
 from helpers.trainers.contract.case import Case
 
 # The runs of night 0 that the reference is recorded from; the rules that compare 7 runs with 7 need them all.

@@ -49,8 +49,8 @@ from benchmarks.verdict_worlds import (
     Part,
     Synthetic,
 )
-from helpers.history.change_points import change_points
 from helpers.history.history import History
+from helpers.history.trend import change_points
 from helpers.report.unforeseen import ended
 
 SEED = 20240501

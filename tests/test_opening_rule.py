@@ -41,7 +41,7 @@ ALLOWED = {
     "helpers/launch/supervisor.py": OWN_NEW,
     "helpers/launch/nodes/wire.py": f"this project's sources; {KERNEL}",
     "helpers/machine/leases.py": "locks, which are never read: see files.open_lock",
-    "helpers/plan/recipes/cpu.py": KERNEL,
+    "helpers/plan/recipes/common.py": KERNEL,
     "helpers/machine/facts.py": KERNEL,
     "helpers/report/unforeseen.py": OWN_NEW,
     "fixtures/unforeseen.py": "/dev/null",

@@ -13,7 +13,7 @@ import pytest
 
 from helpers.judging.verdict import Status
 from helpers.plan.matrix import TARGETS
-from helpers.session.policy import effect
+from helpers.session.gate import effect
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -27,14 +27,13 @@ from helpers.history.stored import Calibration
 from helpers.judging.calibrate import LEAST_RUNS, CaseNoise, Deviation, calibrating, noise_of
 from helpers.judging.statistics import number
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.matrix import TARGETS
-from helpers.plan.protocols import Tolerances
+from helpers.plan.matrix import TARGETS, Tolerances
 from helpers.report.text import hanging
+from helpers.session import SuiteOptions
+from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.measure import CaseResult, segment_tonight, utc_now
-from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite
 from helpers.session.suite_history import history_url
-from helpers.session.suite_options import SuiteOptions
 from helpers.trainers.contract.errors import SuiteError, printable
 
 NAME = "calibrate"

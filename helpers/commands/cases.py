@@ -38,7 +38,7 @@ from helpers.plan.perf_yaml import Config
 from helpers.plan.recipes.recipe import settings_for
 from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import hanging
-from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import FEATURES, Case, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError, printable

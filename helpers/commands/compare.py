@@ -36,8 +36,8 @@ from helpers.plan.overrides import segment_of
 from helpers.plan.recorded import RecordedEntry
 from helpers.report.table import Align, Column, Grid, Table
 from helpers.report.text import hanging
+from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
 from helpers.session.judged_again import against_recorded
-from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, HistoryError, printable

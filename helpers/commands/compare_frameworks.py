@@ -24,6 +24,7 @@ from helpers.launch.tail import Progress
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
 from helpers.report.frameworks import FRAMEWORKS_FORMATS, FrameworksReport, render_frameworks
+from helpers.session import SuiteOptions
 from helpers.session.frameworks.comparison import FrameworksRow
 from helpers.session.frameworks.configurations import (
     LEAST_PAIRS,
@@ -44,9 +45,8 @@ from helpers.session.frameworks.measuring import (
     why_not,
     why_not_compared,
 )
-from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite
-from helpers.session.suite_options import SuiteOptions
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 

@@ -13,7 +13,7 @@ from helpers.commands.import_log import AUTO, EXIT_UNREAD, add_settings, asked_o
 from helpers.commands.loading import JSON, Formats, add_file_formats, check_files, width_of, write_files
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
-from helpers.session.policy import EXIT_OK
+from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract.errors import printable
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from helpers.machine.environment import differences
 from helpers.plan.matrix import TARGETS
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
-from helpers.session.policy import EXIT_OK
+from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from helpers.judging.statistics import number
 from helpers.logs.settings import LogSetting, Stated
 from helpers.report.table import GAP, Align, Column, Table
 from helpers.report.text import hanging
-from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.trainers.contract.case import DataSource, Execution, Precision
 from helpers.trainers.contract.errors import HistoryUnreachable, SuiteError, printable
 from helpers.trainers.contract.frameworks import Framework

@@ -9,7 +9,7 @@ from typing import TextIO
 from helpers.commands.loading import add_history, history_url, say
 from helpers.history import open_history
 from helpers.history.spool import Spool, spools_of
-from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.trainers.contract.errors import ConfigError, printable
 
 NAME = "reindex"

@@ -28,10 +28,10 @@ from helpers.plan.image_folder import images_needed
 from helpers.plan.matrix import TARGETS
 from helpers.plan.overrides import effective, neutral_reason, parse_overrides, setting, with_overrides
 from helpers.plan.published import PublishedFigure, title_of
+from helpers.plan.recipes import SettingsTable, plain_values
 from helpers.plan.recipes.recipe import fixed_of, sourced_settings
-from helpers.plan.recipes.setting import SettingsTable, plain_values
 from helpers.report.text import hanging
-from helpers.session.policy import EXIT_OK
+from helpers.session.gate import EXIT_OK
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError, LaunchError, printable

@@ -20,10 +20,22 @@ from helpers.commands.loading import (
     width_of,
     write_files,
 )
-from helpers.history.change_points import Sensitivity, SlowDrift, TrendError, change_points
-from helpers.history.trend import LEAST_NIGHTS, LevelStep, Point, Series, SeriesKind, Trend, find_trends, series_of
+from helpers.history.trend import (
+    LEAST_NIGHTS,
+    LevelStep,
+    Point,
+    Sensitivity,
+    Series,
+    SeriesKind,
+    SlowDrift,
+    Trend,
+    TrendError,
+    change_points,
+    find_trends,
+    series_of,
+)
 from helpers.report.text import hanging
-from helpers.session.policy import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:

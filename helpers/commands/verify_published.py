@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from helpers.commands.loading import JSON, TEXT, Formats, add_printed_formats, json_text, print_answer
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
-from helpers.session.policy import EXIT_OK
+from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract.errors import printable
 
 if TYPE_CHECKING:

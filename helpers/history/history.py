@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
-from helpers.history import past, reading, remarks, segment_starts, writing
-from helpers.history.codec import run_row, utc
+from helpers.history import past, reading, remarks, writing
+from helpers.history.codec import run_row
 from helpers.history.database import WAIT_SECONDS, Database, came_between, open_database
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
@@ -20,18 +19,29 @@ from helpers.history.stored import (
     Acknowledgement,
     Calibration,
     Exclusion,
-    KnownCase,
     Reindexed,
     SegmentStart,
-    StoredNight,
-    StoredResult,
 )
-from helpers.judging.evidence import Past
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, SuiteError
 
 # Each time some other writer got something done.
 _ATTEMPTS = 20
 _Kept = TypeVar("_Kept")
+_Answer = TypeVar("_Answer")
+_Given = ParamSpec("_Given")
+
+
+def _asked(
+    question: Callable[Concatenate[sa.Connection, _Given], _Answer],
+) -> Callable[Concatenate[History, _Given], _Answer]:
+    """A question to a connection as a method of History, which reads on a connection of its own."""
+
+    def ask(history: History, /, *given: _Given.args, **named: _Given.kwargs) -> _Answer:
+        with history._database.reading() as connection:
+            return question(connection, *given, **named)
+
+    ask.__doc__ = question.__doc__
+    return ask
 
 
 class History:
@@ -68,14 +78,7 @@ class History:
 
     # ---- a session
 
-    def past(self, case_id: str, target: str, segment: Mapping[str, str], cards: int, session: str) -> Past:
-        """The newest 40 accepted nights of the case in ``segment``, what lies between and after them, and siblings.
-
-        Without nights before the segment's last start, without ``session``'s own and, where that has judged the
-        case already, without any judged since. Nights that nothing may be learned from are not in it.
-        """
-        with self._database.reading() as connection:
-            return past.past(connection, case_id, target, segment, cards, session)
+    past = _asked(past.past)
 
     def add_result(self, result: RunResult) -> None:
         """See Memory."""
@@ -87,51 +90,18 @@ class History:
 
     def start_segment(self, start: SegmentStart) -> None:
         """See Memory."""
-        self._write(lambda connection: segment_starts.start_segment(connection, self._documents, start))
+        self._write(lambda connection: remarks.start_segment(connection, self._documents, start))
 
     # ---- reading
 
-    def cases(self, pattern: str = "*", target: str | None = None) -> tuple[KnownCase, ...]:
-        """The cases that have nights here."""
-        with self._database.reading() as connection:
-            return reading.cases(connection, pattern, target)
-
-    def series(
-        self,
-        case_id: str,
-        target: str | None = None,
-        segment: Mapping[str, str] | None = None,
-        last: int | None = None,
-    ) -> tuple[StoredNight, ...]:
-        """A case's nights, oldest first, of all segments unless one is given; the ``last`` newest of them."""
-        with self._database.reading() as connection:
-            return reading.case_nights(connection, case_id, target, segment, last)
-
-    def nights_of(self, selector: str, pattern: str = "*", target: str | None = None) -> tuple[StoredNight, ...]:
-        """The nights of a session, a day, ``DAY..DAY``, a commit (4 or more hexadecimal digits) or a build version."""
-        with self._database.reading() as connection:
-            return reading.nights_of(connection, selector, pattern, target)
-
-    def results_of(
-        self,
-        session: str | None = None,
-        case_id: str | None = None,
-        target: str | None = None,
-        uuids: Sequence[str] = (),
-    ) -> tuple[StoredResult, ...]:
-        """Runs with their raw steps that meet every filter given, at least one, by the time they were made."""
-        with self._database.reading() as connection:
-            return reading.results_of(connection, session, case_id, target, uuids)
-
-    def segment_starts(self, case_id: str, target: str | None = None) -> tuple[SegmentStart, ...]:
-        """The case's starts that ``start_segment`` kept."""
-        with self._database.reading() as connection:
-            rows = segment_starts.starts_of(connection, case_id, target)
-            about = f"history: the start of a segment of {case_id}"
-            return tuple(
-                SegmentStart(**{**values, "segment": _segment_of(segment), "created": utc(values["created"], about)})
-                for segment, values in rows
-            )
+    cases = _asked(reading.cases)
+    series = _asked(reading.case_nights)
+    nights_of = _asked(reading.nights_of)
+    results_of = _asked(reading.results_of)
+    segment_starts = _asked(remarks.starts_of)
+    exclusions = _asked(remarks.all_exclusions)
+    acknowledgements = _asked(remarks.acknowledged)
+    calibration = _asked(remarks.calibration)
 
     # ---- remarks and calibrations
 
@@ -143,28 +113,13 @@ class History:
         """Take an exclusion back."""
         return self._write(lambda connection: remarks.restore(connection, uuid, who, created, reason))
 
-    def exclusions(self, holding_only: bool = True) -> tuple[Exclusion, ...]:
-        """By the time they were made."""
-        with self._database.reading() as connection:
-            return remarks.all_exclusions(connection, holding_only)
-
     def acknowledge(self, made: Acknowledgement) -> None:
         """Keep that a change is known."""
         self._write(lambda connection: remarks.acknowledge(connection, made))
 
-    def acknowledgements(self, case_id: str | None = None) -> tuple[Acknowledgement, ...]:
-        """By the time they were made; of one case, those whose pattern matches it."""
-        with self._database.reading() as connection:
-            return remarks.acknowledged(connection, case_id)
-
     def add_calibration(self, made: Calibration) -> None:
         """Keep a calibration beside the earlier ones."""
         self._write(lambda connection: remarks.add_calibration(connection, self._documents, made))
-
-    def calibration(self, case_id: str, target: str, segment: Mapping[str, str]) -> Calibration | None:
-        """The case's newest calibration in that segment."""
-        with self._database.reading() as connection:
-            return remarks.calibration(connection, case_id, target, dict(segment))
 
     # ---- the run folders
 
@@ -212,14 +167,6 @@ class History:
                 if not left or not came_between(error):
                     raise
         raise AssertionError("unreachable")
-
-
-def _segment_of(text: str) -> dict[str, str]:
-    """A stored segment. Raises ValueError on anything else."""
-    found = json.loads(text)
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise ValueError("a segment that is no object of texts")
-    return found
 
 
 def _kept(keep: Callable[[_Kept], None], entry: _Kept, path: Path, refused: list[str]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from helpers.history.nights import LEARNED, LOG_RATE, compared_of, night_of, stored_name
-from helpers.history.segment_starts import Bound, recorded_at, segment_row, start_of
+from helpers.history.remarks import Bound, recorded_at, segment_row, start_of
 from helpers.history.tables import calibrations, nights, series
 from helpers.judging.evidence import Compared, Night, Past
 from helpers.judging.noise import levelled
@@ -30,7 +30,11 @@ COMPARED_NIGHTS = 40
 def past(
     connection: sa.Connection, case_id: str, target: str, segment: Mapping[str, str], cards: int, session: str
 ) -> Past:
-    """See ``helpers.history.Memory``."""
+    """The newest 40 accepted nights of the case in ``segment``, what lies between and after them, and siblings.
+
+    Without nights before the segment's last start, without ``session``'s own and, where that has judged the case
+    already, without any judged since. Nights that nothing may be learned from are not in it.
+    """
     segment_id = segment_row(connection, segment)
     this = [series.c.case_id == case_id, series.c.target == target, series.c.segment_id == segment_id]
     series_id = None

@@ -12,22 +12,19 @@ import sqlalchemy as sa
 
 from helpers.history.codec import run_of
 from helpers.history.nights import NightRecord, night_of, stored_name
-from helpers.history.remarks import exclusions_of
-from helpers.history.segment_starts import Bound, segment_row, start_of
+from helpers.history.remarks import AT_ONCE, DAY, Bound, exclusions_of, segment_row, start_of
 from helpers.history.stored import KnownCase, StoredNight, StoredResult
 from helpers.history.tables import documents, nights, results, series, steps
 from helpers.history.writing import NIGHT, RESULT, learned_rates
 from helpers.trainers.contract.errors import HistoryError
 
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-fA-F]{4,40}", re.ASCII)
 _SELECTOR = "a session, a day (2024-05-06), days (2024-05-01..2024-05-06), a commit (4 or more digits) or a version"
 _KINDS = ("session", "date", "commit", "build")
-# Both databases take far more values in one statement.
-_AT_ONCE = 500
 
 
-def cases(connection: sa.Connection, pattern: str, target: str | None) -> tuple[KnownCase, ...]:
+def cases(connection: sa.Connection, pattern: str = "*", target: str | None = None) -> tuple[KnownCase, ...]:
+    """The cases that have nights here."""
     rows = connection.execute(
         sa.select(
             series.c.case_id,
@@ -46,9 +43,13 @@ def cases(connection: sa.Connection, pattern: str, target: str | None) -> tuple[
 
 
 def case_nights(
-    connection: sa.Connection, case_id: str, target: str | None, segment: Mapping[str, str] | None, last: int | None
+    connection: sa.Connection,
+    case_id: str,
+    target: str | None = None,
+    segment: Mapping[str, str] | None = None,
+    last: int | None = None,
 ) -> tuple[StoredNight, ...]:
-    """A case's nights, oldest first; the ``last`` newest of them where that is given."""
+    """A case's nights, oldest first, of all segments unless one is given; the ``last`` newest of them."""
     chosen = [series.c.case_id == case_id]
     if target is not None:
         chosen.append(series.c.target == target)
@@ -57,8 +58,11 @@ def case_nights(
     return _nights(connection, chosen, last)
 
 
-def nights_of(connection: sa.Connection, selector: str, pattern: str, target: str | None) -> tuple[StoredNight, ...]:
-    """The nights that ``selector`` means, oldest first; HistoryError where it means none, or two commits."""
+def nights_of(
+    connection: sa.Connection, selector: str, pattern: str = "*", target: str | None = None
+) -> tuple[StoredNight, ...]:
+    """The nights of a session, a day, ``DAY..DAY``, a commit (4 or more hexadecimal digits) or a build version, oldest
+    first; HistoryError where ``selector`` means none, or two commits."""
     if not selector:
         raise HistoryError("selection of nights", field="selector", got=selector, expected=_SELECTOR)
     for chosen in _meanings(selector):
@@ -99,7 +103,7 @@ def _days(selector: str) -> sa.ColumnElement[bool] | None:
     """A day, or a range of days with both ends in it; None where the selector is neither."""
     first, dots, last = selector.partition("..")
     last = last if dots else first
-    if not all(_DAY.fullmatch(day) for day in (first, last) if day) or not first + last:
+    if not all(DAY.fullmatch(day) for day in (first, last) if day) or not first + last:
         return None
     conditions = []
     try:
@@ -214,12 +218,12 @@ def _in(start: Bound | None, created: str, night_id: int) -> bool:
 
 def results_of(
     connection: sa.Connection,
-    session: str | None,
-    case_id: str | None,
-    target: str | None,
-    uuids: Sequence[str],
+    session: str | None = None,
+    case_id: str | None = None,
+    target: str | None = None,
+    uuids: Sequence[str] = (),
 ) -> tuple[StoredResult, ...]:
-    """Runs that meet every filter given, by the time they were made. HistoryError without any filter."""
+    """Runs with their raw steps that meet every filter given, by the time they were made. HistoryError without any."""
     given = ((results.c.session, session), (results.c.case_id, case_id), (results.c.target, target))
     chosen = [column == value for column, value in given if value is not None]
     if not chosen and not uuids:
@@ -227,7 +231,7 @@ def results_of(
     if not uuids:
         rows = list(_rows(connection, chosen))
     else:
-        groups = [uuids[at : at + _AT_ONCE] for at in range(0, len(uuids), _AT_ONCE)]
+        groups = [uuids[at : at + AT_ONCE] for at in range(0, len(uuids), AT_ONCE)]
         rows = [row for group in groups for row in _rows(connection, [*chosen, results.c.uuid.in_(group)])]
     rows.sort(key=lambda row: (row["created"], row["replicate"], row["uuid"]))
     excluded = exclusions_of(connection, RESULT, [row["uuid"] for row in rows])

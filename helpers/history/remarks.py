@@ -1,25 +1,38 @@
-"""Remarks of people on nights and runs (excluded, restored, acknowledged), and calibrations."""
+"""What people add to the history: remarks on nights and runs (excluded, restored, acknowledged), calibrations, and the
+starts of segments, which leave the nights before them behind.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 import sqlalchemy as sa
 
-from helpers.history.codec import plain, utc
-from helpers.history.segment_starts import segment_row, with_segment
-from helpers.history.stored import Acknowledgement, Calibration, Exclusion
-from helpers.history.tables import acknowledgements, calibrations, exclusions, nights, results
+from helpers.history.codec import digest, plain, to_text, utc
+from helpers.history.stored import Acknowledgement, Calibration, Exclusion, SegmentStart
+from helpers.history.tables import (
+    acknowledgements,
+    calibrations,
+    documents,
+    exclusions,
+    nights,
+    results,
+    segment_starts,
+    series,
+)
 from helpers.history.writing import NIGHT, RESULT, Documents, relearn, relearn_nights_of
 from helpers.trainers.contract.errors import HistoryError
 
 _SHORTEST_PREFIX = 6
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
-_AT_ONCE = 500
+DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+# Both databases take far more values in one statement.
+AT_ONCE = 500
 
 
 def exclude(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
@@ -57,7 +70,7 @@ def restore(connection: sa.Connection, uuid: str, who: str, created: str, reason
     return replace(earlier, **taken_back)
 
 
-def all_exclusions(connection: sa.Connection, holding_only: bool) -> tuple[Exclusion, ...]:
+def all_exclusions(connection: sa.Connection, holding_only: bool = True) -> tuple[Exclusion, ...]:
     """By the time they were made."""
     query = sa.select(*_columns(exclusions, Exclusion)).order_by(exclusions.c.created, exclusions.c.id)
     if holding_only:
@@ -68,11 +81,11 @@ def all_exclusions(connection: sa.Connection, holding_only: bool) -> tuple[Exclu
 def exclusions_of(connection: sa.Connection, subject: str, uuids: Sequence[str]) -> dict[str, Exclusion]:
     """The exclusions that hold, by uuid."""
     found = {}
-    for at in range(0, len(uuids), _AT_ONCE):
+    for at in range(0, len(uuids), AT_ONCE):
         query = sa.select(*_columns(exclusions, Exclusion)).where(
             exclusions.c.subject == subject,
             exclusions.c.restored == "",
-            exclusions.c.uuid.in_(uuids[at : at + _AT_ONCE]),
+            exclusions.c.uuid.in_(uuids[at : at + AT_ONCE]),
         )
         found.update({row.uuid: _excluded(row) for row in connection.execute(query)})
     return found
@@ -86,7 +99,7 @@ def acknowledge(connection: sa.Connection, made: Acknowledgement) -> None:
     )
 
 
-def acknowledged(connection: sa.Connection, case_id: str | None) -> tuple[Acknowledgement, ...]:
+def acknowledged(connection: sa.Connection, case_id: str | None = None) -> tuple[Acknowledgement, ...]:
     """By the time they were made; of one case, those whose pattern matches it."""
     query = sa.select(acknowledgements.c.id, *_columns(acknowledgements, Acknowledgement))
     rows = connection.execute(query.order_by(acknowledgements.c.created, acknowledgements.c.id))
@@ -116,7 +129,7 @@ def _checked(number: int, stored: Acknowledgement) -> Acknowledgement:
     _check_texts(about, asdict(stored))
     for name in ("first", "last"):
         value = getattr(stored, name)
-        if value and not _DAY.fullmatch(value):
+        if value and not DAY.fullmatch(value):
             utc(value, about, name)
     return stored
 
@@ -125,7 +138,7 @@ def add_calibration(connection: sa.Connection, known: Documents, made: Calibrati
     connection.execute(sa.insert(calibrations), with_segment(connection, known, made))
 
 
-def calibration(connection: sa.Connection, case_id: str, target: str, segment: dict[str, str]) -> Calibration | None:
+def calibration(connection: sa.Connection, case_id: str, target: str, segment: Mapping[str, str]) -> Calibration | None:
     """The case's newest calibration in that segment."""
     names = [item.name for item in fields(Calibration) if item.name != "segment"]
     row = connection.execute(
@@ -138,7 +151,7 @@ def calibration(connection: sa.Connection, case_id: str, target: str, segment: d
         .order_by(calibrations.c.created.desc(), calibrations.c.id.desc())
         .limit(1)
     ).one_or_none()
-    return None if row is None else Calibration(segment=segment, **row._mapping)
+    return None if row is None else Calibration(segment=dict(segment), **row._mapping)
 
 
 def _columns(table: sa.Table, kind: type[Exclusion] | type[Acknowledgement]) -> list[sa.Column[Any]]:
@@ -177,3 +190,126 @@ def _relearn(connection: sa.Connection, subject: str, uuid: str) -> None:
         relearn_nights_of(connection, uuid)
         return
     relearn(connection, connection.execute(sa.select(nights.c.id).where(nights.c.uuid == uuid)).scalar_one())
+
+
+# ---- where the newest segment of a series starts
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The first night of a segment."""
+
+    # Its time; empty where every night belongs to the segment.
+    created: str = ""
+    # Its row: of nights at the same time, only those from that row on belong to the segment.
+    night_id: int = 0
+
+    def condition(self) -> sa.ColumnElement[bool]:
+        after = sa.or_(nights.c.created > self.created, nights.c.id >= self.night_id)
+        return sa.and_(nights.c.created >= self.created, after)
+
+
+def segment_row(connection: sa.Connection, segment: Mapping[str, str]) -> int | None:
+    """The row of a segment, None where no night was in it."""
+    wanted = documents.c.digest == digest(to_text(segment))
+    return connection.execute(sa.select(documents.c.id).where(wanted)).scalar_one_or_none()
+
+
+def start_of(connection: sa.Connection, series_id: int, before: str | None = None, besides: str = "") -> Bound:
+    """Where the newest segment of a series starts, as it was known ``before`` a moment and without the nights of the
+    session ``besides``.
+
+    A night that starts a segment is its first where it was accepted, and is left behind where it was not.
+    """
+    chosen = [nights.c.series_id == series_id, nights.c.starts.is_(True)]
+    if before is not None:
+        chosen.append(nights.c.created < before)
+    if besides:
+        chosen.append(nights.c.session != besides)
+    night = connection.execute(
+        sa.select(nights.c.created, nights.c.id, nights.c.accepted, nights.c.first_rate)
+        .where(*chosen)
+        .order_by(nights.c.created.desc(), nights.c.id.desc())
+        .limit(1)
+    ).one_or_none()
+    by_night = Bound()
+    if night is not None:
+        first = night.accepted and night.first_rate is not None
+        by_night = Bound(night.created, night.id if first else night.id + 1)
+    recorded = recorded_at(connection, series_id, before)
+    if recorded is not None and recorded >= by_night.created:
+        # The night that was recorded may have been judged in the same second: it is left behind too.
+        return Bound(recorded, sys.maxsize)
+    return by_night
+
+
+def recorded_at(connection: sa.Connection, series_id: int, before: str | None) -> str | None:
+    """When somebody began the newest segment of a series by recording the case, None where nobody did."""
+    newest = (
+        sa.select(sa.func.max(segment_starts.c.created))
+        .join_from(
+            segment_starts,
+            series,
+            sa.and_(
+                segment_starts.c.case_id == series.c.case_id,
+                segment_starts.c.target == series.c.target,
+                segment_starts.c.segment_id == series.c.segment_id,
+            ),
+        )
+        .where(series.c.id == series_id)
+    )
+    if before is not None:
+        newest = newest.where(segment_starts.c.created < before)
+    return connection.execute(newest).scalar_one_or_none()
+
+
+def start_segment(connection: sa.Connection, known: Documents, start: SegmentStart) -> None:
+    """Keep a start once: a spool that was cut off while it was emptied brings it a second time."""
+    values = with_segment(connection, known, start)
+    same = [segment_starts.c[name] == values[name] for name in ("case_id", "target", "segment_id", "created")]
+    if connection.execute(sa.select(segment_starts.c.id).where(*same).limit(1)).first() is None:
+        connection.execute(sa.insert(segment_starts), values)
+
+
+def starts_of(connection: sa.Connection, case_id: str, target: str | None = None) -> tuple[SegmentStart, ...]:
+    """The case's starts that ``start_segment`` kept, by time."""
+    names = [item.name for item in fields(SegmentStart) if item.name != "segment"]
+    query = (
+        sa.select(documents.c.body, *(segment_starts.c[name] for name in names))
+        .join_from(segment_starts, documents)
+        .where(segment_starts.c.case_id == case_id)
+        .order_by(segment_starts.c.created, segment_starts.c.id)
+    )
+    if target is not None:
+        query = query.where(segment_starts.c.target == target)
+    about = f"history: the start of a segment of {case_id}"
+    return tuple(
+        SegmentStart(
+            **{name: row[name] for name in names if name != "created"},
+            created=utc(row["created"], about),
+            segment=_segment_of(row["body"]),
+        )
+        for row in connection.execute(query).mappings()
+    )
+
+
+def _segment_of(text: str) -> dict[str, str]:
+    """A stored segment. Raises ValueError on anything else."""
+    found = json.loads(text)
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError("a segment that is no object of texts")
+    return found
+
+
+def with_segment(
+    connection: sa.Connection, known: Documents, made: Calibration | SegmentStart
+) -> dict[str, str | float | int | None]:
+    """The fields as a row has them, in the segment's stead its row."""
+    values = asdict(made)
+    text = to_text(values.pop("segment"))
+    values = {name: plain(value) if isinstance(value, str) else value for name, value in values.items()}
+    return {
+        **values,
+        "created": utc(made.created, f"entry of {made.case_id}"),
+        "segment_id": known.keep(connection, [text])[text],
+    }

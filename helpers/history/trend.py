@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from helpers.history.change_points import ChangePoint, Detect, Sensitivity, SlowDrift, find_drift
 from helpers.history.stored import Acknowledgement, StoredNight
+from helpers.history.trend import ChangePoint, Detect, Sensitivity, SlowDrift, find_drift
 
 # With fewer nights a step cannot be distinguished from a bad night.
 LEAST_NIGHTS = 5

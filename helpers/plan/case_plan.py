@@ -12,9 +12,9 @@ from helpers.judging.rules import WALL_CLOCK
 from helpers.machine.environment import CPU as CPU
 from helpers.machine.environment import GPU, differences
 from helpers.plan.baseline_files import FigureStatus
+from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.overrides import segment_of
 from helpers.plan.perf_yaml import Config
-from helpers.plan.protocols import MeasuringProtocol
 from helpers.plan.published import PublishedFigure
 from helpers.plan.recorded import LEAST_RUNS, RecordedEntry
 from helpers.trainers.contract.case import Case, DataSource, Precision

@@ -15,16 +15,18 @@ from pathlib import Path
 from types import MappingProxyType
 
 from helpers.machine.frameworks import FrameworkConfig
-from helpers.plan.matrix import TARGETS, MatrixCase, read_matrix
-from helpers.plan.nodes import NodesConfig, read_nodes
-from helpers.plan.protocols import (
+from helpers.plan.matrix import (
+    TARGETS,
     Budgets,
+    MatrixCase,
     MeasuringProtocol,
     Tolerances,
     read_budgets,
+    read_matrix,
     read_protocols,
     read_tolerances,
 )
+from helpers.plan.perf_yaml import NodesConfig, read_nodes
 from helpers.plan.yaml_file import YamlValue, read_yaml
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError

@@ -1,6 +1,6 @@
 """Recorded entries: what this machine delivered, ``baselines/recorded/<machine-key>.json``; loaded and checked here.
 
-Only helpers/plan/update.py writes them.
+Only helpers/plan/proposals.py writes them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,44 @@
+"""A session. Here is what its user chose, as plain values: they travel to the workers of xdist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SuiteOptions:
+    """What the user chose."""
+
+    config_path: Path
+    baselines_folder: Path
+    runs_folder: Path
+    session: str
+    resume: bool = False
+    data_root: str | None = None
+    allow_contention: bool = False
+    share_machine: bool = False
+    gate: bool = False
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    # The case ids that the command line gives in full, which ``--gate`` judges too.
+    named: frozenset[str] = frozenset()
+    # Where the good build is: a Python interpreter, or the folder of a virtual environment.
+    reference_env: str | None = None
+    # The history's database.
+    history_url: str | None = None
+    # Whether results may become the recorded figures.
+    to_record: bool = False
+    # Whether a framework's missing environment is built before anything is measured.
+    build_envs: bool = False
+    # Whether the cards' peaks are measured and each case's share of them is shown; None: on GPUs.
+    utilisation: bool | None = None
+    # Where peaks are kept; None: in the session's folder.
+    peaks_folder: str | None = None
+    # The folder whose logs are judged instead of training.
+    replay: str | None = None
+    # The card model of the logs that do not name theirs.
+    replay_gpu: str | None = None
+    # Whether the build under test may be its own good build. No command line sets it, only code that makes A/A runs.
+    same_build: bool = False

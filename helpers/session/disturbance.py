@@ -21,9 +21,9 @@ from helpers.machine.watch.contention import ContentionSample
 from helpers.machine.watch.processes import family
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import Config
+from helpers.session import SuiteOptions
 from helpers.session.examination import ExaminationIO, held_cards, names_of_users
 from helpers.session.gate import Gate
-from helpers.session.suite_options import SuiteOptions
 from helpers.trainers.contract.errors import SuiteError
 
 # The second look is at a suspicion: what is over by then was a spike.

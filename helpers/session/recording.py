@@ -16,11 +16,10 @@ from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
 from helpers.machine.environment import GPU, Environment, clocks_of, differences
 from helpers.plan.case_plan import CPU
+from helpers.plan.matrix import Tolerances
 from helpers.plan.overrides import segment_of
-from helpers.plan.proposals import Accepted, Candidate, Proposal, ProposalKind, RecordedAnswer, propose
-from helpers.plan.protocols import Tolerances
+from helpers.plan.proposals import Accepted, Candidate, Proposal, ProposalKind, RecordedAnswer, propose, write_recorded
 from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet, load_recorded
-from helpers.plan.update import write_recorded
 from helpers.session.outcome import CaseOutcome
 
 # What the answer to the recorded question says of the entry. A status that is not here was not judged.

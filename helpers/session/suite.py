@@ -28,7 +28,7 @@ from helpers.plan.perf_yaml import Config, MachineConfig, load_config
 from helpers.plan.proposals import Accepted, Proposal
 from helpers.plan.published import PublishedSet, load_published
 from helpers.plan.recorded import RecordedEntry
-from helpers.session.suite_options import SuiteOptions as SuiteOptions
+from helpers.session import SuiteOptions as SuiteOptions
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import BaselineError
 
@@ -243,7 +243,7 @@ class Suite:
         if self._runner is not None and self._io is None:
             return ""
         runnable = [case for case in chosen if self.why_not(case) is None]
-        from helpers.session.disturbance import disturbance_of
+        from helpers.session.examination import disturbance_of
 
         return disturbance_of(runnable, self.options, self.config, self.machine, self.gate, self.store, self._io)
 

@@ -13,7 +13,7 @@ from helpers.history.spooling import SpoolingMemory
 from helpers.history.stored import SegmentStart
 from helpers.plan.perf_yaml import Config
 from helpers.plan.proposals import Proposal, ProposalKind
-from helpers.session.suite_options import SuiteOptions
+from helpers.session import SuiteOptions
 from helpers.trainers.contract.errors import HistoryError
 
 

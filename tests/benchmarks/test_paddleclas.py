@@ -14,8 +14,7 @@ import pytest
 
 from benchmarks.cores import last_core
 from benchmarks.paddleclas import CASE, TRAIN_PROGRAM, paddleclas_arm, speed, told
-from helpers.session.bare_loop import Seat
-from helpers.session.lockstep import Turns, take_turns
+from helpers.session.lockstep import Seat, Turns, take_turns
 from helpers.trainers.contract.blocks import BARE, TRAIN, StepBlock
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError

@@ -17,7 +17,7 @@ from benchmarks.verdict_rivals import (
     otava_steps,
 )
 from benchmarks.verdict_worlds import DrawnRun
-from helpers.history.change_points import ChangePoint
+from helpers.history.trend import ChangePoint
 
 BY_NAME = {rival.name: rival for rival in RIVALS}
 

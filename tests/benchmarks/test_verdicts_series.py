@@ -13,7 +13,7 @@ from benchmarks.verdict_real import RealSize, real_series_text
 from benchmarks.verdict_replay import Scores
 from benchmarks.verdict_series import DLPERF, KOKKOS, MLPERF, TIGERBEETLE, dlperf, kokkos, mlperf, tigerbeetle
 from benchmarks.verdict_worlds import At
-from helpers.history.change_points import ChangePoint
+from helpers.history.trend import ChangePoint
 from helpers.judging.evidence import Build
 from helpers.trainers.contract.errors import SuiteError
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from filelock import FileLock
 
 from helpers.machine.devices import discover
-from helpers.plan.proposals import Proposal, ProposalKind
+from helpers.plan.proposals import Proposal, ProposalKind, write_recorded
 from helpers.plan.recorded import Provenance, RecordedEntry, load_recorded
-from helpers.plan.update import write_recorded
 from tests.faults.data import refused
 from tests.faults.fault import Fault, Seen, expect
 from tests.faults.workshop import ONE_CARD, ROOT, TWO_CARDS, Running, Workshop

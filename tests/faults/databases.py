@@ -15,9 +15,8 @@ from helpers.history.run_folders import read_result
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.machine.devices import discover
 from helpers.plan.overrides import segment_of
-from helpers.plan.proposals import Proposal, ProposalKind
+from helpers.plan.proposals import Proposal, ProposalKind, write_recorded
 from helpers.plan.recorded import Provenance, RecordedEntry
-from helpers.plan.update import write_recorded
 from tests.faults.fault import Fault, Seen, expect
 from tests.faults.postgres import Server, running_server
 from tests.faults.workshop import ONE_CARD, ROOT, Finished, Running, Workshop

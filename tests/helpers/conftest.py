@@ -12,7 +12,7 @@ from helpers.history.results import RunResult
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.machine.environment import Environment
 from helpers.plan.case_plan import CasePlan, SuiteCase
-from helpers.plan.protocols import MeasuringProtocol
+from helpers.plan.matrix import MeasuringProtocol
 from helpers.session.measure import protocol_record
 from helpers.trainers.contract.case import Case
 

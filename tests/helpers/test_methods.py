@@ -14,10 +14,10 @@ from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import Place
 from helpers.plan.baseline_files import BASELINES
 from helpers.plan.case_plan import SuiteCase, draft_job
-from helpers.plan.protocols import MeasuringProtocol
+from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.published import PublishedFigure, load_published
+from helpers.plan.recipes import OWN
 from helpers.plan.recipes.recipe import fixed_of, settings_for, sourced_settings
-from helpers.plan.recipes.setting import OWN
 from helpers.trainers.common import images as data
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.frameworks import Framework

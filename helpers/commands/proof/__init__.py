@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from helpers.judging.evidence import Budget
-from helpers.plan.protocols import MeasuringProtocol
+from helpers.plan.matrix import MeasuringProtocol
 from helpers.session.lockstep import Turns
 from helpers.trainers.contract.case import Case
 

@@ -29,15 +29,14 @@ from helpers.machine.devices import Card, Machine
 from helpers.machine.files import write_whole
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.matrix import MatrixCase
+from helpers.plan.matrix import Budgets, MatrixCase
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.plan.proposals import Accepted
-from helpers.plan.protocols import Budgets
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.plan.yaml_file import read_yaml
 from helpers.report.results import SessionReport, results_json
 from helpers.report.row import CaseRow, row_of
-from helpers.session.policy import EXIT_OK
+from helpers.session.gate import EXIT_OK
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import ConfigError, LaunchError
 from helpers.trainers.contract.frameworks import Framework

@@ -19,7 +19,7 @@ from helpers.machine.files import read_text_limited, write_whole
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu
 from helpers.report.row import CaseRow
-from helpers.session.bare_loop import OTHER_PROCESS, SPEED_LIMIT, Seat, measure_beside_bare_loop, speeds
+from helpers.session.lockstep import OTHER_PROCESS, SPEED_LIMIT, Seat, measure_beside_bare_loop, speeds
 from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.frameworks import Framework
 

@@ -22,7 +22,7 @@ from helpers.launch.nodes.wire import Frame, NodeOrder, boot_id, flag_texts, nod
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import Environment, differences
 from helpers.plan.image_folder import DatasetFacts
-from helpers.plan.nodes import HostConfig, NodesConfig
+from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.plan.small_dataset import RECORD
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError, SuiteError

@@ -24,7 +24,7 @@ from helpers.launch.nodes.wire import (
     encode,
     suite_digest,
 )
-from helpers.plan.nodes import HostConfig
+from helpers.plan.perf_yaml import HostConfig
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
 

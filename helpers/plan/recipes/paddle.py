@@ -25,17 +25,20 @@ Where this and the trainers depart from the sources:
 
 from __future__ import annotations
 
+from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, group, own
 from helpers.plan.recipes.common import (
     BFLOAT16,
     NO_AMP,
+    Processor,
     common_fixed,
     common_settings,
+    cpu_environment,
     decoding,
     dynamic_loss_scaling,
     is_single_precision,
+    read_processor,
     without_loss_scaling,
 )
-from helpers.plan.recipes.cpu import Processor, cpu_environment, read_processor
 from helpers.plan.recipes.publishers import (
     AS_THE_CASE_SAYS,
     COMMON,
@@ -49,7 +52,6 @@ from helpers.plan.recipes.publishers import (
     network_recipe,
     published_recipe,
 )
-from helpers.plan.recipes.setting import Fixed, Setting, SettingsTable, Source, group, own
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from helpers.plan.recipes.setting import Setting, Source, group, own
+from helpers.plan.recipes import Setting, Source, group, own
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.models import Plain, Publisher, Residual, spec_of

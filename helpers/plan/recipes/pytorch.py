@@ -17,18 +17,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from helpers.plan.recipes import OWN, Fixed, Setting, SettingsTable, Source, group, own
 from helpers.plan.recipes.common import (
     BFLOAT16,
     FOR_EVERY_CASE,
     NO_AMP,
+    Processor,
     common_fixed,
     common_settings,
     decoding,
     dynamic_loss_scaling,
+    heap_environment,
     is_single_precision,
     without_loss_scaling,
 )
-from helpers.plan.recipes.cpu import Processor, heap_environment
 from helpers.plan.recipes.publishers import (
     AS_THE_CASE_SAYS,
     PYTORCH,
@@ -36,7 +38,6 @@ from helpers.plan.recipes.publishers import (
     network_recipe,
     published_recipe,
 )
-from helpers.plan.recipes.setting import OWN, Fixed, Setting, SettingsTable, Source, group, own
 from helpers.trainers.contract.case import Case, DataSource, Precision
 from helpers.trainers.contract.errors import ConfigError
 

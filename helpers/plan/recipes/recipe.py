@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from helpers.plan.recipes.cpu import Processor
+from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, plain_values
+from helpers.plan.recipes.common import Processor
 from helpers.plan.recipes.paddle import paddle_fixed, paddle_settings
 from helpers.plan.recipes.pytorch import pytorch_fixed, pytorch_settings
-from helpers.plan.recipes.setting import Fixed, Setting, SettingsTable, Source, plain_values
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework

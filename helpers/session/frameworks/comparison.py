@@ -12,8 +12,7 @@ from helpers.judging.rates import fields_of
 from helpers.judging.statistics import student_t_95, summarise
 from helpers.judging.verdict import Status
 from helpers.plan.published import PublishedFigure
-from helpers.session.frameworks.configurations import Configuration
-from helpers.session.frameworks.published import nearest
+from helpers.session.frameworks.configurations import Configuration, nearest
 from helpers.session.measure import CaseResult
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework

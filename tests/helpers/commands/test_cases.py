@@ -14,9 +14,9 @@ import helpers.commands.cases
 from helpers.commands.cases import cpu_twin, differences
 from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.protocols import MeasuringProtocol
+from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.recipes.recipe import settings_for
-from helpers.session.policy import EXIT_NOT_JUDGED
+from helpers.session.gate import EXIT_NOT_JUDGED
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 

@@ -23,7 +23,7 @@ from helpers.logs.figures.rules import RULES
 from helpers.logs.formats import FORMATS
 from helpers.logs.own import LOOKED_FOR
 from helpers.logs.results import SESSION
-from helpers.session.policy import EXIT_NOT_JUDGED
+from helpers.session.gate import EXIT_NOT_JUDGED
 from tests.helpers.logs.made_logs import tensorflow_lines, write
 
 RATES = [500.0 + each for each in range(30)]

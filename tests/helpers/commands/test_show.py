@@ -13,11 +13,10 @@ import helpers.commands.show
 from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
 from helpers.machine.devices import Machine
 from helpers.plan.baseline_files import BASELINES
-from helpers.plan.proposals import Proposal, ProposalKind
+from helpers.plan.proposals import Proposal, ProposalKind, write_recorded
 from helpers.plan.published import load_published
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.recorded import Provenance, RecordedEntry
-from helpers.plan.update import write_recorded
 from helpers.trainers.contract.frameworks import Framework
 
 pytestmark = pytest.mark.usefixtures("machine")

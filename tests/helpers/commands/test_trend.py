@@ -17,9 +17,18 @@ import helpers.commands.trend
 from helpers.commands.main import main
 from helpers.commands.trend import next_command, render_trends, trends_record
 from helpers.history import default_url, open_history
-from helpers.history.change_points import ChangePoint, Sensitivity, SlowDrift, TrendError
 from helpers.history.stored import Acknowledgement
-from helpers.history.trend import LevelStep, Point, Series, SeriesKind, Trend
+from helpers.history.trend import (
+    ChangePoint,
+    LevelStep,
+    Point,
+    Sensitivity,
+    Series,
+    SeriesKind,
+    SlowDrift,
+    Trend,
+    TrendError,
+)
 from tests.helpers.history.made import BUILD, CASE, OTHER, moment, night, run
 
 GOOD, BAD = "a" * 40, "b" * 40

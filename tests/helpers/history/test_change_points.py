@@ -14,8 +14,18 @@ from typing import Any
 import otava.analysis
 import pytest
 
-from helpers.history.change_points import Sensitivity, TrendError, change_points, find_drift, pieces, slope_within
-from helpers.history.trend import Point, Series, SeriesKind, find_trends
+from helpers.history.trend import (
+    Point,
+    Sensitivity,
+    Series,
+    SeriesKind,
+    TrendError,
+    change_points,
+    find_drift,
+    find_trends,
+    pieces,
+    slope_within,
+)
 
 FLAT = [100.0] * 8
 
@@ -72,7 +82,7 @@ def test_no_answer_is_an_error_and_never_no_step(
 def test_otava_is_imported_by_the_first_series_and_not_with_the_suite() -> None:
     code = (
         "import sys, helpers.commands.main, helpers.commands.trend; "
-        "helpers.history.change_points.change_points([]); assert not {'otava', 'scipy.stats'} & set(sys.modules)"
+        "helpers.history.trend.change_points([]); assert not {'otava', 'scipy.stats'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from helpers.history.change_points import ChangePoint, Detect
 from helpers.history.nights import NightRecord
 from helpers.history.stored import Acknowledgement, StoredNight
-from helpers.history.trend import LEAST_NIGHTS, Series, SeriesKind, Trend, find_trends, series_of
+from helpers.history.trend import LEAST_NIGHTS, ChangePoint, Detect, Series, SeriesKind, Trend, find_trends, series_of
 from helpers.judging.verdict import Standing
 
 CASE = "paddle-vgg16-fp32-bs8-1x1-dali-static"

@@ -10,8 +10,8 @@ import pytest
 from helpers.judging.evidence import Past, PublishedReference, RunEvidence
 from helpers.judging.judge import judge
 from helpers.judging.verdict import NeedRuns, Status, Verdict
+from helpers.session.gate import Gated, Needs, effect
 from helpers.session.outcome import CaseEffect
-from helpers.session.policy import Gated, Needs, effect
 from tests.helpers.judging.evidences import CENTRE, GOOD, evidence, pairs, recorded, run
 
 AWAY = Past(unreachable="history postgresql://db unreachable since 01:02:03 UTC (connection refused)")

@@ -7,7 +7,7 @@ from typing import Any
 
 from helpers.launch.nodes.link import NodeLink
 from helpers.launch.nodes.wire import Frame, FrameReader, encode
-from helpers.plan.nodes import HostConfig
+from helpers.plan.perf_yaml import HostConfig
 
 
 class LinkStandIn(NodeLink):

@@ -28,7 +28,7 @@ from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
 from helpers.machine.watch.contention import ContentionSample
 from helpers.machine.watch.processes import Process, Processes
-from helpers.plan.nodes import HostConfig, NodesConfig
+from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec

@@ -15,9 +15,8 @@ from helpers.machine.devices import Machine, discover
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.machine.watch.processes import Processes
 from helpers.plan.case_plan import CasePlan, SuiteCase
-from helpers.plan.nodes import HostConfig, NodesConfig
-from helpers.plan.perf_yaml import load_config
-from helpers.plan.protocols import MeasuringProtocol
+from helpers.plan.matrix import MeasuringProtocol
+from helpers.plan.perf_yaml import HostConfig, NodesConfig, load_config
 from helpers.plan.recipes.recipe import settings_for
 from helpers.session.run_job import JobRunner
 from helpers.trainers.contract.case import Case

@@ -32,7 +32,7 @@ from helpers.launch.programs import (
 from helpers.machine.devices import CpuCard
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase, draft_job
-from helpers.plan.protocols import MeasuringProtocol
+from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError, ResultError

@@ -25,9 +25,9 @@ from helpers.plan.case_plan import (
     published_references,
     recorded_reference,
 )
+from helpers.plan.matrix import MeasuringProtocol, Tolerances
 from helpers.plan.overrides import segment_of
 from helpers.plan.perf_yaml import Config, ContentionConfig, DataConfig, MatrixCase, TimeLimits
-from helpers.plan.protocols import MeasuringProtocol, Tolerances
 from helpers.plan.published import PublishedFigure, load_published
 from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.trainers.contract.case import Case

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.plan.nodes import SSH, HostConfig, NodesConfig, read_nodes
+from helpers.plan.perf_yaml import SSH, HostConfig, NodesConfig, read_nodes
 from helpers.plan.yaml_file import YamlValue, read_yaml
 from helpers.trainers.contract.errors import ConfigError
 from tests.hostile_strings import TEXTS

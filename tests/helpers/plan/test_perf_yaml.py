@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from helpers.judging.evidence import Budget
 from helpers.launch.launchers import CHOICES
 from helpers.machine.frameworks import FrameworkConfig
+from helpers.plan.matrix import CaseTolerance, Tolerances
 from helpers.plan.perf_yaml import Config, TimeLimits, load_config
-from helpers.plan.protocols import CaseTolerance, Tolerances
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework

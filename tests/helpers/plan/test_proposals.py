@@ -15,9 +15,9 @@ from helpers.plan.proposals import (
     parse_accepted,
     reason_for,
     refuse_unmatched,
+    write_recorded,
 )
 from helpers.plan.recorded import load_recorded
-from helpers.plan.update import write_recorded
 from helpers.trainers.contract.errors import BaselineError
 from tests.helpers.plan.recorded_entries import KNOWN, MACHINE, A, B, created, entry, proposed, recorded
 

@@ -8,8 +8,8 @@ import pytest
 
 from helpers.judging.evidence import Budget
 from helpers.machine.frameworks import FrameworkConfig
+from helpers.plan.matrix import Budgets, Tolerances
 from helpers.plan.perf_yaml import Config, GateRule, load_config
-from helpers.plan.protocols import Budgets, Tolerances
 from helpers.trainers.contract.case import DataSource, Execution, Precision
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import Model

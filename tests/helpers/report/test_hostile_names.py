@@ -23,8 +23,7 @@ from helpers.commands.show import CaseSheet
 from helpers.commands.show import render as render_sheet
 from helpers.commands.trend import next_command, render_trends
 from helpers.commands.verify_published import render_verified, verified_record
-from helpers.history.change_points import Sensitivity
-from helpers.history.trend import Trend
+from helpers.history.trend import Sensitivity, Trend
 from helpers.judging.night import NightVerdict
 from helpers.judging.verdict import Reason, Status
 from helpers.logs.published import IndexEntry, Verified

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helpers.plan.recipes.recipe import settings_for
-from helpers.session.bare_loop import Seat, bare_arm
+from helpers.session.lockstep import Seat, bare_arm
 from helpers.trainers.contract.blocks import BARE
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError

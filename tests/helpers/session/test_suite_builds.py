@@ -17,7 +17,7 @@ from helpers.judging.evidence import Budget
 from helpers.machine.frameworks import FrameworkBuild
 from helpers.plan.baseline_files import BASELINES
 from helpers.plan.case_plan import CasePlan, SuiteCase
-from helpers.plan.protocols import Budgets
+from helpers.plan.matrix import Budgets
 from helpers.report.row import row_of
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import ConfigError

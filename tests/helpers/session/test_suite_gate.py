@@ -10,8 +10,8 @@ from helpers.history.results import CONTENDED
 from helpers.judging.verdict import Status
 from helpers.plan.case_plan import CasePlan
 from helpers.report.row import row_of
+from helpers.session.gate import gate_reason
 from helpers.session.outcome import CaseEffect
-from helpers.session.policy import gate_reason
 from tests.helpers.session.workshop import (
     A100,
     DALI,

@@ -16,7 +16,7 @@ from helpers.launch.nodes.wire import node_facts, node_record
 from helpers.machine.devices import CpuCard, Machine, environment_of
 from helpers.machine.environment import Environment, Host, differences, segment
 from helpers.machine.nvml import Gpu
-from helpers.plan.nodes import HostConfig, NodesConfig
+from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec

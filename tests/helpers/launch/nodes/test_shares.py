@@ -12,7 +12,7 @@ from helpers.launch.nodes.link import NodeLink
 from helpers.launch.nodes.shares import LinkedNodes
 from helpers.launch.nodes.wire import Frame, FrameReader, encode
 from helpers.machine.watch.contention import ContentionSample, ForeignProcess
-from helpers.plan.nodes import HostConfig
+from helpers.plan.perf_yaml import HostConfig
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.launch.link_stand_in import LinkStandIn

@@ -10,7 +10,7 @@ from helpers.history.results import REPLAYED
 from helpers.logs.replay.fit import fit
 from helpers.logs.replay.logs import LogFolder, LoggedRun
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.protocols import MeasuringProtocol
+from helpers.plan.matrix import MeasuringProtocol
 from helpers.trainers.contract.case import Case
 from tests.helpers.importing_double import MXNET, PADDLE, imported, write_log
 from tests.helpers.logs.replay.bench import (

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from helpers.plan.overrides import settings_segment
-from helpers.plan.recipes.cpu import cpu_environment, read_processor
+from helpers.plan.recipes import plain_values
+from helpers.plan.recipes.common import cpu_environment, read_processor
 from helpers.plan.recipes.recipe import settings_for, sourced_settings
-from helpers.plan.recipes.setting import plain_values
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError

@@ -8,8 +8,8 @@ from helpers.plan.baseline_files import BASELINES
 from helpers.plan.overrides import leaves
 from helpers.plan.perf_yaml import load_config
 from helpers.plan.published import load_published
+from helpers.plan.recipes import OWN, Setting, Source, group, plain_values
 from helpers.plan.recipes.recipe import RECIPES, fixed_of, settings_for, sourced_settings
-from helpers.plan.recipes.setting import OWN, Setting, Source, group, plain_values
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 

@@ -11,7 +11,7 @@ import pytest
 from helpers.judging.rates import to_record
 from helpers.judging.statistics import student_t_95
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.protocols import MeasuringProtocol
+from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.published import PublishedFigure, load_published
 from helpers.session.frameworks.comparison import Cell, FrameworksRow, PublishedCell, Ratio, paired_ratio
 from helpers.session.frameworks.configurations import (
@@ -19,10 +19,10 @@ from helpers.session.frameworks.configurations import (
     configuration_of,
     configurations,
     named,
+    nearest,
     precision_class,
     twin_of,
 )
-from helpers.session.frameworks.published import nearest
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, SuiteError
 from helpers.trainers.contract.frameworks import Framework

@@ -21,9 +21,9 @@ from helpers.plan.proposals import (
     Candidate,
     ProposalKind,
     RecordedAnswer,
+    write_recorded,
 )
 from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet, load_recorded
-from helpers.plan.update import write_recorded
 from helpers.trainers.contract.errors import BaselineError
 from tests.helpers.plan.recorded_entries import MACHINE, A, B, created, entry, proposed, recorded
 
@@ -88,7 +88,7 @@ import sys
 from pathlib import Path
 from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet
 from helpers.plan.proposals import Candidate, propose
-from helpers.plan.update import write_recorded
+from helpers.plan.proposals import write_recorded
 path, model = Path(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()

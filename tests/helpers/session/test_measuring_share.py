@@ -26,11 +26,10 @@ from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.report.results import SessionReport, results_json
 from helpers.report.row import row_of
 from helpers.report.text import render
+from helpers.session import SuiteOptions
 from helpers.session.gate import Gate
 from helpers.session.measure import CaseResult
-from helpers.session.measuring import Measurer, MeasureRequest
-from helpers.session.share_of_peak import ShareOfPeak, probe_of
-from helpers.session.suite_options import SuiteOptions
+from helpers.session.measuring import Measurer, MeasureRequest, ShareOfPeak, probe_of
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import LaunchError
 from tests.helpers.machines import CPU_MACHINE

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.judging.verdict import Reason, Status, Verdict
-from helpers.session.outcome import CaseEffect, CaseOutcome
-from helpers.session.policy import (
+from helpers.session.gate import (
     Gated,
     Needs,
     effect,
@@ -18,6 +17,7 @@ from helpers.session.policy import (
     gate_reason,
     outside_gate,
 )
+from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.case import Case
 
 PASS, WARN, FAIL, ERROR, SKIP = CaseEffect.PASS, CaseEffect.WARN, CaseEffect.FAIL, CaseEffect.ERROR, CaseEffect.SKIP

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.plan.recipes.cpu import Processor, cpu_environment, read_processor
+from helpers.plan.recipes.common import Processor, cpu_environment, read_processor
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 
