@@ -178,7 +178,7 @@ def _noise(suite: Suite, result: CaseResult) -> tuple[CaseNoise, bool]:
             plan.budget,
             case_id=case.id,
             target=target,
-            tolerance=tolerances.recorded_for(case.id),
+            tolerance=tolerances.of(case.id).recorded,
             least=Tolerances().recorded,
         )
         if any(run.marks for run in runs):

@@ -148,7 +148,7 @@ def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tup
     by_nights = sum(each.is_compared for each in pairings if each.key not in refused) - by_pairs
     found = []
     for each in pairings:
-        tolerance = suite.config.tolerances.recorded_for(each.case_id)
+        tolerance = suite.config.tolerances.of(each.case_id).recorded
         if each.key in refused:
             reason = Reason("no-usable-baseline", refused[each.key])
             sides = side_of(each.a), side_of(each.b)
@@ -158,7 +158,7 @@ def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tup
             found.append(judged)
             continue
         cases = max(1, by_pairs if each.differences else by_nights)
-        band = suite.config.tolerances.unconfirmed_for(each.case_id)
+        band = suite.config.tolerances.of(each.case_id).unconfirmed
         noise = _noise(history, each)
         found.append(compare(each, noise, tolerance=tolerance, band=band, rule=MEDIAN_STEP, cases=cases))
     return tuple(found)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from dataclasses import fields as dataclass_fields
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from helpers.judging.evidence import Budget
 from helpers.plan.yaml_file import YamlValue, close_to
@@ -21,10 +21,21 @@ from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import STEADY_WINDOWS
 from helpers.trainers.contract.models import Model
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Numbers = TypeVar("Numbers", bound="DataclassInstance")
+
 # "gpu" is any NVIDIA card; the others name a model.
 TARGETS = ("cpu", "v100", "a100", "gpu")
 # Features of a case that a block switches on.
 _SWITCHES = ("compile", "graphs", "auto")
+_MOST_STEPS = 1_000_000
+# The least and the most of each number of a budget.
+_BUDGET = {
+    "screen_runs": (1, 100), "first_runs": (2, 100), "pairs": (3, 100), "rotation": (1, 100), "repeats": (0, 100),
+    "retries": (0, 10),
+}  # fmt: skip
 # The published tables have 110 figures; dimensions multiply, so that a few lines could ask for billions.
 _MOST_CASES = 10_000
 
@@ -109,12 +120,6 @@ def _short(field: YamlValue | None, ids: list[str]) -> frozenset[str]:
 # ---- protocols
 
 
-_MOST_STEPS = 1_000_000
-_MOST_RUNS = 100
-_MOST_RETRIES = 10
-_LEAST = {"screen_runs": 1, "first_runs": 2, "pairs": 3, "rotation": 1, "repeats": 0, "retries": 0}
-
-
 @dataclass(frozen=True)
 class MeasuringProtocol:
     """Steps of every rank in one run, and runs (fresh processes) of a case.
@@ -184,61 +189,27 @@ def _steady(protocol: YamlValue, keys: Mapping[str, YamlValue]) -> dict[str, int
     }
 
 
-# ---- budgets
+# ---- numbers of single cases
 
 
 @dataclass(frozen=True)
-class Budgets:
-    """The general budget, and the numbers of single patterns over case ids; the last match counts."""
+class ByCase(Generic[Numbers]):
+    """The general numbers, and those of single patterns over case ids; of each number the last match counts."""
 
-    general: Budget = field(default_factory=Budget)
-    cases: tuple[tuple[str, Mapping[str, int]], ...] = ()
+    general: Numbers
+    cases: tuple[tuple[str, Mapping[str, float]], ...] = ()
 
-    def budget_for(self, case_id: str) -> Budget:
-        budget = self.general
+    def of(self, case_id: str) -> Numbers:
+        numbers = self.general
         for pattern, own in self.cases:
             if fnmatchcase(case_id, pattern):
-                budget = replace(budget, **own)
-        return budget
-
-
-def read_budgets(section: YamlValue | None) -> Budgets:
-    """``budgets`` of perf.yaml; ConfigError on an unknown key and on a number out of range."""
-    if section is None:
-        return Budgets()
-    names = [item.name for item in dataclass_fields(Budget)]
-    keys = section.mapping(optional=(*names, "cases"))
-    own = []
-    for entry in keys["cases"].sequence() if "cases" in keys else []:
-        parts = entry.mapping(required=("pattern",), optional=names)
-        values = _numbers(parts)
-        if not values:
-            raise entry.refuse("a number of runs beside the pattern: " + ", ".join(names))
-        own.append((parts["pattern"].pattern(), values))
-    return Budgets(Budget(**_numbers(keys)), tuple(own))
-
-
-def _numbers(keys: Mapping[str, YamlValue]) -> dict[str, int]:
-    most = {"retries": _MOST_RETRIES}
-    return {name: keys[name].whole(least, most.get(name, _MOST_RUNS)) for name, least in _LEAST.items() if name in keys}
-
-
-# ---- tolerances
-
-
-@dataclass(frozen=True)
-class CaseTolerance:
-    """Tolerances of the cases whose id matches ``pattern``; None leaves the general one in force."""
-
-    pattern: str
-    published: float | None = None
-    recorded: float | None = None
-    unconfirmed: float | None = None
+                numbers = replace(numbers, **own)
+        return numbers
 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """Tolerances, as fractions."""
+    """What still passes, as fractions."""
 
     # The drop below a published figure that still passes: two machines of one card model differ by so much.
     published: float = 0.05
@@ -247,34 +218,33 @@ class Tolerances:
     # The drop below the recorded figure from which on a case fails although no good build is at hand
     # (docs/verdicts.md, "No good build").
     unconfirmed: float = 0.05
-    cases: tuple[CaseTolerance, ...] = ()
-
-    def published_for(self, case_id: str) -> float:
-        """The published tolerance of the last matching pattern that has one, else the general one."""
-        own = [each.published for each in self.cases if fnmatchcase(case_id, each.pattern)]
-        return next((value for value in reversed(own) if value is not None), self.published)
-
-    def recorded_for(self, case_id: str) -> float:
-        """The recorded tolerance of the last matching pattern that has one, else the general one."""
-        own = [each.recorded for each in self.cases if fnmatchcase(case_id, each.pattern)]
-        return next((value for value in reversed(own) if value is not None), self.recorded)
-
-    def unconfirmed_for(self, case_id: str) -> float:
-        """The tolerance of an unconfirmed drop of the last matching pattern that has one, else the general one."""
-        own = [each.unconfirmed for each in self.cases if fnmatchcase(case_id, each.pattern)]
-        return next((value for value in reversed(own) if value is not None), self.unconfirmed)
 
 
-def read_tolerances(section: YamlValue | None) -> Tolerances:
+def read_budgets(section: YamlValue | None) -> ByCase[Budget]:
+    """``budgets`` of perf.yaml; ConfigError on an unknown key and on a number out of range."""
+    expected = "a number of runs beside the pattern: " + ", ".join(_BUDGET)
+    return _by_case(Budget(), section, lambda name, value: value.whole(*_BUDGET[name]), expected)
+
+
+def read_tolerances(section: YamlValue | None) -> ByCase[Tolerances]:
     """``tolerances`` of perf.yaml; ConfigError on an unknown key and on a number that is no fraction."""
-    names = ("published", "recorded", "unconfirmed")
+    expected = "published, recorded or unconfirmed beside the pattern"
+    return _by_case(Tolerances(), section, lambda name, value: value.number(0, 1), expected)
+
+
+def _by_case(
+    usual: Numbers, section: YamlValue | None, number: Callable[[str, YamlValue], float], expected: str
+) -> ByCase[Numbers]:
+    names = [item.name for item in dataclass_fields(usual)]
+
+    def numbers(keys: Mapping[str, YamlValue]) -> dict[str, float]:
+        return {name: number(name, keys[name]) for name in names if name in keys}
+
     keys = section.mapping(optional=(*names, "cases")) if section else {}
-    general = {name: keys[name].number(0, 1) for name in names if name in keys}
     own = []
     for entry in keys["cases"].sequence() if "cases" in keys else []:
         parts = entry.mapping(required=("pattern",), optional=names)
-        values = {name: parts[name].number(0, 1) for name in names if name in parts}
-        if not values:
-            raise entry.refuse("published, recorded or unconfirmed beside the pattern")
-        own.append(CaseTolerance(parts["pattern"].pattern(), **values))
-    return Tolerances(cases=tuple(own), **general)
+        if not (values := numbers(parts)):
+            raise entry.refuse(expected)
+        own.append((parts["pattern"].pattern(), values))
+    return ByCase(replace(usual, **numbers(keys)), tuple(own))

@@ -14,10 +14,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 
+from helpers.judging.evidence import Budget
 from helpers.machine.frameworks import FrameworkConfig
 from helpers.plan.matrix import (
     TARGETS,
-    Budgets,
+    ByCase,
     MatrixCase,
     MeasuringProtocol,
     Tolerances,
@@ -113,13 +114,13 @@ class Config:
     frameworks: Mapping[Framework, FrameworkConfig]
     data: DataConfig
     protocols: Mapping[str, MeasuringProtocol]
-    tolerances: Tolerances
+    tolerances: ByCase[Tolerances]
     limits: TimeLimits
     contention: ContentionConfig
     matrix: tuple[MatrixCase, ...]
     machines: Mapping[str, MachineConfig]
     nodes: NodesConfig = field(default_factory=NodesConfig)
-    budgets: Budgets = field(default_factory=Budgets)
+    budgets: ByCase[Budget] = field(default_factory=lambda: ByCase(Budget()))
     history: HistoryConfig = field(default_factory=HistoryConfig)
     # The launchers that the file chooses for cases of one node; without an entry it is the framework's own.
     launchers: Mapping[Framework, str] = field(default_factory=dict)

@@ -31,10 +31,10 @@ def plan_again(case: SuiteCase, runs: Sequence[RunResult], config: Config, **mor
         build=_build_of(Build.CANDIDATE, runs),
         settings=runs[-1].settings,
         overrides=runs[-1].overrides,
-        tolerance=config.tolerances.recorded_for(case_id),
-        band=config.tolerances.unconfirmed_for(case_id),
+        tolerance=config.tolerances.of(case_id).recorded,
+        band=config.tolerances.of(case_id).unconfirmed,
         reference=_build_of(Build.REFERENCE, runs),
-        budget=_budget(runs, config.budgets.budget_for(case_id)),
+        budget=_budget(runs, config.budgets.of(case_id)),
         **more,
     )
 

@@ -153,7 +153,7 @@ class Planner:
             framework_version=build.version,
             variables=inherited_variables(settings),
         ).to_mapping()
-        published = published_references(suite_case.figures, cards[0].name, config.tolerances.published_for(case.id))
+        published = published_references(suite_case.figures, cards[0].name, config.tolerances.of(case.id).published)
         needed = images_needed(case, (reference.rule for reference in published))
         if needed is not None and (too_few := needed.why_not(self.data())):
             return too_few
@@ -164,13 +164,13 @@ class Planner:
             overrides=overrides,
             published=published,
             recorded=entry,
-            tolerance=config.tolerances.recorded_for(case.id),
-            band=config.tolerances.unconfirmed_for(case.id),
+            tolerance=config.tolerances.of(case.id).recorded,
+            band=config.tolerances.of(case.id).unconfirmed,
             data=case.data.value if case.data is DataSource.SYNTHETIC else self.data().describe(),
             environment={name: environment[name] for name in _KNOWN_BEFORE},
             reference=reference,
             why_no_reference=why_no_reference,
-            budget=config.budgets.budget_for(case.id),
+            budget=config.budgets.of(case.id),
             to_record=self.to_record,
         )
 

@@ -16,7 +16,7 @@ from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
 from helpers.machine.environment import GPU, Environment, clocks_of, differences
 from helpers.plan.case_plan import CPU
-from helpers.plan.matrix import Tolerances
+from helpers.plan.matrix import ByCase, Tolerances
 from helpers.plan.overrides import segment_of
 from helpers.plan.proposals import Accepted, Candidate, Proposal, ProposalKind, RecordedAnswer, propose, write_recorded
 from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet, load_recorded
@@ -85,7 +85,7 @@ class RecordedBaselines:
         *,
         known_case_ids: Collection[str],
         accepted: Sequence[Accepted],
-        tolerances: Tolerances,
+        tolerances: ByCase[Tolerances],
         past_of: PastOf,
     ) -> tuple[Proposal, ...]:
         """What would be written for the measured cases, device by device.
@@ -102,7 +102,7 @@ class RecordedBaselines:
                     candidate(
                         each,
                         self.machine.device_name(device),
-                        tolerance=tolerances.recorded_for(each.case.id),
+                        tolerance=tolerances.of(each.case.id).recorded,
                         past_of=past_of,
                     )
                     for each in mine

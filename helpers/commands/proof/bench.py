@@ -29,7 +29,7 @@ from helpers.machine.devices import Card, Machine
 from helpers.machine.files import write_whole
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.matrix import Budgets, MatrixCase
+from helpers.plan.matrix import ByCase, MatrixCase
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.plan.proposals import Accepted
 from helpers.plan.small_dataset import make_small_dataset
@@ -127,7 +127,7 @@ class ProofBench:
 
     def _suite(self, step: ProofStep) -> Suite:
         on_cpu, slowed = self.proof.device == CPU, step.kind is StepKind.SLOWED
-        config = replace(self.config, budgets=Budgets(step.budget))
+        config = replace(self.config, budgets=ByCase(step.budget))
         if on_cpu and step.kind is not StepKind.NEIGHBOUR:
             config = replace(config, contention=replace(config.contention, max_foreign_share=_ANY_SHARE))
         options = SuiteOptions(

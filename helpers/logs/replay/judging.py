@@ -112,7 +112,7 @@ def replay_case(case: SuiteCase, fitting: CaseLogs, store: ResultStore, terms: R
 
 def _plan(case: SuiteCase, logs: Sequence[AnyRun], runs: Sequence[RunResult], terms: ReplayTerms) -> CasePlan:
     config = terms.config
-    published = published_for(case, [log.gpu for log in logs], config.tolerances.published_for(case.case.id))
+    published = published_for(case, [log.gpu for log in logs], config.tolerances.of(case.case.id).published)
     plan = plan_again(
         case,
         runs,

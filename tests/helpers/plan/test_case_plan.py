@@ -25,7 +25,7 @@ from helpers.plan.case_plan import (
     published_references,
     recorded_reference,
 )
-from helpers.plan.matrix import MeasuringProtocol, Tolerances
+from helpers.plan.matrix import ByCase, MeasuringProtocol, Tolerances
 from helpers.plan.overrides import segment_of
 from helpers.plan.perf_yaml import Config, ContentionConfig, DataConfig, MatrixCase, TimeLimits
 from helpers.plan.published import PublishedFigure, load_published
@@ -50,7 +50,7 @@ CONFIG = Config(
     frameworks={},
     data=DataConfig(),
     protocols=MappingProxyType(PROTOCOLS),
-    tolerances=Tolerances(),
+    tolerances=ByCase(Tolerances()),
     limits=TimeLimits(),
     contention=ContentionConfig(),
     matrix=(MatrixCase(CPU_CASE, "cpu", "cpu", short=True),),

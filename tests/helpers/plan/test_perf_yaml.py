@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from helpers.judging.evidence import Budget
 from helpers.launch.launchers import CHOICES
 from helpers.machine.frameworks import FrameworkConfig
-from helpers.plan.matrix import CaseTolerance, Tolerances
+from helpers.plan.matrix import ByCase, Tolerances
 from helpers.plan.perf_yaml import Config, TimeLimits, load_config
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
@@ -68,9 +68,9 @@ def test_a_budget_is_the_general_one_with_what_the_last_matching_pattern_changes
         ],
     }
     budgets = load(tmp_path, SMALL + yaml.safe_dump({"budgets": told})).budgets
-    assert budgets.budget_for("c") == Budget(pairs=8)
-    assert budgets.budget_for("a-c") == Budget(pairs=4, repeats=0)
-    assert budgets.budget_for("a-b") == Budget(pairs=5, repeats=0, screen_runs=1, retries=3)
+    assert budgets.of("c") == Budget(pairs=8)
+    assert budgets.of("a-c") == Budget(pairs=4, repeats=0)
+    assert budgets.of("a-b") == Budget(pairs=5, repeats=0, screen_runs=1, retries=3)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_what_the_file_leaves_out_has_its_default(tmp_path: Path) -> None:
     assert set(config.frameworks) == set(Framework)
     assert all(each.interpreter is None for each in config.frameworks.values())
     assert config.data.root is None
-    assert (config.tolerances, config.limits) == (Tolerances(), TimeLimits())
+    assert (config.tolerances, config.limits) == (ByCase(Tolerances()), TimeLimits())
     assert config.contention.max_foreign_share == 0.05
     assert dict(config.machines) == {}
 
@@ -172,21 +172,20 @@ def test_an_absolute_path_stays_and_null_is_none(tmp_path: Path) -> None:
 
 
 def test_of_several_matching_tolerances_the_last_that_has_a_value_counts() -> None:
-    tolerances = Tolerances(
-        published=0.05,
-        recorded=0.04,
-        cases=(
-            CaseTolerance("paddle-*", published=0.1, recorded=0.2),
-            CaseTolerance("paddle-vgg16-*", recorded=0.3),
-            CaseTolerance("*-bs8-*", published=0.4, unconfirmed=0.5),
+    tolerances = ByCase(
+        Tolerances(published=0.05, recorded=0.04),
+        (
+            ("paddle-*", {"published": 0.1, "recorded": 0.2}),
+            ("paddle-vgg16-*", {"recorded": 0.3}),
+            ("*-bs8-*", {"published": 0.4, "unconfirmed": 0.5}),
         ),
     )
-    assert tolerances.published_for("paddle-vgg16-fp32-bs1-1x1-dali-static") == 0.1
-    assert tolerances.recorded_for("paddle-vgg16-fp32-bs1-1x1-dali-static") == 0.3
-    assert tolerances.published_for("pytorch-vgg16-fp32-bs8-1x1-dali") == 0.4
-    assert tolerances.recorded_for("pytorch-vgg16-fp32-bs8-1x1-dali") == 0.04
-    assert tolerances.unconfirmed_for("pytorch-vgg16-fp32-bs8-1x1-dali") == 0.5
-    assert tolerances.unconfirmed_for("paddle-vgg16-fp32-bs1-1x1-dali-static") == 0.05
+    assert tolerances.of("paddle-vgg16-fp32-bs1-1x1-dali-static").published == 0.1
+    assert tolerances.of("paddle-vgg16-fp32-bs1-1x1-dali-static").recorded == 0.3
+    assert tolerances.of("pytorch-vgg16-fp32-bs8-1x1-dali").published == 0.4
+    assert tolerances.of("pytorch-vgg16-fp32-bs8-1x1-dali").recorded == 0.04
+    assert tolerances.of("pytorch-vgg16-fp32-bs8-1x1-dali").unconfirmed == 0.5
+    assert tolerances.of("paddle-vgg16-fp32-bs1-1x1-dali-static").unconfirmed == 0.05
 
 
 def test_a_rule_that_no_protocol_serves_is_an_error_with_the_remedy(tmp_path: Path) -> None:
@@ -440,6 +439,6 @@ def test_a_tolerance_is_kept_exactly_when_it_lies_between_nought_and_one(
     text = SMALL + yaml.safe_dump({"tolerances": {"published": share}})
     folder = tmp_path_factory.mktemp("share")
     if 0 < share < 1:
-        assert load(folder, text).tolerances.published == share
+        assert load(folder, text).tolerances.general.published == share
     else:
         assert refusal(folder, text).field == "tolerances.published"

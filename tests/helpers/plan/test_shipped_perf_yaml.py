@@ -8,7 +8,7 @@ import pytest
 
 from helpers.judging.evidence import Budget
 from helpers.machine.frameworks import FrameworkConfig
-from helpers.plan.matrix import Budgets, Tolerances
+from helpers.plan.matrix import ByCase, Tolerances
 from helpers.plan.perf_yaml import Config, GateRule, load_config
 from helpers.trainers.contract.case import DataSource, Execution, Precision
 from helpers.trainers.contract.frameworks import Framework
@@ -125,8 +125,8 @@ def test_the_shipped_vgg16_protocol_is_the_published_one(shipped: Config) -> Non
 
 def test_the_shipped_numbers_are_those_of_the_decision_procedure(shipped: Config) -> None:
     assert (shipped.tolerances, shipped.budgets) == (
-        Tolerances(published=0.05, recorded=0.005, unconfirmed=0.05),
-        Budgets(),
+        ByCase(Tolerances(published=0.05, recorded=0.005, unconfirmed=0.05)),
+        ByCase(Budget()),
     )
     assert shipped.budgets.general == Budget(screen_runs=6, first_runs=5, pairs=40, rotation=16, repeats=2, retries=1)
 
@@ -153,6 +153,6 @@ def test_the_shipped_file_still_loads_with_its_commented_examples_switched_on(tm
     assert machine.gate == (GateRule("paddle-resnet50v1.5-*-1x[18]-*", "both", "v100"),)
     assert [host.name for host in config.nodes.hosts] == ["n0", "n1"]
     assert (config.nodes.port, config.nodes.hosts[1].data) == (36000, "/data/imagenet")
-    assert config.tolerances.recorded_for("paddle-vgg16-fp32-bs1-1x1-dali-dynamic") == 0.01
-    assert config.budgets.budget_for("paddle-vgg16-fp32-bs32-4x8-dali-static") == Budget(pairs=8)
+    assert config.tolerances.of("paddle-vgg16-fp32-bs1-1x1-dali-dynamic").recorded == 0.01
+    assert config.budgets.of("paddle-vgg16-fp32-bs32-4x8-dali-static") == Budget(pairs=8)
     assert config.frameworks[Framework.MXNET].interpreter == str(Path("~/environments/mxnet/bin/python").expanduser())

@@ -17,7 +17,7 @@ from helpers.judging.evidence import Budget
 from helpers.machine.frameworks import FrameworkBuild
 from helpers.plan.baseline_files import BASELINES
 from helpers.plan.case_plan import CasePlan, SuiteCase
-from helpers.plan.matrix import Budgets
+from helpers.plan.matrix import ByCase
 from helpers.report.row import row_of
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import ConfigError
@@ -188,7 +188,7 @@ def test_what_is_to_be_recorded_is_measured_as_often_as_its_protocol_plans(bench
 
 def test_a_case_may_take_the_runs_that_perf_yaml_gives_it(bench: Bench) -> None:
     suite = bench.suite()
-    suite.config = replace(suite.config, budgets=Budgets(cases=(("*-synthetic-*", {"pairs": 4}),)))
+    suite.config = replace(suite.config, budgets=ByCase(Budget(), (("*-synthetic-*", {"pairs": 4}),)))
     budgets = [suite._planner.plan(case_of(suite, case_id)) for case_id in (SYNTHETIC, DALI)]
     assert [plan.budget.pairs for plan in budgets if isinstance(plan, CasePlan)] == [4, Budget().pairs]
 

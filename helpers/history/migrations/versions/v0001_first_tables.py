@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -12,181 +15,137 @@ depends_on = None
 
 # SQLite numbers its rows only in a column called INTEGER.
 _BIG_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+# The columns that are rows of other tables, and which ones.
+_REFERENCES = {
+    "documents": ("build_id", "environment_id", "segment_id", "setup_id", "system_id"),
+    "results": ("result_id",),
+    "series": ("series_id",),
+    "nights": ("night_id",),
+}
 
 
 def _text(name: str) -> sa.Column[str]:
     return sa.Column(name, sa.Text(), nullable=False)
 
 
+def _row(name: str, nullable: bool = False) -> sa.Column[int]:
+    return sa.Column(name, _BIG_ID, autoincrement=False, nullable=nullable)
+
+
+def _double(name: str, nullable: bool = False) -> sa.Column[float]:
+    return sa.Column(name, sa.Double(), nullable=nullable)
+
+
+def _create(
+    name: str,
+    *columns: sa.Column[Any],
+    key: Sequence[str] = ("id",),
+    unique: Sequence[str] = (),
+    indices: Sequence[Sequence[str]] = (),
+) -> None:
+    """A table with its key, its references, what is unique in it, and its indices."""
+    constraints: list[sa.Constraint] = [
+        sa.ForeignKeyConstraint([each.name], [f"{table}.id"], name=op.f(f"fk_{name}_{each.name}"))
+        for each in sorted(columns, key=lambda each: each.name)
+        for table, names in _REFERENCES.items()
+        if each.name in names
+    ]
+    constraints.append(sa.PrimaryKeyConstraint(*key, name=op.f(f"pk_{name}")))
+    if unique:
+        constraints.append(sa.UniqueConstraint(*unique, name=op.f(f"uq_{name}_{'_'.join(unique)}")))
+    own = [sa.Column("id", _BIG_ID, autoincrement=True, nullable=False)] if key == ("id",) else []
+    op.create_table(name, *own, *columns, *constraints)
+    for index in indices:
+        op.create_index(op.f(f"ix_{name}_{'_'.join(index)}"), name, list(index))
+
+
 def upgrade() -> None:
-    op.create_table(
-        "acknowledgements",
-        sa.Column("id", _BIG_ID, autoincrement=True, nullable=False),
-        _text("pattern"),
-        _text("first"),
-        _text("last"),
-        _text("commit"),
-        _text("reason"),
-        _text("who"),
-        _text("created"),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_acknowledgements")),
-    )
-    op.create_table(
-        "documents",
-        sa.Column("id", _BIG_ID, autoincrement=True, nullable=False),
-        _text("digest"),
-        _text("body"),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_documents")),
-        sa.UniqueConstraint("digest", name=op.f("uq_documents_digest")),
-    )
-    op.create_table(
+    _create("acknowledgements", *map(_text, ("pattern", "first", "last", "commit", "reason", "who", "created")))
+    _create("documents", _text("digest"), _text("body"), unique=("digest",))
+    _create(
         "exclusions",
-        sa.Column("id", _BIG_ID, autoincrement=True, nullable=False),
-        _text("subject"),
-        _text("uuid"),
-        _text("who"),
-        _text("created"),
-        _text("reason"),
-        _text("restored"),
-        _text("restored_by"),
-        _text("restored_reason"),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_exclusions")),
+        *map(_text, ("subject", "uuid", "who", "created", "reason", "restored", "restored_by", "restored_reason")),
+        indices=[("uuid",)],
     )
-    op.create_index(op.f("ix_exclusions_uuid"), "exclusions", ["uuid"], unique=False)
-    op.create_table(
+    _create(
         "calibrations",
-        sa.Column("id", _BIG_ID, autoincrement=True, nullable=False),
         _text("case_id"),
         _text("target"),
-        sa.Column("segment_id", _BIG_ID, nullable=False),
+        _row("segment_id"),
         _text("session"),
         _text("created"),
         sa.Column("runs", sa.Integer(), nullable=False),
-        sa.Column("sigma_run", sa.Double(), nullable=False),
-        sa.Column("sigma_run_low", sa.Double(), nullable=False),
-        sa.Column("sigma_run_high", sa.Double(), nullable=False),
-        sa.Column("degrees_of_freedom", sa.Double(), nullable=False),
-        sa.Column("sigma_night", sa.Double(), nullable=True),
-        sa.Column("sigma_night_low", sa.Double(), nullable=True),
-        sa.Column("sigma_night_high", sa.Double(), nullable=True),
-        sa.Column("smallest_drop", sa.Double(), nullable=False),
-        sa.Column("tolerance", sa.Double(), nullable=True),
-        sa.ForeignKeyConstraint(["segment_id"], ["documents.id"], name=op.f("fk_calibrations_segment_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_calibrations")),
+        *map(_double, ("sigma_run", "sigma_run_low", "sigma_run_high", "degrees_of_freedom")),
+        *(_double(name, nullable=True) for name in ("sigma_night", "sigma_night_low", "sigma_night_high")),
+        _double("smallest_drop"),
+        _double("tolerance", nullable=True),
+        indices=[("case_id", "target", "segment_id", "created")],
     )
-    op.create_index(
-        op.f("ix_calibrations_case_id_target_segment_id_created"),
-        "calibrations",
-        ["case_id", "target", "segment_id", "created"],
-        unique=False,
-    )
-    op.create_table(
+    _create(
         "results",
-        sa.Column("id", _BIG_ID, autoincrement=True, nullable=False),
-        _text("uuid"),
-        _text("session"),
-        _text("host"),
-        _text("case_id"),
-        _text("target"),
-        _text("role"),
-        _text("stage"),
+        *map(_text, ("uuid", "session", "host", "case_id", "target", "role", "stage")),
         sa.Column("replicate", sa.Integer(), nullable=False),
         _text("created"),
-        sa.Column("build_id", _BIG_ID, nullable=False),
-        sa.Column("environment_id", _BIG_ID, nullable=False),
-        sa.Column("system_id", _BIG_ID, nullable=False),
-        sa.Column("setup_id", _BIG_ID, nullable=False),
-        sa.Column("segment_id", _BIG_ID, nullable=True),
-        sa.Column("log_rate", sa.Double(), nullable=True),
+        *map(_row, ("build_id", "environment_id", "system_id", "setup_id")),
+        _row("segment_id", nullable=True),
+        _double("log_rate", nullable=True),
         _text("unlearned"),
         _text("body"),
-        sa.ForeignKeyConstraint(["build_id"], ["documents.id"], name=op.f("fk_results_build_id")),
-        sa.ForeignKeyConstraint(["environment_id"], ["documents.id"], name=op.f("fk_results_environment_id")),
-        sa.ForeignKeyConstraint(["segment_id"], ["documents.id"], name=op.f("fk_results_segment_id")),
-        sa.ForeignKeyConstraint(["setup_id"], ["documents.id"], name=op.f("fk_results_setup_id")),
-        sa.ForeignKeyConstraint(["system_id"], ["documents.id"], name=op.f("fk_results_system_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_results")),
-        sa.UniqueConstraint("uuid", name=op.f("uq_results_uuid")),
+        unique=("uuid",),
+        indices=[("case_id", "created"), ("session", "case_id")],
     )
-    op.create_index(op.f("ix_results_case_id_created"), "results", ["case_id", "created"], unique=False)
-    op.create_index(op.f("ix_results_session_case_id"), "results", ["session", "case_id"], unique=False)
-    op.create_table(
+    _create(
         "segment_starts",
-        sa.Column("id", _BIG_ID, autoincrement=True, nullable=False),
         _text("case_id"),
         _text("target"),
-        sa.Column("segment_id", _BIG_ID, nullable=False),
-        _text("created"),
-        _text("reason"),
-        _text("commit"),
-        sa.ForeignKeyConstraint(["segment_id"], ["documents.id"], name=op.f("fk_segment_starts_segment_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_segment_starts")),
+        _row("segment_id"),
+        *map(_text, ("created", "reason", "commit")),
+        indices=[("case_id", "target", "segment_id", "created")],
     )
-    op.create_index(
-        op.f("ix_segment_starts_case_id_target_segment_id_created"),
-        "segment_starts",
-        ["case_id", "target", "segment_id", "created"],
-        unique=False,
-    )
-    op.create_table(
+    _create(
         "series",
-        sa.Column("id", _BIG_ID, autoincrement=True, nullable=False),
         _text("case_id"),
         _text("target"),
-        sa.Column("segment_id", _BIG_ID, nullable=False),
+        _row("segment_id"),
         _text("host"),
         sa.Column("cards", sa.Integer(), nullable=False),
         _text("last_created"),
-        sa.ForeignKeyConstraint(["segment_id"], ["documents.id"], name=op.f("fk_series_segment_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_series")),
-        sa.UniqueConstraint("case_id", "target", "segment_id", name=op.f("uq_series_case_id_target_segment_id")),
+        unique=("case_id", "target", "segment_id"),
+        indices=[("host", "target", "cards")],
     )
-    op.create_index(op.f("ix_series_host_target_cards"), "series", ["host", "target", "cards"], unique=False)
-    op.create_table(
+    _create(
         "nights",
-        sa.Column("id", _BIG_ID, autoincrement=True, nullable=False),
         _text("uuid"),
         _text("session"),
-        sa.Column("series_id", _BIG_ID, nullable=False),
-        _text("created"),
-        _text("status"),
-        _text("build_version"),
-        _text("build_commit"),
+        _row("series_id"),
+        *map(_text, ("created", "status", "build_version", "build_commit")),
         sa.Column("accepted", sa.Boolean(), nullable=False),
         sa.Column("starts", sa.Boolean(), nullable=False),
-        sa.Column("first_rate", sa.Double(), nullable=True),
-        sa.Column("evidence", sa.Double(), nullable=False),
-        sa.Column("stall_share", sa.Double(), nullable=True),
-        _text("learned"),
-        _text("unlearned"),
-        _text("body"),
-        sa.ForeignKeyConstraint(["series_id"], ["series.id"], name=op.f("fk_nights_series_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_nights")),
-        sa.UniqueConstraint("uuid", name=op.f("uq_nights_uuid")),
+        _double("first_rate", nullable=True),
+        _double("evidence"),
+        _double("stall_share", nullable=True),
+        *map(_text, ("learned", "unlearned", "body")),
+        unique=("uuid",),
+        indices=[
+            ("build_commit",),
+            ("build_version",),
+            ("created",),
+            ("series_id", "created"),
+            ("series_id", "starts", "created"),
+            ("session",),
+        ],
     )
-    op.create_index(op.f("ix_nights_build_commit"), "nights", ["build_commit"], unique=False)
-    op.create_index(op.f("ix_nights_build_version"), "nights", ["build_version"], unique=False)
-    op.create_index(op.f("ix_nights_created"), "nights", ["created"], unique=False)
-    op.create_index(op.f("ix_nights_series_id_created"), "nights", ["series_id", "created"], unique=False)
-    op.create_index(
-        op.f("ix_nights_series_id_starts_created"), "nights", ["series_id", "starts", "created"], unique=False
-    )
-    op.create_index(op.f("ix_nights_session"), "nights", ["session"], unique=False)
-    op.create_table(
+    _create(
         "steps",
-        sa.Column("result_id", _BIG_ID, autoincrement=False, nullable=False),
-        sa.Column("step_seconds", sa.LargeBinary(), nullable=False),
-        sa.Column("samples_per_step", sa.LargeBinary(), nullable=False),
-        sa.Column("losses", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(["result_id"], ["results.id"], name=op.f("fk_steps_result_id")),
-        sa.PrimaryKeyConstraint("result_id", name=op.f("pk_steps")),
+        _row("result_id"),
+        *(sa.Column(name, sa.LargeBinary(), nullable=False) for name in ("step_seconds", "samples_per_step", "losses")),
+        key=("result_id",),
     )
-    op.create_table(
+    _create(
         "night_runs",
-        sa.Column("night_id", _BIG_ID, autoincrement=False, nullable=False),
+        _row("night_id"),
         sa.Column("position", sa.Integer(), autoincrement=False, nullable=False),
         _text("run_uuid"),
-        sa.ForeignKeyConstraint(["night_id"], ["nights.id"], name=op.f("fk_night_runs_night_id")),
-        sa.PrimaryKeyConstraint("night_id", "position", name=op.f("pk_night_runs")),
+        key=("night_id", "position"),
+        indices=[("run_uuid",)],
     )
-    op.create_index(op.f("ix_night_runs_run_uuid"), "night_runs", ["run_uuid"], unique=False)

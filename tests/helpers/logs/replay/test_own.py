@@ -180,7 +180,7 @@ def test_a_replayed_step_log_is_judged_as_the_run_that_wrote_it(bench: Bench, sh
     logs = [read_step_log(folder / "rank0.jsonl")]
     suite = bench.suite()
     case = case_of(suite, GATE, "v100")
-    tolerance = suite.config.tolerances.published_for(GATE)
+    tolerance = suite.config.tolerances.of(GATE).published
     live = RunResult("job", "s1", GATE, "v100", 0, "2024-05-06T07:08:09+00:00", figures=figures(logs))
     plan = CasePlan(case, published=published_references(case.figures, card, tolerance))
     verdict = judge(evidence_of(plan, (live,)))
