@@ -26,8 +26,8 @@ from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.overrides import segment_of
 from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.session.gate import Gate
-from helpers.session.measure import CaseResult, measure_case, protocol_record
-from helpers.session.outcome import night_case
+from helpers.session.measure import CaseResult, measure_case
+from helpers.session.night import night_case
 from helpers.trainers.contract.case import Case
 
 # The runs of night 0 that the reference is recorded from; the rules that compare 7 runs with 7 need them all.
@@ -194,7 +194,7 @@ def run_result(
         stage=stage.value,
         build=_BUILDS[build],
         settings=plan.settings,
-        protocol=protocol_record(plan),
+        protocol=plan.protocol.steps,
         environment=_ENVIRONMENT,
         figures={WALL_CLOCK: math.exp(drawn.log_mean_rate), MEDIAN_STEP: math.exp(drawn.log_rate)},
         step_seconds=drawn.step_seconds,

@@ -70,24 +70,13 @@ class PublishedFigure:
 
 
 @dataclass(frozen=True)
-class PublishedEnvironment:
-    """The machine and software behind figures, as ``document`` states them; what it does not state is absent."""
-
-    document: str
-    describes: str
-    machine: Mapping[str, str]
-    software: Mapping[str, str]
-    topology: tuple[str, ...]
-    remarks: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class PublishedSet:
     """All figures for one ``target`` (v100, a100), sorted by case id, card model, source and table."""
 
     target: str
     figures: tuple[PublishedFigure, ...]
-    environments: Mapping[str, PublishedEnvironment]
+    # The machine and software behind figures, as a ``document`` states them (schema.json beside the files).
+    environments: Mapping[str, Mapping[str, Any]]
 
     def cases(self) -> tuple[Case, ...]:
         """Each case once, in id order."""
@@ -112,10 +101,7 @@ def load_published(path: Path, checked: Path | None = None) -> PublishedSet:
             expected="published figures",
             remedy="Restore it from version control",
         )
-    environments = {
-        key: PublishedEnvironment(**{**value, "topology": tuple(value["topology"]), "remarks": tuple(value["remarks"])})
-        for key, value in data["environments"].items()
-    }
+    environments: dict[str, dict[str, Any]] = data["environments"]
     figures: dict[tuple[str, ...], PublishedFigure] = {}
     for index, item in enumerate(data["figures"]):
         figure = _figure(path, index, item, data["target"], environments)
@@ -127,7 +113,7 @@ def load_published(path: Path, checked: Path | None = None) -> PublishedSet:
 
 
 def _figure(
-    path: Path, index: int, item: Mapping[str, Any], target: str, environments: Mapping[str, PublishedEnvironment]
+    path: Path, index: int, item: Mapping[str, Any], target: str, environments: Mapping[str, Mapping[str, Any]]
 ) -> PublishedFigure:
     """One row; facts that stand in the case id and beside it have to agree."""
     where = f"figures[{index}]"
@@ -143,7 +129,7 @@ def _figure(
         ("precision", item["precision"], case.precision.value),
         ("strategy", item["strategy"], "auto" if case.auto else None),
         ("gpu", item["gpu"].split("-")[0].lower(), target),
-        ("source", item["source"], environment.document),
+        ("source", item["source"], environment["document"]),
     )
     for field, got, expected in agreements:
         if got != expected:

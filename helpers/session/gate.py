@@ -11,14 +11,18 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from helpers.history.results import MEASURED
 from helpers.judging.verdict import Reason, Status
-from helpers.plan.case_plan import CasePlan, SuiteCase
-from helpers.plan.perf_yaml import GateRule
-from helpers.session.measure import CaseResult
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.errors import ConfigError
+
+if TYPE_CHECKING:
+    # Commands that judge nothing take their exit codes from here.
+    from helpers.plan.case_plan import CasePlan, SuiteCase
+    from helpers.plan.perf_yaml import GateRule
+    from helpers.session.measure import CaseResult
 
 EXIT_OK = 0
 EXIT_SLOWER = 1

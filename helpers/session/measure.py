@@ -234,7 +234,7 @@ def _is_of(plan: CasePlan, run: RunResult, allow_contention: bool) -> bool:
         and run.environment.get("data", "") == plan.data
         and all(run.environment.get(name, "") == value for name, value in plan.environment.items())
         and (allow_contention or not {CONTENDED, SLOWED} & set(run.marks))
-        and dict(run.protocol) == protocol_record(plan)
+        and dict(run.protocol) == plan.protocol.steps
         and _as_stored(run.settings) == _as_stored(plan.settings)
         and _as_stored(run.overrides) == _as_stored(plan.overrides)
     )
@@ -287,7 +287,3 @@ def _check_request(plan: CasePlan, request: NeedRuns, made: int, most: int) -> N
 def _as_stored(values: Mapping[str, Any]) -> str:
     """Values as a result file holds them, where a tuple is a list."""
     return json.dumps(dict(values), sort_keys=True, default=dict)
-
-
-def protocol_record(plan: CasePlan) -> dict[str, int]:
-    return plan.protocol.steps

@@ -1,5 +1,4 @@
-"""A case's outcome: the one object on which the gate, the recording of baselines and the night decide. Below it: the
-cases of a session that its night judges.
+"""A case's outcome: the one object on which the gate, the recording of baselines and the night decide.
 
 A report's row is a view of it (helpers.report.row). A worker of pytest-xdist sends it to the controller as a record,
 which is checked before anything is decided by it.
@@ -8,9 +7,8 @@ which is checked before anything is decided by it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from helpers.history.nights import STANDING_FIELDS
@@ -24,8 +22,6 @@ from helpers.history.results import (
     RunResult,
     result_of_record,
 )
-from helpers.history.run_folders import RESULT_FILE, read_result, sessions
-from helpers.judging.night_groups import NightCase, labels_of
 from helpers.judging.statistics import Summary
 from helpers.judging.verdict import Question, Reason, Standing, Status, SubVerdict, Verdict
 from helpers.machine.records_check import Checker, Schema
@@ -248,80 +244,3 @@ _OUTCOME = Checker(
         "a JSON object",
     )
 )
-
-
-# ---- the night
-
-
-_WITHOUT_FIGURES = (Status.INFRA_ERROR, Status.INVALID, Status.NOT_RUN)
-_DEFAULT_TOLERANCE = 0.005
-# The suite's own commit changes with every commit of it, and the report shows it elsewhere.
-_NOT_THE_MACHINE = (("system", "suite"),)
-# A machine that was set up anew differs in everything; the first few differences say so.
-_MOST_CHANGES = 5
-
-
-def night_case(outcome: CaseOutcome) -> NightCase | None:
-    """The case as the night's verdict takes it. None for a case that is compared with no earlier night, and for one
-    that the gate does not judge."""
-    standing, recorded = outcome.verdict.standing, outcome.verdict.recorded
-    if standing is None or not outcome.judged or outcome.status in _WITHOUT_FIGURES:
-        return None
-    tolerance = recorded.tolerance if recorded is not None else None
-    return NightCase(
-        case_id=outcome.case.id,
-        target=outcome.target,
-        labels=labels_of(outcome.case, outcome.target),
-        # The answer to the other question may be the worse one.
-        status=recorded.status if recorded is not None else outcome.status,
-        standing=standing,
-        tolerance=_DEFAULT_TOLERANCE if tolerance is None else tolerance,
-        can_confirm=bool(outcome.reference_build),
-        why_not=outcome.why_no_reference,
-    )
-
-
-def night_cases(outcomes: Iterable[CaseOutcome]) -> tuple[NightCase, ...]:
-    return tuple(case for outcome in outcomes if (case := night_case(outcome)) is not None)
-
-
-def night_clues(outcomes: Sequence[CaseOutcome], session_folder: Path) -> tuple[str, ...]:
-    """What may have moved many cases at once: what disturbed them, and in what the machine differs from the last
-    session beside ``session_folder`` that measured one of them."""
-    clues = []
-    if shares := [share for each in outcomes if each.marks and (share := each.foreign_share)]:
-        clues.append(f"others used up to {max(shares):.0%} of the cores while {len(shares)} of the cases ran")
-    earlier = [session_folder.parent / name for name in sessions(session_folder.parent) if name != session_folder.name]
-    for each in outcomes:
-        tonight = next((run for run in each.runs if run.replicate == 0), None)
-        if tonight is None:
-            continue
-        before = next(filter(None, (_first_run(folder, each.case.id) for folder in reversed(earlier))), None)
-        if before is not None:
-            return (*clues, *_machine_changes(before, tonight))
-    return tuple(clues)
-
-
-def _first_run(session_folder: Path, case_id: str) -> RunResult | None:
-    """None for what cannot be read: a clue is no evidence."""
-    try:
-        return read_result(session_folder / case_id / "r0" / RESULT_FILE)
-    except ResultError:
-        return None
-
-
-def _machine_changes(before: RunResult, tonight: RunResult) -> tuple[str, ...]:
-    """``GPU: power limit: 250 W → 200 W`` and since when; empty where nothing differs."""
-    changes = list(_differences(before.system, tonight.system))
-    if not changes:
-        return ()
-    more = [f"and {len(changes) - _MOST_CHANGES} more"] if len(changes) > _MOST_CHANGES else []
-    return (*changes[:_MOST_CHANGES], *more, f"all since session {before.session}")
-
-
-def _differences(before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    for section in sorted(before.keys() & after.keys()):
-        for name in sorted(before[section].keys() | after[section].keys()):
-            old, new = before[section].get(name, "nothing"), after[section].get(name, "nothing")
-            if old != new and (section, name) not in _NOT_THE_MACHINE:
-                yield f"{section}: {name}: {old} → {new}"

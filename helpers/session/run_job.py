@@ -31,7 +31,6 @@ from helpers.machine.watch.meters import GpuMeter, meter_for, window_facts
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import Config
-from helpers.session.measure import protocol_record
 from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
 from helpers.trainers.contract.steplog import StepLog
 
@@ -61,7 +60,10 @@ class JobRunner:
     ) -> RunResult:
         folder = self.store.new_run_folder(plan.case.id, replicate)
         spec = self._spec(plan, replicate, str(folder.resolve()))
-        limits = self._limits()
+        given = self.config.limits
+        limits = JobLimits(
+            given.start_up_seconds, given.no_progress_seconds, given.run_seconds, given.stop_grace_seconds
+        )
         record = plan.build if build is Build.CANDIDATE else plan.reference
         command, others = self.connected.start_of(spec, record["interpreter"], limits.grace_seconds)
         meter, kills = self._meter(plan), self.oom_kills()
@@ -81,25 +83,13 @@ class JobRunner:
             replicate=replicate,
             run_folder=folder,
             device=plan.suite_case.device,
-            warmup_steps=plan.protocol.warmup_steps,
-            window_steps=plan.protocol.window_steps,
-            steady_window_steps=plan.protocol.steady_window_steps,
-            most_warmup_steps=plan.protocol.most_warmup_steps,
+            **plan.protocol.steps,
             data_root=str(self.data.root) if self.data else None,
             settings=plan.settings,
             overrides=plan.overrides,
             environment=_own_variables(plan.settings),
             cores=tuple(cpu),
             cards=tuple(str(card.index) for card in self.cards if isinstance(card, Gpu)),
-        )
-
-    def _limits(self) -> JobLimits:
-        limits = self.config.limits
-        return JobLimits(
-            start_up_seconds=limits.start_up_seconds,
-            no_progress_seconds=limits.no_progress_seconds,
-            run_seconds=limits.run_seconds,
-            grace_seconds=limits.stop_grace_seconds,
         )
 
     def _meter(self, plan: CasePlan) -> CpuMeter | GpuMeter:
@@ -155,7 +145,7 @@ class JobRunner:
             build=build,
             settings=plan.settings,
             overrides=plan.overrides,
-            protocol=protocol_record(plan),
+            protocol=plan.protocol.steps,
             environment=self.connected.environment(
                 environment_of(
                     self.machine,

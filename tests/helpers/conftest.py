@@ -13,7 +13,6 @@ from helpers.judging.rules import MEDIAN_STEP
 from helpers.machine.environment import Environment
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.matrix import MeasuringProtocol
-from helpers.session.measure import protocol_record
 from helpers.trainers.contract.case import Case
 
 CASE = Case.parse("paddle-vgg16-fp32-bs8-1x2-dali-static")
@@ -47,7 +46,7 @@ def make_run() -> Callable[..., RunResult]:
             "build": dict(plan.build),
             "settings": dict(plan.settings),
             "overrides": dict(plan.overrides),
-            "protocol": protocol_record(plan),
+            "protocol": plan.protocol.steps,
             "step_seconds": (0.5, 0.25),
             "samples_per_step": (16, 16),
         }

@@ -14,7 +14,6 @@ from helpers.judging.evidence import Build, Stage
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
 from helpers.plan.case_plan import CasePlan
-from helpers.session.measure import protocol_record
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.conftest import ENVIRONMENT
 from tests.helpers.session_double import roles
@@ -111,7 +110,7 @@ def _finished(plan: CasePlan, replicate: int, given: Mapping[str, Any]) -> RunRe
         "environment": {**ENVIRONMENT.to_mapping(), "data": plan.data, **plan.environment},
         "settings": dict(plan.settings),
         "overrides": dict(plan.overrides),
-        "protocol": protocol_record(plan),
+        "protocol": plan.protocol.steps,
         "step_seconds": (0.5, 0.25),
         "samples_per_step": (16, 16),
     }

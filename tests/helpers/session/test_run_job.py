@@ -28,7 +28,7 @@ from helpers.machine.watch.meters import GpuMeter
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import Config, load_config
-from helpers.session.measure import measure_case, protocol_record, reusable_runs
+from helpers.session.measure import measure_case, reusable_runs
 from helpers.session.run_job import JobRunner
 from helpers.trainers.contract.errors import DeviceError, LaunchError, SuiteError
 from helpers.trainers.contract.job import JobSpec
@@ -180,7 +180,7 @@ def test_a_run_says_what_it_was_measured_with(runner: JobRunner, plan: CasePlan,
     assert (run.build, run.settings, run.protocol) == (
         plan.build,
         plan.settings,
-        protocol_record(plan),
+        plan.protocol.steps,
     )
     assert (environment.host_id, environment.cards, environment.data) == (HOST.host_id, "2 x 2 cores", "photographs")
     assert (environment.device, environment.driver, environment.threads) == ("cpu", "", "2")
@@ -271,7 +271,7 @@ def test_the_warm_up_steps_that_were_made_are_kept_beside_the_protocols_own(
 ) -> None:
     run = run_with(runner, plan, jobs, outcome(logs=(warm_for(4), warm_for(4, rank=1))))
     assert run.facts["warmup_steps"] == "4"
-    assert run.protocol == protocol_record(plan)
+    assert run.protocol == plan.protocol.steps
 
 
 @pytest.mark.parametrize("allow", [True, False])

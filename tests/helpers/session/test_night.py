@@ -13,7 +13,8 @@ from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.verdict import Question, Reason, Standing, Status, SubVerdict, Verdict
 from helpers.plan.case_plan import CasePlan
-from helpers.session.outcome import CaseEffect, CaseOutcome, night_case, night_cases, night_clues
+from helpers.session.night import night_case, night_cases, night_clues
+from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.case import Case
 
 MakePlan = Callable[..., CasePlan]
