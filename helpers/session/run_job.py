@@ -36,6 +36,18 @@ from helpers.trainers.contract.steplog import StepLog
 
 
 @dataclass(frozen=True)
+class RunTerms:
+    """What the session grants a case."""
+
+    allow_contention: bool = False
+    share_machine: bool = False
+    # None for synthetic batches.
+    data: DatasetFacts | None = None
+    # The session's environment tables.
+    system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class JobRunner:
     """Implements measure.Runner on leased cards. Raises SuiteError where a result cannot be written."""
 
@@ -44,14 +56,10 @@ class JobRunner:
     cards: Sequence[Card]
     store: ResultStore
     config: Config
-    data: DatasetFacts | None = None
-    allow_contention: bool = False
-    machine_shared: bool = False
+    terms: RunTerms = field(default_factory=RunTerms)
     on_progress: Callable[[Progress], None] | None = None
     # The other nodes, ready to run.
     connected: ConnectedNodes = field(default_factory=ConnectedNodes)
-    # The session's environment tables.
-    system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Reads how many processes the kernel has killed for want of memory.
     oom_kills: Callable[[], OomKills] = read_oom_kills
 
@@ -84,7 +92,7 @@ class JobRunner:
             run_folder=folder,
             device=plan.suite_case.device,
             **plan.protocol.steps,
-            data_root=str(self.data.root) if self.data else None,
+            data_root=str(self.terms.data.root) if self.terms.data else None,
             settings=plan.settings,
             overrides=plan.overrides,
             environment=_own_variables(plan.settings),
@@ -109,12 +117,12 @@ class JobRunner:
 
     def _disturbances(self, outcome: JobOutcome) -> tuple[tuple[str, ...], str | None]:
         """Marks for the reader, and why the run must not be used (docs/reference.md, "Contention")."""
-        marks = [MACHINE_SHARED] if self.machine_shared else []
+        marks = [MACHINE_SHARED] if self.terms.share_machine else []
         if outcome.unhealthy:
             return tuple(marks), "device unhealthy: " + "; ".join(outcome.unhealthy)
         if outcome.contention.is_quiet(self.config.contention.max_foreign_share):
             return tuple(marks), None
-        if self.allow_contention:
+        if self.terms.allow_contention:
             return (*marks, CONTENDED), None
         limit = self.config.contention.max_foreign_share
         who = f"{CONTENDED}: {outcome.contention.describe()}"
@@ -129,7 +137,7 @@ class JobRunner:
         if any(SLOWDOWN_FACT in log.header.facts for log in logs):
             marks = (*marks, SLOWED)
             # As a contended run: never in a gate, which allows neither.
-            if not self.allow_contention:
+            if not self.terms.allow_contention:
                 slowed = f"{SLOWED}: unset {SLOWDOWN_VARIABLE} (--allow-contention measures anyway)"
         unsteady = why_unsteady(spec, logs) if complete else None
         if unsteady is not None:
@@ -164,7 +172,7 @@ class JobRunner:
                 **({"warmup_steps": str(len(logs[0].warmup))} if complete else {}),
                 **({FAILURE_FACT: outcome.cause.value} if outcome.cause else {}),
             },
-            system=self.system,
+            system=self.terms.system,
             figures=figures(logs) if complete else {},
             step_seconds=step_seconds(logs) if complete else (),
             samples_per_step=samples_per_step(logs) if complete else (),
@@ -201,18 +209,6 @@ def inherited_variables(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def _own_variables(settings: Mapping[str, Any]) -> dict[str, str]:
     return {str(name): str(value) for name, value in settings.get("environment", {}).items()}
-
-
-@dataclass(frozen=True)
-class RunTerms:
-    """What the session grants a case."""
-
-    allow_contention: bool = False
-    share_machine: bool = False
-    # None for synthetic batches.
-    data: DatasetFacts | None = None
-    # The environment tables.
-    system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @contextmanager
@@ -252,10 +248,7 @@ def leased_runner(
             cards=connected.prepare(needs, lease.cards, tell),
             store=store,
             config=config,
-            data=terms.data,
-            allow_contention=terms.allow_contention,
-            machine_shared=terms.share_machine,
+            terms=terms,
             on_progress=on_progress,
             connected=connected,
-            system=terms.system,
         )

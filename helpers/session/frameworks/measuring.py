@@ -169,7 +169,7 @@ def _runners(
         system=measurer.system(),
     )
     with leased_runner(plans[0], measurer.machine, measurer.store, measurer.config, terms, on_progress) as runner:
-        without_data = replace(runner, data=None)
+        without_data = replace(runner, terms=replace(terms, data=None))
         yield lambda plan: without_data if plan.case.data is DataSource.SYNTHETIC else runner
 
 

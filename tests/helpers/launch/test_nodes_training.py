@@ -18,7 +18,7 @@ from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.perf_yaml import HostConfig, NodesConfig, load_config
 from helpers.plan.recipes.recipe import settings_for
-from helpers.session.run_job import JobRunner
+from helpers.session.run_job import JobRunner, RunTerms
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
@@ -59,7 +59,9 @@ def train(folder: Path, plan: CasePlan, machine: Machine) -> tuple[RunResult, Pa
     with connect_nodes(CASE, config.nodes, sys.executable) as connected:
         needs = CaseNeeds(CASE, "cpu", plan.build, machine)
         cards = connected.prepare(needs, machine.cpu_cards[: connected.nodes_here], print)
-        run = JobRunner(machine, cards, store, config, allow_contention=True, connected=connected).run(plan, 0)
+        run = JobRunner(machine, cards, store, config, RunTerms(allow_contention=True), connected=connected).run(
+            plan, 0
+        )
     run_folder = store.run_folder(CASE.id, 0)
     job_id = JobSpec.from_json((run_folder / "spec.json").read_text()).job_id
     assert Processes().of_job(job_id) == Processes().of_job(node_mark(job_id, 1)) == []

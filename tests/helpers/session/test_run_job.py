@@ -29,7 +29,7 @@ from helpers.plan.case_plan import CasePlan
 from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.session.measure import measure_case, reusable_runs
-from helpers.session.run_job import JobRunner
+from helpers.session.run_job import JobRunner, RunTerms
 from helpers.trainers.contract.errors import DeviceError, LaunchError, SuiteError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.steplog import (
@@ -192,7 +192,7 @@ def test_the_sessions_environment_tables_are_stored_with_every_run(
     runner: JobRunner, plan: CasePlan, jobs: Jobs
 ) -> None:
     tables = {"CPU": {"CPU": "AMD EPYC * 4"}, "topology": {"GPU0": "X\tNV2"}}
-    run = replace(runner, system=tables).run(plan, 0)
+    run = replace(runner, terms=RunTerms(system=tables)).run(plan, 0)
     assert read_result(runner.store.run_folder(plan.case.id, 0) / "result.json").system == run.system == tables
 
 
@@ -279,7 +279,7 @@ def test_a_run_that_a_test_slowed_down_is_marked_and_only_where_disturbance_is_a
     runner: JobRunner, plan: CasePlan, jobs: Jobs, allow: bool
 ) -> None:
     slowed = replace(LOGS[1], header=replace(LOGS[1].header, facts={"test_slowdown": "0.05"}))
-    run = run_with(replace(runner, allow_contention=allow), plan, jobs, outcome(logs=(LOGS[0], slowed)))
+    run = run_with(replace(runner, terms=RunTerms(allow_contention=allow)), plan, jobs, outcome(logs=(LOGS[0], slowed)))
     assert (run.measured, run.marks) == (allow, (SLOWED,))
     assert allow or str(run.invalid).startswith("slowed down for a test: unset PERFGATE_TEST_SLOWDOWN")
 
@@ -336,7 +336,7 @@ def test_a_crashed_job_is_no_less_a_crash_on_an_unhealthy_or_contended_machine(
     runner: JobRunner, plan: CasePlan, jobs: Jobs
 ) -> None:
     crashed = outcome(OutcomeKind.CRASHED, contention=LOUD, unhealthy=("too hot",))
-    run = run_with(replace(runner, allow_contention=True), plan, jobs, crashed)
+    run = run_with(replace(runner, terms=RunTerms(allow_contention=True)), plan, jobs, crashed)
     assert (run.failure, run.invalid, run.marks) == ("launcher died: it crashed", None, ())
 
 
@@ -378,7 +378,7 @@ def test_an_unhealthy_card_is_invalid_whatever_else(
     runner: JobRunner, plan: CasePlan, jobs: Jobs, contention: ContentionSample, allow: bool
 ) -> None:
     unwell = outcome(contention=contention, unhealthy=("GPU 0 was throttled", "GPU 1: 2 ECC errors"))
-    run = run_with(replace(runner, allow_contention=allow), plan, jobs, unwell)
+    run = run_with(replace(runner, terms=RunTerms(allow_contention=allow)), plan, jobs, unwell)
     assert not run.measured
     assert run.invalid == "device unhealthy: GPU 0 was throttled; GPU 1: 2 ECC errors"
 
@@ -395,12 +395,12 @@ def test_a_contended_run_is_invalid_and_says_what_to_do(runner: JobRunner, plan:
 def test_a_contended_run_is_measured_and_marked_where_contention_is_allowed(
     runner: JobRunner, plan: CasePlan, jobs: Jobs
 ) -> None:
-    run = run_with(replace(runner, allow_contention=True), plan, jobs, outcome(contention=LOUD))
+    run = run_with(replace(runner, terms=RunTerms(allow_contention=True)), plan, jobs, outcome(contention=LOUD))
     assert (run.measured, run.invalid, run.marks) == (True, None, (CONTENDED,))
 
 
 def test_allowing_contention_does_not_mark_a_quiet_run(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
-    assert run_with(replace(runner, allow_contention=True), plan, jobs, outcome()).marks == ()
+    assert run_with(replace(runner, terms=RunTerms(allow_contention=True)), plan, jobs, outcome()).marks == ()
 
 
 @pytest.mark.parametrize("max_foreign_share", [0.05, 1.0])
@@ -411,7 +411,7 @@ def test_what_was_not_measured_is_not_quiet(
     run = run_with(replace(runner, config=lenient), plan, jobs, outcome(contention=UNKNOWN))
     assert run.invalid is not None
     assert "contention not measured: no looks" in run.invalid
-    allowed = replace(runner, config=lenient, allow_contention=True)
+    allowed = replace(runner, config=lenient, terms=RunTerms(allow_contention=True))
     marked = run_with(allowed, plan, jobs, outcome(contention=UNKNOWN))
     assert (marked.invalid, marked.marks, marked.foreign_share) == (None, (CONTENDED,), None)
 
@@ -427,7 +427,7 @@ def test_the_limit_itself_is_still_quiet(
 def test_a_shared_machine_is_marked_beside_contention(
     runner: JobRunner, plan: CasePlan, jobs: Jobs, answer: JobOutcome, others: tuple[str, ...]
 ) -> None:
-    shared = replace(runner, machine_shared=True, allow_contention=True)
+    shared = replace(runner, terms=RunTerms(allow_contention=True, share_machine=True))
     assert run_with(shared, plan, jobs, answer).marks == (MACHINE_SHARED, *others)
 
 

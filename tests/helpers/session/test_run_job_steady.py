@@ -13,7 +13,7 @@ from helpers.history.run_folders import ResultStore
 from helpers.judging.verdict import Status
 from helpers.plan.case_plan import CasePlan
 from helpers.session.measure import measure_case
-from helpers.session.run_job import JobRunner
+from helpers.session.run_job import JobRunner, RunTerms
 from helpers.trainers.contract.steplog import (
     LOOKED_ONCE,
     STEADINESS_FACT,
@@ -61,7 +61,7 @@ def test_a_run_that_was_never_steady_is_invalid_and_leaves_the_plot_that_shows_i
     runner: JobRunner, plan: CasePlan, jobs: Jobs, allow: bool
 ) -> None:
     logs = (warm_for(8), warm_for(8, rank=1, fall=0.1))
-    run = run_with(replace(runner, allow_contention=allow), steady_plan(plan), jobs, outcome(logs=logs))
+    run = run_with(replace(runner, terms=RunTerms(allow_contention=allow)), steady_plan(plan), jobs, outcome(logs=logs))
     folder = runner.store.run_folder(plan.case.id, 0)
     assert not run.measured and run.failure is None
     assert str(run.invalid).startswith("never steady: rank 1's last 3 windows of 2 warm-up steps took")

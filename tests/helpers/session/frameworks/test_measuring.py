@@ -25,6 +25,7 @@ from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.commands.conftest import MACHINE
 from tests.helpers.memory_double import MemoryDouble
 from tests.helpers.peers_double import CONFIG, PADDLE, PYTORCH, TurnsRunner, TwoFrameworks
+from tests.helpers.session.workshop import IMAGENET
 
 ROOT = Path(__file__).parents[4]
 
@@ -35,10 +36,10 @@ class Leased:
 
     turns: TurnsRunner
     read: list[tuple[str, object]]
-    data: object = None
+    terms: RunTerms
 
     def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
-        self.read.append((plan.case.framework.value, self.data))
+        self.read.append((plan.case.framework.value, self.terms.data))
         return self.turns.run(plan, replicate, build, stage)
 
 
@@ -90,7 +91,7 @@ def test_all_frameworks_run_on_one_lease_under_the_sessions_terms(
     suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leases: list[tuple[str, RunTerms]] = []
-    runner = Leased(TurnsRunner(suite.options.runs_folder, session="s"), [], data="images")
+    runner = Leased(TurnsRunner(suite.options.runs_folder, session="s"), [], RunTerms(data=IMAGENET))
 
     @contextlib.contextmanager
     def leased(plan: CasePlan, machine: Any, store: Any, config: Any, terms: RunTerms, tell: Any) -> Iterator[Any]:
