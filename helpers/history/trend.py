@@ -1,18 +1,216 @@
 """The trend of every case: its series of nights, their steps between nights and builds, and their drift.
 
-It is reported, and never a gate (docs/verdicts.md, "Trend").
+It is reported, and never a gate (docs/verdicts.md, "Trend"). Steps are found by Apache Otava. Drift is a slope that no
+single step explains: the median of the slopes of all pairs of nights that no step lies between (Theil and Sen), its
+interval Sen's (1968) over pieces as in Hirsch, Slack and Smith (1982): one bad night moves neither.
 """
 
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from helpers.history.stored import Acknowledgement, StoredNight
-from helpers.history.trend import ChangePoint, Detect, Sensitivity, SlowDrift, find_drift
+from helpers.trainers.contract.errors import SuiteError
+from helpers.trainers.contract.job import finite
+
+# The normal's two-sided quantiles: for what is shown, and for what is called a drift (as Otava's p).
+_SHOWN_Z = 1.960
+_SURE_Z = 3.291
+# With fewer nights Kendall's statistic is not yet normal.
+LEAST_DRIFT_NIGHTS = 10
+# A piece that is this exact has no noise to estimate a likelihood from.
+_LEAST_DEVIATION = 1e-12
+
+
+class TrendError(SuiteError):
+    """Otava is missing or gave no answer."""
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """What counts as a step."""
+
+    # So many nights are looked at together.
+    window: int = 50
+    max_p: float = 0.001
+    # The smallest change, as a fraction.
+    min_magnitude: float = 0.005
+
+
+@dataclass(frozen=True)
+class ChangePoint:
+    """A step of a series."""
+
+    # Of the first value after the step.
+    index: int
+    # Otava's means of the values between neighbouring change points.
+    before: float
+    after: float
+    # By Otava's t-test.
+    p: float
+
+
+# A function that finds the change points of each series.
+Detect = Callable[[Sequence[Sequence[float]]], tuple[tuple[ChangePoint, ...], ...]]
+
+
+def change_points(
+    series: Sequence[Sequence[float]], sensitivity: Sensitivity | None = None
+) -> tuple[tuple[ChangePoint, ...], ...]:
+    """The change points of every series, in their order; the values are samples/s or ratios, finite and above 0.
+
+    Raises TrendError without Otava and where it gives no answer.
+    """
+    for place, values in enumerate(series):
+        if wrong := [value for value in values if not finite(value) or value <= 0]:
+            raise TrendError(f"series {place}", got=wrong[0], expected="numbers above 0, all finite")
+    return tuple(_points(values, sensitivity or Sensitivity()) for values in series)
+
+
+def _points(values: Sequence[float], sensitivity: Sensitivity) -> tuple[ChangePoint, ...]:
+    try:
+        # scipy.stats takes a second to import, longer than most commands take to answer.
+        from otava.analysis import compute_change_points
+
+        with warnings.catch_warnings():
+            # Pieces without any spread divide by zero inside scipy, which then answers p = 0 as it should.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            found, _ = compute_change_points(
+                # A list on purpose: given an array, Otava 0.8.0 slices it differently.
+                [float(value) for value in values],
+                window_len=sensitivity.window,
+                max_pvalue=sensitivity.max_p,
+                min_magnitude=sensitivity.min_magnitude,
+            )
+        points = tuple(
+            ChangePoint(
+                int(point.index), float(point.stats.mean_1), float(point.stats.mean_2), float(point.stats.pvalue)
+            )
+            for point in found
+        )
+    except ImportError as error:
+        raise _no_answer(str(error), remedy="Call: make env") from error
+    # An error inside Otava means that there is no answer, and never that there is no step.
+    except Exception as error:
+        raise _no_answer(f"{type(error).__name__}: {error}") from error
+    if not all(
+        0 < point.index < len(values) and finite(point.p) and finite(point.before) and finite(point.after)
+        for point in points
+    ):
+        raise _no_answer("a change point outside its series, or one that is no number")
+    return points
+
+
+def _no_answer(got: str, remedy: str | None = None) -> TrendError:
+    return TrendError("Apache Otava", got=got, expected="change points", remedy=remedy)
+
+
+# ---- slow drift
+
+
+@dataclass(frozen=True)
+class Slope:
+    """The change of log rates a night, with its 95% interval."""
+
+    slope: float
+    low: float
+    high: float
+    # Whether the interval at p = 0.001 excludes 0.
+    sure: bool
+
+
+@dataclass(frozen=True)
+class SlowDrift:
+    """What a slope adds up to over ``nights`` nights, of which index ``first`` is the first."""
+
+    # A fraction with its 95% interval: -0.03 is 3% slower.
+    effect: float
+    low: float
+    high: float
+    nights: int
+    first: int
+    # Whether a straight line fits the series better than its steps, which then are parts of the drift.
+    explains_steps: bool = False
+
+    @property
+    def a_night(self) -> float:
+        return math.expm1(math.log1p(self.effect) / (self.nights - 1))
+
+
+def find_drift(values: Sequence[float], steps: Sequence[int], first: int, least_effect: float) -> SlowDrift | None:
+    """The drift of ``values`` (rates above 0) from index ``first`` on; None where none is sure, or it is smaller than
+    ``least_effect``.
+
+    ``steps`` are the indices at which a new level starts.
+    """
+    logs = [math.log(value) for value in values[first:]]
+    cuts = [step - first for step in steps if step > first]
+    if len(logs) < LEAST_DRIFT_NIGHTS:
+        return None
+    whole = slope_within([logs])
+    line = bool(cuts) and whole is not None and _line_is_better(logs, cuts, whole.slope)
+    slope = whole if line else slope_within(pieces(logs, cuts))
+    if slope is None or not slope.sure:
+        return None
+    effect, low, high = (math.expm1(each * (len(logs) - 1)) for each in (slope.slope, slope.low, slope.high))
+    if abs(effect) < least_effect:
+        return None
+    return SlowDrift(effect, low, high, len(logs), first, line)
+
+
+def pieces(logs: Sequence[float], cuts: Sequence[int]) -> list[Sequence[float]]:
+    """The parts between the cuts."""
+    edges = [0, *cuts, len(logs)]
+    return [logs[start:stop] for start, stop in itertools.pairwise(edges)]
+
+
+def slope_within(parts: Sequence[Sequence[float]]) -> Slope | None:
+    """One slope for all parts, each of which has a level of its own; None where too few pairs bound it."""
+    slopes = sorted(
+        (part[later] - part[earlier]) / (later - earlier)
+        for part in parts
+        for later in range(len(part))
+        for earlier in range(later)
+    )
+    variance = sum(len(part) * (len(part) - 1) * (2 * len(part) + 5) for part in parts) / 18
+    bounds = _bounds(slopes, _SHOWN_Z * math.sqrt(variance))
+    if bounds is None:
+        return None
+    sure = _bounds(slopes, _SURE_Z * math.sqrt(variance))
+    return Slope(statistics.median(slopes), *bounds, sure is not None and (sure[0] > 0 or sure[1] < 0))
+
+
+def _bounds(slopes: Sequence[float], ranks: float) -> tuple[float, float] | None:
+    below, above = math.floor((len(slopes) - ranks) / 2), math.ceil((len(slopes) + ranks) / 2)
+    if below < 0 or above >= len(slopes):
+        return None
+    return slopes[below], slopes[above]
+
+
+def _line_is_better(logs: Sequence[float], cuts: Sequence[int], slope: float) -> bool:
+    """By Schwarz's criterion with absolute deviations: a line has two parameters, each step a place and a level."""
+    tilted = [value - slope * night for night, value in enumerate(logs)]
+    levels = sum(_deviation(part) for part in pieces(logs, cuts))
+
+    def cost(deviation: float, parameters: int) -> float:
+        return 2 * len(logs) * math.log(max(deviation, _LEAST_DEVIATION)) + parameters * math.log(len(logs))
+
+    return cost(_deviation(tilted), 2) < cost(levels, 2 * len(cuts) + 1)
+
+
+def _deviation(part: Sequence[float]) -> float:
+    centre = statistics.median(part)
+    return sum(abs(value - centre) for value in part)
+
+
+# ---- the series of a case, and their trends
+
 
 # With fewer nights a step cannot be distinguished from a bad night.
 LEAST_NIGHTS = 5

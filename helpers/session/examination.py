@@ -1,17 +1,25 @@
-"""Looks at this machine for the doctor. It takes about a second, most of which is spent watching the cores."""
+"""Looks at this machine for the doctor, which takes about a second, most of which is spent watching the cores; and once
+before the first case of a session is trained, whether others would disturb every run just now.
+
+Slow to import, because it has the doctor's checks.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from helpers.history.run_folders import ResultStore
 from helpers.launch.nodes.connected import loopback_problem, node_problems
-from helpers.machine.devices import Machine, discover
-from helpers.machine.doctor.finding import Context
+from helpers.machine.devices import CpuCard, Machine, discover
+from helpers.machine.doctor.cpu_checks import others_on_the_cores
+from helpers.machine.doctor.finding import Context, Severity
+from helpers.machine.doctor.gpu_checks import foreign_processes
+from helpers.machine.environment import CPU, GPU
 from helpers.machine.facts import SystemFacts, gather, nvidia_cards_on_bus
 from helpers.machine.files import named_by_user, open_regular
 from helpers.machine.frameworks import BuildFinder, find_framework
@@ -20,9 +28,12 @@ from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml_details import DetailedNvml, open_details
 from helpers.machine.unknown import Unknown, ask
 from helpers.machine.watch.contention import ContentionSample, CpuMeter, Meter, owner_of
-from helpers.machine.watch.processes import Processes
+from helpers.machine.watch.processes import Processes, family
+from helpers.plan.case_plan import SuiteCase
 from helpers.plan.image_folder import TRAIN_LIST
 from helpers.plan.perf_yaml import Config
+from helpers.session import SuiteOptions
+from helpers.session.gate import Gate
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
 
@@ -205,3 +216,155 @@ def _data_problem(root: Path) -> str:
 
 def _nearest(folder: Path) -> Path:
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
+
+
+# ---- before the first case
+
+
+# The second look is at a suspicion: what is over by then was a spike.
+LOOK_SECONDS = (1.0, 2.0)
+
+
+def disturbance_of(
+    runnable: Iterable[SuiteCase],
+    options: SuiteOptions,
+    config: Config,
+    machine: Machine,
+    gate: Gate,
+    store: ResultStore,
+    io: ExaminationIO | None = None,
+) -> str:
+    """Why every run would be INVALID, as others use the machine, and how to go on; empty where nobody does.
+
+    It takes about a second, and 3 s where it finds somebody, because it looks twice. It does not look for cases that
+    may be disturbed (``--allow-contention``, unless a gate judges them) and for those that are finished (``--resume``).
+    """
+    cases = [
+        each for each in runnable if not _may_be_disturbed(each, options, gate) and not _done(each, options, store)
+    ]
+    if not cases:
+        return ""
+    needs: dict[str, int] = {}
+    for each in cases:
+        needs[each.device] = min(each.case.cards_per_node, needs.get(each.device, each.case.cards_per_node))
+    limit = config.contention.max_foreign_share
+    look = QuickLook(machine, limit) if io is None else QuickLook(machine, limit, io)
+    if not (found := look.disturbance(needs)):
+        return ""
+    remedy = "measure anyway with --allow-contention, which marks the figures and keeps them out of baselines"
+    if any(map(gate.judges, cases)):
+        remedy = "leave out --gate: a gate judges no disturbed run, whatever is allowed"
+    return (
+        f"The machine is busy, nothing was measured: {found}. A run of which others take more than {limit:.0%} is "
+        f"INVALID. End them or wait (perfgate doctor looks again), or {remedy}"
+    )
+
+
+def _may_be_disturbed(suite_case: SuiteCase, options: SuiteOptions, gate: Gate) -> bool:
+    return options.allow_contention and not gate.judges(suite_case)
+
+
+def _done(suite_case: SuiteCase, options: SuiteOptions, store: ResultStore) -> bool:
+    if not options.resume:
+        return False
+    try:
+        runs = store.results(suite_case.case.id)
+    except SuiteError:
+        return False
+    return bool(runs) and runs[-1].verdict is not None
+
+
+@dataclass(frozen=True)
+class QuickLook:
+    """The doctor's quick checks. What they cannot see stops nothing, because each run looks for itself."""
+
+    machine: Machine
+    # perf.yaml's limit.
+    max_foreign_share: float
+    io: ExaminationIO = field(default_factory=ExaminationIO)
+    # The process whose family is the session.
+    own: Callable[[], int] = os.getpid
+
+    def disturbance(self, needs: Mapping[str, int]) -> str:
+        """Who would disturb even the case that needs the fewest cards; empty where nobody does.
+
+        ``needs`` has the fewest cards of a case, by device. It looks a second time before it names anybody. The cores
+        are not watched while another session of the suite holds cards, because the cases wait for that one.
+        """
+        found = ""
+        for seconds in LOOK_SECONDS:
+            found = self._look(needs, seconds)
+            if not found:
+                break
+        return found
+
+    def _look(self, needs: Mapping[str, int], seconds: float) -> str:
+        try:
+            leases = held_cards(self.machine, self.io)
+            sample = self._watch(seconds) if CPU in needs and not leases else ContentionSample(0.0)
+            context = Context(self._facts(), sample, self.max_foreign_share, self.io.variables, leases=leases)
+        except (SuiteError, OSError, ValueError):
+            return ""
+        parts = []
+        if CPU in needs and self._leaves_too_little(sample, needs[CPU]):
+            parts += [each.found for each in others_on_the_cores(context) if each.severity is Severity.BLOCKER]
+            if parts and not isinstance(context.facts.host.load_1m, Unknown):
+                parts.append(f"load average {context.facts.host.load_1m:.1f}")
+        if GPU in needs:
+            parts += self._on_cards(context, needs[GPU])
+        return "; ".join(parts)
+
+    def _facts(self) -> SystemFacts:
+        nvml = self.io.open_nvml() if self.machine.gpus else "not asked"
+        return gather(
+            self.machine,
+            nvml,
+            self.io.builds,
+            interpreters={},
+            data="",
+            folders={},
+            root=self.io.root,
+            variables=self.io.variables,
+        )
+
+    def _watch(self, seconds: float) -> ContentionSample:
+        """What others than this session used of the cores that cases are pinned to."""
+        meter = self.io.meter(_cores(self.machine.cpu_cards))
+        start = self.io.clock()
+        self._sample(meter.sample, start)
+        self.io.sleep(seconds)
+        end = self.io.clock()
+        self._sample(meter.sample, end)
+        return meter.contention((start, end))
+
+    def _sample(self, sample: Callable[..., None], at: float) -> None:
+        everyone = self.io.processes.all()
+        # pytest-xdist's workers start at this moment.
+        own = [process.pid for process in family({self.own()}, everyone)]
+        sample(at, own, everyone)
+
+    def _leaves_too_little(self, sample: ContentionSample, cards: int) -> bool:
+        """Whether others use more than the cores that a case of ``cards`` cards leaves to them."""
+        total = len(_cores(self.machine.cpu_cards))
+        needed = len(_cores(self.machine.cpu_cards[:cards]))
+        if sample.foreign_share is None or not needed:
+            return False
+        return sample.foreign_share * total - (total - needed) > self.max_foreign_share * needed
+
+    def _on_cards(self, context: Context, cards: int) -> list[str]:
+        """Who uses cards, where fewer than ``cards`` are free of others. Each run checks itself whether its cards are
+        healthy."""
+        blocked: dict[str, list[str]] = {}
+        context = replace(context, process_names=names_of_users(context.facts, self.io))
+        for gpu in self.machine.gpus:
+            alone = replace(context, facts=replace(context.facts, machine=replace(self.machine, gpus=(gpu,))))
+            found = [each for each in foreign_processes(alone) if each.severity is Severity.BLOCKER]
+            if found:
+                blocked[gpu.uuid] = [f"{each.name}: {each.found}" for each in found]
+        if len(self.machine.gpus) - len(blocked) >= cards:
+            return []
+        return [text for each in blocked.values() for text in each]
+
+
+def _cores(cards: tuple[CpuCard, ...]) -> frozenset[int]:
+    return frozenset(core for card in cards for core in card.cores)

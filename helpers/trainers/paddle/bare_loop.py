@@ -1,4 +1,4 @@
-"""A Paddle training loop as a user would write it; helpers/session/bare_loop.py holds the trainer against it.
+"""A Paddle training loop as a user would write it; helpers/session/lockstep.py holds the trainer against it.
 
 ``python -m helpers.trainers.paddle.bare_loop --core 0 --steps 10`` prints its images/s. It shares no code with
 the trainer. Model and optimizer are Paddle's own; its ``resnet50`` is v1.5 (the stride is in the 3 x 3

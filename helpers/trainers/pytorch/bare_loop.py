@@ -1,4 +1,4 @@
-"""A PyTorch training loop as a user would write it; helpers/session/bare_loop.py holds the trainer against it.
+"""A PyTorch training loop as a user would write it; helpers/session/lockstep.py holds the trainer against it.
 
 ``python -m helpers.trainers.pytorch.bare_loop --cores 0 --steps 10`` prints its images/s. The model is the trainer's,
 because PyTorch itself has none; step, optimizer, precision and batch are written out here.

@@ -200,7 +200,7 @@ def test_the_job_is_the_plan_on_the_leased_cards(
     runner: JobRunner, plan: CasePlan, jobs: Jobs, config: Config, tmp_path: Path
 ) -> None:
     data = cast("DatasetFacts", SimpleNamespace(root=tmp_path / "images"))
-    replace(runner, data=data).run(plan, 0)
+    replace(runner, terms=RunTerms(data=data)).run(plan, 0)
     (spec,) = jobs.specs
     assert (spec.case, spec.device, spec.cores, spec.cards) == (plan.case, "cpu", ((0, 1), (2, 3)), ())
     assert (spec.warmup_steps, spec.window_steps, spec.replicate) == (2, 5, 0)
