@@ -24,6 +24,10 @@ NO_PYTHON = no Python 3.11 to 3.13 was found: install one (Debian 12, Ubuntu 24.
 BOOTSTRAP = @python="$(PYTHON)"; if [ -z "$$python" ]; then echo "make: error: $(NO_PYTHON)" >&2; exit 2; fi; \
 	"$$python" requirements/bootstrap.py
 
+# The tests start hundreds of processes of the suite: what Python compiled and pytest rewrote is kept between them, even
+# where the caller's shell has Python keep nothing. What measures is left as its caller has it.
+check test: export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help perf fuzz test test-paddle26 check bench gpu-proof doctor
 .PHONY: env env-dev env-beside env-paddle26 env-pytorch env-fuzz clean
 .NOTPARALLEL:
