@@ -25,6 +25,7 @@ from helpers.history import open_history
 from helpers.history.results import RunResult
 from helpers.history.stored import Calibration
 from helpers.judging.calibrate import LEAST_RUNS, CaseNoise, Deviation, calibrating, noise_of
+from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS, Tolerances
@@ -229,7 +230,7 @@ def render_noise(noise: CaseNoise, width: int) -> str:
     found = _by_pairs(noise)
     lines = [
         f"{noise.case_id} [{noise.target}]",
-        f"{_INDENT}{len(rates)} runs, {number(min(rates))} … {number(max(rates))} images/s, "
+        f"{_INDENT}{len(rates)} runs, {number(min(rates))} … {number(max(rates))} {rate_unit(noise.case_id)}, "
         f"median {number(statistics.median(rates))}, by the median step",
         f"{_INDENT}between runs:   {_spread(noise.run)}",
         f"{_INDENT}between nights: {_spread(noise.night)}{_nights(noise)}",

@@ -22,6 +22,7 @@ from helpers.commands.loading import (
     load_suite,
     print_answer,
 )
+from helpers.judging.rates import rate_unit
 from helpers.launch.programs import (
     TIMEOUT_SECONDS,
     BuildReport,
@@ -418,7 +419,7 @@ def render_markdown(table: CaseTable, _width: int = WIDTH) -> str:
     """The same as a Markdown table with its footnotes below."""
     lines, about = table.lines, table.about
     notes = Footnotes()
-    rows = Table.of(_MARKDOWN_COLUMNS, [_noted(line, notes) for line in lines]).markdown()
+    rows = Table.of(_markdown_columns(lines), [_noted(line, notes) for line in lines]).markdown()
     facts = [f"- {name}: {markdown_text(value)}" for name, value in about.items()]
     text = " ".join([f"{summary(lines)}.", *([TWINS] if any(line.twin for line in lines) else [])])
     return "\n".join([*facts, "", text, "", *rows, "", *(f"- {each}" for each in notes.lines(markdown_text))])
@@ -470,20 +471,24 @@ _TEXT_COLUMNS: tuple[Column[_Noted], ...] = (
     Column("runs here", lambda each: each.here),
     Column("builds here", lambda each: each.build),
 )
-_MARKDOWN_COLUMNS: tuple[Column[_Noted], ...] = (
-    Column("case", lambda each: f"`{markdown_text(each.line.case_id)}`"),
-    Column("target", lambda each: markdown_text(each.line.target)),
-    Column("published images/s", lambda each: markdown_text(each.published)),
-    Column("configuration", lambda each: markdown_text(each.configuration)),
-    Column("runs here", lambda each: markdown_text(each.here)),
-    Column("builds here", lambda each: markdown_text(each.build)),
-    Column("program", lambda each: _program(each.line)),
-    Column("needs", lambda each: markdown_text(each.line.needs)),
-    Column(
-        "CPU twin",
-        lambda each: (f"`{markdown_text(each.line.twin)}`" if each.line.twin else "none") + each.twin_mark,
-    ),
-)
+
+
+def _markdown_columns(lines: Sequence[CaseLine]) -> tuple[Column[_Noted], ...]:
+    unit = rate_unit(*(line.case_id for line in lines))
+    return (
+        Column("case", lambda each: f"`{markdown_text(each.line.case_id)}`"),
+        Column("target", lambda each: markdown_text(each.line.target)),
+        Column(f"published {unit}", lambda each: markdown_text(each.published)),
+        Column("configuration", lambda each: markdown_text(each.configuration)),
+        Column("runs here", lambda each: markdown_text(each.here)),
+        Column("builds here", lambda each: markdown_text(each.build)),
+        Column("program", lambda each: _program(each.line)),
+        Column("needs", lambda each: markdown_text(each.line.needs)),
+        Column(
+            "CPU twin",
+            lambda each: (f"`{markdown_text(each.line.twin)}`" if each.line.twin else "none") + each.twin_mark,
+        ),
+    )
 
 
 def _program(line: CaseLine) -> str:

@@ -27,7 +27,7 @@ from helpers.judging.compare import CaseComparison, compare, evidence_text
 from helpers.judging.compare_sides import KeptRun, Pairing, Side, pair_up, runs_of_nights, side_of
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.noise import Noise, learn
-from helpers.judging.rates import to_record
+from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Reason, Status
@@ -206,7 +206,7 @@ def _noise(history: History, pairing: Pairing) -> Noise:
 
 def render_comparisons(found: Sequence[CaseComparison], about: Sequence[str], width: int) -> str:
     """``about``: lines on what A and B are, and what was left out."""
-    grid = _fitting(Table.of(_COLUMNS, found), width)
+    grid = _fitting(Table.of(_columns(found), found), width)
     lines = [line for text in about for line in hanging(text, width, "", _INDENT)]
     lines += ["", "case", grid.heading, "-" * width]
     for each, line in zip(found, grid.lines, strict=True):
@@ -274,15 +274,17 @@ def _side(side: Side) -> str:
     return f"{number(side.samples_per_s)} (n={side.runs}/{side.nights})"
 
 
-_COLUMNS: tuple[Column[CaseComparison], ...] = (
-    Column("A images/s", lambda each: _side(each.a), Align.RIGHT),
-    Column("B images/s", lambda each: _side(each.b), Align.RIGHT),
-    Column("effect", lambda each: "-" if each.effect is None else f"{each.effect:+.2%}", Align.RIGHT),
-    Column("95% interval", _interval, Align.RIGHT),
-    Column("by", _by, Align.RIGHT),
-    Column("evidence", _evidence, Align.RIGHT),
-    Column("status", lambda each: each.status.value),
-)
+def _columns(found: Sequence[CaseComparison]) -> tuple[Column[CaseComparison], ...]:
+    unit = rate_unit(*(each.case_id for each in found))
+    return (
+        Column(f"A {unit}", lambda each: _side(each.a), Align.RIGHT),
+        Column(f"B {unit}", lambda each: _side(each.b), Align.RIGHT),
+        Column("effect", lambda each: "-" if each.effect is None else f"{each.effect:+.2%}", Align.RIGHT),
+        Column("95% interval", _interval, Align.RIGHT),
+        Column("by", _by, Align.RIGHT),
+        Column("evidence", _evidence, Align.RIGHT),
+        Column("status", lambda each: each.status.value),
+    )
 
 
 @dataclass(frozen=True)
@@ -459,6 +461,7 @@ def _left_out(stored: Iterable[StoredResult], allow_marked: bool) -> list[str]:
         if _kept(each, allow_marked) is None:
             result = each.result
             why = f"excluded ({each.exclusion.reason})" if each.exclusion else each.unlearned
-            why = why or result.failure or result.invalid or result.refusal or "without images/s by the median step"
+            no_figure = f"without {rate_unit(result.case_id)} by the median step"
+            why = why or result.failure or result.invalid or result.refusal or no_figure
             counts[why] = counts.get(why, 0) + 1
     return [f"{count} run{'s' if count > 1 else ''} left out: {why}" for why, count in counts.items()]

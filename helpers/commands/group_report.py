@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.import_log import AUTO, EXIT_UNREAD, add_settings, asked_of, print_error
 from helpers.commands.loading import JSON, Formats, add_file_formats, check_files, width_of, write_files
+from helpers.judging.rates import rate_unit_of_model
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_OK
@@ -100,7 +101,8 @@ def render_groups(report: GroupReport, width: int) -> str:
         groups = [each for each in report.groups if each.model == model]
         rules = ", ".join(dict.fromkeys(each.rule for each in groups))
         precisions = ", ".join(dict.fromkeys(each.precision for each in groups))
-        title = f"{model} {precisions}: images/s by {rules}; spread: the run farthest from the median"
+        unit = rate_unit_of_model(model)
+        title = f"{model} {precisions}: {unit} by {rules}; spread: the run farthest from the median"
         lines = [*hanging(title, width, "", _INDENT), *_table(report, groups)]
         for each in groups:
             for text in filter(None, (each.shortfall, report.unlike(each))):

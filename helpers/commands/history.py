@@ -29,7 +29,7 @@ from helpers.history.results import LOG_FACT, RunResult
 from helpers.history.stored import Acknowledgement, KnownCase, SegmentStart, StoredNight
 from helpers.judging.compare import evidence_text
 from helpers.judging.evidence import Build
-from helpers.judging.rates import to_record
+from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.rules import run_figure
 from helpers.judging.statistics import number
 from helpers.machine.environment import differences
@@ -136,7 +136,7 @@ def _plot(path: Path, series: ShownSeries) -> None:
     # pygal takes a quarter of a second to import, which no other command should wait for.
     from helpers.commands.history_plot import plot_history
 
-    write_answer("--plot", path, plot_history(series.title, series.lines))
+    write_answer("--plot", path, plot_history(series.title, series.lines, rate_unit(series.case_id)))
 
 
 @dataclass(frozen=True)
@@ -243,10 +243,10 @@ FORMATS: Formats[CaseHistory] = {TEXT: render_case, JSON: render_json}
 
 def render_history(series: ShownSeries, width: int) -> str:
     """The series as text."""
-    lines, left_out = series.lines, series.left_out
-    grid = Table.of(_COLUMNS, lines).grid()
+    lines, left_out, unit = series.lines, series.left_out, rate_unit(series.case_id)
+    grid = Table.of(_columns(unit), lines).grid()
     shown_lines = [*_wrapped(series.title, width, ""), ""]
-    if bars := sparkline(lines):
+    if bars := sparkline(lines, unit):
         shown_lines += [bars, ""]
     shown_lines += [grid.heading, "-" * min(width, grid.width)]
     for line, shown in zip(lines, grid.lines, strict=True):
@@ -261,7 +261,7 @@ def render_history(series: ShownSeries, width: int) -> str:
     return "\n".join(shown_lines)
 
 
-def sparkline(lines: Sequence[NightLine]) -> str:
+def sparkline(lines: Sequence[NightLine], unit: str) -> str:
     """A bar for each night from the slowest to the fastest, a dot for one without a figure, a cross for an excluded
     one; empty below 2 bars."""
     known = [line.samples_per_s for line in lines if line.samples_per_s is not None and not line.excluded]
@@ -277,7 +277,7 @@ def sparkline(lines: Sequence[NightLine]) -> str:
             return _NO_BAR
         return _BARS[round((line.samples_per_s - low) / step * (len(_BARS) - 1))]
 
-    return f"{''.join(map(bar, lines))}  {number(low)} … {number(high)} images/s"
+    return f"{''.join(map(bar, lines))}  {number(low)} … {number(high)} {unit}"
 
 
 def build_text(build: Mapping[str, str]) -> str:
@@ -328,16 +328,17 @@ def _moment(text: str) -> datetime.datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
 
 
-_COLUMNS: tuple[Column[NightLine], ...] = (
-    Column("date", lambda line: line.created[:10]),
-    Column("session", lambda line: printable(line.session)),
-    Column("build", lambda line: printable(line.build)),
-    Column("images/s", lambda line: "-" if line.samples_per_s is None else number(line.samples_per_s), Align.RIGHT),
-    Column("runs", lambda line: str(line.runs), Align.RIGHT),
-    Column("effect", lambda line: "-" if line.effect is None else f"{line.effect:+.2%}", Align.RIGHT),
-    Column("evidence", lambda line: evidence_text(line.evidence), Align.RIGHT),
-    Column("status", lambda line: f"{line.status}{' (excluded)' if line.excluded else ''}"),
-)
+def _columns(unit: str) -> tuple[Column[NightLine], ...]:
+    return (
+        Column("date", lambda line: line.created[:10]),
+        Column("session", lambda line: printable(line.session)),
+        Column("build", lambda line: printable(line.build)),
+        Column(unit, lambda line: "-" if line.samples_per_s is None else number(line.samples_per_s), Align.RIGHT),
+        Column("runs", lambda line: str(line.runs), Align.RIGHT),
+        Column("effect", lambda line: "-" if line.effect is None else f"{line.effect:+.2%}", Align.RIGHT),
+        Column("evidence", lambda line: evidence_text(line.evidence), Align.RIGHT),
+        Column("status", lambda line: f"{line.status}{' (excluded)' if line.excluded else ''}"),
+    )
 
 
 def render_stored(results: Sequence[RunResult], width: int) -> str:
@@ -365,7 +366,7 @@ def _stored_record(result: RunResult) -> dict[str, Any]:
 
 def _figure(result: RunResult, rule: str) -> str:
     figure = run_figure(rule, result.figures)
-    return "no figure" if isinstance(figure, str) else f"{number(figure)} images/s"
+    return "no figure" if isinstance(figure, str) else f"{number(figure)} {rate_unit(result.case_id)}"
 
 
 def _wrapped(text: str, width: int, indent: str) -> list[str]:

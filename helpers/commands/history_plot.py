@@ -29,13 +29,13 @@ _LONGEST_TEXT = 200
 _LEAST_SPAN = 0.06
 
 
-def plot_history(title: str, lines: Sequence[NightLine]) -> str:
-    """SVG text; a browser that shows it fetches nothing."""
+def plot_history(title: str, lines: Sequence[NightLine], unit: str) -> str:
+    """SVG text; ``unit`` is that of the lines' samples/s. A browser that shows it fetches nothing."""
     groups = [group for group in _groups(lines) if any(group.points)]
     chart = pygal.Line(
         title=_shortened(title),
         x_title="night",
-        y_title="images/s",
+        y_title=unit,
         width=1000,
         height=480,
         js=[],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from helpers.commands.loading import add_history, history_url, json_text, say, width_of
 from helpers.commands.main import EXIT_USAGE
-from helpers.judging.rates import key_of
+from helpers.judging.rates import key_of, rate_unit_of_model
 from helpers.judging.statistics import number
 from helpers.logs.settings import LogSetting, Stated
 from helpers.report.table import GAP, Align, Column, Table
@@ -183,7 +183,7 @@ def render_imported(found: Imported, width: int) -> str:
         lines += _missing(found.honest, width)
     lines += hanging(_data(found), width, _INDENT, _INDENT * 2)
     if found.spread is not None:
-        lines += hanging(_spread(found.spread), width, _INDENT, _INDENT * 2)
+        lines += hanging(_spread(found.spread, _unit(found)), width, _INDENT, _INDENT * 2)
     for each in found.warnings:
         lines += hanging(f"warning: {each}", width, _INDENT, _INDENT * 2)
     return "\n".join(lines)
@@ -239,7 +239,7 @@ def _figures(found: Imported, width: int) -> list[str]:
         return [f"{_INDENT}no figure can be computed"]
     known.sort(key=lambda each: (each is not usual, each is found.honest))
     base = usual.samples_per_s if usual is not None else None
-    grid = Table.of(_columns(base, usual), known).grid(_INDENT)
+    grid = Table.of(_columns(base, usual, _unit(found)), known).grid(_INDENT)
     lines = [f"{grid.padded_heading}{GAP}{_LEFT_OUT}", _INDENT + "-" * (width - len(_INDENT))]
     for each, text in zip(known, grid.padded_lines, strict=True):
         left_out = "; ".join(printable(part) for part in each.unused)
@@ -250,7 +250,7 @@ def _figures(found: Imported, width: int) -> list[str]:
     return lines
 
 
-def _columns(base: float | None, usual: RuleFigure | None) -> tuple[Column[RuleFigure], ...]:
+def _columns(base: float | None, usual: RuleFigure | None, unit: str) -> tuple[Column[RuleFigure], ...]:
     def against(each: RuleFigure) -> str:
         if each is usual or not base or each.samples_per_s is None:
             return ""
@@ -258,7 +258,7 @@ def _columns(base: float | None, usual: RuleFigure | None) -> tuple[Column[RuleF
 
     return (
         Column("rule", lambda each: printable(each.rule)),
-        Column("images/s", lambda each: rate_text(each.samples_per_s), Align.RIGHT),
+        Column(unit, lambda each: rate_text(each.samples_per_s), Align.RIGHT),
         Column("against", against, Align.RIGHT),
         Column("used", lambda each: str(each.used), Align.RIGHT),
     )
@@ -280,9 +280,15 @@ def _data(found: Imported) -> str:
     return f"data: {found.reader_share:.1%} of a step spent waiting for data"
 
 
-def _spread(spread: RateSpread) -> str:
+def _unit(found: Imported) -> str:
+    """What the run's samples/s are called, by the model that its log names."""
+    stated = found.settings.get(LogSetting.MODEL)
+    return rate_unit_of_model(stated.value if stated else "")
+
+
+def _spread(spread: RateSpread, unit: str) -> str:
     return (
-        f"spread: {spread.records} records after warm-up, median {number(spread.median_samples_per_s)} images/s, "
+        f"spread: {spread.records} records after warm-up, median {number(spread.median_samples_per_s)} {unit}, "
         f"variation {spread.variation:.2%}, {number(spread.lowest_samples_per_s)} to "
         f"{number(spread.highest_samples_per_s)}"
     )

@@ -25,6 +25,7 @@ from helpers.commands.proof import CPU, GPU, ProofStep, proof_on_cpu, proof_on_g
 from helpers.commands.proof.bench import ProofBench, write_config
 from helpers.commands.proof.steps import ProofState, StepRecord, StepRunner, failed, read_state
 from helpers.commands.proof.summary import ProofEvidence, ProofReport, not_reached, summary
+from helpers.judging.rates import rate_unit
 from helpers.machine.devices import Machine, discover
 from helpers.machine.files import write_whole
 from helpers.machine.wall_clock import utc_now
@@ -161,7 +162,7 @@ class ProofRun:
 
 def _line(record: StepRecord) -> str:
     mark = "" if record.right else "WRONG: "
-    figure = "" if record.samples_per_s is None else f"{record.samples_per_s:.5g} images/s; "
+    figure = "" if record.samples_per_s is None else f"{record.samples_per_s:.5g} {rate_unit(record.case_id)}; "
     return printable(f"{mark}{record.status}: {figure}{record.message}")[:400]
 
 

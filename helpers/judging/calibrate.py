@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from helpers.judging.evidence import Budget, Build, Evidence, Past, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.noise import learn
+from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import EffectSize, effect_of
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.trainers.contract.errors import SuiteError
@@ -161,7 +162,8 @@ def calibrating(runs: int, *, two_builds: bool) -> Callable[[Evidence], Verdict 
             return Verdict(Status.INVALID, Reason("run-invalid", f"{len(row)} invalid runs in a row: {row[-1]}"))
         usable = [run for run in evidence.runs if run.usable]
         if any(run.log_rate is None for run in usable):
-            return Verdict(Status.INFRA_ERROR, Reason("no-figure", "a run has no images/s by the median step"))
+            message = f"a run has no {rate_unit(evidence.case_id)} by the median step"
+            return Verdict(Status.INFRA_ERROR, Reason("no-figure", message))
         order = _missing(usable, runs, two_builds)
         if not order:
             return Verdict(Status.PASS, Reason("calibrated", f"{len(usable)} A/A runs measure the noise"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.models import spec_of
+from helpers.trainers.contract.models import Model, spec_of
 
 _UNIT_OF_FILES = "images/s"
 _FIELD_TO_KEY = {"samples_per_s": "images_per_s", "flops_per_sample": "flops_per_image"}
@@ -51,6 +51,12 @@ def rate_unit(*case_ids: str) -> str:
     """
     units = {_unit_of(case_id) for case_id in case_ids}
     return "samples/s" if len(units) > 1 else next(iter(units), _UNIT_OF_FILES)
+
+
+def rate_unit_of_model(name: str) -> str:
+    """The same for a model by the name that case ids have; images/s for a name that is none."""
+    known = {each.value: each for each in Model}
+    return spec_of(known[name]).rate_unit if name in known else _UNIT_OF_FILES
 
 
 def _unit_of(case_id: str) -> str:

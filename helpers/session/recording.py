@@ -10,6 +10,7 @@ from pathlib import Path
 from helpers.history.results import MEASURED, RunResult
 from helpers.judging.evidence import Build, Past, Stage
 from helpers.judging.noise import entry_scatter, most_scatter
+from helpers.judging.rates import rate_unit
 from helpers.judging.rules import MEDIAN_STEP, case_figure
 from helpers.judging.statistics import number, summarise
 from helpers.judging.verdict import Status
@@ -194,9 +195,9 @@ def _doubts(outcome: CaseOutcome, entry: RecordedEntry, past_of: PastOf) -> tupl
     if scatter > most:
         rates = ", ".join(map(number, entry.replicates))
         found.append(
-            f"its {len(entry.replicates)} runs ({rates} images/s) scatter {scatter:.1f} times as far as is usual for "
-            f"the case, more than {most:g}: find out why, or measure again; where it varies so, perfgate calibrate "
-            f"{outcome.case.id} tells what is usual"
+            f"its {len(entry.replicates)} runs ({rates} {rate_unit(outcome.case.id)}) scatter "
+            f"{scatter:.1f} times as far as is usual for the case, more than {most:g}: find out why, "
+            f"or measure again; where it varies so, perfgate calibrate {outcome.case.id} tells what is usual"
         )
     return tuple(found)
 

@@ -12,7 +12,7 @@ from typing import Any
 from helpers.commands.proof import ProofStep, StepKind
 from helpers.commands.proof.bench import ProofBench, neighbour
 from helpers.history.results import CONTENDED
-from helpers.judging.rates import fields_of, to_record
+from helpers.judging.rates import fields_of, rate_unit, to_record
 from helpers.judging.verdict import Status
 from helpers.launch.failure import FailureClass
 from helpers.machine.files import read_text_limited, write_whole
@@ -189,7 +189,7 @@ class StepRunner:
             sets = measure_beside_bare_loop(step.case, step.pairs, step.turns, seat)
         ratio = speeds(sets)[OTHER_PROCESS]
         right = not ratio.lies_below(SPEED_LIMIT)
-        message = f"images/s through the trainer over the bare loop's: {ratio}"
+        message = f"{rate_unit(step.case.id)} through the trainer over the bare loop's: {ratio}"
         return StepRecord(step.key, MEASURED, right, True, message, case_id=step.case.id, extra=asdict(ratio))
 
     def _no_kernels(self, step: ProofStep) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from helpers.commands.proof import CPU, Proof, ProofStep, StepKind
 from helpers.commands.proof.steps import UTILISATION, StepRecord
 from helpers.history.results import RunResult
+from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.machine.devices import GIB, Machine
@@ -139,15 +140,14 @@ def _versions(runs: Iterable[RunResult]) -> dict[str, str]:
 
 
 def _table(report: ProofReport) -> list[str]:
+    measured = [report.records[s.key] for s in report.steps if s.kind is StepKind.MEASURE and s.key in report.records]
+    unit = rate_unit(*(record.case_id for record in measured))
     lines = [
-        "| case | images/s (95% interval, runs) | utilisation | data | status |",
+        f"| case | {unit} (95% interval, runs) | utilisation | data | status |",
         "| --- | --- | --- | --- | --- |",
     ]
     utilisations = shares(report)
-    for step in report.steps:
-        record = report.records.get(step.key)
-        if record is None or step.kind is not StepKind.MEASURE:
-            continue
+    for record in measured:
         share = utilisations.get(record.case_id, "-")
         waited = "-" if record.reader_share is None else f"{record.reader_share:.1%}"
         cells = (f"`{record.case_id}`", _figure(record), share, waited, record.status)
@@ -177,7 +177,8 @@ def _repeats(report: ProofReport) -> list[str]:
     if len(rates) > 1:
         mean, deviation = statistics.fmean(rates), statistics.stdev(rates)
         lines.append(
-            f"images/s: {', '.join(map(number, rates))}; mean {number(mean)}, deviation {deviation / mean:.2%}."
+            f"{rate_unit(records[0].case_id)}: {', '.join(map(number, rates))}; mean {number(mean)}, "
+            f"deviation {deviation / mean:.2%}."
         )
     return lines
 

@@ -10,6 +10,7 @@ from helpers.history.results import RunResult
 from helpers.history.run_folders import write_night
 from helpers.judging.evidence import Build, Evidence, Stage, invalid_in_a_row
 from helpers.judging.judge import RUN_FAILED, attempts_used_up
+from helpers.judging.rates import rate_unit
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.launch.tail import Progress
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, usual_targets
@@ -207,7 +208,8 @@ def verdict_on(evidence: Evidence, pairs: int) -> Verdict | None:
     for run in usable:
         if not isinstance(figure := run.figures.get(evidence.rule), float):
             why = figure or "the rule is not known"
-            return Verdict(Status.INFRA_ERROR, Reason("no-figure", f"no images/s by {evidence.rule}: {why}"))
+            message = f"no {rate_unit(evidence.case_id)} by {evidence.rule}: {why}"
+            return Verdict(Status.INFRA_ERROR, Reason("no-figure", message))
     if len(usable) < pairs:
         return None
     message = f"{len(usable)} runs beside other frameworks, held against nothing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import helpers.session.suite
 from helpers.machine.devices import CpuCard, Machine
 from helpers.machine.environment import Host
 from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
+from helpers.trainers.contract import models
 from helpers.trainers.contract.frameworks import Framework
 
 HOST = Host("h", "0123456789abcdef", "Linux", "6.1", "AMD EPYC", 2, 8 * 1024**3)
@@ -45,3 +47,10 @@ def empty_baselines(tmp_path: Path) -> Path:
     published = helpers.session.suite.Path(helpers.session.suite.__file__).parents[2] / "baselines/published"
     shutil.copytree(published, folder / "published")
     return folder
+
+
+@pytest.fixture
+def models_of_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models whose samples are sentences, registered in place of the image models."""
+    registered = {each: replace(spec, sample="sentence") for each, spec in models.MODELS.items()}
+    monkeypatch.setattr(models, "MODELS", registered)

@@ -306,3 +306,8 @@ def test_lines_for_perf_yaml_are_of_the_cases_that_need_them() -> None:
     assert tolerance_lines([replace(NOISE, recommended=0.005)]) == ""
     text = tolerance_lines([NOISE, replace(NOISE, case_id="d", recommended=0.005)])
     assert text.splitlines()[1:] == ["tolerances:", "  cases:", '    - pattern: "c"', "      recorded: 0.007"]
+
+
+@pytest.mark.usefixtures("models_of_sentences")
+def test_the_unit_is_that_of_the_models_samples() -> None:
+    assert "100.5 sentences/s, median" in render_noise(replace(NOISE, case_id=SYNTHETIC), 100)

@@ -102,3 +102,8 @@ def test_the_summary_counts_every_kind() -> None:
         "3 cases, 2 with a complete configuration, 1 run here, 1 have a CPU twin that runs here,"
         " 1 built, 1 refused, 1 builds not tried"
     )
+
+
+@pytest.mark.usefixtures("models_of_sentences")
+def test_the_unit_is_that_of_the_models_samples() -> None:
+    assert "| published sentences/s |" in render_markdown(CaseTable([HERE, BUILT], {}))

@@ -44,3 +44,9 @@ def test_the_sum_counts_what_was_compared_worst_first() -> None:
 def test_a_record_is_plain_values() -> None:
     (record,) = json.loads(render_json(ComparedSides("a", "b", [], [ANSWER]), 100))["cases"]
     assert (record["status"], record["reason"]["code"], record["a"]["runs"]) == ("REGRESSION", "slower", 8)
+
+
+@pytest.mark.usefixtures("models_of_sentences")
+def test_the_unit_is_that_of_the_models_samples() -> None:
+    text = render_comparisons([ANSWER], [], 100)
+    assert "A sentences/s  B sentences/s" in text and "images" not in text

@@ -19,17 +19,17 @@ def lines(*rates: float | None) -> list[NightLine]:
 
 
 def test_bars_go_from_the_slowest_to_the_fastest() -> None:
-    assert sparkline(lines(100.0, 107.0, 103.0)) == "▁█▄  100 … 107 images/s"
+    assert sparkline(lines(100.0, 107.0, 103.0), "images/s") == "▁█▄  100 … 107 images/s"
 
 
 def test_a_night_without_a_figure_is_a_dot_and_an_excluded_one_a_cross_outside_the_scale() -> None:
     shown = [*lines(100.0, None, 107.0), replace(LINE, samples_per_s=1.0, excluded=True)]
-    assert sparkline(shown) == "▁·█×  100 … 107 images/s"
+    assert sparkline(shown, "images/s") == "▁·█×  100 … 107 images/s"
 
 
 def test_nights_alike_and_single_ones_need_no_scale() -> None:
-    assert sparkline(lines(5.0, 5.0)).startswith("▁▁")
-    assert sparkline(lines(5.0, None)) == ""
+    assert sparkline(lines(5.0, 5.0), "images/s").startswith("▁▁")
+    assert sparkline(lines(5.0, None), "images/s") == ""
 
 
 @pytest.mark.parametrize("width", [60, 100])
@@ -83,22 +83,37 @@ def groups(svg: str) -> list[str]:
 
 def test_the_picture_marks_segments_regressions_and_exclusions() -> None:
     series = lines(100.0, 101.0, 99.0, 100.0)
-    assert groups(plot_history("t", series)) == ["nights"]
+    assert groups(plot_history("t", series, "images/s")) == ["nights"]
     series[0] = replace(series[0], status="SLOWER")
     series[1] = replace(series[1], status="REGRESSION")
     series[2] = replace(series[2], excluded=True)
     series[3] = replace(series[3], segment=2)
-    assert groups(plot_history("t", series)) == ["segment 1", "segment 2", "REGRESSION", "SLOWER", "excluded"]
+    assert groups(plot_history("t", series, "images/s")) == [
+        "segment 1",
+        "segment 2",
+        "REGRESSION",
+        "SLOWER",
+        "excluded",
+    ]
 
 
 def test_the_colour_of_an_exclusion_is_not_a_regressions() -> None:
     """Colours are given in the order of the groups, and a group without points has none."""
     series = [*lines(100.0, 101.0), replace(LINE, excluded=True)]
-    text = plot_history("t", series)
+    text = plot_history("t", series, "images/s")
     assert "#9e9e9e" in text and "#c62828" not in text
 
 
 def test_noise_does_not_fill_the_picture_and_nothing_is_drawn_of_no_figures() -> None:
     # 0.1% apart: the axis spans 6%, so its labels are coarser than the noise.
-    assert "99.95" not in plot_history("t", lines(100.0, 100.1))
-    assert "<svg" in plot_history("t", lines(None, None))
+    assert "99.95" not in plot_history("t", lines(100.0, 100.1), "images/s")
+    assert "<svg" in plot_history("t", lines(None, None), "images/s")
+
+
+@pytest.mark.usefixtures("models_of_sentences")
+def test_the_unit_is_that_of_the_models_samples() -> None:
+    shown = ShownSeries("paddle-vgg16-fp32-bs8-1x2-dali-static", "cpu", "t", tuple(lines(100.0, 107.0)), 0)
+    text = render_history(shown, 100)
+    assert "100 … 107 sentences/s" in text and "images" not in text
+    assert any(line.startswith("date") and "  sentences/s  " in line for line in text.splitlines())
+    assert ">sentences/s<" in plot_history("t", shown.lines, "sentences/s")

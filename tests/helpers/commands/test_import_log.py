@@ -212,3 +212,10 @@ def test_a_command_prints_what_the_document_shows(command: str, output: str) -> 
 def test_the_table_has_every_rule_and_no_other() -> None:
     rows = re.findall(r"^\| (`.*?) \| ", TEXT, re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`([^`]+)`", row)} == set(RULES)
+
+
+@pytest.mark.usefixtures("models_of_sentences")
+def test_the_unit_is_that_of_the_models_samples(log: Path) -> None:
+    _, text = asked(log)
+    assert any(line.split()[:2] == ["rule", "sentences/s"] for line in text.splitlines())
+    assert "median 517 sentences/s" in text

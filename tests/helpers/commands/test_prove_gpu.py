@@ -17,7 +17,7 @@ from helpers.commands.proof import CPU, GPU, Proof, ProofStep, StepKind, proof_o
 from helpers.commands.proof.bench import ProofBench, _slowdown, write_config
 from helpers.commands.proof.steps import UTILISATION, ProofState, StepRecord, StepRunner, failed, not_run, read_state
 from helpers.commands.proof.summary import ProofEvidence, ProofReport, gpu_parts, not_reached, shares, summary
-from helpers.commands.prove_gpu import Deadline, ProofRun, ask_doctor, device_of, exit_status, pack
+from helpers.commands.prove_gpu import Deadline, ProofRun, _line, ask_doctor, device_of, exit_status, pack
 from helpers.history.results import RunResult
 from helpers.judging.utilisation import Peak, Utilisation
 from helpers.judging.verdict import Status
@@ -415,3 +415,11 @@ def test_a_doctor_that_gives_no_answer_ends_the_proof(tmp_path: Path) -> None:
 
 def test_an_error_is_a_record_of_its_step() -> None:
     assert failed(FIRST, OSError("no room")).message == "OSError: no room"
+
+
+@pytest.mark.usefixtures("models_of_sentences")
+def test_the_unit_is_that_of_the_models_samples() -> None:
+    repeats = [record(f"repeat-{n}", run_samples_per_s=(2800.0 + n,), case_id=FIRST.key) for n in range(1, 11)]
+    text = summary(story(ON_H100, PROOF, [FIGURE, *repeats], measured()))
+    assert "| case | sentences/s (95% interval, runs) |" in text and "sentences/s: 2801, 2802" in text
+    assert _line(FIGURE) == "NO_BASELINE: 2800 sentences/s; no drop"
