@@ -170,19 +170,15 @@ def _runs_as_indexed(path: Path, entry: IndexEntry, silent_on: frozenset[LogSett
         return _runs_as_indexed(path, entry, silent_on | more)
 
 
-def _is_inside(folder: Path, file: str) -> bool:
+def _check_inside(folder: Path, file: str) -> None:
     pure = PurePosixPath(file)
-    if pure.is_absolute() or ".." in pure.parts or "\\" in file or "\0" in file:
-        return False
+    inside = not (pure.is_absolute() or ".." in pure.parts or "\\" in file or "\0" in file)
     try:
-        return (folder / file).resolve().is_relative_to(folder.resolve())
+        inside = inside and (folder / file).resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):
         # A ring of links, which Python 3.12 and older call a RuntimeError.
-        return False
-
-
-def _check_inside(folder: Path, file: str) -> None:
-    if not _is_inside(folder, file):
+        inside = False
+    if not inside:
         raise LogError(f"log {file}", got="a path that leaves the folder", expected=f"a file in {folder}")
 
 

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 from helpers.judging.rules_publishers import (
@@ -45,8 +46,9 @@ class ImportRule:
     name: str
     # In words.
     how: str
-    # A run's samples/s of all cards, without so many records at the start. Raises RuleError.
-    compute: Callable[[LogRun, int], RuleValue]
+    # A run's samples/s of all cards, from the rule's name for errors and how many records at the start are left out.
+    # Raises RuleError.
+    compute: Callable[[LogRun, str, int], RuleValue]
     # How many records at the start the publisher leaves out.
     warm_up: Callable[[LogRun], int]
     # Whether a rule's text may give another number (``NAME:skip=N``).
@@ -66,7 +68,7 @@ def figure(run: LogRun, rule: str) -> RuleFigure:
         usual = known.warm_up(run)
         skip = usual if asked is None else asked
         name = f"{known.name}:skip={skip}" if known.names_skip or skip != usual else known.name
-        used = known.compute(run, skip)
+        used = known.compute(run, known.name, skip)
         if not (math.isfinite(used.samples_per_s) and used.samples_per_s > 0):
             raise RuleError(f"rule {name}", got=used.samples_per_s, expected="a finite rate above 0")
     except RuleError as error:
@@ -112,41 +114,33 @@ def parse_rule(text: str) -> tuple[ImportRule, int | None]:
     return RULES[name], int(match[1])
 
 
-def _paddleclas_trimmed(run: LogRun, skip: int) -> RuleValue:
-    left = _left_after(run, "paddleclas-trimmed", skip, PADDLECLAS_TRIMMED_RECORDS)
+def _paddleclas_trimmed(run: LogRun, rule: str, skip: int) -> RuleValue:
+    left = _left_after(run, rule, skip, PADDLECLAS_TRIMMED_RECORDS)
     ends = paddleclas_ends(left)
     mean = trimmed_mean(Rates(run), ends, skip)
     return RuleValue(mean, left - 2 * ends, (*if_any(skip, "of warm-up"), f"the {ends} lowest and the {ends} highest"))
 
 
-def _record_mean(name: str) -> Callable[[LogRun, int], RuleValue]:
-    def compute(run: LogRun, skip: int) -> RuleValue:
-        left = _left_after(run, name, skip, 1)
-        return RuleValue(Rates(run).mean(skip), left, if_any(skip, "of warm-up"))
-
-    return compute
+def _record_mean(run: LogRun, rule: str, skip: int) -> RuleValue:
+    left = _left_after(run, rule, skip, 1)
+    return RuleValue(Rates(run).mean(skip), left, if_any(skip, "of warm-up"))
 
 
-def _printed(name: str, key: str, line: str) -> Callable[[LogRun, int], RuleValue]:
+def _printed(run: LogRun, rule: str, skip: int, *, key: str, line: str) -> RuleValue:
     """The figure in the script's own ``line``, in the last one where it printed several."""
-
-    def compute(run: LogRun, skip: int) -> RuleValue:
-        lines = run.printed.get(key, ())
-        if not lines:
-            raise RuleError(f"rule {name}", got="no such line in the log", expected=line)
-        return RuleValue(lines[-1].samples_per_s, 1, if_any(len(lines) - 1, "printed before it"))
-
-    return compute
+    lines = run.printed.get(key, ())
+    if not lines:
+        raise RuleError(f"rule {rule}", got="no such line in the log", expected=line)
+    return RuleValue(lines[-1].samples_per_s, 1, if_any(len(lines) - 1, "printed before it"))
 
 
-def _tipc_summary(run: LogRun, skip: int) -> RuleValue:
+def _tipc_summary(run: LogRun, rule: str, skip: int) -> RuleValue:
     if not (run.format.is_summary and run.records):
-        return _printed(_TIPC, _TIPC_LINE, "TIPC's summary line")(run, skip)
+        return _printed(run, rule, skip, key=_TIPC_LINE, line="TIPC's summary line")
     return RuleValue(Rates(run).values(run.records - 1)[0], 1, if_any(run.records - 1, "printed before it"))
 
 
-def _mxnet_epochs(run: LogRun, skip: int) -> RuleValue:
-    rule = "ngc-mxnet-epochs"
+def _mxnet_epochs(run: LogRun, rule: str, skip: int) -> RuleValue:
     epochs = mxnet_epochs(run)
     after = epochs[MXNET_WARM_UP_EPOCHS:]
     if not after:
@@ -176,14 +170,6 @@ def _left_after(run: LogRun, rule: str, skip: int, needed: int) -> int:
     return left
 
 
-def _paddleclas_warm_up(run: LogRun) -> int:
-    return PADDLECLAS_SKIPPED_RECORDS
-
-
-def _ngc_tf_warm_up(run: LogRun) -> int:
-    return NGC_TF_SKIPPED_RECORDS
-
-
 def _ngc_pytorch_warm_up(run: LogRun) -> int:
     return ngc_pytorch_skipped(cards_of(run))
 
@@ -195,10 +181,8 @@ def _mxnet_warm_up(run: LogRun) -> int:
     return leading(run, RecordField.EPOCH, run.columns[RecordField.EPOCH][0] + MXNET_WARM_UP_EPOCHS)
 
 
-_AVERAGE, _SUMMARY = "ngc-tf-average", "ngc-tf-summary"
 # The format whose line stands behind other formats' records, and its rule.
 _TIPC_LINE, _TIPC = "tipc", "tipc-summary"
-_PYTORCH, _COMPUTE = "ngc-pytorch-summary", "ngc-pytorch-summary-compute"
 
 RULES: Mapping[str, ImportRule] = MappingProxyType(
     {
@@ -208,80 +192,70 @@ RULES: Mapping[str, ImportRule] = MappingProxyType(
                 "paddleclas-trimmed",
                 "mean of the records after the first 10, without max(5, 5%) at each end, times cards",
                 _paddleclas_trimmed,
-                _paddleclas_warm_up,
+                lambda run: PADDLECLAS_SKIPPED_RECORDS,
                 takes_skip=True,
             ),
             ImportRule(
                 "paddleclas-mean",
                 "mean of the records after the first 10, times cards",
-                _record_mean("paddleclas-mean"),
-                _paddleclas_warm_up,
+                _record_mean,
+                lambda run: PADDLECLAS_SKIPPED_RECORDS,
                 takes_skip=True,
             ),
             ImportRule(
                 "fleetx-20-100-median7",
                 "images / seconds of steps 21 to 120; of seven such runs the median",
-                lambda run, skip: fleetx(run),
+                fleetx,
                 warm_up_steps,
             ),
-            ImportRule(
-                "dlperf-log",
-                "mean of the rates of iterations 20 to 119",
-                lambda run, skip: dlperf_log(run),
-                warm_up_steps,
-            ),
+            ImportRule("dlperf-log", "mean of the rates of iterations 20 to 119", dlperf_log, warm_up_steps),
             ImportRule(
                 "dlperf-time",
                 "images / seconds between two time stamps after warm-up",
-                lambda run, skip: dlperf_time(run),
+                dlperf_time,
                 lambda run: warm_up_spans(run) if RecordField.SPAN_START in run.columns else warm_up_steps(run),
             ),
-            ImportRule(
-                "dlperf-tf2",
-                "mean of TimeHistory's rates of iterations 100 to 600",
-                lambda run, skip: dlperf_tf2(run),
-                warm_up_spans,
-            ),
+            ImportRule("dlperf-tf2", "mean of TimeHistory's rates of iterations 100 to 600", dlperf_tf2, warm_up_spans),
             ImportRule(
                 "ngc-tf-mean",
                 "mean of total_ips after the first records",
-                _record_mean("ngc-tf-mean"),
-                _ngc_tf_warm_up,
+                _record_mean,
+                lambda run: NGC_TF_SKIPPED_RECORDS,
                 takes_skip=True,
                 names_skip=True,
             ),
             ImportRule(
-                _AVERAGE,
+                "ngc-tf-average",
                 "the script's own line 'Average total_ips'",
-                _printed(_AVERAGE, "average", "a line 'Average total_ips'"),
-                _ngc_tf_warm_up,
+                partial(_printed, key="average", line="a line 'Average total_ips'"),
+                lambda run: NGC_TF_SKIPPED_RECORDS,
                 goes_first=True,
             ),
             ImportRule(
-                _SUMMARY,
+                "ngc-tf-summary",
                 "the script's own line 'train_throughput'",
-                _printed(_SUMMARY, "train_throughput", "a line 'train_throughput'"),
-                _ngc_tf_warm_up,
+                partial(_printed, key="train_throughput", line="a line 'train_throughput'"),
+                lambda run: NGC_TF_SKIPPED_RECORDS,
                 goes_first=True,
             ),
             ImportRule(
                 "ngc-pytorch-mean",
                 "mean of train.total_ips after the first records",
-                _record_mean("ngc-pytorch-mean"),
+                _record_mean,
                 _ngc_pytorch_warm_up,
                 takes_skip=True,
                 names_skip=True,
             ),
             ImportRule(
-                _PYTORCH,
+                "ngc-pytorch-summary",
                 "the script's own line 'Summary: train.total_ips'",
-                _printed(_PYTORCH, "summary_total", "a line 'Summary: ... train.total_ips'"),
+                partial(_printed, key="summary_total", line="a line 'Summary: ... train.total_ips'"),
                 _ngc_pytorch_warm_up,
             ),
             ImportRule(
-                _COMPUTE,
+                "ngc-pytorch-summary-compute",
                 "the script's own line 'Summary: train.compute_ips', without waiting for data",
-                _printed(_COMPUTE, "summary_compute", "a line 'Summary: ... train.compute_ips'"),
+                partial(_printed, key="summary_compute", line="a line 'Summary: ... train.compute_ips'"),
                 _ngc_pytorch_warm_up,
             ),
             ImportRule(

@@ -13,7 +13,7 @@ import numpy as np
 
 from helpers.judging.rules_publishers import COUNTED_STEPS, SKIPPED_STEPS, TF2_LAST_STEP, TF2_SKIPPED_STEPS, RuleError
 from helpers.logs.figures.series import Rates, RuleValue, if_any, images_per_step, leading, stretches, usual_distance
-from helpers.logs.record import LogRun, RecordField, Stamp
+from helpers.logs.record import LogRun, RecordField
 
 _LAST_STEPS = SKIPPED_STEPS + COUNTED_STEPS
 _TF2 = "dlperf-tensorflow2"
@@ -38,42 +38,43 @@ def warm_up_spans(run: LogRun) -> int:
     return leading(run, RecordField.SPAN_START, TF2_SKIPPED_STEPS)
 
 
-def dlperf_log(run: LogRun) -> RuleValue:
+def dlperf_log(run: LogRun, rule: str, skip: int) -> RuleValue:
     """Mean of the rates of iterations 20 to 119, each as the script rounds it."""
-    first, last = _records(run, "dlperf-log", SKIPPED_STEPS, _LAST_STEPS - 1)
+    first, last = _records(run, rule, SKIPPED_STEPS, _LAST_STEPS - 1)
     decimals = _RECORD_DECIMALS.get(run.format.name, _DECIMALS)
     rates = [round(rate, decimals) for rate in Rates(run).values(first, last + 1)]
     return RuleValue(float(np.round(np.mean(rates), _DECIMALS)), len(rates), _left_out(run, first, last))
 
 
-def dlperf_time(run: LogRun) -> RuleValue:
+def dlperf_time(run: LogRun, rule: str, skip: int) -> RuleValue:
     """Images between two time stamps / the seconds between them."""
     if run.format.name == _TF2:
-        first, last = _spans(run, "dlperf-time")
+        first, last = _spans(run, rule)
         first, steps = first - 1, TF2_LAST_STEP - TF2_SKIPPED_STEPS
     else:
         from_step, to_step = _TIME_STEPS.get(run.format.name, _TIME_STEPS_USUALLY)
-        first, last = _records(run, "dlperf-time", from_step, to_step)
+        first, last = _records(run, rule, from_step, to_step)
         steps = to_step - from_step
     stamps = {each.index: each for each in run.stamps}
     if first not in stamps or last not in stamps:
-        raise RuleError("rule dlperf-time", got="records without a time stamp", expected=f"one at {first} and {last}")
-    seconds = _between(stamps[first], stamps[last])
+        raise RuleError(f"rule {rule}", got="records without a time stamp", expected=f"one at {first} and {last}")
+    seconds = stamps[last].seconds - stamps[first].seconds
+    if seconds <= 0:
+        raise RuleError(f"rule {rule}", got=f"{seconds} seconds", expected="time that goes on")
     return RuleValue(
         round(steps * images_per_step(run) / seconds, _DECIMALS), last - first, _left_out(run, first + 1, last)
     )
 
 
-def dlperf_tf2(run: LogRun) -> RuleValue:
+def dlperf_tf2(run: LogRun, rule: str, skip: int) -> RuleValue:
     """Mean of the examples/second of iterations 100 to 600."""
-    first, last = _spans(run, "dlperf-tf2")
+    first, last = _spans(run, rule)
     rates = Rates(run).values(first, last + 1)
     return RuleValue(float(np.round(np.mean(rates), _DECIMALS)), len(rates), _left_out(run, first, last))
 
 
-def fleetx(run: LogRun) -> RuleValue:
+def fleetx(run: LogRun, rule: str, skip: int) -> RuleValue:
     """Images / seconds of 100 steps after the first 20: one of the seven runs."""
-    rule = "fleetx-20-100-median7"
     first = last = None
     done = _steps_before(run)
     steps: list[float] = []
@@ -128,21 +129,17 @@ def _records(run: LogRun, rule: str, first_step: int, last_step: int) -> tuple[i
         )
     if run.columns[RecordField.STEP][first] != first_step + origin:
         raise RuleError(f"rule {rule}", got=f"no record of iteration {first_step}", expected="one of each iteration")
-    _check_consecutive(run, rule, first, last)
+    steps = run.columns[RecordField.STEP].values(first, last + 1)
+    gaps = [here for here, after in itertools.pairwise(steps) if after - here != 1]
+    if gaps:
+        got = f"no record after that of iteration {gaps[0]:.0f}"
+        raise RuleError(f"rule {rule}", got=got, expected="one of each iteration")
     return first, last
 
 
 def _origin(run: LogRun) -> int:
     """The number of the first iteration, 0 or 1; a log that leaves its first ones out counts from 0."""
     return 1 if run.columns[RecordField.STEP][0] == 1 else 0
-
-
-def _check_consecutive(run: LogRun, rule: str, first: int, last: int) -> None:
-    steps = run.columns[RecordField.STEP].values(first, last + 1)
-    gaps = [here for here, after in itertools.pairwise(steps) if after - here != 1]
-    if gaps:
-        got = f"no record after that of iteration {gaps[0]:.0f}"
-        raise RuleError(f"rule {rule}", got=got, expected="one of each iteration")
 
 
 def _spans(run: LogRun, rule: str) -> tuple[int, int]:
@@ -165,13 +162,6 @@ def _spans(run: LogRun, rule: str) -> tuple[int, int]:
             expected=f"all of {TF2_SKIPPED_STEPS} to {TF2_LAST_STEP}, after one of those before",
         )
     return inside[0], inside[-1]
-
-
-def _between(first: Stamp, last: Stamp) -> float:
-    seconds = last.seconds - first.seconds
-    if seconds <= 0:
-        raise RuleError("rule dlperf-time", got=f"{seconds} seconds", expected="time that goes on")
-    return seconds
 
 
 def _left_out(run: LogRun, first: int, last: int) -> tuple[str, ...]:

@@ -161,6 +161,16 @@ def with_tf32(settings: Mapping[LogSetting, Stated]) -> dict[LogSetting, Stated]
     return {**settings, LogSetting.PRECISION: Stated("tf32", where)}
 
 
+def valued(value: str, stated: Stated | None) -> Stated | None:
+    """``value``, stated where ``stated`` is."""
+    return None if stated is None else Stated(value, stated.where)
+
+
+def mapped(known: Mapping[str, str], stated: Stated | None) -> Stated | None:
+    """What a script's own word for a value stands for; None for a word that is not known."""
+    return None if stated is None or stated.value not in known else Stated(known[stated.value], stated.where)
+
+
 def count(stated: Stated | None) -> Stated | None:
     """The same where it is a whole number from 1; None where it is not."""
     if stated is None or not re.fullmatch(r"\d{1,7}", stated.value, re.ASCII) or not 1 <= int(stated.value) <= _LARGEST:

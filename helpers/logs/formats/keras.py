@@ -11,7 +11,18 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 
-from helpers.logs.formats.common import COUNT, Facts, compiled, count, facts_of, finished, group, per_card
+from helpers.logs.formats.common import (
+    COUNT,
+    Facts,
+    compiled,
+    count,
+    facts_of,
+    finished,
+    group,
+    mapped,
+    per_card,
+    valued,
+)
 from helpers.logs.formats.naming import model_of
 from helpers.logs.record import FormatSpec, Line, RateOf, RunContext
 from helpers.logs.settings import LogSetting, Stated
@@ -37,15 +48,17 @@ def of_keras(context: RunContext) -> Mapping[LogSetting, Stated]:
     facts = facts_of(context)
     parameters = _final_parameters(facts)
     cards = _cards(parameters)
+    dtype = parameters.get("runtime.mixed_precision_dtype") or parameters.get("train_dataset.dtype")
+    xla = parameters.get("runtime.enable_xla")
     stated = {
         LogSetting.FRAMEWORK: Stated("tensorflow", "lines of tensorflow/models' TimeHistory"),
         LogSetting.MODEL: _model(parameters.get("model.name")),
-        LogSetting.PRECISION: _precision(parameters),
+        LogSetting.PRECISION: mapped(_PRECISIONS, dtype),
         LogSetting.BATCH_SIZE_PER_CARD: _batch(parameters, cards),
         LogSetting.CARDS: cards,
         LogSetting.NODES: count(_hosts(parameters)) if cards else None,
-        LogSetting.DATA: _mapped(_DATA, parameters.get("train_dataset.builder")),
-        LogSetting.XLA: _lower(parameters.get("runtime.enable_xla")),
+        LogSetting.DATA: mapped(_DATA, parameters.get("train_dataset.builder")),
+        LogSetting.XLA: valued(xla.value.lower(), xla) if xla else None,
     }
     return finished(facts, stated)
 
@@ -111,24 +124,11 @@ def _batch(parameters: Mapping[str, Stated], cards: Stated | None) -> Stated | N
     return batch if per_replica.value == "True" else per_card(batch, cards)
 
 
-def _precision(parameters: Mapping[str, Stated]) -> Stated | None:
-    mixed = parameters.get("runtime.mixed_precision_dtype")
-    return _mapped(_PRECISIONS, mixed or parameters.get("train_dataset.dtype"))
-
-
 def _model(stated: Stated | None) -> Stated | None:
     if stated is None:
         return None
     name = stated.value.lower()
     return Stated(_MODELS.get(name) or model_of(name) or name, stated.where)
-
-
-def _mapped(known: Mapping[str, str], stated: Stated | None) -> Stated | None:
-    return None if stated is None or stated.value not in known else Stated(known[stated.value], stated.where)
-
-
-def _lower(stated: Stated | None) -> Stated | None:
-    return None if stated is None else Stated(stated.value.lower(), stated.where)
 
 
 _STEPS = f"between steps {group('span_start', COUNT)} and {group('span_end', COUNT)}"

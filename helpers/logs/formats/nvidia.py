@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
 from helpers.logs.formats.common import BETWEEN, COUNT, PARAMETERS_BETWEEN, compiled, group
@@ -48,37 +49,33 @@ _STEP_OF_TENSORFLOW = (
 )
 _TRAIN_THROUGHPUT = compiled(rf"\(\) train_throughput : {_IMAGES_PER_S}")
 
-TENSORFLOW = FormatSpec(
+_tensorflow = partial(
+    FormatSpec, rate_of=RateOf.JOB, configure=of_tensorflow, starts=_TENSORFLOW_STARTS, record_covers=1
+)
+
+TENSORFLOW = _tensorflow(
     name="nvidia-tensorflow",
     title="NVIDIA's TensorFlow script (DLLogger or NVLOG), training_benchmark",
     marker=b") total_ips",
     record=compiled(f"{_STEP_OF_TENSORFLOW}total_ips ?: {_IMAGES_PER_S}"),
     looked_for="lines 'DLL ... - (EPOCH, STEP) total_ips : N' or ':::NVLOG... total_ips: N'",
-    rate_of=RateOf.JOB,
-    configure=of_tensorflow,
     rules=_TENSORFLOW_RULES,
-    starts=_TENSORFLOW_STARTS,
     printed=MappingProxyType(
         {
             "average": compiled(rf"\) Average total_ips: {_IMAGES_PER_S}"),
             "train_throughput": _TRAIN_THROUGHPUT,
         }
     ),
-    record_covers=1,
 )
 
-TENSORFLOW_DLPERF = FormatSpec(
+TENSORFLOW_DLPERF = _tensorflow(
     name="dlperf-tensorflow1",
     title="NVIDIA's TensorFlow script (DLLogger or NVLOG) in training, as DLPerf runs it",
     marker=b") imgs_per_sec",
     record=compiled(f"{_STEP_OF_TENSORFLOW}imgs_per_sec ?: {_IMAGES_PER_S}"),
     looked_for="lines 'DLL ... - (EPOCH, STEP) imgs_per_sec : N' or ':::NVLOG... imgs_per_sec: N'",
-    rate_of=RateOf.JOB,
-    configure=of_tensorflow,
     rules=("dlperf-log", "dlperf-time"),
-    starts=_TENSORFLOW_STARTS,
     printed=MappingProxyType({"train_throughput": _TRAIN_THROUGHPUT}),
-    record_covers=1,
 )
 
 PYTORCH = FormatSpec(

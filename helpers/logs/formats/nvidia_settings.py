@@ -16,7 +16,9 @@ from helpers.logs.formats.common import (
     facts_of,
     finished,
     json_of,
+    mapped,
     per_card,
+    valued,
 )
 from helpers.logs.formats.naming import model_of
 from helpers.logs.record import RunContext
@@ -35,6 +37,7 @@ _TF_DATA = (
     (re.compile(r"Using Synthetic Data"), "synthetic"),
 )
 _BENCHMARK = re.compile(r"-(\d{1,7}),(\d{1,7})$", re.ASCII)
+_DTYPES = {"float32": "fp32", "float16": "amp", "bfloat16": "bf16"}
 _HALF = ("fp16", "float16", "half", "mixed", "amp")
 _DATA = {
     "dali-gpu": "dali",
@@ -71,12 +74,12 @@ def of_pytorch(context: RunContext) -> Mapping[LogSetting, Stated]:
         {
             LogSetting.FRAMEWORK: Stated("pytorch", "lines of NVIDIA's PyTorch script"),
             LogSetting.MODEL: _model(facts.parameter("arch")),
-            LogSetting.PRECISION: _as("amp", facts.switched_on("amp", "fp16"))
-            or _as("fp32", facts.parameter("amp", "fp16")),
+            LogSetting.PRECISION: valued("amp", facts.switched_on("amp", "fp16"))
+            or valued("fp32", facts.parameter("amp", "fp16")),
             LogSetting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size")),
             # mpirun starts one launcher a node (multiproc.py), so its ranks are no cards.
             LogSetting.CARDS: count(facts.parameter("world_size")) or cards_of_nccl(facts),
-            LogSetting.DATA: _backend(facts),
+            LogSetting.DATA: mapped(_DATA, facts.parameter("data_backend")),
             LogSetting.SEED: count(facts.parameter("seed")),
         },
     )
@@ -90,12 +93,12 @@ def of_mxnet(context: RunContext) -> Mapping[LogSetting, Stated]:
         {
             LogSetting.FRAMEWORK: Stated("mxnet", "lines of NVIDIA's MXNet script"),
             LogSetting.MODEL: _mxnet_model(facts),
-            LogSetting.PRECISION: _as("amp", facts.switched_on("amp")) or _of_dtype(facts.parameter("dtype")),
+            LogSetting.PRECISION: valued("amp", facts.switched_on("amp")) or mapped(_DTYPES, facts.parameter("dtype")),
             LogSetting.BATCH_SIZE_PER_CARD: per_card(
                 count(facts.parameter("batch_size")), cards or facts.named.get(LogSetting.CARDS)
             ),
             LogSetting.CARDS: cards,
-            LogSetting.DATA: _backend(facts),
+            LogSetting.DATA: mapped(_DATA, facts.parameter("data_backend")),
             LogSetting.SEED: count(facts.parameter("seed")),
         },
     )
@@ -114,7 +117,7 @@ def of_mllog(context: RunContext) -> Mapping[LogSetting, Stated]:
     return finished(
         facts,
         {
-            LogSetting.MODEL: _as("resnet50v1.5", benchmark)
+            LogSetting.MODEL: valued("resnet50v1.5", benchmark)
             if benchmark and benchmark.value == "resnet"
             else benchmark,
             LogSetting.BATCH_SIZE_PER_CARD: per_card(count(events.get("global_batch_size")), cards),
@@ -122,10 +125,6 @@ def of_mllog(context: RunContext) -> Mapping[LogSetting, Stated]:
             LogSetting.SEED: count(events.get("seed")),
         },
     )
-
-
-def _as(value: str, stated: Stated | None) -> Stated | None:
-    return None if stated is None else Stated(value, stated.where)
 
 
 def _model(stated: Stated | None) -> Stated | None:
@@ -141,22 +140,15 @@ def _mxnet_model(facts: Facts) -> Stated | None:
     return Stated(name or f"{arch.value}-{layers.value}", f"{arch.where}, num_layers : {layers.value}")
 
 
-def _of_dtype(stated: Stated | None) -> Stated | None:
-    if stated is None:
-        return None
-    value = {"float32": "fp32", "float16": "amp", "bfloat16": "bf16"}.get(stated.value)
-    return None if value is None else Stated(value, stated.where)
-
-
 def _tensorflow_precision(facts: Facts) -> Stated | None:
     amp = facts.switched_on("amp", "use_tf_amp") or facts.line(_TF_AMP) or facts.line(_TF_FP16)
     precision = facts.parameter("precision")
     if amp is None and precision is not None and precision.value in _HALF:
         amp = precision
     if amp is not None:
-        return _as("amp", amp)
+        return valued("amp", amp)
     if given := facts.parameter("amp", "use_tf_amp", "precision"):
-        return _as("fp32", given)
+        return valued("fp32", given)
     # The script of 2019 prints a line for AMP and none for FP32. The name decides where the beginning is cut off.
     if LogSetting.PRECISION in facts.named or (header := facts.line(_TF_HEADER)) is None:
         return None
@@ -165,27 +157,22 @@ def _tensorflow_precision(facts: Facts) -> Stated | None:
 
 def _tensorflow_data(facts: Facts) -> Stated | None:
     if dali := facts.switched_on("dali", "use_dali"):
-        return _as("dali", dali)
+        return valued("dali", dali)
     for pattern, data in _TF_DATA:
         if stated := facts.line(pattern):
-            return _as(data, stated)
+            return valued(data, stated)
     off = facts.parameter("dali", "use_dali")
     if off is None:
         return None
     folder = facts.parameter("data_dir")
     # Without a folder the script trains on synthetic data.
-    return _as("native", folder) if folder else Stated("synthetic", f"{off.where}, data_dir : None")
+    return valued("native", folder) if folder else Stated("synthetic", f"{off.where}, data_dir : None")
 
 
 def _xla(facts: Facts) -> Stated | None:
     if given := facts.parameter("xla", "use_xla"):
-        return _as(str(given.value == "True").lower(), given)
-    return _as("true", facts.line(_TF_XLA))
-
-
-def _backend(facts: Facts) -> Stated | None:
-    stated = facts.parameter("data_backend")
-    return None if stated is None or stated.value not in _DATA else Stated(_DATA[stated.value], stated.where)
+        return valued(str(given.value == "True").lower(), given)
+    return valued("true", facts.line(_TF_XLA))
 
 
 def _mxnet_cards(facts: Facts) -> Stated | None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 from helpers.logs.formats.common import (
@@ -214,21 +215,20 @@ _STARTS = (
 )
 _PRINTED = MappingProxyType({"epoch": compiled(f"END epoch:{_EPOCH}{SPACES},?{SPACES}train {BETWEEN}{_RATE}")})
 
-STATIC = FormatSpec(
+_format = partial(FormatSpec, rate_of=RateOf.CARD, rules=_RULES, starts=_STARTS)
+
+STATIC = _format(
     name="paddleclas",
     title="PaddleClas, static graph (since 2021)",
     marker=b" train step:",
     record=compiled(f"epoch:{_STAMP_OF_STATIC}{_EPOCH}{SPACES}train step:{_STEP} {BETWEEN}{_COSTS}"),
     looked_for="lines 'INFO: epoch:N train step:N ... batch_cost: N s, reader_cost: N s, ips: N images/sec'",
-    rate_of=RateOf.CARD,
     configure=of_paddleclas,
-    rules=_RULES,
-    starts=_STARTS,
     printed=_PRINTED,
     running_mean=5,
 )
 
-DYNAMIC = FormatSpec(
+DYNAMIC = _format(
     name="paddleclas-dynamic",
     title="PaddleClas, dynamic graph (2.2 and later)",
     marker=b", eta: ",
@@ -237,28 +237,22 @@ DYNAMIC = FormatSpec(
         rf"{_STEP_SECONDS}{SPACES}s,{SPACES}reader_cost:{SPACES}{_READER_SECONDS}{SPACES}s?,{SPACES}{_RATE}"
     ),
     looked_for="lines '[Train][Epoch N/N][Iter: N/N]... batch_cost: Ns, reader_cost: N, ips: N samples/s, eta: ...'",
-    rate_of=RateOf.CARD,
     configure=of_paddleclas_dynamic,
-    rules=_RULES,
-    starts=_STARTS,
     running_mean=5,
 )
 
-DYNAMIC_2021 = FormatSpec(
+DYNAMIC_2021 = _format(
     name="paddleclas-dynamic-2021",
     title="PaddleClas, dynamic graph (2.0 and 2.1)",
     marker=b", train step:",
     record=compiled(f"epoch:{_STAMP_OF_2020}{_EPOCH}{SPACES}, train step:{_STEP}{SPACES},{BETWEEN}{_COSTS}"),
     looked_for="lines 'INFO: epoch:N , train step:N , ... batch_cost: N s, reader_cost: N s, ips: N images/sec'",
-    rate_of=RateOf.CARD,
     configure=of_paddleclas_dynamic,
-    rules=_RULES,
-    starts=_STARTS,
     printed=_PRINTED,
     running_mean=10,
 )
 
-STATIC_2020 = FormatSpec(
+STATIC_2020 = _format(
     name="paddleclas-2020",
     title="PaddleClas, static graph (end of 2020)",
     marker=b" train step:",
@@ -267,15 +261,12 @@ STATIC_2020 = FormatSpec(
         f"elapse:{SPACES}{_STEP_SECONDS}{SPACES}s {SPACES}{_RATE}"
     ),
     looked_for="lines 'INFO: epoch:N train step:N ... elapse: Ns ips: N images/sec'",
-    rate_of=RateOf.CARD,
     configure=of_paddleclas,
-    rules=_RULES,
-    starts=_STARTS,
     printed=_PRINTED,
     running_mean=5,
 )
 
-ELAPSE_2020 = FormatSpec(
+ELAPSE_2020 = _format(
     name="paddleclas-2020-elapse",
     title="PaddleClas before November 2020, which prints no images/s",
     marker=b" train step:",
@@ -284,8 +275,5 @@ ELAPSE_2020 = FormatSpec(
         rf"(?: {SPACES}reader{SPACES}:{SPACES}{_READER_SECONDS})?{SPACES}s{SPACES}(?![^\n])"
     ),
     looked_for="lines 'INFO: epoch:N train step:N ... elapse: Ns'",
-    rate_of=RateOf.CARD,
     configure=of_paddleclas,
-    rules=_RULES,
-    starts=_STARTS,
 )

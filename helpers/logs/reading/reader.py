@@ -17,7 +17,7 @@ from helpers.logs.reading.block import LineBlock, RecordGroups, block_of, faults
 from helpers.logs.reading.detect import Log, check_only
 from helpers.logs.reading.lines import AGAIN, CUT, Finder, finder, shown, why_no_record
 from helpers.logs.reading.numbers import seconds_of
-from helpers.logs.reading.runs import BesideRank0, RunBuilder, RunSource
+from helpers.logs.reading.runs import BesideRank0, RunBuilder
 from helpers.logs.reading.steps import StepPlace, key_text, step_keys
 from helpers.logs.record import FormatSpec, Line, LogRun, RecordField
 from helpers.logs.settings import LogSetting, Stated, settle
@@ -49,10 +49,11 @@ def read_log(
         reader.read(chunk)
         cut = _NO_END if chunk.cut else ""
     runs = reader.finish()
-    sha256 = log.sha256()
     return tuple(
         run.build(
-            RunSource(log.source, log.name, sha256, number, len(runs)),
+            log,
+            number,
+            len(runs),
             # A card that only an option names counts as if the log's name had named it.
             lambda about, read: with_tf32(settle(about, read, asked)),
             cut if number == len(runs) else "",

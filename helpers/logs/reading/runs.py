@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from helpers.logs.column import ColumnPart, NumberColumn
 from helpers.logs.reading.block import LineBlock
+from helpers.logs.reading.detect import Log
 from helpers.logs.reading.lines import PREFIXED, TOO_LONG, ContextLines, Drops, Finder, shown
 from helpers.logs.reading.numbers import seconds_of
 from helpers.logs.reading.steps import StepOrder
@@ -28,17 +28,6 @@ _MOST_PRINTED = 10_000
 _MOST_TAIL = 1000
 # The figures that are printed once, when the script ends as it should.
 _FINAL = ("average", "train_throughput", "summary_total", "summary_compute", "summary_ips")
-
-
-@dataclass(frozen=True)
-class RunSource:
-    """Which log a run is of, and which of its runs."""
-
-    source: str
-    name: str
-    sha256: str
-    number: int
-    runs_in_file: int
 
 
 class RunBuilder:
@@ -109,13 +98,12 @@ class RunBuilder:
                     kept.append(figure)
         return found
 
-    def build(self, place: RunSource, settle: Settle, cut: str) -> LogRun:
-        context = RunContext(
-            place.name, self.context.lines(), frozenset(self.ranks), place.runs_in_file, self._first_record
-        )
-        about = place.source
-        if place.runs_in_file > 1:
-            about += f": run {place.number} of {place.runs_in_file}, lines {self.first_line} to {self.last_line}"
+    def build(self, log: Log, number: int, runs_in_file: int, settle: Settle, cut: str) -> LogRun:
+        """The run, ``number`` of ``runs_in_file`` from 1; ``cut`` says in words what its log's end lacks."""
+        context = RunContext(log.name, self.context.lines(), frozenset(self.ranks), runs_in_file, self._first_record)
+        about = log.source
+        if runs_in_file > 1:
+            about += f": run {number} of {runs_in_file}, lines {self.first_line} to {self.last_line}"
         settings = settle(about, self.spec.configure(context))
         parts = {
             each: ColumnPart(whole, self._start, self._start + self.records) for each, whole in self.columns.items()
@@ -127,10 +115,10 @@ class RunBuilder:
             stamps.append(Stamp(last, seconds))
         return LogRun(
             format=self.spec,
-            source=place.source,
-            sha256=place.sha256,
-            number=place.number,
-            runs_in_file=place.runs_in_file,
+            source=log.source,
+            sha256=log.sha256(),
+            number=number,
+            runs_in_file=runs_in_file,
             first_line=self.first_line,
             last_line=self.last_line,
             settings=settings,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from helpers.history.results import RunResult
-from helpers.logs.replay.logs import AnyRun, LogFolder, LoggedRun
+from helpers.logs.replay.logs import AnyRun, LogFolder, LoggedRun, few
 from helpers.logs.replay.own import OwnRun
 from helpers.logs.settings import LogSetting, is_of_target
 from helpers.machine.environment import CPU, GPU
@@ -46,7 +46,7 @@ class LogsByCase:
         if case.key in self.ambiguous:
             return self.ambiguous[case.key]
         ranked = [(differences_of(run, case), run.name) for run in self.folder.runs]
-        close = [each for each in ranked if not _another_thing(each[0])]
+        close = [each for each in ranked if not any(one.grave for one in each[0])]
         if not close:
             cards = "" if case.target in (CPU, GPU) else f" on {case.target.upper()} cards"
             unread = f" ({_counted(len(self.folder.unread), 'file')} not read)" if self.folder.unread else ""
@@ -54,7 +54,7 @@ class LogsByCase:
         fewest = min(len(apart) for apart, _ in close)
         nearest = [(_text(apart) or self._judged_as(name, case), name) for apart, name in close if len(apart) == fewest]
         first = nearest[0][0]
-        return f"no log of this case; closest: {_few([name for why, name in nearest if why == first], 1)} ({first})"
+        return f"no log of this case; closest: {few([name for why, name in nearest if why == first], 1)} ({first})"
 
     def _judged_as(self, name: str, case: SuiteCase) -> str:
         """What became of a log that agrees with the case, and better with another one."""
@@ -193,7 +193,7 @@ def _sorted_out(runs: Sequence[AnyRun], broken: Sequence[str], notes: Iterable[s
     newest = max(own, key=_age).session
     chosen = sorted((run for run in own if run.session == newest), key=_place)
     if left := sorted({run.session for run in own} - {newest}):
-        messages.append(f"of {len(left) + 1} sessions with this case the newest is judged, {newest}, not {_few(left)}")
+        messages.append(f"of {len(left) + 1} sessions with this case the newest is judged, {newest}, not {few(left)}")
     alike = [run for run in chosen if _setup(run.result) == _setup(chosen[-1].result)]
     if len(alike) < len(chosen):
         messages.append(
@@ -201,7 +201,7 @@ def _sorted_out(runs: Sequence[AnyRun], broken: Sequence[str], notes: Iterable[s
         )
     beside = {PurePosixPath(run.name).parent for run in chosen}
     if lost := [name for name in broken if PurePosixPath(name).parent in beside]:
-        messages.append(f"{_few(lost)} beside them could not be read")
+        messages.append(f"{few(lost)} beside them could not be read")
     return CaseLogs(tuple(alike), tuple(messages))
 
 
@@ -209,7 +209,7 @@ def _versions(runs: Sequence[AnyRun]) -> tuple[str, ...]:
     """A note on logs of several versions of a framework: they are not runs of one build, and their median hides it."""
     stated = (run.stated(LogSetting.FRAMEWORK_VERSION) for run in runs if not isinstance(run, OwnRun))
     versions = sorted({version for version in stated if version})
-    return (f"of {len(versions)} versions of the framework: {_few(versions)}",) if len(versions) > 1 else ()
+    return (f"of {len(versions)} versions of the framework: {few(versions)}",) if len(versions) > 1 else ()
 
 
 def _age(run: OwnRun) -> tuple[float, str]:
@@ -226,21 +226,12 @@ def _setup(result: RunResult | None) -> tuple[object, ...]:
     return dict(result.settings), dict(result.overrides), dict(result.protocol)
 
 
-def _another_thing(apart: Iterable[Difference]) -> bool:
-    return any(each.grave for each in apart)
-
-
 def _text(apart: Sequence[Difference]) -> str:
     return ", ".join(each.what for each in apart)
 
 
 def _words(setting: LogSetting) -> str:
     return "batch size a card" if setting is LogSetting.BATCH_SIZE_PER_CARD else setting.value
-
-
-def _few(names: Sequence[str], shown: int = 3) -> str:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more
 
 
 def _counted(count: int, what: str) -> str:

@@ -44,8 +44,6 @@ _CASE = (
     LogSetting.XLA,
 )
 
-_FEW = 3
-
 Settings = Mapping[LogSetting, Stated]
 
 
@@ -137,8 +135,13 @@ def read_index(path: Path) -> Index:
 def _missing(index: Index, names: Sequence[str]) -> list[str]:
     """A note on the files of INDEX.csv that are not there: their rows help no log, and a name may be mistyped."""
     absent = sorted(index.keys() - set(names))
-    shown = f"{', '.join(absent[:_FEW])}{f' and {len(absent) - _FEW} more' if len(absent) > _FEW else ''}"
-    return [f"{INDEX} tells of {shown}: no such log below this folder"] if absent else []
+    return [f"{INDEX} tells of {few(absent)}: no such log below this folder"] if absent else []
+
+
+def few(names: Sequence[str], shown: int = 3) -> str:
+    """``a, b, c and 2 more``."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
 
 
 class _Reader:

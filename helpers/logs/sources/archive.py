@@ -110,9 +110,12 @@ def _check_state(path: Path, file: BinaryIO, state: FileState | None) -> None:
 
 
 @dataclass(frozen=True)
-class PlainFile:
+class LogOnDisk:
+    """A plain file, or a gzip file of one member or of several."""
+
     path: Path
     state: FileState
+    packed: bool = False
 
     @property
     def source(self) -> str:
@@ -120,23 +123,10 @@ class PlainFile:
 
     def blocks(self) -> Iterator[bytes]:
         with opened(self.path, self.state) as file:
-            while block := file.read(BLOCK_BYTES):
-                yield block
-
-
-@dataclass(frozen=True)
-class GzipFile:
-    """One gzip file of one member or of several."""
-
-    path: Path
-    state: FileState
-
-    @property
-    def source(self) -> str:
-        return str(self.path)
-
-    def blocks(self) -> Iterator[bytes]:
-        with opened(self.path, self.state) as file:
+            if not self.packed:
+                while block := file.read(BLOCK_BYTES):
+                    yield block
+                return
             try:
                 yield from _unzipped(file, Bounds(self.source))
             except zlib.error as error:

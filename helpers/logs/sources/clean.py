@@ -163,10 +163,7 @@ def _chunk(lines: bytes, number: int, cut: bool, most_line_bytes: int) -> Chunk:
     lines, too_long = _without_long_lines(lines, number, most_line_bytes)
     if b"\x1b" in lines:
         lines = _ESCAPE.sub(b"", lines)
-    found = by_rank(lines)
-    if found is None:
-        return Chunk(lines, number, cut=cut, too_long=too_long)
-    return Chunk(found.rank_0, number, found.others, found.ranks, found.at, found.others_at, cut=cut, too_long=too_long)
+    return by_rank(Chunk(lines, number, cut=cut, too_long=too_long))
 
 
 def _without_long_lines(lines: bytes, number: int, most: int) -> tuple[bytes, tuple[Line, ...]]:
@@ -193,30 +190,16 @@ def _long_lines(lines: bytes, most: int) -> Iterator[tuple[int, int]]:
         at = end + 1
 
 
-@dataclass(frozen=True)
-class LinesByRank:
-    """Lines by the rank that wrote them. Lines count from 0."""
-
-    # As many lines as there were, with what no prefix claims for another rank.
-    rank_0: bytes
-    # The text of the ranks above 0, in lines.
-    others: bytes
-    ranks: frozenset[int]
-    # For each prefix of a rank above 0 the line where it stands, and the rank.
-    at: tuple[tuple[int, int], ...] = field(default=(), compare=False)
-    # Where each line of ``others`` began.
-    others_at: tuple[int, ...] = field(default=(), compare=False)
-
-
-def by_rank(lines: bytes) -> LinesByRank | None:
-    """Whole lines, divided by their prefixes; None where they have none."""
+def by_rank(chunk: Chunk) -> Chunk:
+    """A chunk of whole lines, divided by their prefixes; the same where they have none."""
+    lines = chunk.data
     # The first of the two is found far faster, and most logs have neither.
     if b"<" not in lines or b"]<std" not in lines:
-        return None
+        return chunk
     lines, first = _without_first_ranks(lines)
     parts = _PREFIX.split(lines)
     if len(parts) == 1:
-        return LinesByRank(lines, b"", first) if first else None
+        return replace(chunk, data=lines, ranks=first)
     texts, named = parts[0::3], parts[2::3]
     _strip_dates(texts, parts[1::3])
     _strip_spaces(texts)
@@ -224,7 +207,8 @@ def by_rank(lines: bytes) -> LinesByRank | None:
     zeros = {rank for rank, number in numbers.items() if number == 0}
     places = [(index, numbers[rank]) for index, rank in enumerate(named, 1) if rank not in zeros]
     others, at, others_at = _taken(texts, places)
-    return LinesByRank(b"".join(texts), others, first.union(numbers.values()), at, others_at)
+    ranks = first.union(numbers.values())
+    return replace(chunk, data=b"".join(texts), other_ranks=others, ranks=ranks, rank_lines=at, others_lines=others_at)
 
 
 def _without_first_ranks(lines: bytes) -> tuple[bytes, frozenset[int]]:
@@ -261,7 +245,7 @@ def _strip_spaces(texts: list[bytes]) -> None:
 def _taken(
     texts: list[bytes], places: Sequence[tuple[int, int]]
 ) -> tuple[bytes, tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """The pieces of the ranks above 0, taken out of ``texts``, with ``at`` and ``others_at`` of LinesByRank.
+    """The pieces of the ranks above 0, taken out of ``texts``, with ``rank_lines`` and ``others_lines`` of Chunk.
 
     Up to the line's end a piece is its rank's; lines without a prefix that follow are the launcher's.
     """

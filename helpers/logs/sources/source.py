@@ -26,8 +26,7 @@ from helpers.logs.sources.archive import (
     Bounds,
     FileHead,
     FileState,
-    GzipFile,
-    PlainFile,
+    LogOnDisk,
     Stored,
     check_bounds,
     damaged,
@@ -264,13 +263,13 @@ def open_logs(path: Path) -> LogFiles:
     """
     with opened(path) as file:
         state = state_of(file)
-    stored: Stored = PlainFile(path, state)
+    stored = LogOnDisk(path, state)
     head = read_head(head_of(stored.blocks()))
     if head.what == ZIP:
         return _of_archive(path, *zip_members(path, state))
     name = path.as_posix()
     if head.what == GZIP:
-        stored = GzipFile(path, state)
+        stored = LogOnDisk(path, state, packed=True)
         head = read_head(head_of(stored.blocks()))
         name = name[: -len(_GZIP_SUFFIX)] if name.lower().endswith(_GZIP_SUFFIX) else name
     if head.what == EMPTY:
