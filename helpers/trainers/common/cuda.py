@@ -106,17 +106,9 @@ def _failure(name: str, code: int) -> DeviceError:
     )
 
 
-class EventMarks:
-    """Gives marks behind all that was issued so far (dali.Lent), by events that are released once reached."""
-
-    def __init__(self, events: Events) -> None:
-        self._events = events
-
-    def __call__(self) -> EventMark:
-        return EventMark(self._events)
-
-
 class EventMark:
+    """A mark behind all that was issued so far (readers.Lent), by an event that is released once reached."""
+
     def __init__(self, events: Events) -> None:
         self._events = events
         self._event = events.record()
@@ -189,7 +181,8 @@ def loaded_facts(maps: Path = MAPS, load: Callable[[str], Any] = ctypes.CDLL) ->
     the version of a library that does not return it.
     """
     found = {}  # type: Dict[str, List[str]]
-    for path in sorted({line.split(None, 5)[-1].strip() for line in _lines(maps)}):
+    lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
+    for path in sorted({line.split(None, 5)[-1].strip() for line in lines if "/" in line}):
         name = _NAMES.fullmatch(path.rpartition("/")[2])
         if name is not None:
             fact, ask = _QUESTIONS[name.group(1)]
@@ -202,21 +195,17 @@ def loaded_facts(maps: Path = MAPS, load: Callable[[str], Any] = ctypes.CDLL) ->
 
 def cudnn_text(version: int) -> str:
     """8907 is 8.9.7, and from 9 on 91002 is 9.10.2 (cudnn_version.h)."""
-    if version >= 90000:
-        return f"{version // 10000}.{version % 10000 // 100}.{version % 100}"
-    return f"{version // 1000}.{version % 1000 // 100}.{version % 100}"
+    return _packed_text(version, 90000)
 
 
 def nccl_text(version: int) -> str:
     """2804 is 2.8.4, and from 2.9 on 22705 is 2.27.5 (nccl.h)."""
-    if version >= 10000:
-        return f"{version // 10000}.{version % 10000 // 100}.{version % 100}"
-    return f"{version // 1000}.{version % 1000 // 100}.{version % 100}"
+    return _packed_text(version, 10000)
 
 
-def _lines(maps: Path) -> List[str]:
-    lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [line for line in lines if "/" in line]
+def _packed_text(version: int, wider_from: int) -> str:
+    major = 10000 if version >= wider_from else 1000
+    return f"{version // major}.{version % major // 100}.{version % 100}"
 
 
 def _version(path: str, ask: Callable[[Any], str], load: Callable[[str], Any]) -> str:

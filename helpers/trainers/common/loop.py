@@ -8,7 +8,7 @@ Warm-up goes on, window by window, until its end is steady or its budget is used
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 from helpers.trainers.contract.errors import DatasetError, SuiteError
@@ -130,21 +130,6 @@ def train(plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io
     run.phase(WINDOW, plan.window_steps)
 
 
-@dataclass(frozen=True)
-class _Pending:
-    """A step that was issued; its times are not known yet."""
-
-    epoch: int
-    step: int
-    phase: str
-    samples: int
-    reader_seconds: float
-    loss: Optional[float]
-
-    def at(self, start: float, end: float) -> Step:
-        return Step(self.epoch, self.step, self.phase, start, end, self.samples, self.reader_seconds, self.loss)
-
-
 class _Run:
     def __init__(self, plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> None:
         self._plan = plan
@@ -154,7 +139,8 @@ class _Run:
         self._source = _Source(reader, stepper, io.clock)
         self._number = 0
         self._began = 0.0
-        self._pending: List[_Pending] = []
+        # The steps that were issued; their times are not known yet.
+        self._pending: List[Step] = []
         self._step_seconds: List[float] = []
 
     def warm_up(self) -> None:
@@ -199,7 +185,7 @@ class _Run:
         self._timer.mark()
         self._began = self._io.clock()
         source = self._source
-        self._pending.append(_Pending(source.epoch, source.step, phase, batch.samples, reader_seconds, loss))
+        self._pending.append(Step(source.epoch, source.step, phase, 0.0, 0.0, batch.samples, reader_seconds, loss))
         if fetch:
             self._flush()
         self._io.beat(phase, self._number)
@@ -215,7 +201,7 @@ class _Run:
         pending, self._pending = self._pending, []
         if pending:
             times = self._timer.resolve()
-            steps = [step.at(start, end) for step, (start, end) in zip(pending, times)]
+            steps = [replace(step, start=start, end=end) for step, (start, end) in zip(pending, times)]
             self._step_seconds += [step.step_seconds for step in steps]
             self._io.record(steps)
 

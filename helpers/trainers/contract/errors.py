@@ -13,7 +13,8 @@ _COMMAND_OF_CI = re.compile(r"(?<![\w>:]):(?=:[A-Za-z])|#(?=#(?:vso)?\[)")
 class SuiteError(Exception):
     """Anything the suite refuses, in words its reader can act on.
 
-    ``about`` is the object (a file, a case, an option), ``remedy`` what to do next.
+    ``about`` is the object (a file, a case, an option), ``remedy`` what to do next. ``lines`` tell it to people where
+    one line would be too long: what is wrong, then line by line why.
     """
 
     def __init__(
@@ -24,6 +25,7 @@ class SuiteError(Exception):
         got: object | None = None,
         expected: str | None = None,
         remedy: str | None = None,
+        lines: tuple[str, ...] = (),
     ) -> None:
         self.about = about
         self.field = field
@@ -31,6 +33,7 @@ class SuiteError(Exception):
         self.expected = expected
         self.remedy = remedy
         super().__init__(self._text())
+        self.lines = tuple(printable(each) for each in lines) or (str(self),)
 
     def _text(self) -> str:
         text = self.about
@@ -72,28 +75,12 @@ class DatasetError(SuiteError):
 
 
 class LogError(SuiteError):
-    """A training log of another program that cannot be read: unknown, ambiguous, cut, or silent on what is needed.
-
-    ``lines`` tell it to people where one line would be too long: what is wrong, then line by line why.
-    """
-
-    def __init__(
-        self,
-        about: str,
-        *,
-        field: str | None = None,
-        got: object | None = None,
-        expected: str | None = None,
-        remedy: str | None = None,
-        lines: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(about, field=field, got=got, expected=expected, remedy=remedy)
-        self.lines = tuple(printable(each) for each in lines) or (str(self),)
+    """A training log of another program that cannot be read: unknown, ambiguous, cut, or silent on what is needed."""
 
 
 def lines_of(error: Exception) -> tuple[str, ...]:
-    """An error as people read it: one line, of some LogErrors more."""
-    return error.lines if isinstance(error, LogError) else (str(error),)
+    """An error as people read it: one line, of some more."""
+    return error.lines if isinstance(error, SuiteError) else (str(error),)
 
 
 class ResultError(SuiteError):

@@ -68,9 +68,9 @@ class JobSpec:
     cards: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, least in (("warmup_steps", 0), ("window_steps", 1), ("record_every_steps", 1), ("replicate", 0)):
-            self._at_least(name, least)
-        for name in ("steady_window_steps", "most_warmup_steps"):
+        for name in ("window_steps", "record_every_steps"):
+            self._at_least(name, 1)
+        for name in ("warmup_steps", "replicate", "steady_window_steps", "most_warmup_steps"):
             self._at_least(name, 0)
         steady = self.steady_window_steps
         if steady:

@@ -205,10 +205,12 @@ class ModelSpec:
 
 
 MODELS: Mapping[Model, ModelSpec] = {
+    # 25,557,032 parameters with 3 input channels, 25,560,168 with 4.
     Model.RESNET50: ModelSpec(
         "ResNet50 v1.5", "resnet50", Residual(((64, 3), (128, 4), (256, 6), (512, 3))), Publisher.PADDLECLAS, 0.1
     ),
-    # Its published rate of 0.1 makes a network without batch norm diverge; this is its authors'.
+    # 138,357,544 parameters. Its published rate of 0.1 makes a network without batch norm diverge; this is its
+    # authors'.
     Model.VGG16: ModelSpec(
         "VGG16", "vgg16", Plain(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))), Publisher.FLEETX, 0.01
     ),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import math
 from dataclasses import dataclass
 from typing import Any, Dict, Optional, Sequence, Tuple
 
@@ -134,9 +135,7 @@ def examine_switch(case: Case, device: str) -> Switch:
 
 
 def _obstacle(case: Case, chain: Tuple[str, ...], degrees: Dict[str, int], amp: bool) -> Optional[str]:
-    cards = 1
-    for degree in degrees.values():
-        cards *= degree
+    cards = math.prod(degrees.values())
     if "ShardingOptimizer" in chain and cards != case.cards:
         factors = ", ".join(f"{name} {degree}" for name, degree in degrees.items())
         return f"its sharding is made for {cards} cards ({factors}), not for {case.cards}"

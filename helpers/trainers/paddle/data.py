@@ -9,7 +9,7 @@ import numpy
 import paddle
 
 from helpers.trainers.common import readers
-from helpers.trainers.common.cuda import EventMarks
+from helpers.trainers.common.cuda import EventMark
 from helpers.trainers.common.images import Form, ImageList, Share, reading_error
 from helpers.trainers.common.loop import Batch, Reader
 from helpers.trainers.common.process import Trainer
@@ -53,8 +53,10 @@ def open_reader(trainer: Trainer, settings: PaddleSettings, feed: Feed) -> Reade
 
 def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed) -> DaliReader:
     """On a GPU through DALI's Paddle plugin."""
-    plugin = None if plan.gpu is None else Plugin(_plugin_runner, EventMarks(card_events()))
-    return DaliReader(images, plan, feed, plugin)
+    if plan.gpu is None:
+        return DaliReader(images, plan, feed)
+    events = card_events()
+    return DaliReader(images, plan, feed, Plugin(_plugin_runner, lambda: EventMark(events)))
 
 
 def _plugin_runner(pipeline: Any) -> Callable[[], Any]:

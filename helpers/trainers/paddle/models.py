@@ -7,7 +7,6 @@ norm; 138,357,544 parameters. Both take 224 x 224 images and give 1000 logits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Dict, Type
 
 import paddle
@@ -24,13 +23,6 @@ from helpers.trainers.contract.models import (
     ResidualLayers,
     entry_of,
 )
-
-
-@dataclass(frozen=True)
-class LayerTypes:
-    """The layer types that a precision may change."""
-
-    norm: Type[nn.Layer] = nn.BatchNorm2D
 
 
 def as_layout(images: Any, feed_layout: str, layout: str) -> Any:
@@ -50,10 +42,10 @@ def _convolution(layer: Convolution, layout: str, **options: Any) -> Any:
 class ConvolutionNorm(nn.Layer):
     """Convolution without bias, batch norm, and a ReLU where ``activate``."""
 
-    def __init__(self, types: LayerTypes, layer: Convolution, layout: str, activate: bool = True) -> None:
+    def __init__(self, norm: Type[nn.Layer], layer: Convolution, layout: str, activate: bool = True) -> None:
         super().__init__()
         self.convolution = _convolution(layer, layout, bias_attr=False)
-        self.norm = types.norm(layer.outputs, data_format=layout)
+        self.norm = norm(layer.outputs, data_format=layout)
         self.activation = nn.ReLU() if activate else None
 
     def forward(self, images: Any) -> Any:
@@ -64,14 +56,14 @@ class ConvolutionNorm(nn.Layer):
 class Bottleneck(nn.Layer):
     """1 x 1, 3 x 3 (with the stride), 1 x 1, around a shortcut."""
 
-    def __init__(self, types: LayerTypes, layers: BottleneckLayers, layout: str) -> None:
+    def __init__(self, norm: Type[nn.Layer], layers: BottleneckLayers, layout: str) -> None:
         super().__init__()
-        self.reduce = ConvolutionNorm(types, layers.reduce, layout)
-        self.spatial = ConvolutionNorm(types, layers.spatial, layout)
-        self.expand = ConvolutionNorm(types, layers.expand, layout, activate=False)
+        self.reduce = ConvolutionNorm(norm, layers.reduce, layout)
+        self.spatial = ConvolutionNorm(norm, layers.spatial, layout)
+        self.expand = ConvolutionNorm(norm, layers.expand, layout, activate=False)
         self.shortcut = None
         if layers.shortcut is not None:
-            self.shortcut = ConvolutionNorm(types, layers.shortcut, layout, activate=False)
+            self.shortcut = ConvolutionNorm(norm, layers.shortcut, layout, activate=False)
         self.activation = nn.ReLU()
 
     def forward(self, images: Any) -> Any:
@@ -82,12 +74,12 @@ class Bottleneck(nn.Layer):
 class ResidualNetwork(nn.Layer):
     """``layout`` NCHW or NHWC; ``feed_layout`` if images arrive in another."""
 
-    def __init__(self, layers: ResidualLayers, types: LayerTypes, layout: str, feed_layout: str) -> None:
+    def __init__(self, layers: ResidualLayers, norm: Type[nn.Layer], layout: str, feed_layout: str) -> None:
         super().__init__()
         self.layouts = (feed_layout or layout, layout)
-        self.stem = ConvolutionNorm(types, layers.stem, layout)
+        self.stem = ConvolutionNorm(norm, layers.stem, layout)
         self.pool = nn.MaxPool2D(3, stride=2, padding=1, data_format=layout)
-        self.blocks = nn.Sequential(*(Bottleneck(types, each, layout) for each in layers.blocks))
+        self.blocks = nn.Sequential(*(Bottleneck(norm, each, layout) for each in layers.blocks))
         self.average = nn.AdaptiveAvgPool2D(1, data_format=layout)
         self.classifier = nn.Linear(layers.classifier.inputs, layers.classifier.outputs)
 
@@ -99,7 +91,7 @@ class ResidualNetwork(nn.Layer):
 class PlainNetwork(nn.Layer):
     """Arguments as ResidualNetwork's."""
 
-    def __init__(self, layers: PlainLayers, types: LayerTypes, layout: str, feed_layout: str) -> None:
+    def __init__(self, layers: PlainLayers, norm: Type[nn.Layer], layout: str, feed_layout: str) -> None:
         super().__init__()
         self.layouts = (feed_layout or layout, layout)
         features = []
@@ -127,11 +119,11 @@ _NETWORKS: Dict[type, Type[Any]] = {Residual: ResidualNetwork, Plain: PlainNetwo
 
 
 def network_of(
-    spec: ModelSpec, types: LayerTypes, layout: str = "NCHW", channels: int = 3, feed_layout: str = ""
+    spec: ModelSpec, norm: Type[nn.Layer], layout: str = "NCHW", channels: int = 3, feed_layout: str = ""
 ) -> Any:
-    """A model with fresh weights for ``layout`` NCHW or NHWC and 3 or 4 channels."""
+    """A model with fresh weights for ``layout`` NCHW or NHWC and 3 or 4 channels; ``norm`` is its batch norm."""
     network = entry_of(_NETWORKS, spec, "_NETWORKS of helpers/trainers/paddle/models.py")
-    return network(spec.layers(channels), types, layout, feed_layout)
+    return network(spec.layers(channels), norm, layout, feed_layout)
 
 
 # AMP O1 and O2 in bfloat16 on a CPU: Paddle's own ``auto_cast``, where it works.

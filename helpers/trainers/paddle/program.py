@@ -9,6 +9,7 @@ loss outside, so that pure float16 computes the loss in float32; FleetX sets ``s
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass
 from typing import Any, Dict, List
 
@@ -43,9 +44,6 @@ class StaticProgram:
     mean_logit: Any
     # What is left for a CompiledProgram; None where fleet has applied it or a PIR program takes none.
     build_strategy: Any
-    # The names under which ``main`` takes its input.
-    images: str = "images"
-    labels: str = "labels"
 
 
 def in_pir() -> bool:
@@ -86,28 +84,15 @@ def build_program(spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str]
     facts.update(program_facts(main, settings))
     facts["loss_dtype"] = str(loss.dtype)
     check_casts(main, settings)
-    if on_gpu and not spec.case.auto:
-        _check_amp(main, startup, settings, facts)
-    return StaticProgram(main, startup, schedule, optimizer, loss, mean_logit, build_strategy)
-
-
-def _check_amp(main: Any, startup: Any, settings: PaddleSettings, facts: Dict[str, str]) -> None:
-    faults = amp_faults(main, startup, settings, facts)
-    if faults:
+    if on_gpu and not spec.case.auto and (faults := amp_faults(main, startup, settings, facts)):
         raise Refused(f"this build of Paddle made another mixed precision of the program: {'; '.join(faults)}")
+    return StaticProgram(main, startup, schedule, optimizer, loss, mean_logit, build_strategy)
 
 
 def parameters_of(main: Any) -> int:
     """How many numbers a program's optimizer trains."""
     holder = main.global_block() if hasattr(main.global_block(), "all_parameters") else main
-    return sum(_size(each.shape) for each in holder.all_parameters() if each.trainable)
-
-
-def _size(shape: Any) -> int:
-    size = 1
-    for length in shape:
-        size *= int(length)
-    return size
+    return sum(math.prod(map(int, each.shape)) for each in holder.all_parameters() if each.trainable)
 
 
 def _forward(spec: JobSpec, settings: PaddleSettings) -> Any:
@@ -193,7 +178,7 @@ class StaticStep:
         built = self._built
         fetched: List[Any] = self._executor.run(
             self._program,
-            feed={built.images: batch.images, built.labels: batch.labels},
+            feed={"images": batch.images, "labels": batch.labels},
             fetch_list=[built.loss, built.mean_logit],
             return_numpy=False,
         )

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from helpers.trainers.common.cuda import CudaEvents, EventMarks, EventTimer, cudnn_text, loaded_facts, nccl_text
+from helpers.trainers.common.cuda import CudaEvents, EventMark, EventTimer, cudnn_text, loaded_facts, nccl_text
 from helpers.trainers.contract.errors import DeviceError
 
 CARD, STREAM, CONTEXT = 3, 0x7FAB_CDEF_1230, 0x7F00_0000_0BEE
@@ -163,8 +163,8 @@ def test_a_machine_without_the_driver_is_told_so(monkeypatch: pytest.MonkeyPatch
 
 def test_a_mark_is_reached_when_the_card_has_come_to_it_and_gives_its_event_back() -> None:
     driver = Driver()
-    marks = EventMarks(CudaEvents(CARD, lambda: STREAM, driver))
-    first, second = marks(), marks()
+    events = CudaEvents(CARD, lambda: STREAM, driver)
+    first, second = EventMark(events), EventMark(events)
     assert (first.query(), second.query(), len(driver.events)) == (False, False, 2)
     driver.reached = 12.5
     assert (first.query(), second.query(), len(driver.events)) == (True, False, 1)
@@ -174,7 +174,7 @@ def test_a_mark_is_reached_when_the_card_has_come_to_it_and_gives_its_event_back
 
 def test_a_mark_that_the_driver_cannot_tell_of_is_an_error() -> None:
     driver = Driver()
-    mark = EventMarks(CudaEvents(CARD, lambda: STREAM, driver))()
+    mark = EventMark(CudaEvents(CARD, lambda: STREAM, driver))
     driver.failing["cuEventQuery"] = 700
     with pytest.raises(DeviceError, match=r"cuEventQuery.*error 700"):
         mark.query()

@@ -15,12 +15,12 @@ from helpers.trainers.common.settings import Settings  # noqa: E402
 from helpers.trainers.contract.case import Case  # noqa: E402
 from helpers.trainers.contract.job import JobSpec  # noqa: E402
 from helpers.trainers.contract.models import Model, bottleneck, spec_of  # noqa: E402
-from helpers.trainers.paddle.models import Bottleneck, LayerTypes, as_layout, network_of  # noqa: E402
+from helpers.trainers.paddle.models import Bottleneck, as_layout, network_of  # noqa: E402
 from helpers.trainers.paddle.steps import check_casts  # noqa: E402
 
 
 def network(model: Model, *arguments: Any, **named: Any) -> Any:
-    return network_of(spec_of(model), LayerTypes(), *arguments, **named)
+    return network_of(spec_of(model), paddle.nn.BatchNorm2D, *arguments, **named)
 
 
 def _parameters(model: Any) -> int:
@@ -56,7 +56,7 @@ def test_resnet50_strides_in_the_3x3_convolutions_as_v1_5_does() -> None:
 
 
 def test_a_striding_bottleneck_halves_its_image_in_the_3x3_convolution() -> None:
-    block = Bottleneck(LayerTypes(), bottleneck("block", inputs=8, width=4, size=16, stride=2), "NCHW")
+    block = Bottleneck(paddle.nn.BatchNorm2D, bottleneck("block", inputs=8, width=4, size=16, stride=2), "NCHW")
     block.eval()
     reduced = block.reduce(paddle.zeros([1, 8, 16, 16]))
     assert reduced.shape[2:] == [16, 16]
