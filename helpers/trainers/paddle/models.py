@@ -1,9 +1,4 @@
-"""The networks of the models (contract/models.py) for Paddle, and how a CPU casts them to bfloat16.
-
-ResNet50: the bottleneck's stride stands in its 3 x 3 convolution (v1 has it in the first 1 x 1).
-25,557,032 parameters with 3 input channels, 25,560,168 with 4. VGG16: convolutions with bias, no batch
-norm; 138,357,544 parameters. Both take 224 x 224 images and give 1000 logits.
-"""
+"""The networks of the models (contract/models.py) for Paddle, and how a CPU casts them to bfloat16."""
 
 from __future__ import annotations
 
