@@ -8,7 +8,6 @@ import importlib
 import io
 import os
 import pkgutil
-import re
 import select
 import sys
 from collections.abc import Sequence
@@ -71,11 +70,9 @@ def _modules() -> list[str]:
 
 
 def _command_in(module: str) -> Command | None:
-    """None for a module that is no command. It is not imported, since a plot would load its library for a help."""
-    source = pkgutil.get_data("helpers.commands", f"{module}.py") or b""
-    if not re.search(rb"^NAME = ", source, re.MULTILINE):
-        return None
-    return cast(Command, importlib.import_module(f"helpers.commands.{module}"))
+    """None for a module that is no command."""
+    found = importlib.import_module(f"helpers.commands.{module}")
+    return cast(Command, found) if hasattr(found, "NAME") else None
 
 
 def parser_of(known: Sequence[Command]) -> argparse.ArgumentParser:

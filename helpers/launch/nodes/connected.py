@@ -16,8 +16,7 @@ from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import LaunchCommand, Place
 from helpers.launch.nodes import NoOtherNodes, OtherNodes
 from helpers.launch.nodes.job import OUTPUT, node_files
-from helpers.launch.nodes.link import NodeLink, agent_argv
-from helpers.launch.nodes.shares import LinkedNodes
+from helpers.launch.nodes.link import LinkedNodes, NodeLink, agent_argv
 from helpers.launch.nodes.wire import Frame, NodeOrder, boot_id, flag_texts, node_facts, node_record, variables_along
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import Environment, differences

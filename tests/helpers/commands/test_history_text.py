@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.commands.history import NightLine, ShownSeries, build_text, render_history, sparkline
-from helpers.commands.history_plot import plot_history
+from helpers.commands.history import NightLine, ShownSeries, build_text, plot_history, render_history, sparkline
 from helpers.history.stored import Acknowledgement
 
 LINE = NightLine("u", "2026-11-01T22:00:00+00:00", "s1", "3.3.1", 100.0, 1, "PASS", "why", -0.001, 1.2, 1)

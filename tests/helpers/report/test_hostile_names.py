@@ -17,8 +17,7 @@ from helpers.commands.cases import CaseTable, render_markdown
 from helpers.commands.cases import render as render_cases
 from helpers.commands.compare import render_comparisons
 from helpers.commands.doctor import doctor_markdown, doctor_record, doctor_text
-from helpers.commands.history import ShownSeries, render_history
-from helpers.commands.history_plot import plot_history
+from helpers.commands.history import ShownSeries, plot_history, render_history
 from helpers.commands.show import CaseSheet
 from helpers.commands.show import render as render_sheet
 from helpers.commands.trend import next_command, render_trends

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from helpers.launch.launchers.launcher import Place
-from helpers.launch.nodes import shares as node_peers
-from helpers.launch.nodes.link import NodeLink
-from helpers.launch.nodes.shares import LinkedNodes
+from helpers.launch.nodes import link as node_link
+from helpers.launch.nodes.link import LinkedNodes, NodeLink
 from helpers.launch.nodes.wire import Frame, FrameReader, encode
 from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.plan.perf_yaml import HostConfig
@@ -90,7 +89,7 @@ def test_a_second_end_does_not_change_the_first(tmp_path: Path) -> None:
 
 def test_an_agent_that_breaks_the_job_off_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     swept: list[str] = []
-    monkeypatch.setattr(node_peers, "sweep", lambda link, job_id, grace: swept.append(job_id))
+    monkeypatch.setattr(node_link, "sweep", lambda link, job_id, grace: swept.append(job_id))
     found, link = others(tmp_path, frame("error", text="no /tmp"))
     found.look()
     assert found.lost is not None and found.lost.reason == "node n1 (10.0.0.2): no /tmp"
