@@ -207,9 +207,10 @@ def test_the_real_runner_gets_the_leased_cards_and_is_told_what_is_allowed(
     suite.measure(case_of(suite, SYNTHETIC))
     assert leased == [(CPU_MACHINE.cpu_cards, 1, SYNTHETIC, not share_machine)]
     (values,) = given
-    assert (values["allow_contention"], values["machine_shared"]) == (allows, share_machine)
-    assert (values["cards"], values["machine"], values["data"]) == (CPU_MACHINE.cpu_cards[:1], CPU_MACHINE, None)
-    assert values["system"]["CPU"]["CPU"] == f"{CPU_MACHINE.facts.cpu_model} * {CPU_MACHINE.facts.logical_cores}"
+    terms = values["terms"]
+    assert (terms.allow_contention, terms.share_machine) == (allows, share_machine)
+    assert (values["cards"], values["machine"], terms.data) == (CPU_MACHINE.cpu_cards[:1], CPU_MACHINE, None)
+    assert terms.system["CPU"]["CPU"] == f"{CPU_MACHINE.facts.cpu_model} * {CPU_MACHINE.facts.logical_cores}"
 
 
 def test_the_environment_tables_are_made_once_a_session(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
