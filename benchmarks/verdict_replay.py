@@ -9,7 +9,7 @@ from functools import partial
 
 from benchmarks.verdict_memory import ForkingMemory, HeldNights
 from benchmarks.verdict_rivals import ASV_NAME, OTAVA_NAME, RIVALS, Seen, Steps, asv_steps, otava_steps
-from benchmarks.verdict_session import Machine, drawn_with
+from benchmarks.verdict_session import JudgedNight, Machine, drawn_with
 from benchmarks.verdict_worlds import BURN_IN_NIGHTS, FRESH_NIGHTS, At
 from helpers.history.trend import Detect
 from helpers.judging.evidence import Build
@@ -166,6 +166,9 @@ class Replay:
                 values.append(self.machine.nights.run(At(0, night), case, Build.CANDIDATE, 0).log_rate)
             if night < YOUNG_NIGHTS:
                 self._score(self.first).quiet_night(judged.statuses, judged.runs)
+            elif self.behind is None:
+                # All futures of a machine go on from one drift, so its shared nights say more than they do.
+                self._quiet(self._score(self.rule), judged)
             self.gained.update(case for case, said in enumerate(judged.statuses) if said is Status.IMPROVEMENT)
 
     def _judged(self, future: Future) -> None:
@@ -174,13 +177,16 @@ class Replay:
         for at in future.nights:
             judged = self.machine.night(at, memory, future.shares)
             nights.append(judged.statuses)
-            passed = judged.whole is None or judged.whole.status is Status.PASS
             if future.slow:
-                score.slow_not_passed += not passed
+                score.slow_not_passed += not _passed(judged)
             elif not future.drops:
-                score.quiet_night(judged.statuses, judged.runs)
-                score.not_passed += not passed
+                self._quiet(score, judged)
         self._found(score, future, nights)
+
+    @staticmethod
+    def _quiet(score: Score, judged: JudgedNight) -> None:
+        score.quiet_night(judged.statuses, judged.runs)
+        score.not_passed += not _passed(judged)
 
     def _found(self, score: Score, future: Future, nights: Sequence[Sequence[Status]]) -> None:
         """Count drops and slow nights; quiet nights are counted with their runs."""
@@ -234,6 +240,11 @@ class Replay:
                     for at in future.nights
                 ]
                 self._count(rule, 1, future, alarms)
+
+
+def _passed(judged: JudgedNight) -> bool:
+    """Whether the night passed as a whole."""
+    return judged.whole is None or judged.whole.status is Status.PASS
 
 
 def _before(at: At, case: int) -> tuple[int, int, int]:

@@ -14,11 +14,12 @@ from helpers.judging import wording
 from helpers.judging.confirm import LARGE_GAIN, RULED_OUT, Conclusion, Confirmation, threshold_of, work_changed
 from helpers.judging.evalue import evalue
 from helpers.judging.evidence import Evidence, RecordedReference
+from helpers.judging.level import Beside, compare_with_past
 from helpers.judging.noise import learn
 from helpers.judging.power import LARGEST_TOLD
 from helpers.judging.rates import rate_unit
 from helpers.judging.screen import ACCEPT_UP_TO, SUSPECT_DROP, Screening, one_more, recorded_night
-from helpers.judging.statistics import hodges_lehmann, number
+from helpers.judging.statistics import number
 from helpers.judging.verdict import NeedRuns, Status
 
 # Codes that what a night leaves to later ones depends on.
@@ -28,23 +29,7 @@ SLOWER = "slower-unconfirmed"
 UNEXPLAINED = "nothing explains why the segment began"
 # docs/verdicts.md, "No good build".
 SLOWER_RUNS = 3
-# A fall of the good build explains the new one's where it is at least half as large, or as large within two errors.
-_ENOUGH, _ERRORS = 0.5, 2.0
-# Below this e-value the pairs' own runs do not repeat what the first run of the night showed.
-_STILL_BELOW = 1.0
 _ITSELF = "driver, libraries, trainer code or machine"
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What the interleaved runs of a night say beside their differences."""
-
-    # Whether the new build's own runs of the pairs still lie below where it is held to stand.
-    below: bool
-    # The good build tonight less its own earlier figures, in the logarithm; None where those are not known.
-    good_shift: float | None
-    # Whether that is a fall as far as the new build's.
-    good_below: bool
 
 
 @dataclass(frozen=True)
@@ -189,7 +174,7 @@ def after_pairs(
     numbers = wording.paired(evidence, recorded, confirmation)
     before = wording.suspected(evidence, screening)
     conclusion, point = confirmation.conclusion, confirmation.effect.point
-    beside = _beside(evidence, screening, confirmation)
+    beside = compare_with_past(evidence, screening, confirmation.level, confirmation.new, confirmation.good)
 
     def found(status: Status, code: str, message: str, settled: bool = False) -> Found:
         return Found(status, code, message, settled, beside)
@@ -239,21 +224,6 @@ def after_pairs(
         beyond = f"no drop, one of {recorded.band:.1%} or more ruled out ({RULED_OUT:.0f} to 1)"
         return found(Status.PASS, "no-drop-beside-reference", f"{beyond}: {details}", settled=True)
     return found(Status.PASS, "same-as-reference", f"no change: {details}", settled=True)
-
-
-def _beside(evidence: Evidence, screening: Screening, confirmation: Confirmation) -> Beside:
-    noise, level = screening.noise, confirmation.level
-    if evidence.past.unexplained:
-        # Nothing explains the level of the segment's own nights, so the recorded entry stands for them.
-        noise = learn((), evidence.past.siblings, recorded_night(evidence))
-    below = [rate - noise.centre for rate in confirmation.new]
-    is_below = evalue(below, screening.noise.sigma, noise.tau) > _STILL_BELOW and hodges_lehmann(below) < 0
-    if level.good is None:
-        return Beside(is_below, None, False)
-    shift = hodges_lehmann([rate - level.good for rate in confirmation.good])
-    fall = hodges_lehmann(below)
-    near = abs(shift - fall) <= _ERRORS * math.hypot(level.good_error, noise.tau)
-    return Beside(is_below, shift, shift < 0 and (shift <= _ENOUGH * fall or near))
 
 
 def _unknown(evidence: Evidence) -> str:

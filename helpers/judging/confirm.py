@@ -13,11 +13,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helpers.judging.evalue import Direction, evalue, noise_factor, odds_against
-from helpers.judging.evidence import Build, Compared, Evidence, RunEvidence, Stage
+from helpers.judging.evalue import Direction, evalue, odds_against
+from helpers.judging.evidence import Build, Evidence, RunEvidence, Stage
+from helpers.judging.level import LEVEL_ERROR, Level, level_error, pair_tau
 from helpers.judging.noise import Noise
 from helpers.judging.screen import CLEARLY_NO_DROP, STALL_MARGIN, STALL_SPREADS, Screening
-from helpers.judging.statistics import EffectSize, effect_of, hodges_lehmann, robust_sigma
+from helpers.judging.statistics import EffectSize, effect_of, robust_sigma
 from helpers.judging.verdict import NeedRuns
 
 # One bar for every night: with so many pairs to reach it 1200 finds as much as 200 does, with a fifth of the false
@@ -25,8 +26,6 @@ from helpers.judging.verdict import NeedRuns
 THRESHOLD = 1200.0
 # The number of cases that the bar is for; with more cases, each has to clear a higher one.
 CASES = 60
-# Standard deviation of what pairs of unchanged builds differ by, in the logarithm.
-PAIR_TAU = 3e-4
 # The number of pairs at which they are first looked at.
 FIRST_LOOK = 2
 # A level rests on more than two pairs: one run of each build may be bad.
@@ -43,69 +42,6 @@ LATE, LATE_UNSUSPECTED = 0.75, 0.25
 FIRST_LIMITED, LEVEL_OUTWEIGHS = 8, 2.0
 # A gain beyond this is believed only where both builds' losses agree this well.
 LARGE_GAIN, LOSS_TOLERANCE = 0.10, 0.25
-# A level rests on the oldest nights, because one that went on learning would follow a build that gets slower bit by
-# bit. It takes so many pairs, and more where a case is so noisy that they leave a larger standard error than half the
-# drop that counts.
-LEVEL_PAIRS, LEVEL_ERROR = 16, 0.0025
-# Fewer pairs say too little of how they scatter.
-_LEAST_PAIRS = 2
-# The good build's own figures follow a machine's drift of months, so the newest nights count.
-_OWN_NIGHTS = 8
-
-
-@dataclass(frozen=True)
-class Level:
-    """Where the accepted nights stand against the good build, and where that build itself stands.
-
-    All in natural logarithms of samples/s.
-    """
-
-    known: bool = False
-    # The accepted nights less the good build, with its standard error; both 0 where the case was recorded with the
-    # good build itself.
-    offset: float = 0.0
-    error: float = 0.0
-    # How many pairs the offset was learned from.
-    pairs: int = 0
-    # Where the good build itself ran on earlier nights, with its standard error; None where that is not known.
-    good: float | None = None
-    good_error: float = 0.0
-    # How many nights that rests on, the recorded one among them.
-    good_nights: int = 0
-
-
-def learn_level(evidence: Evidence, noise: Noise) -> Level:
-    """The level against tonight's good build, from the nights on which the same build ran and from the entry."""
-    recorded, name = evidence.recorded, evidence.reference_id
-    if not name or recorded is None:
-        return Level()
-    mine = [night for night in evidence.past.compared if night.good == name and night.new]
-    its_own = recorded.build == name
-    own = [statistics.median(night.reference) for night in mine if night.teaches_good][-_OWN_NIGHTS:]
-    if its_own and len(own) < _OWN_NIGHTS:
-        own.insert(0, statistics.median(map(math.log, recorded.replicates or (recorded.samples_per_s,))))
-    level = Level(known=True) if its_own and not evidence.past.gained else _from_pairs(mine, noise)
-    if not own:
-        return level
-    error = math.hypot(noise.sigma, noise.tau) * math.sqrt(math.pi / 2 / len(own))
-    return Level(level.known, level.offset, level.error, level.pairs, statistics.median(own), error, len(own))
-
-
-def _from_pairs(nights: list[Compared], noise: Noise) -> Level:
-    differences: list[float] = []
-    for night in nights:
-        known = len(differences) >= LEVEL_PAIRS and level_error(differences, noise) <= LEVEL_ERROR
-        if night.teaches_level and not known:
-            differences += [new - good for new, good in zip(night.new, night.reference, strict=True)]
-    if len(differences) < _LEAST_PAIRS:
-        return Level()
-    return Level(True, hodges_lehmann(differences), level_error(differences, noise), len(differences))
-
-
-def level_error(differences: list[float], noise: Noise) -> float:
-    """Standard error of a level that rests on these pairs."""
-    sigma = math.sqrt(2) * noise.sigma
-    return sigma * max(1.0, noise_factor(differences, sigma)) / math.sqrt(len(differences))
 
 
 class Conclusion(enum.Enum):
@@ -187,7 +123,11 @@ def _decide(
 
 
 def _conclusion(
-    evidence: Evidence, screening: Screening, level: Level, differences: list[float], e: tuple[float, float, float]
+    evidence: Evidence,
+    screening: Screening,
+    level: Level,
+    differences: list[float],
+    e: tuple[float, float, float],
 ) -> Conclusion | None:
     slower, faster, threshold = e
     pairs = len(differences)
@@ -198,6 +138,10 @@ def _conclusion(
         return Conclusion.MEASURED if enough or pairs >= evidence.budget.pairs else None
     if max(slower, faster) >= threshold:
         return Conclusion.SLOWER if slower > faster else Conclusion.FASTER
+    if refines(evidence, screening, level):
+        together = 1 / math.hypot(1 / level.error, 1 / level_error(differences, screening.noise))
+        if together > LEVEL_ERROR and pairs < evidence.budget.pairs:
+            return None
     if max(slower, faster) < SAME_BELOW:
         return Conclusion.SAME
     last = pairs >= evidence.budget.pairs or level_limits(level, differences, screening.noise)
@@ -236,13 +180,17 @@ def _no_drop(
 
 def measures(evidence: Evidence, screening: Screening, level: Level) -> bool:
     """Whether the pairs are only to tell the level: it is unknown, and nothing is suspected."""
-    suspected = screening.drop_suspected or screening.gain_suspected or screening.stalls or evidence.suspicion
-    return not level.known and not suspected and not evidence.past.unexplained
+    return not level.known and not _suspected(evidence, screening) and not evidence.past.unexplained
 
 
-def pair_tau(level: Level) -> float:
-    """Standard deviation of what pairs of unchanged builds may differ by from the level."""
-    return math.hypot(PAIR_TAU, level.error)
+def refines(evidence: Evidence, screening: Screening, level: Level) -> bool:
+    """Whether the pairs are only to tell better where the nights stand, which earlier pairs told badly."""
+    settled = not level.known or level.settled(screening.mature)
+    return not (settled or _suspected(evidence, screening) or evidence.past.unexplained)
+
+
+def _suspected(evidence: Evidence, screening: Screening) -> bool:
+    return bool(screening.drop_suspected or screening.gain_suspected or screening.stalls or evidence.suspicion)
 
 
 def _next_runs(evidence: Evidence, candidates: int, references: int, why: str) -> NeedRuns:

@@ -41,6 +41,8 @@ _DROP_WIDTHS = 0.6 * _DROPS * (_DROPS[1] / _DROPS[0] - 1)
 FAR = np.sinh(np.arange(-60, 61) * 0.2)
 _NEAR = np.sinh(np.arange(-14, 15) * 0.2)
 _LARGEST_LOG = 690.0
+# Of so many runs the smallest product, of tails alone, is 1e-176.
+_MULTIPLIED = 100
 
 # What interval() covers, and how narrow a night effect may be.
 _COVERED = 0.95
@@ -125,10 +127,13 @@ def log_likelihood(data: Array, offsets: Array, sigma: float) -> Array:
     """Log of the probability of all runs, by factor k (rows) and offset (columns), weights of k included."""
     scales = sigma * FACTORS[:, None]
     squares = (data[:, None, None] - offsets) ** 2 / scales**2
-    # The wide part is taken out of the sum, so that no run underflows and a product stands for a sum of logarithms.
+    # The wide part is taken out of the sum, so that no run underflows and a product of not too many runs stands for a
+    # sum of logarithms.
     wide = 1 / TAIL_WIDTH**2
     mixed: Array = TAIL_SHARE / TAIL_WIDTH + (1 - TAIL_SHARE) * np.exp(-0.5 * (1 - wide) * squares)
-    fit: Array = np.log(mixed.prod(axis=0)) - 0.5 * wide * squares.sum(axis=0)
+    fit: Array = -0.5 * wide * squares.sum(axis=0)
+    for start in range(0, len(mixed), _MULTIPLIED):
+        fit += np.log(mixed[start : start + _MULTIPLIED].prod(axis=0))
     fit += _LOG_FACTOR_WEIGHTS[:, None] - len(data) * np.log(scales)
     return fit
 

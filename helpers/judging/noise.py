@@ -94,8 +94,7 @@ def _learn(
         firsts = (statistics.median(recorded), *firsts)
     # The first run of a night is the reason for the others, so it would exaggerate the spread between runs.
     repeats = [night[1:] for night in nights if len(night) > 2] + ([recorded] if len(recorded) > 1 else [])
-    within_degrees = float(sum(len(runs) - 1 for runs in repeats))
-    within = sum(_squares(runs) for runs in repeats) / within_degrees if within_degrees else 0.0
+    within, within_degrees = _typical_variance(repeats)
     expected, pseudo = _expected_variance(siblings, known=len(nights) >= KNOWN_NIGHTS)
     expected = _blend(expected, pseudo, within / _WITHIN_SHARE, within_degrees)
     own_degrees = _MAD_WORTH * (len(firsts) - 1)
@@ -175,9 +174,24 @@ def _step_scale(firsts: tuple[float, ...]) -> float:
     return SIGMA_PER_MAD * statistics.median(map(abs, steps)) / math.sqrt(2) if steps else 0.0
 
 
-def _squares(values: Sequence[float]) -> float:
-    mean = statistics.fmean(values)
-    return sum((value - mean) ** 2 for value in values)
+def _typical_variance(nights: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The variance between the runs of a night in the middle, and its degrees of freedom; 0 and 0 without nights.
+
+    Open nights are repeated, so nights on which a case is unstable are many among these: a mean would be theirs.
+    """
+    scales = []
+    for runs in nights:
+        degrees = len(runs) - 1
+        # Wilson and Hilferty's median of a sample's variance over the true one.
+        median = (1 - 2 / (9 * degrees)) ** 3
+        scales.append((statistics.variance(runs) / median, degrees))
+    total = sum(degrees for _, degrees in scales)
+    if not total:
+        return 0.0, 0.0
+    ascending = sorted(scales)
+    below = itertools.accumulate(degrees for _, degrees in ascending)
+    middle = next(at for at, degrees in enumerate(below) if degrees >= total / 2)
+    return ascending[middle][0], total / _MEDIAN_COST
 
 
 def _blend(prior: float, prior_degrees: float, own: float, own_degrees: float) -> float:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
 
-from helpers.judging.confirm import FIRST_LOOK, PAIR_TAU
+from helpers.judging.confirm import FIRST_LOOK
 from helpers.judging.evalue import LARGEST_DROP, evalue
+from helpers.judging.level import PAIR_TAU
 from helpers.judging.screen import AMBIGUOUS_FROM, CLEARLY_NO_DROP, STILL_OPEN, SUSPECT_DROP
 
 POWER = 0.80

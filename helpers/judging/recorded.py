@@ -22,15 +22,13 @@ from helpers.judging.answers import (
 from helpers.judging.confirm import (
     Conclusion,
     Confirmation,
-    Level,
     confirm,
-    learn_level,
-    pair_tau,
     runs_of,
     threshold_of,
 )
 from helpers.judging.evalue import noise_factor
 from helpers.judging.evidence import Build, Evidence, RecordedReference, RunEvidence
+from helpers.judging.level import Level, learn_level, pair_tau
 from helpers.judging.noise import KNOWN_NIGHTS
 from helpers.judging.power import Detection, smallest_drop
 from helpers.judging.rates import rate_unit
@@ -85,12 +83,12 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerA
         shown = alone(evidence, recorded, screening, smallest_drop(_detection(evidence, recorded, screening, Level())))
         return _answer(recorded, shown.status, shown.code, shown.message, measured)
     level = learn_level(evidence, screening.noise)
-    due_tonight = due(evidence, screening, level.known)
+    due_tonight = due(evidence, screening, level.settled(screening.mature))
     more = more_screening(evidence, screening, due_tonight) or runs_for_slower(evidence, recorded, screening)
     if more is not None:
         return more
     confirmation: Confirmation | None = None
-    if evidence.reference_build is not None and (why := _why_confirm(evidence, screening, due_tonight)):
+    if evidence.reference_build is not None and (why := _why_confirm(evidence, screening, level, due_tonight)):
         pairs = confirm(evidence, screening, level, candidate, reference, why)
         if isinstance(pairs, NeedRuns):
             return pairs
@@ -145,7 +143,7 @@ def _log_rates(runs: Sequence[RunEvidence]) -> list[float] | None:
     return rates if len(rates) == len(runs) else None
 
 
-def _why_confirm(evidence: Evidence, screening: Screening, due_tonight: bool) -> str:
+def _why_confirm(evidence: Evidence, screening: Screening, level: Level, due_tonight: bool) -> str:
     """Why the reference build is to be run beside the new one; empty where nothing asks for it."""
     if why := _suspected_drop(evidence, screening):
         return why
@@ -158,8 +156,10 @@ def _why_confirm(evidence: Evidence, screening: Screening, due_tonight: bool) ->
     why = f"{screening.known} of {KNOWN_NIGHTS} nights known"
     if evidence.past.unexplained:
         why = UNEXPLAINED
-    elif screening.mature:
+    elif screening.mature and not level.known:
         why = f"nobody knows where the nights before stand against {evidence.reference_build}"
+    elif screening.mature:
+        why = f"it is known to ±{level.error:.2%} only where the nights before stand against {evidence.reference_build}"
     return f"{why}, and it is this case's turn"
 
 
@@ -193,6 +193,7 @@ def _detection(
     runs = max(evidence.planned_runs, 1)
     if not screening.mature and not with_reference:
         runs = max(runs, evidence.budget.first_runs)
+    settled = level.settled(screening.mature)
     return Detection(
         scatter * sigma,
         screening.noise.tau,
@@ -201,7 +202,7 @@ def _detection(
         evidence.budget.pairs if with_reference else 0,
         threshold_of(evidence),
         recorded.tolerance,
-        screened=not (with_reference and (evidence.suspicion or due(evidence, screening, level.known))),
+        screened=not (with_reference and (evidence.suspicion or due(evidence, screening, settled))),
         pair_tau=pair_tau(level),
     )
 
@@ -231,7 +232,7 @@ def without_history(
         return _answer(recorded, slower.status, slower.code, f"{slower.message}; {away}", measured)
     level = learn_level(evidence, screening.noise)
     why = _suspected_drop(evidence, screening)
-    if not why and due(evidence, screening, level.known):
+    if not why and due(evidence, screening, level.settled(screening.mature)):
         why = "the history cannot be asked, and it is this case's turn"
     if recorded.gates and evidence.reference_build is not None and why:
         pairs = confirm(evidence, screening, level, candidate, reference, why)

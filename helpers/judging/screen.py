@@ -147,18 +147,18 @@ def more_screening(evidence: Evidence, screening: Screening, due_tonight: bool) 
     return None
 
 
-def due(evidence: Evidence, screening: Screening, level_known: bool) -> bool:
+def due(evidence: Evidence, screening: Screening, level_settled: bool) -> bool:
     """Whether tonight is the case's turn to be confirmed without a suspicion.
 
     It has turns while a reference build is at hand and too few nights are known, nothing explains the segment's
-    beginning, or it is not known where the nights stand against the good build.
+    beginning, or it is not known well enough where the nights stand against the good build (not ``level_settled``).
     """
     if evidence.reference_build is None:
         return False
-    if screening.mature and level_known and not evidence.past.unexplained:
+    if screening.mature and level_settled and not evidence.past.unexplained:
         return False
     turn = zlib.crc32(evidence.case_id.encode()) + len(evidence.past.nights)
-    asked = not level_known or evidence.past.unexplained
+    asked = not level_settled or evidence.past.unexplained
     return turn % (max(1, evidence.budget.rotation // _SOONER) if asked else evidence.budget.rotation) == 0
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.judging.confirm import learn_level
 from helpers.judging.evalue import Direction, evalue
 from helpers.judging.evidence import Budget, Build, Compared, Evidence, Night, Past, RunEvidence, Stage
 from helpers.judging.judge import judge
+from helpers.judging.level import learn_level
 from helpers.judging.noise import learn
 from helpers.judging.verdict import NeedRuns, Standing, Status, Verdict
 from tests.helpers.judging.evidences import (
@@ -253,6 +253,39 @@ def test_the_error_of_a_level_counts_that_both_runs_of_a_pair_vary() -> None:
     level = learn_level(given, noise())
     assert (level.known, level.pairs, level.offset) == (True, 16, pytest.approx(0.02))
     assert level.error == pytest.approx(math.sqrt(2) * noise().sigma / 4)
+
+
+def barely_known(*runs: RunEvidence, learned_from: int = 16, known: int = 20, rotation: int = 1) -> NeedRuns | Verdict:
+    """Of noisy nights whose level, 2% above the good build, was learned from pairs 2% apart."""
+    around = [CENTRE + 0.02 + 0.01 * (-1) ** at for at in range(learned_from)]
+    past = Past(nights(known, scale=0.012), compared=(Compared(GOOD, tuple(around), (CENTRE,) * learned_from),))
+    given = evidence(*runs, recorded=recorded(build="another build"), reference_build=GOOD)
+    return judge(replace(given, past=past, budget=Budget(rotation=rotation)))
+
+
+def test_a_level_that_is_known_badly_is_measured_on_a_turn_until_it_is_known_well() -> None:
+    request = barely_known(run())
+    assert isinstance(request, NeedRuns)
+    assert "it is known to ±0.4" in request.why
+    around = [0.02 + 0.01 * (-1) ** at for at in range(40)]
+    answers = [barely_known(run(), *pairs(*around[:made])) for made in range(41)]
+    made = next(at for at, answer in enumerate(answers) if isinstance(answer, Verdict))
+    assert 16 < made < 40
+    found = answers[made]
+    assert isinstance(found, Verdict)
+    assert (found.status, standing(found).teaches_level) == (Status.PASS, True)
+
+
+def test_a_level_that_is_known_badly_waits_for_a_turn_and_for_a_history() -> None:
+    quick = [barely_known(run(), rotation=1000), barely_known(run(), learned_from=80)]
+    quick.append(barely_known(run(), *pairs(0.02, 0.02, 0.02, 0.02), known=14))
+    assert all(isinstance(answer, Verdict) and answer.status is Status.PASS for answer in quick)
+
+
+def test_a_drop_that_shows_while_the_level_is_measured_is_a_regression() -> None:
+    answer = barely_known(run(), *pairs(*[-0.1] * 12))
+    assert isinstance(answer, Verdict)
+    assert answer.status is Status.REGRESSION
 
 
 def test_a_regression_prints_all_it_rests_on_and_is_not_accepted() -> None:

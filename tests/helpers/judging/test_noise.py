@@ -98,6 +98,22 @@ def test_restarts_of_one_night_narrow_the_runs() -> None:
     assert learn([(5.0, 4.0)] * 3) == learn([(5.0,)] * 3)
 
 
+def test_unstable_nights_among_the_repeated_ones_do_not_set_the_scale() -> None:
+    calm, wild = ((5.0, 5.0, 5 + gap, 5 - gap, 5 + gap) for gap in (0.004, 0.04))
+    assert learn([calm] * 5 + [wild] * 2).sigma == pytest.approx(learn([calm] * 7).sigma, rel=0.01)
+    assert learn([wild] * 5 + [calm] * 2).sigma > 3 * learn([calm] * 7).sigma
+
+
+@pytest.mark.parametrize("runs", [3, 4, 6])
+def test_however_few_runs_a_night_has_they_tell_the_scale(runs: int) -> None:
+    generator = np.random.default_rng(RNG_SEED)
+    found = [
+        learn([tuple(generator.normal(5.0, 0.01, size=runs)) for _ in range(40)], siblings(0.01)).sigma
+        for _ in range(25)
+    ]
+    assert statistics.median(found) == pytest.approx(0.01, rel=0.08)
+
+
 def test_more_nights_know_the_centre_better() -> None:
     few, many = (learn(SCATTER[:count], siblings(0.01)).tau for count in (16, 40))
     assert many < few

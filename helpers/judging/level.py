@@ -1,0 +1,127 @@
+"""Where a case's accepted nights stand against the good build, and whether that build itself fell tonight.
+
+The recorded level may lie above the pinned build (a gain was accepted and the pin stayed) or below it, so pairs are
+held against that level and not against 0 (docs/verdicts.md, "Level against the good build").
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from helpers.judging.evalue import evalue, noise_factor
+from helpers.judging.evidence import Compared, Evidence
+from helpers.judging.noise import Noise, learn
+from helpers.judging.screen import Screening, recorded_night
+from helpers.judging.statistics import hodges_lehmann
+
+# Standard deviation of what pairs of unchanged builds differ by, in the logarithm.
+PAIR_TAU = 3e-4
+# A level rests on the oldest nights, because one that went on learning would follow a build that gets slower bit by
+# bit. It takes so many pairs, and more where a case is so noisy that they leave a larger standard error than half the
+# drop that counts.
+LEVEL_PAIRS, LEVEL_ERROR = 16, 0.0025
+# Fewer pairs say too little of how they scatter.
+_LEAST_PAIRS = 2
+# The good build's own figures follow a machine's drift of months, so the newest nights count.
+_OWN_NIGHTS = 8
+# A fall of the good build explains the new one's where it is at least half as large, or as large within two errors.
+_ENOUGH, _ERRORS = 0.5, 2.0
+# Below this e-value the pairs' own runs do not repeat what the first run of the night showed.
+_STILL_BELOW = 1.0
+
+
+@dataclass(frozen=True)
+class Level:
+    """Where the accepted nights stand against the good build, and where that build itself stands.
+
+    All in natural logarithms of samples/s.
+    """
+
+    known: bool = False
+    # The accepted nights less the good build, with its standard error; both 0 where the case was recorded with the
+    # good build itself.
+    offset: float = 0.0
+    error: float = 0.0
+    # How many pairs the offset was learned from.
+    pairs: int = 0
+    # Where the good build itself ran on earlier nights, with its standard error; None where that is not known.
+    good: float | None = None
+    good_error: float = 0.0
+    # How many nights that rests on, the recorded one among them.
+    good_nights: int = 0
+
+    def settled(self, mature: bool) -> bool:
+        """Whether the case needs no turn for it. That it is known badly matters once the case is ``mature``."""
+        return self.known and not (mature and self.error > LEVEL_ERROR)
+
+
+def learn_level(evidence: Evidence, noise: Noise) -> Level:
+    """The level against tonight's good build, from the nights on which the same build ran and from the entry."""
+    recorded, name = evidence.recorded, evidence.reference_id
+    if not name or recorded is None:
+        return Level()
+    mine = [night for night in evidence.past.compared if night.good == name and night.new]
+    its_own = recorded.build == name
+    own = [statistics.median(night.reference) for night in mine if night.teaches_good][-_OWN_NIGHTS:]
+    if its_own and len(own) < _OWN_NIGHTS:
+        own.insert(0, statistics.median(map(math.log, recorded.replicates or (recorded.samples_per_s,))))
+    level = Level(known=True) if its_own and not evidence.past.gained else _from_pairs(mine, noise)
+    if not own:
+        return level
+    error = math.hypot(noise.sigma, noise.tau) * math.sqrt(math.pi / 2 / len(own))
+    return Level(level.known, level.offset, level.error, level.pairs, statistics.median(own), error, len(own))
+
+
+def _from_pairs(nights: list[Compared], noise: Noise) -> Level:
+    differences: list[float] = []
+    for night in nights:
+        known = len(differences) >= LEVEL_PAIRS and level_error(differences, noise) <= LEVEL_ERROR
+        if night.teaches_level and not known:
+            differences += [new - good for new, good in zip(night.new, night.reference, strict=True)]
+    if len(differences) < _LEAST_PAIRS:
+        return Level()
+    return Level(True, hodges_lehmann(differences), level_error(differences, noise), len(differences))
+
+
+def level_error(differences: list[float], noise: Noise) -> float:
+    """Standard error of a level that rests on these pairs."""
+    sigma = math.sqrt(2) * noise.sigma
+    return sigma * max(1.0, noise_factor(differences, sigma)) / math.sqrt(len(differences))
+
+
+def pair_tau(level: Level) -> float:
+    """Standard deviation of what pairs of unchanged builds may differ by from the level."""
+    return math.hypot(PAIR_TAU, level.error)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the interleaved runs of a night say beside their differences."""
+
+    # Whether the new build's own runs of the pairs still lie below where it is held to stand.
+    below: bool
+    # The good build tonight less its own earlier figures, in the logarithm; None where those are not known.
+    good_shift: float | None
+    # Whether that is a fall as far as the new build's.
+    good_below: bool
+
+
+def compare_with_past(
+    evidence: Evidence, screening: Screening, level: Level, new: Sequence[float], good: Sequence[float]
+) -> Beside:
+    """``new`` and ``good`` are the pairs' log rates."""
+    noise = screening.noise
+    if evidence.past.unexplained:
+        # Nothing explains the level of the segment's own nights, so the recorded entry stands for them.
+        noise = learn((), evidence.past.siblings, recorded_night(evidence))
+    below = [rate - noise.centre for rate in new]
+    is_below = evalue(below, screening.noise.sigma, noise.tau) > _STILL_BELOW and hodges_lehmann(below) < 0
+    if level.good is None:
+        return Beside(is_below, None, False)
+    shift = hodges_lehmann([rate - level.good for rate in good])
+    fall = hodges_lehmann(below)
+    near = abs(shift - fall) <= _ERRORS * math.hypot(level.good_error, noise.tau)
+    return Beside(is_below, shift, shift < 0 and (shift <= _ENOUGH * fall or near))
