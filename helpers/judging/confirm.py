@@ -34,9 +34,8 @@ FIRST_LEVEL = 3
 SAME_BELOW = 0.2
 # Pairs that show no drop end where they also rule out, at these odds, a drop beyond the band (RecordedReference).
 RULED_OUT = 20.0
-# From this share of the pairs on, a drop that explains them no better than no change does is none; sooner where none
-# was suspected.
-LATE, LATE_UNSUSPECTED = 0.75, 0.25
+# From this share of the pairs on, a drop that explains them no better than no change does is none.
+LATE = 0.25
 # From so many pairs on they end where the level's standard error is so many times their own: all further pairs together
 # could make the error of the comparison a tenth smaller.
 FIRST_LIMITED, LEVEL_OUTWEIGHS = 8, 2.0
@@ -165,11 +164,11 @@ def _no_drop(
 ) -> bool:
     """Whether more pairs could hardly show a drop, and one as large as the band is ruled out.
 
-    While many pairs are left, they have to speak clearly against a drop, and no gain may be suspected. With few or none
-    left it is enough that a drop explains the pairs no better than no change does.
+    The first pairs have to speak clearly against a drop, and while any are left no gain may be suspected. Of more pairs
+    it is enough that a drop explains them no better than no change does.
     """
     slower, faster = e
-    late = len(differences) >= evidence.budget.pairs * (LATE if screening.drop_suspected else LATE_UNSUSPECTED)
+    late = len(differences) >= evidence.budget.pairs * LATE
     if slower >= (1.0 if last or late else CLEARLY_NO_DROP):
         return False
     if not last and screening.gain_suspected and faster >= CLEARLY_NO_DROP:

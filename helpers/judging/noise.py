@@ -27,6 +27,8 @@ _MEDIAN_COST = math.pi / 2
 # A scale from the median absolute deviation is worth 0.37 of its sample.
 _MAD_WORTH = 0.37
 _PSEUDO_DEGREES = 8.0
+# With fewer repeated nights none of them is in the middle.
+_TYPICAL_NIGHTS = 3
 # For a case without a history and without siblings: the upper quartile of DLPerf's 34 configurations. It is a guess,
 # so once there is a history it gives way to the case's own nights sooner than siblings do.
 _UNKNOWN_SIGMA, _GUESS_DEGREES = 0.0094, 2.0
@@ -175,22 +177,23 @@ def _step_scale(firsts: tuple[float, ...]) -> float:
 
 
 def _typical_variance(nights: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """The variance between the runs of a night in the middle, and its degrees of freedom; 0 and 0 without nights.
+    """The variance between the runs of a night, and its degrees of freedom; 0 and 0 without nights.
 
-    Open nights are repeated, so nights on which a case is unstable are many among these: a mean would be theirs.
+    From three nights on that of the night in the middle. Open nights are repeated, so nights on which a case is
+    unstable are many among these, and a mean would be theirs.
     """
-    scales = []
-    for runs in nights:
-        degrees = len(runs) - 1
-        # Wilson and Hilferty's median of a sample's variance over the true one.
-        median = (1 - 2 / (9 * degrees)) ** 3
-        scales.append((statistics.variance(runs) / median, degrees))
-    total = sum(degrees for _, degrees in scales)
-    if not total:
-        return 0.0, 0.0
-    ascending = sorted(scales)
-    below = itertools.accumulate(degrees for _, degrees in ascending)
-    middle = next(at for at, degrees in enumerate(below) if degrees >= total / 2)
+    degrees = [len(runs) - 1 for runs in nights]
+    total = sum(degrees)
+    if len(nights) < _TYPICAL_NIGHTS:
+        squares = (statistics.variance(runs) * own for runs, own in zip(nights, degrees, strict=True))
+        return (sum(squares) / total, float(total)) if total else (0.0, 0.0)
+    # Over Wilson and Hilferty's median of a sample's variance where the true one is 1.
+    variances = (
+        statistics.variance(runs) / (1 - 2 / (9 * own)) ** 3 for runs, own in zip(nights, degrees, strict=True)
+    )
+    ascending = sorted(zip(variances, degrees, strict=True))
+    below = itertools.accumulate(own for _, own in ascending)
+    middle = next(at for at, so_many in enumerate(below) if so_many >= total / 2)
     return ascending[middle][0], total / _MEDIAN_COST
 
 
