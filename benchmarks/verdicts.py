@@ -1,10 +1,10 @@
 """How many false alarms the verdicts give, and which slowdowns they find, beside other tools' rules: ``make bench``.
 
-Replays nights through the suite's own session loop and judge(): forty nights of the good build, then futures of three
-nights, quiet ones and ones in which a few cases are slower from their first night on. Then the same on machines whose
-builds got faster while the good build stayed pinned (verdict_worlds.LeftBehind). Exit status 1 where a goal is missed,
-and where a SQLite history leads to other verdicts. docs/verdicts.md, "What the nights are", describes the
-nights, and "How good it is" the results.
+Replays nights through the suite's own session loop and judge(): forty nights of the good build, which count as quiet
+ones from the 16th on, then futures of three nights, quiet ones and ones in which a few cases are slower from their
+first night on. Then the same on machines whose builds got faster while the good build stayed pinned
+(verdict_worlds.LeftBehind). Exit status 1 where a goal is missed, and where a SQLite history leads to other verdicts.
+docs/verdicts.md, "What the nights are", describes the nights, and "How good it is" the results.
 """
 
 from __future__ import annotations
