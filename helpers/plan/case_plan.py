@@ -14,7 +14,7 @@ from helpers.machine.environment import GPU, differences
 from helpers.plan.baseline_files import FigureStatus
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.overrides import segment_of
-from helpers.plan.perf_yaml import Config
+from helpers.plan.perf_yaml import Config, Quarantine
 from helpers.plan.published import PublishedFigure
 from helpers.plan.recorded import LEAST_RUNS, RecordedEntry
 from helpers.trainers.contract.case import Case, DataSource, Precision
@@ -37,6 +37,10 @@ class SuiteCase:
     figures: tuple[PublishedFigure, ...] = ()
     # The card models that have the same case of their own; empty unless ``target`` is any card.
     models: tuple[str, ...] = ()
+    # Whom the reports name; empty where perf.yaml names nobody.
+    owner: str = ""
+    # perf.yaml's entry for the case, also one whose day is over.
+    quarantine: Quarantine | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -159,7 +163,15 @@ def matrix(config: Config, published: Mapping[str, Iterable[PublishedFigure]]) -
                 expected="cases that baselines/published does not have",
                 remedy="Take it out: the published case runs by its own protocol",
             )
-    return _with_models(own)
+    return tuple(_with_entries(each, config) for each in _with_models(own))
+
+
+def _with_entries(suite_case: SuiteCase, config: Config) -> SuiteCase:
+    """The case with its owner and its quarantine."""
+    target, case_id = suite_case.key
+    owner = next((each.owner for each in reversed(config.owners) if each.matches(case_id, target)), "")
+    quarantine = next((each for each in reversed(config.quarantine) if each.matches(case_id, target)), None)
+    return replace(suite_case, owner=owner, quarantine=quarantine) if owner or quarantine else suite_case
 
 
 def _with_models(cases: Sequence[SuiteCase]) -> tuple[SuiteCase, ...]:

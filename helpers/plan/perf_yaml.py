@@ -6,6 +6,7 @@ the file itself is read: whether a path exists is checked by the code that uses 
 
 from __future__ import annotations
 
+import datetime
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
@@ -151,6 +152,7 @@ IDENTITIES = ("host", "name", "pool")
 NEEDS = ("published", "recorded", "both")
 _OPTIONAL = (
     "frameworks", "data", "tolerances", "limits", "contention", "short", "machines", "nodes", "budgets", "history",
+    "owners", "quarantine",
 )  # fmt: skip
 _REQUIREMENTS = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
 _MOST_SECONDS = 7 * 24 * 3600.0
@@ -200,6 +202,37 @@ class GateRule:
 
 
 @dataclass(frozen=True)
+class CasePattern:
+    """The cases that an entry of a list is about; of several that match a case, the last counts."""
+
+    # Over case ids.
+    pattern: str
+    # Only the cases of this target; None for all that have such an id.
+    target: str | None
+    # Where the entry stands in the file, as ``quarantine[0]``.
+    place: str
+
+    def matches(self, case_id: str, target: str) -> bool:
+        return self.target in (None, target) and fnmatchcase(case_id, self.pattern)
+
+
+@dataclass(frozen=True)
+class Owner(CasePattern):
+    """Whom the reports name beside a case."""
+
+    owner: str
+
+
+@dataclass(frozen=True)
+class Quarantine(CasePattern):
+    """Cases that are measured and shown, and cannot fail the gate until a day."""
+
+    reason: str
+    # The last day, in UTC, on which it holds; from the next one on such a case fails the gate.
+    until: datetime.date
+
+
+@dataclass(frozen=True)
 class MachineConfig:
     """A machine by its host name, by its cards, or by either."""
 
@@ -238,6 +271,8 @@ class Config:
     history: HistoryConfig = field(default_factory=HistoryConfig)
     # The launchers that the file chooses for cases of one node; without an entry it is the framework's own.
     launchers: Mapping[Framework, str] = field(default_factory=dict)
+    owners: tuple[Owner, ...] = ()
+    quarantine: tuple[Quarantine, ...] = ()
 
     def launcher_for(self, case: Case) -> str:
         """The launcher that the file chooses for a case of one node and several cards; empty for the framework's own,
@@ -299,6 +334,8 @@ def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
         nodes=read_nodes(top.get("nodes")),
         budgets=read_budgets(top.get("budgets")),
         history=_history(top.get("history")),
+        owners=_owners(top.get("owners")),
+        quarantine=_quarantine(top.get("quarantine")),
         launchers=MappingProxyType(
             {each: keys["launcher"].one_of(launchers) for each, keys in frameworks.items() if "launcher" in keys}
         ),
@@ -354,6 +391,27 @@ def _contention(field: YamlValue | None) -> ContentionConfig:
 def _history(field: YamlValue | None) -> HistoryConfig:
     url = field.mapping(optional=("url",)).get("url") if field else None
     return HistoryConfig(None if url is None or url.value is None else url.text())
+
+
+def _owners(field: YamlValue | None) -> tuple[Owner, ...]:
+    found = []
+    for entry in field.sequence() if field else []:
+        keys = entry.mapping(required=("pattern", "owner"), optional=("target",))
+        found.append(Owner(*_case_pattern(entry, keys), keys["owner"].text()))
+    return tuple(found)
+
+
+def _quarantine(field: YamlValue | None) -> tuple[Quarantine, ...]:
+    found = []
+    for entry in field.sequence() if field else []:
+        keys = entry.mapping(required=("pattern", "reason", "until"), optional=("target",))
+        found.append(Quarantine(*_case_pattern(entry, keys), keys["reason"].text(), keys["until"].date()))
+    return tuple(found)
+
+
+def _case_pattern(entry: YamlValue, keys: Mapping[str, YamlValue]) -> tuple[str, str | None, str]:
+    target = keys["target"].one_of(TARGETS) if "target" in keys else None
+    return keys["pattern"].pattern(), target, entry.place
 
 
 def _machines(field: YamlValue | None) -> dict[str, MachineConfig]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import enum
 import re
@@ -138,6 +139,17 @@ class YamlValue:
         if not finite(value) or not above < value < below:  # type: ignore[operator]
             raise self.refuse(f"a number above {above:g} and below {below:g}")
         return float(value)  # type: ignore[arg-type]
+
+    def date(self) -> datetime.date:
+        """A day, ``2026-12-24``, with or without quotes."""
+        value = self.value
+        try:
+            found = datetime.date.fromisoformat(value) if isinstance(value, str) and len(value) == 10 else value
+        except ValueError:
+            found = None
+        if not isinstance(found, datetime.date) or isinstance(found, datetime.datetime):
+            raise self.refuse("a day, as 2026-12-24")
+        return found
 
     def truth(self) -> bool:
         if not isinstance(self.value, bool):

@@ -12,8 +12,9 @@ from typing import Any
 from helpers.judging.night import NightVerdict
 from helpers.report.row import READER_BOUND, CaseRow, is_reader_bound
 from helpers.report.scaling import Scaling, to_markdown
-from helpers.report.table import markdown_text
+from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import case_table, summary_line
+from helpers.session.gate_verdict import GateCase, GateVerdict
 from helpers.trainers.contract.errors import ResultError
 
 # 1: first format.
@@ -26,7 +27,10 @@ from helpers.trainers.contract.errors import ResultError
 # 6: a case's status may be SLOWER; its standing has "level", "level_error", "good_shift", "teaches_level" and
 #    "teaches_good".
 # 7: a case has "invalid_images_per_s".
-RESULTS_SCHEMA_VERSION = 7
+# 8: "gate", and at the top of the file; a case has "owner" and "quarantine".
+RESULTS_SCHEMA_VERSION = 8
+# What a reader wants to see first.
+_FIRST = ("schema_version", "gate", "exit_code", "totals")
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ class SessionReport:
     scaling: Sequence[Scaling] = ()
     # None where too few cases could be held against earlier nights, and for a session that ended early.
     night: NightVerdict | None = None
+    # None for a session without ``--gate``.
+    gate: GateVerdict | None = None
 
 
 def results_json(report: SessionReport) -> str:
@@ -54,6 +60,9 @@ def results_json(report: SessionReport) -> str:
     An object with the keys
 
     - ``schema_version``: RESULTS_SCHEMA_VERSION
+    - ``gate``: the gate's verdict (GateVerdict): ``state`` (PASSED, PARTLY_PASSED, FAILED), its ``line``, how many
+      ``cases`` can fail it, how many ``passed``, those that ``failed`` or are ``quarantined``, each with status, reason
+      and owner; null without ``--gate``
     - ``session``, ``exit_code``: the session's name and what pytest ended with
     - ``machine``: ``host`` and what was ``found`` on it; ``command``: the command line, word by word
     - ``cases``: a record a case (CaseRow, and whether it is ``reader_bound``: waited for data for
@@ -69,6 +78,7 @@ def results_json(report: SessionReport) -> str:
     """
     record: dict[str, Any] = {
         "schema_version": RESULTS_SCHEMA_VERSION,
+        "gate": report.gate.to_record() if report.gate else None,
         "session": report.session,
         "exit_code": report.exit_code,
         "machine": dict(report.machine),
@@ -81,7 +91,8 @@ def results_json(report: SessionReport) -> str:
         "scaling": [each.to_record() for each in report.scaling],
     }
     try:
-        return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
+        in_order = json.loads(json.dumps(record, sort_keys=True, allow_nan=False))
+        return json.dumps({key: in_order[key] for key in _FIRST} | in_order, indent=1) + "\n"
     except ValueError as error:
         raise ResultError(f"results of session {report.session}", got=str(error), expected="finite numbers") from error
 
@@ -89,6 +100,8 @@ def results_json(report: SessionReport) -> str:
 def results_markdown(report: SessionReport) -> str:
     """The terminal's tables as Markdown, for a page that others read: a build's summary, an issue."""
     parts = [f"# Session {markdown_text(report.session)}", markdown_text(report.machine["found"])]
+    if report.gate is not None:
+        parts += _gate_markdown(report.gate)
     if report.rows:
         parts += [markdown_text(summary_line(report.rows)), "\n".join(case_table(report.rows).markdown(markdown_text))]
         reasons = [f"- `{row.case_id}` [{row.target}]: {markdown_text(row.reason)}" for row in report.rows]
@@ -101,6 +114,22 @@ def results_markdown(report: SessionReport) -> str:
         parts.append(tables.rstrip())
     return "\n\n".join(parts) + "\n"
 
+
+def _gate_markdown(gate: GateVerdict) -> list[str]:
+    """The verdict, and the cases that failed or are in quarantine."""
+    parts = [f"**{markdown_text(gate.line)}**"]
+    for title, found in (("", gate.failed), ("In quarantine:\n\n", gate.quarantined)):
+        if found:
+            parts.append(title + "\n".join(Table.of(_GATE_COLUMNS, found).markdown(markdown_text)))
+    return parts
+
+
+_GATE_COLUMNS: tuple[Column[GateCase], ...] = (
+    Column("status", lambda case: case.status),
+    Column("case", lambda case: f"{case.case_id} [{case.target}]"),
+    Column("owner", lambda case: case.owner or "-"),
+    Column("reason", lambda case: case.reason or "-"),
+)
 
 # By the ending of the file's name; a name with any other ending gets JSON.
 RESULTS_FORMATS: Mapping[str, Callable[[SessionReport], str]] = {".json": results_json, ".md": results_markdown}

@@ -142,6 +142,10 @@ class CaseRow:
     sources: tuple[str, ...] = ()
     # The median by ``rule`` of the invalid runs where no other is usable: shown as such, and compared with nothing.
     invalid_samples_per_s: float | None = None
+    # Whom perf.yaml names as the case's owner.
+    owner: str = ""
+    # Until when and why the case cannot fail this session's gate.
+    quarantine: str = ""
 
     @property
     def is_measured(self) -> bool:
@@ -209,6 +213,8 @@ def row_of(outcome: CaseOutcome) -> CaseRow:
         origin=outcome.origin,
         sources=_sources_of(outcome.runs, rule),
         invalid_samples_per_s=statistics.median(invalid) if invalid and not rates else None,
+        owner=outcome.owner,
+        quarantine=outcome.quarantine,
     )
 
 

@@ -162,7 +162,8 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _case(row: CaseRow) -> str:
-    return printable(f"{row.case_id} [{row.target}]{'' if row.is_measured else f' ({row.origin})'}")
+    owner = f" owner: {row.owner}" if row.owner else ""
+    return printable(f"{row.case_id} [{row.target}]{'' if row.is_measured else f' ({row.origin})'}{owner}")
 
 
 def _shown_published(row: CaseRow) -> ReferenceAnswer | None:

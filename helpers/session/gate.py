@@ -4,24 +4,25 @@ cases ``--gate`` judges, and how a case's outcome changes with it.
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from helpers.history.results import MEASURED
 from helpers.judging.verdict import Reason, Status
+from helpers.machine.wall_clock import utc_now
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.errors import ConfigError
 
 if TYPE_CHECKING:
     # Commands that judge nothing take their exit codes from here.
     from helpers.plan.case_plan import CasePlan, SuiteCase
-    from helpers.plan.perf_yaml import GateRule
+    from helpers.plan.perf_yaml import Config, GateRule, Quarantine
     from helpers.session.measure import CaseResult
 
 EXIT_OK = 0
@@ -83,13 +84,19 @@ def gate_reason(status: Status, gated: Gated) -> str | None:
     return f"the gate does not let {status.value} pass (needs: {gated.needs.value})"
 
 
-_SLOWER = (Status.REGRESSION, Status.SLOWER, Status.BELOW_PUBLISHED)
+# The build, or the machine, is slow.
+SLOWER = (Status.REGRESSION, Status.SLOWER, Status.BELOW_PUBLISHED)
 _NOT_MEASURED = (Status.INFRA_ERROR, Status.INVALID, Status.NOT_RUN)
 
 
 def outside_gate(normal: CaseEffect) -> CaseEffect:
     """The effect under ``--gate`` of a case that the gate does not judge: it is shown, and cannot fail the gate."""
     return CaseEffect.WARN if normal in (CaseEffect.FAIL, CaseEffect.ERROR) else normal
+
+
+def night_effect(night: Status, gate: bool) -> CaseEffect:
+    """The verdict on the night counts as a case of its status, under ``--gate`` as a gated one."""
+    return effect(night, Gated(Needs.RECORDED, False) if gate else None)
 
 
 def exit_code(
@@ -107,11 +114,10 @@ def exit_code(
     """
     judged = [(each.status, each.effect) for each in outcomes if each.judged]
     if night is not None:
-        # It counts as a case of its status, under --gate as a gated one.
-        judged.append((night, effect(night, Gated(Needs.RECORDED, False) if gate else None)))
+        judged.append((night, night_effect(night, gate)))
     if pytest_exit not in (EXIT_OK, EXIT_SLOWER):
         return pytest_exit
-    if other_failures or any(status in _SLOWER and does is CaseEffect.FAIL for status, does in judged):
+    if other_failures or any(status in SLOWER and does is CaseEffect.FAIL for status, does in judged):
         return EXIT_SLOWER
     if any(does in (CaseEffect.ERROR, CaseEffect.FAIL) for _, does in judged):
         return EXIT_NOT_JUDGED
@@ -134,6 +140,8 @@ class Gate:
     rules: tuple[GateRule, ...] = ()
     # The case ids that the command line gives in full.
     named: frozenset[str] = frozenset()
+    # The day, in UTC, on which a quarantine holds or is over.
+    today: datetime.date = field(default_factory=lambda: utc_now().date())
 
     def rule_for(self, suite_case: SuiteCase) -> GateRule | None:
         """The first rule whose pattern matches the case."""
@@ -146,7 +154,7 @@ class Gate:
         return None if rule is None else Needs(rule.needs) is not Needs.PUBLISHED
 
     def judges(self, suite_case: SuiteCase) -> bool:
-        """Whether this session's gate judges the case."""
+        """Whether the case is one of this session's gate, also where it is in quarantine."""
         return self.enabled and (self.rule_for(suite_case) is not None or suite_case.case.id in self.named)
 
     def gated(self, plan: CasePlan) -> Gated | None:
@@ -160,19 +168,35 @@ class Gate:
             return Gated(Needs.PUBLISHED if has_published else Needs.RECORDED, has_published)
         return None
 
+    def quarantine_of(self, suite_case: SuiteCase) -> Quarantine | None:
+        """The quarantine in which a case of the gate is today."""
+        entry = suite_case.quarantine
+        return entry if entry is not None and self.judges(suite_case) and self.today <= entry.until else None
+
     def outcome(self, result: CaseResult, run_folders: tuple[str, ...] = ()) -> CaseOutcome:
-        """The outcome of a judged case, with the gate's effect and, where the gate fails the case, its reason."""
+        """The outcome of a judged case, with the gate's effect and, where the gate changes it, its reason."""
         plan, verdict = result.plan, result.verdict
         gated = self.gated(plan)
-        judged = gated is not None or not self.enabled
+        entry = plan.suite_case.quarantine if gated is not None else None
+        kept = self.quarantine_of(plan.suite_case)
+        judged = kept is None and (gated is not None or not self.enabled)
+        does = effect(verdict.status, gated) if judged else outside_gate(effect(verdict.status))
         reason = None if gated is None else gate_reason(verdict.status, gated)
+        if kept is not None:
+            reason = f"in quarantine until {kept.until}, so it cannot fail the gate ({kept.reason})"
+        elif entry is not None:
+            does = CaseEffect.ERROR if does is CaseEffect.ERROR else CaseEffect.FAIL
+            reason = (
+                f"the quarantine of {entry.pattern!r} ({entry.place} in perf.yaml: {entry.reason}) ended on "
+                f"{entry.until}: take the entry out, or give it another day with a reason"
+            )
         if reason is not None:
             verdict = replace(verdict, reason=Reason(verdict.reason.code, f"{reason}; {verdict.reason.message}"))
         return CaseOutcome(
             plan.case,
             plan.suite_case.target,
             verdict,
-            effect(verdict.status, gated) if judged else outside_gate(effect(verdict.status)),
+            does,
             judged,
             plan.rule,
             result.runs,
@@ -181,15 +205,18 @@ class Gate:
             plan.reference_label or "",
             plan.why_no_reference,
             result.runs[0].origin if result.runs else MEASURED,
+            plan.suite_case.owner,
+            "" if kept is None else f"until {kept.until}: {kept.reason}",
         )
 
-    def check(self, cases: Iterable[SuiteCase], config: Path, host: str) -> None:
-        """Raises ConfigError for a gate that judges nothing, or less than its file says."""
+    def check(self, cases: Iterable[SuiteCase], config: Config, host: str) -> None:
+        """Raises ConfigError for a gate that judges nothing or less than its file says, and for an owner or a
+        quarantine of no case."""
         if not self.enabled:
             return
         if not self.rules and not self.named:
             raise ConfigError(
-                str(config),
+                str(config.path),
                 field="machines",
                 got=f"no gate for host {host!r}",
                 expected="machines.NAME.gate with patterns over case ids",
@@ -198,14 +225,10 @@ class Gate:
         cases = tuple(cases)
         for rule in self.rules:
             if not any(_matches(rule, case) for case in cases):
-                near = difflib.get_close_matches(rule.cases, sorted({case.case.id for case in cases}), n=2, cutoff=0.3)
-                raise ConfigError(
-                    str(config),
-                    field="machines: gate: cases",
-                    got=rule.cases,
-                    expected="a pattern that at least one case of the matrix matches",
-                    remedy=f"Nearest: {', '.join(near)}" if near else "List the ids with --collect-only",
-                )
+                raise _no_such_case(config, "machines: gate: cases", rule.cases, cases)
+        for entry in (*config.owners, *config.quarantine):
+            if not any(entry.matches(case.case.id, case.target) for case in cases):
+                raise _no_such_case(config, f"{entry.place}.pattern", entry.pattern, cases)
 
     def summary(self, chosen: Iterable[SuiteCase], cases: Iterable[SuiteCase]) -> str | None:
         """One line on how much of the gate a session judges; None without one."""
@@ -218,3 +241,14 @@ class Gate:
 
 def _matches(rule: GateRule, suite_case: SuiteCase) -> bool:
     return rule.target in (None, suite_case.target) and fnmatchcase(suite_case.case.id, rule.cases)
+
+
+def _no_such_case(config: Config, field: str, pattern: str, cases: Iterable[SuiteCase]) -> ConfigError:
+    near = difflib.get_close_matches(pattern, sorted({case.case.id for case in cases}), n=2, cutoff=0.3)
+    return ConfigError(
+        str(config.path),
+        field=field,
+        got=pattern,
+        expected="a pattern that at least one case of the matrix matches",
+        remedy=f"Nearest: {', '.join(near)}" if near else "List the ids with --collect-only",
+    )

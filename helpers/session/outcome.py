@@ -66,6 +66,10 @@ class CaseOutcome:
     why_no_reference: str = ""
     # RunResult.origin of its runs, also where the case has none.
     origin: str = MEASURED
+    # Whom perf.yaml names as the case's owner; empty where nobody.
+    owner: str = ""
+    # Until when and why the case cannot fail this session's gate; empty where it can.
+    quarantine: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -111,6 +115,8 @@ class CaseOutcome:
             "reference_build": self.reference_build,
             "why_no_reference": self.why_no_reference,
             "origin": self.origin,
+            "owner": self.owner,
+            "quarantine": self.quarantine,
         }
 
     @staticmethod
@@ -240,6 +246,8 @@ _OUTCOME = Checker(
             "reference_build": _TEXT,
             "why_no_reference": _TEXT,
             "origin": {"enum": [MEASURED, REPLAYED, IMPORTED], "description": "a known origin"},
+            "owner": _TEXT,
+            "quarantine": _TEXT,
         },
         "a JSON object",
     )

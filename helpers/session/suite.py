@@ -234,7 +234,7 @@ class Suite:
             _ = self.data
         if runnable:
             begin(self.memory)
-        self.gate.check(self.cases, self.config.path, self.machine.host)
+        self.gate.check(self.cases, self.config, self.machine.host)
         return self.gate.summary(chosen, self.cases)
 
     def disturbance(self, chosen: Iterable[SuiteCase]) -> str:

@@ -59,7 +59,7 @@ class ReplaySuite(Suite):
         refuse_two_targets(judged)
         for device in sorted({case.device for case in judged}):
             self.baselines.load(device)
-        self.gate.check(self.cases, self.config.path, self.machine.host)
+        self.gate.check(self.cases, self.config, self.machine.host)
         return self.gate.summary(chosen, self.cases)
 
     def disturbance(self, chosen: Iterable[SuiteCase]) -> str:

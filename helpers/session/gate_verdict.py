@@ -1,0 +1,165 @@
+"""A gate's verdict on a session: whether it passed, which of its cases failed it and which it was told to let go."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from helpers.history.results import MEASURED
+from helpers.judging.verdict import Status
+from helpers.session.gate import SLOWER, Gate, effect
+from helpers.session.outcome import CaseEffect, CaseOutcome
+
+if TYPE_CHECKING:
+    from helpers.plan.case_plan import SuiteCase
+
+NOT_REACHED = "not reached"
+# Instead of a status that passes, where the gate fails the case all the same: the reason says why.
+NOT_ACCEPTED = "not accepted"
+
+
+class GateState(enum.Enum):
+    """How a gate ended."""
+
+    PASSED = "PASSED"
+    # Every case that the session selected passed, and the gate has more.
+    PARTLY_PASSED = "PASSED IN PART"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True)
+class GateCase:
+    """A case of the gate that did not pass, or that is in quarantine."""
+
+    case_id: str
+    target: str
+    # A status, NOT_ACCEPTED, or NOT_REACHED for a case of which nothing is known.
+    status: str
+    reason: str
+    owner: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """SuiteCase.key of the case."""
+        return self.target, self.case_id
+
+    @property
+    def text(self) -> str:
+        """``REGRESSION CASE [cpu], owner vision: why``."""
+        owner = f", owner {self.owner}" if self.owner else ""
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{self.status} {self.case_id} [{self.target}]{owner}{reason}"
+
+
+@dataclass(frozen=True)
+class GateVerdict:
+    """What a session's gate says, from its cases and from the session's end."""
+
+    state: GateState
+    # Cases that the gate lets pass; those in quarantine are not among them.
+    passed: int
+    # Cases of the gate that the command line left out.
+    not_selected: int
+    # The worst first.
+    failed: tuple[GateCase, ...]
+    # Cases in quarantine, however they ended.
+    quarantined: tuple[GateCase, ...]
+    # What makes the session fail beside its cases.
+    other: tuple[str, ...] = ()
+    # Whether logs were judged instead of runs.
+    replayed: bool = False
+
+    @property
+    def cases(self) -> int:
+        """How many cases can fail the gate."""
+        return self.passed + self.not_selected + len(self.failed)
+
+    @property
+    def line(self) -> str:
+        """``GATE PASSED: 12 of 12``, ``GATE FAILED: 1 REGRESSION, 1 INVALID of 12``."""
+        counts = Counter(each.status for each in self.failed)
+        cases = ", ".join(f"{number} {status}" for status, number in counts.items())
+        if not self.failed:
+            cases = f"{self.passed}" if self.state is not GateState.FAILED else f"{self.passed} PASS"
+        counted = [f"{cases} of {self.cases}"] if self.cases else []
+        if self.not_selected:
+            counted.append(f"{self.not_selected} not selected")
+        if self.quarantined:
+            kept = Counter(each.status for each in self.quarantined)
+            statuses = ", ".join(f"{number} {status}" for status, number in kept.items())
+            counted.append(f"{len(self.quarantined)} in quarantine ({statuses})")
+        text = "; ".join([*self.other, *([", ".join(counted)] if counted else [])])
+        return f"GATE {self.state.value}: {text}{' (replayed: nothing was run)' if self.replayed else ''}"
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "state": self.state.name,
+            "line": self.line,
+            "cases": self.cases,
+            "passed": self.passed,
+            "not_selected": self.not_selected,
+            "failed": [asdict(each) for each in self.failed],
+            "quarantined": [asdict(each) for each in self.quarantined],
+            "other": list(self.other),
+            "replayed": self.replayed,
+        }
+
+
+def verdict_of(
+    gate: Gate,
+    cases: Iterable[SuiteCase],
+    chosen: Collection[tuple[str, str]],
+    outcomes: Iterable[CaseOutcome],
+    exit_code: int,
+    other: Sequence[str] = (),
+) -> GateVerdict:
+    """The gate's verdict on a session.
+
+    ``cases`` is the whole matrix, ``chosen`` has the keys of the cases that the session selected, and ``other``
+    says what makes the session fail beside its cases. A session that ends with another code than 0 fails its
+    gate, whatever its cases say.
+    """
+    by_key = {each.key: each for each in outcomes}
+    passed, not_selected = 0, 0
+    failed, quarantined = [], []
+    for case in cases:
+        if not gate.judges(case):
+            continue
+        outcome = by_key.get(case.key)
+        if gate.quarantine_of(case) is not None:
+            quarantined.append(_gate_case(case, outcome))
+        elif case.key not in chosen:
+            not_selected += 1
+        elif outcome is not None and outcome.effect is CaseEffect.PASS:
+            passed += 1
+        else:
+            failed.append(_gate_case(case, outcome))
+    if failed or exit_code or not passed:
+        state = GateState.FAILED
+    else:
+        state = GateState.PARTLY_PASSED if not_selected else GateState.PASSED
+    replayed = any(each.origin != MEASURED for each in by_key.values())
+    if exit_code and passed and not (failed or other):
+        other = (f"exit code {exit_code}",)
+    return GateVerdict(
+        state, passed, not_selected, tuple(sorted(failed, key=_rank)), tuple(quarantined), tuple(other), replayed
+    )
+
+
+def _gate_case(case: SuiteCase, outcome: CaseOutcome | None) -> GateCase:
+    status, reason = NOT_REACHED, ""
+    if outcome is not None:
+        status, reason = outcome.status.value, outcome.reason
+        if outcome.judged and effect(outcome.status) is CaseEffect.PASS and outcome.effect is not CaseEffect.PASS:
+            status, reason = NOT_ACCEPTED, f"{status}, but {reason}"
+    return GateCase(case.case.id, case.target, status, reason, case.owner)
+
+
+def _rank(case: GateCase) -> int:
+    """What fails because it is slow comes first, then what could not be judged, worst first."""
+    order = [*(each.value for each in SLOWER), *(each.value for each in Status if each not in SLOWER)]
+    return [*order, NOT_ACCEPTED, NOT_REACHED].index(case.status)
