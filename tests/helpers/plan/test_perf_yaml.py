@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from helpers.judging.evidence import Budget
 from helpers.launch.launchers import CHOICES
 from helpers.machine.frameworks import FrameworkConfig
+from helpers.plan.case_plan import matrix
 from helpers.plan.matrix import ByCase, Tolerances
 from helpers.plan.perf_yaml import Config, TimeLimits, load_config
 from helpers.trainers.contract.case import Case
@@ -32,6 +34,8 @@ matrix:
       execution: dynamic
       protocol: cpu
 """
+
+QUARANTINE = "quarantine: [{pattern: a, reason: b, until: "
 
 
 def load(folder: Path, text: str) -> Config:
@@ -207,6 +211,24 @@ def test_two_machines_for_one_host_are_an_error(tmp_path: Path) -> None:
         config.machine_for("node-1")
 
 
+RESNET = "paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic"
+
+
+def test_of_several_owners_and_quarantines_the_last_that_matches_counts(tmp_path: Path) -> None:
+    text = (
+        'owners: [{pattern: "*", owner: all}, {pattern: "*-1x1-*", owner: one}, '
+        '{pattern: "*", owner: v, target: v100}]\n'
+        'quarantine: [{pattern: "*-1x1-*", reason: flaky, until: 2026-12-24}, '
+        '{pattern: "*-fp32-*-1x1-*", reason: hangs, until: "2026-12-25"}]\n'
+    )
+    cases = {each.case.id: each for each in matrix(load(tmp_path, SMALL + text), {})}
+    one, two = cases[RESNET], cases[RESNET.replace("1x1", "1x2")]
+    assert (one.owner, two.owner, two.quarantine) == ("one", "all", None)
+    assert one.quarantine is not None
+    assert (one.quarantine.reason, one.quarantine.until) == ("hangs", datetime.date(2026, 12, 25))
+    assert one.quarantine.place == "quarantine[1]"
+
+
 # ---- refusing
 
 
@@ -290,6 +312,17 @@ def test_two_machines_for_one_host_are_an_error(tmp_path: Path) -> None:
         (SMALL + "machines: {a: {host: a, cpu_cards: 0}}\n", "machines.a.cpu_cards", "got 0"),
         (SMALL + "machines: {a: {host: a, gate: [{cases: x, needs: all}]}}\n", "machines.a.gate[0].needs", "got 'all'"),
         (SMALL + "machines: {a: {host: a, gate: [{needs: both}]}}\n", "machines.a.gate[0].cases", "expected a value"),
+        (SMALL + "owners: {a: b}\n", "owners", "expected a list"),
+        (SMALL + "owners: [{pattern: a}]\n", "owners[0].owner", "expected a value"),
+        (SMALL + "owners: [{pattern: a, owner: ''}]\n", "owners[0].owner", "expected text"),
+        (SMALL + "owners: [{pattern: 'a b', owner: b}]\n", "owners[0].pattern", "expected a pattern"),
+        (SMALL + "owners: [{pattern: a, owner: b, target: x}]\n", "owners[0].target", "expected one of"),
+        (SMALL + "quarantine: [{pattern: a, reason: b}]\n", "quarantine[0].until", "expected a value"),
+        (SMALL + "quarantine: [{pattern: a, until: 2026-12-24}]\n", "quarantine[0].reason", "expected a value"),
+        (SMALL + QUARANTINE + "soon}]\n", "quarantine[0].until", "got 'soon', expected a day, as 2026-12-24"),
+        (SMALL + QUARANTINE + "2026-12-24 10:00:00}]\n", "quarantine[0].until", "expected a day"),
+        (SMALL + QUARANTINE + "'2026-13-01'}]\n", "quarantine[0].until", "expected a day"),
+        (SMALL + QUARANTINE + "2026}]\n", "quarantine[0].until", "expected a day"),
         (SMALL + "machines: {no: {host: a}}\n", "machines", "got False, expected keys of letters"),
         (SMALL + "machines: {~: {host: a}}\n", "machines", "got 'an empty key'"),
         (SMALL + "machines: {7: {host: a}}\n", "machines", "Quote the key"),

@@ -35,6 +35,7 @@ def test_holds_the_session_and_every_case() -> None:
     cases = record.pop("cases")
     assert record == {
         "schema_version": RESULTS_SCHEMA_VERSION,
+        "gate": None,
         "session": "s",
         "exit_code": 6,
         "machine": {"host": "h", "found": "2 cores"},

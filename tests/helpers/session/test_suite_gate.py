@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,15 +11,20 @@ import pytest
 from helpers.history.results import CONTENDED
 from helpers.judging.verdict import Status
 from helpers.plan.case_plan import CasePlan
+from helpers.plan.perf_yaml import load_config
 from helpers.report.row import row_of
 from helpers.session.gate import gate_reason
-from helpers.session.outcome import CaseEffect
+from helpers.session.outcome import CaseEffect, CaseOutcome
+from helpers.session.suite import Suite
+from helpers.trainers.contract.errors import ConfigError
 from tests.helpers.session.workshop import (
     A100,
+    CPU_MACHINE,
     DALI,
     DISPUTED,
     ONE_RUN,
     PCIE,
+    PHOTOGRAPHS,
     SXM2,
     SYNTHETIC,
     Bench,
@@ -156,3 +163,57 @@ def test_a_contended_run_never_enters_a_gate(
     row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert row.resumed == taken_up
     assert bool(row.marks) is bool(taken_up)
+
+
+def test_an_owner_and_a_quarantine_reach_the_outcome(bench: Bench) -> None:
+    bench.runner.usual = {"samples_per_s": 85.0}
+    suite = with_entries(bench, f"owners: [{{pattern: {SYNTHETIC}, owner: vision}}]")
+    suite.gate = replace(suite.gate, today=TODAY)
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    assert (outcome.owner, outcome.quarantine, outcome.judged) == ("vision", f"until {TODAY}: flaky", False)
+    assert outcome.reason.startswith(f"in quarantine until {TODAY}, so it cannot fail the gate (flaky); ")
+    # Another process gets the same.
+    assert CaseOutcome.from_record(json.loads(json.dumps(outcome.to_record(), default=dict))) == outcome
+    suite.gate = replace(suite.gate, today=TODAY + datetime.timedelta(days=1))
+    late = suite.measure(case_of(suite, SYNTHETIC))
+    assert (late.effect, late.quarantine, late.judged) == (CaseEffect.FAIL, "", True)
+
+
+@pytest.mark.parametrize(
+    ("entry", "field"),
+    [
+        ("owners: [{pattern: '*-vgg19-*', owner: x}]", "owners[0].pattern"),
+        (
+            "owners: [{pattern: '*', owner: x}, {pattern: '*-auto', target: a100, owner: x}]",
+            "owners[1].pattern",
+        ),
+    ],
+)
+def test_an_owner_of_no_case_is_refused_before_a_gate_measures(bench: Bench, entry: str, field: str) -> None:
+    suite = with_entries(bench, entry)
+    with pytest.raises(ConfigError) as caught:
+        suite.prepare([])
+    assert caught.value.field == field
+    assert "a pattern that at least one case of the matrix matches" in str(caught.value)
+
+
+def test_a_quarantine_of_no_case_is_refused_before_a_gate_measures(bench: Bench) -> None:
+    suite = with_entries(bench, "owners: []", pattern="*-vgg19-*")
+    with pytest.raises(ConfigError, match=r"quarantine\[0\]\.pattern.*vgg19"):
+        suite.prepare([])
+
+
+TODAY = datetime.date(2026, 12, 24)
+
+
+def with_entries(bench: Bench, owners: str, pattern: str = SYNTHETIC) -> Suite:
+    """A suite of a gate of all CPU cases, with owners and a quarantine in perf.yaml."""
+    options = bench.options([rule("*", target="cpu")])
+    text = options.config_path.read_text(encoding="utf-8")
+    entry = f"quarantine: [{{pattern: '{pattern}', reason: flaky, until: {TODAY}}}]"
+    text = text.replace("\nowners: []", f"\n{owners}").replace("\nquarantine: []", f"\n{entry}")
+    options.config_path.write_text(text, encoding="utf-8")
+    config = load_config(options.config_path)
+    suite = Suite(options, config, bench.published, runner=bench.runner, machine=CPU_MACHINE, memory=bench.memory)
+    suite.data = PHOTOGRAPHS
+    return suite
