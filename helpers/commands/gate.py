@@ -1,0 +1,76 @@
+"""``perfgate gate``: the night of a build in one command. Pytest takes this process's place, so its exit code, its
+signals and its last line are the command's."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from helpers.commands.loading import history_option
+from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.errors import ConfigError
+
+NAME = "gate"
+HELP = "Judge a build by the cases that perf.yaml lists for this machine; the last line says whether the gate passed"
+
+RESULTS, PAGE, JUNIT = "results.json", "results.md", "junit.xml"
+# Options with a value that pytest has under the same name.
+_PASSED_ON = ("reference_env", "data", "runs_dir", "history", "session", "resume")
+
+Execute = Callable[[str, list[str]], object]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--reference-env",
+        metavar="PATH",
+        help="Confirm suspects against the good build in PATH, a Python or a virtual environment's folder",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("gate"),
+        metavar="FOLDER",
+        help=f"Write {RESULTS}, {PAGE} and {JUNIT} into FOLDER. Default: gate",
+    )
+    parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+    parser.add_argument("--runs-dir", metavar="FOLDER", help="Keep each run's logs and result under FOLDER")
+    parser.add_argument("--history", metavar="URL", type=history_option, help="Keep every result in this database")
+    parser.add_argument("--session", metavar="NAME", help="Name this session's folder NAME")
+    parser.add_argument("--resume", metavar="SESSION", help="Go on with SESSION, measuring only what it lacks")
+    parser.add_argument(
+        "pytest_options", metavar="-- PYTEST_OPTION", nargs="*", help="Pass options on to pytest, as -n 2"
+    )
+
+
+def run(arguments: argparse.Namespace, out: TextIO, execute: Execute = os.execv) -> int:
+    """Become the gate's pytest session. Raises ConfigError and OSError where its reports have no place."""
+    folder: Path = arguments.output.expanduser().absolute()
+    if folder.is_file():
+        raise ConfigError("--output", got=str(folder), expected="a folder", remedy="Name another place")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (RESULTS, PAGE, JUNIT):
+        # A night that is killed must not leave the verdict of an earlier one.
+        (folder / name).unlink(missing_ok=True)
+    out.flush()
+    execute(sys.executable, [sys.executable, *words(arguments, folder)])
+    raise AssertionError("exec returned")
+
+
+def words(arguments: argparse.Namespace, folder: Path) -> list[str]:
+    """The words behind the Python of the gate's pytest session, whose reports go into ``folder``."""
+    # With "=" a value that begins with a hyphen stays a value.
+    given = [(name.replace("_", "-"), getattr(arguments, name)) for name in _PASSED_ON]
+    return [
+        *("-m", "pytest", str(ROOT / "perf_tests"), "--gate"),
+        f"--perf-config={arguments.config.expanduser().absolute()}",
+        f"--baselines-dir={arguments.baselines.expanduser().absolute()}",
+        *(f"--{name}={value}" for name, value in given if value is not None),
+        *(f"--results={folder / name}" for name in (RESULTS, PAGE)),
+        f"--junitxml={folder / JUNIT}",
+        *arguments.pytest_options,
+    ]
