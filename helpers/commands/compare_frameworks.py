@@ -25,7 +25,7 @@ from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
 from helpers.report.frameworks import FRAMEWORKS_FORMATS, FrameworksReport, render_frameworks
 from helpers.session import SuiteOptions
-from helpers.session.frameworks.comparison import FrameworksRow
+from helpers.session.frameworks.comparison import ConfigurationOutcome
 from helpers.session.frameworks.configurations import (
     LEAST_PAIRS,
     MOST_PAIRS,
@@ -92,16 +92,16 @@ def _pairs(text: str) -> int:
 
 @dataclass
 class _Compared:
-    rows: list[FrameworksRow] = field(default_factory=list)
+    outcomes: list[ConfigurationOutcome] = field(default_factory=list)
     interrupted: bool = False
 
     @property
     def exit_code(self) -> int:
-        """6 where an installed framework gave no figure, or where no row has two figures to compare."""
+        """6 where an installed framework gave no figure, or where no configuration has two figures to compare."""
         if self.interrupted:
             return EXIT_INTERRUPTED
-        missing = any(cell.missing for row in self.rows for cell in row.cells)
-        complete = any(row.measured > 1 for row in self.rows) and not missing
+        missing = any(cell.missing for each in self.outcomes for cell in each.cells)
+        complete = any(each.measured > 1 for each in self.outcomes) and not missing
         return EXIT_OK if complete else EXIT_NOT_JUDGED
 
 
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
     suite = load(_options(arguments))
     found = chosen(suite, arguments.cases, arguments.target, arguments.keyword)
     if arguments.build_envs:
-        suite.build_environments([each for row in found for each in row.members], say)
+        suite.build_environments([each for configuration in found for each in configuration.members], say)
     to_run = _to_run(suite, found)
     suite.prepare(to_run)
     if text := suite.disturbance(to_run):
@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
         "session": suite.options.session,
         "runs": f"{arguments.pairs} of each framework, in turn",
     }
-    report = FrameworksReport(done.rows, about, arguments.pairs, done.exit_code)
+    report = FrameworksReport(done.outcomes, about, arguments.pairs, done.exit_code)
     print(render_frameworks(report, width_of(out)), file=out, flush=True)
     write_files(arguments, FRAMEWORKS_FORMATS, report, out)
     return done.exit_code
@@ -153,17 +153,19 @@ def _measured(suite: Suite, found: Sequence[Configuration], pairs: int) -> _Comp
     done = _Compared()
     for number, each in enumerate(found, 1):
         if why_not_compared(suite, each):
-            done.rows.append(unmeasured(suite, each, NO_OTHER_FRAMEWORK))
+            done.outcomes.append(unmeasured(suite, each, NO_OTHER_FRAMEWORK))
             continue
         if done.interrupted:
-            done.rows.append(unmeasured(suite, each, _INTERRUPTED))
+            done.outcomes.append(unmeasured(suite, each, _INTERRUPTED))
             continue
         say(f"{number} of {len(found)}: {each.name}, {pairs * can_measure(suite, each)} runs")
         try:
-            done.rows.append(compare_frameworks(suite, each, pairs, say_each_run(lambda run: _run_name(run, pairs))))
+            done.outcomes.append(
+                compare_frameworks(suite, each, pairs, say_each_run(lambda run: _run_name(run, pairs)))
+            )
         except KeyboardInterrupt:
             done.interrupted = True
-            done.rows.append(unmeasured(suite, each, _INTERRUPTED))
+            done.outcomes.append(unmeasured(suite, each, _INTERRUPTED))
             session = suite.options.session
             say(f"interrupted: the runs made are kept in {suite.store.folder}; --resume {session} goes on")
     return done

@@ -14,7 +14,7 @@ from helpers.plan.case_plan import CPU
 from helpers.plan.published import title_of
 from helpers.report.table import Align, Column, Table, markdown_text
 from helpers.report.text import hanging
-from helpers.session.frameworks.comparison import Cell, FrameworksRow, PublishedCell
+from helpers.session.frameworks.comparison import Cell, ConfigurationOutcome, PublishedCell
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 
@@ -36,7 +36,7 @@ _LEGEND = (
 class FrameworksReport:
     """What a comparison of frameworks has found."""
 
-    rows: Sequence[FrameworksRow]
+    outcomes: Sequence[ConfigurationOutcome]
     # Names machine, session and runs.
     about: Mapping[str, str] = field(default_factory=dict)
     # How many runs of each framework were asked for.
@@ -78,7 +78,7 @@ def render_frameworks(report: FrameworksReport, width: int) -> str:
 
     A configuration that was not run in any framework appears only among the reasons.
     """
-    tables, notes = _contents(report.rows)
+    tables, notes = _contents(report.outcomes)
     lines: list[str] = []
     for titled in tables:
         lines += hanging(titled.title, width, "", "    ")
@@ -89,7 +89,7 @@ def render_frameworks(report: FrameworksReport, width: int) -> str:
 
 
 def render_frameworks_markdown(report: FrameworksReport, _width: int = 0) -> str:
-    tables, notes = _contents(report.rows)
+    tables, notes = _contents(report.outcomes)
     parts = ["\n".join(f"- {name}: {markdown_text(value)}" for name, value in report.about.items())]
     for titled in tables:
         parts.append(f"**{markdown_text(titled.title)}**")
@@ -99,13 +99,13 @@ def render_frameworks_markdown(report: FrameworksReport, _width: int = 0) -> str
 
 
 def frameworks_json(report: FrameworksReport, _width: int = 0) -> str:
-    """Every number behind the tables: ``configurations`` holds a record a row (FrameworksRow)."""
+    """Every number behind the tables: ``configurations`` holds a record of each ConfigurationOutcome."""
     record = {
         "schema_version": FRAMEWORKS_SCHEMA_VERSION,
         "about": dict(report.about),
         "pairs": report.pairs,
         "exit_code": report.exit_code,
-        "configurations": [to_record(row) for row in report.rows],
+        "configurations": [to_record(each) for each in report.outcomes],
     }
     return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
@@ -117,15 +117,15 @@ FRAMEWORKS_FORMATS: Mapping[str, Callable[[FrameworksReport, int], str]] = {
 }
 
 
-def label(row: FrameworksRow) -> str:
+def label(row: ConfigurationOutcome) -> str:
     """As the documents name a row, and where the images come from: ``CPU=1,BS=4 synthetic``."""
     device = "CPU" if row.target == CPU else "GPU"
     return f"{device}={row.cards},BS={row.batch_size_per_card} {row.data}"
 
 
-def _contents(rows: Sequence[FrameworksRow]) -> tuple[list[_Titled], list[str]]:
+def _contents(rows: Sequence[ConfigurationOutcome]) -> tuple[list[_Titled], list[str]]:
     notes = _Notes()
-    groups: dict[tuple[object, ...], list[FrameworksRow]] = {}
+    groups: dict[tuple[object, ...], list[ConfigurationOutcome]] = {}
     for row in (row for row in rows if any(cell.runs_here for cell in row.cells)):
         groups.setdefault((row.target, row.model, row.precision, row.execution, row.documented), []).append(row)
     tables = [_titled(group, notes) for group in groups.values()]
@@ -133,7 +133,7 @@ def _contents(rows: Sequence[FrameworksRow]) -> tuple[list[_Titled], list[str]]:
     return tables, [*notes.lines(), *(_LEGEND if tables else ())]
 
 
-def _titled(rows: Sequence[FrameworksRow], notes: _Notes) -> _Titled:
+def _titled(rows: Sequence[ConfigurationOutcome], notes: _Notes) -> _Titled:
     first, present = rows[0], {cell.framework for row in rows for cell in row.cells}
     frameworks = tuple(each for each in Framework if each.value in present)
     unit = rate_unit(*(cell.case_id for row in rows for cell in row.cells if cell.case_id))
@@ -145,14 +145,14 @@ def _titled(rows: Sequence[FrameworksRow], notes: _Notes) -> _Titled:
     return _Titled(title, frameworks, Table.of(_columns(frameworks, notes), rows))
 
 
-def _pairing(row: FrameworksRow) -> str:
+def _pairing(row: ConfigurationOutcome) -> str:
     """What a document compares although it differs in more than framework and execution."""
     cases = [Case.parse(cell.case_id) for cell in row.cells]
     parts = [f"{NAMES[case.framework]} {case.precision.value}, {case.data.value}" for case in cases]
     return f"{row.target} {row.precision}: as the documents pair them: {'; '.join(parts)}"
 
 
-def _unlike(row: FrameworksRow) -> str:
+def _unlike(row: ConfigurationOutcome) -> str:
     """The settings that differ, and so are in the ratio too: ``amp_level O2 (Paddle), O1 (PyTorch)``."""
     parts = []
     for name, values in row.unlike.items():
@@ -161,7 +161,7 @@ def _unlike(row: FrameworksRow) -> str:
     return f"{row.target} {row.model} {row.precision}: not trained alike (perfgate show CASE): {'; '.join(parts)}"
 
 
-def _columns(frameworks: Sequence[Framework], notes: _Notes) -> list[Column[FrameworksRow]]:
+def _columns(frameworks: Sequence[Framework], notes: _Notes) -> list[Column[ConfigurationOutcome]]:
     columns = [Column(_PARAMETERS, label)]
     columns += [_rate_column(each) for each in frameworks]
     for each in frameworks:
@@ -170,11 +170,11 @@ def _columns(frameworks: Sequence[Framework], notes: _Notes) -> list[Column[Fram
     return columns
 
 
-def _rate_column(framework: Framework) -> Column[FrameworksRow]:
+def _rate_column(framework: Framework) -> Column[ConfigurationOutcome]:
     return Column(NAMES[framework], lambda row: _rate(row.cell(framework)), Align.RIGHT)
 
 
-def _ratio_columns(framework: Framework, notes: _Notes) -> tuple[Column[FrameworksRow], ...]:
+def _ratio_columns(framework: Framework, notes: _Notes) -> tuple[Column[ConfigurationOutcome], ...]:
     return (
         Column(f"{NAMES[framework]} / Paddle", lambda row: _ratio(row, framework), Align.RIGHT),
         Column(_PUBLISHED, lambda row: _published(row, row.published_of(framework), notes), Align.RIGHT),
@@ -194,7 +194,7 @@ def _rate(cell: Cell) -> str:
     return f"{text} [{number(max(0.0, cell.low))}, {number(cell.high)}]"
 
 
-def _ratio(row: FrameworksRow, framework: Framework) -> str:
+def _ratio(row: ConfigurationOutcome, framework: Framework) -> str:
     """With a star where one of its two figures has one."""
     cell = row.cell(framework)
     if cell.ratio is None:
@@ -209,7 +209,7 @@ def _digits(ratio: float) -> str:
     return f"{ratio:.3f}" if ratio < 1000 else "over 999"
 
 
-def _published(row: FrameworksRow, found: PublishedCell | None, notes: _Notes) -> str:
+def _published(row: ConfigurationOutcome, found: PublishedCell | None, notes: _Notes) -> str:
     if found is None or found.ratio is None or found.paddle_samples_per_s is None or found.samples_per_s is None:
         return ""
     name = NAMES[Framework(found.framework)]
@@ -224,7 +224,7 @@ def _published(row: FrameworksRow, found: PublishedCell | None, notes: _Notes) -
     return f"{found.ratio:.3f}{'*' if found.disputed else ''} ({notes.number_of(note)})"
 
 
-def _reasons(rows: Sequence[FrameworksRow]) -> list[str]:
+def _reasons(rows: Sequence[ConfigurationOutcome]) -> list[str]:
     """Why cells are empty: a line for each reason, with its frameworks and rows."""
     found: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
     for row in rows:
@@ -246,16 +246,16 @@ def _reasons(rows: Sequence[FrameworksRow]) -> list[str]:
     return parts
 
 
-def _place(row: FrameworksRow) -> str:
+def _place(row: ConfigurationOutcome) -> str:
     return f"{row.model} {row.precision} {label(row)}"
 
 
-def _disturbed(rows: Iterable[FrameworksRow]) -> list[str]:
+def _disturbed(rows: Iterable[ConfigurationOutcome]) -> list[str]:
     marks = dict.fromkeys(mark for row in rows for cell in row.cells if cell.measured for mark in cell.marks)
     return [f"* measured all the same, and no figure to rely on: {', '.join(marks)}"] if marks else []
 
 
-def _builds(rows: Iterable[FrameworksRow]) -> list[str]:
+def _builds(rows: Iterable[ConfigurationOutcome]) -> list[str]:
     builds = dict.fromkeys(cell.build for row in rows for cell in row.cells if cell.measured)
     return [f"builds: {', '.join(builds)}"] if builds else []
 

@@ -60,7 +60,7 @@ def paired_ratio(ours: Sequence[float], reference: Sequence[float]) -> Ratio:
 
 @dataclass(frozen=True)
 class Cell:
-    """One framework in one row. Without a figure it is empty, and ``reason`` says why."""
+    """What one framework gave of a configuration. Without a figure it is empty, and ``reason`` says why."""
 
     framework: str
     case_id: str = ""
@@ -108,8 +108,9 @@ class PublishedCell:
 
 
 @dataclass(frozen=True)
-class FrameworksRow:
-    """One configuration on one target."""
+class ConfigurationOutcome:
+    """How the comparison of one configuration on one target ended: on this the exit code is decided, and the table is
+    a view of it."""
 
     name: str
     target: str
@@ -138,11 +139,11 @@ class FrameworksRow:
         return next((each for each in self.published if each.framework == framework.value), None)
 
     @staticmethod
-    def from_record(record: Mapping[str, Any]) -> FrameworksRow:
-        """The row that ``to_record`` wrote."""
+    def from_record(record: Mapping[str, Any]) -> ConfigurationOutcome:
+        """The outcome that ``to_record`` wrote."""
         cells = [_from(Cell, each, ratio=_ratio_of(each["ratio"])) for each in record["cells"]]
         published = [_from(PublishedCell, each) for each in record["published"]]
-        return FrameworksRow(**{**record, "cells": tuple(cells), "published": tuple(published)})
+        return ConfigurationOutcome(**{**record, "cells": tuple(cells), "published": tuple(published)})
 
 
 def _ratio_of(record: Mapping[str, Any] | None) -> Ratio | None:
@@ -166,14 +167,14 @@ class MeasuredConfiguration:
     folders: Mapping[Framework, tuple[str, ...]] = field(default_factory=dict)
 
 
-def frameworks_row(measured: MeasuredConfiguration, figures: Iterable[PublishedFigure]) -> FrameworksRow:
-    """The table's row of a measured configuration, beside the published ratios of ``figures``."""
+def outcome_of(measured: MeasuredConfiguration, figures: Iterable[PublishedFigure]) -> ConfigurationOutcome:
+    """The outcome of a measured configuration, with the published ratios of ``figures`` beside the measured ones."""
     configuration, case = measured.configuration, measured.configuration.first
     cells = {each.case.framework: _cell(measured, each.case.framework) for each in configuration.members}
     figures = tuple(figures)
     reference = cells.get(Framework.PADDLE)
     others = [each for each in cells if each is not Framework.PADDLE]
-    return FrameworksRow(
+    return ConfigurationOutcome(
         name=configuration.name,
         target=configuration.target,
         model=case.model.value,

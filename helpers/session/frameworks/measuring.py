@@ -15,7 +15,7 @@ from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.launch.tail import Progress
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, usual_targets
 from helpers.plan.published import PublishedFigure
-from helpers.session.frameworks.comparison import COMPARED, FrameworksRow, MeasuredConfiguration, frameworks_row
+from helpers.session.frameworks.comparison import COMPARED, ConfigurationOutcome, MeasuredConfiguration, outcome_of
 from helpers.session.frameworks.configurations import Configuration
 from helpers.session.measure import CaseResult, Runner, evidence_of, night_of, reusable_runs, utc_now
 from helpers.session.measuring import Measurer
@@ -50,20 +50,20 @@ class _Turn:
 
 def compare_frameworks(
     suite: Suite, configuration: Configuration, pairs: int, on_progress: OnProgress | None = None
-) -> FrameworksRow:
+) -> ConfigurationOutcome:
     """Run the configuration ``pairs`` times in each framework (A B, B A, A B, …; fresh processes) and put the figures
     side by side. Every run is stored as a run of its case, and later nights learn nothing from it.
 
     A fault of one framework leaves its cell empty, and the others go on.
     """
     measured = _measure(suite.measurer, configuration, pairs, on_progress)
-    return frameworks_row(measured, _figures(suite))
+    return outcome_of(measured, _figures(suite))
 
 
-def unmeasured(suite: Suite, configuration: Configuration, reason: str) -> FrameworksRow:
-    """The row of a configuration that was not tried; ``reason`` says why where the machine has no reason of its own."""
+def unmeasured(suite: Suite, configuration: Configuration, reason: str) -> ConfigurationOutcome:
+    """The outcome of a configuration that was not tried; ``reason`` stands in where the machine has none."""
     not_here = {each.case.framework: why_not(suite, each) or reason for each in configuration.members}
-    return frameworks_row(MeasuredConfiguration(configuration, not_here=not_here), _figures(suite))
+    return outcome_of(MeasuredConfiguration(configuration, not_here=not_here), _figures(suite))
 
 
 def _figures(suite: Suite) -> tuple[PublishedFigure, ...]:
@@ -201,9 +201,9 @@ def verdict_on(evidence: Evidence, pairs: int) -> Verdict | None:
             return Verdict(Status.NOT_RUN, Reason("refused", run.refusal))
     if (failed := attempts_used_up(evidence)) is not None:
         return Verdict(Status.INFRA_ERROR, Reason(RUN_FAILED, failed))
-    row = invalid_in_a_row(evidence.runs)
-    if len(row) > evidence.budget.repeats:
-        return Verdict(Status.INVALID, Reason("run-invalid", f"{len(row)} invalid runs in a row: {row[-1]}"))
+    in_a_row = invalid_in_a_row(evidence.runs)
+    if len(in_a_row) > evidence.budget.repeats:
+        return Verdict(Status.INVALID, Reason("run-invalid", f"{len(in_a_row)} invalid runs in a row: {in_a_row[-1]}"))
     usable = [run for run in evidence.runs if run.usable]
     for run in usable:
         if not isinstance(figure := run.figures.get(evidence.rule), float):

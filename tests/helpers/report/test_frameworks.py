@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from helpers.report.frameworks import FrameworksReport, render_frameworks, render_frameworks_markdown
-from helpers.session.frameworks.comparison import Cell, FrameworksRow, PublishedCell, Ratio
+from helpers.session.frameworks.comparison import Cell, ConfigurationOutcome, PublishedCell, Ratio
 
 PADDLE = Cell(
     "paddle", "paddle-resnet50v1.5-amp_o2-bs256-1x8-dali-static", (1.0, 2.0), 10936.8, 10900.0, 10980.0,
@@ -18,7 +18,7 @@ PYTORCH = replace(
 PUBLISHED = PublishedCell(
     "pytorch", 0.538, "001.txt", "V100-AMP comparison, GPU=8,BS=256", "p", 10936.815, "c", 5889.05, "V100-SXM2-32GB",
 )  # fmt: skip
-ROW = FrameworksRow(
+ROW = ConfigurationOutcome(
     "v100-x", "v100", "resnet50v1.5", "amp_o2", 256, 8, 1, "dali", "static", (PADDLE, PYTORCH), (PUBLISHED,)
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from helpers.judging.statistics import student_t_95
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.published import PublishedFigure, load_published
-from helpers.session.frameworks.comparison import Cell, FrameworksRow, PublishedCell, Ratio, paired_ratio
+from helpers.session.frameworks.comparison import Cell, ConfigurationOutcome, PublishedCell, Ratio, paired_ratio
 from helpers.session.frameworks.configurations import (
     Configuration,
     configuration_of,
@@ -222,13 +222,13 @@ def test_what_is_no_pairs_has_no_ratio(sides: tuple[list[float], list[float]]) -
         paired_ratio(*sides)
 
 
-def test_a_row_comes_back_from_json_as_it_was() -> None:
+def test_an_outcome_comes_back_from_json_as_it_was() -> None:
     """It travels so from xdist's workers."""
-    row = FrameworksRow(
+    outcome = ConfigurationOutcome(
         "n", "cpu", "vgg16", "fp32", 4, 1, 1, "native", "dynamic",
         (Cell("paddle", "p", (1.0, 2.0), 1.5, 1.0, 2.0, runs_here=True, marks=("contended",), run_folders=("r0",)),
          Cell("pytorch", ratio=Ratio(1.1, 1.0, 1.2, 2))),
         (PublishedCell("pytorch", 0.9, differs=("card",)),),
         unlike={"amp_level": {"paddle": "O2", "pytorch": None}},
     )  # fmt: skip
-    assert FrameworksRow.from_record(json.loads(json.dumps(to_record(row)))) == row
+    assert ConfigurationOutcome.from_record(json.loads(json.dumps(to_record(outcome)))) == outcome

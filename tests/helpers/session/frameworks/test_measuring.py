@@ -83,8 +83,8 @@ def test_a_row_tells_in_what_its_frameworks_are_not_trained_alike(
         lambda case, *_, **__: {"optimizer": "momentum", **own[case.framework]},
     )
     suite.measurer.__dict__["runner"] = TurnsRunner(suite.options.runs_folder, session="s")
-    row = compare_frameworks(suite, of(suite, PADDLE, PYTORCH), 2)
-    assert (row.measured, row.unlike) == (2, unlike)
+    outcome = compare_frameworks(suite, of(suite, PADDLE, PYTORCH), 2)
+    assert (outcome.measured, outcome.unlike) == (2, unlike)
 
 
 def test_all_frameworks_run_on_one_lease_under_the_sessions_terms(
@@ -99,8 +99,8 @@ def test_all_frameworks_run_on_one_lease_under_the_sessions_terms(
         yield runner
 
     monkeypatch.setattr(helpers.session.frameworks.measuring, "leased_runner", leased)
-    row = compare_frameworks(suite, of(suite, PADDLE, PYTORCH), 2)
-    assert (row.measured, row.unlike) == (2, {})
+    outcome = compare_frameworks(suite, of(suite, PADDLE, PYTORCH), 2)
+    assert (outcome.measured, outcome.unlike) == (2, {})
     assert leases == [(PADDLE, RunTerms(allow_contention=True, data=None, system={}))]
     assert runner.read == [(name, None) for name in ("paddle", "pytorch", "pytorch", "paddle")], "synthetic: no images"
 
@@ -110,8 +110,8 @@ def test_a_lease_that_cannot_be_had_empties_every_cell(suite: Suite, monkeypatch
         raise OSError("no locks here")
 
     monkeypatch.setattr(helpers.session.frameworks.measuring, "leased_runner", refused)
-    row = compare_frameworks(suite, of(suite, PADDLE, PYTORCH), 2)
-    assert [(cell.status, cell.reason, cell.missing) for cell in row.cells] == [
+    outcome = compare_frameworks(suite, of(suite, PADDLE, PYTORCH), 2)
+    assert [(cell.status, cell.reason, cell.missing) for cell in outcome.cells] == [
         ("INFRA_ERROR", "no locks here", True)
     ] * 2
 
