@@ -37,7 +37,6 @@ from helpers.trainers.contract.case import Case, DataSource, Execution, Precisio
 from helpers.trainers.contract.errors import ConfigError, LaunchError, printable
 from helpers.trainers.contract.frameworks import FRAMEWORKS
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.models import spec_of
 
 NAME = "show"
 HELP = "Show a case: published figures, protocol, settings with their sources, command, and whether it runs here"
@@ -205,7 +204,7 @@ def _figure(figure: PublishedFigure) -> FigureLine:
 def _words(case: Case) -> dict[str, str]:
     words = {
         "framework": FRAMEWORKS[case.framework].title,
-        "model": spec_of(case.model).title,
+        "model": case.model.spec.title,
         "precision": _PRECISIONS[case.precision],
         "batch": f"{_count(case.batch_size_per_card, 'image')} a card, {case.batch_size_per_card * case.cards} a step",
         "cards": _cards(case),

@@ -12,7 +12,7 @@ from typing import Any
 
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.models import Model, spec_of
+from helpers.trainers.contract.models import Model
 
 _UNIT_OF_FILES = "images/s"
 _FIELD_TO_KEY = {"samples_per_s": "images_per_s", "flops_per_sample": "flops_per_image"}
@@ -56,11 +56,11 @@ def rate_unit(*case_ids: str) -> str:
 def rate_unit_of_model(name: str) -> str:
     """The same for a model by the name that case ids have; images/s for a name that is none."""
     known = {each.value: each for each in Model}
-    return spec_of(known[name]).rate_unit if name in known else _UNIT_OF_FILES
+    return known[name].spec.rate_unit if name in known else _UNIT_OF_FILES
 
 
 def _unit_of(case_id: str) -> str:
     try:
-        return spec_of(Case.parse(case_id).model).rate_unit
+        return Case.parse(case_id).model.spec.rate_unit
     except ConfigError:
         return _UNIT_OF_FILES

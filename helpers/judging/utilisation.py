@@ -18,7 +18,7 @@ from helpers.judging.statistics import number
 from helpers.machine.records_check import Checker
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ResultError
-from helpers.trainers.contract.models import Model, spec_of
+from helpers.trainers.contract.models import Model
 
 _FLOPS_PER_MULTIPLY_ADD = 2
 _TERA, _GIGA = 1e12, 1e9
@@ -175,7 +175,7 @@ def _peak_or_reason(facts: Mapping[str, str]) -> Peak | str | None:
 
 def training_flops(model: Model) -> int:
     """Of one sample in one training step: forward, both gradients, without that of the sample itself."""
-    first, *rest = spec_of(model).layers().in_order()
+    first, *rest = model.spec.layers().in_order()
     return _FLOPS_PER_MULTIPLY_ADD * (2 * first.multiply_adds + 3 * sum(layer.multiply_adds for layer in rest))
 
 

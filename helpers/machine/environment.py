@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.frameworks import Framework, spec_of
+from helpers.trainers.contract.frameworks import Framework
 
 CPU = "cpu"
 GPU = "gpu"
@@ -222,7 +222,7 @@ def flags_of(variables: Mapping[str, str], framework: str) -> str:
 
 def flag_variables(variables: Mapping[str, str], framework: str) -> dict[str, str]:
     """The variables that ``flags_of`` shows, with their values unchanged."""
-    wanted = (*_LIBRARY_FLAGS, *spec_of(Framework(framework)).flags)
+    wanted = (*_LIBRARY_FLAGS, *Framework(framework).spec.flags)
     return {
         name: value
         for name, value in variables.items()

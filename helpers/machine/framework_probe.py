@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Dict, Iterator, List
 
-from helpers.trainers.contract.frameworks import Framework, spec_of
+from helpers.trainers.contract.frameworks import Framework
 
 # Distributions that bring a library with them; where none is installed, the library is the machine's.
 _WHEELS = {
@@ -36,7 +36,7 @@ _NONE = ("", "0", "False", "None")
 
 def probe(framework: str) -> Dict[str, str]:
     """``{distribution, version, commit}``, empty when none of the framework's distributions is installed."""
-    for name in spec_of(Framework(framework)).distributions:
+    for name in Framework(framework).spec.distributions:
         try:
             found = metadata.distribution(name)
         except metadata.PackageNotFoundError:
@@ -55,7 +55,7 @@ def libraries(framework: str) -> Dict[str, str]:
     """
     found = {"python": platform.python_version()}
     build = probe(framework)
-    spec = spec_of(Framework(framework))
+    spec = Framework(framework).spec
     if build and spec.version_file:
         path = Path(str(metadata.distribution(build["distribution"]).locate_file(spec.version_file)))
         text = path.read_text() if path.exists() else ""
@@ -134,7 +134,7 @@ def _sample(path: Path, size: int) -> str:
 
 
 def _commit(framework: str, found: metadata.Distribution) -> str:
-    spec = spec_of(Framework(framework))
+    spec = Framework(framework).spec
     if not spec.commit:
         return ""
     path = Path(str(found.locate_file(spec.version_file)))

@@ -16,7 +16,7 @@ from pathlib import Path
 from helpers.machine.framework_probe import identity, libraries, probe
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
-from helpers.trainers.contract.frameworks import Framework, spec_of
+from helpers.trainers.contract.frameworks import Framework
 
 _PROBE_SECONDS = 60
 
@@ -111,7 +111,7 @@ class BuildFinder:
         if found and set(found) != {"distribution", "version", "commit"}:
             return _no_json(executable, name, self._named_in)
         if not found:
-            wanted = " or ".join(spec_of(framework).distributions)
+            wanted = " or ".join(framework.spec.distributions)
             remedy = f"install {wanted} there, or name another interpreter in {self._named_in or 'perf.yaml'}"
             return f"{name} is not installed in {executable}: {remedy}"
         return FrameworkBuild(executable, framework, **found)

@@ -20,7 +20,6 @@ from helpers.plan.recorded import LEAST_RUNS, RecordedEntry
 from helpers.trainers.contract.case import Case, DataSource, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.models import spec_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class SuiteCase:
     @property
     def markers(self) -> tuple[str, ...]:
         """The names by which ``-m`` selects the case."""
-        names = [self.target, spec_of(self.case.model).marker]
+        names = [self.target, self.case.model.spec.marker]
         if self.case.precision.is_amp:
             names.append("amp")
         elif self.case.precision is not Precision.UNSTATED:

@@ -32,7 +32,7 @@ from helpers.plan.matrix import (
 from helpers.plan.yaml_file import YamlValue, read_yaml
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.frameworks import Framework, spec_of
+from helpers.trainers.contract.frameworks import Framework
 
 # These reach a host whose entry has no ``connect``: without a password prompt, and a dead network is noticed in 15 s.
 _SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
@@ -279,7 +279,7 @@ class Config:
         also where the file names that."""
         chosen = self.launchers.get(case.framework, "")
         one_node = case.nodes == 1 and case.cards > 1
-        return chosen if one_node and chosen != spec_of(case.framework).launcher else ""
+        return chosen if one_node and chosen != case.framework.spec.launcher else ""
 
     def protocol_for_rule(self, rule: str) -> MeasuringProtocol:
         """The protocol that serves a published rule; ConfigError when none does."""

@@ -12,7 +12,7 @@ from helpers.launch.launchers.paddle import PaddleLauncher
 from helpers.launch.launchers.torchrun import TorchLauncher
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
-from helpers.trainers.contract.frameworks import FRAMEWORKS, spec_of
+from helpers.trainers.contract.frameworks import FRAMEWORKS
 
 _ONE_PROCESS = "process"
 LAUNCHERS: Mapping[str, type[Launcher]] = {
@@ -31,7 +31,7 @@ def launcher_for(case: Case, chosen: str = "") -> Launcher:
 
     Raises LaunchError where none is known.
     """
-    name = _ONE_PROCESS if case.cards == 1 else chosen or spec_of(case.framework).launcher
+    name = _ONE_PROCESS if case.cards == 1 else chosen or case.framework.spec.launcher
     if name in LAUNCHERS:
         return LAUNCHERS[name]()
     if chosen:

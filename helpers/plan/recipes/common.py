@@ -11,7 +11,6 @@ from pathlib import Path
 from helpers.plan.recipes import Fixed, Setting, Source, group, own
 from helpers.plan.recipes.publishers import DALI, published_recipe
 from helpers.trainers.contract.case import Case, DataSource, Precision
-from helpers.trainers.contract.models import spec_of
 
 # The batch that a model's learning rate belongs to: smaller global batches on a CPU scale it down in proportion.
 REFERENCE_BATCH = 256
@@ -86,7 +85,7 @@ def _optimizer(case: Case, on_gpu: bool) -> dict[str, Setting]:
 
 
 def _learning_rate(case: Case, on_gpu: bool) -> Setting:
-    rate, recipe = spec_of(case.model).learning_rate, published_recipe(case)
+    rate, recipe = case.model.spec.learning_rate, published_recipe(case)
     if on_gpu:
         return Setting(rate, recipe.learning_rate)
     full = recipe.learning_rate_in_words.format(rate=rate)

@@ -12,8 +12,8 @@ from typing import Any
 
 from helpers.plan.recipes import Setting, Source, group, own
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
-from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.models import Plain, Publisher, Residual, spec_of
+from helpers.trainers.contract.errors import entry_of
+from helpers.trainers.contract.models import Plain, Publisher, Residual
 
 # The documents, as a setting's source names them.
 RESNET50 = 'docs/measuring-rules.md, "Paddle ResNet50 v1.5"'
@@ -32,6 +32,7 @@ FLEETX = "FleetX, commit 296e0d7"
 
 # The strategies of Paddle's programs, beside the variables of the environment.
 STRATEGIES = ("build_strategy", "execution_strategy", "fleet")
+_HERE = "helpers/plan/recipes/publishers.py"
 AS_THE_CASE_SAYS = own("what the case's precision means on a GPU")
 
 
@@ -78,18 +79,16 @@ class PublishedRecipe:
 
 def published_recipe(case: Case) -> PublishedRecipe:
     """The entry of the case's publisher; ConfigError names a publisher that has none."""
-    publisher = spec_of(case.model).follows
-    if publisher not in PUBLISHERS:
-        raise _no_entry(f"publisher {publisher.value}", case, "PUBLISHERS")
-    return PUBLISHERS[publisher]
+    publisher = case.model.spec.follows
+    return entry_of(
+        PUBLISHERS, publisher, f"publisher {publisher.value} of {case.model.value}", f"PUBLISHERS of {_HERE}"
+    )
 
 
 def network_recipe(case: Case) -> NetworkRecipe:
     """The entry of the case's kind of network; ConfigError names a kind that has none."""
-    kind = type(spec_of(case.model).network)
-    if kind not in NETWORKS:
-        raise _no_entry(f"network {kind.__name__}", case, "NETWORKS")
-    return NETWORKS[kind]
+    kind = type(case.model.spec.network)
+    return entry_of(NETWORKS, kind, f"network {kind.__name__} of {case.model.value}", f"NETWORKS of {_HERE}")
 
 
 def is_channels_last(case: Case) -> bool:
@@ -106,15 +105,6 @@ def program_flags(case: Case) -> dict[str, Setting]:
 
 def empty_groups(groups: Iterable[str], source: Source) -> dict[str, Setting]:
     return {name: Setting({}, source) for name in groups}
-
-
-def _no_entry(what: str, case: Case, table: str) -> ConfigError:
-    return ConfigError(
-        f"{what} of {case.model.value}",
-        got="no entry",
-        expected=f"an entry in {table} of helpers/plan/recipes/publishers.py",
-        remedy="Add it (docs/extending.md)",
-    )
 
 
 # ---- PaddleClas

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.frameworks import Framework, spec_of
+from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import Model
 
 
@@ -93,13 +93,13 @@ class Case:
                     expected=f"a whole number from 1 to {_LARGEST}",
                     remedy="Write the number of images, nodes or cards",
                 )
-        if spec_of(self.framework).names_execution and self.execution is None:
+        if self.framework.spec.names_execution and self.execution is None:
             raise ConfigError(
                 "case",
                 field="execution",
                 got="nothing",
                 expected="static, dynamic or to_static",
-                remedy=f"A {spec_of(self.framework).title} case always names its execution",
+                remedy=f"A {self.framework.spec.title} case always names its execution",
             )
 
     @property

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Mapping, TypeVar
+
+Key = TypeVar("Key")
+Entry = TypeVar("Entry")
 
 # The most characters of a message: a longer one holds somebody's file, and nobody reads it.
 _LONGEST = 8000
@@ -76,6 +80,18 @@ class DatasetError(SuiteError):
 
 class LogError(SuiteError):
     """A training log of another program that cannot be read: unknown, ambiguous, cut, or silent on what is needed."""
+
+
+def entry_of(registry: Mapping[Key, Entry], key: Key, about: str, table: str, holds: str = "") -> Entry:
+    """The entry of ``key``; where there is none, ConfigError names ``about``, the ``table`` and what an entry holds."""
+    if key not in registry:
+        raise ConfigError(
+            about,
+            got="no entry",
+            expected=f"an entry in {table}",
+            remedy=f"Add it{f': {holds}' if holds else ''} (docs/extending.md)",
+        )
+    return registry[key]
 
 
 def lines_of(error: Exception) -> tuple[str, ...]:

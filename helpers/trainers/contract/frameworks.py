@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Mapping, Tuple
 
-from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.errors import entry_of
 
 
 class Framework(enum.Enum):
@@ -14,6 +14,12 @@ class Framework(enum.Enum):
     PYTORCH = "pytorch"
     TENSORFLOW = "tensorflow"
     MXNET = "mxnet"
+
+    @property
+    def spec(self) -> FrameworkSpec:
+        """Its entry; ConfigError names a framework that has none."""
+        table = "FRAMEWORKS of helpers/trainers/contract/frameworks.py"
+        return entry_of(FRAMEWORKS, self, f"framework {self.value}", table, "distributions, flags, launcher")
 
 
 @dataclass(frozen=True)
@@ -76,15 +82,3 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
     ),
     Framework.MXNET: FrameworkSpec("MXNet", ("mxnet", "mxnet-cu112", "mxnet-cu110"), flags=("MXNET_",)),
 }  # fmt: skip
-
-
-def spec_of(framework: Framework) -> FrameworkSpec:
-    """The entry of ``framework``; ConfigError names a framework that has none."""
-    if framework not in FRAMEWORKS:
-        raise ConfigError(
-            f"framework {framework.value}",
-            got="no entry",
-            expected="an entry in FRAMEWORKS of helpers/trainers/contract/frameworks.py",
-            remedy="Add it: distributions, flags, launcher (docs/extending.md)",
-        )
-    return FRAMEWORKS[framework]

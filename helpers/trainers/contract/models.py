@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Iterator, Mapping, Optional, Tuple, TypeVar, Union
+from typing import Iterator, Mapping, Optional, Tuple, Union
 
-from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.errors import entry_of
 
-T = TypeVar("T")
 # Of ImageNet as every reader gives it: height and width in pixels, and the number of labels.
 IMAGE_SIZE = 224
 CLASSES = 1000
@@ -21,6 +20,12 @@ CLASSES = 1000
 class Model(enum.Enum):
     RESNET50 = "resnet50v1.5"
     VGG16 = "vgg16"
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Its entry; ConfigError names a model that has none."""
+        table = "MODELS of helpers/trainers/contract/models.py"
+        return entry_of(MODELS, self, f"model {self.value}", table, "network, publisher, learning rate")
 
 
 class Publisher(enum.Enum):
@@ -215,28 +220,3 @@ MODELS: Mapping[Model, ModelSpec] = {
         "VGG16", "vgg16", Plain(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))), Publisher.FLEETX, 0.01
     ),
 }
-
-
-def spec_of(model: Model) -> ModelSpec:
-    """The entry of ``model``; ConfigError names a model that has none."""
-    if model not in MODELS:
-        raise ConfigError(
-            f"model {model.value}",
-            got="no entry",
-            expected="an entry in MODELS of helpers/trainers/contract/models.py",
-            remedy="Add it: network, publisher, learning rate (docs/extending.md)",
-        )
-    return MODELS[model]
-
-
-def entry_of(kinds: Mapping[type, T], spec: ModelSpec, about: str) -> T:
-    """What a registry by kinds of networks holds for a model's; ConfigError names a kind that has no entry."""
-    kind = type(spec.network)
-    if kind not in kinds:
-        raise ConfigError(
-            f"network {kind.__name__} of {spec.title}",
-            got="no entry",
-            expected=f"an entry in {about}",
-            remedy="Add it (docs/extending.md)",
-        )
-    return kinds[kind]

@@ -7,6 +7,7 @@ from typing import Any, Dict, Type
 import paddle
 from paddle import nn
 
+from helpers.trainers.contract.errors import entry_of
 from helpers.trainers.contract.models import (
     BottleneckLayers,
     Connected,
@@ -16,7 +17,6 @@ from helpers.trainers.contract.models import (
     PlainLayers,
     Residual,
     ResidualLayers,
-    entry_of,
 )
 
 
@@ -117,7 +117,9 @@ def network_of(
     spec: ModelSpec, norm: Type[nn.Layer], layout: str = "NCHW", channels: int = 3, feed_layout: str = ""
 ) -> Any:
     """A model with fresh weights for ``layout`` NCHW or NHWC and 3 or 4 channels; ``norm`` is its batch norm."""
-    network = entry_of(_NETWORKS, spec, "_NETWORKS of helpers/trainers/paddle/models.py")
+    kind = type(spec.network)
+    about = f"network {kind.__name__} of {spec.title}"
+    network = entry_of(_NETWORKS, kind, about, "_NETWORKS of helpers/trainers/paddle/models.py")
     return network(spec.layers(channels), norm, layout, feed_layout)
 
 

@@ -14,7 +14,6 @@ from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import Refused, Trainer
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.models import spec_of
 from helpers.trainers.paddle.device import apply_options
 from helpers.trainers.paddle.models import AutoCast, Float32BatchNorm, network_of
 from helpers.trainers.paddle.settings import PaddleSettings, convolutions, program_facts
@@ -24,7 +23,7 @@ def build_model(spec: JobSpec, settings: PaddleSettings) -> Any:
     """The case's model with fresh weights, in training mode; on a CPU with AMP already under ``auto_cast``."""
     on_cpu = cpu_amp(spec, settings)
     norm = Float32BatchNorm if on_cpu else paddle.nn.BatchNorm2D
-    known, layout, feed_layout = spec_of(spec.case.model), settings.layout, settings.feed_layout
+    known, layout, feed_layout = spec.case.model.spec, settings.layout, settings.feed_layout
     model = network_of(known, norm, layout, settings.input_channels, feed_layout)
     model = AutoCast(model, str(settings.amp_level)) if on_cpu else model
     model.train()

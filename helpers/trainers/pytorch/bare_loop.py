@@ -37,7 +37,7 @@ def training(arguments: argparse.Namespace) -> Callable[[int], StepBlock]:
     import torch
     import torch.nn.functional as F
 
-    from helpers.trainers.contract.models import Model, spec_of
+    from helpers.trainers.contract.models import Model
     from helpers.trainers.pytorch.models import network_of
 
     device = torch.device(arguments.device)
@@ -46,7 +46,7 @@ def training(arguments: argparse.Namespace) -> Callable[[int], StepBlock]:
     if arguments.tf32 is not None:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = arguments.tf32 == "on"
     torch.manual_seed(1234)
-    model = network_of(spec_of(Model.RESNET50)).to(device).train()
+    model = network_of(Model.RESNET50.spec).to(device).train()
     optimizer = torch.optim.SGD(
         model.parameters(), lr=arguments.learning_rate, momentum=0.9, weight_decay=1e-4, fused=True
     )

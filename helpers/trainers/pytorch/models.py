@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Type
 import torch
 from torch import nn
 
+from helpers.trainers.contract.errors import entry_of
 from helpers.trainers.contract.models import (
     BottleneckLayers,
     Convolution,
@@ -16,7 +17,6 @@ from helpers.trainers.contract.models import (
     PlainLayers,
     Residual,
     ResidualLayers,
-    entry_of,
 )
 
 FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
@@ -120,7 +120,9 @@ _NETWORKS: Dict[type, Type[Any]] = {Residual: ResidualNetwork, Plain: PlainNetwo
 
 def network_of(spec: ModelSpec, layout: str = "NCHW", channels: int = 3, feed_layout: str = "") -> Any:
     """A model with fresh weights for ``layout`` NCHW or NHWC and 3 or 4 channels."""
-    network = entry_of(_NETWORKS, spec, "_NETWORKS of helpers/trainers/pytorch/models.py")
+    kind = type(spec.network)
+    about = f"network {kind.__name__} of {spec.title}"
+    network = entry_of(_NETWORKS, kind, about, "_NETWORKS of helpers/trainers/pytorch/models.py")
     return network(spec.layers(channels), layout, feed_layout)
 
 

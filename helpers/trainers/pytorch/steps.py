@@ -16,7 +16,6 @@ from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import Refused, Trainer
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.models import spec_of
 from helpers.trainers.pytorch.models import FORMATS, network_of
 from helpers.trainers.pytorch.settings import PytorchSettings
 
@@ -95,7 +94,7 @@ EAGER_STEPS = 3
 
 def build_model(spec: JobSpec, settings: PytorchSettings, device: Any) -> nn.Module:
     """The case's model with fresh weights on ``device``, in training mode; at O2 in half precision but batch norm."""
-    known = spec_of(spec.case.model)
+    known = spec.case.model.spec
     model = network_of(known, settings.layout, settings.input_channels, settings.feed_layout).to(device)
     if settings.amp_level == "O2":
         half = getattr(torch, str(settings.amp_dtype))

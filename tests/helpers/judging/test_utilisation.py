@@ -19,7 +19,7 @@ from helpers.judging.utilisation import (
 )
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ResultError
-from helpers.trainers.contract.models import Model, spec_of
+from helpers.trainers.contract.models import Model
 
 ANSWER: dict[str, Any] = {
     "precision": "bf16", "device": "gpu", "device_name": "NVIDIA H100 80GB HBM3", "uuid": "GPU-1", "tflops": 800.0,
@@ -33,7 +33,7 @@ SHARE = Utilisation.of(2800.0, "wall-clock", ONE, PEAK)
 
 
 def forward_multiply_adds(model: Model) -> int:
-    return sum(layer.multiply_adds for layer in spec_of(model).layers().in_order())
+    return sum(layer.multiply_adds for layer in model.spec.layers().in_order())
 
 
 @pytest.mark.parametrize(("model", "known"), [(Model.RESNET50, 4.089e9), (Model.VGG16, 15.470e9)])
@@ -44,12 +44,12 @@ def test_the_forward_pass_has_the_known_multiply_adds(model: Model, known: float
 
 @pytest.mark.parametrize(("model", "weights"), [(Model.RESNET50, 53 + 1), (Model.VGG16, 13 + 3)])
 def test_every_convolution_and_classifier_counts_once(model: Model, weights: int) -> None:
-    names = [layer.name for layer in spec_of(model).layers().in_order()]
+    names = [layer.name for layer in model.spec.layers().in_order()]
     assert len(set(names)) == len(names) == weights
 
 
 def test_the_stride_of_v1_5_stands_in_the_three_by_three_convolution() -> None:
-    layers = {layer.name: layer.multiply_adds for layer in spec_of(Model.RESNET50).layers().in_order()}
+    layers = {layer.name: layer.multiply_adds for layer in Model.RESNET50.spec.layers().in_order()}
     # In v1 both would be of 28 x 28 outputs.
     assert layers["stage 2 block 1 reduce"] == 256 * 128 * 56 * 56
     assert layers["stage 2 block 1 spatial"] == 9 * 128 * 128 * 28 * 28

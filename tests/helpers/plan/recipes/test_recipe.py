@@ -137,7 +137,7 @@ def test_a_publisher_or_a_network_without_an_entry_is_an_error_that_names_it(
     changed: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = SimpleNamespace(**{**vars(MODELS[Model.VGG16]), **changed})
-    monkeypatch.setattr("helpers.plan.recipes.publishers.spec_of", lambda _: spec)
+    monkeypatch.setitem(MODELS, Model.VGG16, spec)
     for framework in ("paddle", "pytorch"):
         execution = "-static" if framework == "paddle" else ""
         with pytest.raises(ConfigError, match=f"{named}: got 'no entry'.*publishers.py"):

@@ -14,13 +14,13 @@ from helpers.trainers.common.process import Refused  # noqa: E402
 from helpers.trainers.common.settings import Settings  # noqa: E402
 from helpers.trainers.contract.case import Case  # noqa: E402
 from helpers.trainers.contract.job import JobSpec  # noqa: E402
-from helpers.trainers.contract.models import Model, bottleneck, spec_of  # noqa: E402
+from helpers.trainers.contract.models import Model, bottleneck  # noqa: E402
 from helpers.trainers.paddle.models import Bottleneck, as_layout, network_of  # noqa: E402
 from helpers.trainers.paddle.steps import check_casts  # noqa: E402
 
 
 def network(model: Model, *arguments: Any, **named: Any) -> Any:
-    return network_of(spec_of(model), paddle.nn.BatchNorm2D, *arguments, **named)
+    return network_of(model.spec, paddle.nn.BatchNorm2D, *arguments, **named)
 
 
 def _parameters(model: Any) -> int:

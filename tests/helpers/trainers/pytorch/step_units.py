@@ -18,7 +18,7 @@ from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.models import Model, spec_of
+from helpers.trainers.contract.models import Model
 from helpers.trainers.pytorch.data import feed_to
 from helpers.trainers.pytorch.device import force_float32, refuse_what_cannot_run
 from helpers.trainers.pytorch.models import as_layout, network_of
@@ -29,7 +29,7 @@ IMAGES = torch.ones(1, 3, 64, 64)
 
 
 def network(model: Model, *arguments: Any, **named: Any) -> Any:
-    return network_of(spec_of(model), *arguments, **named)
+    return network_of(model.spec, *arguments, **named)
 
 
 def refusal(act: Any) -> str:
