@@ -30,8 +30,8 @@ TAIL_SHARE, TAIL_WIDTH = 0.07, 4.0
 # How far sigma may have been learned wrong, with log-normal weights about 1. A width of 0.6 breaks the error bound when
 # sigma was learned four times too small; 1.0 holds (docs/verdicts.md, "evalue").
 FACTORS = np.geomspace(0.5, 11.0, 16)
-_LOG_FACTOR_WEIGHTS = -0.5 * np.log(FACTORS) ** 2
-_LOG_FACTOR_WEIGHTS -= np.log(np.exp(_LOG_FACTOR_WEIGHTS).sum())
+LOG_FACTOR_WEIGHTS = -0.5 * np.log(FACTORS) ** 2
+LOG_FACTOR_WEIGHTS -= np.log(np.exp(LOG_FACTOR_WEIGHTS).sum())
 
 _DROPS = np.geomspace(SMALLEST_DROP, LARGEST_DROP, 48)
 # Where tau is finer than the gaps between the drops, each drop is as wide as fills them: no holes between.
@@ -134,7 +134,7 @@ def log_likelihood(data: Array, offsets: Array, sigma: float) -> Array:
     fit: Array = -0.5 * wide * squares.sum(axis=0)
     for start in range(0, len(mixed), _MULTIPLIED):
         fit += np.log(mixed[start : start + _MULTIPLIED].prod(axis=0))
-    fit += _LOG_FACTOR_WEIGHTS[:, None] - len(data) * np.log(scales)
+    fit += LOG_FACTOR_WEIGHTS[:, None] - len(data) * np.log(scales)
     return fit
 
 

@@ -1,0 +1,463 @@
+"""The search for the first bad build: measured pairs in, the next pairs or an answer out.
+
+Pure: no clock, no disk, no process. Every step is an interleaved pair, the good build beside the probed one on the same
+cards, as in a confirmation (helpers.judging.confirm), so that what makes the machine slow makes both slow. The state of
+a search is the list of its measurements and nothing else (to_rows, from_rows), so that it can be interrupted at any
+point. docs/bisect.md says how it works and how often its answers are right.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from helpers.judging.confirm import PAIR_TAU, THRESHOLD
+from helpers.judging.statistics import EffectSize, effect_of
+from helpers.trainers.contract.errors import SuiteError
+
+if TYPE_CHECKING:
+    from helpers.judging.bisection_posterior import Posterior
+
+# What an answer has to reach.
+CERTAIN = 0.99
+# The smallest change that is looked for, as a fraction (helpers.judging.evalue.SMALLEST_DROP).
+SMALLEST = 0.004
+# The probability from which on the bad build counts as slower and the search goes on; its answer needs CERTAIN.
+_SLOWER = 0.95
+# Of the budget, what may go into showing that the bad build is slower at all.
+_CONFIRMING = 0.5
+# Pairs of one build in a row: so many that they are expected to tell this much, and at most so many.
+_BITS_A_BATCH, _MOST_AT_ONCE = 0.2, 8
+# How many pairs both builds around a change have before it is named.
+_LEAST_PAIRS = 2
+# How many pairs the bad build gets before they are first looked at.
+_FIRST_PAIRS = 2
+# The probability of a second change from which on the first does not explain the whole drop.
+_UNEXPLAINED = 0.5
+_NORMAL_95 = 1.96
+# What the position's entropy has to be reduced by beyond its present size, in bits, for 99%.
+_LAST_BITS = 2.0
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """A search: the builds, oldest first, from the good one to the bad one, and what is known before.
+
+    SuiteError on a list that cannot be searched.
+    """
+
+    builds: tuple[str, ...]
+    # Standard deviation between runs of one build, in the logarithm (noise.learn(), noise.usual_sigma()). It may be
+    # wrong by a factor of four and more.
+    sigma: float
+    # How probable each build is to be the first bad one, in any unit; empty: all alike. The good build's is ignored.
+    prior: tuple[float, ...] = ()
+    budget_runs: int = 400
+    # How many pairs of the good build beside itself are made first; 0 where that is not possible.
+    good_pairs: int = 2
+
+    def __post_init__(self) -> None:
+        builds = self.builds
+        if len(builds) < 2:
+            raise SuiteError("bisect", got=f"{len(builds)} build", expected="a good build and a later bad one")
+        if builds[0] == builds[-1]:
+            raise SuiteError(
+                "bisect",
+                got=f"{builds[0]} as the good build and as the bad one",
+                expected="two builds",
+                remedy="nothing can have changed between a build and itself",
+            )
+        places: dict[str, int] = {}
+        for place, build in enumerate(builds, start=1):
+            if build in places:
+                raise SuiteError(
+                    "bisect",
+                    got=f"{build} as build {places[build]} and as build {place} of the list",
+                    expected="every build once",
+                    remedy="leave one of them out",
+                )
+            places[build] = place
+        if not (math.isfinite(self.sigma) and self.sigma > 0):
+            raise SuiteError("bisect", field="sigma", got=self.sigma, expected="a standard deviation above 0")
+        if self.budget_runs < 2 or self.good_pairs < 0:
+            got = f"a budget of {self.budget_runs} runs, {self.good_pairs} pairs of the good build"
+            raise SuiteError("bisect", got=got, expected="2 runs or more, 0 pairs or more")
+        self._check_prior()
+
+    def _check_prior(self) -> None:
+        if not self.prior:
+            return
+        if len(self.prior) != len(self.builds):
+            got, expected = f"{len(self.prior)} weights", f"one for each of the {len(self.builds)} builds"
+            raise SuiteError("bisect", field="prior", got=got, expected=expected)
+        if not all(math.isfinite(each) and each >= 0 for each in self.prior) or not sum(self.prior[1:]):
+            raise SuiteError("bisect", field="prior", got=self.prior, expected="weights of 0 or more, not all 0")
+
+    @property
+    def bad(self) -> int:
+        """The place of the bad build; that of the good one is 0."""
+        return len(self.builds) - 1
+
+    @property
+    def pair_sigma(self) -> float:
+        """The expected standard deviation of a pair's difference."""
+        return math.hypot(math.sqrt(2) * self.sigma, PAIR_TAU)
+
+
+@dataclass(frozen=True)
+class MeasuredPair:
+    """Natural logarithms of samples/s of the good build and, run in turn with it, of the build at place ``build``."""
+
+    build: int
+    good_log_rate: float
+    log_rate: float
+
+    @property
+    def difference(self) -> float:
+        return self.log_rate - self.good_log_rate
+
+
+@dataclass(frozen=True)
+class Untestable:
+    """The build at place ``build`` cannot be installed, or crashes; ``runs`` were spent on finding out."""
+
+    build: int
+    reason: str
+    runs: int = 1
+
+
+Measurement = MeasuredPair | Untestable
+
+
+@dataclass(frozen=True)
+class NeedPairs:
+    """The search is open: make ``pairs`` more pairs of the good build and the build at place ``build``."""
+
+    build: int
+    pairs: int
+    why: str
+    # Roughly, how many runs an answer will take from here on; None before the bad build is known to be slower.
+    expected_runs: int | None = None
+
+
+class BisectEnd(enum.Enum):
+    """How a search ended."""
+
+    # One build has 99%.
+    FOUND = "found"
+    # Some builds have 99% together, and all but the last of them cannot be tested.
+    HIDDEN = "hidden by builds that cannot be tested"
+    # The budget is spent; the answer is the smallest range with 99%.
+    BUDGET = "budget spent"
+    # The bad build is not slower than the good one.
+    NO_DROP = "no drop"
+    # The bad build is faster than the good one: they may have been exchanged.
+    FASTER = "the bad build is faster"
+    # The budget for it is spent, and the bad build is not shown to be slower.
+    UNCONFIRMED = "not shown to be slower"
+    # The good build differs from itself: what is compared is not what was meant.
+    GOOD_DIFFERS = "the good build differs from itself"
+    # The good build or the bad one cannot be tested.
+    ENDS_UNTESTABLE = "an end cannot be tested"
+
+
+@dataclass(frozen=True)
+class BisectAnswer:
+    """What was found. Effects are fractions of samples/s, negative where slower."""
+
+    end: BisectEnd
+    message: str
+    # Places of the first and the last build of the range that holds the first bad build, with its probability; None
+    # where nothing was searched.
+    first: int | None = None
+    last: int | None = None
+    probability: float = 0.0
+    # The change in the range.
+    change: EffectSize | None = None
+    # The bad build against the good one.
+    whole: EffectSize | None = None
+    # The other change, where there probably is one: what the first does not explain of the whole.
+    residual: EffectSize | None = None
+    # The probability that there is another change.
+    second_change: float = 0.0
+    runs: int = 0
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether the change probably does not explain the whole drop."""
+        return self.second_change >= _UNEXPLAINED
+
+
+@dataclass(frozen=True)
+class BuildFinding:
+    """What is known of one build of the list."""
+
+    name: str
+    # That it is the first bad one.
+    probability: float
+    pairs: int
+    # Against the good build; None where there are no pairs.
+    level: EffectSize | None
+    # Why it cannot be tested, empty where it can.
+    untestable: str = ""
+
+
+@dataclass(frozen=True)
+class _State:
+    search: Bisection
+    differences: Mapping[int, tuple[float, ...]]
+    untestable: Mapping[int, str]
+    runs: int
+    posterior: Posterior = field(repr=False)
+
+    @property
+    def testable(self) -> list[int]:
+        return [build for build in range(1, self.search.bad + 1) if build not in self.untestable]
+
+
+def next_step(search: Bisection, measured: Sequence[Measurement]) -> NeedPairs | BisectAnswer:
+    """What to measure next, or the answer. SuiteError on a measurement that is not of this search."""
+    state = _state(search, measured)
+    for end in (0, search.bad):
+        if end in state.untestable:
+            message = f"{search.builds[end]} cannot be tested: {state.untestable[end]}"
+            return BisectAnswer(BisectEnd.ENDS_UNTESTABLE, message, runs=state.runs)
+    left = (search.budget_runs - state.runs) // 2
+    checked = _check_ends(state, left)
+    if checked is not None:
+        return checked
+    certain = _certain_gap(state)
+    if left < 1 and certain is None:
+        return _range(state)
+    if certain is not None:
+        # One run of either build may be bad, so nothing is named on the word of a single pair.
+        once = [build for build in certain if build in state.testable and len(state.differences[build]) < _LEAST_PAIRS]
+        if not once or left < 1:
+            return _certain(state, *certain)
+        why = f"{search.builds[once[0]]}: a second pair before the first bad build is named"
+        return NeedPairs(once[0], 1, why, 2 * len(once))
+    from helpers.judging.bisection_posterior import choose
+
+    build, bits = choose(state.posterior, state.testable, search.pair_sigma)
+    pairs = _batch(bits, left)
+    expected = 2 * math.ceil((state.posterior.bits + _LAST_BITS) / max(bits, 1e-3))
+    name = search.builds[build]
+    why = f"{name}: a pair is expected to tell {bits:.2g} of {state.posterior.bits:.2g} bits"
+    return NeedPairs(build, pairs, why, expected)
+
+
+def findings(search: Bisection, measured: Sequence[Measurement]) -> tuple[BuildFinding, ...]:
+    """Every build in order, with its level and its probability."""
+    state = _state(search, measured)
+    return tuple(
+        BuildFinding(
+            name,
+            state.posterior.positions[place],
+            len(state.differences.get(place, ())),
+            _effect(state, place),
+            state.untestable.get(place, ""),
+        )
+        for place, name in enumerate(search.builds)
+    )
+
+
+def no_drop_probability(search: Bisection, measured: Sequence[Measurement]) -> float:
+    """That no build of the list brought a drop; with the builds' own probabilities it sums to 1."""
+    return _state(search, measured).posterior.no_drop
+
+
+def to_rows(search: Bisection, measured: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """The measurements as plain values, for JSON; builds by name, so that a list may grow in between."""
+    rows: list[dict[str, Any]] = []
+    for each in measured:
+        if isinstance(each, MeasuredPair):
+            rates = {"good_log_rate": each.good_log_rate, "log_rate": each.log_rate}
+            rows.append({"build": search.builds[each.build], **rates})
+        else:
+            rows.append({"build": search.builds[each.build], "untestable": each.reason, "runs": each.runs})
+    return rows
+
+
+def from_rows(search: Bisection, rows: Sequence[Mapping[str, Any]]) -> tuple[Measurement, ...]:
+    """The measurements of to_rows(). SuiteError on a row that is none, or names a build outside the list."""
+    places = {name: place for place, name in enumerate(search.builds)}
+    measured: list[Measurement] = []
+    for number, row in enumerate(rows, start=1):
+        about = f"measurement {number} of the search"
+        build = row.get("build")
+        if not isinstance(build, str) or build not in places:
+            raise SuiteError(about, field="build", got=build, expected="a build of the list")
+        place = places[build]
+        try:
+            if "untestable" in row:
+                measured.append(Untestable(place, str(row["untestable"]), int(row["runs"])))
+            else:
+                measured.append(MeasuredPair(place, float(row["good_log_rate"]), float(row["log_rate"])))
+        except (KeyError, TypeError, ValueError) as error:
+            expected = "build with good_log_rate and log_rate, or with untestable and runs"
+            raise SuiteError(about, got=dict(row), expected=expected) from error
+    return tuple(measured)
+
+
+def _state(search: Bisection, measured: Sequence[Measurement]) -> _State:
+    from helpers.judging.bisection_posterior import weigh
+
+    differences: dict[int, tuple[float, ...]] = {}
+    untestable: dict[int, str] = {}
+    runs = 0
+    for each in measured:
+        if not 0 <= each.build <= search.bad:
+            raise SuiteError("bisect", field="build", got=each.build, expected=f"0 to {search.bad}")
+        if isinstance(each, Untestable):
+            untestable[each.build] = each.reason
+            runs += each.runs
+            continue
+        if not math.isfinite(each.difference):
+            raise SuiteError("bisect", got=each, expected="finite log rates")
+        differences[each.build] = (*differences.get(each.build, ()), each.difference)
+        runs += 2
+    prior = search.prior or (1.0,) * len(search.builds)
+    return _State(search, differences, untestable, runs, weigh(differences, prior, search.pair_sigma))
+
+
+def _check_ends(state: _State, left: int) -> NeedPairs | BisectAnswer | None:
+    """Whether the good build is like itself and the bad one slower, before anything between them is measured."""
+    search, posterior = state.search, state.posterior
+    itself = state.differences.get(0, ())
+    if len(itself) < search.good_pairs and left > _FIRST_PAIRS:
+        missing = search.good_pairs - len(itself)
+        return NeedPairs(0, min(missing, left), f"{search.builds[0]} beside itself: good must be good")
+    bad, good = search.builds[-1], search.builds[0]
+    if itself and _differs(search, itself):
+        effect = effect_of(itself, search.pair_sigma, PAIR_TAU)
+        message = f"{good} differs from itself by {_text(effect)}: the pairs compare something else"
+        return BisectAnswer(BisectEnd.GOOD_DIFFERS, message, runs=state.runs)
+    if posterior.slower_at_end >= _SLOWER and state.differences.get(search.bad):
+        return None
+    pairs = len(state.differences.get(search.bad, ()))
+    whole = _effect(state, search.bad)
+    if pairs >= _FIRST_PAIRS and whole is not None:
+        if posterior.faster_at_end >= CERTAIN:
+            message = f"{bad} is faster than {good}: {_text(whole)}; were they exchanged?"
+            return BisectAnswer(BisectEnd.FASTER, message, whole=whole, runs=state.runs)
+        if posterior.slower_at_end <= 1 - CERTAIN:
+            message = f"{bad} is not slower than {good}: {_text(whole)}; there is nothing to find between them"
+            return BisectAnswer(BisectEnd.NO_DROP, message, whole=whole, runs=state.runs)
+    if left < 1 or (state.runs >= _CONFIRMING * search.budget_runs and pairs >= _FIRST_PAIRS):
+        said = f"{_text(whole)} after {pairs} pairs" if whole else "no pair was made"
+        message = f"{bad} could not be shown to be slower than {good}: {said}; a larger budget may show it"
+        return BisectAnswer(BisectEnd.UNCONFIRMED, message, whole=whole, runs=state.runs)
+    # Half as many again each time: where few do not show it, one more will hardly do.
+    more = min(max(_FIRST_PAIRS if not pairs else 1, pairs // 2), _MOST_AT_ONCE, left)
+    return NeedPairs(search.bad, more, f"{bad} beside {good}: bad must be bad")
+
+
+def _differs(search: Bisection, differences: Sequence[float]) -> bool:
+    from helpers.judging.evalue import Direction, evalue
+
+    both = (evalue(differences, search.pair_sigma, PAIR_TAU, direction) for direction in Direction)
+    return max(both) >= THRESHOLD
+
+
+def _batch(bits: float, left: int) -> int:
+    return max(1, min(round(_BITS_A_BATCH / max(bits, 1e-3)), _MOST_AT_ONCE, left))
+
+
+def _certain_gap(state: _State) -> tuple[int, int] | None:
+    """The builds around a gap that has 99% and in which nothing is left to test."""
+    testable = set(state.testable)
+    for (start, end), probability in zip(state.posterior.gaps, state.posterior.in_gap, strict=True):
+        if probability >= CERTAIN and not any(build in testable for build in range(start + 1, end)):
+            return start, end
+    return None
+
+
+def _certain(state: _State, start: int, end: int) -> BisectAnswer:
+    probability = state.posterior.in_gap[state.posterior.gaps.index((start, end))]
+    first, last, share = _certain_part(state, start, end, probability)
+    return _answer(state, first, last, share, BisectEnd.FOUND if first == last else BisectEnd.HIDDEN)
+
+
+def _certain_part(state: _State, start: int, end: int, probability: float) -> tuple[int, int, float]:
+    """The smallest part of a gap that still has 99%: builds that the prior leaves out are not in it."""
+    positions = state.posterior.positions[start + 1 : end + 1]
+    total = sum(positions)
+    if not total:
+        return start + 1, end, probability
+    shares = [probability * each / total for each in positions]
+    first, last, share = smallest_range(shares, CERTAIN)
+    return start + 1 + first, start + 1 + last, share
+
+
+def smallest_range(shares: Sequence[float], wanted: float) -> tuple[int, int, float]:
+    """First and last index and the sum of the shortest part with ``wanted``, the likeliest of those; else of all."""
+    best = (0, len(shares) - 1, sum(shares))
+    # Beyond what rounding makes of a sum of many.
+    wanted = min(wanted, best[2]) - 1e-12
+    start, share = 0, 0.0
+    for end, each in enumerate(shares):
+        share += each
+        while share - shares[start] >= wanted:
+            share -= shares[start]
+            start += 1
+        if share >= wanted and (end - start, -share) < (best[1] - best[0], -best[2]):
+            best = (start, end, share)
+    return best
+
+
+def _range(state: _State) -> BisectAnswer:
+    first, last, share = smallest_range(state.posterior.positions, CERTAIN)
+    return _answer(state, first, last, share, BisectEnd.BUDGET)
+
+
+def _answer(state: _State, first: int, last: int, probability: float, end: BisectEnd) -> BisectAnswer:
+    search = state.search
+    whole = _effect(state, search.bad)
+    change, residual = _sizes(state, first, last)
+    second = state.posterior.two_changes
+    names = search.builds[first] if first == last else f"{search.builds[first]} to {search.builds[last]}"
+    what = {
+        BisectEnd.FOUND: f"{names} is the first bad build",
+        BisectEnd.HIDDEN: f"the first bad build is one of {names}; what hides it cannot be tested",
+    }.get(end, f"the budget of {search.budget_runs} runs is spent: the first bad build is one of {names}")
+    message = f"{what}, with {_rounded_down(probability)}"
+    if change is not None:
+        message += f": {_text(change)}"
+    if residual is not None and whole is not None:
+        message += f". It does not explain the whole drop of {_text(whole)}: {_text(residual)} is left"
+    return BisectAnswer(end, message, first, last, probability, change, whole, residual, second, state.runs)
+
+
+def _sizes(state: _State, first: int, last: int) -> tuple[EffectSize | None, EffectSize | None]:
+    """The change in a range, and what is left of the whole drop where that is more than one change."""
+    from helpers.judging.bisection_posterior import two_sizes
+
+    if state.posterior.two_changes >= _UNEXPLAINED:
+        shares = state.posterior.in_gap
+        inside = [gap for gap, (start, end) in enumerate(state.posterior.gaps) if start < last and end >= first]
+        sizes = two_sizes(state.posterior.outlook, max(inside, key=shares.__getitem__))
+        return (None, None) if sizes is None else (_interval(*sizes[0]), _interval(*sizes[1]))
+    # One change explains everything, so every build after it shows its size.
+    pooled = [each for build, pairs in state.differences.items() if build >= last for each in pairs]
+    return (effect_of(pooled, state.search.pair_sigma, PAIR_TAU) if pooled else None), None
+
+
+def _interval(mean: float, deviation: float) -> EffectSize:
+    return EffectSize(math.expm1(mean), *(math.expm1(mean + side * deviation) for side in (-_NORMAL_95, _NORMAL_95)))
+
+
+def _effect(state: _State, build: int) -> EffectSize | None:
+    pairs = state.differences.get(build, ())
+    return effect_of(pairs, state.search.pair_sigma, PAIR_TAU) if pairs else None
+
+
+def _rounded_down(probability: float) -> str:
+    """Never 100%: nothing that is measured is."""
+    return "more than 99.9%" if probability > 0.999 else f"{math.floor(1000 * probability) / 10:.1f}%"
+
+
+def _text(effect: EffectSize) -> str:
+    return f"{effect.point:+.2%} (95% {effect.low:+.2%} to {effect.high:+.2%})"
