@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from helpers.judging.confirm import PAIR_TAU, THRESHOLD
+from helpers.judging.confirm import THRESHOLD
+from helpers.judging.level import PAIR_TAU
 from helpers.judging.statistics import EffectSize, effect_of
 from helpers.trainers.contract.errors import SuiteError
 
