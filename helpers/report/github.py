@@ -29,8 +29,13 @@ def annotation_lines(gate: GateVerdict, places: Mapping[tuple[str, str], tuple[s
     lines = [_command("error", case, places) for case in gate.failed]
     lines += [_command("warning", case, places) for case in gate.quarantined if case.status != "PASS"]
     if gate.state is GateState.FAILED and not gate.failed:
-        lines.append(f"::error title=The gate::{_data(gate.line)}")
+        lines.append(gate_annotation(gate.line))
     return lines
+
+
+def gate_annotation(text: str) -> str:
+    """The workflow command for what no case explains."""
+    return f"::error title=The gate::{_data(text)}"
 
 
 def line_of_test(source: Sequence[str], function: str) -> int:
