@@ -45,7 +45,7 @@ INSTEAD = {
 }
 EXTRAS = ("dev",)
 # Parts of every set of the suite of which one module or the files are used, without what their packages depend on.
-ALONE = ("dataset", "otava")
+ALONE = ("dataset", "otava", "uv")
 PIP = "pip.txt"
 # A file whose SHA-256 is not in requirements/*.txt (hashes.py writes them) is not installed, nor is one without any.
 PIP_OPTIONS = ("--disable-pip-version-check", "--no-input", "--require-hashes")

@@ -18,7 +18,19 @@ AREAS = ("helpers", "fixtures", "perf_tests", "benchmarks", "tests")
 
 # From the ground up: a folder of helpers/ imports from itself and from those before it. contract is trainers/contract,
 # the only part of the trainers that the suite imports.
-ORDER = ["contract", "machine", "judging", "plan", "launch", "history", "session", "logs", "report", "commands"]
+ORDER = [
+    "contract",
+    "machine",
+    "judging",
+    "plan",
+    "builds",
+    "launch",
+    "history",
+    "session",
+    "logs",
+    "report",
+    "commands",
+]
 ROOMS = [*ORDER, "fixtures", "perf_tests", "benchmarks"]
 CONTRACT = "helpers.trainers.contract"
 

@@ -11,7 +11,9 @@ from typing import TextIO
 
 from helpers.commands.loading import (
     absolute,
+    add_build,
     add_history,
+    build_option,
     find_cases,
     json_text,
     matching_cases,
@@ -57,6 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runs", type=_runs, default=10, metavar="N", help="Run each case N times, from the start. Default: 10"
     )
+    add_build(parser)
+    parser.add_argument(
+        "--reference-build", metavar="BUILD", help="Make every second run with BUILD, named as for --build"
+    )
     parser.add_argument(
         "--reference-env", metavar="PATH", help="Make every second run with this interpreter or virtual environment"
     )
@@ -93,6 +99,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
     Raises SuiteError on options, files and a history that cannot be used.
     """
     suite = load(_options(arguments))
+    suite.name_builds(say)
     cases = chosen(suite, arguments.cases, arguments.target)
     suite.prepare(cases)
     done = Calibrated()
@@ -141,12 +148,16 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[Sui
 def _options(arguments: argparse.Namespace) -> SuiteOptions:
     # A/A runs: that both builds are one is their purpose.
     return replace(
-        measuring_options(arguments, "calibrate"), reference_env=absolute(arguments.reference_env), same_build=True
+        measuring_options(arguments, "calibrate"),
+        reference_env=absolute(arguments.reference_env),
+        reference_build=build_option(arguments.reference_build),
+        same_build=True,
     )
 
 
 def _calibrate(suite: Suite, suite_case: SuiteCase, arguments: argparse.Namespace, done: Calibrated) -> None:
-    judge = calibrating(arguments.runs, two_builds=arguments.reference_env is not None)
+    two_builds = arguments.reference_env is not None or arguments.reference_build is not None
+    judge = calibrating(arguments.runs, two_builds=two_builds)
     result = suite.calibrate(
         suite_case, judge, say_each_run(lambda run: f"  run {run.replicate + 1} of {arguments.runs}")
     )

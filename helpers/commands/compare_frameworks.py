@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TextIO
 
 from helpers.commands.loading import (
+    add_build,
     add_file_formats,
     add_history,
     check_files,
@@ -75,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"Run each framework N times, in turn, {LEAST_PAIRS} to {MOST_PAIRS}. Default: {USUAL_PAIRS}",
     )
+    add_build(parser)
     parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine, and mark it")
     parser.add_argument("--build-envs", action="store_true", help="Build the environments that frameworks lack here")
@@ -113,6 +115,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
     """
     check_files(arguments, FRAMEWORKS_FORMATS)
     suite = load(_options(arguments))
+    suite.name_builds(say)
     found = chosen(suite, arguments.cases, arguments.target, arguments.keyword)
     if arguments.build_envs:
         suite.build_environments([each for configuration in found for each in configuration.members], say)

@@ -83,6 +83,23 @@ def absolute(path: str | None) -> str | None:
     return None if path is None else str(Path(path).expanduser().absolute())
 
 
+def add_build(parser: argparse.ArgumentParser) -> None:
+    """``--build``: what is measured."""
+    parser.add_argument(
+        "--build",
+        metavar="BUILD",
+        help="Measure BUILD: an environment, a Python, a wheel's path or URL, a requirement (paddlepaddle==3.2.2) or "
+        "commit:SHA. Default: what perf.yaml's interpreters have",
+    )
+
+
+def build_option(given: str | None) -> str | None:
+    """A build of the command line as SuiteOptions takes it."""
+    from helpers.builds.naming import anchored
+
+    return anchored(given, Path.cwd())
+
+
 def measuring_options(arguments: argparse.Namespace, kind: str) -> SuiteOptions:
     """The options of a command that measures, ``kind`` the beginning of a new session's name. Raises ConfigError."""
     runs_folder = arguments.runs_dir.expanduser().absolute()
@@ -95,6 +112,7 @@ def measuring_options(arguments: argparse.Namespace, kind: str) -> SuiteOptions:
         data_root=absolute(arguments.data),
         allow_contention=arguments.allow_contention,
         history_url=arguments.history,
+        build=build_option(arguments.build),
     )
 
 

@@ -19,6 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from helpers.builds.cache import cache_of
+from helpers.builds.making import prepare
+from helpers.builds.naming import parse_build
 from helpers.commands.doctor import diagnosis_of, doctor_json, doctor_record, doctor_text
 from helpers.commands.loading import load_suite
 from helpers.commands.proof import CPU, GPU, ProofStep, proof_on_cpu, proof_on_gpu
@@ -26,11 +29,14 @@ from helpers.commands.proof.bench import ProofBench, write_config
 from helpers.commands.proof.steps import ProofState, StepRecord, StepRunner, failed, read_state
 from helpers.commands.proof.summary import ProofEvidence, ProofReport, not_reached, summary
 from helpers.judging.rates import rate_unit
+from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
 from helpers.machine.files import write_whole
 from helpers.machine.wall_clock import utc_now
+from helpers.plan.perf_yaml import load_config
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError, SuiteError, printable
+from helpers.trainers.contract.frameworks import Framework
 
 NAME = "prove-gpu"
 HELP = "Show the suite at work on this machine's GPU, step by step, or on its CPU where there is none"
@@ -51,7 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=OUT, metavar="FOLDER", help="Keep everything in FOLDER. Default: runs/gpu-proof"
     )
-    parser.add_argument("--pytorch", metavar="PYTHON", help="Train with this Python. Default: perf.yaml's")
+    trained = parser.add_mutually_exclusive_group()
+    trained.add_argument("--pytorch", metavar="PYTHON", help="Train with this Python. Default: perf.yaml's")
+    trained.add_argument(
+        "--build", metavar="BUILD", help="Train with this build of PyTorch, named as for pytest --build"
+    )
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
 
 
@@ -70,7 +80,15 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
     if proof.device == CPU:
         report(f"Nothing here runs on a GPU: {machine.gpu_note or '--cpu'}. The same parts on the CPU:")
-    arguments.config = write_config(folder, arguments.config.expanduser(), arguments.pytorch)
+    pytorch = arguments.pytorch
+    if arguments.build is not None:
+        config = load_config(arguments.config, CHOICES)
+        # In use for as long as the proof lasts.
+        cache = cache_of(config.path.parent, config.builds.most_gigabytes)
+        source = parse_build(arguments.build, Path.cwd(), config)
+        build = prepare(source, cache=cache, framework=Framework.PYTORCH, progress=report, settings=config.builds)
+        pytorch = str(build.interpreter)
+    arguments.config = write_config(folder, arguments.config.expanduser(), pytorch)
     state = read_state(folder, {"device": proof.device, "machine": machine.machine_key(proof.device)})
     data = arguments.data.expanduser().absolute() if arguments.data else None
     bench = ProofBench(folder, proof, machine, data, report)

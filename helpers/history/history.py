@@ -19,6 +19,7 @@ from helpers.history.stored import (
     Acknowledgement,
     Calibration,
     Exclusion,
+    Pin,
     Reindexed,
     SegmentStart,
 )
@@ -101,6 +102,7 @@ class History:
     segment_starts = _asked(remarks.starts_of)
     exclusions = _asked(remarks.all_exclusions)
     acknowledgements = _asked(remarks.acknowledged)
+    pins = _asked(remarks.all_pins)
     calibration = _asked(remarks.calibration)
 
     # ---- remarks and calibrations
@@ -116,6 +118,10 @@ class History:
     def acknowledge(self, made: Acknowledgement) -> None:
         """Keep that a change is known."""
         self._write(lambda connection: remarks.acknowledge(connection, made))
+
+    def pin(self, made: Pin) -> None:
+        """Keep who made which build the good one."""
+        self._write(lambda connection: remarks.pin(connection, made))
 
     def add_calibration(self, made: Calibration) -> None:
         """Keep a calibration beside the earlier ones."""

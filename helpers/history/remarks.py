@@ -15,13 +15,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from helpers.history.codec import digest, plain, to_text, utc
-from helpers.history.stored import Acknowledgement, Calibration, Exclusion, SegmentStart
+from helpers.history.stored import Acknowledgement, Calibration, Exclusion, Pin, SegmentStart
 from helpers.history.tables import (
     acknowledgements,
     calibrations,
     documents,
     exclusions,
     nights,
+    pins,
     results,
     segment_starts,
     series,
@@ -107,6 +108,22 @@ def acknowledged(connection: sa.Connection, case_id: str | None = None) -> tuple
     return tuple(each for each in found if case_id is None or fnmatchcase(case_id, each.pattern))
 
 
+def pin(connection: sa.Connection, made: Pin) -> None:
+    """Keep who made which build the good one."""
+    _check_remark(made.build, made.who, made.reason)
+    values = {name: plain(value) for name, value in asdict(made).items()}
+    connection.execute(sa.insert(pins), {**values, "created": utc(made.created, f"pin of {made.build}")})
+
+
+def all_pins(connection: sa.Connection) -> tuple[Pin, ...]:
+    """Every good build that was pinned, by the time it was. HistoryError on one that no suite wrote."""
+    rows = connection.execute(sa.select(*_columns(pins, Pin)).order_by(pins.c.created, pins.c.id))
+    found = tuple(Pin(*row) for row in rows)
+    for each in found:
+        _check_texts(f"history: pin of {each.build}", asdict(each))
+    return found
+
+
 def _excluded(values: sa.Row[Any]) -> Exclusion:
     """A stored exclusion; HistoryError on one that no suite wrote."""
     found = Exclusion(*tuple(values))
@@ -154,7 +171,7 @@ def calibration(connection: sa.Connection, case_id: str, target: str, segment: M
     return None if row is None else Calibration(segment=dict(segment), **row._mapping)
 
 
-def _columns(table: sa.Table, kind: type[Exclusion] | type[Acknowledgement]) -> list[sa.Column[Any]]:
+def _columns(table: sa.Table, kind: type[Exclusion] | type[Acknowledgement] | type[Pin]) -> list[sa.Column[Any]]:
     return [table.c[item.name] for item in fields(kind)]
 
 

@@ -100,6 +100,25 @@ class Acknowledgement:
 
 
 @dataclass(frozen=True)
+class Pin:
+    """Somebody made a build the good one of perf.yaml."""
+
+    # As perf.yaml names it from then on.
+    build: str
+    # Its distribution and version.
+    name: str
+    version: str
+    commit: str
+    digest: str
+    # What was pinned until then; empty where nothing was.
+    before: str
+    reason: str
+    who: str
+    # UTC, ISO 8601.
+    created: str
+
+
+@dataclass(frozen=True)
 class Calibration:
     """A case's noise as ``perfgate calibrate`` measured it (docs/verdicts.md, "Calibrate").
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 # The newest migration of helpers/history/migrations, which makes exactly these tables.
-HEAD = "0002"
+HEAD = "0003"
 
 # It has 64 bits on PostgreSQL. SQLite numbers its rows only in a column called INTEGER.
 _BigId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -170,6 +170,24 @@ acknowledgements = sa.Table(
     _text("first"),
     _text("last"),
     _text("commit"),
+    _text("reason"),
+    _text("who"),
+    _text("created"),
+)
+
+# Who set the good build of perf.yaml.
+pins = sa.Table(
+    "pins",
+    metadata,
+    _id(),
+    # As perf.yaml has it now.
+    _text("build"),
+    _text("name"),
+    _text("version"),
+    _text("commit"),
+    _text("digest"),
+    # What was pinned until then, empty where nothing was.
+    _text("before"),
     _text("reason"),
     _text("who"),
     _text("created"),

@@ -1,13 +1,14 @@
-"""Finds which build of a framework an interpreter has, without importing the framework.
+"""Finds which build of a framework an interpreter has; only ``imports`` imports the framework.
 
-It runs as ``python -m helpers.machine.framework_probe FRAMEWORK [libraries|identity]`` in that interpreter and prints
-JSON. It needs the standard library only, and Python 3.8.
+It runs as ``python -m helpers.machine.framework_probe FRAMEWORK [libraries|identity|imports]`` in that interpreter and
+prints JSON. It needs the standard library only, and Python 3.8.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
+import importlib
 import json
 import os
 import platform
@@ -30,6 +31,11 @@ _LOADED = re.compile(r"(nvidia-.+|triton|pytorch-triton)", re.IGNORECASE)
 _NATIVE = re.compile(r"\.so(\.[0-9.]+)?$")
 # A rebuilt library differs in its size, in its first blocks (which hold its build id), or nearly everywhere.
 _BLOCK_BYTES, _BLOCKS = 65536, 16
+# What trainers use of a framework.
+_PARTS = {
+    "paddle": ("amp", "distributed", "jit", "nn", "optimizer", "static"),
+    "pytorch": ("amp", "distributed", "nn", "optim"),
+}
 # The values by which a CPU build says that it has no such library.
 _NONE = ("", "0", "False", "None")
 
@@ -72,6 +78,30 @@ def libraries(framework: str) -> Dict[str, str]:
             if re.fullmatch(pattern, name):
                 found[key + "_wheel"] = "%s %s" % (name, distribution.version)
     return found
+
+
+def imports(framework: str) -> Dict[str, str]:
+    """What the build says once it is imported: ``version``, ``commit``, ``cuda`` where it is built for one, the parts
+    that trainers need and it lacks (``lacks``, with spaces between), and why DALI does not work with it (``dali``,
+    empty where it does). Raises what the import raises."""
+    name = spec_of(Framework(framework)).version_file.partition("/")[0]
+    module = importlib.import_module(name)
+    build = probe(framework)
+    return {
+        "version": str(getattr(module, "__version__", "")),
+        "commit": build.get("commit", ""),
+        "cuda": libraries(framework).get("cuda", ""),
+        "lacks": " ".join(each for each in _PARTS[framework] if not hasattr(module, each)),
+        "dali": _why_no_dali(framework),
+    }
+
+
+def _why_no_dali(framework: str) -> str:
+    try:
+        importlib.import_module("nvidia.dali.plugin." + framework)
+    except Exception as error:  # noqa: BLE001 - whatever a plug-in raises on a framework that it does not know
+        return "%s: %s" % (type(error).__name__, error)
+    return ""
 
 
 def identity(framework: str) -> Dict[str, str]:
@@ -145,8 +175,10 @@ def _commit(framework: str, found: metadata.Distribution) -> str:
 
 
 def _main(arguments: List[str]) -> None:
-    answers = {"": probe, "libraries": libraries, "identity": identity}
-    print(json.dumps(answers["".join(arguments[1:])](arguments[0])))
+    answers = {"": probe, "libraries": libraries, "identity": identity, "imports": imports}
+    found = answers["".join(arguments[1:])](arguments[0])
+    # On a line of its own: a framework may print while it is imported.
+    print("\n" + json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -300,10 +300,13 @@ def _recorded_build_id(entry: RecordedEntry, good_digest: str) -> str:
 
 
 def build_label(build: Mapping[str, str]) -> str:
-    """A build's record in words, ``paddle 3.3.1 @abcdef in envs/good``, with the last two parts of its path."""
+    """A build's record in words: ``paddle 3.3.1 @abcdef (paddlepaddle==3.3.1)`` as it was named, or ``paddle 3.3.1
+    @abcdef in envs/good`` with the last two parts of its path."""
+    known = _version(build.get("framework", ""), build.get("version", ""), build.get("commit", ""))
+    if source := build.get("source"):
+        return f"{known} ({source})"
     path = PurePath(build.get("interpreter", ""))
     folder = path.parent.parent if path.parent.name == "bin" and path.name.startswith("python") else path
-    known = _version(build.get("framework", ""), build.get("version", ""), build.get("commit", ""))
     return f"{known} in {'/'.join(folder.parts[-2:])}"
 
 

@@ -16,6 +16,9 @@ from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 
 REFERENCE_OPTION = "--reference-env"
+BUILD, REFERENCE_BUILD = "--build", "--reference-build"
+# The two sides of SuiteOptions.builds.
+CANDIDATE, REFERENCE = "candidate", "reference"
 SAME_BUILD = "the build under test itself"
 _NAMED_BY = ("version", "commit")
 
@@ -30,6 +33,8 @@ class Installed:
     # The good build: a Python interpreter or the folder of a virtual environment.
     reference_env: str | None = None
     references: BuildFinder = field(default_factory=lambda: BuildFinder(named_in=REFERENCE_OPTION))
+    # The builds that were named, by side (helpers/session/builds.py); ``reference_env`` is then the named good build's.
+    named: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Whether environments that perf.yaml says how to build will be there before anything is measured.
     to_build: bool = False
     # Whether the build under test may be its own good build, for A/A runs; no option of the command line sets it.
@@ -47,9 +52,11 @@ class Installed:
         """
         if self.reference_env is None:
             return ""
+        if (own := self._reference.get("frameworks")) and suite_case.case.framework.value not in own.split():
+            return f"the good build {self._reference['source_text']} is of {own}"
         if suite_case.case.nodes > 1:
             return (
-                f"{REFERENCE_OPTION} is a path of this machine, and the other hosts of a case run the Python that "
+                f"{self._reference_option} is of this machine, and the other hosts of a case run the Python that "
                 "perf.yaml names for them"
             )
         interpreter = str(_interpreter(Path(self.reference_env)))
@@ -63,7 +70,23 @@ class Installed:
     def record(self, build: FrameworkBuild, *, of_reference: bool = False) -> dict[str, str]:
         """A build as it stands in results, with the digest of its installed files."""
         finder = self.references if of_reference else self.builds
-        return {**build_record(build), "digest": finder.find_identity(build).digest}
+        named = self.named.get(REFERENCE if of_reference else CANDIDATE, {})
+        ours = named.get("interpreter") == build.interpreter
+        source = {"source": named["source_text"], "environment": named["digest"]} if ours else {}
+        return {**build_record(build), "digest": finder.find_identity(build).digest, **source}
+
+    @property
+    def _reference(self) -> Mapping[str, str]:
+        """The named good build; empty where none was named."""
+        return self.named.get(REFERENCE, {})
+
+    @property
+    def _reference_option(self) -> str:
+        """The good build as the user named it."""
+        named = self._reference
+        if not named:
+            return f"{REFERENCE_OPTION} {self.reference_env}"
+        return f"builds.good {named['source_text']}" if named["pinned"] else f"{REFERENCE_BUILD} {named['source_text']}"
 
     def why_no_pairs(
         self, suite_case: SuiteCase, reference: Mapping[str, str], recorded: Mapping[str, str] | None
@@ -110,12 +133,19 @@ class Installed:
         return [build_label(build_record(build)) for build in found if not isinstance(build, str)]
 
     def check_reference(self, cases: Iterable[SuiteCase]) -> None:
-        """Raise ConfigError where a reference build was given and cannot run one of ``cases``."""
+        """Raise ConfigError where a reference build was given and cannot run one of ``cases``.
+
+        The pinned one may be the build under test, and a named one may be of another framework: such cases have none.
+        """
         for case in cases:
             found = self.reference(case)
+            own = self._reference.get("frameworks", case.case.framework.value).split()
+            pinned_itself = bool(self._reference.get("pinned")) and str(found).startswith(SAME_BUILD)
+            if case.case.framework.value not in own or pinned_itself:
+                continue
             if isinstance(found, str) and found.startswith(SAME_BUILD):
                 raise ConfigError(
-                    f"{REFERENCE_OPTION} {self.reference_env}",
+                    self._reference_option,
                     got=found,
                     expected="another build, one that is known to be good: held against itself every drop looks like "
                     "the machine's",
@@ -124,7 +154,7 @@ class Installed:
                 )
             if isinstance(found, str) and found and case.case.nodes == 1:
                 raise ConfigError(
-                    f"{REFERENCE_OPTION} {self.reference_env}",
+                    self._reference_option,
                     got=found,
                     expected=f"a Python interpreter or a virtual environment, with {case.case.framework.value}",
                     remedy="Correct the path, or leave the option out: suspects then stay INCONCLUSIVE",

@@ -10,7 +10,7 @@ import datetime
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -153,9 +153,11 @@ NEEDS = ("published", "recorded", "both")
 _OPTIONAL = (
     "frameworks", "data", "tolerances", "limits", "contention", "short", "machines", "nodes", "budgets", "history",
     "owners", "quarantine",
+    "builds",
 )  # fmt: skip
 _REQUIREMENTS = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
 _MOST_SECONDS = 7 * 24 * 3600.0
+COMMIT_FIELD = "builds.commit_url"
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,23 @@ class ContentionConfig:
 class HistoryConfig:
     # The database that every result is kept in; None for ``history.sqlite`` in the runs folder.
     url: str | None = None
+
+
+@dataclass(frozen=True)
+class BuildsConfig:
+    """How builds are found and kept (docs/builds.md)."""
+
+    # The pinned good build, named as ``--reference-build`` names one, and why it is good; None without one.
+    good: str | None = None
+    reason: str | None = None
+    # The address of a commit's wheel, with ``{commit}`` in it; None where ``commit:SHA`` names no build.
+    commit_url: str | None = None
+    # The Python that environments are made with; None is the one that the suite's own environment was made with.
+    python: str | None = None
+    # Beyond this size environments that nobody uses are removed.
+    most_gigabytes: float = 20.0
+    # A download that gives nothing for so long is given up.
+    silence_seconds: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -269,6 +288,7 @@ class Config:
     nodes: NodesConfig = field(default_factory=NodesConfig)
     budgets: ByCase[Budget] = field(default_factory=lambda: ByCase(Budget()))
     history: HistoryConfig = field(default_factory=HistoryConfig)
+    builds: BuildsConfig = field(default_factory=BuildsConfig)
     # The launchers that the file chooses for cases of one node; without an entry it is the framework's own.
     launchers: Mapping[Framework, str] = field(default_factory=dict)
     owners: tuple[Owner, ...] = ()
@@ -336,6 +356,7 @@ def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
         history=_history(top.get("history")),
         owners=_owners(top.get("owners")),
         quarantine=_quarantine(top.get("quarantine")),
+        builds=_builds(top.get("builds"), file.parent),
         launchers=MappingProxyType(
             {each: keys["launcher"].one_of(launchers) for each, keys in frameworks.items() if "launcher" in keys}
         ),
@@ -412,6 +433,22 @@ def _quarantine(field: YamlValue | None) -> tuple[Quarantine, ...]:
 def _case_pattern(entry: YamlValue, keys: Mapping[str, YamlValue]) -> tuple[str, str | None, str]:
     target = keys["target"].one_of(TARGETS) if "target" in keys else None
     return keys["pattern"].pattern(), target, entry.place
+
+
+def _builds(field: YamlValue | None, folder: Path) -> BuildsConfig:
+    names = [item.name for item in dataclass_fields(BuildsConfig)]
+    keys = field.mapping(optional=names) if field is not None and field.value is not None else {}
+    texts = {name: keys[name].text() for name in ("good", "reason", "commit_url") if _holds(keys.get(name))}
+    template = texts.get("commit_url")
+    if template is not None and "{commit}" not in template:
+        raise keys["commit_url"].refuse("an address with {commit} in it")
+    most = {"most_gigabytes": 1_000_000.0, "silence_seconds": 3600.0}
+    numbers = {name: keys[name].number(0, limit) for name, limit in most.items() if name in keys}
+    return replace(BuildsConfig(python=_path(keys.get("python"), folder)), **texts, **numbers)  # type: ignore[arg-type]
+
+
+def _holds(field: YamlValue | None) -> bool:
+    return field is not None and field.value is not None
 
 
 def _machines(field: YamlValue | None) -> dict[str, MachineConfig]:

@@ -26,6 +26,13 @@ class SuiteOptions:
     named: frozenset[str] = frozenset()
     # Where the good build is: a Python interpreter, or the folder of a virtual environment.
     reference_env: str | None = None
+    # The build under test and the good build as ``--build`` and ``--reference-build`` name them (docs/builds.md).
+    build: str | None = None
+    reference_build: str | None = None
+    # Whether perf.yaml's pinned build is the good one where none is named.
+    pinned_reference: bool = False
+    # The named builds, ready to run, by side (session/builds.py): what the controller found, for its workers.
+    builds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # The history's database.
     history_url: str | None = None
     # Whether results may become the recorded figures.

@@ -22,7 +22,7 @@ from helpers.machine.devices import Machine, discover
 from helpers.machine.frameworks import BuildFinder, build_missing
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CPU, SuiteCase, matrix, refuse_two_targets, usual_targets
-from helpers.plan.installed import REFERENCE_OPTION, Installed
+from helpers.plan.installed import CANDIDATE, REFERENCE, REFERENCE_BUILD, REFERENCE_OPTION, Installed
 from helpers.plan.overrides import effective
 from helpers.plan.perf_yaml import Config, MachineConfig, load_config
 from helpers.plan.proposals import Accepted, Proposal
@@ -65,6 +65,8 @@ class Suite:
     ) -> None:
         self.options = options
         self.config = config
+        if options.builds:
+            self._use_builds(options)
         self.cases = matrix(config, {target: each.figures for target, each in published.items()})
         self._runner = runner
         self._io = io
@@ -122,11 +124,13 @@ class Suite:
 
     @cached_property
     def _installed(self) -> Installed:
+        named = self.options.builds
         return Installed(
             self.config,
             self.machine,
             self._builds,
-            self.options.reference_env,
+            named[REFERENCE]["interpreter"] if REFERENCE in named else self.options.reference_env,
+            named=named,
             to_build=self._to_build,
             same_build=self.options.same_build,
         )
@@ -262,8 +266,29 @@ class Suite:
         build_missing([each.case.framework for each in chosen if not self.why_not(each)], self.config.frameworks, say)
         self._look_again()
 
+    def name_builds(self, say: Callable[[str], None]) -> None:
+        """Make the builds that the options and perf.yaml name ready, before anything looks at what is installed; they
+        stay in use until this process ends. Raises ConfigError and BuildUnavailable (helpers/builds/naming.py)."""
+        options = self.options
+        if options.build is None and options.reference_build is None and not options.pinned_reference:
+            return
+        from helpers.session.builds import named_builds, wants_builds
+
+        if not wants_builds(options, self.config):
+            return
+        from helpers.builds.cache import cache_of
+
+        self._build_cache = cache_of(self.config.path.parent, self.config.builds.most_gigabytes)
+        self._use_builds(replace(options, builds=named_builds(options, self.config, self._build_cache, say)))
+        self._look_again()
+
+    def _use_builds(self, options: SuiteOptions) -> None:
+        from helpers.session.builds import with_builds
+
+        self.options, self.config = options, with_builds(self.config, options.builds)
+
     def _look_again(self) -> None:
-        """Forget which builds were found: there may be more by now."""
+        """Forget which builds were found: there may be others by now."""
         self._to_build = False
         self._builds = BuildFinder()
         for name in ("_installed", "_planner", "measurer", "system"):
@@ -297,8 +322,11 @@ class Suite:
         from helpers.session.suite_history import history_line
 
         data = self.options.data_root or self.config.data.root or f"small dataset in {SMALL_DATASET}"
+        tested = self.options.builds.get(CANDIDATE)
+        build = f"build: {tested['name']} @{tested['commit'][:12]} ({tested['source_text']})" if tested else ""
         return [
             f"machine: {self.machine.describe()}",
+            *([build] if build else []),
             f"session: {self.options.session} in {self.options.runs_folder}; data: {data}; config: {self.config.path}",
             f"baselines: {self.baselines.describe()}",
             f"history: {history_line(self.options, self.config)}; {self._reference_line()}",
@@ -365,9 +393,13 @@ class Suite:
 
     def _reference_line(self) -> str:
         """The reference build for the header: what each framework has there."""
+        named = self.options.builds.get(REFERENCE)
+        if named is not None:
+            pinned = f", pinned: {self.config.builds.reason or 'without a reason'}" if named["pinned"] else ""
+            return f"reference build: {named['name']} @{named['commit'][:12]} ({named['source_text']}){pinned}"
         path = self.options.reference_env
         if path is None:
-            return f"no reference build ({REFERENCE_OPTION}), so a drop cannot be confirmed"
+            return f"no reference build ({REFERENCE_BUILD}, {REFERENCE_OPTION}), so a drop cannot be confirmed"
         return f"reference build: {', '.join(self._installed.reference_labels()) or path}"
 
     def why_not(self, suite_case: SuiteCase) -> str | None:

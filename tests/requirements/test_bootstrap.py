@@ -204,7 +204,7 @@ def test_the_environment_is_made_anew_when_it_does_not_fit(stamp: dict[str, obje
 
 def _requirements(folder: Path) -> Path:
     folder.mkdir()
-    for name in ("suite", "cpu", "dataset", "otava", "dev", "libgomp"):
+    for name in ("suite", "cpu", "dataset", "otava", "uv", "dev", "libgomp"):
         (folder / f"{name}.txt").write_text(name)
     (folder / bootstrap.OPENMP_SCRIPT).write_text("pass")
     return folder
@@ -308,7 +308,15 @@ def test_an_environment_that_was_asked_for_by_name_and_stands_is_said_to_stand(
 
 @pytest.mark.parametrize(
     ("part", "alone"),
-    [("fuzz", True), ("dataset", True), ("otava", True), ("cpu", False), ("dev", False), ("pytorch-cpu", False)],
+    [
+        ("fuzz", True),
+        ("dataset", True),
+        ("otava", True),
+        ("uv", True),
+        ("cpu", False),
+        ("dev", False),
+        ("pytorch-cpu", False),
+    ],
 )
 def test_some_parts_come_without_what_their_packages_want_beside_them(
     monkeypatch: pytest.MonkeyPatch, part: str, alone: bool
@@ -343,7 +351,7 @@ def test_the_first_call_makes_everything_and_the_second_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _requirements(tmp_path / "requirements")
-    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt"]
+    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt", "uv.txt"]
     assert _set_up(monkeypatch, tmp_path) == []
     assert _set_up(monkeypatch, tmp_path, ["dev"]) == ["dev.txt"]
     assert _set_up(monkeypatch, tmp_path) == []
@@ -368,6 +376,7 @@ def test_libgomp_comes_after_the_set_it_serves_and_only_once(tmp_path: Path, mon
         "cpu.txt",
         "dataset.txt",
         "otava.txt",
+        "uv.txt",
         "libgomp.txt",
     ]
     assert _set_up(monkeypatch, tmp_path, ["libgomp"]) == []
@@ -376,7 +385,7 @@ def test_libgomp_comes_after_the_set_it_serves_and_only_once(tmp_path: Path, mon
     assert "libgomp" in stamp["parts"]
 
 
-@pytest.mark.parametrize("step", [".venv", "cpu.txt", "dataset.txt", "otava.txt"])
+@pytest.mark.parametrize("step", [".venv", "cpu.txt", "dataset.txt", "otava.txt", "uv.txt"])
 @pytest.mark.parametrize("error", [bootstrap.SetUpError, KeyboardInterrupt])
 def test_an_interrupted_set_up_starts_again_from_an_empty_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: type[BaseException]
@@ -387,7 +396,7 @@ def test_an_interrupted_set_up_starts_again_from_an_empty_folder(
     half = tmp_path / ".venv" / "lib" / "half.py"
     half.parent.mkdir()
     half.write_text("half a package")
-    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt"]
+    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt", "uv.txt"]
     assert not half.exists()
 
 
@@ -398,14 +407,14 @@ def test_an_interrupted_addition_starts_again_from_an_empty_folder(
     _set_up(monkeypatch, tmp_path)
     with pytest.raises(bootstrap.SetUpError):
         _set_up(monkeypatch, tmp_path, ["dev"], fail_at="dev.txt")
-    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt"]
+    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt", "uv.txt"]
 
 
 def test_a_vanished_interpreter_makes_the_environment_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _requirements(tmp_path / "requirements")
     _set_up(monkeypatch, tmp_path)
     (tmp_path / ".venv" / "bin" / "python").unlink()
-    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt"]
+    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt", "uv.txt"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"stamp": 2}'])
@@ -415,7 +424,7 @@ def test_a_damaged_or_unknown_stamp_makes_the_environment_anew(
     _requirements(tmp_path / "requirements")
     _set_up(monkeypatch, tmp_path)
     (tmp_path / ".venv" / bootstrap.STAMP).write_text(text)
-    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt"]
+    assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt", "uv.txt"]
 
 
 def test_a_folder_that_the_script_did_not_make_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,7 +441,7 @@ def test_without_ensurepip_the_pip_of_the_base_puts_one_there(tmp_path: Path, mo
     _requirements(tmp_path / "requirements")
     monkeypatch.setattr(bootstrap, "answers", lambda python, code: "ensurepip" not in code)
     done = _set_up(monkeypatch, tmp_path)
-    assert done == [".venv", "pip.txt", "cpu.txt", "dataset.txt", "otava.txt"]
+    assert done == [".venv", "pip.txt", "cpu.txt", "dataset.txt", "otava.txt", "uv.txt"]
 
 
 def test_without_ensurepip_and_pip_the_package_to_install_is_named(
@@ -510,7 +519,7 @@ def test_every_requirement_is_pinned_to_one_version_and_names_no_registry(name: 
 @pytest.mark.parametrize("chosen", bootstrap.SETS)
 def test_a_set_includes_the_suite_and_repeats_none_of_it(chosen: str) -> None:
     assert _included(f"{chosen}.txt") == ["-r suite.txt"]
-    for other in ("suite.txt", "dev.txt", "dataset.txt", "otava.txt"):
+    for other in ("suite.txt", "dev.txt", "dataset.txt", "otava.txt", "uv.txt"):
         assert not _pins(f"{chosen}.txt").keys() & _pins(other).keys()
 
 

@@ -36,8 +36,8 @@ def run_with(monkeypatch: pytest.MonkeyPatch, behaviour: BaseException | str) ->
 
 def test_every_command_has_a_name_and_says_what_it_does() -> None:
     names = (
-        "acknowledge calibrate cases compare compare-frameworks doctor exclude gate group-report history "
-        "import-log prove-gpu reindex show trend verify-published"
+        "acknowledge builds calibrate cases compare compare-frameworks doctor exclude gate group-report history "
+        "import-log pin prove-gpu reindex show trend verify-published"
     )
     assert [command.NAME for command in commands()] == names.split()
     assert all(command.HELP for command in commands())

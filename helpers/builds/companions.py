@@ -1,0 +1,90 @@
+"""What stands beside a framework in its environment, by its line of versions: requirements/companions.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from helpers.plan.yaml_file import YamlValue, read_yaml
+from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
+
+COMPANIONS = ROOT / "requirements" / "companions.yaml"
+_OR = "||"
+
+
+@dataclass(frozen=True)
+class Companions:
+    """What the builds of one line of versions have beside them."""
+
+    # As the file has it: ranges of versions with ``||`` between them.
+    versions: str
+    why: str
+    # Each with one exact version.
+    requirements: tuple[str, ...]
+    # The distributions for which it holds, by their names in indexes; empty for all.
+    distributions: tuple[str, ...] = ()
+
+    def fit(self, distribution: str, version: Version) -> bool:
+        if self.distributions and canonicalize_name(distribution) not in self.distributions:
+            return False
+        return any(each.contains(version, prereleases=True) for each in _ranges(self.versions))
+
+
+def companions_for(framework: Framework, distribution: str, version: str, path: Path = COMPANIONS) -> Companions:
+    """The first entry of the file that fits. Raises ConfigError on a file that cannot be read, and where none fits."""
+    entries = read_companions(path).get(framework, ())
+    for entry in entries:
+        if entry.fit(distribution, Version(version)):
+            return entry
+    raise ConfigError(
+        str(path),
+        field=framework.value,
+        got=f"{distribution} {version}",
+        expected="a line of versions that it belongs to",
+        remedy="Add what that line needs beside it"
+        + (f"; known: {'; '.join(e.versions for e in entries)}" * bool(entries)),
+    )
+
+
+def read_companions(path: Path = COMPANIONS) -> dict[Framework, tuple[Companions, ...]]:
+    """The whole file. Raises ConfigError."""
+    top = read_yaml(path).mapping(optional=[each.value for each in Framework])
+    return {Framework(name): tuple(map(_entry, value.sequence())) for name, value in top.items()}
+
+
+def _entry(value: YamlValue) -> Companions:
+    keys = value.mapping(required=("versions", "why", "requirements"), optional=("distributions",))
+    versions = keys["versions"].text()
+    try:
+        _ranges(versions)
+    except InvalidSpecifier as error:
+        raise keys["versions"].refuse("ranges as '>=3,<4 || ==0.0.0'") from error
+    names = keys["distributions"].sequence(1) if "distributions" in keys else []
+    return Companions(
+        versions,
+        keys["why"].text(),
+        tuple(map(_exact, keys["requirements"].sequence())),
+        tuple(canonicalize_name(each.text()) for each in names),
+    )
+
+
+def _ranges(text: str) -> list[SpecifierSet]:
+    return [SpecifierSet(each.strip()) for each in text.split(_OR)]
+
+
+def _exact(value: YamlValue) -> str:
+    text = value.text()
+    try:
+        specifiers = list(Requirement(text).specifier)
+    except InvalidRequirement as error:
+        raise value.refuse("a requirement, as numpy==2.2.6") from error
+    if [each.operator for each in specifiers] != ["=="] or "*" in specifiers[0].version:
+        raise value.refuse("one exact version, as numpy==2.2.6")
+    return text

@@ -1,0 +1,329 @@
+"""From a build's name to an interpreter that has it, checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from helpers.builds.cache import BuildCache, KeptBuild
+from helpers.builds.companions import COMPANIONS, companions_for
+from helpers.builds.fetching import Fetched, Wheel, check_python, digest_of, fetch, open_wheel, wheel_name
+from helpers.builds.naming import BuildSource, BuildUnavailable, Why
+from helpers.builds.uv import Uv
+from helpers.machine.frameworks import BuildFinder
+from helpers.machine.wall_clock import utc_now
+from helpers.plan.perf_yaml import BuildsConfig
+from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework, spec_of
+
+# Changed where the same names would give another environment.
+_CONTENT_VERSION = 1
+_IMPORT_SECONDS = 300
+_PYTHON = "import platform, sys; print(platform.python_version(), *sys.version_info[:2])"
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PreparedBuild:
+    """A build that is ready to run."""
+
+    interpreter: Path
+    # 16 hexadecimal digits over all that decides the content: of a made environment its key in the cache, of the
+    # user's own the digest of the framework's installed files, empty where that is not known.
+    digest: str
+    # The distribution and its version.
+    name: str
+    version: str
+    # Empty where the build does not state it.
+    commit: str
+    # As the user named it.
+    source_text: str
+    framework: Framework
+    # Whether the suite made its environment, which belongs to this framework alone.
+    made: bool
+
+    def to_record(self) -> dict[str, str]:
+        """As plain values."""
+        values = {**asdict(self), "interpreter": str(self.interpreter), "framework": self.framework.value}
+        return {**values, "made": "yes" if self.made else ""}
+
+
+@dataclass(frozen=True)
+class ImportedBuild:
+    """What a build says of itself once it is imported."""
+
+    version: str
+    commit: str
+    # Empty for a build without CUDA.
+    cuda: str
+    # Why DALI does not work with it; empty where it does.
+    dali: str
+
+
+@dataclass(frozen=True)
+class _Python:
+    path: str
+    version: str
+    numbers: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Making:
+    """What all steps of one preparation share."""
+
+    source: BuildSource
+    cache: BuildCache
+    framework: Framework
+    progress: Progress
+    settings: BuildsConfig
+    companions: Path
+    python: _Python
+    uv: Uv
+
+    def of_requirement(self) -> KeptBuild:
+        """The environment of an exact requirement is resolved once; any other is resolved each time."""
+        wanted = self.source.requirement
+        version = _exact(wanted) or self._newest(wanted)
+        locked = self._locked(
+            f"{self.source.distribution}=={version}", [f"{self.source.distribution}=={version}"], version
+        )
+        return self._taken(locked, "", version)
+
+    def of_file(self) -> KeptBuild:
+        path = self.source.path
+        assert path is not None
+        check_python(self.source, path.name, self.python.numbers)
+        return self._of_wheel(open_wheel(self.source, path.absolute(), digest_of(path)))
+
+    def of_url(self) -> KeptBuild:
+        """Nothing is fetched where the environment of the wheel's digest stands, or of the server's state of it."""
+        name, source = wheel_name(self.source), self.source
+        check_python(source, name, self.python.numbers)
+        key = _key("address", source.url)
+        known = _fetched(self.cache.read_answer(key))
+        if source.sha256 and (standing := self._standing(source.sha256, name)):
+            return standing
+        again = known if known and known.name == name and self._digest_of_standing(known.sha256, name) else None
+        with self.cache.scratch() as folder:
+            self.progress(f"fetching {source.text}")
+            cert = self.uv.variables.get("SSL_CERT_FILE")
+            found = fetch(source, folder, self.settings.silence_seconds, again, cert, self.progress)
+            if found is again and (standing := self._standing(found.sha256, name)):
+                return standing
+            wheel = open_wheel(source, folder / name, found.sha256)
+            self.cache.keep_answer(key, asdict(found))
+            return self._of_wheel(wheel)
+
+    def _of_wheel(self, wheel: Wheel) -> KeptBuild:
+        direct = f"{wheel.distribution} @ {wheel.path.as_uri()}"
+        locked = self._locked(f"wheel {wheel.sha256}", [direct], wheel.version)
+        beside = tuple(each for each in locked if not _is_of(each, wheel.distribution))
+        return self._taken(beside, wheel.sha256, wheel.version, (*beside, f"{direct} --hash=sha256:{wheel.sha256}"))
+
+    def _standing(self, sha256: str, name: str) -> KeptBuild | None:
+        """The environment of a wheel that need not be fetched, None where it is not there."""
+        digest = self._digest_of_standing(sha256, name)
+        return self.cache.take(digest, self.source.text, self._gone) if digest else None
+
+    def _digest_of_standing(self, sha256: str, name: str) -> str:
+        version, distribution = name.split("-")[1], self.source.distribution
+        answer = self.cache.read_answer(self._question(f"wheel {sha256}", version))
+        if answer is None:
+            return ""
+        beside = [each for each in answer["locked"].splitlines() if not _is_of(each, distribution)]
+        digest = self._digest(beside, sha256)
+        return digest if self.cache.stands(digest) else ""
+
+    def _gone(self, _folder: Path, _lock: int) -> Mapping[str, str]:
+        raise BuildUnavailable(
+            self.source.text, Why.NOT_FETCHED, "another session removed it meanwhile", remedy="Call it again"
+        )
+
+    def _newest(self, wanted: str) -> str:
+        locked = self.uv.resolve(self.source.text, [wanted], self.python.path, alone=True)
+        found = next((each for each in locked if _is_of(each, self.source.distribution)), "")
+        return found.partition("==")[2].split()[0]
+
+    def _locked(self, what: str, requirements: Sequence[str], version: str) -> tuple[str, ...]:
+        """All that the environment holds, each with its exact version and hashes."""
+        question = self._question(what, version)
+        if (answer := self.cache.read_answer(question)) is not None:
+            return tuple(answer["locked"].splitlines())
+        self.progress(f"resolving {self.source.text}")
+        locked = self.uv.resolve(self.source.text, [*requirements, *self._beside(version)], self.python.path)
+        try:
+            self.cache.keep_answer(question, {"what": what, "locked": "\n".join(locked)})
+        except OSError as error:
+            raise BuildUnavailable(self.source.text, Why.NO_SPACE, str(error), remedy="Free the disk") from error
+        return locked
+
+    def _beside(self, version: str) -> tuple[str, ...]:
+        return companions_for(self.framework, self.source.distribution, version, self.companions).requirements
+
+    def _question(self, what: str, version: str) -> str:
+        python = f"{self.python.path} {self.python.version} {platform.machine()}"
+        return _key(str(_CONTENT_VERSION), what, python, self.uv.indexes, *self._beside(version))
+
+    def _digest(self, locked: Sequence[str], sha256: str) -> str:
+        python = f"{self.python.path} {self.python.version} {platform.machine()}"
+        return _key(str(_CONTENT_VERSION), self.source.distribution, sha256, python, *sorted(locked))
+
+    def _taken(
+        self, locked: Sequence[str], sha256: str, version: str, to_install: Sequence[str] | None = None
+    ) -> KeptBuild:
+        text = self.source.text
+
+        def fill(folder: Path, lock: int) -> Mapping[str, str]:
+            self.progress(f"making the environment of {text}: {len(locked)} packages")
+            self.uv.make_environment(text, folder, self.python.path, keep_open=[lock])
+            self.uv.install(text, folder, to_install or locked, keep_open=[lock])
+            self.progress(f"checking {text}")
+            found = import_build(text, self.framework, folder / "bin" / "python")
+            return {
+                "source": text,
+                "framework": self.framework.value,
+                "distribution": self.source.distribution,
+                "version": version,
+                "commit": found.commit or self.source.commit,
+                "cuda": found.cuda,
+                "dali": found.dali,
+                "python": self.python.version,
+                "sha256": sha256,
+                "locked": "\n".join(locked),
+                "made": utc_now().isoformat(timespec="seconds"),
+            }
+
+        return self.cache.take(self._digest(locked, sha256), text, fill, self.progress)
+
+
+def prepare(
+    source: BuildSource,
+    *,
+    cache: BuildCache,
+    framework: Framework | None = None,
+    progress: Progress = lambda text: None,
+    settings: BuildsConfig | None = None,
+    companions: Path = COMPANIONS,
+) -> PreparedBuild:
+    """The build's interpreter; its environment is made where it is missing, and is in use until ``cache`` releases it.
+
+    Of the user's own environment the first framework that it has is meant, unless ``framework`` says which. Raises
+    BuildUnavailable, and ConfigError on what perf.yaml and requirements/companions.yaml lack.
+    """
+    settings = settings or BuildsConfig()
+    if not source.is_made:
+        return _found(source, framework)
+    own = source.framework
+    if own is None or framework not in (None, own):
+        wanted = framework.value if framework else "a framework"
+        raise BuildUnavailable(source.text, Why.NOT_INSTALLED, f"a build of {own and own.value}", wanted)
+    uv = Uv.of(silence_seconds=settings.silence_seconds)
+    making = _Making(source, cache, own, progress, settings, companions, _python(settings), uv)
+    try:
+        steps = making.of_url if source.url else making.of_file
+        kept = making.of_requirement() if source.requirement else steps()
+    except OSError as error:
+        raise BuildUnavailable(source.text, Why.NOT_INSTALLED, str(error)) from error
+    note = kept.note
+    return PreparedBuild(
+        kept.interpreter, kept.digest, f"{note['distribution']} {note['version']}", note["version"],
+        note["commit"] or source.commit, source.text, own, made=True,
+    )  # fmt: skip
+
+
+def import_build(text: str, framework: Framework, interpreter: Path) -> ImportedBuild:
+    """Import the build in a process of its own. Raises BuildUnavailable where that fails, and where it lacks a part
+    that the trainers use."""
+    argv = [str(interpreter), "-m", "helpers.machine.framework_probe", framework.value, "imports"]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            argv, cwd=ROOT, env=variables, capture_output=True, text=True, errors="replace", timeout=_IMPORT_SECONDS,
+            check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildUnavailable(text, Why.NOT_IMPORTED, str(error)) from error
+    if done.returncode != 0:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        ended = f"exit status {done.returncode}"
+        if done.returncode < 0:
+            ended = f"{signal.Signals(-done.returncode).name}"
+        raise BuildUnavailable(
+            text, Why.NOT_IMPORTED, f"{ended}: {lines[-1] if lines else 'no word'}", f"import of {framework.value}"
+        )
+    try:
+        found = json.loads(done.stdout.splitlines()[-1])
+        imported = ImportedBuild(found["version"], found["commit"], found["cuda"], found["dali"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise BuildUnavailable(text, Why.NOT_IMPORTED, f"no answer of {interpreter}: {error!r}") from error
+    if found["lacks"]:
+        raise BuildUnavailable(
+            text, Why.LACKS_FEATURE, f"no {', '.join(found['lacks'].split())} in {framework.value}", "what trainers use"
+        )
+    return imported
+
+
+def _found(source: BuildSource, framework: Framework | None) -> PreparedBuild:
+    finder = BuildFinder(named_in="--build")
+    frameworks = [framework] if framework else [each for each in FRAMEWORKS if spec_of(each).version_file]
+    answers = [finder.find_build(each, str(source.path)) for each in frameworks]
+    build = next((each for each in answers if not isinstance(each, str)), None)
+    if build is None:
+        reasons = "; ".join(each for each in answers if isinstance(each, str))
+        raise BuildUnavailable(source.text, Why.NOT_INSTALLED, reasons)
+    return PreparedBuild(
+        Path(build.interpreter), finder.find_identity(build).digest, f"{build.distribution} {build.version}",
+        build.version, build.commit, source.text, build.framework, made=False,
+    )  # fmt: skip
+
+
+def _python(settings: BuildsConfig) -> _Python:
+    """The Python that environments are made with. Raises ConfigError where perf.yaml names none that runs."""
+    if settings.python is None:
+        base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+        return _Python(base, platform.python_version(), (sys.version_info.major, sys.version_info.minor))
+    try:
+        done = subprocess.run([settings.python, "-c", _PYTHON], capture_output=True, text=True, timeout=60, check=True)
+        version, major, minor = done.stdout.split()
+        return _Python(settings.python, version, (int(major), int(minor)))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise ConfigError(
+            "perf.yaml", field="builds.python", got=f"{settings.python} ({error})", expected="a Python that runs"
+        ) from error
+
+
+def _exact(requirement: str) -> str:
+    """The version of a requirement that has one alone, else empty."""
+    specifiers = list(Requirement(requirement).specifier)
+    alone = len(specifiers) == 1 and specifiers[0].operator in ("==", "===") and "*" not in specifiers[0].version
+    return specifiers[0].version if alone else ""
+
+
+def _is_of(line: str, distribution: str) -> bool:
+    """Whether a line of a resolution pins this distribution."""
+    return canonicalize_name(re.split(r"[ =@;\[]", line, maxsplit=1)[0]) == canonicalize_name(distribution)
+
+
+def _fetched(answer: Mapping[str, str] | None) -> Fetched | None:
+    try:
+        return None if answer is None else Fetched(**answer)
+    except TypeError:
+        return None
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,224 @@
+"""What a user may call a build: an environment, a Python, a wheel, a requirement, or a commit.
+
+Nothing is fetched here, and nothing is made.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from helpers.plan.perf_yaml import COMMIT_FIELD, Config
+from helpers.trainers.contract.errors import ConfigError, SuiteError
+from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework, spec_of
+
+COMMIT = "commit:"
+# Taken for no build: --reference-build none leaves out the one that perf.yaml pins.
+NONE = "none"
+NAMES = (
+    "a virtual environment's folder, a Python, a wheel's path or URL (with #sha256=…), a requirement "
+    "(paddlepaddle==3.2.2), or commit:SHA"
+)
+_SHA256 = re.compile(r"sha256=([0-9a-f]{64})", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-fA-F]{4,40}", re.ASCII)
+_USER = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+class BuildKind(enum.Enum):
+    ENVIRONMENT = "environment"
+    PYTHON = "python"
+    WHEEL = "wheel"
+    URL = "url"
+    REQUIREMENT = "requirement"
+    COMMIT = "commit"
+
+
+class Why(enum.Enum):
+    """Why a build is not available; it is never slow for that."""
+
+    NOT_FETCHED = "cannot be fetched"
+    WRONG_DIGEST = "wrong digest"
+    WRONG_PYTHON = "wrong Python"
+    NOT_INSTALLED = "cannot be installed"
+    NOT_IMPORTED = "cannot be imported"
+    LACKS_FEATURE = "lacks a feature"
+    NO_SPACE = "no space"
+
+
+class BuildUnavailable(SuiteError):
+    """A build cannot be used here; ``kind`` says in which of the known ways."""
+
+    def __init__(self, build: str, kind: Why, got: str, expected: str | None = None, remedy: str | None = None) -> None:
+        self.kind = kind
+        super().__init__(f"build {build} {_is(kind)}", got=without_user(got), expected=expected, remedy=remedy)
+
+
+def _is(kind: Why) -> str:
+    if kind in (Why.WRONG_DIGEST, Why.WRONG_PYTHON):
+        return f"has the {kind.value}"
+    return "finds no space" if kind is Why.NO_SPACE else kind.value
+
+
+@dataclass(frozen=True)
+class BuildSource:
+    """A build as it was named, checked as far as its name goes."""
+
+    kind: BuildKind
+    # As the user named it, without a password.
+    text: str
+    # The environment's Python, or the wheel.
+    path: Path | None = None
+    # Where the wheel is, with whatever signs the caller in.
+    url: str = ""
+    # The digest that the wheel must have, 64 hexadecimal digits; empty where none was given.
+    sha256: str = ""
+    # ``paddlepaddle==3.2.2``.
+    requirement: str = ""
+    commit: str = ""
+    # None where an environment may have any.
+    framework: Framework | None = None
+    # The distribution, by its name in indexes; empty for an environment.
+    distribution: str = ""
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the suite makes an environment for it."""
+        return self.kind not in (BuildKind.ENVIRONMENT, BuildKind.PYTHON)
+
+
+def parse_build(text: str, root: Path, config: Config) -> BuildSource:
+    """What ``text`` names; a relative path starts at ``root``. Raises ConfigError where it names no build."""
+    if not text.strip() or not text.isprintable():
+        raise _refused(text, text or "nothing")
+    if text.startswith(COMMIT):
+        return _commit(text, root, config)
+    if "://" in text:
+        return _url(text, root)
+    name, _, fragment = text.partition("#")
+    path = root / Path(name).expanduser()
+    if name.endswith(".whl"):
+        if not path.is_file():
+            raise _refused(text, f"no file {path}")
+        framework, distribution = _of_wheel(text, path.name)
+        return BuildSource(
+            BuildKind.WHEEL, text, path, sha256=_digest(text, fragment), framework=framework, distribution=distribution
+        )
+    if path.is_dir():
+        python = path.absolute() / "bin" / "python"
+        if not python.exists():
+            raise _refused(text, f"a folder without bin/python, {path}")
+        return BuildSource(BuildKind.ENVIRONMENT, text, python)
+    if path.exists():
+        return BuildSource(BuildKind.PYTHON, text, path.absolute())
+    return _requirement(text)
+
+
+def anchored(text: str | None, folder: Path) -> str | None:
+    """A build's name that means the same in every folder: a relative path of ``folder`` becomes absolute."""
+    if text is None or "://" in text or text.startswith(COMMIT) or text == NONE:
+        return text
+    name, sign, fragment = text.partition("#")
+    try:
+        path = folder / Path(name).expanduser()
+        return f"{path}{sign}{fragment}" if name and path.exists() else text
+    except (OSError, RuntimeError, ValueError):
+        return text
+
+
+def framework_of(distribution: str) -> Framework | None:
+    """The framework that a distribution carries, None for any other."""
+    name = canonicalize_name(distribution)
+    known = ((each, spec.distributions) for each, spec in FRAMEWORKS.items())
+    return next((each for each, names in known if name in names), None)
+
+
+def without_user(text: str) -> str:
+    """Text without the user and password of any URL in it."""
+    return _USER.sub("", text)
+
+
+def shown_url(url: str) -> str:
+    """An address as it may be printed and kept: without user and password, and without a query, which may sign."""
+    parts = urlsplit(url)
+    return without_user(urlunsplit(parts._replace(query="…" if parts.query else "")))
+
+
+def _commit(text: str, root: Path, config: Config) -> BuildSource:
+    sha, _, fragment = text.removeprefix(COMMIT).partition("#")
+    if not _COMMIT.fullmatch(sha):
+        raise _refused(text, sha, "4 to 40 hexadecimal digits after commit:")
+    template = config.builds.commit_url
+    if template is None:
+        raise ConfigError(
+            f"build {text}",
+            got=f"no {COMMIT_FIELD} in {config.path}",
+            expected="the address of a commit's wheel, with {commit} in it",
+            remedy=f"Set {COMMIT_FIELD}: https://…/{{commit}}/paddlepaddle-0.0.0-cp311-cp311-linux_x86_64.whl",
+        )
+    address = template.replace("{commit}", sha) + (f"#{fragment}" if fragment else "")
+    named = _url(address, root) if "://" in address else parse_build(address, config.path.parent, config)
+    return replace(named, kind=BuildKind.COMMIT, text=text, commit=sha.lower())
+
+
+def _url(text: str, root: Path) -> BuildSource:
+    address, _, fragment = text.partition("#")
+    shown = shown_url(text)
+    try:
+        parts = urlsplit(address)
+        _ = parts.port
+    except ValueError as error:
+        raise _refused(shown, str(error), "a wheel's URL") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise _refused(shown, parts.scheme, "http or https, or a path")
+    framework, distribution = _of_wheel(shown, parts.path.rpartition("/")[2].replace("%2B", "+").replace("%2b", "+"))
+    return BuildSource(
+        BuildKind.URL, shown, url=address, sha256=_digest(shown, fragment), framework=framework,
+        distribution=distribution,
+    )  # fmt: skip
+
+
+def _requirement(text: str) -> BuildSource:
+    try:
+        wanted = Requirement(text)
+    except InvalidRequirement as error:
+        raise _refused(text, f"nothing there, and no requirement ({str(error).splitlines()[0]})") from error
+    framework = framework_of(wanted.name)
+    if framework is None or wanted.url or wanted.marker or wanted.extras:
+        trained = ", ".join(name for each in Framework for name in spec_of(each).distributions)
+        got = f"nothing there, and the requirement {text}"
+        raise _refused(text, got, f"{NAMES}; the distributions are {trained}")
+    return BuildSource(
+        BuildKind.REQUIREMENT, text, requirement=f"{canonicalize_name(wanted.name)}{wanted.specifier}",
+        framework=framework, distribution=canonicalize_name(wanted.name),
+    )  # fmt: skip
+
+
+def _of_wheel(text: str, name: str) -> tuple[Framework, str]:
+    try:
+        distribution = parse_wheel_filename(name)[0]
+    except InvalidWheelFilename as error:
+        raise _refused(text, name, "a wheel's file name, NAME-VERSION-PYTHON-ABI-PLATFORM.whl") from error
+    framework = framework_of(distribution)
+    if framework is None:
+        known = ", ".join(each for item in Framework for each in spec_of(item).distributions)
+        raise _refused(text, f"a wheel of {distribution}", f"one of {known}")
+    return framework, distribution
+
+
+def _digest(text: str, fragment: str) -> str:
+    if not fragment:
+        return ""
+    found = _SHA256.fullmatch(fragment)
+    if found is None:
+        raise _refused(text, fragment, "#sha256= and 64 hexadecimal digits")
+    return found.group(1)
+
+
+def _refused(text: str, got: str, expected: str = NAMES) -> ConfigError:
+    return ConfigError(f"build {without_user(text)}", got=without_user(got), expected=expected)

@@ -1,0 +1,213 @@
+"""``perfgate builds``: the environments that were made of builds; makes, checks and removes them."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from helpers.builds.cache import BuildCache, KeptBuild, cache_of, refuse_unknown
+from helpers.builds.making import ImportedBuild, PreparedBuild, import_build, prepare
+from helpers.builds.naming import parse_build
+from helpers.commands.loading import json_text, say
+from helpers.commands.main import EXIT_OK
+from helpers.launch.launchers import CHOICES
+from helpers.plan.perf_yaml import Config, load_config
+from helpers.report.table import Align, Column, Table
+from helpers.session.suite import Suite, SuiteOptions
+from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.errors import ConfigError, printable
+
+NAME = "builds"
+HELP = "List the builds that the suite keeps; make, check or remove one"
+
+# 1: first format.
+BUILDS_SCHEMA_VERSION = 1
+# A build that would train nothing here, and an environment that is in use.
+EXIT_NOT = 1
+
+_ACTIONS = ("list", "make", "check", "remove")
+_MEGABYTE = 1_000_000
+_NOTED = ("source", "framework", "distribution", "version", "commit", "cuda", "python", "made")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=_ACTIONS, nargs="?", default="list", help="Default: list")
+    parser.add_argument(
+        "build",
+        metavar="BUILD",
+        nargs="?",
+        help="A build as for pytest --build; to check or remove, also the first digits of one in the list",
+    )
+    parser.add_argument("--json", action="store_true", help="Print JSON")
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Do what was asked for. Exit status 1 where the checked build would train nothing here, or the one to remove is
+    in use. Raises ConfigError on a name that means nothing, BuildUnavailable on a build that cannot be had."""
+    config = load_config(arguments.config, CHOICES)
+    if (arguments.build is None) != (arguments.action == "list"):
+        expected = "no build" if arguments.action == "list" else f"perfgate builds {arguments.action} BUILD"
+        raise ConfigError("perfgate builds", got=arguments.build or arguments.action, expected=expected)
+    with cache_of(config.path.parent, config.builds.most_gigabytes) as cache:
+        cache.sweep()
+        if arguments.action == "list":
+            return _list(cache, config, arguments.json, out)
+        if arguments.action == "make":
+            return _make(arguments.build, cache, config, arguments.json, out)
+        if arguments.action == "remove":
+            return _remove(arguments.build, cache, out)
+        return _check(arguments, cache, config, out)
+
+
+def _list(cache: BuildCache, config: Config, as_json: bool, out: TextIO) -> int:
+    found = cache.kept()
+    if as_json:
+        records = [kept_record(each) for each in found]
+        print(json_text({"schema_version": BUILDS_SCHEMA_VERSION, "builds": records}), file=out)
+        return EXIT_OK
+    if found:
+        grid = Table.of(_COLUMNS, found).grid()
+        print(grid.heading, *grid.lines, sep="\n", file=out)
+    alone = sum(each.own_size for each in found) / _MEGABYTE
+    print(f"{len(found)} in {_shown(cache.folder)}, {alone:.0f} MB of their own", file=out)
+    good = config.builds.good
+    why = config.builds.reason or "no reason given"
+    pinned = f"{good} ({why})" if good else "none (perfgate pin BUILD --reason TEXT)"
+    print(printable(f"pinned as the good build: {pinned}"), file=out)
+    return EXIT_OK
+
+
+def _make(text: str, cache: BuildCache, config: Config, as_json: bool, out: TextIO) -> int:
+    start = time.monotonic()
+    build = prepare(parse_build(text, Path.cwd(), config), cache=cache, progress=say, settings=config.builds)
+    seconds = time.monotonic() - start
+    kept = next((each for each in cache.kept() if each.digest == build.digest), None)
+    if as_json:
+        record = {**build.to_record(), "seconds": seconds, **({} if kept is None else kept_record(kept))}
+        print(json_text({"schema_version": BUILDS_SCHEMA_VERSION, "build": record}), file=out)
+        return EXIT_OK
+    what = f"{build.name} {_commit(build.commit)}in {_shown(build.interpreter)}"
+    if kept is not None:
+        own, shared = (each / _MEGABYTE for each in (kept.own_size, kept.size - kept.own_size))
+        what += f", {seconds:.1f} s; {own:.0f} MB of its own, {shared:.0f} MB shared with uv's cache"
+    print(printable(what), file=out)
+    return EXIT_OK
+
+
+def _remove(text: str, cache: BuildCache, out: TextIO) -> int:
+    found = [each for each in cache.kept() if each.digest in cache.meant(text) or each.note["source"] == text]
+    if not found:
+        raise refuse_unknown(text, cache)
+    if len(found) > 1:
+        raise ConfigError(
+            "perfgate builds remove", got=text, expected="one of " + ", ".join(each.digest for each in found)
+        )
+    if not cache.remove(found[0].digest):
+        print(f"{found[0].digest} is in use: nothing was removed", file=out)
+        return EXIT_NOT
+    print(printable(f"removed {found[0].digest}: {_named(found[0])}"), file=out)
+    return EXIT_OK
+
+
+def _check(arguments: argparse.Namespace, cache: BuildCache, config: Config, out: TextIO) -> int:
+    text = arguments.build
+    if len(meant := cache.meant(text)) == 1:
+        text = str(cache.folder / meant[0])
+    build = prepare(parse_build(text, Path.cwd(), config), cache=cache, progress=say, settings=config.builds)
+    imported = import_build(build.source_text, build.framework, build.interpreter)
+    options = SuiteOptions(
+        config_path=arguments.config, baselines_folder=arguments.baselines, runs_folder=ROOT / "runs",
+        session="asked", build=str(build.interpreter),
+    )  # fmt: skip
+    suite = Suite.load(options)
+    suite.name_builds(say)
+    trains, reasons = trained_here(suite, build)
+    if arguments.json:
+        record = {
+            **build.to_record(), "cuda": imported.cuda, "dali": imported.dali, "trains": trains, "reasons": reasons,
+        }  # fmt: skip
+        print(json_text({"schema_version": BUILDS_SCHEMA_VERSION, "build": record}), file=out)
+    else:
+        print("\n".join(map(printable, check_lines(build, imported, trains, reasons))), file=out)
+    return EXIT_OK if trains else EXIT_NOT
+
+
+def trained_here(suite: Suite, build: PreparedBuild) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """The ids of the cases of the build's framework that this machine would run with it, by target; and why it would
+    not run the others, with their number."""
+    trains: dict[str, list[str]] = {}
+    reasons: Counter[str] = Counter()
+    for each in suite.cases:
+        if each.case.framework is build.framework:
+            why = suite.why_not(each)
+            if why is None:
+                trains.setdefault(each.target, []).append(each.case.id)
+            else:
+                reasons[why] += 1
+    return trains, dict(reasons.most_common())
+
+
+def check_lines(
+    build: PreparedBuild, imported: ImportedBuild, trains: Mapping[str, Sequence[str]], reasons: Mapping[str, int]
+) -> list[str]:
+    """What a check found, for people."""
+    here = [f"{len(ids)} cases of {target}" for target, ids in sorted(trains.items())]
+    lines = [
+        f"build        {build.source_text}",
+        f"imports      {build.framework.value} {imported.version} ({build.name})",
+        f"commit       {imported.commit or build.commit or 'not stated'}",
+        f"CUDA         {imported.cuda or 'none: for a CPU'}",
+        f"DALI         {imported.dali or 'works with it'}",
+        f"digest       {build.digest or 'none'}",
+        f"interpreter  {_shown(build.interpreter)}",
+        f"trains here  {', '.join(here) or 'nothing'}",
+    ]
+    return [*lines, *(f"  not {count}: {why}" for why, count in reasons.items())]
+
+
+def kept_record(kept: KeptBuild) -> dict[str, Any]:
+    """A kept environment as plain values."""
+    note = {name: kept.note.get(name, "") for name in _NOTED}
+    return {
+        **note,
+        "digest": kept.digest,
+        "interpreter": str(kept.interpreter),
+        "last_used": _moment(kept.last_used),
+        "bytes": kept.size,
+        "own_bytes": kept.own_size,
+        "in_use": kept.in_use,
+    }
+
+
+def _named(kept: KeptBuild) -> str:
+    return f"{kept.note['distribution']} {kept.note['version']} {_commit(kept.note['commit'])}".strip()
+
+
+def _commit(commit: str) -> str:
+    return f"@{commit[:12]} " if commit else ""
+
+
+def _moment(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
+
+
+def _shown(path: Path) -> str:
+    """A path as short as it can be typed from here."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+_COLUMNS: tuple[Column[KeptBuild], ...] = (
+    Column("digest", lambda each: each.digest),
+    Column("build", lambda each: printable(_named(each))),
+    Column("CUDA", lambda each: printable(each.note.get("cuda", "")) or "-"),
+    Column("used", lambda each: _moment(each.last_used)[:16].replace("T", " ") + (" now" if each.in_use else "")),
+    Column("own MB", lambda each: f"{each.own_size / _MEGABYTE:.0f}", Align.RIGHT),
+    Column("MB", lambda each: f"{each.size / _MEGABYTE:.0f}", Align.RIGHT),
+    Column("made of", lambda each: printable(each.note["source"])),
+)

@@ -1,0 +1,94 @@
+"""The builds of a session by the names that a user gave: the build under test and the good build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from helpers.builds.cache import BuildCache
+from helpers.builds.making import PreparedBuild, prepare
+from helpers.builds.naming import NONE, BuildSource, parse_build
+from helpers.machine.frameworks import BuildFinder
+from helpers.plan.installed import BUILD, CANDIDATE, REFERENCE, REFERENCE_BUILD, REFERENCE_OPTION
+from helpers.plan.perf_yaml import Config
+from helpers.session import SuiteOptions
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import FRAMEWORKS, spec_of
+
+GOOD_FIELD = "builds.good"
+
+NamedBuilds = Mapping[str, Mapping[str, str]]
+
+
+def wants_builds(options: SuiteOptions, config: Config) -> bool:
+    """Whether a build is named, by an option or as the pinned good one of perf.yaml."""
+    return options.build is not None or _reference_name(options, config) is not None
+
+
+def named_builds(options: SuiteOptions, config: Config, cache: BuildCache, say: Callable[[str], None]) -> NamedBuilds:
+    """The named builds, ready to run, each as plain values: those of PreparedBuild, the ``frameworks`` that it is of,
+    and for the good build whether perf.yaml has ``pinned`` it.
+
+    Raises ConfigError on a name that means nothing and where both are one build, BuildUnavailable where a build cannot
+    be had.
+    """
+    reference_name = _reference_name(options, config)
+    if options.reference_env is not None and options.reference_build not in (None, NONE):
+        raise ConfigError(f"{REFERENCE_BUILD} and {REFERENCE_OPTION}", got="both", expected="one good build")
+    # A name that means nothing is refused before the first environment is made.
+    candidate = None if options.build is None else parse_build(options.build, Path.cwd(), config)
+    folder = config.path.parent if options.reference_build is None else Path.cwd()
+    reference = None if reference_name is None else parse_build(reference_name, folder, config)
+    found = {}
+    if candidate is not None:
+        found[CANDIDATE] = _record(candidate, prepare(candidate, cache=cache, progress=say, settings=config.builds))
+    if reference is not None:
+        made = prepare(reference, cache=cache, progress=say, settings=config.builds)
+        pinned = "" if options.reference_build is not None else "yes"
+        found[REFERENCE] = {**_record(reference, made), "pinned": pinned}
+        _refuse_same(found, options)
+    return found
+
+
+def with_builds(config: Config, builds: NamedBuilds) -> Config:
+    """perf.yaml, with the interpreter of the named build under test for the frameworks that it is of."""
+    named = builds.get(CANDIDATE)
+    if named is None:
+        return config
+    own = named["frameworks"].split()
+    found = {
+        each: replace(entry, interpreter=named["interpreter"], requirements=None) if each.value in own else entry
+        for each, entry in config.frameworks.items()
+    }
+    return replace(config, frameworks=found)
+
+
+def _reference_name(options: SuiteOptions, config: Config) -> str | None:
+    if options.reference_build is not None:
+        return None if options.reference_build == NONE else options.reference_build
+    pinned = options.pinned_reference and options.reference_env is None and options.replay is None
+    return config.builds.good if pinned else None
+
+
+def _record(source: BuildSource, build: PreparedBuild) -> dict[str, str]:
+    if build.made:
+        own = [build.framework.value]
+    else:
+        finder, interpreter = BuildFinder(), str(build.interpreter)
+        known = [each for each in FRAMEWORKS if spec_of(each).version_file]
+        own = [each.value for each in known if not isinstance(finder.find_build(each, interpreter), str)]
+    return {**build.to_record(), "frameworks": " ".join(own), "kind": source.kind.value}
+
+
+def _refuse_same(builds: NamedBuilds, options: SuiteOptions) -> None:
+    """Raise ConfigError where one build is named twice; that two names mean equal files is found before measuring."""
+    candidate, reference = builds.get(CANDIDATE), builds[REFERENCE]
+    if candidate is None or options.same_build or reference["pinned"]:
+        return
+    if candidate["interpreter"] == reference["interpreter"]:
+        raise ConfigError(
+            f"{BUILD} {candidate['source_text']} and {REFERENCE_BUILD} {reference['source_text']}",
+            got=f"one build, {candidate['name']} in {candidate['interpreter']}",
+            expected="two: held against itself every drop looks like the machine's",
+        )

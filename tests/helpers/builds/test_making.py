@@ -1,0 +1,354 @@
+"""From a name to an environment: real wheels, a real server and a real uv, without any index."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.builds.cache import BuildCache
+from helpers.builds.naming import BuildUnavailable, Why
+from helpers.machine.frameworks import BuildFinder
+from helpers.plan.perf_yaml import BuildsConfig
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
+from tests.faults.small_disk import small_disk, why_no_mount
+from tests.helpers.builds.conftest import PARTS, Server, Shop, make_wheel, sha256
+
+ROOT = Path(__file__).parents[3]
+
+
+def refused(shop: Shop, text: str) -> BuildUnavailable:
+    """The refusal of a build, which leaves nothing half-made behind."""
+    before = shop.entries()
+    with pytest.raises(BuildUnavailable) as caught:
+        shop.prepare(text)
+    assert shop.entries() == before
+    return caught.value
+
+
+# ---- what is made
+
+
+def test_a_wheel_becomes_an_environment_once(shop: Shop) -> None:
+    wheel = make_wheel(shop.folder)
+    build = shop.prepare(wheel.name)
+    assert (build.name, build.version, build.commit) == ("paddlepaddle 3.2.2", "3.2.2", "abcdef0123")
+    assert build.source_text == wheel.name
+    found = BuildFinder().find_build(Framework.PADDLE, str(build.interpreter))
+    assert not isinstance(found, str)
+    assert found.commit == "abcdef0123"
+    assert any("making" in line for line in shop.said)
+    shop.said.clear()
+    assert shop.prepare(wheel.name) == build
+    assert shop.said == []
+    assert shop.entries() == [build.digest]
+
+
+@pytest.mark.slow
+def test_the_digest_is_of_all_that_decides_the_content(shop: Shop) -> None:
+    """The same wheel under another path is the same build; another wheel or another companion is not."""
+    wheel = make_wheel(shop.folder)
+    build = shop.prepare(wheel.name)
+    (shop.folder / "copy").mkdir()
+    shutil.copy(wheel, shop.folder / "copy")
+    assert shop.prepare(f"copy/{wheel.name}").digest == build.digest
+    other = make_wheel(shop.folder / "other", commit="fedcba")
+    assert shop.prepare(f"other/{other.name}").digest != build.digest
+    make_wheel(shop.folder / "links", name="beside", version="1.0", module="beside")
+    (shop.folder / "companions.yaml").write_text('paddle: [{versions: ">=3", why: w, requirements: ["beside==1.0"]}]')
+    beside = shop.prepare(wheel.name)
+    assert beside.digest != build.digest
+    assert len(list(beside.interpreter.parents[1].glob("lib/*/site-packages/beside-1.0.dist-info"))) == 1
+    assert len(shop.entries()) == 3
+
+
+@pytest.mark.slow
+def test_a_requirement_is_found_where_the_callers_settings_say(shop: Shop) -> None:
+    for version in ("3.1.0", "3.2.2"):
+        make_wheel(shop.folder / "links", version)
+    exact = shop.prepare("paddlepaddle==3.1.0")
+    assert exact.version == "3.1.0"
+    newest = shop.prepare("paddlepaddle>=3")
+    assert newest.version == "3.2.2"
+    # An exact requirement is resolved once, with the hashes that it then had.
+    for each in (shop.folder / "links").iterdir():
+        each.unlink()
+    assert shop.prepare("paddlepaddle==3.1.0") == exact
+    assert shop.prepare("paddlepaddle == 3.1.0").digest == exact.digest
+
+
+def test_files_of_an_environment_are_shared_with_uvs_cache(shop: Shop) -> None:
+    first = make_wheel(shop.folder, text=PARTS + "#" * 2_000_000)
+    shop.prepare(first.name)
+    kept = shop.cache.kept()[0]
+    assert kept.size > 2_000_000
+    assert kept.own_size < 1_000_000
+
+
+@pytest.mark.slow
+def test_an_environment_of_the_user_is_taken_as_it_is(shop: Shop) -> None:
+    interpreter = shop.prepare(make_wheel(shop.folder).name).interpreter
+    own = shop.folder / "own"
+    shutil.copytree(interpreter.parents[1], own, symlinks=True)
+    build = shop.prepare("own")
+    assert (build.made, build.version, build.interpreter) == (False, "3.2.2", own / "bin/python")
+    assert build.digest == shop.prepare("own/bin/python").digest != ""
+    assert len(shop.entries()) == 1
+
+
+@pytest.mark.slow
+def test_another_python_may_make_them(shop: Shop) -> None:
+    wheel = make_wheel(shop.folder)
+    shop.config = replace(shop.config, builds=BuildsConfig(python=sys.executable))
+    assert shop.prepare(wheel.name).version == "3.2.2"
+    shop.config = replace(shop.config, builds=BuildsConfig(python=str(shop.folder / "nowhere")))
+    with pytest.raises(ConfigError, match=r"builds\.python"):
+        shop.prepare(wheel.name)
+
+
+# ---- from an address
+
+
+@pytest.mark.slow
+def test_a_wheel_is_fetched_once_and_again_only_when_it_changed(shop: Shop, server: Server) -> None:
+    wheel = make_wheel(server.folder)
+    address = f"{server.url}/night/{wheel.name}"
+    build = shop.prepare(address.replace("http://", "http://me:secret@"))
+    assert server.authorised[0].startswith("Basic ")
+    assert "secret" not in build.source_text
+    assert "secret" not in "".join(each.read_text() for each in shop.cache.folder.rglob("*.json"))
+    assert shop.prepare(address.replace("http://", "http://me:secret@")) == build
+    assert server.asked == ["200", "304"]
+    # Its digest says which one is meant: nobody is asked.
+    named = shop.prepare(f"{address}#sha256={sha256(wheel)}")
+    assert (named.digest, server.asked) == (build.digest, ["200", "304"])
+    make_wheel(server.folder, commit="fedcba")
+    assert shop.prepare(address).commit == "fedcba"
+    assert sorted(each.note["commit"] for each in shop.cache.kept()) == ["abcdef0123", "fedcba"]
+
+
+def test_a_commit_is_fetched_by_its_template(shop: Shop, server: Server) -> None:
+    (server.folder / "x").mkdir()
+    wheel = make_wheel(server.folder, version="3.4.0.dev1", commit="")
+    template = f"{server.url}/{{commit}}/{wheel.name}"
+    shop.config = replace(shop.config, builds=replace(shop.config.builds, commit_url=template))
+    build = shop.prepare("commit:1a2b3c4d")
+    assert (build.commit, build.source_text, build.version) == ("1a2b3c4d", "commit:1a2b3c4d", "3.4.0.dev1")
+
+
+def test_an_address_without_a_wheel_is_told_at_once(shop: Shop, server: Server, seconds: Callable[[], float]) -> None:
+    error = refused(shop, f"{server.url}/paddlepaddle-3.2.2-py3-none-any.whl")
+    assert error.kind is Why.NOT_FETCHED
+    assert "HTTP 404" in str(error)
+    assert seconds() < 20
+
+
+def test_an_address_that_hangs_is_given_up(shop: Shop, server: Server, seconds: Callable[[], float]) -> None:
+    server.hang = True
+    error = refused(shop, f"{server.url}/paddlepaddle-3.2.2-py3-none-any.whl")
+    assert error.kind is Why.NOT_FETCHED
+    assert "nothing for 1 s" in str(error)
+    assert seconds() < 20
+
+
+def test_an_address_where_nobody_listens_is_told(shop: Shop) -> None:
+    error = refused(shop, "http://127.0.0.1:9/paddlepaddle-3.2.2-py3-none-any.whl")
+    assert error.kind is Why.NOT_FETCHED
+    assert "refused" in str(error)
+
+
+@pytest.mark.slow
+def test_a_download_that_ends_early_is_no_wheel(shop: Shop, server: Server) -> None:
+    wheel = make_wheel(server.folder, text=PARTS + "#" * 5_000_000)
+    server.cut = True
+    error = refused(shop, f"{server.url}/{wheel.name}")
+    assert error.kind is Why.NOT_FETCHED
+    server.cut = False
+    assert shop.prepare(f"{server.url}/{wheel.name}").version == "3.2.2"
+
+
+# ---- what cannot be used
+
+
+def test_a_wheel_for_another_python_is_refused_before_it_is_fetched(shop: Shop, server: Server) -> None:
+    wheel = make_wheel(server.folder, tag="cp27-cp27mu-linux_x86_64")
+    for text in (f"{server.url}/{wheel.name}", str(wheel)):
+        error = refused(shop, text)
+        assert error.kind is Why.WRONG_PYTHON
+        assert "cp27-cp27mu-linux_x86_64" in str(error)
+        assert f"Python {sys.version_info[0]}.{sys.version_info[1]}" in str(error)
+    assert server.asked == []
+
+
+def test_a_wrong_digest_is_refused(shop: Shop, server: Server) -> None:
+    wheel = make_wheel(server.folder)
+    for text in (f"{server.url}/{wheel.name}", str(wheel)):
+        error = refused(shop, f"{text}#sha256={'0' * 64}")
+        assert error.kind is Why.WRONG_DIGEST
+        assert sha256(wheel) in str(error)
+
+
+@pytest.mark.parametrize("size", [0, 100, -30])
+def test_a_truncated_wheel_is_refused(shop: Shop, size: int) -> None:
+    wheel = make_wheel(shop.folder)
+    wheel.write_bytes(wheel.read_bytes()[:size])
+    error = refused(shop, wheel.name)
+    assert error.kind is Why.NOT_INSTALLED
+    assert "a whole wheel" in str(error)
+
+
+def test_a_damaged_wheel_is_refused(shop: Shop) -> None:
+    wheel = make_wheel(shop.folder)
+    wheel.write_bytes(wheel.read_bytes().replace(b"abcdef0123", b"abcdef9999"))
+    assert refused(shop, wheel.name).kind in (Why.NOT_INSTALLED, Why.WRONG_DIGEST)
+
+
+def test_what_no_index_has_cannot_be_installed(shop: Shop) -> None:
+    error = refused(shop, "paddlepaddle==3.99.0")
+    assert error.kind is Why.NOT_INSTALLED
+    assert "3.99.0" in str(error)
+
+
+def test_a_build_whose_requirements_cannot_be_had_is_told(shop: Shop) -> None:
+    error = refused(shop, make_wheel(shop.folder, requires="no-such-package>=1").name)
+    assert error.kind is Why.NOT_INSTALLED
+    assert "no-such-package" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "told"),
+    [
+        ("raise ImportError('libmklml.so: cannot open shared object file')", Why.NOT_IMPORTED, "libmklml.so"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", Why.NOT_IMPORTED, "SIGILL"),
+        ("nn = amp = jit = None", Why.LACKS_FEATURE, "no distributed, optimizer, static in paddle"),
+    ],
+)
+def test_a_build_that_does_not_work_says_so_as_that(shop: Shop, text: str, kind: Why, told: str) -> None:
+    error = refused(shop, make_wheel(shop.folder, text=text).name)
+    assert error.kind is kind
+    assert told in str(error)
+
+
+@pytest.mark.slow
+def test_an_environment_without_a_framework_is_told(shop: Shop) -> None:
+    build = shop.prepare(make_wheel(shop.folder).name)
+    bare = shop.folder / "bare"
+    shutil.copytree(build.interpreter.parents[1], bare, symlinks=True)
+    for each in bare.glob("lib/*/site-packages/paddle*"):
+        shutil.rmtree(each)
+    assert "paddle is not installed" in str(refused(shop, "bare"))
+
+
+@pytest.mark.skipif(bool(why_no_mount()), reason="no right to mount a small disk")
+@pytest.mark.parametrize("megabytes", [1, 4])
+def test_a_disk_that_fills_leaves_nothing_behind(shop: Shop, megabytes: int) -> None:
+    wheel = make_wheel(shop.folder, text=PARTS + "".join(f"v{n} = {os.urandom(64).hex()!r}\n" for n in range(60_000)))
+    with small_disk(shop.folder / "small", megabytes):
+        cache = BuildCache(shop.folder / "small" / "builds")
+        with pytest.raises(BuildUnavailable) as caught:
+            shop.prepare(wheel.name, cache)
+        assert caught.value.kind is Why.NO_SPACE
+        assert not [each for each in cache.folder.iterdir() if each.is_dir() and each.name != "answers"]
+    assert shop.prepare(wheel.name).version == "3.2.2"
+
+
+# ---- several sessions
+
+PREPARES = """
+import json, sys
+from pathlib import Path
+from helpers.builds.cache import BuildCache
+from helpers.builds.making import prepare
+from helpers.builds.naming import parse_build
+from helpers.plan.perf_yaml import load_config
+folder = Path(sys.argv[1])
+cache = BuildCache(folder / "builds")
+source = parse_build(sys.argv[2], folder, load_config("perf.yaml"))
+def say(text):
+    print(json.dumps(text), file=sys.stderr, flush=True)
+found = prepare(source, cache=cache, progress=say, companions=folder / "companions.yaml")
+print(found.digest, flush=True)
+sys.stdin.readline()
+"""
+
+
+def session(shop: Shop, text: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PREPARES, str(shop.folder), text], cwd=ROOT, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_two_sessions_at_once_make_it_once(shop: Shop) -> None:
+    wheel = make_wheel(shop.folder, text=PARTS + "import time; time.sleep(2)")
+    both = [session(shop, wheel.name) for _ in range(2)]
+    said = [each.communicate("\n", timeout=120) for each in both]
+    digests = {out.strip() for out, _ in said}
+    assert len(digests) == 1
+    assert sum("making" in errors for _, errors in said) == 1
+    assert sum("waiting" in errors for _, errors in said) == 1
+    assert shop.entries() == sorted(digests)
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_is_complete_or_absent(shop: Shop) -> None:
+    wheel = make_wheel(shop.folder, text=PARTS + "import time; time.sleep(0.3)")
+    for moment in ("resolving", "making", "checking"):
+        maker = session(shop, wheel.name)
+        assert maker.stderr is not None
+        for line in maker.stderr:
+            if moment in line:
+                break
+        maker.send_signal(signal.SIGKILL)
+        maker.communicate(timeout=60)
+        assert not any(each.joinpath(".perfgate-build.json").exists() for each in shop.cache.folder.glob("[0-9a-f]*/"))
+        assert shop.cache.kept() == []
+    build = shop.prepare(wheel.name)
+    assert shop.entries() == [build.digest]
+
+
+@pytest.mark.slow
+def test_an_environment_in_use_is_not_removed(shop: Shop) -> None:
+    wheel = make_wheel(shop.folder)
+    user = session(shop, wheel.name)
+    assert user.stdout is not None
+    digest = user.stdout.readline().strip()
+    assert shop.cache.remove(digest) is False
+    assert shop.cache.kept()[0].in_use
+    user.communicate("\n", timeout=60)
+    assert shop.cache.remove(digest) is True
+    assert shop.entries() == []
+
+
+@pytest.mark.slow
+@pytest.mark.training
+def test_a_release_of_the_package_index_trains_here(tmp_path: Path) -> None:
+    """The one test that asks an index; where none answers it is skipped."""
+    from helpers.builds.making import prepare
+    from helpers.builds.naming import parse_build
+    from helpers.plan.perf_yaml import load_config
+
+    config = load_config(ROOT / "perf.yaml")
+    started = time.monotonic()
+    try:
+        build = prepare(parse_build("paddlepaddle==3.2.2", tmp_path, config), cache=BuildCache(tmp_path / "builds"))
+    except BuildUnavailable as error:
+        if error.kind is Why.NOT_FETCHED:
+            pytest.skip(f"no index answers: {error}")
+        raise
+    assert (build.version, len(build.commit)) == ("3.2.2", 40)
+    program = "import json, numpy, paddle; print(json.dumps([paddle.__version__, numpy.__version__]))"
+    done = subprocess.run([build.interpreter, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == ["3.2.2", "2.2.6"]
+    assert time.monotonic() - started < 600

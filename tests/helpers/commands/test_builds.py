@@ -1,0 +1,114 @@
+"""``perfgate builds`` and ``perfgate pin`` on real environments of small wheels."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import helpers.commands.builds
+import helpers.commands.pin
+from helpers.builds.cache import cache_of
+from helpers.builds.making import prepare
+from helpers.commands.main import EXIT_USAGE, main
+from helpers.history import open_history
+from helpers.plan.perf_yaml import load_config
+from tests.helpers.builds.conftest import Shop, make_wheel, sha256, shop
+
+__all__ = ["shop"]
+
+pytestmark = pytest.mark.usefixtures("machine")
+ROOT = Path(__file__).parents[3]
+WHEEL = "paddlepaddle-3.2.2-py3-none-any.whl"
+
+
+@pytest.fixture
+def here(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Path:
+    chosen = functools.partial(prepare, companions=shop.folder / "companions.yaml")
+    monkeypatch.setattr(helpers.commands.builds, "prepare", chosen)
+    monkeypatch.setattr(helpers.commands.pin, "prepare", chosen)
+    monkeypatch.chdir(shop.folder)
+    (shop.folder / "perf.yaml").write_text((ROOT / "perf.yaml").read_text())
+    make_wheel(shop.folder)
+    return shop.folder
+
+
+def call(folder: Path, *words: str) -> tuple[int, str]:
+    out = io.StringIO()
+    status = main([*words, "--config", str(folder / "perf.yaml")], out)
+    return status, out.getvalue()
+
+
+def test_a_build_is_made_listed_checked_and_removed(here: Path) -> None:
+    status, text = call(here, "builds", "make", WHEEL)
+    assert status == 0
+    assert text.startswith("paddlepaddle 3.2.2 @abcdef0123 in .cache/builds/")
+    assert "MB of its own" in text
+    digest = text.split("/")[2]
+    status, text = call(here, "builds")
+    assert digest in text.splitlines()[1]
+    assert text.splitlines()[-1].startswith("pinned as the good build: none")
+    (record,) = json.loads(call(here, "builds", "--json")[1])["builds"]
+    assert (record["digest"], record["source"], record["in_use"]) == (digest, WHEEL, False)
+    # The machine's double has its builds everywhere, so all cases of a CPU would run.
+    status, text = call(here, "builds", "check", digest[:8])
+    assert status == 0
+    assert "imports      paddle 3.2.2 (paddlepaddle 3.2.2)" in text
+    assert "CUDA         none: for a CPU" in text
+    assert "DALI         ModuleNotFoundError" in text
+    assert "trains here  24 cases of cpu" in text
+    assert json.loads(call(here, "builds", "check", digest[:8], "--json")[1])["build"]["commit"] == "abcdef0123"
+    assert call(here, "builds", "remove", digest[:6])[1] == f"removed {digest}: paddlepaddle 3.2.2 @abcdef0123\n"
+    assert call(here, "builds")[1].startswith("0 in .cache/builds")
+
+
+def test_what_cannot_be_done_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, told in (
+        (["builds", "make"], "perfgate builds make BUILD"),
+        (["builds", "list", "x"], "expected no build"),
+        (["builds", "remove", "abcd"], "a build that is kept, by its digest: none"),
+        (["builds", "check", "nowhere"], "a virtual environment's folder"),
+        (["builds", "make", f"{WHEEL}#sha256={'0' * 64}"], "has the wrong digest"),
+        (["pin", WHEEL], "why it is good"),
+        (["pin"], "a build, or --list"),
+    ):
+        assert call(here, *words)[0] == EXIT_USAGE
+        assert told in capsys.readouterr().err
+
+
+def test_a_pin_is_in_perf_yaml_and_who_did_it_in_the_history(here: Path) -> None:
+    before = (here / "perf.yaml").read_text()
+    runs = ["--runs-dir", str(here / "runs")]
+    assert call(here, "pin", "--list", *runs) == (0, "0 pinned\n")
+    status, text = call(here, "pin", WHEEL, "--reason", "the release: 3.2.2", "--who", "ana", *runs)
+    assert status == 0
+    lasting = f"{here / WHEEL}#sha256={sha256(here / WHEEL)}"
+    assert text == f"pinned by ana: {lasting} (paddlepaddle 3.2.2 abcdef0123): the release: 3.2.2\n"
+    found = load_config(here / "perf.yaml").builds
+    assert (found.good, found.reason) == (lasting, "the release: 3.2.2")
+    kept = [line for line in (here / "perf.yaml").read_text().splitlines() if line.strip().startswith("#")]
+    assert kept == [line for line in before.splitlines() if line.strip().startswith("#")]
+    make_wheel(here / "links", "3.1.0")
+    assert call(here, "pin", "paddlepaddle<3.2", "--reason", "back", "--who", "bo", *runs)[0] == 0
+    with open_history(f"sqlite:///{here}/runs/history.sqlite") as history:
+        first, second = history.pins()
+    assert (first.who, first.before, first.version, first.commit) == ("ana", "", "3.2.2", "abcdef0123")
+    assert (second.build, second.before, second.reason) == ("paddlepaddle==3.1.0", lasting, "back")
+    lines = call(here, "pin", "--list", *runs)[1].splitlines()
+    assert "ana: " in lines[0] and lines[-1] == "2 pinned"
+    assert "pinned as the good build: paddlepaddle==3.1.0 (back)" in call(here, "builds")[1]
+
+
+def test_a_build_that_cannot_be_had_is_not_pinned(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (here / "perf.yaml").read_text()
+    broken = make_wheel(here / "broken", text="raise ImportError('no libgomp')")
+    runs = ["--runs-dir", str(here / "runs")]
+    assert call(here, "pin", str(broken), "--reason", "x", *runs)[0] == EXIT_USAGE
+    assert "cannot be imported" in capsys.readouterr().err
+    # Nor one of which nobody could look up who pinned it.
+    assert call(here, "pin", WHEEL, "--reason", "x", "--history", "postgresql://127.0.0.1:9/x")[0] == EXIT_USAGE
+    assert (here / "perf.yaml").read_text() == before
+    assert cache_of(here, 1).kept()[0].note["source"] == WHEEL
