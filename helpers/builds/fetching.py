@@ -19,6 +19,7 @@ from packaging import tags
 from packaging.utils import parse_wheel_filename
 
 from helpers.builds.naming import BuildSource, BuildUnavailable, Why, shown_url
+from helpers.machine.files import named_by_user, open_regular
 
 _BLOCK = 1 << 20
 # A wheel of Paddle for CUDA has 2 GB.
@@ -93,8 +94,11 @@ def check_digest(source: BuildSource, sha256: str) -> None:
 
 def digest_of(path: Path) -> str:
     """The SHA-256 of a file. Raises OSError."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with open_regular(named_by_user(path)) as file:
+        digest = hashlib.sha256()
+        while block := file.read(_BLOCK):
+            digest.update(block)
+        return digest.hexdigest()
 
 
 def fetch(

@@ -27,7 +27,7 @@ from helpers.machine.wall_clock import utc_now
 from helpers.plan.perf_yaml import BuildsConfig
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework, spec_of
+from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 
 # Changed where the same names would give another environment.
 _CONTENT_VERSION = 1
@@ -279,7 +279,7 @@ def import_build(text: str, framework: Framework, interpreter: Path) -> Imported
 
 def _found(source: BuildSource, framework: Framework | None) -> PreparedBuild:
     finder = BuildFinder(named_in="--build")
-    frameworks = [framework] if framework else [each for each in FRAMEWORKS if spec_of(each).version_file]
+    frameworks = [framework] if framework else [each for each in FRAMEWORKS if each.spec.version_file]
     answers = [finder.find_build(each, str(source.path)) for each in frameworks]
     build = next((each for each in answers if not isinstance(each, str)), None)
     if build is None:

@@ -16,7 +16,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from helpers.plan.perf_yaml import COMMIT_FIELD, Config
 from helpers.trainers.contract.errors import ConfigError, SuiteError
-from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework, spec_of
+from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 
 COMMIT = "commit:"
 # Taken for no build: --reference-build none leaves out the one that perf.yaml pins.
@@ -190,7 +190,7 @@ def _requirement(text: str) -> BuildSource:
         raise _refused(text, f"nothing there, and no requirement ({str(error).splitlines()[0]})") from error
     framework = framework_of(wanted.name)
     if framework is None or wanted.url or wanted.marker or wanted.extras:
-        trained = ", ".join(name for each in Framework for name in spec_of(each).distributions)
+        trained = ", ".join(name for each in Framework for name in each.spec.distributions)
         got = f"nothing there, and the requirement {text}"
         raise _refused(text, got, f"{NAMES}; the distributions are {trained}")
     return BuildSource(
@@ -206,7 +206,7 @@ def _of_wheel(text: str, name: str) -> tuple[Framework, str]:
         raise _refused(text, name, "a wheel's file name, NAME-VERSION-PYTHON-ABI-PLATFORM.whl") from error
     framework = framework_of(distribution)
     if framework is None:
-        known = ", ".join(each for item in Framework for each in spec_of(item).distributions)
+        known = ", ".join(each for item in Framework for each in item.spec.distributions)
         raise _refused(text, f"a wheel of {distribution}", f"one of {known}")
     return framework, distribution
 

@@ -84,7 +84,7 @@ def imports(framework: str) -> Dict[str, str]:
     """What the build says once it is imported: ``version``, ``commit``, ``cuda`` where it is built for one, the parts
     that trainers need and it lacks (``lacks``, with spaces between), and why DALI does not work with it (``dali``,
     empty where it does). Raises what the import raises."""
-    name = spec_of(Framework(framework)).version_file.partition("/")[0]
+    name = Framework(framework).spec.version_file.partition("/")[0]
     module = importlib.import_module(name)
     build = probe(framework)
     return {

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from helpers.machine.files import named_by_user, write_whole
+from helpers.machine.files import MOST_NOTE_BYTES, named_by_user, read_text_limited, write_whole
 from helpers.plan.yaml_file import BoundedLoader, read_yaml
 from helpers.trainers.contract.errors import ConfigError
 
@@ -26,7 +26,7 @@ def set_values(path: Path, section: str, values: Mapping[str, str]) -> str:
     """
     before = read_yaml(path).value
     place = named_by_user(path)
-    text = place.read_text(encoding="utf-8")
+    text = read_text_limited(place, MOST_NOTE_BYTES)
     new = with_values(text, section, values)
     wanted = dict(before) if isinstance(before, dict) else {}
     old = wanted.get(section) or {}

@@ -14,7 +14,7 @@ from helpers.plan.installed import BUILD, CANDIDATE, REFERENCE, REFERENCE_BUILD,
 from helpers.plan.perf_yaml import Config
 from helpers.session import SuiteOptions
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.frameworks import FRAMEWORKS, spec_of
+from helpers.trainers.contract.frameworks import FRAMEWORKS
 
 GOOD_FIELD = "builds.good"
 
@@ -76,7 +76,7 @@ def _record(source: BuildSource, build: PreparedBuild) -> dict[str, str]:
         own = [build.framework.value]
     else:
         finder, interpreter = BuildFinder(), str(build.interpreter)
-        known = [each for each in FRAMEWORKS if spec_of(each).version_file]
+        known = [each for each in FRAMEWORKS if each.spec.version_file]
         own = [each.value for each in known if not isinstance(finder.find_build(each, interpreter), str)]
     return {**build.to_record(), "frameworks": " ".join(own), "kind": source.kind.value}
 

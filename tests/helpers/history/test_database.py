@@ -153,6 +153,7 @@ def test_nights_of_an_older_database_are_read_and_told_to_have_no_pairs(url: str
             del record["standing"][name]
         connection.execute(body, {"body": json.dumps(record)})
         connection.exec_driver_sql("ALTER TABLE nights DROP COLUMN compared")
+        connection.exec_driver_sql("DROP TABLE pins")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
     with open_history(url) as history:
         found = history.past(CASE, "cpu", SEGMENT, 2, "tonight")
