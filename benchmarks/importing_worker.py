@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import re
 import sys
 import time
@@ -35,13 +36,16 @@ def main() -> int:
         LogSetting.BATCH_SIZE_PER_CARD: Stated("256", "--batch-size"),
         LogSetting.CARDS: Stated(arguments.cards, "--cards"),
     }
+    # Of the path no more than the file's name is given: a folder's name, here a random one, would state settings too.
+    os.chdir(arguments.path.parent)
+    path = Path(arguments.path.name)
     begin, begin_processor = time.perf_counter(), time.process_time()
     if arguments.what == "import":
-        found = _imported(arguments.path, asked)
+        found = _imported(path, asked)
     elif arguments.what == "clean":
-        found = {"lines": _lines(arguments.path)}
+        found = {"lines": _lines(path)}
     else:
-        _hash(arguments.path)
+        _hash(path)
         found = {}
     took = {
         "seconds": time.perf_counter() - begin,

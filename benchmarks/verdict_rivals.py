@@ -13,9 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
-from benchmarks.verdict_worlds import Array, DrawnRun
+from benchmarks.verdict_worlds import DrawnRun
 from helpers.history.trend import Detect
 
 FIXED_SHARE = 0.05
@@ -125,94 +123,12 @@ def _rank_sums(ones: int, others: int) -> tuple[int, ...]:
     return tuple(sum(ranks) - least for ranks in itertools.combinations(range(ones + others), ones))
 
 
-def asv_regressions(seconds: Sequence[float], threshold: float = ASV_SHARE, min_size: int = 2) -> tuple[int, ...]:
-    """Positions after which asv sees the series get slower for good (asv/step_detect.py, detect_regressions).
-
-    Going back from the newest piece, a step up counts where it is larger than the threshold and than both pieces'
-    mean deviation; a step up that a shorter piece than ``min_size`` follows is dropped when the level before is
-    that after.
-    """
-    if len(seconds) < 2 or max(seconds) <= (1 + threshold) * min(seconds):
+def asv_regressions(seconds: Sequence[float], threshold: float = ASV_SHARE) -> tuple[int, ...]:
+    """Positions after which asv's own step detection sees the series get slower for good."""
+    if len(seconds) < 2:
         return ()
-    found: list[int] = []
-    pieces = _pieces(seconds)
-    _, _, best, best_error = pieces[-1]
-    short: tuple[float, float] | None = None
-    for left, right, level, error in reversed(pieces):
-        step = max(error, best_error, threshold * level)
-        if best > level + step:
-            if right - left < min_size:
-                short = (best, best_error)
-            found.append(right - 1)
-            best, best_error = level, error
-        elif short is not None:
-            if short[0] <= level + step:
-                found.pop()
-                best, best_error = short
-            short = None
-    return tuple(reversed(found))
+    # Late: asv's package imports all of its commands.
+    from asv.step_detect import detect_regressions, detect_steps
 
-
-def _pieces(seconds: Sequence[float]) -> list[tuple[int, int, float, float]]:
-    """(left, right, median, mean deviation) of the piecewise constant fit in L1.
-
-    The penalty of a step is the one that minimises 4 ln(n)/n x pieces + ln of the AR(1) residuals; asv searches it
-    by golden section, here it is the best of a grid over the same range.
-    """
-    values = np.array(seconds)
-    n = len(values)
-    levels, costs = _fits(values)
-    most = costs[0, n - 1] or 1.0
-    best: tuple[float, list[int]] | None = None
-    for penalty in np.exp(np.linspace(math.log(0.1 / n), 0.0, 16)) * most:
-        rights = _partition(costs, float(penalty))
-        objective = 4 * math.log(n) / n * len(rights) + math.log(_residual(values, levels, rights))
-        if best is None or objective < best[0]:
-            best = (objective, rights)
-    rights = best[1] if best else [n]
-    lefts = [0, *rights[:-1]]
-    return [
-        (left, right, float(levels[left, right - 1]), float(costs[left, right - 1]) / (right - left))
-        for left, right in zip(lefts, rights, strict=True)
-    ]
-
-
-def _fits(values: Array) -> tuple[Array, Array]:
-    """(n, n) medians and sums of absolute deviations of every piece from its first to its last position."""
-    n = len(values)
-    levels, costs = np.zeros((n, n)), np.zeros((n, n))
-    for left in range(n):
-        for last in range(left, n):
-            piece = values[left : last + 1]
-            levels[left, last] = np.median(piece)
-            costs[left, last] = np.abs(piece - levels[left, last]).sum()
-    return levels, costs
-
-
-def _partition(costs: Array, penalty: float) -> list[int]:
-    """Right ends of the pieces that minimise the deviations and a penalty a step (Friedrich 2008)."""
-    n = len(costs)
-    least = np.zeros(n + 1)
-    least[0] = -penalty
-    start = [0] * n
-    for last in range(n):
-        totals = least[: last + 1] + penalty + costs[: last + 1, last]
-        start[last] = int(np.argmin(totals))
-        least[last + 1] = totals[start[last]]
-    rights, last = [], n - 1
-    while last >= 0:
-        rights.append(last + 1)
-        last = start[last] - 1
-    return rights[::-1]
-
-
-def _residual(values: Array, levels: Array, rights: Sequence[int]) -> float:
-    """Absolute residuals after the best AR(1) correlation, with asv's floor for a fit without any."""
-    lefts = [0, *rights[:-1]]
-    heights = [float(levels[left, right - 1]) for left, right in zip(lefts, rights, strict=True)]
-    errors = values - np.repeat(heights, np.diff([0, *rights]))
-    left_over = min(
-        abs(errors[0]) + np.abs(errors[1:] - correlation * errors[:-1]).sum() for correlation in np.linspace(-1, 1, 41)
-    )
-    floor = 0.1 * np.abs(np.diff(heights)).min() if len(heights) > 2 else 0.001 * min(map(abs, heights))
-    return float(left_over + max(floor, 1e-300))
+    _, _, found = detect_regressions(detect_steps(list(seconds)), threshold)
+    return tuple(position for position, *_ in found or ())

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from helpers.machine.environment import CPU, GPU, Environment, Host, flags_of, place_of, probe_host
 from helpers.machine.nvml import Gpu, Nvml, open_nvml
+from helpers.machine.unknown import ask
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DeviceError
 
@@ -195,15 +196,49 @@ def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
 
 
 def physical_cores(allowed: Collection[int], root: Path = Path("/")) -> tuple[int, ...]:
-    """One logical CPU for each physical core that this process may use, within its control group's CPU quota."""
+    """One logical CPU for each physical core that this process may use, within its control groups' CPU quotas."""
     chosen: list[int] = []
     taken: set[int] = set()
     for cpu in sorted(allowed):
         if cpu not in taken:
             chosen.append(cpu)
             taken.update(siblings_of(cpu, root))
-    quota = _quota_cores(root)
-    return tuple(chosen if quota is None else chosen[: max(1, quota)])
+    quota = tightest_quota(root)
+    return tuple(chosen if quota is None else chosen[: max(1, int(quota))])
+
+
+def control_groups(root: Path, controller: str) -> list[Path]:
+    """The folders of this process's control group and of those above it, for both versions of control groups.
+
+    Some may not exist: a container often sees only its own root.
+    """
+    own: list[tuple[Path, str]] = []
+    text = ask(lambda: (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace"))
+    for line in str(text).splitlines():
+        number, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if number == "0" and not names:
+            own.append((root / "sys/fs/cgroup", path))
+        elif controller in names.split(","):
+            own.append((root / f"sys/fs/cgroup/{controller}", path))
+    found = [root / "sys/fs/cgroup", root / f"sys/fs/cgroup/{controller}"]
+    for mount, path in own:
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        found += [mount.joinpath(*parts[: count + 1]) for count in range(len(parts))]
+    return list(dict.fromkeys(found))
+
+
+def tightest_quota(root: Path) -> float | None:
+    """The cores of the tightest CPU quota above this process; None without one."""
+    quotas = []
+    for folder in control_groups(root, "cpu"):
+        if (folder / "cpu.max").exists():
+            quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
+            quotas += [] if quota == "max" else [int(quota) / int(period or 100_000)]
+        elif (folder / "cpu.cfs_quota_us").exists():
+            microseconds = int(_text(folder / "cpu.cfs_quota_us"))
+            quotas += [] if microseconds < 0 else [microseconds / int(_text(folder / "cpu.cfs_period_us"))]
+    return min(quotas, default=None)
 
 
 def split_cores(cores: Sequence[int], cards: int | None) -> tuple[CpuCard, ...]:
@@ -316,17 +351,8 @@ def parse_cpu_list(text: str) -> set[int]:
     return found
 
 
-def _quota_cores(root: Path) -> int | None:
-    """The whole cores of the CPU quota at the container's control group (version 2, then 1); None without a quota."""
-    unified = root / "sys/fs/cgroup/cpu.max"
-    if unified.exists():
-        quota, _, period = unified.read_text().strip().partition(" ")
-        return None if quota == "max" else int(quota) // int(period or 100_000)
-    legacy = root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us"
-    if legacy.exists():
-        microseconds = int(legacy.read_text())
-        return None if microseconds < 0 else microseconds // int(legacy.with_name("cpu.cfs_period_us").read_text())
-    return None
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _slug(name: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.machine.devices import parse_cpu_list, siblings_of
+from helpers.machine.devices import control_groups, parse_cpu_list, siblings_of, tightest_quota
 from helpers.machine.unknown import Unknown, ask
 
 UNLIMITED = resource.RLIM_INFINITY
@@ -26,27 +26,6 @@ _IMAGE_VARIABLES = (
 )
 _IMAGE_NAME = "PERFGATE_IMAGE"
 _RUNTIMES = {"docker": "docker", "kubepods": "Kubernetes", "libpod": "podman", "containerd": "containerd", "lxc": "LXC"}
-
-
-def control_groups(root: Path, controller: str) -> list[Path]:
-    """The folders of this process's control group and of those above it, for both versions of control groups.
-
-    Some may not exist: a container often sees only its own root.
-    """
-    own: list[tuple[Path, str]] = []
-    text = ask(lambda: (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace"))
-    for line in str(text).splitlines():
-        number, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
-        if number == "0" and not names:
-            own.append((root / "sys/fs/cgroup", path))
-        elif controller in names.split(","):
-            own.append((root / f"sys/fs/cgroup/{controller}", path))
-    found = [root / "sys/fs/cgroup", root / f"sys/fs/cgroup/{controller}"]
-    for mount, path in own:
-        parts = [part for part in path.split("/") if part not in ("", "..")]
-        found += [mount.joinpath(*parts[: count + 1]) for count in range(len(parts))]
-    return list(dict.fromkeys(found))
 
 
 @dataclass(frozen=True)
@@ -189,7 +168,7 @@ def probe_host_state(
         boost=ask(lambda: _boost(cpu_folder)),
         load_1m=ask(lambda: float(_read(root / "proc/loadavg").split()[0])),
         steal_share=ask(lambda: _steal_share(_read(root / "proc/stat"))),
-        quota_cores=ask(lambda: _quota(root)),
+        quota_cores=ask(lambda: tightest_quota(root)),
         throttled_periods=ask(lambda: _throttled(root)),
         core_throttles=ask(lambda: _core_throttles(cpu_folder)),
         clock_source=ask(
@@ -255,19 +234,6 @@ def _steal_share(stat: str) -> float:
     if len(ticks) < 8 or not sum(ticks):
         raise ValueError("/proc/stat has no steal time")
     return ticks[7] / sum(ticks)
-
-
-def _quota(root: Path) -> float | None:
-    """The cores of the tightest CPU quota above this process; None without one."""
-    quotas = []
-    for folder in control_groups(root, "cpu"):
-        if (folder / "cpu.max").exists():
-            quota, _, period = _read(folder / "cpu.max").strip().partition(" ")
-            quotas += [] if quota == "max" else [int(quota) / int(period or 100_000)]
-        elif (folder / "cpu.cfs_quota_us").exists():
-            microseconds = int(_read(folder / "cpu.cfs_quota_us"))
-            quotas += [] if microseconds < 0 else [microseconds / int(_read(folder / "cpu.cfs_period_us"))]
-    return min(quotas, default=None)
 
 
 def _throttled(root: Path) -> int:

@@ -72,7 +72,13 @@ def test_a_made_log_goes_on_as_a_real_one(sample: Sample, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_program_measures_both_sizes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_measures_both_sizes_in_a_folder_of_any_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    # A log's path that ends so states a batch of 2.
+    folder = tmp_path / "x_b2"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
     monkeypatch.setattr(importing, "SMALL_MB", 1)
     monkeypatch.setattr(importing, "GOAL_MB_PER_S", 0.1)
     assert importing.main(["--megabytes", "2", "--rounds", "1", "--formats", "nvidia-mxnet"]) == 0

@@ -26,6 +26,7 @@ import yaml
 from helpers.history import open_history
 from helpers.machine.watch.processes import Process, Processes
 from tests.faults.inject import DOUBLE_VARIABLE, FAULT_VARIABLE, MARKS
+from tests.job_processes import processes_of_job
 
 ROOT = Path(__file__).parents[2]
 ONE_CARD = "paddle-resnet50v1.5-fp32-bs1-1x1-synthetic-dynamic"
@@ -280,10 +281,9 @@ class Workshop:
 
     def _watch(self, gone: dict[str, float], over: threading.Event) -> None:
         """Note the moment from which each job in which a fault was made has no process any more."""
-        processes = Processes()
         while not over.wait(_LOOK_SECONDS):
             for job_id in {mark.job_id for mark in self._marks() if mark.job_id} - set(gone):
-                if not processes.of_job(job_id):
+                if not processes_of_job(job_id):
                     gone[job_id] = time.monotonic()
 
     def _settled(self, seconds: float = 10.0) -> tuple[Process, ...]:

@@ -71,11 +71,6 @@ class Processes:
         found = (self.look(pid) for pid in self._pids())
         return [process for process in found if process is not None]
 
-    def of_job(self, job_id: str) -> list[Process]:
-        """The processes, except zombies, whose environment names the job: its own and its guard."""
-        own, guards = self.marked(job_id)
-        return own + guards
-
     def marked(self, job_id: str) -> tuple[list[Process], list[Process]]:
         """The processes, except zombies, whose environment names the job as theirs; and the job's guards."""
         own_mark, guard_mark = (f"{name}={job_id}".encode() for name in (JOB_VARIABLE, GUARD_VARIABLE))

@@ -15,9 +15,10 @@ from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.machine.watch.contention import ContentionSample
-from helpers.machine.watch.processes import Process, Processes
+from helpers.machine.watch.processes import Process
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
+from tests.job_processes import processes_of_job
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +50,7 @@ def run(folder: Path, *behaviours: str, limits: JobLimits = LIMITS) -> JobOutcom
     try:
         return run_job(spec, command, limits, QuietMeter())
     finally:
-        assert Processes().of_job(spec.job_id) == []
+        assert processes_of_job(spec.job_id) == []
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from helpers.launch.tail import Progress
 from helpers.machine.watch.processes import JOB_VARIABLE, JobProcesses, Process, Processes, end_processes
 from helpers.trainers.contract import ROOT
 from tests.helpers.launch.test_supervisor import LIMITS, QuietMeter, command, job
+from tests.job_processes import processes_of_job
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,7 @@ def job_id() -> Generator[str, None, None]:
     """A job nothing of which may live after the test, its guard included."""
     made = uuid.uuid4().hex
     yield made
-    left = Processes().of_job(made)
+    left = processes_of_job(made)
     end_processes(JobProcesses(Processes(), made).find_with_guard, 0.0, about=made)
     assert left == []
 
@@ -112,9 +113,9 @@ def test_a_killed_suite_leaves_nothing_not_even_what_hides(suite: Callable[..., 
     running = suite("hangs", "stubborn", "launcher=hides")
     running.wait_for_step(3)
     hidden = daemon_of(running)
-    assert len(Processes().of_job(job_id)) == 4 and is_alive(hidden)
+    assert len(processes_of_job(job_id)) == 4 and is_alive(hidden)
     killed_at = running.end()
-    assert until(lambda: not Processes().of_job(job_id))
+    assert until(lambda: not processes_of_job(job_id))
     assert time.monotonic() - killed_at < END_SECONDS
     assert not is_alive(hidden)
 
@@ -131,7 +132,7 @@ def test_a_killed_suite_leaves_no_shared_memory_of_its_job_and_takes_no_one_else
         for segment in (*its, *others):
             segment.touch()
         running.end()
-        assert until(lambda: not Processes().of_job(job_id))
+        assert until(lambda: not processes_of_job(job_id))
         assert not any(segment.exists() for segment in its) and all(segment.exists() for segment in others)
     finally:
         for segment in (*its, *others):
@@ -143,7 +144,7 @@ def test_a_launcher_that_dies_leaves_no_child_that_hides(tmp_path: Path) -> None
     outcome = run_job(spec, command(spec, "hangs", "launcher=hides-and-dies"), LIMITS, QuietMeter())
     assert outcome.kind is not OutcomeKind.COMPLETE and outcome.exit_code == -signal.SIGKILL
     assert not is_alive(int((tmp_path / "run" / "daemon").read_text()))
-    assert Processes().of_job(spec.job_id) == []
+    assert processes_of_job(spec.job_id) == []
 
 
 def test_a_killed_guard_ends_the_job_and_is_named(tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_a_killed_guard_ends_the_job_and_is_named(tmp_path: Path) -> None:
     outcome = run_job(spec, command(spec, "hangs", "stubborn"), LIMITS, QuietMeter(), on_progress=kill)
     assert outcome.kind is OutcomeKind.CRASHED
     assert f"the guard of job {spec.job_id}: got 'ended by SIGKILL" in outcome.reason
-    assert Processes().of_job(spec.job_id) == []
+    assert processes_of_job(spec.job_id) == []
 
 
 def test_what_a_killed_suite_and_a_killed_guard_leave_the_next_session_ends(
@@ -169,9 +170,9 @@ def test_what_a_killed_suite_and_a_killed_guard_leave_the_next_session_ends(
     running.end()
     assert until(lambda: not is_alive(killed))
     processes = Processes(supervisor_variable=SUPERVISOR)
-    assert {process.pid for process in processes.orphans()} == {process.pid for process in Processes().of_job(job_id)}
+    assert {process.pid for process in processes.orphans()} == {process.pid for process in processes_of_job(job_id)}
     end_processes(processes.orphans, 0.2, about="orphans")
-    assert Processes().of_job(job_id) == []
+    assert processes_of_job(job_id) == []
 
 
 def test_the_next_session_ends_a_guard_that_does_nothing_and_all_below_it(
@@ -198,7 +199,7 @@ def test_a_guard_that_hangs_keeps_nobody(tmp_path: Path) -> None:
 
     outcome = run_job(spec, command(spec, "hangs-at-exit"), LIMITS, QuietMeter(), on_progress=stop)
     assert outcome.kind is OutcomeKind.HUNG
-    assert Processes().of_job(spec.job_id) == []
+    assert processes_of_job(spec.job_id) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -230,7 +231,7 @@ def test_a_guard_holds_no_lease_and_sleeps(suite: Callable[..., Suite], job_id: 
         time.sleep(0.4)
         assert switches(pid) == before
     running.end()
-    assert until(lambda: not Processes().of_job(job_id))
+    assert until(lambda: not processes_of_job(job_id))
 
 
 def switches(pid: int) -> int:
@@ -247,7 +248,7 @@ def test_a_guard_is_the_jobs_own_and_is_not_ended_with_it(suite: Callable[..., S
     assert found in {process.pid for process in mine} and found not in {process.pid for process in others}
     assert found not in {process.pid for process in watched.find()}
     running.end()
-    assert until(lambda: not Processes().of_job(job_id))
+    assert until(lambda: not processes_of_job(job_id))
 
 
 # ---- its launcher
@@ -361,7 +362,7 @@ def test_an_interrupt_while_it_starts_leaves_nothing(
     monkeypatch.setattr(GuardedProcess, "give_order", interrupt)
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path, job_id, "/bin/sleep", "60")
-    assert Processes().of_job(job_id) == []
+    assert processes_of_job(job_id) == []
 
 
 def test_an_order_that_was_cut_short_starts_nothing(tmp_path: Path, job_id: str) -> None:

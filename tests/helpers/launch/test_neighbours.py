@@ -36,6 +36,7 @@ from helpers.trainers.contract.job import JobSpec
 from tests.helpers.machine.watch.test_gpu_health import GPU
 from tests.helpers.machine.watch.test_gpu_health import StandInNvml as CardStandIn
 from tests.helpers.memory_double import MemoryDouble
+from tests.job_processes import processes_of_job
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +94,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobRunner:
         spec: JobSpec, command: LaunchCommand, limits: JobLimits, meter: CpuMeter | GpuMeter, **options: Any
     ) -> JobOutcome:
         outcome = run_job(spec, pinned(spec), LIMITS, meter, io=SupervisorIO(processes=Family()))
-        assert Processes().of_job(spec.job_id) == []
+        assert processes_of_job(spec.job_id) == []
         return outcome
 
     monkeypatch.setattr(helpers.session.run_job, "run_job", run)

@@ -31,6 +31,7 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.launch.agent_stand_in import CARDS, MACHINE, VERSION, StandInLauncher
+from tests.job_processes import processes_of_job
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +85,7 @@ def job(tmp_path: Path) -> Generator[JobSpec, None, None]:
     yield spec
     assert list(Path(tempfile.gettempdir()).glob(f"*{spec.job_id}*")) == []
     for mark in (spec.job_id, node_mark(spec.job_id, 1)):
-        assert Processes().of_job(mark) == []
+        assert processes_of_job(mark) == []
 
 
 def run(
@@ -238,7 +239,7 @@ def test_a_killed_agents_guard_ends_its_nodes_share_without_another_agent(
     outcome = run(job, monkeypatch, "waits-for-peer", "stubborn", kill_agent)
     assert outcome.reason.startswith("node n1 (127.0.0.1) was lost") and killed
     deadline = time.monotonic() + 10.0
-    while Processes().of_job(mark) and time.monotonic() < deadline:
+    while processes_of_job(mark) and time.monotonic() < deadline:
         time.sleep(0.02)
     # The folder is the killed agent's; the sweep, which is left out here, removes it.
     shutil.rmtree(Path(tempfile.gettempdir()) / f"perfgate-{mark}")
@@ -259,7 +260,7 @@ def test_a_node_ends_its_job_when_the_first_node_is_gone(
         others.look()
         assert others.lost is None
         time.sleep(0.01)
-    assert Processes().of_job(node_mark(job.job_id, 1))
+    assert processes_of_job(node_mark(job.job_id, 1))
     if goes == "it falls silent":
         while link.lost is None:
             link.receive(0.1)

@@ -13,7 +13,6 @@ from helpers.launch.nodes.job import node_mark
 from helpers.launch.steplog_reader import read_step_log
 from helpers.machine.devices import Machine, discover
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
-from helpers.machine.watch.processes import Processes
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.perf_yaml import HostConfig, NodesConfig, load_config
@@ -22,6 +21,7 @@ from helpers.session.run_job import JobRunner, RunTerms
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
+from tests.job_processes import processes_of_job
 
 ROOT = Path(__file__).resolve().parents[3]
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs2-2x1-synthetic-dynamic")
@@ -64,7 +64,7 @@ def train(folder: Path, plan: CasePlan, machine: Machine) -> tuple[RunResult, Pa
         )
     run_folder = store.run_folder(CASE.id, 0)
     job_id = JobSpec.from_json((run_folder / "spec.json").read_text()).job_id
-    assert Processes().of_job(job_id) == Processes().of_job(node_mark(job_id, 1)) == []
+    assert processes_of_job(job_id) == processes_of_job(node_mark(job_id, 1)) == []
     return run, run_folder
 
 

@@ -25,6 +25,7 @@ from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
+from tests.job_processes import processes_of_job
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +85,7 @@ def run(folder: Path, *behaviours: str, limits: JobLimits = LIMITS) -> JobOutcom
     try:
         return run_job(spec, command(spec, *behaviours), limits, QuietMeter())
     finally:
-        assert Processes().of_job(spec.job_id) == []
+        assert processes_of_job(spec.job_id) == []
 
 
 def test_a_job_that_goes_well_gives_its_logs_in_rank_order(tmp_path: Path) -> None:
@@ -271,7 +272,7 @@ def test_ctrl_c_ends_the_job_and_goes_on(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_job(spec, command(spec, "hangs", "stubborn"), LIMITS, QuietMeter(), on_progress=press)
-    assert Processes().of_job(spec.job_id) == []
+    assert processes_of_job(spec.job_id) == []
 
 
 def test_an_interrupt_that_somebody_swallows_ends_the_job_all_the_same(tmp_path: Path) -> None:
@@ -287,7 +288,7 @@ def test_an_interrupt_that_somebody_swallows_ends_the_job_all_the_same(tmp_path:
     with pytest.raises(KeyboardInterrupt):
         run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), on_progress=careless)
     assert swallowed and swallowed[0] < 7
-    assert Processes().of_job(spec.job_id) == []
+    assert processes_of_job(spec.job_id) == []
 
 
 def test_an_interrupt_is_not_lost_behind_another_nodes_failure_to_end(tmp_path: Path) -> None:
@@ -304,7 +305,7 @@ def test_an_interrupt_is_not_lost_behind_another_nodes_failure_to_end(tmp_path: 
     # The session goes on after an OSError: it is the case's failure.
     with pytest.raises(KeyboardInterrupt):
         run_job(spec, command(spec, "hangs"), LIMITS, QuietMeter(), on_progress=end, others=NeverEnds())
-    assert Processes().of_job(spec.job_id) == []
+    assert processes_of_job(spec.job_id) == []
 
 
 def test_sigterm_ends_the_job_and_the_old_handler_comes_back(tmp_path: Path) -> None:
@@ -316,7 +317,7 @@ def test_sigterm_ends_the_job_and_the_old_handler_comes_back(tmp_path: Path) -> 
 
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
         run_job(spec, command(spec, "stubborn"), LIMITS, QuietMeter(), on_progress=end)
-    assert Processes().of_job(spec.job_id) == []
+    assert processes_of_job(spec.job_id) == []
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -336,7 +337,7 @@ def test_the_second_signal_ends_the_job_without_grace(tmp_path: Path, second: in
     with pytest.raises(KeyboardInterrupt):
         run_job(spec, command(spec, "stubborn", "stubborn"), limits, QuietMeter(), on_progress=press)
     assert time.monotonic() - pressed[0] < 5.0
-    assert Processes().of_job(spec.job_id) == []
+    assert processes_of_job(spec.job_id) == []
 
 
 def test_a_first_signal_while_a_job_is_being_ended_waits_for_the_end(tmp_path: Path) -> None:
@@ -347,7 +348,7 @@ def test_a_first_signal_while_a_job_is_being_ended_waits_for_the_end(tmp_path: P
     spec = job(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         run_job(spec, command(spec, "stubborn"), LIMITS, QuietMeter(), others=InterruptedAtTheEnd())
-    assert Processes().of_job(spec.job_id) == []
+    assert processes_of_job(spec.job_id) == []
 
 
 def test_a_fault_of_the_progress_line_ends_the_job_too(tmp_path: Path) -> None:
@@ -359,7 +360,7 @@ def test_a_fault_of_the_progress_line_ends_the_job_too(tmp_path: Path) -> None:
 
     with pytest.raises(ZeroDivisionError):
         run_job(spec, command(spec, "hangs"), LIMITS, QuietMeter(), on_progress=fail)
-    assert Processes().of_job(spec.job_id) == []
+    assert processes_of_job(spec.job_id) == []
 
 
 def test_outside_the_main_thread_a_job_still_runs(tmp_path: Path) -> None:

@@ -110,6 +110,17 @@ def test_a_quota_of_cgroup_version_1_bounds_them_too(tmp_path: Path, quota: str,
     assert len(physical_cores(range(8), tmp_path)) == cores
 
 
+def test_a_quota_of_the_processs_own_group_below_the_containers_bounds_them(tmp_path: Path) -> None:
+    for name, text in (
+        ("proc/self/cgroup", "0::/job\n"),
+        ("sys/fs/cgroup/cpu.max", "max 100000"),
+        ("sys/fs/cgroup/job/cpu.max", "350000 100000"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert len(physical_cores(range(8), tmp_path)) == 3
+
+
 @given(cores=st.sets(st.integers(0, 500), min_size=1, max_size=64), cards=st.integers(1, 64))
 def test_cpu_cards_never_share_a_core_and_are_equally_large(cores: set[int], cards: int) -> None:
     if cards > len(cores):

@@ -17,6 +17,7 @@ from helpers.machine.watch.processes import (
     parse_stat,
 )
 from helpers.trainers.contract.errors import LaunchError
+from tests.job_processes import processes_of_job
 
 # Not the suite's own: a job that starts beside these tests ends all orphans of its kind.
 SUPERVISOR = f"TEST_SUPERVISOR_{os.getpid()}"
@@ -77,8 +78,8 @@ def test_this_process_is_found_with_its_time() -> None:
 
 def test_a_job_is_found_by_its_environment_in_every_session() -> None:
     with family({JOB_VARIABLE: JOB}, "kept", "stay") as members:
-        assert pids(Processes().of_job(JOB)) == set(members)
-        assert Processes().of_job(JOB[:-1]) == []
+        assert pids(processes_of_job(JOB)) == set(members)
+        assert processes_of_job(JOB[:-1]) == []
 
 
 def test_an_orphan_of_the_job_is_still_found() -> None:
@@ -101,7 +102,7 @@ def test_a_job_whose_supervisor_lives_has_no_orphans() -> None:
     processes = Processes(supervisor_variable=SUPERVISOR)
     marks = processes.marks(JOB)
     with family(marks, "kept", "stay") as members:
-        assert set(members) <= pids(processes.of_job(JOB))
+        assert set(members) <= pids(processes_of_job(JOB))
         assert not pids(processes.orphans()) & set(members)
 
 

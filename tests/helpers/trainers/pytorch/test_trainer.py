@@ -19,13 +19,13 @@ from helpers.launch.launchers import launcher_for
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.machine.watch.contention import CpuMeter
-from helpers.machine.watch.processes import Processes
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.cores import own_cores
 from tests.helpers.trainers.pytorch_environment import INTERPRETER, needs_pytorch
+from tests.job_processes import processes_of_job
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed, needs_pytorch]
 
@@ -60,7 +60,7 @@ def _run(spec: JobSpec, disturb: Callable[[JobSpec], None] | None = None) -> Job
     try:
         return run_job(spec, command, LIMITS, CpuMeter(()))
     finally:
-        assert Processes().of_job(spec.job_id) == []
+        assert processes_of_job(spec.job_id) == []
 
 
 def _rank_1(spec: JobSpec) -> int:
