@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from helpers.commands.loading import history_option
+from helpers.commands.loading import add_build, history_option
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 
@@ -19,12 +19,18 @@ HELP = "Judge a build by the cases that perf.yaml lists for this machine; the la
 
 RESULTS, PAGE, JUNIT = "results.json", "results.md", "junit.xml"
 # Options with a value that pytest has under the same name.
-_PASSED_ON = ("reference_env", "data", "runs_dir", "history", "session", "resume")
+_PASSED_ON = ("build", "reference_build", "reference_env", "data", "runs_dir", "history", "session", "resume")
 
 Execute = Callable[[str, list[str]], object]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_build(parser)
+    parser.add_argument(
+        "--reference-build",
+        metavar="BUILD",
+        help="Confirm suspects against the good build BUILD, named as for --build. Default: the pinned one",
+    )
     parser.add_argument(
         "--reference-env",
         metavar="PATH",
@@ -41,7 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs-dir", metavar="FOLDER", help="Keep each run's logs and result under FOLDER")
     parser.add_argument("--history", metavar="URL", type=history_option, help="Keep every result in this database")
     parser.add_argument("--session", metavar="NAME", help="Name this session's folder NAME")
-    parser.add_argument("--resume", metavar="SESSION", help="Go on with SESSION, measuring only what it lacks")
+    parser.add_argument(
+        "--resume",
+        metavar="SESSION",
+        nargs="?",
+        const="",
+        help="Go on with SESSION, measuring only what it lacks. Without a name: the newest one",
+    )
     parser.add_argument(
         "pytest_options", metavar="-- PYTEST_OPTION", nargs="*", help="Pass options on to pytest, as -n 2"
     )

@@ -101,18 +101,8 @@ def test_options_behind_two_hyphens_are_pytests(scenario: Callable[..., pytest.P
 
 def test_every_option_goes_on_to_pytest(tmp_path: Path) -> None:
     options = [
-        *(
-            "--reference-env",
-            "envs/good",
-            "--data",
-            "d",
-            "--runs-dir",
-            "r",
-            "--history",
-            "sqlite:///h",
-            "--session",
-            "s",
-        ),
+        *("--build", "w.whl", "--reference-build", "torch==2.0", "--reference-env", "e", "--data", "d"),
+        *("--runs-dir", "r", "--history", "sqlite:///h", "--session", "s"),
         *("--config", str(tmp_path / "perf.yaml"), "--baselines", str(tmp_path), "--output", str(tmp_path / "night")),
         *("--", "-n", "2"),
     ]
@@ -123,13 +113,11 @@ def test_every_option_goes_on_to_pytest(tmp_path: Path) -> None:
     assert argv[:5] == [sys.executable, "-m", "pytest", str(ROOT / "perf_tests"), "--gate"]
     night = tmp_path / "night"
     assert argv[5:] == [
-        *(f"--perf-config={tmp_path / 'perf.yaml'}", f"--baselines-dir={tmp_path}", "--reference-env=envs/good"),
-        *("--data=d", "--runs-dir=r", "--history=sqlite:///h", "--session=s"),
-        *(
-            f"--results={night / 'results.json'}",
-            f"--results={night / 'results.md'}",
-            f"--junitxml={night / 'junit.xml'}",
-        ),
+        *(f"--perf-config={tmp_path / 'perf.yaml'}", f"--baselines-dir={tmp_path}"),
+        *("--build=w.whl", "--reference-build=torch==2.0", "--reference-env=e", "--data=d"),
+        *("--runs-dir=r", "--history=sqlite:///h", "--session=s"),
+        *(f"--results={night / 'results.json'}", f"--results={night / 'results.md'}"),
+        f"--junitxml={night / 'junit.xml'}",
         *("-n", "2"),
     ]
 
