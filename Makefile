@@ -37,7 +37,7 @@ help:
 	@echo "make test    all tests, real training among them"
 	@echo "make test-paddle26  train with Paddle 2.6.2 too, in .venv-paddle26 (a download of 1.3 GB, no GPU needed)"
 	@echo "make check   lint, types and unit tests, in under 3 minutes"
-	@echo "make bench   measure the suite itself: its speed, its training loop against a bare one, its verdicts, what watching costs, every fault; 40 minutes on idle cores"
+	@echo "make bench   measure the suite itself: its speed, its training loop against a bare one, its verdicts, its search for the first bad build, what watching costs, every fault; 40 minutes on idle cores"
 	@echo "make gpu-proof  show the suite at work on this machine's GPU, step by step (perfgate prove-gpu); on a CPU where there is none"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
 	@echo "make env-pytorch  install PyTorch in .venv-pytorch, for its cases (a download of 0.8 to 4.7 GB: requirements/pytorch-*.txt)"
@@ -70,6 +70,7 @@ bench: env-dev env-pytorch
 	$(VENV_PYTHON) -m benchmarks.loader_cost
 	$(VENV_PYTHON) -m benchmarks.reader_speed
 	$(VENV_PYTHON) -m benchmarks.verdicts --quick
+	$(VENV_PYTHON) -m benchmarks.bisect --quick
 	$(VENV_PYTHON) -m benchmarks.trainer_speed
 	$(VENV_PYTHON) -m benchmarks.trainer_speed --framework pytorch
 	$(VENV_PYTHON) -m benchmarks.watching

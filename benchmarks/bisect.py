@@ -1,0 +1,289 @@
+"""How often a search for the first bad build is right, and how many runs it takes, beside other tools: ``make bench``.
+
+64 builds, one of which brought a drop of 1, 2, 3 or 5% on 1, 8 and 32 cards, with and without builds that fail; every
+rule is asked about the same pairs. Exit status 1 where a goal is missed. docs/bisect.md, "How good it is", has the
+results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from scipy.special import betaincinv
+
+from benchmarks.bisect_rules import BUDGET_RUNS, OWN, RULES, Found, own
+from benchmarks.bisect_world import BUILDS, drawn
+from helpers.report.unforeseen import ended
+
+SEED = 20261123
+CARDS = (1, 8, 32)
+DROPS_PERCENT = (1.0, 2.0, 3.0, 5.0)
+FAILING_SHARES = (0.0, 0.1)
+QUICK, FULL = 12, 300
+# Of the claims, how many have to be right.
+RIGHT = 0.98
+# Claims are due where the budget suffices: everything but drops of 1% on 8 cards and more.
+CLAIMED = 0.95
+# Searches in which something is otherwise than the search expects, by what it is.
+SIGMA_FACTORS = (0.25, 4.0)
+# The larger is twice the other: beyond what helpers.judging.bisection_posterior.AS_LARGE takes for alike.
+TWO_DROPS_PERCENT = (4.0, 2.0)
+# Searches of one kind differ in their number, and a process takes so many at a time.
+_SPREAD, _A_JOB = 50_000, 10
+# How often progress is told.
+_TOLD = 20
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Searches of one kind."""
+
+    cards: int
+    drops_percent: tuple[float, ...]
+    failing_share: float = 0.0
+    sigma_factor: float = 1.0
+
+    @property
+    def plain(self) -> bool:
+        """Whether the search is told nothing wrong, and there is one change."""
+        return self.sigma_factor == 1 and len(self.drops_percent) == 1
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The outcomes of one rule's searches of one kind."""
+
+    kind: Kind
+    rule: str
+    found: tuple[Found, ...]
+
+    @property
+    def claims(self) -> list[Found]:
+        return [each for each in self.found if each.claimed]
+
+    @property
+    def right(self) -> int:
+        return sum(each.right for each in self.claims)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    count = options.searches or (QUICK if options.quick else FULL)
+    print(
+        f"seed {options.seed}: {count} searches of each kind, {BUILDS} builds, at most {BUDGET_RUNS} runs", flush=True
+    )
+    started = time.monotonic()
+    tallies = [*_searched(options.seed, count, options.processes)]
+    for share in FAILING_SHARES:
+        print(f"\n{100 * share:.0f}% of the builds fail\n\n{table_text(tallies, share)}", flush=True)
+    print(f"\n{others_text(tallies)}\n\n{time.monotonic() - started:.0f} s\n")
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(each) for each in tallies]) + "\n", encoding="utf-8")
+    goals = goals_of(tallies)
+    print("\n".join(goal.text for goal in goals))
+    return 1 if any(goal.ruled_out if options.quick else not goal.reached for goal in goals) else 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--quick", action="store_true", help="Search less often; a goal is missed where its whole interval lies beyond"
+    )
+    parser.add_argument("--searches", type=int, metavar="N", help="Search N times of each kind")
+    parser.add_argument("--seed", type=int, default=SEED, help="Draw other builds and other nights")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write every search's outcome to FILE")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="Use that many processes")
+    return parser.parse_args(arguments)
+
+
+def kinds() -> list[Kind]:
+    """Every world, then those in which the search expects something else."""
+    plain = [Kind(cards, (drop,), share) for share in FAILING_SHARES for cards in CARDS for drop in DROPS_PERCENT]
+    wrong = [Kind(cards, (2.0,), sigma_factor=factor) for factor in SIGMA_FACTORS for cards in CARDS]
+    return [*plain, *wrong, *(Kind(cards, TWO_DROPS_PERCENT) for cards in CARDS)]
+
+
+def _searched(seed: int, count: int, processes: int) -> Iterator[Tally]:
+    """The outcomes of every rule in every world."""
+    wanted = kinds()
+    jobs = [(place, kind, start) for place, kind in enumerate(wanted) for start in range(0, count, _A_JOB)]
+    search = partial(search_job, seed=seed, count=count)
+    if processes == 1:
+        done = [search(job) for job in jobs]
+    else:
+        # numpy's own threads would only get into each other's way.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        # Not forked: a library's threads do not survive it.
+        with multiprocessing.get_context("spawn").Pool(min(processes, len(jobs))) as pool:
+            done = []
+            for found in pool.imap(search, jobs):
+                done.append(found)
+                if len(done) % _TOLD == 0:
+                    print(f"{len(done)} of {len(jobs)} jobs", file=sys.stderr, flush=True)
+    for kind in wanted:
+        parts = [found for (_, other, _), found in zip(jobs, done, strict=True) if other == kind]
+        for rule in parts[0]:
+            yield Tally(kind, rule, tuple(each for part in parts for each in part[rule]))
+
+
+def search_job(job: tuple[int, Kind, int], *, seed: int, count: int) -> dict[str, list[Found]]:
+    """Some searches of the kind at that place of kinds(): all rules ask for the same measurements."""
+    place, kind, start = job
+    rules = RULES if kind.plain else {OWN: partial(own, sigma_factor=kind.sigma_factor)}
+    found: dict[str, list[Found]] = {rule: [] for rule in rules}
+    for number in range(start, min(start + _A_JOB, count)):
+        builds = drawn(seed, _SPREAD * place + number, kind.cards, kind.drops_percent, kind.failing_share)
+        for rule, search in rules.items():
+            found[rule].append(search(builds))
+    return found
+
+
+def table_text(tallies: Sequence[Tally], failing_share: float) -> str:
+    """A row for each number of cards and drop; for each rule claims, the right ones among them, and the median runs."""
+    chosen = [each for each in tallies if each.kind.plain and each.kind.failing_share == failing_share]
+    rows = [["cards", "drop", *(f"{rule}: claims, right, runs" for rule in RULES)]]
+    for cards in CARDS:
+        for drop in DROPS_PERCENT:
+            cells = {
+                each.rule: each for each in chosen if each.kind.cards == cards and each.kind.drops_percent == (drop,)
+            }
+            rows.append([str(cards), f"{drop:g}%", *(_cell_text(cells[rule]) for rule in RULES if rule in cells)])
+    rows.append(["all", "", *(_cell_text(_joined(chosen, rule)) for rule in RULES)])
+    rows.insert(1, ["---"] * len(rows[0]))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _joined(tallies: Sequence[Tally], rule: str) -> Tally:
+    mine = [each for each in tallies if each.rule == rule]
+    return Tally(mine[0].kind, rule, tuple(found for each in mine for found in each.found))
+
+
+def _cell_text(tally: Tally) -> str:
+    claims = tally.claims
+    if not claims:
+        return "0%, -, -"
+    runs = sorted(each.runs for each in claims)
+    made, right = len(claims) / len(tally.found), tally.right / len(claims)
+    return f"{made:.0%}, {right:.1%}, {quantile(runs, 0.5)} ({quantile(runs, 0.9)})"
+
+
+def quantile(ordered: Sequence[int], share: float) -> int:
+    """The value that at least that share of the values does not exceed."""
+    return ordered[max(math.ceil(share * len(ordered)) - 1, 0)]
+
+
+def others_text(tallies: Sequence[Tally]) -> str:
+    """What the tables leave out: budgets that ran out, hidden changes, wrong expectations, second changes."""
+    lines = []
+    plain = [each for each in tallies if each.kind.plain and each.rule == OWN]
+    found = [search for each in plain for search in each.found]
+    one = [each for each in found if each.claimed and each.builds == 1]
+    several = [each for each in found if each.claimed and each.builds > 1]
+    lines.append(f"one build named at 99%: {_counted(one)}")
+    lines.append(f"a range at 99% that only builds that fail keep open: {_counted(several)}")
+    spent = [each for each in found if not each.claimed and each.builds]
+    lines.append(f"a range where the budget was spent: {_counted(spent)}")
+    lines.append(f"no answer (the bad build was not shown to be slower): {sum(not each.builds for each in found)}")
+    claims = [each for each in found if each.claimed]
+    expected = sorted(each.expected_runs / each.runs for each in claims)
+    if expected:
+        middle, edges = (
+            expected[len(expected) // 2],
+            (expected[len(expected) // 20], expected[-1 - len(expected) // 20]),
+        )
+        lines.append(
+            f"runs expected once bad was bad, over runs taken: {middle:.2f} (90%: {edges[0]:.2f} to {edges[1]:.2f})"
+        )
+    lines.append(
+        f"a second change was told where there is one only: {sum(each.unexplained for each in claims)} of {len(claims)}"
+    )
+    for each in tallies:
+        kind = each.kind
+        if kind.sigma_factor != 1:
+            what = f"sigma {kind.sigma_factor:g} times what it is, {kind.drops_percent[0]:g}% on {kind.cards} cards"
+            lines.append(f"{what}: {_cell_text(each)}")
+        if len(kind.drops_percent) > 1:
+            what = f"{' and '.join(f'{drop:g}%' for drop in kind.drops_percent)} on {kind.cards} cards"
+            said = sum(claim.unexplained for claim in each.claims)
+            lines.append(
+                f"{what}: {_cell_text(each)} of the larger; {said} of {len(each.claims)} say that more is left"
+            )
+    return "\n".join(lines)
+
+
+def _counted(found: Sequence[Found]) -> str:
+    right = sum(each.right for each in found)
+    if not found:
+        return "0"
+    low, high = binomial_95(right, len(found))
+    size = sorted(each.builds for each in found)[len(found) // 2]
+    builds = f", {size} builds (median)" if size > 1 else ""
+    return f"{len(found)}, right {right} ({right / len(found):.2%}, 95% {low:.2%} to {high:.2%}){builds}"
+
+
+def binomial_95(count: int, of: int) -> tuple[float, float]:
+    """Exact 95% interval of a share (Clopper and Pearson)."""
+    low = float(betaincinv(count, of - count + 1, 0.025)) if count else 0.0
+    high = float(betaincinv(count + 1, of - count, 0.975)) if count < of else 1.0
+    return low, high
+
+
+@dataclass(frozen=True)
+class ShareGoal:
+    """At least ``limit`` of ``of`` have to be so."""
+
+    name: str
+    count: int
+    of: int
+    limit: float
+
+    @property
+    def reached(self) -> bool:
+        """Never of nothing."""
+        return bool(self.of) and self.count >= self.limit * self.of
+
+    @property
+    def ruled_out(self) -> bool:
+        """Whether the whole interval misses the goal; so it does of nothing."""
+        return not self.of or binomial_95(self.count, self.of)[1] < self.limit
+
+    @property
+    def text(self) -> str:
+        low, high = binomial_95(self.count, self.of) if self.of else (0.0, 1.0)
+        answer = "reached    " if self.reached else "NOT reached"
+        share = self.count / self.of if self.of else math.nan
+        between = f"{share:.2%} (95% {low:.2%} to {high:.2%})"
+        return f"{answer}  {self.name}: {self.count} of {self.of}, {between}, at least {self.limit:.0%}"
+
+
+def goals_of(tallies: Sequence[Tally]) -> list[ShareGoal]:
+    mine = [each for each in tallies if each.rule == OWN]
+    goals = [_right(f"right claims, {100 * s:.0f}% of builds fail", mine, _has_failing(s)) for s in FAILING_SHARES]
+    goals.append(_right("right claims, sigma wrong", mine, lambda each: each.kind.sigma_factor != 1))
+    goals.append(_right("right claims, two changes", mine, lambda each: len(each.kind.drops_percent) > 1))
+    due = [each for each in mine if each.kind.plain and (each.kind.cards == 1 or each.kind.drops_percent[0] > 1)]
+    claims, made = sum(len(each.claims) for each in due), sum(len(each.found) for each in due)
+    return [*goals, ShareGoal("claims on 1 card and of drops of 2% and more", claims, made, CLAIMED)]
+
+
+def _has_failing(share: float) -> Callable[[Tally], bool]:
+    return lambda each: each.kind.plain and each.kind.failing_share == share
+
+
+def _right(name: str, tallies: Sequence[Tally], chosen: Callable[[Tally], bool]) -> ShareGoal:
+    kept = [each for each in tallies if chosen(each)]
+    return ShareGoal(name, sum(each.right for each in kept), sum(len(each.claims) for each in kept), RIGHT)
+
+
+if __name__ == "__main__":
+    sys.exit(ended(main, "bisect"))

@@ -1,0 +1,163 @@
+"""What finds the first bad build: the suite's own search, and others on the same pairs turned into pass and fail."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from benchmarks.bisect_world import BUILDS, Builds
+from helpers.judging.bisection import (
+    CERTAIN,
+    BisectAnswer,
+    BisectEnd,
+    Bisection,
+    MeasuredPair,
+    Measurement,
+    Untestable,
+    next_step,
+)
+
+BUDGET_RUNS = 400
+THRESHOLD_PERCENT = 5.0
+# What a rule that takes half of the drop for its threshold measures it with.
+_DROP_PAIRS = 3
+_MEDIAN_PAIRS = 3
+OWN = "this search"
+
+
+@dataclass(frozen=True)
+class Found:
+    """How one search ended. A claim is an answer that a user would act on: for rules with a probability, at 99%."""
+
+    claimed: bool
+    # Whether the first bad build is in the answer, claimed or not.
+    right: bool
+    # How many builds the answer holds.
+    builds: int
+    runs: int
+    end: str = ""
+    unexplained: bool = False
+    # How many runs were expected once the bad build was shown to be slower; 0 where it never was.
+    expected_runs: int = 0
+
+
+Rule = Callable[[Builds], Found]
+
+
+def own(builds: Builds, budget_runs: int = BUDGET_RUNS, sigma_factor: float = 1.0) -> Found:
+    """helpers.judging.bisection; ``sigma_factor`` makes what is known of the noise wrong."""
+    search = Bisection(_names(BUILDS), builds.sigma * sigma_factor, budget_runs=budget_runs)
+    measured: list[Measurement] = []
+    repeats: dict[int, int] = {}
+    expected, runs = 0, 0
+    while True:
+        step = next_step(search, measured)
+        if isinstance(step, BisectAnswer):
+            break
+        if step.expected_runs is not None and not expected:
+            expected = runs + step.expected_runs
+        if step.build in builds.failing:
+            measured.append(Untestable(step.build, "crashes"))
+            runs += 1
+            continue
+        for _ in range(step.pairs):
+            repeat = repeats.get(step.build, 0)
+            repeats[step.build] = repeat + 1
+            measured.append(MeasuredPair(step.build, *builds.pair(step.build, repeat)))
+            runs += 2
+    if step.first is None or step.last is None:
+        return Found(False, False, 0, step.runs, step.end.value, expected_runs=expected)
+    return Found(
+        claimed=step.end in (BisectEnd.FOUND, BisectEnd.HIDDEN),
+        right=step.first <= builds.first_bad <= step.last,
+        builds=step.last - step.first + 1,
+        runs=step.runs,
+        end=step.end.value,
+        unexplained=step.unexplained,
+        expected_runs=expected,
+    )
+
+
+def git_bisect(builds: Builds, pairs: int, threshold_percent: float | None) -> Found:
+    """``git bisect`` with skip: a build is bad where the median of ``pairs`` differences is beyond the threshold.
+
+    Without a threshold it is half of the drop that three pairs of the bad build show.
+    """
+    least, runs = _threshold(builds, threshold_percent)
+    good, bad = 0, BUILDS - 1
+    while True:
+        middle = (good + bad) / 2
+        candidates = sorted(range(good + 1, bad), key=lambda build: (abs(build - middle), build))
+        for build in candidates:
+            if build not in builds.failing:
+                break
+            runs += 1
+        else:
+            break
+        runs += 2 * pairs
+        slow = statistics.median(builds.difference(build, repeat) for repeat in range(pairs)) < least
+        good, bad = (good, build) if slow else (build, bad)
+    return Found(True, good < builds.first_bad <= bad, bad - good, runs)
+
+
+def git_bayesect(builds: Builds, threshold_percent: float | None, budget_runs: int = BUDGET_RUNS) -> Found:
+    """git_bayesect's own Bisector in-process: every pair passes or fails, until one build has 99%."""
+    # It takes the logarithm of the prior that a skip sets to 0, and then does not use it.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return _git_bayesect(builds, threshold_percent, budget_runs)
+
+
+def _git_bayesect(builds: Builds, threshold_percent: float | None, budget_runs: int) -> Found:
+    from git_bayesect import Bisector
+
+    least, runs = _threshold(builds, threshold_percent)
+    # Its place 0 is the newest build.
+    bisector = Bisector([1] * BUILDS)
+    repeats: dict[int, int] = {}
+    if threshold_percent is None:
+        for repeat in range(_DROP_PAIRS):
+            bisector.record(0, builds.difference(BUILDS - 1, repeat) < least)
+        repeats[BUILDS - 1] = _DROP_PAIRS
+    skipped: set[int] = set()
+    while bisector.distribution.max() < CERTAIN and runs + 2 <= budget_runs:
+        wanted = BUILDS - 1 - bisector.select()
+        build = min((each for each in range(BUILDS) if each not in skipped), key=lambda each: abs(each - wanted))
+        if build in builds.failing:
+            skipped.add(build)
+            bisector.record(BUILDS - 1 - build, None)
+            runs += 1
+            continue
+        repeat = repeats.get(build, 0)
+        repeats[build] = repeat + 1
+        bisector.record(BUILDS - 1 - build, builds.difference(build, repeat) < least)
+        runs += 2
+    named = BUILDS - 1 - int(bisector.distribution.argmax())
+    return Found(bool(bisector.distribution.max() >= CERTAIN), named == builds.first_bad, 1, runs)
+
+
+def _threshold(builds: Builds, percent: float | None) -> tuple[float, int]:
+    """The difference below which a pair fails, and the runs that were spent on it."""
+    if percent is not None:
+        return math.log1p(-percent / 100), 0
+    drop = statistics.median(builds.difference(BUILDS - 1, repeat) for repeat in range(_DROP_PAIRS))
+    return min(drop, 0.0) / 2, 2 * _DROP_PAIRS
+
+
+def _names(count: int) -> tuple[str, ...]:
+    return tuple(f"build {place}" for place in range(count))
+
+
+RULES: dict[str, Rule] = {
+    OWN: own,
+    "git bisect, 5%": partial(git_bisect, pairs=1, threshold_percent=THRESHOLD_PERCENT),
+    "median of 3, 5%": partial(git_bisect, pairs=_MEDIAN_PAIRS, threshold_percent=THRESHOLD_PERCENT),
+    "git_bayesect, 5%": partial(git_bayesect, threshold_percent=THRESHOLD_PERCENT),
+    "git bisect, half": partial(git_bisect, pairs=1, threshold_percent=None),
+    "median of 3, half": partial(git_bisect, pairs=_MEDIAN_PAIRS, threshold_percent=None),
+    "git_bayesect, half": partial(git_bayesect, threshold_percent=None),
+}
