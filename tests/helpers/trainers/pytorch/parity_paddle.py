@@ -17,15 +17,16 @@ from typing import Any
 import numpy
 import paddle
 
-from helpers.trainers.common.images import Form, Share, synthetic_batch
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.settings import PaddleSettings
 from helpers.trainers.paddle.steps import DynamicStep
+from tests.helpers.trainers.pytorch.parity_batch import parity_batch, shrink_images
 
 
 def main(spec: JobSpec, weights: Path) -> dict[str, Any]:
+    shrink_images()
     settings = PaddleSettings.of(spec)
     paddle.seed(spec.seed)
     paddle.set_default_dtype("float64")
@@ -37,9 +38,8 @@ def main(spec: JobSpec, weights: Path) -> dict[str, Any]:
             layer.p = 0.0
     named = {name: each for name, each in model.named_parameters() if not each.stop_gradient}
     numpy.savez(weights, **{name: each.numpy() for name, each in named.items()})
-    share = Share(0, 1, spec.case.batch_size_per_card, spec.seed)
-    images, labels = synthetic_batch(share, Form(settings.feed_layout, settings.input_channels, settings.input_dtype))
-    batch = Batch(paddle.to_tensor(images.astype("float64")), paddle.to_tensor(labels), share.batch_size)
+    images, labels, samples = parity_batch(spec, settings)
+    batch = Batch(paddle.to_tensor(images), paddle.to_tensor(labels), samples)
     losses = [step.loss(step.step(batch)) for _ in range(spec.window_steps)]
     return {"losses": losses, "parameters": sum(int(each.size) for each in named.values())}
 

@@ -14,15 +14,16 @@ from typing import Any
 import numpy
 import torch
 
-from helpers.trainers.common.images import Form, Share, synthetic_batch
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings
 from helpers.trainers.pytorch.steps import TrainingStep
+from tests.helpers.trainers.pytorch.parity_batch import parity_batch, shrink_images
 
 
 def main(spec: JobSpec, weights: Path) -> dict[str, Any]:
+    shrink_images()
     settings = PytorchSettings.of(spec)
     trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
     step = TrainingStep(trainer, settings, torch.device("cpu"))
@@ -34,9 +35,8 @@ def main(spec: JobSpec, weights: Path) -> dict[str, Any]:
     step._proof = None
     with numpy.load(weights) as given:
         load(model, {name: given[name] for name in given.files})
-    share = Share(0, 1, spec.case.batch_size_per_card, spec.seed)
-    images, labels = synthetic_batch(share, Form(settings.feed_layout, settings.input_channels, settings.input_dtype))
-    batch = Batch(torch.tensor(images.astype("float64")), torch.tensor(labels), share.batch_size)
+    images, labels, samples = parity_batch(spec, settings)
+    batch = Batch(torch.tensor(images), torch.tensor(labels), samples)
     step.begin_epoch(0)
     losses = [step.loss(step.step(batch)) for _ in range(spec.window_steps)]
     return {"losses": losses, "parameters": sum(each.numel() for each in model.parameters())}
