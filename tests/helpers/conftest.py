@@ -21,7 +21,7 @@ ENVIRONMENT = Environment(
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_plan() -> Callable[..., CasePlan]:
     """A plan of one CPU case; ``runs`` and ``target`` change its protocol and target, all else the plan."""
 
@@ -32,7 +32,7 @@ def make_plan() -> Callable[..., CasePlan]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_run() -> Callable[..., RunResult]:
     """A finished run of a plan with ``samples_per_s`` by its rule and by the median step."""
 

@@ -1,11 +1,15 @@
 """Whole nights against a good build that the recorded level has left: sessions, pairs and history over many nights.
 
 docs/verdicts.md, "Level against the good build" and "No good build": each of these once ended in a wrong verdict.
+Nights that several tests begin with are measured once; each test goes on with a copy of their history and run folders.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import datetime
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -107,13 +111,48 @@ def entry(plan: CasePlan, make_run: MakeRun, samples_per_s: float, build: dict[s
     return RecordedEntry(plan.case.id, samples_per_s, MEDIAN_STEP, rates, None, None, facts, segment, provenance)
 
 
+FirstNights = Callable[[World], object]
+Learn = Callable[[FirstNights], World]
+
+
+@pytest.fixture(scope="module")
+def learn(make_plan: MakePlan, make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Learn:
+    """A world in which these nights have passed, whose history is closed. It was recorded at 100 images/s with the good
+    build itself; 16 nights make a history in a few runs."""
+    learnt: dict[FirstNights, World] = {}
+
+    def after(first_nights: FirstNights) -> World:
+        if first_nights not in learnt:
+            folder = tmp_path_factory.mktemp("learnt")
+            plan = make_plan(build=NEW, reference=GOOD, budget=Budget(rotation=3))
+            plan = replace(plan, recorded=entry(plan, make_run, 100.0, GOOD))
+            with open_history(default_url(folder)) as history:
+                world = World(plan, make_run, history, folder)
+                first_nights(world)
+            learnt[first_nights] = world
+        return learnt[first_nights]
+
+    return after
+
+
 @pytest.fixture
-def world(make_plan: MakePlan, make_run: MakeRun, tmp_path: Path) -> Iterator[World]:
-    """Recorded at 100 images/s with the good build itself; 16 nights make a history in a few runs."""
-    plan = make_plan(build=NEW, reference=GOOD, budget=Budget(rotation=3))
-    plan = replace(plan, recorded=entry(plan, make_run, 100.0, GOOD))
-    with open_history(default_url(tmp_path)) as history:
-        yield World(plan, make_run, history, tmp_path)
+def world_after(learn: Learn, tmp_path: Path) -> Iterator[Learn]:
+    """A test's own world, in which these nights have passed."""
+    with contextlib.ExitStack() as histories:
+
+        def copied(first_nights: FirstNights) -> World:
+            learnt = learn(first_nights)
+            shutil.copytree(learnt.folder, tmp_path, dirs_exist_ok=True)
+            history = histories.enter_context(open_history(default_url(tmp_path)))
+            return replace(learnt, history=history, folder=tmp_path, rng=copy.deepcopy(learnt.rng))
+
+        yield copied
+
+
+@pytest.fixture
+def world(world_after: Learn) -> World:
+    """One without a night."""
+    return world_after(no_nights)
 
 
 def statuses(results: list[CaseResult]) -> list[Status]:
@@ -124,9 +163,26 @@ def codes(results: list[CaseResult]) -> list[str]:
     return [each.verdict.reason.code for each in results]
 
 
-def gained(world: World, rate: float) -> None:
-    """A gain over the pin at 100: confirmed, recorded with the new build, and 20 nights there. The pin stays."""
+def no_nights(world: World) -> None:
+    assert world.night_number == 0
+
+
+def sixteen_nights(world: World) -> None:
     world.nights(16, 100.0)
+
+
+def sixteen_nights_without_a_good_build(world: World) -> None:
+    world.nights(16, 100.0, reference={})
+
+
+def sixteen_nights_without_a_good_build_recorded_at_102(world: World) -> None:
+    world.record(102.0, NEW)
+    world.nights(16, 102.0, reference={})
+
+
+def gained(world: World, rate: float = 105.0) -> None:
+    """A gain over the pin at 100: confirmed, recorded with the new build, and 20 nights there. The pin stays."""
+    sixteen_nights(world)
     found = world.night(rate)
     assert found.verdict.status is Status.IMPROVEMENT, found.verdict.reason
     world.record(rate, NEW)
@@ -140,9 +196,9 @@ def gained(world: World, rate: float) -> None:
     "tonight", [102.0, pytest.param(103.0, marks=pytest.mark.slow), pytest.param(100.0, marks=pytest.mark.slow)]
 )
 def test_what_is_lost_of_a_gain_is_a_regression_although_the_good_build_is_slower_still(
-    world: World, tonight: float
+    world_after: Learn, tonight: float
 ) -> None:
-    gained(world, 105.0)
+    world = world_after(gained)
     for found in world.nights(3, tonight):
         assert found.verdict.status is Status.REGRESSION, found.verdict.reason
         assert found.verdict.standing is not None and not found.verdict.standing.new_segment
@@ -151,8 +207,8 @@ def test_what_is_lost_of_a_gain_is_a_regression_although_the_good_build_is_slowe
 
 
 @pytest.mark.slow
-def test_a_gain_that_began_the_segment_gives_the_level_its_first_value(world: World) -> None:
-    world.nights(16, 100.0)
+def test_a_gain_that_began_the_segment_gives_the_level_its_first_value(world_after: Learn) -> None:
+    world = world_after(sixteen_nights)
     assert world.night(105.0).verdict.status is Status.IMPROVEMENT
     # Nobody records it: the entry stays at 100, and the segment is the gain's.
     world.nights(4, 105.0)
@@ -168,8 +224,8 @@ def test_a_small_gain_that_is_lost_is_no_slow_machine(world: World) -> None:
     assert set(statuses(world.nights(7, 100.0))) == {Status.REGRESSION}
 
 
-def test_a_level_that_nobody_knows_is_measured_on_one_unasked_night(world: World) -> None:
-    world.nights(16, 100.0, reference={})
+def test_a_level_that_nobody_knows_is_measured_on_one_unasked_night(world_after: Learn) -> None:
+    world = world_after(sixteen_nights_without_a_good_build)
     world.record(105.0, NEW)
     world.nights(16, 105.0, reference={})
     asked = world.nights(3, 105.0)
@@ -181,9 +237,8 @@ def test_a_level_that_nobody_knows_is_measured_on_one_unasked_night(world: World
 
 
 @pytest.mark.parametrize("good", [100.0, 98.0])
-def test_pairs_that_are_alike_say_nothing_while_the_level_is_unknown(world: World, good: float) -> None:
-    world.record(102.0, NEW)
-    world.nights(16, 102.0, reference={})
+def test_pairs_that_are_alike_say_nothing_while_the_level_is_unknown(world_after: Learn, good: float) -> None:
+    world = world_after(sixteen_nights_without_a_good_build_recorded_at_102)
     found = world.nights(8, good, good)
     assert found[0].verdict.reason.code == "level-unknown"
     assert set(statuses(found)) == {Status.INCONCLUSIVE}
@@ -191,8 +246,8 @@ def test_pairs_that_are_alike_say_nothing_while_the_level_is_unknown(world: Worl
 
 
 @pytest.mark.slow
-def test_a_build_pinned_anew_starts_a_level_of_its_own(world: World) -> None:
-    gained(world, 105.0)
+def test_a_build_pinned_anew_starts_a_level_of_its_own(world_after: Learn) -> None:
+    world = world_after(gained)
     # Another good build, at 103: the old one's level must not be held against it.
     found = world.nights(4, 105.0, 103.0, reference=OTHER_GOOD)
     assert set(statuses(found)) == {Status.PASS}
@@ -208,8 +263,11 @@ def test_a_build_pinned_anew_starts_a_level_of_its_own(world: World) -> None:
 # --- the machine, and what both builds load
 
 
-def test_a_machine_that_is_slow_tonight_is_told_where_the_good_build_is_below_its_own_nights(world: World) -> None:
-    world.nights(18, 100.0)
+def test_a_machine_that_is_slow_tonight_is_told_where_the_good_build_is_below_its_own_nights(
+    world_after: Learn,
+) -> None:
+    world = world_after(sixteen_nights)
+    world.nights(2, 100.0)
     found = world.night(97.0, 97.0)
     assert (found.verdict.status, found.verdict.reason.code) == (Status.PASS, "machine-slow")
     assert "the good build is itself 3." in found.verdict.reason.message or "2.9" in found.verdict.reason.message
@@ -218,14 +276,15 @@ def test_a_machine_that_is_slow_tonight_is_told_where_the_good_build_is_below_it
 
 
 @pytest.mark.slow
-def test_a_slow_machine_above_the_pin_is_told_by_the_good_builds_own_nights(world: World) -> None:
-    gained(world, 105.0)
+def test_a_slow_machine_above_the_pin_is_told_by_the_good_builds_own_nights(world_after: Learn) -> None:
+    world = world_after(gained)
     found = world.night(105.0 * 0.97, 97.0)
     assert (found.verdict.status, found.verdict.reason.code) == (Status.PASS, "machine-slow")
 
 
-def test_slower_trainer_code_that_both_builds_run_never_becomes_green_unexplained(world: World) -> None:
-    world.nights(18, 100.0)
+def test_slower_trainer_code_that_both_builds_run_never_becomes_green_unexplained(world_after: Learn) -> None:
+    world = world_after(sixteen_nights)
+    world.nights(2, 100.0)
     found = world.nights(14, 95.0, 95.0)
     assert set(codes(found[:5])) == {"machine-slow"}
     assert found[4].verdict.standing is not None and found[4].verdict.standing.unexplained
@@ -239,8 +298,9 @@ def test_slower_trainer_code_that_both_builds_run_never_becomes_green_unexplaine
 
 
 @pytest.mark.slow
-def test_a_slower_build_after_slow_nights_of_the_machine_is_found(world: World) -> None:
-    world.nights(18, 100.0)
+def test_a_slower_build_after_slow_nights_of_the_machine_is_found(world_after: Learn) -> None:
+    world = world_after(sixteen_nights)
+    world.nights(2, 100.0)
     world.nights(2, 95.0, 95.0)
     assert world.night(92.0, 95.0).verdict.status is Status.REGRESSION
 
@@ -284,8 +344,8 @@ def test_a_fall_beyond_doubt_fails_although_nobody_knows_the_level(world: World)
 # --- no good build
 
 
-def test_a_drop_beyond_the_band_that_nobody_can_confirm_is_slower_every_night(world: World) -> None:
-    world.nights(16, 100.0, reference={})
+def test_a_drop_beyond_the_band_that_nobody_can_confirm_is_slower_every_night(world_after: Learn) -> None:
+    world = world_after(sixteen_nights_without_a_good_build)
     found = world.nights(12, 66.0, reference={})
     assert set(statuses(found)) == {Status.SLOWER}
     assert all(len(each.runs) >= 3 for each in found)
@@ -294,14 +354,15 @@ def test_a_drop_beyond_the_band_that_nobody_can_confirm_is_slower_every_night(wo
 
 
 @pytest.mark.slow
-def test_a_drop_within_the_band_that_nobody_can_confirm_stays_inconclusive(world: World) -> None:
-    world.nights(16, 100.0, reference={})
+def test_a_drop_within_the_band_that_nobody_can_confirm_stays_inconclusive(world_after: Learn) -> None:
+    world = world_after(sixteen_nights_without_a_good_build)
     found = world.nights(8, 96.0, reference={})
     assert set(statuses(found)) == {Status.INCONCLUSIVE}
 
 
-def test_a_fall_that_a_good_build_can_confirm_is_never_slower(world: World) -> None:
-    world.nights(18, 100.0)
+def test_a_fall_that_a_good_build_can_confirm_is_never_slower(world_after: Learn) -> None:
+    world = world_after(sixteen_nights)
+    world.nights(2, 100.0)
     assert world.night(66.0).verdict.status is Status.REGRESSION
 
 
