@@ -30,6 +30,7 @@ from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REF
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, JobSpec
 from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, StepLog, steadiness
+from tests.helpers.trainers.colours import LEARNING_RATES, has_fallen, two_colours
 from tests.helpers.trainers.cores import own_cores
 
 pytestmark = pytest.mark.training
@@ -110,52 +111,48 @@ def _complete(ran: Ran, ranks: int = 1) -> None:
 
 # What learns, by every way of execution and every precision, is test_learning.py's.
 @untimed
-@pytest.mark.parametrize(
-    ("case_id", "facts"),
-    [
-        (f"{RESNET50}-fp32-bs1-1x1-dali_cpu-static", {"program": "PIR", "data": "dali_cpu"}),
-        (f"{RESNET50}-amp_o1-bs1-1x1-native-static", {"bfloat16_convolutions": "53", "loss_dtype": "paddle.float32"}),
-    ],
-)
-def test_one_card_trains(tmp_path: Path, images: Path, case_id: str, facts: dict[str, str]) -> None:
-    ran = _run(tmp_path, case_id, images)
+def test_one_card_trains_with_dali_on_the_cpu(tmp_path: Path, images: Path) -> None:
+    ran = _run(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali_cpu-static", images)
     _complete(ran)
     header = ran.logs[0].header
     assert (header.device, header.framework_version != "unknown", len(header.framework_commit)) == ("cpu", True, 40)
-    assert facts.items() <= header.facts.items()
-    assert header.facts["cores"] == str(CORES[0])
+    assert {"program": "PIR", "data": "dali_cpu", "cores": str(CORES[0])}.items() <= header.facts.items()
 
 
-@untimed
-def test_the_loaders_wait_for_little_and_the_heartbeat_tells_the_phases(tmp_path: Path, images: Path) -> None:
-    ran = _run(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali-dynamic", images, steps=(1, 2))
-    window = ran.logs[0].window
-    assert all(step.reader_seconds < step.step_seconds for step in window)
-    beats = [json.loads(line)["phase"] for line in (tmp_path / "rank0.heartbeat").read_text().splitlines()]
-    assert beats == ["import paddle", "data", "build model", "first step", "warm-up", "window", "window"]
-
-
+# The last network has no batch norm, which Paddle cannot share out over a mesh.
 @untimed
 @pytest.mark.parametrize(
-    "case_id",
+    ("case_id", "facts"),
     [
-        f"{RESNET50}-fp32-bs1-1x1-dali-dynamic",
-        f"{RESNET50}-fp32-bs1-1x1-native-static",
-        f"{RESNET50}-fp32-bs1-1x2-dali-dynamic",
-        f"{RESNET50}-amp_o1-bs1-1x2-native-to_static",
-        "paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto",
+        (f"{RESNET50}-fp32-bs2-1x1-dali-dynamic", {"precision": "float32", "layout": "NCHW"}),
+        (f"{RESNET50}-fp32-bs2-1x2-dali-dynamic", {"precision": "float32"}),
+        (
+            f"{RESNET50}-amp_o2-bs2-1x2-native-to_static",
+            {"execution": "to_static", "bfloat16_convolutions": "53", "NHWC_convolutions": "53"},
+        ),
+        (
+            "paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto",
+            {"precision": "float32", "auto_parallel": "shard_layer and a distributed batch over a mesh of 2 (dynamic)"},
+        ),
     ],
-)
-def test_all_ranks_warm_up_until_all_are_steady_or_the_budget_is_used(
-    tmp_path: Path, images: Path, case_id: str
+)  # fmt: skip
+def test_all_ranks_learn_and_warm_up_until_all_are_steady_or_the_budget_is_used(
+    tmp_path: Path, case_id: str, facts: dict[str, str]
 ) -> None:
-    if "1x2" in case_id and len(CORES) < 2:
+    case = Case.parse(case_id)
+    if case.cards > len(CORES):
         pytest.skip("two cards need two cores")
-    ran = _run(tmp_path, case_id, images, steps=(6, 2), adaptive=True)
+    rate = LEARNING_RATES[case.model.value]
+    ran = _run(tmp_path, case_id, two_colours(tmp_path / "colours"), steps=(6, 6), adaptive=True, learning_rate=rate)
     assert ran.exit_status == EXIT_COMPLETE, ran.errors[-2000:]
     (made,) = {len(log.warmup) for log in ran.logs}
     assert made in (6, 8)
-    assert all(len(log.window) == 2 for log in ran.logs)
+    assert all(len(log.window) == 6 for log in ran.logs)
+    for log in ran.logs:
+        assert facts.items() <= log.header.facts.items()
+        assert all(step.reader_seconds < step.step_seconds for step in log.window)
+        losses = [step.loss for step in log.steps if step.loss is not None]
+        assert any(has_fallen(losses[:steps]) for steps in range(len(losses) + 1)), losses
     seconds = [[step.step_seconds for step in log.warmup] for log in ran.logs]
     # The trainer's answer at each of its looks, from what it recorded.
     looks = [all(steadiness(each[:steps], 2).steady for each in seconds) for steps in range(6, made + 1, 2)]
@@ -163,6 +160,15 @@ def test_all_ranks_warm_up_until_all_are_steady_or_the_budget_is_used(
     assert looks[-1] or made == ADAPTIVE["most_warmup_steps"]
     if len(ran.logs) == 2:
         _check_two_ranks(*ran.logs)
+    else:
+        _check_phases(tmp_path, made)
+
+
+def _check_phases(folder: Path, warmup_steps: int) -> None:
+    """The heartbeat names what the rank did, in order."""
+    beats = [json.loads(line)["phase"] for line in (folder / "rank0.heartbeat").read_text().splitlines()]
+    steps = [*["warm-up"] * warmup_steps, *["window"] * 6]
+    assert beats == ["import paddle", "data", "build model", "first step", *steps]
 
 
 def _check_two_ranks(first: StepLog, second: StepLog) -> None:
@@ -219,29 +225,24 @@ def test_what_imagenet_holds_beside_plain_jpegs_is_trained(tmp_path: Path, loade
 
 
 @untimed
-@pytest.mark.parametrize("execution", ["dynamic", "static"])
-def test_a_training_that_diverges_fails_although_paddle_s_loss_looks_finite(tmp_path: Path, execution: str) -> None:
-    case_id = f"{RESNET50}-fp32-bs1-1x1-synthetic-{execution}"
-    ran = _run(tmp_path, case_id, None, steps=(0, 3), learning_rate=1e38)
-    assert ran.exit_status == EXIT_FAILED
-    assert "field 'loss'" in ran.logs[0].footer.reason
-
-
-@untimed
 @pytest.mark.parametrize("execution", ["dynamic", "static", "static-auto"])
-def test_the_learning_rate_changes_at_its_epoch_and_not_before(tmp_path: Path, images: Path, execution: str) -> None:
+def test_the_learning_rate_changes_at_its_epoch_and_a_training_that_diverges_fails(
+    tmp_path: Path, images: Path, execution: str
+) -> None:
     data = tmp_path / "data"
     data.mkdir()
     (data / "train").symlink_to(images / "train")
     first = (images / "train_list.txt").read_text(encoding="utf-8").splitlines(keepends=True)[0]
     (data / "train_list.txt").write_text(first, encoding="utf-8")
-    # One step an epoch; the update of the third is the first one that destroys the weights.
+    # One step an epoch; the update of the third, at a rate of 1e38, is the first one that destroys the weights.
+    # Paddle's own loss looks finite after it.
     ran = _run(
         tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali-{execution}", data, steps=(0, 6),
-        learning_rate=1e-30, learning_rate_boundaries=[2], learning_rate_decay=1e60,
+        learning_rate=1e-22, learning_rate_boundaries=[2], learning_rate_decay=1e60,
     )  # fmt: skip
     assert ran.exit_status == EXIT_FAILED
     assert ran.logs[0].footer.reason.startswith("LossError: step 4 (window)")
+    assert "field 'loss'" in ran.logs[0].footer.reason
     assert [step.epoch for step in ran.logs[0].steps] == [0, 1, 2]
 
 

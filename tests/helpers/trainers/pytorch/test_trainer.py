@@ -23,6 +23,7 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
+from tests.helpers.trainers.colours import LEARNING_RATES, has_fallen, two_colours
 from tests.helpers.trainers.cores import own_cores
 from tests.helpers.trainers.pytorch_environment import INTERPRETER, needs_pytorch
 from tests.job_processes import processes_of_job
@@ -89,10 +90,17 @@ def test_one_card_records_what_it_is_and_tells_its_phases(tmp_path: Path, images
 
 
 @TWO_CORES
-def test_two_cards_train_together_each_on_its_own_core_until_both_are_steady(tmp_path: Path, images: Path) -> None:
-    outcome = _run(_job(tmp_path, f"{RESNET50}-fp32-bs1-1x2-native", images, **ADAPTIVE))
+def test_two_cards_learn_together_each_on_its_own_core_until_both_are_steady(tmp_path: Path) -> None:
+    case_id = f"{RESNET50}-fp32-bs2-1x2-native"
+    settings = {**settings_for(Case.parse(case_id), "cpu"), "learning_rate": LEARNING_RATES["resnet50v1.5"]}
+    spec = _job(tmp_path, case_id, two_colours(tmp_path / "colours"), 6, settings=settings, **ADAPTIVE)
+    outcome = _run(spec)
     assert outcome.kind is OutcomeKind.COMPLETE, outcome.log_tail
     first, second = outcome.logs
+    for log in outcome.logs:
+        assert {"backend": "gloo", "float32_convolutions": "53"}.items() <= log.header.facts.items()
+        losses = [step.loss for step in log.steps if step.loss is not None]
+        assert any(has_fallen(losses[:steps]) for steps in range(len(losses) + 1)), losses
     assert [log.header.facts["cores"] for log in outcome.logs] == [str(core) for core in CORES[:2]]
     assert len(first.warmup) == len(second.warmup)
     assert len(first.warmup) in (6, 8)
