@@ -16,6 +16,8 @@ NEVER_HANGS = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true 
 # What does not train runs side by side, untimed training two at a time, as that takes gigabytes, and a measured one
 # alone: it takes the whole machine.
 SIDE_BY_SIDE = -n auto --maxprocesses 4 $(NEVER_HANGS) 300 $(PYTEST_ARGS)
+# The files that name one of the two marks: all others would be imported to be left out.
+TRAINING = $$(grep -rlE --include='test_*.py' 'mark\.(training|untimed)' tests)
 # With arguments of the caller's own, one of the three may have no test left.
 OR_NONE = $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 NO_PYTHON = no Python 3.11 to 3.13 was found: install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv), \
@@ -49,8 +51,8 @@ perf: env
 
 test: env-dev env-pytorch
 	$(VENV_PYTHON) -m pytest tests -m "not training" $(SIDE_BY_SIDE) $(OR_NONE)
-	$(VENV_PYTHON) -m pytest tests -m untimed -n 2 $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
-	$(VENV_PYTHON) -m pytest tests -m "training and not untimed" $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
+	$(VENV_PYTHON) -m pytest $(TRAINING) -m untimed -n 2 $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
+	$(VENV_PYTHON) -m pytest $(TRAINING) -m "training and not untimed" $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
 
 # The environment first: its Pythons are fewer, and it says so before anything is downloaded.
 test-paddle26: env-paddle26 env-dev
