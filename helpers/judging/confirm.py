@@ -102,7 +102,7 @@ def confirm(
         found = _decide(evidence, screening, level, tuple(candidate), tuple(reference))
         if found is not None:
             return found
-    return _next_runs(evidence, len(candidate), len(reference), why)
+    return next_runs(evidence, len(candidate), len(reference), why)
 
 
 def _decide(
@@ -192,7 +192,7 @@ def _suspected(evidence: Evidence, screening: Screening) -> bool:
     return bool(screening.drop_suspected or screening.gain_suspected or screening.stalls or evidence.suspicion)
 
 
-def _next_runs(evidence: Evidence, candidates: int, references: int, why: str) -> NeedRuns:
+def next_runs(evidence: Evidence, candidates: int, references: int, why: str) -> NeedRuns:
     """The next pair, or the missing run of the pair under way. Orders alternate: AB, BA, AB (A is the good build)."""
     pair = max(candidates, references)
     if candidates != references:

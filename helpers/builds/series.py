@@ -1,0 +1,202 @@
+"""The builds of a search in their order: the lines of a file, the commits of git rev-list, or an index's releases."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_version
+from packaging.version import InvalidVersion, Version
+
+from helpers.builds.naming import COMMIT, BuildKind, BuildSource, BuildUnavailable, Why, anchored, parse_build
+from helpers.builds.uv import Uv
+from helpers.plan.perf_yaml import BuildsConfig, Config
+from helpers.trainers.contract.errors import ConfigError
+
+# A search of more builds has lost its way, or was given another file.
+MOST_BUILDS = 10_000
+_FULL_COMMIT = re.compile(r"[0-9a-fA-F]{4,40}", re.ASCII)
+_NONE_LEFT = ("No solution found", "unsatisfiable", "no versions")
+
+# The newest version that a requirement allows, empty where it allows none.
+Newest = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Builds by the names that a user may give them, from the good one to the bad one, which are named so too."""
+
+    builds: tuple[str, ...]
+    # How many builds of the list lie before the good one or behind the bad one.
+    left_out: int = 0
+
+
+def series_of_lines(
+    text: str, about: str, good: str, bad: str, root: Path, config: Config, *, commits: bool = False
+) -> Series:
+    """The builds of a file with one a line, oldest first; empty lines and those that begin with # are none.
+
+    With ``commits`` the lines are commits as ``git rev-list --reverse GOOD..BAD`` prints them, which leaves GOOD out;
+    the good build is then put in front where it is missing. Raises ConfigError on a line that names no build, a build
+    that is there twice, a list without the good or the bad build, and on both exchanged.
+    """
+    named: list[tuple[str, int]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if (name := line.strip()) and not name.startswith("#"):
+            named.append((_commit(name, about, number) if commits else name, number))
+    if len(named) > MOST_BUILDS:
+        raise ConfigError(about, got=f"{len(named)} builds", expected=f"at most {MOST_BUILDS}")
+    ends = [parse_build(each, root, config) for each in (good, bad)]
+    _refuse_same(*ends)
+    sources = [_parsed(name, f"{about}, line {number}", root, config) for name, number in named]
+    if commits and not any(_same(each, ends[0]) for each in sources):
+        sources.insert(0, ends[0])
+        named.insert(0, (good, 0))
+    _refuse_twice(sources, [number for _, number in named], about)
+    places = [_place(end, sources, about, option) for end, option in zip(ends, ("--good", "--bad"), strict=True)]
+    if places[0] > places[1]:
+        raise _exchanged(good, bad, f"{about} has {bad} before {good}")
+    chosen = named[places[0] : places[1] + 1]
+    builds = [anchored(name, root) or name for name, _ in chosen]
+    return Series(tuple(builds), len(named) - len(chosen))
+
+
+def series_of_releases(good: str, bad: str, root: Path, config: Config, newest: Newest | None = None) -> Series:
+    """Every release of a distribution from one exact requirement to a later one, in the index that uv is told of.
+
+    Raises ConfigError where they are not two exact requirements of one distribution, the older one first, and
+    BuildUnavailable where the index does not answer.
+    """
+    ends = [parse_build(each, root, config) for each in (good, bad)]
+    _refuse_same(*ends)
+    names, versions = {each.distribution for each in ends}, [_exact(each) for each in ends]
+    if len(names) > 1 or None in versions:
+        raise ConfigError(
+            f"--good {good} and --bad {bad}",
+            got="no list of the builds between them",
+            expected="two releases of one distribution (paddlepaddle==3.0.0), or --builds FILE, or --commits FILE",
+        )
+    name = names.pop()
+    first, last = (each for each in versions if each is not None)
+    if first > last:
+        raise _exchanged(good, bad, f"{bad} is the older release")
+    newest = newest or newest_of_index(config.builds)
+    found = [last]
+    while version := newest(f"{name}>{first},<{found[-1]}"):
+        found.append(Version(version))
+        if len(found) > MOST_BUILDS or not first < found[-1] < found[-2]:
+            raise ConfigError(f"releases of {name}", got=version, expected=f"one between {first} and {found[-2]}")
+    return Series(tuple(f"{name}=={version}" for version in (first, *reversed(found))))
+
+
+def newest_of_index(settings: BuildsConfig) -> Newest:
+    """Asks the index of the caller's uv or pip for what installs on the Python of perf.yaml."""
+    uv = Uv.of(silence_seconds=settings.silence_seconds)
+
+    def newest(requirement: str) -> str:
+        name = Requirement(requirement).name
+        try:
+            locked = uv.resolve(requirement, [requirement], settings.python or sys.executable, alone=True)
+        except BuildUnavailable as error:
+            if error.kind is not Why.NOT_FETCHED and any(sign in str(error) for sign in _NONE_LEFT):
+                return ""
+            raise
+        pinned = next((line for line in locked if line.startswith(f"{name}==")), "")
+        return pinned.partition("==")[2].split(" ")[0]
+
+    return newest
+
+
+def _commit(line: str, about: str, number: int) -> str:
+    sha = line.split()[0].removeprefix(COMMIT)
+    if not _FULL_COMMIT.fullmatch(sha):
+        raise ConfigError(f"{about}, line {number}", got=line, expected="a commit, as git rev-list prints it")
+    return COMMIT + sha
+
+
+def _parsed(name: str, about: str, root: Path, config: Config) -> BuildSource:
+    try:
+        return parse_build(name, root, config)
+    except ConfigError as error:
+        raise ConfigError(f"{about}: {error}") from error
+
+
+def _exact(source: BuildSource) -> Version | None:
+    if source.kind is not BuildKind.REQUIREMENT:
+        return None
+    found = list(Requirement(source.requirement).specifier)
+    if len(found) != 1 or found[0].operator not in ("==", "===") or "*" in found[0].version:
+        return None
+    try:
+        return Version(found[0].version)
+    except InvalidVersion:
+        return None
+
+
+def _refuse_same(good: BuildSource, bad: BuildSource) -> None:
+    if _same(good, bad):
+        raise ConfigError(
+            "--good and --bad",
+            got=f"{good.text} and {bad.text}, which is one build",
+            expected="two builds",
+            remedy="Nothing can have changed between a build and itself",
+        )
+
+
+def _exchanged(good: str, bad: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"--good {good} --bad {bad}",
+        got=why,
+        expected="the good build before the bad one",
+        remedy="A search goes from the older, good build to the newer, bad one: exchange them",
+    )
+
+
+def _refuse_twice(sources: Sequence[BuildSource], lines: Sequence[int], about: str) -> None:
+    seen: dict[object, int] = {}
+    for source, line in zip(sources, lines, strict=True):
+        first = seen.setdefault(_key(source), line)
+        if first != line:
+            raise ConfigError(
+                about,
+                got=f"{source.text} in line {first} and in line {line}",
+                expected="every build once",
+                remedy="Leave one of them out",
+            )
+
+
+def _place(end: BuildSource, sources: Sequence[BuildSource], about: str, option: str) -> int:
+    places = [place for place, each in enumerate(sources) if _same(each, end)]
+    if len(places) == 1:
+        return places[0]
+    if places:
+        raise ConfigError(
+            f"{option} {end.text}", got=f"{len(places)} builds of {about}", expected="one: give more of it"
+        )
+    ends = f"{sources[0].text} … {sources[-1].text}" if sources else "no build at all"
+    raise ConfigError(
+        f"{option} {end.text}",
+        got=f"{about} without it ({len(sources)} builds, {ends})",
+        expected="a build of the list",
+    )
+
+
+def _same(one: BuildSource, other: BuildSource) -> bool:
+    if one.commit and other.commit:
+        return one.commit.startswith(other.commit) or other.commit.startswith(one.commit)
+    return _key(one) == _key(other)
+
+
+def _key(source: BuildSource) -> tuple[str, ...]:
+    """Equal for two names of one build, as far as names tell."""
+    if source.commit:
+        return (COMMIT, source.commit)
+    if (version := _exact(source)) is not None:
+        return (source.distribution, canonicalize_version(version))
+    # The Python of an environment is a link to the one that it was made with, so only its folder is resolved.
+    path = "" if source.path is None else str(source.path.parent.resolve() / source.path.name)
+    return (source.requirement, source.url, path)

@@ -1,0 +1,279 @@
+"""``perfgate bisect``: find the first bad build among an ordered list, by interleaved pairs with the good one."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from helpers.builds.naming import anchored
+from helpers.builds.series import Newest, Series, series_of_lines, series_of_releases
+from helpers.commands.loading import (
+    add_history,
+    find_cases,
+    json_text,
+    matching_cases,
+    measuring_options,
+    say,
+    say_each_run,
+)
+from helpers.commands.main import EXIT_INTERRUPTED
+from helpers.judging.noise import usual_sigma
+from helpers.machine.files import MOST_INDEX_BYTES, read_text_limited, write_whole
+from helpers.plan.case_plan import SuiteCase
+from helpers.plan.matrix import TARGETS
+from helpers.session import SuiteOptions
+from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.session.suite import Suite
+from helpers.trainers.contract.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    # At run time they would load numpy, which takes longer than listing the commands.
+    from helpers.session.bisect import BuildSearch, CaseSearch, Prepare, SearchPlan
+
+NAME = "bisect"
+HELP = "Find the first bad build between a good and a bad one, by interleaved runs beside the good one"
+
+# The answer is a range, with its probability.
+EXIT_RANGE = 7
+# The bad build is not slower than the good one.
+EXIT_NOT_REPRODUCED = 8
+
+_MOST_RUNS, _LEAST_RUNS = 400, 8
+# By the name of a BisectEnd.
+_EXITS = {
+    "FOUND": EXIT_OK,
+    "HIDDEN": EXIT_RANGE,
+    "BUDGET": EXIT_RANGE,
+    "NO_DROP": EXIT_NOT_REPRODUCED,
+    "FASTER": EXIT_NOT_REPRODUCED,
+    "UNCONFIRMED": EXIT_NOT_REPRODUCED,
+}
+# The exit status of several cases is the first of these that one of them has.
+_WORST_FIRST = (EXIT_NOT_JUDGED, EXIT_NOT_REPRODUCED, EXIT_RANGE, EXIT_OK)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--good", metavar="BUILD", help="The good build, named as for --build")
+    parser.add_argument("--bad", metavar="BUILD", help="The bad build, named as for --build")
+    lists = parser.add_mutually_exclusive_group()
+    lists.add_argument(
+        "--builds", metavar="FILE", help="Search the builds in FILE (-: standard input), oldest first, one a line"
+    )
+    lists.add_argument(
+        "--commits",
+        metavar="FILE",
+        help="Search the commits that git rev-list --reverse GOOD..BAD wrote into FILE (-: standard input), by "
+        "perf.yaml's builds.commit_url. Default without a list: the releases between two requirements",
+    )
+    parser.add_argument(
+        "--case",
+        action="append",
+        metavar="ID",
+        help="Search for this case; may be given again. Default: the cases that regressed last night",
+    )
+    parser.add_argument("-k", dest="keyword", metavar="PATTERN", help="Search for the cases that run here and match")
+    parser.add_argument("--target", choices=TARGETS, help="Only this target's cases")
+    parser.add_argument(
+        "--most-runs", type=_runs, metavar="N", help=f"Make at most N runs of each case. Default: {_MOST_RUNS}"
+    )
+    parser.add_argument("--hours", type=_hours, metavar="H", help="Begin no pair after H hours of this call")
+    parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+    parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine, and mark it")
+    parser.add_argument("--resume", metavar="SESSION", help="Go on with an interrupted search, or with a larger budget")
+    parser.add_argument("--json", action="store_true", help="Print JSON")
+    parser.set_defaults(build=None)
+    add_history(parser)
+
+
+def _runs(text: str) -> int:
+    if not text.isdecimal() or not _LEAST_RUNS <= int(text) <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of runs from {_LEAST_RUNS} to 100000")
+    return int(text)
+
+
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = -1.0
+    if not 0 < hours <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected hours, above 0 and at most 1000")
+    return hours
+
+
+def run(
+    arguments: argparse.Namespace,
+    out: TextIO,
+    load: Callable[[SuiteOptions], Suite] = Suite.load,
+    prepare: Prepare | None = None,
+    newest: Newest | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
+    """Search for each case in turn. Exit status 0 where every case has its first bad build, 7 where one has a range, 8
+    where one is not slower with the bad build, 6 where one could not be measured, 130 when interrupted.
+
+    Raises SuiteError on options, lists, files and a history that cannot be used.
+    """
+    from helpers.session.bisect import BuildSearch, Workshop, write_plan
+
+    options = measuring_options(arguments, "bisect")
+    suite = load(options)
+    plan = _resumed(arguments, options, suite) if options.resume else _new(arguments, suite, newest)
+    cases = tuple(each for each in suite.cases if each.key in plan.cases)
+    if text := suite.disturbance(cases):
+        print(printable(f"NOT JUDGED: {text}"), file=out)
+        return EXIT_NOT_JUDGED
+    write_plan(options, plan)
+    end = None if arguments.hours is None else clock() + 3600 * arguments.hours
+    search = BuildSearch(
+        options,
+        plan,
+        prepare or Workshop(options, suite.config, say).builds,
+        load,
+        say,
+        time_is_over=lambda: end is not None and clock() >= end,
+        on_progress=say_each_run(lambda run: f"  {run.case_id}: run {run.replicate + 1} of this build"),
+    )
+    say(f"{len(plan.builds)} builds, {len(cases)} case{'s' * (len(cases) != 1)}, session {options.session}")
+    found, interrupted = _search(search, cases)
+    for note in search.history_notes():
+        say(note)
+    _report(arguments, search, found, out)
+    if interrupted:
+        say(
+            f"interrupted: the runs made are kept in {options.runs_folder}; perfgate bisect --resume {options.session} "
+            "goes on"
+        )
+        return EXIT_INTERRUPTED
+    return next(status for status in _WORST_FIRST if status in map(_status, found))
+
+
+def _search(search: BuildSearch, cases: Sequence[SuiteCase]) -> tuple[list[CaseSearch], bool]:
+    """What was found for each case that was begun, and whether somebody interrupted it."""
+    from helpers.session.bisect import estimate
+
+    found: list[CaseSearch] = []
+    for number, suite_case in enumerate(cases, 1):
+        plan, case_id = search.plan, suite_case.case.id
+        sigma = plan.sigmas.get(case_id, usual_sigma())
+        say(f"{number} of {len(cases)}: {case_id}; {estimate(len(plan.builds), plan.most_runs, sigma)}")
+        try:
+            found.append(search.search(suite_case, found))
+        except KeyboardInterrupt:
+            found.append(search.state_of(suite_case, found))
+            return found, True
+        if found[-1].stopped and search.time_is_over():
+            return found, False
+    return found, False
+
+
+def _status(found: CaseSearch) -> int:
+    if found.stopped or found.answer is None:
+        return EXIT_NOT_JUDGED
+    return _EXITS.get(found.answer.end.name, EXIT_NOT_JUDGED)
+
+
+def _new(arguments: argparse.Namespace, suite: Suite, newest: Newest | None) -> SearchPlan:
+    from helpers.session.bisect import SearchPlan
+
+    if arguments.good is None or arguments.bad is None:
+        raise ConfigError("--good and --bad", got="one of them, or none", expected="both")
+    here = Path.cwd()
+    good, bad = (anchored(each, here) or each for each in (arguments.good, arguments.bad))
+    series = _series(arguments, good, bad, suite, newest)
+    if series.left_out:
+        say(f"{series.left_out} builds of the list lie outside the range and are left out")
+    cases = _cases(arguments, suite)
+    for each in cases:
+        if reason := suite.why_not(each):
+            raise ConfigError(f"case {each.case.id}", got=reason, expected="a case that this machine can run")
+        if each.case.nodes > 1:
+            raise ConfigError(
+                f"case {each.case.id}",
+                got=f"{each.case.nodes} nodes",
+                expected="a case of one node: builds are made here",
+            )
+    return SearchPlan(
+        series.builds,
+        tuple(each.key for each in cases),
+        suite.machine.host_id,
+        arguments.most_runs or _MOST_RUNS,
+    )
+
+
+def _series(arguments: argparse.Namespace, good: str, bad: str, suite: Suite, newest: Newest | None) -> Series:
+    here, config = Path.cwd(), suite.config
+    file = arguments.builds or arguments.commits
+    if file is None:
+        say(f"asking the index for the releases from {good} to {bad}")
+        return series_of_releases(good, bad, here, config, newest)
+    about = "standard input" if file == "-" else file
+    try:
+        text = sys.stdin.read(MOST_INDEX_BYTES) if file == "-" else read_text_limited(Path(file), MOST_INDEX_BYTES)
+    except (OSError, ValueError) as error:
+        raise ConfigError(file, got=str(error), expected="a file with one build a line") from error
+    return series_of_lines(text, about, good, bad, here, config, commits=arguments.commits is not None)
+
+
+def _cases(arguments: argparse.Namespace, suite: Suite) -> tuple[SuiteCase, ...]:
+    from helpers.session.bisect import regressed_last_night
+
+    wanted = arguments.case or []
+    if not wanted and arguments.keyword is None:
+        cases, what = regressed_last_night(suite)
+        say(what)
+        return cases
+    keys = {each.key for case_id in wanted for each in find_cases(suite.cases, case_id, arguments.target)}
+    if arguments.keyword is not None:
+        pattern = arguments.keyword if any(sign in arguments.keyword for sign in "*?[") else f"*{arguments.keyword}*"
+        matching = matching_cases(suite.cases, pattern, arguments.target) or ()
+        keys |= {each.key for each in matching if suite.why_not(each) is None}
+    found = tuple(each for each in suite.cases if each.key in keys)
+    if not found:
+        raise ConfigError("-k", got=arguments.keyword, expected="a pattern that a case matches which runs here")
+    return found
+
+
+def _resumed(arguments: argparse.Namespace, options: SuiteOptions, suite: Suite) -> SearchPlan:
+    from helpers.session.bisect import read_plan
+
+    plan = read_plan(options)
+    if plan.host_id != suite.machine.host_id:
+        raise ConfigError(
+            f"--resume {options.session}", got="a search of another machine", expected="one that this machine began"
+        )
+    for option in ("good", "bad", "builds", "commits", "case", "keyword"):
+        if getattr(arguments, option) is not None:
+            name = "-k" if option == "keyword" else f"--{option}"
+            raise ConfigError(
+                f"{name} with --resume", got="both", expected="--resume alone, with --most-runs or --hours"
+            )
+    if lost := set(plan.cases) - {each.key for each in suite.cases}:
+        raise ConfigError(f"--resume {options.session}", got=sorted(lost)[0][1], expected="a case of perf.yaml")
+    return plan if arguments.most_runs is None else replace(plan, most_runs=arguments.most_runs)
+
+
+def _report(arguments: argparse.Namespace, search: BuildSearch, found: Sequence[CaseSearch], out: TextIO) -> None:
+    """Print the answers, and write bisect.md with its pictures beside the search."""
+    from helpers.report.bisect import draw, render_markdown, render_search, to_record
+
+    options, builds = search.options, search.plan.builds
+    folder = options.runs_folder / options.session
+    pictures = ["bisect.svg" if number == 1 else f"bisect-{number}.svg" for number in range(1, len(found) + 1)]
+    for each, picture in zip(found, pictures, strict=True):
+        write_whole(folder / picture, draw(each, builds[0]).encode())
+    command = shlex.join(["perfgate", "bisect", "--good", builds[0], "--bad", builds[-1]])
+    text = render_markdown(found, pictures, command, builds[0], builds[-1])
+    write_whole(folder / "bisect.md", text.encode())
+    if arguments.json:
+        print(json_text(to_record(found, options.session)), file=out)
+        return
+    for each in found:
+        print(render_search(each) + "\n", file=out)
+    print(printable(f"written: {folder / 'bisect.md'}"), file=out)

@@ -1,0 +1,508 @@
+"""Searches for the first bad build: makes the pairs that helpers.judging.bisection asks for, until it has an answer.
+
+Each build of the list has a session of its own, ``<search>.<place>``, in which its runs beside the good build lie like
+any session's, in the history too. So a search that was killed goes on from its runs, and only what no run tells (the
+list, and which builds cannot be tested) is in ``bisect.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from helpers.builds.cache import BuildCache, cache_of
+from helpers.builds.naming import BuildUnavailable, Why
+from helpers.history import open_history
+from helpers.history.results import CONTENDED, RunResult
+from helpers.history.run_folders import ResultStore
+from helpers.history.stored import StoredNight
+from helpers.judging.bisection import (
+    BisectAnswer,
+    Bisection,
+    BuildFinding,
+    MeasuredPair,
+    Measurement,
+    NeedPairs,
+    Untestable,
+    findings,
+    next_step,
+    no_drop_probability,
+)
+from helpers.judging.confirm import next_runs
+from helpers.judging.evidence import Build, Evidence, Stage, invalid_in_a_row
+from helpers.judging.judge import RUN_FAILED
+from helpers.judging.noise import usual_sigma
+from helpers.judging.rates import rate_unit
+from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
+from helpers.launch.failure import FailureClass
+from helpers.machine.files import MOST_NOTE_BYTES, read_text_limited, write_whole
+from helpers.plan.case_plan import SuiteCase
+from helpers.plan.installed import CANDIDATE, REFERENCE
+from helpers.plan.perf_yaml import Config
+from helpers.session import SuiteOptions
+from helpers.session.builds import NamedBuilds, named_builds
+from helpers.session.measure import CaseResult, Judge, segment_tonight
+from helpers.session.measuring import MeasureRequest, OnProgress
+from helpers.session.suite import Suite
+from helpers.session.suite_history import history_url
+from helpers.trainers.contract.errors import ConfigError, SuiteError
+
+STATE_FILE = "bisect.json"
+# 1: first format.
+STATE_SCHEMA_VERSION = 1
+# The code of the night that a build's pairs leave; like those of other commands that hold nothing against the record,
+# no later night is compared with it.
+BISECTED = "bisect"
+_COMMANDS = (BISECTED, "calibrated", "compared")
+_REGRESSED = (Status.REGRESSION.value, Status.SLOWER.value)
+# Failures that are the machine's, whichever build was running.
+_OF_THE_MACHINE = (
+    FailureClass.DISK_FULL,
+    FailureClass.PORT_IN_USE,
+    FailureClass.UNREACHABLE,
+    FailureClass.UNRESOLVABLE,
+    FailureClass.DATA_FAULT,
+)
+_UNHEALTHY = "device unhealthy"
+# A bound for a judge that has gone wrong: so many times the budget are never asked for.
+_MOST_ATTEMPTS = 4
+# What another case's answer is worth before a case is measured.
+_SAME_CAUSE = 0.5
+# The changes for which the runs are estimated, and how many searches are drawn for that.
+_EXAMPLES, _DRAWN = (0.05, 0.02), 7
+
+
+class BisectStopped(SuiteError):
+    """The search cannot go on now, for a reason that is not a build's: the runs made so far are kept."""
+
+
+@dataclass(frozen=True)
+class CannotTest:
+    """A build that is stepped around, for one case, or where ``case`` is empty for all."""
+
+    build: str
+    reason: str
+    case: str = ""
+    # Runs that were spent on finding out.
+    runs: int = 0
+    # Whether a resumed search tries it again, because it may be there by then.
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """What a search is about; it stays the same when it is resumed."""
+
+    builds: tuple[str, ...]
+    # Target and id of each case.
+    cases: tuple[tuple[str, str], ...]
+    # Of the machine.
+    host_id: str
+    most_runs: int
+    # By case: the standard deviation between runs that the search reckons with, once it is known.
+    sigmas: Mapping[str, float] = field(default_factory=dict)
+    untestable: tuple[CannotTest, ...] = ()
+
+
+@dataclass(frozen=True)
+class CaseSearch:
+    """How the search for one case stands."""
+
+    case_id: str
+    target: str
+    builds: tuple[BuildFinding, ...]
+    no_drop: float
+    # None while it is open.
+    answer: BisectAnswer | None
+    # Every run that was made, with those that gave no figure.
+    runs: int
+    # Why it was stopped; empty where it was not.
+    stopped: str = ""
+
+    @property
+    def unit(self) -> str:
+        return rate_unit(self.case_id)
+
+    @property
+    def tried(self) -> int:
+        """How many builds between and with the ends were measured, or found to be untestable."""
+        return sum(bool(each.pairs or each.untestable) for each in self.builds)
+
+
+Prepare = Callable[[str, str], AbstractContextManager[NamedBuilds]]
+
+
+class Workshop:
+    """Makes the builds of a search, each while it is measured; the good one stays."""
+
+    def __init__(self, options: SuiteOptions, config: Config, say: Callable[[str], None]) -> None:
+        self._options = options
+        self._config = config
+        self._say = say
+
+    @cached_property
+    def _cache(self) -> BuildCache:
+        return cache_of(self._config.path.parent, self._config.builds.most_gigabytes)
+
+    @contextmanager
+    def builds(self, build: str, good: str) -> Iterator[NamedBuilds]:
+        """Both builds, ready to run. Raises BuildUnavailable."""
+        options = replace(self._options, build=build, reference_build=good, same_build=True)
+        found = named_builds(options, self._config, self._cache, self._say)
+        try:
+            yield found
+        finally:
+            candidate, reference = found[CANDIDATE], found[REFERENCE]
+            if candidate["made"] and candidate["digest"] != reference["digest"]:
+                self._cache.release(candidate["digest"])
+
+
+@dataclass
+class BuildSearch:
+    """One ``perfgate bisect``: its cases are searched in turn.
+
+    ``options`` are the search's own, with its session; ``prepare`` makes builds, ``load`` a suite.
+    """
+
+    options: SuiteOptions
+    plan: SearchPlan
+    prepare: Prepare
+    load: Callable[[SuiteOptions], Suite]
+    say: Callable[[str], None]
+    # Whether no further pair may be begun.
+    time_is_over: Callable[[], bool] = lambda: False
+    on_progress: OnProgress | None = None
+    _runs: dict[tuple[int, str], tuple[RunResult, ...]] = field(default_factory=dict)
+    _suites: list[Suite] = field(default_factory=list)
+
+    @property
+    def good(self) -> str:
+        return self.plan.builds[0]
+
+    def search(self, suite_case: SuiteCase, found: Sequence[CaseSearch] = ()) -> CaseSearch:
+        """Measure one case until there is an answer; those ``found`` before are where it is looked for first.
+
+        What stops it is told in the result. Raises KeyboardInterrupt with every finished run kept.
+        """
+        fewest = self.plan.most_runs
+        try:
+            while isinstance(step := self._next(suite_case, found), NeedPairs):
+                if self.time_is_over():
+                    raise BisectStopped("the search", got="the time is over", expected="an answer before it")
+                # A guess from the next pair alone goes up again near the end, where a pair tells little.
+                fewest = min(fewest, step.expected_runs or fewest)
+                self.say(step.why + (f"; about {fewest} runs are left" if step.expected_runs else ""))
+                self._measure(suite_case, step)
+        except (BisectStopped, OSError) as error:
+            return replace(self.state_of(suite_case, found), stopped=str(error))
+        return self.state_of(suite_case, found)
+
+    def state_of(self, suite_case: SuiteCase, found: Sequence[CaseSearch] = ()) -> CaseSearch:
+        """How the search stands by what is on disk; nothing is measured."""
+        search, measured = self._bisection(suite_case, found), self._measured(suite_case)
+        step = self._next(suite_case, found)
+        return CaseSearch(
+            suite_case.case.id,
+            suite_case.target,
+            findings(search, measured),
+            no_drop_probability(search, measured),
+            step if isinstance(step, BisectAnswer) else None,
+            self._made(suite_case),
+        )
+
+    def history_notes(self) -> tuple[str, ...]:
+        """What the user has to know of the history at the end."""
+        return self._suites[0].history_notes() if self._suites else ()
+
+    def _next(self, suite_case: SuiteCase, found: Sequence[CaseSearch]) -> NeedPairs | BisectAnswer:
+        return next_step(self._bisection(suite_case, found), self._measured(suite_case))
+
+    def _bisection(self, suite_case: SuiteCase, found: Sequence[CaseSearch]) -> Bisection:
+        """The search as its judge takes it: runs that gave no figure are no longer in its budget."""
+        counted = sum(2 if isinstance(each, MeasuredPair) else each.runs for each in self._measured(suite_case))
+        budget = self.plan.most_runs - (self._made(suite_case) - counted)
+        if self.time_is_over():
+            budget = min(budget, counted)
+        sigma = self.plan.sigmas.get(suite_case.case.id, usual_sigma())
+        return Bisection(self.plan.builds, sigma, prior_of(found), max(2, budget))
+
+    def _measured(self, suite_case: SuiteCase) -> list[Measurement]:
+        measured: list[Measurement] = []
+        for place in range(len(self.plan.builds)):
+            measured += [MeasuredPair(place, *rates) for rates in pairs_of(self._runs_of(place, suite_case))]
+        places = {build: place for place, build in enumerate(self.plan.builds)}
+        mine = [each for each in self.plan.untestable if each.case in ("", suite_case.case.id)]
+        return measured + [Untestable(places[each.build], each.reason, each.runs) for each in mine]
+
+    def _made(self, suite_case: SuiteCase) -> int:
+        return sum(len(self._runs_of(place, suite_case)) for place in range(len(self.plan.builds)))
+
+    def _runs_of(self, place: int, suite_case: SuiteCase) -> tuple[RunResult, ...]:
+        key = (place, suite_case.case.id)
+        if key not in self._runs:
+            store = ResultStore(self.options.runs_folder, session_of(self.options.session, place))
+            self._runs[key] = store.results(suite_case.case.id)
+        return self._runs[key]
+
+    def _measure(self, suite_case: SuiteCase, step: NeedPairs) -> None:
+        """Make the pairs, or note why the build gives none. Raises BisectStopped."""
+        build = self.plan.builds[step.build]
+        try:
+            with self.prepare(build, self.good) as named:
+                self._pairs(self._suite(step.build, named, suite_case), step, suite_case)
+        except BuildUnavailable as error:
+            if error.kind is Why.NO_SPACE:
+                raise BisectStopped(f"the search at {build}", got=str(error)) from error
+            self._note(CannotTest(build, str(error), again=error.kind is Why.NOT_FETCHED))
+
+    def _suite(self, place: int, named: NamedBuilds, suite_case: SuiteCase) -> Suite:
+        session = session_of(self.options.session, place)
+        options = replace(self.options, session=session, builds=named, resume=True, utilisation=False, same_build=True)
+        suite = self.load(options)
+        if self._suites:
+            # One machine and one history: what is spooled is told once.
+            suite.machine, suite.memory = self._suites[0].machine, self._suites[0].memory
+        else:
+            suite.prepare([suite_case])
+            self._suites.append(suite)
+        return suite
+
+    def _pairs(self, suite: Suite, step: NeedPairs, suite_case: SuiteCase) -> None:
+        """Make further pairs on one lease of cards, or note why the build gives none."""
+        build, case_id = self.plan.builds[step.build], suite_case.case.id
+        have = len(pairs_of(self._runs_of(step.build, suite_case)))
+        by = beside_good(have + step.pairs, self.time_is_over)
+        request = MeasureRequest(by=by, most=_MOST_ATTEMPTS * self.plan.most_runs)
+        result = suite.measurer.measure(suite_case, request, self.on_progress)
+        self._runs.pop((step.build, case_id), None)
+        if result.verdict.reason.code == BISECTED:
+            self._learn_sigma(suite, result)
+            return
+        reason = f"{result.verdict.status.value}: {result.verdict.reason.message}"
+        if step.build == 0 or not is_builds_own(result):
+            raise BisectStopped(f"the search at {build}", got=reason)
+        spent = sum(not run.measured for run in self._runs_of(step.build, suite_case))
+        self._note(CannotTest(build, reason, case_id, spent))
+
+    def _learn_sigma(self, suite: Suite, result: CaseResult) -> None:
+        """Ask the history once how far runs of the case scatter."""
+        plan, case_id = result.plan, result.plan.case.id
+        if case_id in self.plan.sigmas:
+            return
+        segment = segment_tonight(plan, result.runs)
+        past = suite.memory.past(case_id, plan.suite_case.target, segment, plan.case.cards, suite.options.session)
+        nights = [night.log_rates for night in past.nights if night.accepted and night.log_rates]
+        sigma = past.calibrated or usual_sigma(nights, past.siblings)
+        self._keep(replace(self.plan, sigmas={**self.plan.sigmas, case_id: sigma}))
+
+    def _note(self, cannot: CannotTest) -> None:
+        self.say(f"stepped around: {cannot.reason}")
+        self._keep(replace(self.plan, untestable=(*self.plan.untestable, cannot)))
+
+    def _keep(self, plan: SearchPlan) -> None:
+        self.plan = plan
+        write_plan(self.options, plan)
+
+
+def prior_of(found: Sequence[CaseSearch]) -> tuple[float, ...]:
+    """Where to look first: half of it where the cases before were found to have changed, half all alike."""
+    answered = [each.builds for each in found if each.answer is not None and each.answer.first is not None]
+    if not answered:
+        return ()
+    alike = (1 - _SAME_CAUSE) / max(1, len(answered[0]) - 1)
+    return tuple(
+        alike + _SAME_CAUSE * statistics.fmean(builds[place].probability for builds in answered)
+        for place in range(len(answered[0]))
+    )
+
+
+def session_of(search: str, place: int) -> str:
+    """The session that holds a build's runs."""
+    return f"{search}.{place:03d}"
+
+
+def pairs_of(runs: Sequence[RunResult]) -> list[tuple[float, float]]:
+    """Log rates of the good build and, run in turn with it, of the build of the session."""
+    rates: dict[str, list[float]] = {build.value: [] for build in Build}
+    for run in runs:
+        if run.measured and run.stage == Stage.CONFIRM.value and run.log_rate is not None:
+            rates[run.role].append(run.log_rate)
+    return list(zip(rates[Build.REFERENCE.value], rates[Build.CANDIDATE.value], strict=False))
+
+
+def beside_good(pairs: int, enough: Callable[[], bool] = lambda: False) -> Judge:
+    """A judge that asks for ``pairs`` pairs, or for whole ones until there is ``enough``, in the order of a
+    confirmation's, and holds them against nothing.
+
+    A failed run is made again as often in a row as a night may retry, an invalid one as often as it repeats one.
+    Failures that lie apart do not end a search, which takes many runs.
+    """
+
+    def judge(evidence: Evidence) -> Verdict | NeedRuns:
+        if (refused := next((run.refusal for run in evidence.runs if run.refusal is not None), None)) is not None:
+            return Verdict(Status.NOT_RUN, Reason("refused", refused))
+        if (failed := _given_up(evidence)) is not None:
+            return Verdict(Status.INFRA_ERROR, Reason(RUN_FAILED, failed))
+        row = invalid_in_a_row(evidence.runs)
+        if len(row) > evidence.budget.repeats:
+            return Verdict(Status.INVALID, Reason("run-invalid", f"{len(row)} invalid runs in a row: {row[-1]}"))
+        usable = [run for run in evidence.runs if run.usable]
+        if any(run.log_rate is None for run in usable):
+            message = f"a run has no {rate_unit(evidence.case_id)} by the median step"
+            return Verdict(Status.INFRA_ERROR, Reason("no-figure", message))
+        new, good = (sum(run.build is each for run in usable) for each in Build)
+        if min(new, good) < pairs and not (new == good and enough()):
+            wider = replace(evidence, budget=replace(evidence.budget, pairs=pairs))
+            return next_runs(wider, new, good, "bisect")
+        message = f"{min(new, good)} interleaved pairs with the good build, for a search"
+        return Verdict(Status.NO_BASELINE, Reason(BISECTED, message))
+
+    return judge
+
+
+def _given_up(evidence: Evidence) -> str | None:
+    """Why no further attempt is made, None where one may be."""
+    row: list[str] = []
+    for run in evidence.runs:
+        if run.failure is not None:
+            row.append(run.failure)
+            if not run.retriable:
+                return run.failure
+        elif run.usable:
+            row = []
+    if len(row) <= evidence.budget.retries:
+        return None
+    return f"{row[-1]}; {len(row)} attempts in a row"
+
+
+def is_builds_own(result: CaseResult) -> bool:
+    """Whether it is the probed build that cannot be measured, and not the machine or the good build."""
+    status = result.verdict.status
+    bad = [run for run in result.runs if not run.measured]
+    if not bad:
+        # It was refused before a run (no such kernels); an error then is the machine's.
+        return status is Status.NOT_RUN
+    last = bad[-1]
+    if last.role != Build.CANDIDATE.value or last.failure_class in _OF_THE_MACHINE:
+        return False
+    if last.invalid is not None:
+        return not last.invalid.startswith((CONTENDED, _UNHEALTHY))
+    return status in (Status.INFRA_ERROR, Status.NOT_RUN)
+
+
+# ---- the search on disk
+
+
+def plan_path(options: SuiteOptions) -> Path:
+    return options.runs_folder / options.session / STATE_FILE
+
+
+def write_plan(options: SuiteOptions, plan: SearchPlan) -> None:
+    """Write the search whole. Raises ConfigError where the disk refuses."""
+    path = plan_path(options)
+    record = {"schema_version": STATE_SCHEMA_VERSION, **asdict(plan)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, (json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+    except OSError as error:
+        raise ConfigError(f"search {path}", got=str(error), expected="room for a few kilobytes") from error
+
+
+def read_plan(options: SuiteOptions) -> SearchPlan:
+    """The search that is resumed; what may be there by now is tried again. Raises ConfigError on any other file."""
+    path = plan_path(options)
+    try:
+        record: dict[str, Any] = json.loads(read_text_limited(path, MOST_NOTE_BYTES))
+        if record.pop("schema_version") != STATE_SCHEMA_VERSION:
+            raise ValueError(f"schema_version is not {STATE_SCHEMA_VERSION}")
+        untestable = tuple(CannotTest(**each) for each in record.pop("untestable"))
+        plan = SearchPlan(
+            builds=tuple(map(str, record.pop("builds"))),
+            cases=tuple((str(target), str(case_id)) for target, case_id in record.pop("cases")),
+            sigmas={str(case_id): float(sigma) for case_id, sigma in record.pop("sigmas").items()},
+            untestable=tuple(each for each in untestable if not each.again),
+            **record,
+        )
+        if {each.build for each in untestable} - set(plan.builds):
+            raise ValueError("untestable names a build that is not in the list")
+        if not all(math.isfinite(sigma) and sigma > 0 for sigma in plan.sigmas.values()):
+            raise ValueError("sigmas are not above 0")
+        return plan
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            f"search {path}",
+            got=f"{type(error).__name__}: {error}",
+            expected="what perfgate bisect wrote",
+            remedy="--resume takes the name of a search: bisect-…",
+        ) from error
+
+
+# ---- before it begins
+
+
+def usual_runs(builds: int, most_runs: int, drop: float, sigma: float) -> int | None:
+    """How many runs a search among so many builds takes for a drop, as a fraction, where runs scatter by ``sigma``: the
+    median of drawn ones. None where the budget does not suffice for most of them."""
+    search = Bisection(tuple(map(str, range(builds))), sigma, budget_runs=most_runs)
+    taken = sorted(_drawn(search, drop, random.Random(seed)) for seed in range(_DRAWN))
+    middle = taken[_DRAWN // 2]
+    return None if math.isinf(middle) else int(middle)
+
+
+def _drawn(search: Bisection, drop: float, source: random.Random) -> float:
+    first_bad = source.randrange(1, search.bad + 1)
+    measured: list[Measurement] = []
+    while isinstance(step := next_step(search, measured), NeedPairs):
+        level = math.log1p(-drop) if step.build >= first_bad else 0.0
+        for _ in range(step.pairs):
+            rates = source.gauss(0, search.sigma), level + source.gauss(0, search.sigma)
+            measured.append(MeasuredPair(step.build, *rates))
+    return math.inf if step.probability < 0.99 else step.runs
+
+
+def estimate(builds: int, most_runs: int, sigma: float) -> str:
+    """How many runs a search takes, in words."""
+    parts = []
+    for drop in _EXAMPLES:
+        runs = usual_runs(builds, most_runs, drop, sigma)
+        parts.append(f"about {runs} runs for a drop of {drop:.0%}" if runs else f"more than {most_runs} for {drop:.0%}")
+    return f"{', '.join(parts)}, where runs scatter by {sigma:.2%}"
+
+
+def regressed_last_night(suite: Suite) -> tuple[tuple[SuiteCase, ...], str]:
+    """The cases that the newest judged session in the history found slower, and which session that was.
+
+    Raises ConfigError where there is none, and HistoryError.
+    """
+    url = history_url(suite.options, suite.config)
+    newest: dict[str, list[StoredNight]] = {}
+    with open_history(url) as history:
+        for known in history.cases():
+            judged = [each for each in history.series(known.case_id, known.target) if _is_judged(each)]
+            if judged:
+                newest.setdefault(judged[-1].record.session, []).append(judged[-1])
+    if not newest:
+        raise ConfigError("--case", got="a history without a judged night", expected="a case, by --case or -k")
+    session = max(newest, key=lambda each: max(night.record.created for night in newest[each]))
+    slower = {
+        (night.record.target, night.record.case_id) for night in newest[session] if night.record.status in _REGRESSED
+    }
+    cases = tuple(each for each in suite.cases if each.key in slower)
+    when = newest[session][-1].record.created[:10]
+    if not cases:
+        raise ConfigError(
+            "--case", got=f"no case that regressed in {session} ({when})", expected="a case, by --case or -k"
+        )
+    return cases, f"the {len(cases)} case{'s' * (len(cases) > 1)} that regressed in {session} ({when})"
+
+
+def _is_judged(night: StoredNight) -> bool:
+    return night.record.code not in _COMMANDS and night.exclusion is None
