@@ -263,7 +263,7 @@ def _report(arguments: argparse.Namespace, search: BuildSearch, found: Sequence[
     """Print the answers, and write bisect.md with its pictures beside the search."""
     from helpers.report.bisect import draw, render_markdown, render_search, to_record
 
-    options, builds = search.options, search.plan.builds
+    options, builds = search.options, search.names
     folder = options.runs_folder / options.session
     pictures = ["bisect.svg" if number == 1 else f"bisect-{number}.svg" for number in range(1, len(found) + 1)]
     for each, picture in zip(found, pictures, strict=True):

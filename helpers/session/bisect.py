@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.builds.cache import BuildCache, cache_of
-from helpers.builds.naming import BuildUnavailable, Why
+from helpers.builds.naming import BuildUnavailable, Why, shown_url
 from helpers.history import open_history
 from helpers.history.results import CONTENDED, RunResult
 from helpers.history.run_folders import ResultStore
@@ -43,7 +43,7 @@ from helpers.judging.noise import usual_sigma
 from helpers.judging.rates import rate_unit
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.launch.failure import FailureClass
-from helpers.machine.files import MOST_NOTE_BYTES, read_text_limited, write_whole
+from helpers.machine.files import MOST_INDEX_BYTES, read_text_limited, write_whole
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.installed import CANDIDATE, REFERENCE
 from helpers.plan.perf_yaml import Config
@@ -187,6 +187,12 @@ class BuildSearch:
     def good(self) -> str:
         return self.plan.builds[0]
 
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The builds as they may be shown: an address without what signs its caller in."""
+        shown = [shown_url(each) if "://" in each else each for each in self.plan.builds]
+        return tuple(f"{each} ({number})" if shown.count(each) > 1 else each for number, each in enumerate(shown))
+
     def search(self, suite_case: SuiteCase, found: Sequence[CaseSearch] = ()) -> CaseSearch:
         """Measure one case until there is an answer; those ``found`` before are where it is looked for first.
 
@@ -232,7 +238,7 @@ class BuildSearch:
         if self.time_is_over():
             budget = min(budget, counted)
         sigma = self.plan.sigmas.get(suite_case.case.id, usual_sigma())
-        return Bisection(self.plan.builds, sigma, prior_of(found), max(2, budget))
+        return Bisection(self.names, sigma, prior_of(found), max(2, budget))
 
     def _measured(self, suite_case: SuiteCase) -> list[Measurement]:
         measured: list[Measurement] = []
@@ -260,7 +266,7 @@ class BuildSearch:
                 self._pairs(self._suite(step.build, named, suite_case), step, suite_case)
         except BuildUnavailable as error:
             if error.kind is Why.NO_SPACE:
-                raise BisectStopped(f"the search at {build}", got=str(error)) from error
+                raise BisectStopped(f"the search at {self.names[step.build]}", got=str(error)) from error
             self._note(CannotTest(build, str(error), again=error.kind is Why.NOT_FETCHED))
 
     def _suite(self, place: int, named: NamedBuilds, suite_case: SuiteCase) -> Suite:
@@ -288,7 +294,7 @@ class BuildSearch:
             return
         reason = f"{result.verdict.status.value}: {result.verdict.reason.message}"
         if step.build == 0 or not is_builds_own(result):
-            raise BisectStopped(f"the search at {build}", got=reason)
+            raise BisectStopped(f"the search at {self.names[step.build]}", got=reason)
         spent = sum(not run.measured for run in self._runs_of(step.build, suite_case))
         self._note(CannotTest(build, reason, case_id, spent))
 
@@ -420,7 +426,7 @@ def read_plan(options: SuiteOptions) -> SearchPlan:
     """The search that is resumed; what may be there by now is tried again. Raises ConfigError on any other file."""
     path = plan_path(options)
     try:
-        record: dict[str, Any] = json.loads(read_text_limited(path, MOST_NOTE_BYTES))
+        record: dict[str, Any] = json.loads(read_text_limited(path, MOST_INDEX_BYTES))
         if record.pop("schema_version") != STATE_SCHEMA_VERSION:
             raise ValueError(f"schema_version is not {STATE_SCHEMA_VERSION}")
         untestable = tuple(CannotTest(**each) for each in record.pop("untestable"))
@@ -429,6 +435,8 @@ def read_plan(options: SuiteOptions) -> SearchPlan:
             cases=tuple((str(target), str(case_id)) for target, case_id in record.pop("cases")),
             sigmas={str(case_id): float(sigma) for case_id, sigma in record.pop("sigmas").items()},
             untestable=tuple(each for each in untestable if not each.again),
+            host_id=str(record.pop("host_id")),
+            most_runs=int(record.pop("most_runs")),
             **record,
         )
         if {each.build for each in untestable} - set(plan.builds):

@@ -361,3 +361,13 @@ def test_a_search_is_resumed_as_it_was_begun(bench: Bench) -> None:
     state.write_text(whole.replace(MACHINE.host_id, "another"))
     with pytest.raises(ConfigError, match="of another machine"):
         bench.bisect("--resume", bench.session)
+
+
+def test_what_signs_a_caller_in_stands_in_no_answer(bench: Bench) -> None:
+    at = "https://me:secret@wheels.example/{}/paddlepaddle-3.{}.0-cp311-cp311-linux_x86_64.whl?token=hidden{}"
+    urls = tuple(at.format(number, number, number) for number in range(3))
+    bench.runner.drops = dict(zip(urls, (0.0, 0.0, 0.05), strict=True))
+    status, text = bench.bisect("--case", SYNTHETIC, list_of=urls)
+    assert (status, "/2/paddlepaddle-3.2.0-cp311" in text.splitlines()[0]) == (0, True), text
+    shown = text + bench.written("bisect.md") + bench.written("bisect.svg")
+    assert "secret" not in shown and "hidden" not in shown
