@@ -341,10 +341,11 @@ def _check_ends(state: _State, left: int) -> NeedPairs | BisectAnswer | None:
     pairs = len(state.differences.get(search.bad, ()))
     whole = _effect(state, search.bad)
     if pairs >= _FIRST_PAIRS and whole is not None:
-        if posterior.faster_at_end >= CERTAIN:
+        not_slower = posterior.slower_at_end <= 1 - CERTAIN
+        if posterior.faster_at_end >= CERTAIN or (not_slower and whole.low > 0):
             message = f"{bad} is faster than {good}: {_text(whole)}; were they exchanged?"
             return BisectAnswer(BisectEnd.FASTER, message, whole=whole, runs=state.runs)
-        if posterior.slower_at_end <= 1 - CERTAIN:
+        if not_slower:
             message = f"{bad} is not slower than {good}: {_text(whole)}; there is nothing to find between them"
             return BisectAnswer(BisectEnd.NO_DROP, message, whole=whole, runs=state.runs)
     if left < 1 or (state.runs >= _CONFIRMING * search.budget_runs and pairs >= _FIRST_PAIRS):

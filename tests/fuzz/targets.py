@@ -278,8 +278,7 @@ def _check_positive(what: str, values: Sequence[object]) -> None:
 def _check_config(config: Config) -> None:
     if set(config.frameworks) != set(Framework):
         raise Broken(f"frameworks {sorted(each.value for each in config.frameworks)}")
-    limits = [*vars(config.limits).values(), config.tolerances.published, config.tolerances.recorded]
-    _check_positive("limits", [*limits, *vars(config.budgets.general).values()][: len(limits)])
+    _check_positive("limits", [*vars(config.limits).values(), *vars(config.tolerances.general).values()])
     for each in config.matrix:
         if each.protocol not in config.protocols or Case.parse(each.case.id) != each.case:
             raise Broken(f"matrix case {each}")
