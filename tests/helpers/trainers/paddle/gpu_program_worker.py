@@ -41,7 +41,7 @@ def main(path: str) -> None:
     losses = []
     for _ in range(STEPS):
         (loss,) = executor.run(
-            built.main, feed={built.images: images, built.labels: labels}, fetch_list=[built.loss], return_numpy=False
+            built.main, feed={"images": images, "labels": labels}, fetch_list=[built.loss], return_numpy=False
         )
         losses.append(float(numpy.asarray(loss).reshape(-1)[0]))
     print(json.dumps(losses))
