@@ -189,6 +189,7 @@ def test_builds_that_cannot_be_had_or_crash_are_stepped_around_and_named(bench: 
         assert f"{NAMES[4]}: build {NAMES[4]} cannot be installed" in text
 
 
+@pytest.mark.slow
 def test_where_they_hide_the_change_the_answer_is_the_range(bench: Bench) -> None:
     bench.unavailable = {NAMES[4]: Why.NOT_FETCHED}
     bench.runner.always = {
@@ -210,6 +211,7 @@ def test_where_they_hide_the_change_the_answer_is_the_range(bench: Bench) -> Non
     assert len(bench.runner.made) > made
 
 
+@pytest.mark.slow
 def test_a_bad_build_that_is_not_slower_is_not_searched(bench: Bench) -> None:
     bench.runner.drops = dict.fromkeys(NAMES, 0.0)
     status, text = bench.bisect("--case", SYNTHETIC)
@@ -245,6 +247,7 @@ def test_no_pair_begins_after_the_time(bench: Bench) -> None:
     assert 9 <= len(bench.runner.made) <= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 5, 12])
 def test_an_interrupted_search_goes_on_from_its_runs(at: int, bench: Bench) -> None:
     bench.runner.answers = {at: KeyboardInterrupt()}
@@ -263,6 +266,7 @@ def test_an_interrupted_search_goes_on_from_its_runs(at: int, bench: Bench) -> N
     assert f"{runs} runs of" in text and runs == len(bench.runner.made) - 1
 
 
+@pytest.mark.slow
 def test_an_answered_search_is_told_again_without_a_run(bench: Bench) -> None:
     _, text = bench.bisect("--case", SYNTHETIC)
     made = len(bench.runner.made)
@@ -273,6 +277,7 @@ def test_an_answered_search_is_told_again_without_a_run(bench: Bench) -> None:
     assert case["builds"][5]["probability"] >= 0.99
 
 
+@pytest.mark.slow
 def test_what_is_the_machines_fault_is_no_builds_fault(bench: Bench) -> None:
     """Six runs in, others use the machine."""
     bench.runner.answers = {number: {"invalid": "contended: cc1", "figures": {}} for number in range(6, 60)}
@@ -296,6 +301,7 @@ def test_an_end_that_cannot_be_had_is_told(bench: Bench) -> None:
     assert (status, f"{NAMES[-1]} cannot be tested" in text) == (NOT_JUDGED, True), text
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_the_search_and_blames_no_build(bench: Bench) -> None:
     bench.unavailable = {NAMES[-1]: Why.NO_SPACE}
     status, text = bench.bisect("--case", SYNTHETIC)
@@ -304,6 +310,7 @@ def test_a_full_disk_stops_the_search_and_blames_no_build(bench: Bench) -> None:
     assert bench.bisect("--resume", bench.session)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_second_case_is_looked_for_where_the_first_was_found(bench: Bench) -> None:
     status, text = bench.bisect("--case", SYNTHETIC, "--case", OTHER)
     assert (status, text.count(f"FIRST BAD: {NAMES[5]}")) == (0, 2), text
@@ -312,6 +319,7 @@ def test_a_second_case_is_looked_for_where_the_first_was_found(bench: Bench) -> 
     assert "bisect-2.svg" in bench.written("bisect.md")
 
 
+@pytest.mark.slow
 def test_the_cases_that_regressed_last_night_are_searched(bench: Bench) -> None:
     with pytest.raises(ConfigError, match="without a judged night"):
         bench.bisect()
