@@ -187,7 +187,7 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None, keyword: str
             "perfgate compare-frameworks",
             got="nothing to compare",
             expected="a configuration that the matrix has in two frameworks or more",
-            remedy="Name a case of any framework: its peers are made of it",
+            remedy="Name a case of any framework: the same configuration in the other frameworks follows from it",
         )
     return found
 
@@ -213,7 +213,7 @@ def _has(configuration: Configuration, keyword: str) -> bool:
 
 
 def _options(arguments: argparse.Namespace) -> SuiteOptions:
-    return replace(measuring_options(arguments, "peers"), build_envs=arguments.build_envs)
+    return replace(measuring_options(arguments, "frameworks"), build_envs=arguments.build_envs)
 
 
 def _run_name(run: Progress, pairs: int) -> str:

@@ -226,7 +226,7 @@ def _blame(command: LaunchCommand, spec: JobSpec, guilty: RankWatch, how_it_ende
     text = how_it_ended.removeprefix(f"rank {guilty.rank} ")
     if text.startswith("rank "):
         # How another rank ended, for which the loss of this one was the cause, does not say how this one ended.
-        text = f"the launcher tells only how its peer did then: {text}"
+        text = f"the launcher says only how another rank ended: {text}"
     words = last_words(output_tail(spec, command, guilty.rank)) if command.rank_logs else ""
     if words and words not in text:
         text += f": {words}"

@@ -97,7 +97,7 @@ def test_the_transcription_is_the_given_file_byte_for_byte() -> None:
     assert TRANSCRIPTION.read_bytes() == GIVEN.read_bytes()
 
 
-def test_paddle_cases_run_static_and_the_peers_name_no_execution(sets: dict[str, PublishedSet]) -> None:
+def test_paddle_cases_run_static_and_the_other_frameworks_name_no_execution(sets: dict[str, PublishedSet]) -> None:
     cases = [case for published in sets.values() for case in published.cases()]
 
     assert {case.execution for case in cases if case.framework is Framework.PADDLE} == {Execution.STATIC}

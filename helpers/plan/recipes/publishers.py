@@ -25,7 +25,7 @@ FLEET = f"{RESNET50}: Fleet"
 DALI = f"{RESNET50}: DALI pipeline"
 NATIVE = f"{RESNET50}: Without DALI"
 VGG16 = 'docs/measuring-rules.md, "Paddle VGG16 (FleetX)"'
-PYTORCH = 'docs/measuring-rules.md, "Peers\' configurations", PyTorch (NGC 21.03)'
+PYTORCH = 'docs/measuring-rules.md, "The other frameworks\' configurations", PyTorch (NGC 21.03)'
 # The publishers' own code, where the documents are silent.
 PADDLECLAS = "PaddleClas, 2023-07"
 FLEETX = "FleetX, commit 296e0d7"

@@ -1,13 +1,13 @@
 """The training configuration of a PyTorch case.
 
-A case that the published tables have (the published script's own AMP, or a published row's data source)
-is trained as NVIDIA's script was: docs/measuring-rules.md, "Peers' configurations". Every other case has the
+A case that the published tables have (the published script's own AMP, or a published row's data source) is trained as
+NVIDIA's script was: docs/measuring-rules.md, "The other frameworks' configurations". Every other case has the
 optimizer, input and loss of the Paddle trainer for the same case, so that the two can be compared.
 
 Where this departs from the sources:
 
-- The published script's learning rate schedule, augmentation and loader threads are not stated: those of the
-  Paddle cases.
+- The sources do not state the published script's learning rate schedule, augmentation and loader threads: those of
+  the Paddle cases are taken.
 - "bf16" is autocast to bfloat16, which is what PyTorch's users call so; Paddle's is its level O2. The step log's
   facts say which.
 - torch.amp.GradScaler lowers its scale at each step that overflows; Paddle does so at the second in a row.

@@ -34,7 +34,7 @@ BUILT = CaseLine(
     operators=1234,
     parameters=25560168,
 )
-PEER = CaseLine(
+REFUSED = CaseLine(
     "mxnet-resnet50v1.5-fp32-bs128-1x1-dali",
     "v100",
     ("389.44 (reference)", "400.0 (disputed)"),
@@ -49,7 +49,7 @@ PEER = CaseLine(
 
 
 def test_the_text_is_two_lines_a_case_and_its_footnotes() -> None:
-    text = render(CaseTable([HERE, BUILT, PEER], {"machine": "a machine"}))
+    text = render(CaseTable([HERE, BUILT, REFUSED], {"machine": "a machine"}))
     lines = text.splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[0] == "machine: a machine"
@@ -65,11 +65,11 @@ def test_the_text_is_two_lines_a_case_and_its_footnotes() -> None:
 @pytest.mark.parametrize("form", [render, render_markdown])
 def test_in_what_every_twin_differs_is_told_where_there_is_one(form: Callable[..., str]) -> None:
     assert TWINS in " ".join(form(CaseTable([HERE, BUILT], {})).split())
-    assert "twin has" not in form(CaseTable([HERE, PEER], {}))
+    assert "twin has" not in form(CaseTable([HERE, REFUSED], {}))
 
 
 def test_a_text_that_lines_share_is_one_footnote() -> None:
-    text = render(CaseTable([BUILT, PEER], {}))
+    text = render(CaseTable([BUILT, REFUSED], {}))
     assert text.count("looked for a V100, found no NVIDIA GPU") == 1
     assert text.count("no [1]") == 2
 
@@ -83,13 +83,13 @@ def test_footnotes_are_numbered_by_first_use_and_an_empty_one_is_none() -> None:
 @pytest.mark.parametrize("form", [render, render_markdown])
 def test_control_characters_are_shown_as_escapes(form: object) -> None:
     assert callable(form)
-    text = form(CaseTable([PEER], {"machine": "x\x1b[2J"}))
+    text = form(CaseTable([REFUSED], {"machine": "x\x1b[2J"}))
     assert "\x1b" not in text
     assert r"no\x1b[31m such" in text
 
 
 def test_markdown_cells_are_kept_apart() -> None:
-    text = render_markdown(CaseTable([HERE, BUILT, PEER], {"machine": "a|b"}))
+    text = render_markdown(CaseTable([HERE, BUILT, REFUSED], {"machine": "a|b"}))
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len(rows) == 5
     assert {row.count("|") for row in rows} == {10}
@@ -98,7 +98,7 @@ def test_markdown_cells_are_kept_apart() -> None:
 
 
 def test_the_summary_counts_every_kind() -> None:
-    assert summary([HERE, BUILT, PEER]) == (
+    assert summary([HERE, BUILT, REFUSED]) == (
         "3 cases, 2 with a complete configuration, 1 run here, 1 have a CPU twin that runs here,"
         " 1 built, 1 refused, 1 builds not tried"
     )

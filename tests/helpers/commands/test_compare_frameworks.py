@@ -21,7 +21,7 @@ from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.commands.conftest import MACHINE
-from tests.helpers.peers_double import (
+from tests.helpers.frameworks_double import (
     CONFIG,
     NAME,
     NOT_INSTALLED,
@@ -109,8 +109,8 @@ def test_two_frameworks_take_turns_and_their_table_is_printed(bench: Bench) -> N
 def test_a_drift_of_the_machine_is_in_the_figures_and_not_in_the_ratio(bench: Bench) -> None:
     """In turn, A B B A: a ratio of means of all A before all B would be exp(4 x 0.01) off."""
     bench.runner.drift = 0.01
-    _, _ = bench.compare(PADDLE, "--pairs", "4", "--json", str(bench.folder / "peers.json"))
-    (row,) = json.loads((bench.folder / "peers.json").read_text())["configurations"]
+    _, _ = bench.compare(PADDLE, "--pairs", "4", "--json", str(bench.folder / "frameworks.json"))
+    (row,) = json.loads((bench.folder / "frameworks.json").read_text())["configurations"]
     ratio = row["cells"][1]["ratio"]
     assert ratio["pairs"] == 4
     assert ratio["centre"] == pytest.approx(1.25, rel=1e-9)
@@ -259,7 +259,7 @@ def test_half_a_pair_is_made_again_with_its_other_half(bench: Bench) -> None:
 
 def test_markdown_and_json_hold_the_same_table(bench: Bench) -> None:
     bench.runner.answers = {1: {"refusal": "a|b is refused"}}
-    markdown, record = bench.folder / "peers.md", bench.folder / "peers.json"
+    markdown, record = bench.folder / "frameworks.md", bench.folder / "frameworks.json"
     bench.compare(PADDLE, "--pairs", "2", "--markdown", str(markdown), "--json", str(record))
     told = markdown.read_text()
     assert (
@@ -301,7 +301,7 @@ def test_a_named_execution_is_the_one_that_is_run(bench: Bench) -> None:
         ([PADDLE, "--resume", ""], "a session in"),
         ([PADDLE, "--resume", "."], "a session in"),
         ([PADDLE, "--json", "/"], "--json: got '/ .not a regular file"),
-        ([PADDLE, "--markdown", "/nosuch/peers.md"], "--markdown: got '/nosuch/peers.md'"),
+        ([PADDLE, "--markdown", "/nosuch/frameworks.md"], "--markdown: got '/nosuch/frameworks.md'"),
     ],
 )
 def test_what_is_not_there_is_refused(bench: Bench, argv: list[str], told: str) -> None:

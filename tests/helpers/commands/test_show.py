@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("machine")
 PURE = "paddle-resnet50v1.5-amp_o2-bs256-1x8-dali-static"
 NODES = "paddle-vgg16-amp_o1-bs64-2x8-native-static"
 CPU_CASE = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic"
-PEER = "mxnet-resnet50v1.5-fp32-bs128-1x1-dali"
+OTHER = "mxnet-resnet50v1.5-fp32-bs128-1x1-dali"
 PUBLISHED = [
     (target, case)
     for target in ("v100", "a100")
@@ -121,7 +121,7 @@ def test_settings_can_be_shown_as_on_another_device() -> None:
 
 
 def test_a_framework_without_a_recipe_shows_what_there_is() -> None:
-    text = shown(PEER, "--target", "v100")
+    text = shown(OTHER, "--target", "v100")
     assert "No other framework has a trainer so far" in text
     assert "images/s on" in text
 
@@ -209,7 +209,7 @@ def test_settings_that_the_trainer_refuses_are_shown_with_its_words() -> None:
         ([CPU_CASE, "--set", "lr=1"], "'lr'.*learning_rate"),
         ([CPU_CASE, "--set", "learning_rate"], "KEY=VALUE"),
         ([CPU_CASE, "--set", "learning_rate=fast"], "'learning_rate'.*a value like"),
-        ([PEER, "--set", "momentum=1"], "No other framework has a trainer"),
+        ([OTHER, "--set", "momentum=1"], "No other framework has a trainer"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_what_does(

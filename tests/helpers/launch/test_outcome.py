@@ -192,7 +192,7 @@ def test_how_a_rank_ended_that_lost_its_peer_says_nothing_of_the_peer(tmp_path: 
     ending = ending_of(spec, command(spec, told, "", ""), [aborted, killed], 250)
     assert (ending.rank, ending.cause) == (1, FailureClass.RANK_LOST)
     assert ending.reason == (
-        "rank 1 ended without a footer at step 2: the launcher tells only how its peer did then: "
+        "rank 1 ended without a footer at step 2: the launcher says only how another rank ended: "
         "rank 0 ended by SIGABRT (native code gave up)"
     )
 

@@ -38,13 +38,13 @@ from helpers.report.text import night_lines, render
 from helpers.session.frameworks.comparison import Cell
 from helpers.trainers.contract.errors import ConfigError, HistoryError, LogError, SuiteError, lines_of, printable
 from tests.helpers.commands.test_calibrate import NOISE
-from tests.helpers.commands.test_cases_text import PEER
+from tests.helpers.commands.test_cases_text import REFUSED
 from tests.helpers.commands.test_compare_text import ANSWER
 from tests.helpers.commands.test_history_text import LINE
 from tests.helpers.commands.test_show_text import SHEET
 from tests.helpers.commands.test_trend import KNOWN, POINTS, SERIES, STEP
 from tests.helpers.report.test_frameworks import PADDLE, PYTORCH
-from tests.helpers.report.test_frameworks import ROW as PEER_ROW
+from tests.helpers.report.test_frameworks import ROW as FRAMEWORKS_ROW
 from tests.helpers.report.test_scaling_tables import row, scaled
 from tests.helpers.report.test_text import PASSED, comparison
 from tests.hostile_strings import TEXTS, check_json, check_lines, check_markdown, check_xml
@@ -64,7 +64,7 @@ def texts(name: str) -> dict[str, str]:
     line = replace(LINE, session=name, build=name, reason=name, notes=(name,))
     report = SystemReport({"CPU": {"CPU": name, printable(name)[:20]: "x"}})
     diagnosis = Diagnosis(report, (Finding(Severity.WARNING, "x", name, name, name),))
-    peer = replace(PEER, here=name, build_note=name, needs=name, twin_note=name, not_applied=(name,))
+    refused = replace(REFUSED, here=name, build_note=name, needs=name, twin_note=name, not_applied=(name,))
     night = NightVerdict(Status.INCONCLUSIVE, Reason("c", name), 3)
     compared = replace(ANSWER, reason=Reason("c", name))
     return {
@@ -77,9 +77,9 @@ def texts(name: str) -> dict[str, str]:
         "trend": render_trends([Trend(SERIES, (step, known))], Sensitivity(), 100),
         "doctor": doctor_text(diagnosis),
         "doctor.md": doctor_markdown(diagnosis),
-        "cases": render_cases(CaseTable([peer], {"machine": name})),
-        "cases.md": render_markdown(CaseTable([peer], {"machine": name})),
-        **_peers(name),
+        "cases": render_cases(CaseTable([refused], {"machine": name})),
+        "cases.md": render_markdown(CaseTable([refused], {"machine": name})),
+        **_frameworks(name),
         "calibration": render_noise(replace(NOISE, warnings=(name,)), 100),
         "published": render_verified([_verified(name)], 100),
         "published.json": json.dumps(verified_record(_verified(name))),
@@ -88,15 +88,15 @@ def texts(name: str) -> dict[str, str]:
     }
 
 
-def _peers(name: str) -> dict[str, str]:
+def _frameworks(name: str) -> dict[str, str]:
     lost = Cell("pytorch", PYTORCH.case_id, status="INVALID", reason=name, runs_here=True)
-    row = replace(PEER_ROW, cells=(replace(PADDLE, build=name, reason=name), lost))
+    row = replace(FRAMEWORKS_ROW, cells=(replace(PADDLE, build=name, reason=name), lost))
     told = {"machine": name}
     return {
-        "peers": render_frameworks(FrameworksReport([row]), 110),
-        "narrow peers": render_frameworks(FrameworksReport([row]), 60),
-        "peers.md": render_frameworks_markdown(FrameworksReport([row], told)),
-        "peers.json": frameworks_json(FrameworksReport([row], told, pairs=3)),
+        "frameworks": render_frameworks(FrameworksReport([row]), 110),
+        "narrow frameworks": render_frameworks(FrameworksReport([row]), 60),
+        "frameworks.md": render_frameworks_markdown(FrameworksReport([row], told)),
+        "frameworks.json": frameworks_json(FrameworksReport([row], told, pairs=3)),
     }
 
 

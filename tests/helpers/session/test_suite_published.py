@@ -80,7 +80,7 @@ def test_every_published_pytorch_row_of_one_node_is_compared_by_its_own_rule(
         (compared,) = row.published
         assert (compared.rule, compared.status) == ("ngc-pytorch-mean", status), case_id
         assert compared.ratio == pytest.approx(share)
-        # A peer's row is a reference: it is shown with its ratio and sets no status.
+        # Another framework's row is a reference: it is shown with its ratio and sets no status.
         assert (compared.sets_status, row.status) == (False, "NO_BASELINE")
 
 
@@ -105,7 +105,7 @@ def test_no_published_row_names_a_rule_that_is_not_computed(published: Mapping[s
 
 # --- as many images as a published comparison needs
 
-SYNTHETIC_PEER = "pytorch-resnet50v1.5-amp_o2-bs256-1x1-synthetic"
+SYNTHETIC_PYTORCH = "pytorch-resnet50v1.5-amp_o2-bs256-1x1-synthetic"
 
 
 def on(bench: Bench, card: str, data: DatasetFacts, case_id: str, **more: Any) -> CaseRow:
@@ -144,7 +144,7 @@ def test_as_many_images_as_the_rule_s_steps_take_are_enough(bench: Bench, images
 def test_cases_that_nothing_published_is_held_against_run_on_few_images(bench: Bench, both: Builds) -> None:
     # Another card than the published one; a case that reads no images.
     assert on(bench, PCIE, PHOTOGRAPHS, ONE_RUN).status == "NO_BASELINE"
-    assert on(bench, SXM2, PHOTOGRAPHS, SYNTHETIC_PEER).status == "NO_BASELINE"
+    assert on(bench, SXM2, PHOTOGRAPHS, SYNTHETIC_PYTORCH).status == "NO_BASELINE"
 
 
 def test_a_reference_that_is_only_shown_is_not_compared_on_few_images_either(bench: Bench, both: Builds) -> None:

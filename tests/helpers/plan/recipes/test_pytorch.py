@@ -41,7 +41,7 @@ def settings(case_id: str, device: str = "gpu") -> dict[str, Any]:
     return settings_for(Case.parse(case_id), device)
 
 
-# --- docs/measuring-rules.md, "Peers' configurations": PyTorch (NGC 21.03)
+# --- docs/measuring-rules.md, "The other frameworks' configurations": PyTorch (NGC 21.03)
 
 
 def test_the_published_rows_are_twelve() -> None:

@@ -67,7 +67,7 @@ def test_only_what_paddle_and_another_framework_have_is_a_comparison() -> None:
 
 
 def test_the_documents_tables_are_configurations() -> None:
-    """Document 001 has 10 rows of Paddle with a peer of the same batch; FleetX's VGG16 stands alone."""
+    """Document 001 has 10 rows of Paddle beside another framework of the same batch; FleetX's VGG16 stands alone."""
     found = configurations(published_cases())
     assert len(found) == 10 and all(each.documented for each in found)
     row = next(each for each in found if each.name == "v100-resnet50v1.5-amp_o2-bs256-1x8-dali")

@@ -23,8 +23,8 @@ from helpers.session.run_job import RunTerms
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.commands.conftest import MACHINE
+from tests.helpers.frameworks_double import CONFIG, PADDLE, PYTORCH, TurnsRunner, TwoFrameworks
 from tests.helpers.memory_double import MemoryDouble
-from tests.helpers.peers_double import CONFIG, PADDLE, PYTORCH, TurnsRunner, TwoFrameworks
 from tests.helpers.session.workshop import IMAGENET
 
 ROOT = Path(__file__).parents[4]

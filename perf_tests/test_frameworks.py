@@ -1,4 +1,4 @@
-"""Every installed framework on one configuration, in turn on the same cards (``-m frameworks``; docs/peers.md)."""
+"""Every installed framework on one configuration, in turn on the same cards (``-m frameworks``; docs/frameworks.md)."""
 
 import pytest
 
@@ -7,6 +7,6 @@ from fixtures.frameworks import ComparedFrameworks
 
 @pytest.mark.frameworks
 @pytest.mark.peers
-def test_peers(compared: ComparedFrameworks) -> None:
+def test_frameworks(compared: ComparedFrameworks) -> None:
     """Each framework that is installed here gives a figure, and at least two do; the summary has the table."""
     assert compared.complete, compared.reason
