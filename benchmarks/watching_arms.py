@@ -74,14 +74,14 @@ class Arms:
         )
 
     def _watched(self, spec: JobSpec) -> None:
-        command = launcher_for(spec.case).command(spec, self.interpreter)
+        command = launcher_for(spec).command(spec, self.interpreter)
         outcome = run_job(spec, command, _LIMITS, meter_for([CpuCard(0, spec.cores[0])]), on_progress=lambda _: None)
         if outcome.kind is not OutcomeKind.COMPLETE:
             raise LaunchError("the watched trainer", got=outcome.reason, expected="a complete run")
 
     def _bare(self, spec: JobSpec) -> None:
         """Nobody looks at it until it ends."""
-        command = launcher_for(spec.case).command(spec, self.interpreter)
+        command = launcher_for(spec).command(spec, self.interpreter)
         folder = Path(spec.run_folder)
         folder.mkdir(parents=True)
         spec.spec_path.write_text(spec.to_json(), encoding="utf-8")

@@ -155,7 +155,7 @@ def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], 
 
 def _launch_commands(case: Case, job: JobSpec) -> tuple[LaunchCommand, ...]:
     """The commands that start the job, one for each node."""
-    launcher = launcher_for(case, job.launcher)
+    launcher = launcher_for(job)
     if case.nodes == 1:
         return (launcher.command(job, "PYTHON"),)
     places = [Place(node, case.nodes, f"NODE{node}", "NODE0:PORT") for node in range(case.nodes)]

@@ -1,5 +1,7 @@
 """Measuring rules: how a run's step logs become samples/s, by our rules and by the publishers'.
 
+A rank is a process; a step's samples are those of all cards that it drives. So one process with 8 cards has the figure
+of 8 processes whose steps take as long.
 Every rule is a pure function of the step logs of all ranks of one run, followed by a rule over runs
 (docs/measuring-rules.md, "What throughput means in each source"). Ours, ``wall-clock``, is samples of
 all ranks over the wall time of the slowest rank in the measured window.
@@ -132,6 +134,10 @@ def _check_whole_run(logs: Sequence[StepLog]) -> None:
     sizes = sorted({log.header.world_size for log in logs})
     if not logs or sizes != [len(logs)] or ranks != list(range(len(logs))):
         raise RuleError(about, field="rank", got=f"ranks {ranks} of {sizes}", expected="one log a rank, in rank order")
+    driven = sorted({log.header.cards_per_process for log in logs})
+    if len(driven) > 1:
+        expected = "as many cards a process in every rank"
+        raise RuleError(about, field="cards_per_process", got=driven, expected=expected)
     if len({log.header.job_id for log in logs}) > 1:
         raise RuleError(about, field="job_id", got=[log.header.job_id for log in logs], expected="one job")
 

@@ -59,6 +59,11 @@ class Rule:
     steps: int = 0
 
 
+def cards_of(logs: Sequence[StepLog]) -> int:
+    """The cards of the job whose ranks these logs are."""
+    return sum(log.header.cards_per_process for log in logs)
+
+
 def too_short(rule: str, logs: Sequence[StepLog], needed: int) -> RuleError:
     return RuleError(
         f"rule {rule}",
@@ -185,7 +190,7 @@ def _ngc_tf_all(name: str) -> RunRule:
 
 def _ngc_pytorch_mean(logs: Sequence[StepLog]) -> float:
     steps = _first(logs, "ngc-pytorch-mean", _NGC_PYTORCH_ITERATIONS)[:_NGC_PYTORCH_PRINTED]
-    return statistics.fmean(_turn_rates(steps, logs)[ngc_pytorch_skipped(len(logs)) :])
+    return statistics.fmean(_turn_rates(steps, logs)[ngc_pytorch_skipped(cards_of(logs)) :])
 
 
 def _ngc_pytorch_summary(logs: Sequence[StepLog]) -> float:

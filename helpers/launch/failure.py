@@ -185,13 +185,19 @@ def signal_of(exit_code: int) -> signal.Signals | None:
 _TAIL_BYTES = 16_384
 _TAIL_LINES = 40
 
-# How Paddle's launcher and torch.distributed.run name the rank that failed first, and how it ended.
+# How Paddle's launcher, torch.distributed.run and start_ranks name the rank that failed first, and how it ended.
 _FIRST_FAILED = (
     re.compile(r"Container rank (?P<rank>\d{1,9}) status failed .{0,2000} code (?P<code>-?\d{1,9}) log"),
     re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+) \(pid"),
+    re.compile(r"^rank \d+ \(local (?P<rank>\d{1,9})\) failed first: exit status (?P<code>-?\d{1,9})$", re.MULTILINE),
 )
-# torch.distributed.run's list of all ranks that failed, among them those that it ended itself, with SIGTERM.
-_LISTED = re.compile(r"rank\s*: \d+ \(local_rank: (?P<rank>\d+)\)\s+exitcode\s*: (?P<code>-?\d+) ")
+# torch.distributed.run's list of all ranks that failed, among them those that it ended itself, with SIGTERM; and
+# start_ranks' lines, which tell the two apart.
+_LISTED = (
+    re.compile(r"rank\s*: \d+ \(local_rank: (?P<rank>\d+)\)\s+exitcode\s*: (?P<code>-?\d+) "),
+    re.compile(r"^rank \d+ \(local (?P<rank>\d{1,9})\) failed \w+: exit status (?P<code>-?\d{1,9})$", re.MULTILINE),
+)
+_ENDED = re.compile(r"^rank \d+ \(local (?P<rank>\d{1,9})\) was ended: exit status", re.MULTILINE)
 _SIGNAL_MEANINGS = {
     signal.SIGKILL: "killed from outside",
     signal.SIGSEGV: "a crash in native code",
@@ -244,7 +250,8 @@ def _first_failed(text: str) -> tuple[int, int] | None:
 
 def ended_by_launcher(tail: str) -> frozenset[int]:
     """The node's ranks that the launcher, by its output, ended itself because another one had failed."""
-    listed = {int(match["rank"]) for match in _LISTED.finditer(tail) if int(match["code"]) == -signal.SIGTERM}
+    listed = {int(match["rank"]) for match in _LISTED[0].finditer(tail) if int(match["code"]) == -signal.SIGTERM}
+    listed |= {int(match["rank"]) for match in _ENDED.finditer(tail)}
     return frozenset(listed - {failed_first(tail)})
 
 
@@ -252,7 +259,7 @@ def _own_end(rank: int | None, text: str) -> tuple[int, int] | None:
     """The rank and its exit status, where the launcher lists it and did not end it itself."""
     if rank in ended_by_launcher(text):
         return None
-    found = (match for match in _LISTED.finditer(text) if int(match["rank"]) == rank)
+    found = (match for listed in _LISTED for match in listed.finditer(text) if int(match["rank"]) == rank)
     return next(((int(match["rank"]), int(match["code"])) for match in found), None)
 
 

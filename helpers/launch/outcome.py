@@ -116,7 +116,7 @@ def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch],
         return Ending(kind, alone, cause=FailureClass.LAUNCHER_DIED)
     if exit_code == 0 and guilty is not None and guilty.footer_status is None:
         return _without_footer(spec, guilty)
-    first_rank = 0 if guilty is None else guilty.rank - guilty.rank % spec.case.cards_per_node
+    first_rank = 0 if guilty is None else guilty.rank - guilty.rank % spec.ranks_per_node
     tail = launcher_tail(_launchers_output(spec, command, first_rank))
     if guilty is None:
         return Ending(kind, crash_reason(exit_code, tail, first_rank), cause=class_of_exit(exit_code, tail, started))
@@ -143,7 +143,7 @@ def _left_alone(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch
     unfinished = [rank for rank in ranks if rank.footer is None]
     living = [rank for rank in unfinished if rank.pid is not None and rank.gone_at is None]
     deserted = bool(living) and all(rank.gone_at is None for rank in unfinished)
-    if not deserted and not (exit_code < 0 and spec.case.cards > 1):
+    if not deserted and not (exit_code < 0 and spec.ranks > 1):
         return None
     names = ", ".join(rank.name for rank in unfinished)
     return f"the launcher {exit_text(exit_code)} " + (f"before {names} had finished" if names else "after all ranks")
@@ -179,7 +179,7 @@ def guilty_rank(ranks: Sequence[RankWatch]) -> RankWatch | None:
 
 def _unborn(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -> RankWatch | None:
     """The rank that failed by its launcher's output and never gave a sign of life: for it the others were ended."""
-    each = spec.case.cards_per_node
+    each = spec.ranks_per_node
     for first in range(0, len(ranks), each):
         number = failed_first(launcher_tail(_launchers_output(spec, command, first)))
         if number is not None and number < each and ranks[first + number].last_growth is None:
@@ -189,7 +189,7 @@ def _unborn(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -
 
 def _not_ended(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -> Sequence[RankWatch]:
     """The ranks that no launcher ended itself; those may be gone within the same look as the rank that it names."""
-    each, left = spec.case.cards_per_node, []
+    each, left = spec.ranks_per_node, []
     for first in range(0, len(ranks), each):
         ended = ended_by_launcher(launcher_tail(_launchers_output(spec, command, first)))
         left += [rank for rank in ranks[first : first + each] if rank.rank - first not in ended or rank.footer]
@@ -205,7 +205,7 @@ def output_tail(spec: JobSpec, command: LaunchCommand, rank: int | None) -> str:
 
 def _launchers_output(spec: JobSpec, command: LaunchCommand, rank: int) -> Path:
     """The output of whatever started this rank."""
-    node = rank // spec.case.cards_per_node
+    node = rank // spec.ranks_per_node
     return Path(command.outputs[node]) if node < len(command.outputs) else Path(spec.run_folder) / "output.log"
 
 
@@ -235,7 +235,7 @@ def _blame(command: LaunchCommand, spec: JobSpec, guilty: RankWatch, how_it_ende
 
 def _read(spec: JobSpec) -> Ending:
     logs: list[StepLog] = []
-    for rank in range(spec.case.cards):
+    for rank in range(spec.ranks):
         try:
             log = read_step_log(spec.step_log_path(rank), spec.job_id, rank)
             _check(spec, log, before=logs)
@@ -246,7 +246,7 @@ def _read(spec: JobSpec) -> Ending:
     for stray in sorted(Path(spec.run_folder).glob("rank*.jsonl")):
         if stray.name not in known:
             surplus = StepLogError(
-                f"step log {stray}", field="rank", expected=f"logs of ranks 0 to {spec.case.cards - 1} alone"
+                f"step log {stray}", field="rank", expected=f"logs of ranks 0 to {spec.ranks - 1} alone"
             )
             return Ending(OutcomeKind.BAD_LOG, str(surplus), cause=FailureClass.BAD_LOG)
     return Ending(OutcomeKind.COMPLETE, "", logs=tuple(logs))
@@ -261,8 +261,9 @@ def _check(spec: JobSpec, log: StepLog, before: Sequence[StepLog]) -> None:
     facts = (
         ("case_id", header.case_id, spec.case.id),
         ("replicate", header.replicate, spec.replicate),
-        ("world_size", header.world_size, spec.case.cards),
+        ("world_size", header.world_size, spec.ranks),
         ("device", header.device, spec.device),
+        ("cards_per_process", header.cards_per_process, spec.cards_per_process),
         ("window steps", len(log.window), spec.window_steps),
     )
     for name, got, expected in facts:
@@ -274,7 +275,17 @@ def _check(spec: JobSpec, log: StepLog, before: Sequence[StepLog]) -> None:
         raise StepLogError(about, field="warm-up steps", got=made, expected=f"{expected}, as the job says")
     if before and made != len(before[0].warmup):
         raise StepLogError(about, field="warm-up steps", got=made, expected=f"{len(before[0].warmup)}, as in rank 0")
-    node = header.rank - header.rank % spec.case.cards_per_node
+    images = spec.case.batch_size_per_card * spec.cards_per_process
+    for step in log.steps:
+        if step.samples != images:
+            cards = f"{spec.cards_per_process} cards" if spec.cards_per_process > 1 else "card"
+            raise StepLogError(
+                f"{about}, step {step.step} of epoch {step.epoch}",
+                field="samples",
+                got=step.samples,
+                expected=f"{images}, the batch of its rank's {cards}",
+            )
+    node = header.rank - header.rank % spec.ranks_per_node
     for other in before[node:]:
         if other.header.pid == header.pid:
             twice = f"a process of its own; rank {other.header.rank} has this one"

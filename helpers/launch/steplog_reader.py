@@ -14,7 +14,7 @@ from helpers.trainers.contract.steplog import (
     COMPLETE,
     FAILED,
     REFUSED,
-    STEP_LOG_SCHEMA_VERSION,
+    STEP_LOG_SCHEMAS_READ,
     WARMUP,
     WINDOW,
     Footer,
@@ -114,10 +114,13 @@ class _Reader:
 
     def _take_header(self, record: dict[str, Any]) -> Header:
         schema = record.pop("schema", None)
-        if schema != STEP_LOG_SCHEMA_VERSION:
-            raise self._error(field="schema", got=schema, expected=str(STEP_LOG_SCHEMA_VERSION))
+        if schema not in STEP_LOG_SCHEMAS_READ:
+            raise self._error(field="schema", got=schema, expected=" or ".join(map(str, STEP_LOG_SCHEMAS_READ)))
+        if ("cards_per_process" in record) != (schema > 1):
+            expected = "a whole number" if schema > 1 else "no such key in schema 1"
+            raise self._error(field="cards_per_process", got=record.get("cards_per_process"), expected=expected)
         header = self._build(Header, record)
-        for name in ("replicate", "rank", "world_size", "pid"):
+        for name in ("replicate", "rank", "world_size", "pid", "cards_per_process"):
             self._count(name, getattr(header, name))
         for name in ("job_id", "case_id", "host", "framework", "framework_version", "framework_commit", "device"):
             self._text(name, getattr(header, name))
@@ -125,6 +128,8 @@ class _Reader:
             raise self._error(field="facts", got=type(header.facts).__name__, expected="a JSON object")
         for name, value in header.facts.items():
             self._text(f"facts.{name}", value)
+        if header.cards_per_process == 0:
+            raise self._error(field="cards_per_process", got=0, expected="at least 1 card")
         if header.rank >= header.world_size:
             raise self._error(field="rank", got=header.rank, expected=f"below the world size {header.world_size}")
         if self._job_id is not None and header.job_id != self._job_id:

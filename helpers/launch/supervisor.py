@@ -114,7 +114,7 @@ class _Run:
         self._io = io
         self._others = others
         self._job = JobProcesses(io.processes, spec.job_id)
-        hosts = [host for host in command.hosts for _ in range(spec.case.cards_per_node)] or [""] * spec.case.cards
+        hosts = [host for host in command.hosts for _ in range(spec.ranks_per_node)] or [""] * spec.ranks
         self._ranks = [RankWatch(spec, rank, host) for rank, host in enumerate(hosts)]
         self._cards = CardWatch(meter, self._job, self._io.clock, limits.survey_seconds)
         self._process: StartedProcess | None = None
@@ -135,7 +135,7 @@ class _Run:
             finally:
                 left = self._end(stop)
         wall_seconds = self._io.clock() - started
-        window = window_of(ending.logs[: self._spec.case.cards_per_node])
+        window = window_of(ending.logs[: self._spec.ranks_per_node])
         return JobOutcome(
             kind=ending.kind,
             reason=f"{ending.reason}; {left}" if left else ending.reason,

@@ -162,7 +162,7 @@ class RankWatch:
         if self._recent:
             seconds = self._recent[-1][1] - self._recent[0][0]
             if seconds > 0:
-                rate = spec.case.cards * sum(samples for _, _, samples in self._recent) / seconds
+                rate = spec.ranks * sum(samples for _, _, samples in self._recent) / seconds
                 left = max(0, self.steps - self.step) * seconds / len(self._recent)
         return Progress(spec.case.id, spec.replicate, self.phase, self.step, self.steps, rate, left)
 

@@ -53,7 +53,7 @@ class Watchdog:
         self._command = command
         self._limits = limits
         self._ranks = ranks
-        self._own_ranks = ranks[: spec.case.cards_per_node]
+        self._own_ranks = ranks[: spec.ranks_per_node]
         self._others = others
         self._processes = processes
         self._started = started

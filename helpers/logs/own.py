@@ -18,6 +18,7 @@ from helpers.judging.rules_publishers import (
     PADDLECLAS_SKIPPED_RECORDS,
     SKIPPED_STEPS,
     Rule,
+    cards_of,
     ngc_pytorch_skipped,
     paddleclas_ends,
     paddleclas_records,
@@ -36,7 +37,7 @@ NAME = "steplog"
 LOOKED_FOR = f'{NAME}: lines {{"kind": "header", ...}} and {{"kind": "step", ...}} of this suite'
 _KINDS = ("header", "step", "footer")
 # What the logs of one job's ranks have in common.
-_SHARED = ("world_size", "case_id", "replicate", "framework", "framework_version")
+_SHARED = ("world_size", "cards_per_process", "case_id", "replicate", "framework", "framework_version")
 Logs = Sequence[StepLog]
 # How many steps or records a rule used, and which it left out.
 StepsUsed = tuple[int, tuple[str, ...]]
@@ -144,6 +145,11 @@ def _check(source: str, logs: Sequence[StepLog]) -> None:
             expected="the step logs of all ranks",
             remedy=f"Give those of rank {_numbers(missing)} too: a lost rank would pass for a slower run",
         )
+    case = _case_of(logs[0])
+    if (cards := cards_of(logs)) != case.cards:
+        raise LogError(
+            source, field="cards", got=f"{cards} in {len(logs)} step logs", expected=f"the {case.cards} of {case.id}"
+        )
     for log in logs:
         if log.footer.status != COMPLETE:
             raise LogError(
@@ -155,13 +161,16 @@ def _check(source: str, logs: Sequence[StepLog]) -> None:
             )
 
 
-def _settings(log: StepLog) -> dict[LogSetting, Stated]:
-    """The settings of the case that the header names."""
-    where = f"line 1: case_id {log.header.case_id}"
+def _case_of(log: StepLog) -> Case:
     try:
-        case = Case.parse(log.header.case_id)
+        return Case.parse(log.header.case_id)
     except ConfigError as error:
         raise LogError(f"{log.path}: line 1: {error}") from error
+
+
+def _settings(log: StepLog) -> dict[LogSetting, Stated]:
+    """The settings of the case that the header names."""
+    where, case = f"line 1: case_id {log.header.case_id}", _case_of(log)
     values = {
         LogSetting.FRAMEWORK: case.framework.value,
         LogSetting.MODEL: case.model.value,
@@ -270,7 +279,7 @@ def _of_first(steps: int, counted: int, *left_out: str) -> Callable[[Logs], Step
 
 
 def _pytorch_mean(logs: Logs) -> StepsUsed:
-    skipped = ngc_pytorch_skipped(len(logs))
+    skipped = ngc_pytorch_skipped(cards_of(logs))
     return _of_first(100, 99 - skipped, f"{skipped} steps of warm-up", "the 100th")(logs)
 
 

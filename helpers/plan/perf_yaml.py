@@ -33,6 +33,7 @@ from helpers.plan.yaml_file import YamlValue, read_yaml
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import ONE_PROCESS
 
 # These reach a host whose entry has no ``connect``: without a password prompt, and a dead network is noticed in 15 s.
 _SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
@@ -330,7 +331,9 @@ class Config:
 
 
 def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
-    """Read perf.yaml; ``launchers`` are the names that it may choose from.
+    """Read perf.yaml; ``launchers`` are the names that it may choose from for every framework.
+
+    For one whose processes can drive several cards it may also choose that of one process a node.
 
     ConfigError names file, field, what was got, what was expected, and the remedy.
     """
@@ -358,7 +361,11 @@ def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
         quarantine=_quarantine(top.get("quarantine")),
         builds=_builds(top.get("builds"), file.parent),
         launchers=MappingProxyType(
-            {each: keys["launcher"].one_of(launchers) for each, keys in frameworks.items() if "launcher" in keys}
+            {
+                each: keys["launcher"].one_of([*launchers, *([ONE_PROCESS] if each.spec.several_cards else [])])
+                for each, keys in frameworks.items()
+                if "launcher" in keys
+            }
         ),
     )
 

@@ -74,11 +74,11 @@ class JobRunner:
         )
         record = plan.build if build is Build.CANDIDATE else plan.reference
         command, others = self.connected.start_of(spec, record["interpreter"], limits.grace_seconds)
-        meter, kills = self._meter(plan), self.oom_kills()
+        meter, kills = self._meter(plan, spec), self.oom_kills()
         outcome = run_job(spec, command, limits, meter, on_progress=self.on_progress, others=others)
-        outcome = self._with_class(outcome, plan.case.cards_per_node, kills)
+        outcome = self._with_class(outcome, spec.ranks_per_node, kills)
         result = self._result(plan, spec, outcome, record)
-        facts = {**result.facts, **window_facts(meter, outcome.logs, plan.case.cards_per_node)}
+        facts = {**result.facts, **window_facts(meter, outcome.logs, spec.ranks_per_node)}
         result = replace(result, facts=facts, role=build.value, stage=stage.value)
         self.store.write(result)
         return result
@@ -100,17 +100,18 @@ class JobRunner:
             cards=tuple(str(card.index) for card in self.cards if isinstance(card, Gpu)),
         )
 
-    def _meter(self, plan: CasePlan) -> CpuMeter | GpuMeter:
+    def _meter(self, plan: CasePlan, spec: JobSpec) -> CpuMeter | GpuMeter:
         recorded = plan.recorded.environment if plan.recorded else None
-        return meter_for(self.cards, open_nvml, norm_of(recorded, self.cards, plan.to_record))
+        norm = norm_of(recorded, self.cards, plan.to_record)
+        return meter_for(self.cards, open_nvml, norm, processes=spec.ranks_per_node)
 
-    def _with_class(self, outcome: JobOutcome, cards_here: int, before: OomKills) -> JobOutcome:
+    def _with_class(self, outcome: JobOutcome, ranks_here: int, before: OomKills) -> JobOutcome:
         """A failure with its class before its reason and what the kernel says of a SIGKILL; other outcomes stay."""
         cause = outcome.failure_class
         if cause is None:
             return outcome
         reason = outcome.reason
-        if cause is FailureClass.KILLED and "SIGKILL" in reason and (outcome.guilty_rank or 0) < cards_here:
+        if cause is FailureClass.KILLED and "SIGKILL" in reason and (outcome.guilty_rank or 0) < ranks_here:
             by_kernel, text = oom_evidence(before, self.oom_kills())
             cause, reason = FailureClass.OOM_KILLED if by_kernel else cause, f"{reason}; {text}"
         return replace(outcome, cause=cause, reason=f"{cause.value}: {reason}")

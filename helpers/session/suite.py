@@ -23,7 +23,7 @@ from helpers.machine.frameworks import BuildFinder, build_missing
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CPU, SuiteCase, matrix, refuse_two_targets, usual_targets
 from helpers.plan.installed import CANDIDATE, REFERENCE, REFERENCE_BUILD, REFERENCE_OPTION, Installed
-from helpers.plan.overrides import effective
+from helpers.plan.overrides import effective, with_overrides
 from helpers.plan.perf_yaml import Config, MachineConfig, load_config
 from helpers.plan.proposals import Accepted, Proposal
 from helpers.plan.published import PublishedSet, load_published
@@ -31,6 +31,7 @@ from helpers.plan.recorded import RecordedEntry
 from helpers.session import SuiteOptions as SuiteOptions
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import BaselineError
+from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING, check_cards_per_process
 
 if TYPE_CHECKING:
     from helpers.history.run_folders import ResultStore
@@ -233,7 +234,9 @@ class Suite:
             if self.options.overrides:
                 launcher = self.config.launcher_for(case.case)
                 usual = settings_for(case.case, case.device, launcher=launcher)
-                effective(usual, self.options.overrides, case.case.id)
+                changes = effective(usual, self.options.overrides, case.case.id)
+                given = with_overrides(usual, changes, case.case.id)
+                check_cards_per_process(case.case, given.get(CARDS_PER_PROCESS_SETTING, 1))
         if any(case.case.data is not DataSource.SYNTHETIC for case in runnable):
             _ = self.data
         if runnable:

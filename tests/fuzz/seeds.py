@@ -12,7 +12,7 @@ from helpers.plan.recorded import RECORDED_VERSION
 from helpers.trainers.contract.case import FEATURES, DataSource, Execution, Precision
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import Model
-from helpers.trainers.contract.steplog import WARMUP, WINDOW, Footer, Header, Step
+from helpers.trainers.contract.steplog import STEP_LOG_SCHEMA_VERSION, WARMUP, WINDOW, Footer, Header, Step
 
 MACHINE = "fuzzed-machine"
 _CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
@@ -25,7 +25,7 @@ _STEPS = (
 )
 _FOOTER = Footer("complete", peak_host_bytes=10)
 LOG_RECORDS: tuple[dict[str, Any], ...] = (
-    {**asdict(_HEADER), "schema": 1, "kind": "header"},
+    {**asdict(_HEADER), "schema": STEP_LOG_SCHEMA_VERSION, "kind": "header"},
     *({**asdict(step), "kind": "step"} for step in _STEPS),
     {**asdict(_FOOTER), "kind": "footer"},
 )

@@ -24,15 +24,17 @@ def write_run(
     job_id: str = "job",
     device: str = "cpu",
     batch: int = 4,
+    cards_per_process: int = 1,
     replicate: int = 0,
     facts: dict[str, str] | None = None,
     end: str | None = COMPLETE,
 ) -> Path:
-    """Step logs of a run of ``batch`` images a step and card. ``end`` None: it crashed, without a footer."""
+    """Step logs of a run of ``batch`` images a step and rank. ``end`` None: it crashed, without a footer."""
     folder.mkdir(parents=True)
     seconds = [step_seconds] * STEPS if isinstance(step_seconds, float) else list(step_seconds)
     for rank in range(ranks):
         header = Header(job_id, case_id, replicate, rank, ranks, "h", 1, "paddle", "3.0.0", "abc", device, facts or {})
+        header = replace(header, cards_per_process=cards_per_process)
         writer = StepLogWriter(folder / f"rank{rank}.jsonl", header)
         at = 1.0
         for number, each in enumerate([seconds[0]] * WARM + seconds, 1):

@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING, JobSpec
 
 # Another launcher may have set these for the suite; the job's ranks would take them for their own place in the job.
 # PET_ variables are defaults of torch.distributed.run's own options.
-_FOREIGN_PREFIXES = ("PADDLE_", "POD_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "PET_")
-_FOREIGN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WITH_COVERAGE")
+# DMLC_ variables are those of MXNet's distributed kvstore.
+_FOREIGN_PREFIXES = ("PADDLE_", "POD_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "PET_", "DMLC_")
+_FOREIGN_NAMES = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WITH_COVERAGE", "TF_CONFIG",
+)  # fmt: skip
 
 
 # The folder inside the run folder that takes what the ranks and their launcher print.
@@ -94,7 +98,26 @@ def job_environment(
 
 
 class LocalLauncher:
-    """Starts the trainer directly; its output is the job's."""
+    """Starts the trainer directly, as one process that drives all cards of the node; its output is the job's.
+
+    On several nodes the processes find their place in variables, and meet as their framework does.
+    """
 
     def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
-        return LaunchCommand(trainer_argv(spec, interpreter), card_variables(spec))
+        if spec.ranks_per_node != 1:
+            raise LaunchError(
+                f"case {spec.case.id}",
+                field=CARDS_PER_PROCESS_SETTING,
+                got=spec.cards_per_process,
+                expected=f"{spec.case.cards_per_node}, all cards of a node: this launcher starts one process there",
+                remedy="Choose a launcher of several processes, or have one process drive all cards",
+            )
+        variables = card_variables(spec)
+        if place is not None:
+            host, _, port = place.master.rpartition(":")
+            variables.update(interface_variables(place.interface))
+            variables.update(
+                RANK=str(place.node), LOCAL_RANK="0", WORLD_SIZE=str(place.nodes), LOCAL_WORLD_SIZE="1",
+                MASTER_ADDR=host, MASTER_PORT=port,
+            )  # fmt: skip
+        return LaunchCommand(trainer_argv(spec, interpreter), variables)

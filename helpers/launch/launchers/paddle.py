@@ -22,7 +22,7 @@ from helpers.trainers.contract.job import JobSpec
 
 class PaddleLauncher:
     def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
-        ranks = spec.case.cards_per_node
+        ranks = spec.ranks_per_node
         folder = Path(spec.run_folder) / LOG_FOLDER
         on_cpu = spec.device == "cpu"
         argv = (

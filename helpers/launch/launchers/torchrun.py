@@ -26,7 +26,7 @@ _HOME = "127.0.0.1"
 
 class TorchLauncher:
     def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
-        ranks = spec.case.cards_per_node
+        ranks = spec.ranks_per_node
         folder = Path(spec.run_folder) / LOG_FOLDER
         argv = (
             interpreter, "-u", "-m", "torch.distributed.run",

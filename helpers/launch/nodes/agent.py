@@ -47,7 +47,6 @@ from helpers.machine.watch.processes import JobProcesses, Processes, end_process
 from helpers.plan.image_folder import DatasetFacts, check_dataset
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DeviceError, LaunchError, SuiteError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
@@ -188,8 +187,8 @@ class Agent:
                 cores=tuple(card.cores for card in ready.cards if isinstance(card, CpuCard)),
                 cards=tuple(str(card.index) for card in ready.cards if isinstance(card, Gpu)),
             )
-            command = launcher_for(Case.parse(spec.case.id)).command(spec, sys.executable, place)
-            meter = meter_for(ready.cards)
+            command = launcher_for(spec).command(spec, sys.executable, place)
+            meter = meter_for(ready.cards, processes=spec.ranks_per_node)
             with stop_signals() as stop:
                 job = NodeJob(spec, command, place.node, meter, self.send, SupervisorIO(), frame["grace_seconds"])
                 try:

@@ -111,14 +111,15 @@ class ConnectedNodes:
 
     def start_of(self, spec: JobSpec, interpreter: str, grace_seconds: float) -> tuple[LaunchCommand, OtherNodes]:
         """The command that starts this node's share of a job, and the shares of the other nodes."""
-        launcher = launcher_for(spec.case, spec.launcher)
+        launcher = launcher_for(spec)
         if not self._links:
             return launcher.command(spec, interpreter), NoOtherNodes()
         places = self._places()
         command = launcher.command(spec, interpreter, places[0])
         folder = Path(spec.run_folder)
         files = [self._files(spec, command, folder, place.node) for place in places[1:]]
-        logs = [path for each in files for name, path in each.items() if name.startswith("workerlog.")]
+        own_names = [Path(log).name for log in command.rank_logs]
+        logs = [each[name] for each in files for name in own_names]
         command = replace(
             command,
             environment={**command.environment, **self._hosts[0].environment},

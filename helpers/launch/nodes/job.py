@@ -43,7 +43,7 @@ def node_files(spec: JobSpec, node: int, rank_logs: tuple[str, ...]) -> dict[str
 
 
 def node_ranks(spec: JobSpec, node: int) -> range:
-    each = spec.case.cards_per_node
+    each = spec.ranks_per_node
     return range(node * each, (node + 1) * each)
 
 

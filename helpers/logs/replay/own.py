@@ -11,6 +11,7 @@ from pathlib import Path
 from helpers.history.results import MEASURED, RunResult
 from helpers.history.run_folders import read_result
 from helpers.judging.rules import figures, samples_per_step, window_seconds
+from helpers.judging.rules_publishers import cards_of
 from helpers.launch.steplog_reader import read_step_log
 from helpers.logs.settings import card_of_folders
 from helpers.machine.environment import GPU
@@ -111,10 +112,16 @@ def _check_window(name: str, logs: tuple[StepLog, ...], result: RunResult | None
 
     A log that was changed or mixed up since would be judged as a run that never was.
     """
-    batch = Case.parse(logs[0].header.case_id).batch_size_per_card
+    case = Case.parse(logs[0].header.case_id)
+    if (cards := cards_of(logs)) != case.cards:
+        raise LogError(
+            name, field="cards", got=f"{cards} in {len(logs)} step logs", expected=f"the {case.cards} of {case}"
+        )
+    batch = case.batch_size_per_card
     for log in logs:
-        if larger := next((step for step in log.window if step.samples > batch), None):
-            expected = f"at most the {batch} of its case"
+        most = batch * log.header.cards_per_process
+        if larger := next((step for step in log.window if step.samples > most), None):
+            expected = f"at most the {most} of its case"
             raise LogError(log.path, field="samples", got=f"{larger.samples} images in a step", expected=expected)
     if result is None:
         return

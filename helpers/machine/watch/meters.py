@@ -22,11 +22,16 @@ CHEAP_SURVEY_SECONDS = 0.004
 
 
 def meter_for(
-    cards: Sequence[Card], nvml: Callable[[], Nvml | str] = open_nvml, norm: Norm | None = None
+    cards: Sequence[Card],
+    nvml: Callable[[], Nvml | str] = open_nvml,
+    norm: Norm | None = None,
+    *,
+    processes: int | None = None,
 ) -> CpuMeter | GpuMeter:
     """The meter that watches the leased cards. Raises DeviceError where NVML is gone since it listed them.
 
-    ``norm`` is what the case was recorded at (norm_of); with None nothing is compared.
+    ``norm`` is what the case was recorded at (norm_of); with None nothing is compared. ``processes`` of the job drive
+    the cards; with None one drives each.
     """
     gpus = [card for card in cards if isinstance(card, Gpu)]
     if not gpus:
@@ -35,7 +40,7 @@ def meter_for(
     found = nvml()
     if isinstance(found, str):
         raise DeviceError("NVML", got=found, expected="the library that listed the cards", remedy="Check the driver")
-    return GpuMeter(found, gpus, norm=norm)
+    return GpuMeter(found, gpus, norm=norm, processes=processes)
 
 
 def window_facts(meter: CpuMeter | GpuMeter, logs: Sequence[StepLog], ranks: int) -> dict[str, str]:
@@ -94,7 +99,7 @@ class GpuMeter:
 
     With every survey of all processes, and so at the first and the last look, it also reads the cards' settings and who
     draws on them. The first look must come before the job starts: a process that is on a card then is foreign.
-    ``norm`` is what the case was recorded at; with None nothing is compared.
+    ``norm`` and ``processes`` are as in ``meter_for``.
     """
 
     def __init__(
@@ -103,6 +108,7 @@ class GpuMeter:
         gpus: Sequence[Gpu],
         *,
         norm: Norm | None = None,
+        processes: int | None = None,
         every_seconds: float = 0.5,
         proc: Path = Path("/proc"),
         owner: Callable[[int], str] = owner_of,
@@ -110,6 +116,7 @@ class GpuMeter:
         self._nvml = nvml
         self._gpus = tuple(gpus)
         self._norm = norm
+        self._processes = len(self._gpus) if processes is None else processes
         self._every = every_seconds
         self._proc = proc
         self._owner = owner
@@ -168,7 +175,7 @@ class GpuMeter:
         """
         new = users - before
         unseen = sorted(pid for pid in new if not (self._proc / str(pid)).exists())
-        allowed = set(unseen[: len(self._gpus)]) if not new & set(own) else set()
+        allowed = set(unseen[: self._processes]) if not new & set(own) else set()
         return set(users & before) | {pid for pid in new if pid not in own and pid not in allowed}
 
     def _name(self, pid: int) -> str:

@@ -18,7 +18,12 @@ from helpers.plan.recipes.pytorch import pytorch_fixed, pytorch_settings
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import LAUNCHER_SETTING
+from helpers.trainers.contract.job import (
+    CARDS_PER_PROCESS_SETTING,
+    LAUNCHER_SETTING,
+    ONE_PROCESS,
+    check_cards_per_process,
+)
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,8 @@ def sourced_settings(
     """The settings of ``case`` on ``cpu`` or ``gpu``, with their sources.
 
     ``processor`` None is this machine's. ``launcher`` is the one that perf.yaml chooses, empty for the framework's own,
-    which is no setting. Raises ConfigError for a framework that has no recipe, for what its recipe refuses, or another
-    device.
+    which is no setting; that of one process a node has the process drive all cards of the node. Raises ConfigError for
+    a framework that has no recipe, for what its recipe refuses, or another device.
     """
     if device not in ("cpu", "gpu"):
         raise ConfigError("recipe", field="device", got=device, expected="'cpu' or 'gpu'")
@@ -66,7 +71,11 @@ def sourced_settings(
     if not launcher:
         return table
     source = Source(f"perf.yaml, frameworks.{case.framework.value}.launcher")
-    return {**table, LAUNCHER_SETTING: Setting(launcher, source)}
+    started = {LAUNCHER_SETTING: Setting(launcher, source)}
+    if launcher == ONE_PROCESS:
+        check_cards_per_process(case, case.cards_per_node)
+        started[CARDS_PER_PROCESS_SETTING] = Setting(case.cards_per_node, source)
+    return {**table, **started}
 
 
 def fixed_of(case: Case, device: str) -> tuple[Fixed, ...]:

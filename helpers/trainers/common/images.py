@@ -50,7 +50,8 @@ class ImageList:
 
 @dataclass(frozen=True)
 class Share:
-    """What one rank reads: its place among ``world_size``, in batches of ``batch_size`` images."""
+    """What one reader reads, a rank or a card of it: its place among ``world_size`` such readers, in batches of
+    ``batch_size`` images."""
 
     rank: int
     world_size: int

@@ -11,14 +11,14 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence, Tuple
 
 from helpers.trainers.common.cuda import loaded_facts
 from helpers.trainers.common.loop import LoopIO, LoopPlan
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Precision
 from helpers.trainers.contract.errors import ConfigError, DeviceError, SuiteError
-from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
+from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING, SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
 from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, Footer, Header, Heartbeat, Step, StepLogWriter
 
 EXIT_COMPLETE = 0
@@ -59,6 +59,27 @@ class RankPlace:
         return RankPlace(values[0], values[1], values[2])
 
 
+@dataclass(frozen=True)
+class CardPlace:
+    """One of the cards that this process drives."""
+
+    # Counts over the cards of all nodes: the rank that the card would have with one process a card.
+    number: int
+    # Counts within this process. Where the launcher shows a process its own GPUs alone, it is the GPU's index.
+    local: int
+    # The CPU cores of the card; empty on a GPU job and where nothing is pinned.
+    cores: Tuple[int, ...] = ()
+
+
+def cards_of(spec: JobSpec, ranks: RankPlace) -> Tuple[CardPlace, ...]:
+    """The cards of the process at ``ranks``, in the order of their numbers."""
+    each = spec.cards_per_process
+    cores = spec.cores[ranks.local_rank * each : (ranks.local_rank + 1) * each]
+    return tuple(
+        CardPlace(ranks.rank * each + local, local, cores[local] if local < len(cores) else ()) for local in range(each)
+    )
+
+
 @dataclass
 class DeviceRecord:
     """What the step log's header says of framework and device; filled in as it becomes known."""
@@ -78,8 +99,11 @@ class Trainer:
     def __init__(self, spec: JobSpec, ranks: RankPlace) -> None:
         self.spec = spec
         self.ranks = ranks
+        # Those that this process drives.
+        self.cards = cards_of(spec, ranks)
         self.device = DeviceRecord()
         self.slowdown = 0.0
+        # Of the card on which it is largest, in bytes.
         self.peak_device_bytes: Callable[[], int] = lambda: 0
         self.loaded: Callable[[], Dict[str, str]] = loaded_facts if spec.device == "gpu" else dict
         self._heartbeat = Heartbeat(spec.heartbeat_path(ranks.rank))
@@ -117,6 +141,7 @@ class Trainer:
                 device=spec.device,
                 # The loaded libraries' own versions win over those that the build was made with.
                 facts={**self.device.facts, **self.loaded(), "device_name": self.device.name},
+                cards_per_process=spec.cards_per_process,
             )
             self._log = StepLogWriter(spec.step_log_path(ranks.rank), header)
         return self._log
@@ -156,15 +181,22 @@ def run(argv: List[str], rank_variables: Sequence[Sequence[str]], program: Calla
 
 
 def prepare(trainer: Trainer, environment: MutableMapping[str, str]) -> None:
-    """Set the job's variables and threads and pin this process; to be done before a framework is imported."""
+    """Set the job's variables and threads and pin this process; to be done before a framework is imported.
+
+    A process of several CPU cards is pinned to the cores of all of them. The threads are those of one card: the cards
+    of a process compute at the same time, each with its own.
+    """
     spec, facts = trainer.spec, trainer.device.facts
     environment.update(spec.environment)
-    cores = _pin(spec, trainer.ranks.local_rank)
+    cores = _pin(trainer)
+    threads = str(max(1, len(cores) // len(trainer.cards)))
     # The frameworks' launchers set OMP_NUM_THREADS=1 whatever a rank's share of the machine is.
-    environment.update({name: str(len(cores)) for name in THREAD_VARIABLES})
+    environment.update(dict.fromkeys(THREAD_VARIABLES, threads))
     facts["cores"] = ",".join(map(str, cores))
     facts["pinned"] = "yes" if spec.cores else "no"
-    facts["threads"] = str(len(cores))
+    facts["threads"] = threads
+    if spec.cards_per_process > 1:
+        facts[CARDS_PER_PROCESS_SETTING] = str(spec.cards_per_process)
     trainer.slowdown = slowdown_of(environment)
     if trainer.slowdown:
         facts[SLOWDOWN_FACT] = f"{trainer.slowdown:g}"
@@ -211,27 +243,31 @@ def _read(argv: List[str], rank_variables: Sequence[Sequence[str]]) -> "tuple[Jo
 
 
 def _check_place(spec: JobSpec, ranks: RankPlace) -> None:
-    if ranks.world_size != spec.case.cards or ranks.rank >= ranks.world_size:
+    if ranks.world_size != spec.ranks or ranks.rank >= ranks.world_size:
+        each = f", {spec.cards_per_process} a process" if spec.cards_per_process > 1 else ""
         raise DeviceError(
             f"rank {ranks.rank}",
             field="world size",
             got=ranks.world_size,
-            expected=f"{spec.case.cards}, the cards of {spec.case.id}",
+            expected=f"{spec.ranks}, the cards of {spec.case.id}{each}",
             remedy="Start the job with the launcher of its case",
         )
 
 
-def _pin(spec: JobSpec, local_rank: int) -> List[int]:
+def _pin(trainer: Trainer) -> List[int]:
+    spec, cards = trainer.spec, trainer.cards
     if not spec.cores:
         return sorted(os.sched_getaffinity(0))
-    cores = spec.cores[local_rank] if local_rank < len(spec.cores) else ()
+    cores = [core for card in cards for core in card.cores]
     try:
+        if len({len(card.cores) for card in cards}) > 1:
+            raise ValueError("each card of a process needs as many")
         os.sched_setaffinity(0, cores)
     except (OSError, ValueError) as error:
         raise DeviceError(
-            f"rank {local_rank} of this node",
+            f"rank {trainer.ranks.local_rank} of this node",
             field="cores",
-            got=list(cores),
+            got=cores,
             expected=f"cores that this process may use ({error})",
             remedy=f"It may use {sorted(os.sched_getaffinity(0))}",
         ) from error

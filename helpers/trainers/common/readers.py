@@ -8,7 +8,7 @@ import random
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Callable, Deque, Iterator, List, Mapping, Optional, Protocol, Tuple
+from typing import Any, Callable, Deque, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 import numpy
 
@@ -26,7 +26,7 @@ from helpers.trainers.common.images import (
     synthetic_batch,
 )
 from helpers.trainers.common.loop import Batch, Reader
-from helpers.trainers.common.process import Refused, Trainer
+from helpers.trainers.common.process import CardPlace, Refused, Trainer
 from helpers.trainers.common.settings import Augmentation, Dali, Settings
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.models import IMAGE_SIZE
@@ -255,7 +255,7 @@ class Loaders:
     """What a framework has of its own."""
 
     feed: Feed
-    # The index of the rank's card.
+    # The index of the card that decodes, the rank's own.
     gpu_index: Callable[[], int]
     dali: Callable[[ImageList, DaliPlan], Reader]
     native: Callable[[ImageList, Share, Form], Reader]
@@ -263,10 +263,38 @@ class Loaders:
     native_loader: str
 
 
+def share_of(trainer: Trainer) -> Share:
+    """The share of this process, in batches for all of its cards."""
+    spec, ranks = trainer.spec, trainer.ranks
+    batch_size = spec.case.batch_size_per_card * spec.cards_per_process
+    return Share(ranks.rank, ranks.world_size, batch_size, spec.seed)
+
+
+def card_shares(trainer: Trainer) -> Tuple[Share, ...]:
+    """The share of each card of this process: what one process a card would read."""
+    spec = trainer.spec
+    return tuple(
+        Share(card.number, spec.case.cards, spec.case.batch_size_per_card, spec.seed) for card in trainer.cards
+    )
+
+
 def open_reader(trainer: Trainer, settings: Settings, loaders: Loaders) -> Reader:
-    """The reader of the job's data source; adds what it does to the header's facts. Raises DatasetError."""
-    spec, ranks, facts = trainer.spec, trainer.ranks, trainer.device.facts
-    share = Share(ranks.rank, ranks.world_size, spec.case.batch_size_per_card, spec.seed)
+    """The reader of the job's data source, whose batches are for all cards of the process; adds what it does to the
+    header's facts. Raises DatasetError."""
+    return _open(trainer, settings, loaders, share_of(trainer))
+
+
+def open_card_readers(trainer: Trainer, settings: Settings, loaders: Callable[[CardPlace], Loaders]) -> Reader:
+    """As ``open_reader``, with a reader for each card of the process, which reads what one process a card would read.
+
+    A batch's images and its labels are lists with an entry for each card.
+    """
+    shares = zip(trainer.cards, card_shares(trainer))
+    return CardReaders([_open(trainer, settings, loaders(card), share) for card, share in shares])
+
+
+def _open(trainer: Trainer, settings: Settings, loaders: Loaders, share: Share) -> Reader:
+    spec, facts = trainer.spec, trainer.device.facts
     form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
     facts["data"] = spec.case.data.value
     if spec.case.data is DataSource.SYNTHETIC:
@@ -304,6 +332,18 @@ class SyntheticReader:
 
     def epoch(self, number: int) -> Iterator[Batch]:
         return itertools.repeat(self._batch)
+
+
+class CardReaders:
+    """The batches of several cards' readers, joined."""
+
+    def __init__(self, readers: Sequence[Reader]) -> None:
+        self._readers = list(readers)
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        for batches in zip(*(reader.epoch(number) for reader in self._readers)):
+            samples = sum(batch.samples for batch in batches)
+            yield Batch([batch.images for batch in batches], [batch.labels for batch in batches], samples)
 
 
 class KeyedBatches:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Dict, Mapping, Optional, TextIO, Tuple, Type, 
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import LAUNCHER_SETTING, JobSpec, finite
+from helpers.trainers.contract.job import START_SETTINGS, JobSpec, finite
 
 # AMP level and type by precision; None where the precision leaves the type open, or has neither.
 AmpLevels = Mapping[Precision, Tuple[Optional[str], Optional[str]]]
@@ -108,7 +108,7 @@ class Settings:
             known = ", ".join(each.value for each in Framework if issubclass(_kind_of(each) or object, cls))
             raise ConfigError(f"job {spec.job_id}", field="framework", got=spec.case.framework.value, expected=known)
         # How the ranks were started is no part of what they train.
-        given = {name: value for name, value in spec.settings.items() if name != LAUNCHER_SETTING}
+        given = {name: value for name, value in spec.settings.items() if name not in START_SETTINGS}
         settings: S = _build(kind, given, "settings")
         settings._check(spec)
         return settings

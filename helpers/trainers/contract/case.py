@@ -104,7 +104,7 @@ class Case:
 
     @property
     def cards(self) -> int:
-        """Cards of all nodes, which is the number of ranks."""
+        """Cards of all nodes."""
         return self.nodes * self.cards_per_node
 
     @cached_property

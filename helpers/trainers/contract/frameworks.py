@@ -42,6 +42,8 @@ class FrameworkSpec:
     launcher: str = ""
     # Whether each of its cases names one (static, dynamic, to_static).
     names_execution: bool = False
+    # Whether one of its processes can drive several cards: its recipe then says how many (``cards_per_process``).
+    several_cards: bool = False
 
 
 FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
@@ -79,6 +81,10 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
             "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_AUTOTUNE_THRESHOLD", "TF_AUTO_MIXED_PRECISION_",
             "TF_DETERMINISTIC_OPS", "TF_USE_CUDNN_", "TF_FP16_", "TF_MKL_",
         ),
+        launcher="tf.distribute",
+        several_cards=True,
     ),
-    Framework.MXNET: FrameworkSpec("MXNet", ("mxnet", "mxnet-cu112", "mxnet-cu110"), flags=("MXNET_",)),
+    Framework.MXNET: FrameworkSpec(
+        "MXNet", ("mxnet", "mxnet-cu112", "mxnet-cu110"), flags=("MXNET_",), launcher="process", several_cards=True
+    ),
 }  # fmt: skip

@@ -28,8 +28,15 @@ STEADY_WINDOWS = 3
 SLOWDOWN_VARIABLE = "PERFGATE_TEST_SLOWDOWN"
 SLOWDOWN_FACT = "test_slowdown"
 
-# The setting that names the launcher, present where perf.yaml chooses another than the framework's own.
+# The setting that names the launcher, present where perf.yaml, or the recipe, chooses another than the framework's own.
 LAUNCHER_SETTING = "launcher"
+# The setting that says how many cards one process drives, stated by the recipes of frameworks that can drive several.
+# It is 1 or all cards of a node: so every process of a job has as many.
+CARDS_PER_PROCESS_SETTING = "cards_per_process"
+# How the processes of a job are started, which is no part of what they train.
+START_SETTINGS = (LAUNCHER_SETTING, CARDS_PER_PROCESS_SETTING)
+# The launcher that starts one process a node, which drives all of its cards.
+ONE_PROCESS = "process"
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class JobSpec:
     run_folder: str
     # ``cpu`` or ``gpu``.
     device: str
-    # Steps of every rank.
+    # Steps of every rank. A rank is a process of the job, whatever number of cards it drives.
     warmup_steps: int
     window_steps: int
     # The publisher's print interval, at which the loss is fetched.
@@ -62,7 +69,7 @@ class JobSpec:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     # Set for the trainer before its framework is imported.
     environment: Mapping[str, str] = field(default_factory=dict)
-    # For each rank of this node the CPU cores that it is pinned to; empty: not pinned.
+    # For each card of this node the CPU cores that its process is pinned to; empty: not pinned.
     cores: tuple[tuple[int, ...], ...] = ()
     # The GPU indices or UUIDs of this node.
     cards: tuple[str, ...] = ()
@@ -84,6 +91,7 @@ class JobSpec:
             )
         if self.device not in ("cpu", "gpu"):
             raise ConfigError("job", field="device", got=self.device, expected="'cpu' or 'gpu'")
+        check_cards_per_process(self.case, self.settings.get(CARDS_PER_PROCESS_SETTING, 1))
 
     def _at_least(self, name: str, least: int) -> None:
         value = getattr(self, name)
@@ -97,8 +105,22 @@ class JobSpec:
 
     @property
     def launcher(self) -> str:
-        """The launcher that perf.yaml chooses; empty for the framework's own."""
+        """The launcher that perf.yaml or the recipe chooses; empty for the framework's own."""
         return str(self.settings.get(LAUNCHER_SETTING, ""))
+
+    @property
+    def cards_per_process(self) -> int:
+        return int(self.settings.get(CARDS_PER_PROCESS_SETTING, 1))
+
+    @property
+    def ranks_per_node(self) -> int:
+        """The processes that are started on each node."""
+        return self.case.cards_per_node // self.cards_per_process
+
+    @property
+    def ranks(self) -> int:
+        """The processes of all nodes, each of which writes a step log."""
+        return self.case.nodes * self.ranks_per_node
 
     @property
     def longest_warmup_steps(self) -> int:
@@ -157,6 +179,23 @@ class JobSpec:
         record["cores"] = tuple(tuple(cores) for cores in record.get("cores", ()))
         record["cards"] = tuple(record.get("cards", ()))
         return JobSpec(**record)
+
+
+def check_cards_per_process(case: Case, cards: object) -> None:
+    """Raise ConfigError unless each process of ``case`` can drive so many cards: 1, or all cards of its node."""
+    several = case.framework.spec.several_cards
+    allowed = sorted({1, case.cards_per_node}) if several else [1]
+    if not isinstance(cards, int) or isinstance(cards, bool) or cards not in allowed:
+        title = case.framework.spec.title
+        raise ConfigError(
+            f"job of {case.id}",
+            field=CARDS_PER_PROCESS_SETTING,
+            got=cards,
+            expected=" or ".join(map(str, allowed)),
+            remedy="One process a card, or one that drives all cards of its node: every process drives as many"
+            if several
+            else f"One process of {title} drives one card (several_cards in contract/frameworks.py)",
+        )
 
 
 def finite(value: object) -> bool:

@@ -1,5 +1,8 @@
 """The step log: what one rank of one job recorded, as JSON lines (header, steps, footer).
 
+A rank is a process. It may drive several cards: a step is then one step of all of them, from the start of the first to
+the end of the last, and its samples are those of all.
+
 Trainers write it; the suite reads it with steplog_reader. A
 file without a footer is a crashed run. Life signs go to a heartbeat file beside the log, so that
 nothing but measurements stands in the log.
@@ -19,8 +22,10 @@ from typing import IO, Any, Tuple
 from helpers.trainers.contract.errors import StepLogError
 from helpers.trainers.contract.job import STEADY_WINDOWS
 
-# 1: first format.
-STEP_LOG_SCHEMA_VERSION = 1
+# 1: first format; each process drives one card.
+# 2: the header says how many cards the process drives.
+STEP_LOG_SCHEMA_VERSION = 2
+STEP_LOG_SCHEMAS_READ = (1, 2)
 
 WARMUP = "warm-up"
 WINDOW = "window"
@@ -46,6 +51,7 @@ class Header:
     case_id: str
     replicate: int
     rank: int
+    # The ranks of the job, which are its processes.
     world_size: int
     host: str
     pid: int
@@ -56,6 +62,8 @@ class Header:
     device: str
     # What a result depends on: the device's name, flags, the TF32 state, threads.
     facts: Mapping[str, str] = field(default_factory=dict)
+    # The cards that this process drives.
+    cards_per_process: int = 1
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ class Step:
     # In seconds of the host's monotonic clock.
     start: float
     end: float
-    # Those that went through this rank.
+    # Those that went through this rank, through all of its cards.
     samples: int
     # The part of the step that was spent waiting for data.
     reader_seconds: float
@@ -89,6 +97,7 @@ class Footer:
     status: str
     reason: str = ""
     peak_host_bytes: int = 0
+    # Of the rank's card; of several the largest.
     peak_device_bytes: int = 0
 
 

@@ -18,23 +18,23 @@ def log_of(
     epoch_steps: int = 10**6,
     rank: int = 0,
     world_size: int = 1,
+    cards_per_process: int = 1,
     clock_origin: float = 0.0,
     reader_seconds: float = 0.0,
 ) -> StepLog:
-    """The log of a rank whose steps took ``seconds``, one right after the other."""
+    """The log of a rank whose steps took ``seconds``, one right after the other; ``batch`` samples on each card."""
     steps: list[Step] = []
     now = clock_origin
     for number, taken in enumerate(seconds):
         phase = WARMUP if number < warmup else WINDOW
         epoch, step = number // epoch_steps, number % epoch_steps + 1
-        steps.append(Step(epoch, step, phase, now, now + taken, batch, reader_seconds))
+        steps.append(Step(epoch, step, phase, now, now + taken, batch * cards_per_process, reader_seconds))
         now += taken
-    return StepLog(
-        f"rank{rank}.jsonl", replace(HEADER, rank=rank, world_size=world_size), tuple(steps), Footer(COMPLETE)
-    )
+    header = replace(HEADER, rank=rank, world_size=world_size, cards_per_process=cards_per_process)
+    return StepLog(f"rank{rank}.jsonl", header, tuple(steps), Footer(COMPLETE))
 
 
-def logs_of(*ranks: Iterable[float], **values: int) -> list[StepLog]:
+def logs_of(*ranks: Iterable[float], **values: float) -> list[StepLog]:
     return [log_of(seconds, rank=rank, world_size=len(ranks), **values) for rank, seconds in enumerate(ranks)]
 
 

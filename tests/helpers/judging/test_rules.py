@@ -41,6 +41,35 @@ def test_at_a_constant_rate_all_rules_agree(seconds: float, batch: int, cards: i
     assert found == {rule: pytest.approx(batch * cards / seconds) for rule in RULES}
 
 
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 2**32),
+    batch=st.integers(1, 1024),
+    cards=st.integers(2, 8),
+    processes=st.integers(1, 4),
+    wait=st.floats(0, 0.9),
+)
+def test_processes_that_drive_several_cards_count_as_one_rank_a_card_with_the_same_steps(
+    seed: int, batch: int, cards: int, processes: int, wait: float
+) -> None:
+    draw = Random(seed)
+    nodes = [[draw.uniform(1.0, 2.0) for _ in range(1510)] for _ in range(processes)]
+    warmup, same = draw.randrange(1500), {"batch": batch, "reader_seconds": wait}
+    driven = logs_of(*nodes, cards_per_process=cards, warmup=warmup, **same)
+    single = logs_of(*(seconds for seconds in nodes for _ in range(cards)), warmup=warmup, **same)
+    assert figures(driven) == pytest.approx(figures(single))
+    assert samples_per_step(driven) == samples_per_step(single)
+    assert step_seconds(driven) == step_seconds(single)
+    assert window_seconds(driven) == window_seconds(single)
+    assert reader_share(driven) == pytest.approx(reader_share(single))
+
+
+def test_processes_that_drive_different_numbers_of_cards_are_no_run() -> None:
+    logs = [log_of([1.0] * 5, rank=rank, world_size=2, cards_per_process=rank + 1) for rank in (0, 1)]
+    with pytest.raises(RuleError, match=r"'cards_per_process': got \[1, 2\], expected as many cards a process"):
+        figures(logs)
+
+
 def test_a_rule_that_does_not_apply_gives_its_reason_and_no_number() -> None:
     found = figures([log_of([0.5] * 20)])
     assert found.pop(WALL_CLOCK) == found.pop(MEDIAN_STEP) == 512.0

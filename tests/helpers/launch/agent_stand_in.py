@@ -50,7 +50,7 @@ def main(words: list[str]) -> int:
 
     node_agent.BuildFinder = Builds  # type: ignore[assignment,misc]
     node_agent.discover = lambda cpu_cards: MACHINE  # type: ignore[assignment]
-    node_agent.launcher_for = lambda case, chosen="": StandInLauncher(given.get("behaviour", "trains"))  # type: ignore[assignment]
+    node_agent.launcher_for = lambda spec: StandInLauncher(given.get("behaviour", "trains"))  # type: ignore[assignment]
     node_agent.suite_digest = lambda: given.get("suite", suite_digest())
     node_agent.boot_id = lambda: given.get("boot_id", boot_id())
     node_agent._POLL_SECONDS = 0.05

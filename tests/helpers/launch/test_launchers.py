@@ -1,18 +1,26 @@
+from dataclasses import replace
+
 import pytest
 
 from helpers.launch.launchers import launcher_for
-from helpers.launch.launchers.launcher import LaunchCommand, LocalLauncher, Place, job_environment
+from helpers.launch.launchers.launcher import LaunchCommand, LocalLauncher, Place, job_environment, trainer_argv
 from helpers.launch.launchers.paddle import PaddleLauncher
+from helpers.launch.launchers.tensorflow import TensorflowLauncher
 from helpers.launch.launchers.torchrun import TorchLauncher
-from helpers.trainers.contract import ROOT
+from helpers.trainers.contract import ROOT, frameworks
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, JobSpec
 
 
 def job(cards: int, device: str = "cpu", gpus: tuple[str, ...] = ()) -> JobSpec:
     case = Case.parse(f"paddle-resnet50v1.5-fp32-bs8-1x{cards}-synthetic-dynamic")
     return JobSpec("job1", case, 0, "runs/x", device, 1, 1, cards=gpus, environment={"OMP_NUM_THREADS": "1"})
+
+
+def settled(case_id: str, device: str = "cpu", gpus: tuple[str, ...] = (), **settings: object) -> JobSpec:
+    return JobSpec("job1", Case.parse(case_id), 0, "runs/x", device, 1, 1, cards=gpus, settings=settings)
 
 
 def options(command: LaunchCommand) -> dict[str, str]:
@@ -33,7 +41,7 @@ def test_gpus_are_shown_by_their_nvml_index() -> None:
 def test_several_cards_of_a_cpu_go_through_paddles_launcher_with_gloo() -> None:
     command = PaddleLauncher().command(job(2), "/opt/python")
     assert command.argv[:4] == ("/opt/python", "-u", "-m", "paddle.distributed.launch")
-    assert command.argv[-5:] == LocalLauncher().command(job(2), "/opt/python").argv
+    assert command.argv[-5:] == trainer_argv(job(2), "/opt/python")
     assert options(command)["--nproc_per_node"] == "2"
     assert options(command)["--devices"] == ","
     assert command.environment["PADDLE_DISTRI_BACKEND"] == "gloo"
@@ -77,22 +85,23 @@ def test_two_nodes_of_one_cpu_card_speak_gloo_and_choose_their_interface_themsel
 
 
 def test_the_launcher_follows_from_the_case() -> None:
-    assert isinstance(launcher_for(job(1).case), LocalLauncher)
-    assert isinstance(launcher_for(job(4).case), PaddleLauncher)
-    assert isinstance(launcher_for(Case.parse("paddle-vgg16-fp32-bs8-2x1-dali-static")), PaddleLauncher)
+    assert isinstance(launcher_for(job(1)), LocalLauncher)
+    assert isinstance(launcher_for(job(4)), PaddleLauncher)
+    assert isinstance(launcher_for(settled("paddle-vgg16-fp32-bs8-2x1-dali-static")), PaddleLauncher)
 
 
 def test_a_chosen_launcher_starts_several_cards_and_one_card_needs_none() -> None:
-    assert isinstance(launcher_for(job(4).case, "torchrun"), TorchLauncher)
-    assert isinstance(launcher_for(job(1).case, "torchrun"), LocalLauncher)
-    with pytest.raises(LaunchError, match=r"'launcher': got 'mpirun', expected one of paddle\.distributed\.launch"):
-        launcher_for(job(4).case, "mpirun")
+    case_id = "paddle-resnet50v1.5-fp32-bs8-1x{}-synthetic-dynamic"
+    assert isinstance(launcher_for(settled(case_id.format(4), launcher="torchrun")), TorchLauncher)
+    assert isinstance(launcher_for(settled(case_id.format(1), launcher="torchrun")), LocalLauncher)
+    with pytest.raises(LaunchError, match=r"'launcher': got 'mpirun', expected one of .*paddle\.distributed\.launch"):
+        launcher_for(settled(case_id.format(4), launcher="mpirun"))
 
 
 @pytest.mark.parametrize("case_id", ["pytorch-resnet50v1.5-fp32-bs8-1x2-dali", "pytorch-vgg16-fp32-bs8-2x8-dali"])
 def test_several_cards_of_pytorch_go_through_its_own_launcher(case_id: str) -> None:
-    assert isinstance(launcher_for(Case.parse(case_id)), TorchLauncher)
-    assert isinstance(launcher_for(Case.parse("pytorch-vgg16-fp32-bs8-1x1-dali")), LocalLauncher)
+    assert isinstance(launcher_for(settled(case_id)), TorchLauncher)
+    assert isinstance(launcher_for(settled("pytorch-vgg16-fp32-bs8-1x1-dali")), LocalLauncher)
 
 
 def torch_job(cards: str, device: str = "cpu", gpus: tuple[str, ...] = ()) -> JobSpec:
@@ -137,15 +146,93 @@ def test_pytorch_s_nodes_keep_their_order_and_meet_at_the_first(node: int) -> No
     assert command.rank_logs == tuple(f"runs/x/launch_logs/rank{rank}.log" for rank in range(8))
 
 
-@pytest.mark.parametrize("case_id", ["tensorflow-resnet50v1.5-fp32-bs8-1x2-dali", "mxnet-vgg16-fp32-bs8-2x8-dali"])
-def test_a_case_that_nothing_launches_is_an_error(case_id: str) -> None:
+def test_a_case_that_nothing_launches_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = {**FRAMEWORKS, Framework.PYTORCH: replace(FRAMEWORKS[Framework.PYTORCH], launcher="")}
+    monkeypatch.setattr(frameworks, "FRAMEWORKS", without)
+    case_id = "pytorch-resnet50v1.5-fp32-bs8-1x2-dali"
     with pytest.raises(LaunchError, match=case_id):
-        launcher_for(Case.parse(case_id))
+        launcher_for(settled(case_id))
+
+
+TF = "tensorflow-resnet50v1.5-fp32-bs8-{}-synthetic"
+EIGHT = tuple(map(str, range(8)))
+
+
+@pytest.mark.parametrize(
+    ("case_id", "settings", "launcher"),
+    [
+        (TF.format("1x8"), {"cards_per_process": 8}, LocalLauncher),
+        (TF.format("1x8"), {"cards_per_process": 1}, TensorflowLauncher),
+        (TF.format("4x8"), {"cards_per_process": 8}, TensorflowLauncher),
+        (TF.format("1x1"), {"cards_per_process": 1}, LocalLauncher),
+        (TF.format("4x8"), {"cards_per_process": 8, "launcher": "process"}, LocalLauncher),
+        ("mxnet-resnet50v1.5-fp32-bs8-1x8-dali", {"cards_per_process": 8}, LocalLauncher),
+        ("mxnet-resnet50v1.5-fp32-bs8-2x8-dali", {"cards_per_process": 8}, LocalLauncher),
+    ],
+)
+def test_how_many_cards_a_process_drives_decides_what_starts_the_job(
+    case_id: str, settings: dict[str, object], launcher: type
+) -> None:
+    assert isinstance(launcher_for(settled(case_id, **settings)), launcher)
+
+
+def test_a_launcher_of_a_process_a_card_is_not_replaced_in_silence_where_one_process_drives_all() -> None:
+    spec = settled(TF.format("1x8"), cards_per_process=8, launcher="torchrun")
+    with pytest.raises(LaunchError, match="'launcher': got 'torchrun', expected process: one process drives its 8"):
+        launcher_for(spec)
+
+
+def test_one_process_is_shown_all_cards_of_its_node() -> None:
+    spec = settled(TF.format("1x8"), "gpu", EIGHT, cards_per_process=8)
+    started = launcher_for(spec).command(spec, "/opt/python")
+    assert started.argv == ("/opt/python", "-u", "-m", "helpers.trainers.tensorflow.trainer", "runs/x/spec.json")
+    assert dict(started.environment) == {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("node", [0, 3])
+def test_one_process_a_node_finds_its_place_in_variables(node: int) -> None:
+    spec = settled("mxnet-resnet50v1.5-fp32-bs8-4x8-dali", "gpu", EIGHT, cards_per_process=8)
+    command = LocalLauncher().command(spec, "python", Place(node, 4, f"10.0.0.{node + 1}", "10.0.0.1:36000", "ib0"))
+    wanted = {
+        "RANK": str(node), "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "36000", "NCCL_SOCKET_IFNAME": "ib0",
+    }  # fmt: skip
+    assert {name: command.environment[name] for name in wanted} == wanted
+
+
+def test_the_launcher_of_one_process_refuses_several_a_node() -> None:
+    with pytest.raises(LaunchError, match=r"'cards_per_process': got 1, expected 2, all cards of a node"):
+        LocalLauncher().command(settled("mxnet-resnet50v1.5-fp32-bs8-1x2-dali"), "python")
+
+
+@pytest.mark.parametrize(("each", "ranks"), [(1, 8), (8, 1)])
+def test_tensorflows_ranks_are_started_by_our_own_starter(each: int, ranks: int) -> None:
+    spec = settled(TF.format("2x8"), "gpu", EIGHT, cards_per_process=each)
+    command = TensorflowLauncher().command(spec, "/opt/python", Place(1, 2, "10.0.0.2", "10.0.0.1:36000", "ib0"))
+    assert command.argv == (
+        "/opt/python", "-u", "-m", "helpers.trainers.common.start_ranks",
+        "--ranks", str(ranks),
+        "--address", "10.0.0.2", "--nodes", "2", "--node", "1", "--meet", "10.0.0.1:36000", "--job", "job1",
+        "--logs", "runs/x/launch_logs",
+        "--", "/opt/python", "-u", "-m", "helpers.trainers.tensorflow.trainer", "runs/x/spec.json",
+    )  # fmt: skip
+    assert command.environment["NCCL_SOCKET_IFNAME"] == "ib0"
+    assert command.environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
+    assert command.rank_logs == tuple(f"runs/x/launch_logs/rank{rank}.log" for rank in range(ranks))
+    assert command.rendezvous == "10.0.0.1:36000"
+
+
+def test_tensorflows_ranks_of_one_node_need_no_meeting() -> None:
+    command = TensorflowLauncher().command(settled(TF.format("1x2"), cards_per_process=1), "python")
+    assert options(command)["--address"] == "127.0.0.1"
+    assert "--meet" not in command.argv and command.rendezvous == ""
 
 
 def test_a_jobs_variables_come_over_the_callers_and_no_other_launchers_get_in() -> None:
     inherited = {"PATH": "/bin", "PADDLE_TRAINER_ID": "3", "RANK": "1", "OMP_NUM_THREADS": "64", "PYTHONPATH": "/mine"}
-    inherited["PET_STANDALONE"] = "1"
+    inherited.update(PET_STANDALONE="1", TF_CONFIG="{}", DMLC_ROLE="worker")
     command = LaunchCommand(("x",), {"PADDLE_DISTRI_BACKEND": "gloo"})
     assert job_environment(inherited, job(2), command, {"MARK": "1"}) == {
         "PATH": "/bin",

@@ -97,7 +97,7 @@ def run(
     limits: JobLimits = LIMITS,
     meter: QuietMeter | None = None,
 ) -> JobOutcome:
-    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda case, chosen: StandInLauncher(first))
+    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda spec: StandInLauncher(first))
     with connect_nodes(CASE, nodes(host(behaviour=second)), sys.executable) as connected:
         assert connected.prepare(needs(), CARDS[: connected.nodes_here], print) == CARDS[:1]
         command, others = connected.start_of(job, sys.executable, limits.grace_seconds)
@@ -115,7 +115,7 @@ def test_two_nodes_give_the_logs_of_both_ranks_here(job: JobSpec, monkeypatch: p
 
 
 def test_several_jobs_run_over_one_crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda case, chosen: StandInLauncher("trains"))
+    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda spec: StandInLauncher("trains"))
     kinds = []
     with connect_nodes(CASE, nodes(host()), sys.executable) as connected:
         connected.prepare(needs(), CARDS, print)

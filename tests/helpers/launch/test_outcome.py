@@ -19,14 +19,20 @@ def job(folder: Path) -> JobSpec:
 
 
 def log(
-    spec: JobSpec, rank: int, footer: Footer | None = None, steps: int = 3, warmup: int = 1, **header: object
+    spec: JobSpec,
+    rank: int,
+    footer: Footer | None = None,
+    steps: int = 3,
+    warmup: int = 1,
+    samples: int = 8,
+    **header: object,
 ) -> RankWatch:
     """A rank that wrote its log and is gone."""
     # No process ids of this machine.
     facts = Header("job", CASE.id, 3, rank, 2, "host", 2**22 + 1 + rank, "paddle", "3", "", "cpu")
     writer = StepLogWriter(spec.step_log_path(rank), replace(facts, **header))
     for number in range(1, steps + 1):
-        writer.step(Step(0, number, WARMUP if number <= warmup else WINDOW, number, number + 1.0, 8, 0.0))
+        writer.step(Step(0, number, WARMUP if number <= warmup else WINDOW, number, number + 1.0, samples, 0.0))
     if footer is not None:
         writer.footer(footer)
     watch = RankWatch(spec, rank)
@@ -71,6 +77,40 @@ def test_a_run_with_too_few_steps_is_no_measurement(tmp_path: Path) -> None:
     spec = job(tmp_path)
     ranks = [log(spec, 0, Footer(COMPLETE)), log(spec, 1, Footer(COMPLETE), steps=2)]
     assert "field 'window steps': got 1, expected 2" in ending_of(spec, command(spec), ranks, 0).reason
+
+
+MX = Case.parse("mxnet-resnet50v1.5-fp32-bs8-2x2-dali")
+
+
+@pytest.mark.parametrize(("each", "ranks"), [(2, 2), (1, 4)])
+def test_a_job_is_whole_with_one_log_a_process(tmp_path: Path, each: int, ranks: int) -> None:
+    spec = replace(job(tmp_path), case=MX, settings={"cards_per_process": each})
+    header = {"case_id": MX.id, "world_size": ranks, "cards_per_process": each}
+    watches = [log(spec, rank, Footer(COMPLETE), samples=8 * each, **header) for rank in range(ranks)]
+    ending = ending_of(spec, command(spec), watches, 0)
+    assert (ending.kind, len(ending.logs), ending.reason) == (OutcomeKind.COMPLETE, ranks, "")
+
+
+@pytest.mark.parametrize(
+    ("samples", "header", "told"),
+    [
+        (16, {"cards_per_process": 1}, "field 'cards_per_process': got 1, expected 2, as the job says"),
+        (8, {}, "step 1 of epoch 0: field 'samples': got 8, expected 16, the batch of its rank's 2 cards"),
+        (16, {"world_size": 4}, "field 'world_size': got 4, expected 2, as the job says"),
+    ],
+)
+def test_a_process_that_counts_other_cards_than_its_own_is_no_measurement(
+    tmp_path: Path, samples: int, header: dict[str, object], told: str
+) -> None:
+    spec = replace(job(tmp_path), case=MX, settings={"cards_per_process": 2})
+    whole = {"case_id": MX.id, "world_size": 2, "cards_per_process": 2}
+    ranks = [
+        log(spec, 0, Footer(COMPLETE), samples=16, **whole),
+        log(spec, 1, Footer(COMPLETE), samples=samples, **{**whole, **header}),
+    ]
+    ending = ending_of(spec, command(spec), ranks, 0)
+    assert (ending.kind, ending.rank) == (OutcomeKind.BAD_LOG, 1)
+    assert told in ending.reason
 
 
 def extended(folder: Path) -> JobSpec:

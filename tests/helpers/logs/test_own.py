@@ -146,6 +146,21 @@ def test_ranks_that_disagree_are_refused(tmp_path: Path) -> None:
         read(*paths)
 
 
+def test_one_process_that_drives_both_cards_is_the_whole_run(tmp_path: Path) -> None:
+    one = replace(HEADER, world_size=1, cards_per_process=2)
+    found = read(write(tmp_path / "rank0.jsonl", header=one))
+    assert found.source == str(tmp_path / "rank0.jsonl")
+    assert found.honest.samples_per_s == pytest.approx(512)
+    with pytest.raises(LogError, match=r"field 'cards': got '1 in 1 step logs', expected the 2 of paddle-resnet50"):
+        read(write(tmp_path / "lost.jsonl", header=replace(one, cards_per_process=1)))
+
+
+def test_processes_that_drive_different_numbers_of_cards_are_refused(tmp_path: Path) -> None:
+    other = replace(HEADER, cards_per_process=2)
+    with pytest.raises(LogError, match=r"b\.jsonl: field 'cards_per_process': got 2, expected 1, as in"):
+        read(write(tmp_path / "a.jsonl", 0), write(tmp_path / "b.jsonl", 1, header=other))
+
+
 def test_a_run_that_failed_is_no_measurement(tmp_path: Path) -> None:
     failed = write(tmp_path / "b.jsonl", 1, footer=Footer(FAILED, "out of memory"))
     with pytest.raises(LogError, match=r"b\.jsonl: field 'status': got 'failed: out of memory'"):

@@ -432,6 +432,14 @@ def test_a_launcher_is_chosen_for_cases_of_one_node_and_several_cards(
     assert load_config(path, CHOICES).launcher_for(Case.parse(case_id)) == launcher
 
 
+def test_the_launcher_of_one_process_is_a_choice_where_a_process_can_drive_several_cards(tmp_path: Path) -> None:
+    path = tmp_path / "perf.yaml"
+    path.write_text(SMALL + "frameworks: {tensorflow: {launcher: process}}\n", encoding="utf-8")
+    config = load_config(path, CHOICES)
+    assert config.launcher_for(Case.parse("tensorflow-vgg16-fp32-bs8-1x2-native")) == "process"
+    assert config.launcher_for(Case.parse("tensorflow-vgg16-fp32-bs8-2x2-native")) == ""
+
+
 @pytest.mark.parametrize("launcher", ["mpirun", "process"])
 def test_a_launcher_that_does_not_exist_or_starts_one_rank_is_refused_with_the_names(
     tmp_path: Path, launcher: str

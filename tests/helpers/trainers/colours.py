@@ -80,7 +80,7 @@ def learn(folder: Path, case_id: str, data: Path, interpreter: str, cores: Seque
         cores=tuple((cores[card % len(cores)],) for card in range(case.cards)),
     )
     spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    command = launcher_for(case).command(spec, interpreter)
+    command = launcher_for(spec).command(spec, interpreter)
     environment = job_environment(os.environ, spec, command, {})
     started = time.monotonic()
     with (folder / "errors").open("w+") as errors:

@@ -263,10 +263,11 @@ def own(root: Path, gpu: str | None = None) -> OwnRun:
 
 
 def test_a_folder_of_rank_logs_is_one_run_and_nothing_else_in_it_is_a_log(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "s1" / CPU_CASE / "r0", CPU_CASE, ranks=2)
+    case_id = CPU_CASE.replace("1x1", "1x2")
+    folder = write_run(tmp_path / "s1" / case_id / "r0", case_id, ranks=2)
     (folder / "trainer.log").write_text("words")
     run = own(tmp_path)
-    assert (run.name, run.session, run.case_id) == (f"s1/{CPU_CASE}/r0", "s1", CPU_CASE)
+    assert (run.name, run.session, run.case_id) == (f"s1/{case_id}/r0", "s1", case_id)
     assert (run.device, run.gpu, len(run.logs)) == ("cpu", "", 2)
     assert found(tmp_path).files == 1
     assert own(folder).name == "r0"
@@ -346,13 +347,23 @@ def test_a_spec_beside_other_programs_logs_makes_no_run_of_them(tmp_path: Path) 
 
 def test_logs_that_contradict_their_result_or_their_case_are_refused(tmp_path: Path, make_plan, make_run) -> None:  # type: ignore[no-untyped-def]
     plan = make_plan()
-    folder = write_run(tmp_path / "s" / "c" / "r0", plan.case.id)
+    folder = write_run(tmp_path / "s" / "c" / "r0", plan.case.id, ranks=2)
     write_result(folder, make_run(plan), window_seconds=2.0)
-    assert "got '20 images in 2.5 s', expected the 20 in 2 s of its result.json" in found(tmp_path).unread[0]
+    assert "got '40 images in 2.5 s', expected the 40 in 2 s of its result.json" in found(tmp_path).unread[0]
     write_result(folder, make_run(plan), samples_per_step=(4, 4))
-    assert "got '20 images in 2.5 s', expected the 8 in 2.5 s of its result.json" in found(tmp_path).unread[0]
+    assert "got '40 images in 2.5 s', expected the 8 in 2.5 s of its result.json" in found(tmp_path).unread[0]
     larger = found(write_run(tmp_path / "t" / "c" / "r0", CPU_CASE, batch=5))
     assert "got '5 images in a step', expected at most the 4 of its case" in larger.unread[0]
+
+
+def test_a_process_that_drives_several_cards_is_as_many_ranks(tmp_path: Path) -> None:
+    case_id = "mxnet-resnet50v1.5-fp32-bs4-1x2-synthetic"
+    write_run(tmp_path / "one" / "c" / "r0", case_id, batch=8, cards_per_process=2)
+    assert [own(tmp_path / "one").logs[0].header.cards_per_process] == [2]
+    lost = found(write_run(tmp_path / "lost" / "c" / "r0", case_id))
+    assert f"field 'cards': got '1 in 1 step logs', expected the 2 of {case_id}" in lost.unread[0]
+    larger = found(write_run(tmp_path / "large" / "c" / "r0", case_id, batch=9, cards_per_process=2))
+    assert "got '9 images in a step', expected at most the 8 of its case" in larger.unread[0]
 
 
 def test_a_step_log_outside_of_its_runs_folder_is_refused(tmp_path: Path) -> None:

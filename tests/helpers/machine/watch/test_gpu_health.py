@@ -62,9 +62,17 @@ class StandInNvml:
         return self.drawers
 
 
-def metered(proc: Path, before: tuple[int, ...], during: tuple[int, ...], own: tuple[int, ...]) -> GpuMeter:
+def metered(
+    proc: Path,
+    before: tuple[int, ...],
+    during: tuple[int, ...],
+    own: tuple[int, ...],
+    cards: int = 1,
+    processes: int | None = None,
+) -> GpuMeter:
     nvml = StandInNvml()
-    meter = GpuMeter(nvml, [GPU], proc=proc, owner=lambda pid: "ann")
+    gpus = [replace(GPU, index=index, uuid=f"GPU-{index}") for index in range(cards)]
+    meter = GpuMeter(nvml, gpus, processes=processes, proc=proc, owner=lambda pid: "ann")
     nvml.users = before
     meter.sample(0.0, (), None)
     nvml.users = during
@@ -294,6 +302,12 @@ def test_who_sat_on_the_card_before_the_job_is_foreign_even_unseen(tmp_path: Pat
 def test_in_a_container_as_many_unseen_processes_pass_as_there_are_ranks(tmp_path: Path) -> None:
     assert metered(tmp_path, (), (9001,), (42,)).contention(WINDOW).foreign_share == 0.0
     assert metered(tmp_path, (), (9001, 9002), (42,)).contention(WINDOW).foreign_share == 1.0
+
+
+def test_one_process_on_all_cards_is_one_process_in_a_container(tmp_path: Path) -> None:
+    assert metered(tmp_path, (), (9001,), (42,), cards=2, processes=1).contention(WINDOW).foreign_share == 0.0
+    assert metered(tmp_path, (), (9001, 9002), (42,), cards=2).contention(WINDOW).foreign_share == 0.0
+    assert metered(tmp_path, (), (9001, 9002), (42,), cards=2, processes=1).contention(WINDOW).foreign_share == 1.0
 
 
 def test_without_a_window_or_a_look_nothing_was_measured(tmp_path: Path) -> None:

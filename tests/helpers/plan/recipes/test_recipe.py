@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from helpers.plan.overrides import settings_segment
-from helpers.plan.recipes import plain_values
+from helpers.plan.recipes import Setting, own, plain_values, recipe
 from helpers.plan.recipes.common import cpu_environment, read_processor
-from helpers.plan.recipes.recipe import settings_for, sourced_settings
+from helpers.plan.recipes.recipe import RECIPES, Recipe, settings_for, sourced_settings
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import MODELS, Model
 
@@ -155,3 +156,16 @@ def test_a_chosen_launcher_is_a_setting_with_its_source_and_keeps_results_apart(
     assert job.launcher == "torchrun"
     # How the ranks were started is no part of what the trainer reads.
     assert Settings.of(job) == Settings.of(JobSpec("j", case, 0, "r", "cpu", 0, 1, settings=plain_values(usual)))
+
+
+def test_one_process_a_node_is_a_choice_of_perf_yaml_for_frameworks_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_a_card = {"cards_per_process": Setting(1, own("the publisher's"))}
+    recipes = {**RECIPES, Framework.MXNET: Recipe(lambda case, on_gpu, processor: one_a_card, lambda case, on_gpu: ())}
+    monkeypatch.setattr(recipe, "RECIPES", recipes)
+    case = Case.parse("mxnet-resnet50v1.5-fp32-bs8-1x2-dali")
+    assert plain_values(sourced_settings(case, "cpu")) == {"cards_per_process": 1}
+    chosen = sourced_settings(case, "cpu", launcher="process")
+    assert plain_values(chosen) == {"cards_per_process": 2, "launcher": "process"}
+    assert str(chosen["cards_per_process"].source) == "perf.yaml, frameworks.mxnet.launcher"
+    with pytest.raises(ConfigError, match="One process of Paddle drives one card"):
+        sourced_settings(Case.parse("paddle-vgg16-fp32-bs8-1x2-dali-static"), "cpu", launcher="process")

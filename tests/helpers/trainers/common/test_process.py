@@ -13,7 +13,17 @@ import pytest
 from helpers.launch.steplog_reader import read_step_log
 from helpers.trainers.common import process
 from helpers.trainers.common.loop import LossError
-from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, RankPlace, Refused, Trainer, run
+from helpers.trainers.common.process import (
+    EXIT_COMPLETE,
+    EXIT_FAILED,
+    EXIT_REFUSED,
+    CardPlace,
+    RankPlace,
+    Refused,
+    Trainer,
+    cards_of,
+    run,
+)
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DatasetError, SuiteError
 from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
@@ -199,6 +209,48 @@ def test_each_rank_is_pinned_to_its_own_cores_and_writes_its_own_log(
         monkeypatch.setenv("T_LOCAL", rank)
         assert run([str(spec.spec_path)], NAMES, _step) == EXIT_COMPLETE
         assert read_step_log(spec.step_log_path(int(rank)), "job", int(rank)).header.facts["cores"] == rank
+
+
+def test_one_process_of_several_cards_has_the_cores_of_all_and_the_threads_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case.parse("mxnet-resnet50v1.5-fp32-bs1-2x2-synthetic")
+    spec = JobSpec("job", case, 3, str(tmp_path), "cpu", 0, 1, cores=((0,), (1,)), settings={"cards_per_process": 2})
+    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+    for name, value in (("T_RANK", "1"), ("T_LOCAL", "0"), ("T_WORLD", "2")):
+        monkeypatch.setenv(name, value)
+    seen: list[object] = []
+
+    def program(trainer: Trainer) -> None:
+        seen.extend(trainer.cards)
+        seen.append({os.environ[name] for name in process.THREAD_VARIABLES})
+        _step(trainer)
+
+    assert run([str(spec.spec_path)], NAMES, program) == EXIT_COMPLETE
+    assert seen == [CardPlace(2, 0, (0,)), CardPlace(3, 1, (1,)), {"1"}]
+    header = read_step_log(spec.step_log_path(1), "job", 1).header
+    assert (header.world_size, header.cards_per_process) == (2, 2)
+    wanted = {"cores": "0,1", "threads": "1", "pinned": "yes", "cards_per_process": "2"}
+    assert {name: header.facts[name] for name in wanted} == wanted
+
+
+def test_cards_of_one_process_that_differ_in_size_are_an_error(tmp_path: Path) -> None:
+    case = Case.parse("mxnet-resnet50v1.5-fp32-bs1-1x2-synthetic")
+    spec = JobSpec("job", case, 3, str(tmp_path), "cpu", 0, 1, cores=((0, 1), (1,)), settings={"cards_per_process": 2})
+    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+    assert run([str(spec.spec_path)], NAMES, _step) == EXIT_FAILED
+    assert "each card of a process needs as many" in read_step_log(spec.step_log_path(0)).footer.reason
+
+
+@pytest.mark.parametrize("each", [1, 4])
+def test_the_cards_of_all_processes_are_those_of_the_job(each: int) -> None:
+    case, pinned = Case.parse("mxnet-resnet50v1.5-fp32-bs1-2x4-synthetic"), ((0,), (1,), (2,), (3,))
+    spec = JobSpec("job", case, 3, "r", "cpu", 0, 1, cores=pinned, settings={"cards_per_process": each})
+    places = [RankPlace(rank, rank % spec.ranks_per_node, spec.ranks) for rank in range(spec.ranks)]
+    cards = [card for place in places for card in cards_of(spec, place)]
+    assert [card.number for card in cards] == list(range(8))
+    assert [card.cores for card in cards] == [*pinned, *pinned]
+    assert [card.local for card in cards] == [*range(each)] * spec.ranks
 
 
 def test_ranks_come_from_the_first_variable_that_is_set() -> None:

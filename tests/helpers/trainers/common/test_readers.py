@@ -13,8 +13,23 @@ import pytest
 
 from helpers.trainers.common import readers as dali_data
 from helpers.trainers.common.images import Form, ImageList, Share
-from helpers.trainers.common.readers import DaliPlan, DaliReader, Lent, Plugin
+from helpers.trainers.common.loop import Batch
+from helpers.trainers.common.process import CardPlace, RankPlace, Trainer
+from helpers.trainers.common.readers import (
+    CardReaders,
+    DaliPlan,
+    DaliReader,
+    Lent,
+    Loaders,
+    Plugin,
+    card_shares,
+    open_card_readers,
+    open_reader,
+    share_of,
+)
 from helpers.trainers.common.settings import Augmentation, Dali
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
 
 pytestmark = pytest.mark.slow
 
@@ -95,3 +110,48 @@ def test_on_the_cpu_nothing_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dali_data, "dali_pipeline", lambda images, plan: pipeline)
     fed = [(batch.images.tolist(), batch.labels.tolist()) for batch in DaliReader(IMAGES, _plan(None), abs).epoch(0)]
     assert fed == [([1, 2], [1, 2])] * STEPS
+
+
+def _trainer(folder: Path, each: int, rank: int = 0) -> Trainer:
+    case = Case.parse("mxnet-resnet50v1.5-fp32-bs2-2x4-synthetic")
+    spec = JobSpec("j", case, 0, str(folder), "cpu", 0, 1, settings={"cards_per_process": each})
+    return Trainer(spec, RankPlace(rank, rank % spec.ranks_per_node, spec.ranks))
+
+
+def test_the_cards_of_a_process_read_what_one_process_a_card_would_read(tmp_path: Path) -> None:
+    alone = [share_of(_trainer(tmp_path, 1, rank)) for rank in range(8)]
+    assert [share for rank in (0, 1) for share in card_shares(_trainer(tmp_path, 4, rank))] == alone
+    assert [share.rank for share in alone] == list(range(8))
+    assert share_of(_trainer(tmp_path, 4, 1)) == Share(1, 2, 8, 1234)
+
+
+def test_a_batch_of_several_cards_has_an_entry_for_each_and_counts_all_samples(tmp_path: Path) -> None:
+    trainer, settings = (
+        _trainer(tmp_path, 4),
+        SimpleNamespace(feed_layout="NCHW", input_channels=3, input_dtype="float32"),
+    )
+    fed: list[int] = []
+
+    def loaders(card: CardPlace) -> Loaders:
+        def feed(array: Any) -> Any:
+            fed.append(card.number)
+            return array
+
+        return Loaders(feed, lambda: card.local, None, None, "none")  # type: ignore[arg-type]
+
+    reader = open_card_readers(trainer, settings, loaders)  # type: ignore[arg-type]
+    batch = next(reader.epoch(0))
+    assert (batch.samples, len(batch.images), [len(labels) for labels in batch.labels]) == (8, 4, [2] * 4)
+    assert fed == [0, 0, 1, 1, 2, 2, 3, 3]
+    # Each card has the noise of its own rank.
+    assert len({images.tobytes() for images in batch.images}) == 4
+    whole = next(open_reader(trainer, settings, loaders(trainer.cards[0])).epoch(0))  # type: ignore[arg-type]
+    assert (whole.samples, whole.images.shape[0]) == (8, 8)
+
+
+def test_an_epoch_of_several_cards_ends_with_the_first_card_that_has_no_batch() -> None:
+    def reader(batches: int) -> Any:
+        return SimpleNamespace(epoch=lambda number: iter([Batch(number, number, 2)] * batches))
+
+    assert [batch.samples for batch in CardReaders([reader(3), reader(2)]).epoch(5)] == [4, 4]
+    assert next(CardReaders([reader(3), reader(2)]).epoch(5)).images == [5, 5]

@@ -75,6 +75,35 @@ def test_counts_warm_up_and_window_and_names_its_files() -> None:
     assert SPEC.heartbeat_path(1) == Path("runs/s/c/r2/rank1.heartbeat")
 
 
+@pytest.mark.parametrize(
+    ("cards", "each", "ranks", "ranks_per_node"),
+    [("1x1", 1, 1, 1), ("1x8", 8, 1, 1), ("1x8", 1, 8, 8), ("4x8", 8, 4, 1), ("4x8", 1, 32, 8), ("2x1", 1, 2, 1)],
+)
+def test_a_rank_is_a_process_whatever_number_of_cards_it_drives(
+    cards: str, each: int, ranks: int, ranks_per_node: int
+) -> None:
+    case = Case.parse(f"mxnet-resnet50v1.5-fp32-bs8-{cards}-dali")
+    spec = replace(SPEC, case=case, settings={"cards_per_process": each})
+    assert (spec.cards_per_process, spec.ranks, spec.ranks_per_node) == (each, ranks, ranks_per_node)
+
+
+def test_without_the_setting_a_process_drives_one_card() -> None:
+    assert (SPEC.cards_per_process, SPEC.ranks, SPEC.ranks_per_node) == (1, 2, 2)
+
+
+@pytest.mark.parametrize("each", [0, 2, 3, 16, "8", 8.0, True, None])
+def test_a_process_drives_one_card_or_all_of_its_node(each: Any) -> None:
+    case = Case.parse("mxnet-resnet50v1.5-fp32-bs8-1x8-dali")
+    with pytest.raises(ConfigError, match=r"expected 1 or 8\. One process a card, or one that drives all") as caught:
+        replace(SPEC, case=case, settings={"cards_per_process": each})
+    assert caught.value.field == "cards_per_process"
+
+
+def test_a_framework_whose_processes_drive_one_card_has_no_other_number() -> None:
+    with pytest.raises(ConfigError, match=r"got 2, expected 1\. One process of Paddle drives one card"):
+        replace(SPEC, settings={"cards_per_process": 2})
+
+
 def test_refuses_an_unknown_key_by_name() -> None:
     with pytest.raises(ConfigError) as caught:
         JobSpec.from_json(changed(sped=1), "spec.json")

@@ -221,13 +221,27 @@ def test_refuses_a_key_that_stands_twice(log: Path) -> None:
     ("name", "value"),
     [
         ("rank", True), ("rank", -1), ("rank", 2), ("world_size", 0), ("pid", "7"), ("replicate", 0.5),
-        ("facts", []), ("facts", None), ("host", 5), ("framework_version", None), ("job_id", 1), ("schema", 2),
-        ("schema", "1"),
+        ("facts", []), ("facts", None), ("host", 5), ("framework_version", None), ("job_id", 1), ("schema", 0),
+        ("schema", 3), ("schema", "1"), ("cards_per_process", 0), ("cards_per_process", True),
     ],
 )  # fmt: skip
 def test_refuses_a_header_value_of_the_wrong_kind(log: Path, name: str, value: Any) -> None:
     edit(log, 1, **{name: value})
     assert refused(log, 1).field in (name, "rank")
+
+
+def test_a_log_of_the_first_schema_is_that_of_a_process_with_one_card(log: Path) -> None:
+    edit(log, 1, schema=1, cards_per_process=...)
+    assert read_step_log(log) == StepLog(str(log), HEADER, STEPS, FOOTER)
+    edit(log, 1, cards_per_process=1)
+    assert refused(log, 1).field == "cards_per_process"
+
+
+def test_a_process_says_how_many_cards_it_drives(tmp_path: Path) -> None:
+    header = replace(HEADER, rank=0, world_size=1, cards_per_process=2)
+    writer = StepLogWriter(tmp_path / "rank0.jsonl", header)
+    writer.footer(FOOTER)
+    assert read_step_log(tmp_path / "rank0.jsonl").header == header
 
 
 def test_refuses_a_fact_that_is_no_text(log: Path) -> None:

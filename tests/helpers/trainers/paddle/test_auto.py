@@ -194,7 +194,7 @@ def test_two_ranks_over_a_mesh_train_as_data_parallel_ones_and_as_one_on_the_who
 
 def _run(spec: JobSpec) -> tuple[int, list[StepLog], str]:
     spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    command = launcher_for(spec.case).command(spec, sys.executable)
+    command = launcher_for(spec).command(spec, sys.executable)
     environment = job_environment(os.environ, spec, command, {})
     done = subprocess.run(command.argv, env=environment, capture_output=True, text=True, timeout=280, check=False)
     ranks = range(spec.case.cards)
@@ -226,7 +226,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., JobSpec]:
 def test_a_network_that_paddle_would_not_share_out_is_refused(job: Callable[..., JobSpec]) -> None:
     # Through the supervisor: the launcher may end one rank before it has said why.
     spec = job("paddle-resnet50v1.5-fp32-bs1-1x2-synthetic-dynamic-auto")
-    command = launcher_for(spec.case).command(spec, sys.executable)
+    command = launcher_for(spec).command(spec, sys.executable)
     outcome = run_job(spec, command, JobLimits(300.0, 120.0, 600.0, grace_seconds=5.0), CpuMeter(()))
     assert outcome.kind is OutcomeKind.REFUSED
     assert "no rule for BatchNorm2D" in outcome.reason

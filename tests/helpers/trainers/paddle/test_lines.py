@@ -96,7 +96,7 @@ def _job(folder: Path, case_id: str, device: str, data: Path | None = None, **va
 
 
 def _train(build: FrameworkBuild, spec: JobSpec) -> Ran:
-    command = launcher_for(spec.case).command(spec, build.interpreter)
+    command = launcher_for(spec).command(spec, build.interpreter)
     environment = job_environment(os.environ, spec, command, {})
     done = subprocess.run(
         command.argv, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False

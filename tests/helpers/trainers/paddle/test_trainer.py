@@ -95,7 +95,7 @@ def _run(
     **overrides: Any,
 ) -> Ran:
     spec = _job(folder, case_id, data, steps, overrides, adaptive)
-    command = launcher_for(spec.case).command(spec, sys.executable)
+    command = launcher_for(spec).command(spec, sys.executable)
     environment = {**job_environment(os.environ, spec, command, {}), SLOWDOWN_VARIABLE: slowdown}
     done = subprocess.run(command.argv, env=environment, capture_output=True, text=True, timeout=280, check=False)
     logs = tuple(read_step_log(spec.step_log_path(rank), spec.job_id, rank) for rank in range(spec.case.cards))
@@ -259,7 +259,7 @@ def test_a_job_of_two_ranks_that_cannot_run_here_is_refused_with_its_reason(tmp_
     # Through the supervisor: the launcher may end one rank before it has said why, and hides their exit status.
     spec = _job(tmp_path, f"{RESNET50}-fp32-bs1-1x2-dali-static", images, (1, 2), {})
     spec.spec_path.unlink()
-    command = launcher_for(spec.case).command(spec, sys.executable)
+    command = launcher_for(spec).command(spec, sys.executable)
     outcome = run_job(spec, command, JobLimits(300.0, 120.0, 600.0, grace_seconds=5.0), CpuMeter(()))
     assert outcome.kind is OutcomeKind.REFUSED
     assert "several GPUs" in outcome.reason
@@ -281,7 +281,7 @@ def test_a_trainer_asked_to_stop_ends_at_once_and_its_log_has_no_footer(
     tmp_path: Path, images: Path, loader: str
 ) -> None:
     spec = _job(tmp_path, f"{RESNET50}-fp32-bs8-1x1-{loader}-dynamic", images, (50, 50), {})
-    command = launcher_for(spec.case).command(spec, sys.executable)
+    command = launcher_for(spec).command(spec, sys.executable)
     environment = job_environment(os.environ, spec, command, {})
     with subprocess.Popen(command.argv, env=environment, stderr=subprocess.DEVNULL) as trainer:
         while trainer.poll() is None and "first step" not in _heartbeat(spec):

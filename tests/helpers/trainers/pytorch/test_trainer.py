@@ -57,7 +57,7 @@ def _run(spec: JobSpec, disturb: Callable[[JobSpec], None] | None = None) -> Job
     """The outcome under the suite's supervisor, after which no process of the job lives."""
     if disturb is not None:
         threading.Thread(target=disturb, args=(spec,), daemon=True).start()
-    command = launcher_for(spec.case).command(spec, str(INTERPRETER))
+    command = launcher_for(spec).command(spec, str(INTERPRETER))
     try:
         return run_job(spec, command, LIMITS, CpuMeter(()))
     finally:

@@ -1,0 +1,49 @@
+"""Starts TensorFlow's jobs of several processes, on one node or on several: one a card, or one for a node's cards.
+
+TensorFlow has no launcher: tf.distribute reads from TF_CONFIG which process is which, and where they all are. Our own
+``start_ranks`` finds the ports, has the nodes' starters meet where there are several, and starts the ranks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from helpers.launch.launchers.launcher import (
+    LOG_FOLDER,
+    LaunchCommand,
+    Place,
+    card_variables,
+    interface_variables,
+    trainer_argv,
+)
+from helpers.trainers.contract.job import JobSpec
+
+START_RANKS = "helpers.trainers.common.start_ranks"
+
+
+class TensorflowLauncher:
+    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
+        ranks = spec.ranks_per_node
+        folder = Path(spec.run_folder) / LOG_FOLDER
+        return LaunchCommand(
+            argv=(
+                interpreter, "-u", "-m", START_RANKS,
+                "--ranks", str(ranks),
+                *_where(place, spec.job_id),
+                "--logs", str(folder),
+                "--", *trainer_argv(spec, interpreter),
+            ),
+            environment={**card_variables(spec), **interface_variables(None if place is None else place.interface)},
+            rank_logs=tuple(str(folder / f"rank{rank}.log") for rank in range(ranks)),
+            rendezvous="" if place is None else place.master,
+        )  # fmt: skip
+
+
+def _where(place: Place | None, job_id: str) -> tuple[str, ...]:
+    if place is None:
+        # Names do not resolve on every machine, and one machine needs none.
+        return ("--address", "127.0.0.1")
+    return (
+        "--address", place.address, "--nodes", str(place.nodes), "--node", str(place.node), "--meet", place.master,
+        "--job", job_id,
+    )  # fmt: skip

@@ -1,0 +1,247 @@
+"""Start the ranks of a job on one node: ``python -m helpers.trainers.common.start_ranks OPTIONS -- COMMAND...``.
+
+It is the launcher of a framework that has none. It finds a free port of this node for each rank, meets the starters of
+the other nodes to learn of theirs, starts the ranks and waits for them. Each rank finds its place in the variables that
+torch.distributed.run would set, and all ranks' addresses in TF_CONFIG, as tf.distribute reads them. Of the node's GPUs
+each sees its own alone.
+
+When a rank fails, the starter names it, ends the other ranks of its node and restarts none: a run that began twice is
+no measurement. Exit status: 0 where all ranks ended with 0, else that of the first that failed, 1 where a signal ended
+it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from helpers.trainers.contract.errors import LaunchError
+
+# A rank that was asked to end is killed after so long. The supervisor's own grace is longer.
+_GRACE_SECONDS = 5.0
+# Between two attempts to reach the first node's starter.
+_RETRY_SECONDS = 0.2
+# A node that has connected says at once what it has to say.
+_ANSWER_SECONDS = 10.0
+_LONGEST_LINE = 2**20
+_PORT_ATTEMPTS = 200
+# gRPC would ask the caller's proxy for the other ranks.
+_NO_PROXY = ("NO_PROXY", "no_proxy", "no_grpc_proxy")
+
+
+def main(argv: Sequence[str]) -> int:
+    given = _arguments(argv)
+    with contextlib.ExitStack() as reserved:
+        among, meeting = os.environ.get("PORT_RANGE", ""), given.meet.rpartition(":")[2]
+        ports = [reserved.enter_context(_reserve(among, meeting)) for _ in range(given.ranks)]
+        workers = [f"{given.address}:{port.getsockname()[1]}" for port in ports]
+        if given.nodes > 1:
+            workers = meet(given.meet, given.job, given.node, given.nodes, workers)
+    given.logs.mkdir(parents=True, exist_ok=True)
+    started: Dict[int, subprocess.Popen[bytes]] = {}
+    try:
+        for local in range(given.ranks):
+            environment = rank_environment(os.environ, workers, given.node * given.ranks, given.ranks, local)
+            with (given.logs / f"rank{local}.log").open("ab") as output:
+                started[local] = subprocess.Popen(
+                    given.command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                )
+        return _watch(started, given.node * given.ranks)
+    finally:
+        for process in started.values():
+            if process.poll() is None:
+                process.kill()
+
+
+def rank_environment(
+    inherited: Mapping[str, str], workers: Sequence[str], first: int, ranks: int, local: int
+) -> Dict[str, str]:
+    """The variables of the rank with the number ``local`` of this node's ``ranks``, whose first one is ``first``.
+
+    ``workers`` are the HOST:PORT of all ranks of the job.
+    """
+    rank = first + local
+    task = {"cluster": {"worker": list(workers)}, "task": {"type": "worker", "index": rank}}
+    hosts = sorted({worker.rpartition(":")[0] for worker in workers})
+    own = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local),
+        "WORLD_SIZE": str(len(workers)),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "TF_CONFIG": json.dumps(task),
+        "CUDA_VISIBLE_DEVICES": ",".join(_share(inherited.get("CUDA_VISIBLE_DEVICES", ""), ranks, local)),
+    }
+    direct = {name: ",".join(filter(None, [inherited.get(name, ""), *hosts])) for name in _NO_PROXY}
+    return {**inherited, **direct, **own}
+
+
+def _share(visible: str, ranks: int, local: int) -> List[str]:
+    cards = [card for card in visible.split(",") if card]
+    if len(cards) % ranks:
+        raise LaunchError(
+            "starter", field="CUDA_VISIBLE_DEVICES", got=visible, expected=f"as many cards for each of {ranks} ranks"
+        )
+    each = len(cards) // ranks
+    return cards[local * each : (local + 1) * each]
+
+
+def meet(meeting: str, job: str, node: int, nodes: int, own: Sequence[str]) -> List[str]:
+    """The HOST:PORT of all ranks of the job, in rank order; ``own`` are those of this ``node``.
+
+    Returns when the starters of all nodes have called it. The first node's serves ``meeting``, a HOST:PORT. Nobody here
+    gives up: the supervisor knows how long the start may take.
+    """
+    host, _, port = meeting.rpartition(":")
+    words = {"job": job, "node": node, "workers": list(own)}
+    return _serve((host, int(port)), words, nodes) if node == 0 else _ask((host, int(port)), words)
+
+
+def _serve(address: Tuple[str, int], words: Mapping[str, object], nodes: int) -> List[str]:
+    found: Dict[Any, Any] = {0: words["workers"]}
+    with contextlib.ExitStack() as held:
+        server = held.enter_context(socket.socket())
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(address)
+        server.listen()
+        waiting = []
+        while len(found) < nodes:
+            connection = held.enter_context(server.accept()[0])
+            record = _receive(connection)
+            if record is not None and _is_node_of(record, words["job"], nodes) and record["node"] not in found:
+                found[record["node"]] = record["workers"]
+                waiting.append(connection)
+            else:
+                # Another program, or another job's node, that came to this port.
+                connection.close()
+        everyone = [worker for node in sorted(found) for worker in found[node]]
+        for connection in waiting:
+            connection.sendall(_line({"job": words["job"], "workers": everyone}))
+    return everyone
+
+
+def _ask(address: Tuple[str, int], words: Mapping[str, object]) -> List[str]:
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(address, _ANSWER_SECONDS) as connection:
+            connection.sendall(_line(words))
+            # The first node answers when the last one has come.
+            answer = _receive(connection, seconds=None)
+            if answer is not None and answer.get("job") == words["job"] and _are_workers(answer.get("workers")):
+                return list(answer["workers"])
+        time.sleep(_RETRY_SECONDS)
+
+
+def _line(words: Mapping[str, object]) -> bytes:
+    return json.dumps(words).encode() + b"\n"
+
+
+def _receive(connection: socket.socket, seconds: Optional[float] = _ANSWER_SECONDS) -> Optional[Dict[str, Any]]:
+    """The JSON object of one line; None where the other side sends none within ``seconds``."""
+    connection.settimeout(seconds)
+    try:
+        with connection.makefile("rb") as lines:
+            record = json.loads(lines.readline(_LONGEST_LINE))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _is_node_of(record: Mapping[str, object], job: object, nodes: int) -> bool:
+    return record.get("job") == job and record.get("node") in range(1, nodes) and _are_workers(record.get("workers"))
+
+
+def _are_workers(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
+
+
+def _reserve(port_range: str, meeting: str) -> socket.socket:
+    """A socket on a port that is free on all addresses of this node, which tf.distribute's servers listen on.
+
+    ``port_range`` is ``FIRST:LAST``, the ports that may be taken; empty for any. The port ``meeting`` is left free.
+    """
+    first, _, last = port_range.partition(":")
+    if port_range and not (first.isdigit() and last.isdigit() and 0 < int(first) <= int(last) < 2**16):
+        raise LaunchError("starter", field="PORT_RANGE", got=port_range, expected="FIRST:LAST, such as 36000:36999")
+    for _ in range(_PORT_ATTEMPTS):
+        found = socket.socket()
+        try:
+            found.bind(("", random.randint(int(first), int(last)) if port_range else 0))
+            if str(found.getsockname()[1]) != meeting:
+                return found
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        found.close()
+    raise LaunchError("starter", field="PORT_RANGE", got=port_range or "any port", expected="free ports among them")
+
+
+def _watch(started: Mapping[int, "subprocess.Popen[bytes]"], first: int) -> int:
+    """Wait for all ranks; end the others when one fails. Returns the exit status."""
+    running, failed = dict(started), 0
+    while running and not failed:
+        # Which rank ended first is known only where nobody looks at them in turn.
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        local = next((each for each, process in running.items() if ended and process.pid == ended.si_pid), None)
+        if local is None:
+            # A process whose parent, a rank, is gone; a launcher in a container may be the first process there.
+            os.waitpid(ended.si_pid if ended else -1, 0)
+            continue
+        status = running.pop(local).wait()
+        if status:
+            _tell(first, local, f"failed first: exit status {status}")
+            failed = status if status > 0 else 1
+    for local, process, asked in _end(running):
+        how = "was ended" if asked else "failed too"
+        if asked or process.returncode:
+            _tell(first, local, f"{how}: exit status {process.returncode}")
+    return failed
+
+
+def _end(running: Mapping[int, "subprocess.Popen[bytes]"]) -> "List[Tuple[int, subprocess.Popen[bytes], bool]]":
+    """End the ranks; returns each with whether it was asked to, since it had not ended by itself."""
+    asked = {local: process.poll() is None for local, process in running.items()}
+    for local, process in running.items():
+        if asked[local]:
+            process.terminate()
+    deadline = time.monotonic() + _GRACE_SECONDS
+    for process in running.values():
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return [(local, process, asked[local]) for local, process in running.items()]
+
+
+def _tell(first: int, local: int, words: str) -> None:
+    print(f"rank {first + local} (local {local}) {words}", flush=True)
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="start_ranks")
+    parser.add_argument("--ranks", type=int, required=True, help="the ranks of this node")
+    parser.add_argument("--logs", type=Path, required=True, help="the folder of the ranks' output")
+    parser.add_argument("--address", required=True, help="this node's address, by which other ranks reach it")
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--node", type=int, default=0, help="this node's number")
+    parser.add_argument("--meet", default="", help="HOST:PORT at which the nodes' starters meet, the first node's own")
+    parser.add_argument("--job", default="", help="the job's id, by which its nodes know each other")
+    parser.add_argument("command", nargs="+", help="the program of each rank")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (LaunchError, OSError) as error:
+        print(f"starter: {error}", file=sys.stderr)
+        sys.exit(1)
