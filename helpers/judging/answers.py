@@ -1,7 +1,7 @@
 """The recorded question's answers, without pairs and after them.
 
-Without pairs no good build is at hand, or nothing asks for it. After interleaved runs of both builds the question is
-whose the drop is: the build's or the machine's.
+There are no pairs where no good build is at hand, or where nothing asks for one. Interleaved runs of both builds show
+whether the build or the machine is slower.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from helpers.judging.screen import ACCEPT_UP_TO, SUSPECT_DROP, Screening, one_mo
 from helpers.judging.statistics import number
 from helpers.judging.verdict import NeedRuns, Status
 
-# Codes that what a night leaves to later ones depends on.
+# The standing that a night leaves to later ones depends on these codes.
 MACHINE_SLOW, GOOD_SLOWER = "machine-slow", "good-build-slower"
 LEVEL_UNKNOWN, BELOW_GOOD = "level-unknown", "below-good-build"
 SLOWER = "slower-unconfirmed"
@@ -34,12 +34,12 @@ _ITSELF = "driver, libraries, trainer code or machine"
 
 @dataclass(frozen=True)
 class Found:
-    """A status with its reason, before the night's standing is drawn from it."""
+    """A status with its reason. The night's standing is computed from it afterwards."""
 
     status: Status
     code: str
     message: str
-    # Whether the suspicion is dealt with.
+    # Whether the suspicion is settled.
     settled: bool = False
     # None without pairs.
     beside: Beside | None = None
@@ -67,7 +67,7 @@ def alone(evidence: Evidence, recorded: RecordedReference, screening: Screening,
         return Found(Status.INCONCLUSIVE, "work-unchecked", f"{unchecked}: {numbers}; {remedy}")
     after = wording.would_have_found(smallest, confirmed=evidence.reference_build is not None)
     if evidence.past.unexplained:
-        # The nights before tonight's fell and stayed there: a night as slow as they are is no pass.
+        # The level fell on earlier nights and stayed low: a night that is as slow as those does not pass.
         return Found(Status.INCONCLUSIVE, "unexplained", _since_unexplained(evidence, recorded, screening, numbers))
     if screening.gain_suspected:
         gain = wording.strength(screening.e_gain)
@@ -82,7 +82,7 @@ def alone(evidence: Evidence, recorded: RecordedReference, screening: Screening,
 
 
 def slower_than_recorded(evidence: Evidence, recorded: RecordedReference, screening: Screening) -> Found | None:
-    """SLOWER where no good build is at hand and each of 3 runs or more lies beyond doubt below the band; else None."""
+    """SLOWER where no good build is at hand and each of at least 3 runs lies below the band beyond doubt; else None."""
     if evidence.reference_build is not None or not recorded.gates:
         return None
     rates = [screening.noise.centre + each for each in screening.differences]
@@ -98,8 +98,8 @@ def slower_than_recorded(evidence: Evidence, recorded: RecordedReference, screen
 
 
 def beyond_doubt(evidence: Evidence, recorded: RecordedReference, screening: Screening, rates: Sequence[float]) -> str:
-    """How each of 3 runs or more lies below the recorded figure by more than the band, with evidence that leaves no
-    doubt; empty where that is not so. ``rates`` are the runs' log rates."""
+    """A sentence that each of at least 3 runs lies below the recorded figure by more than the band, with evidence that
+    leaves no doubt; empty where that is not so. ``rates`` are the runs' log rates."""
     highest = math.expm1(max(rates) - math.log(recorded.samples_per_s))
     strength, bar = _evidence_below(evidence, screening, rates), threshold_of(evidence)
     if len(rates) < SLOWER_RUNS or highest >= -recorded.band or strength < bar:
@@ -112,7 +112,7 @@ def beyond_doubt(evidence: Evidence, recorded: RecordedReference, screening: Scr
 
 
 def runs_for_slower(evidence: Evidence, recorded: RecordedReference, screening: Screening) -> NeedRuns | None:
-    """The next of the 3 runs that SLOWER needs, while all runs so far point to it; else None."""
+    """A request for the next of the 3 runs that SLOWER needs, while all runs so far point to it; else None."""
     made = len(screening.differences)
     if made >= min(SLOWER_RUNS, evidence.budget.screen_runs) or not _all_below_band(evidence, recorded, screening):
         return None
@@ -131,15 +131,16 @@ def _all_below_band(evidence: Evidence, recorded: RecordedReference, screening: 
 
 
 def _evidence_below(evidence: Evidence, screening: Screening, rates: Sequence[float]) -> float:
-    """The mean of two e-values, which is an e-value too: of a drop from the nights before, and of one from the recorded
-    entry. Only the entry shows a drop where nights sank bit by bit or a segment began without an explanation."""
+    """The mean of two e-values, which is an e-value too: one for a drop from the nights before, one for a drop from the
+    recorded entry. Where nights sank bit by bit, or a segment began without an explanation, only the entry shows the
+    drop."""
     before = learn((), evidence.past.siblings, recorded_night(evidence))
     tonight = [rate - before.centre for rate in rates]
     return (screening.evidence + evalue(tonight, before.sigma, before.tau)) / 2
 
 
 def _since_unexplained(evidence: Evidence, recorded: RecordedReference, screening: Screening, numbers: str) -> str:
-    """The message of a night that is like the nights before it, whose level nothing explains."""
+    """The message where the night is like the nights before it and nothing explains their level."""
     change = math.expm1(screening.log_rate - math.log(recorded.samples_per_s))
     missing = evidence.why_no_reference or "no reference build was given"
     remedy = f"not confirmed ({missing}): run it again with --reference-env PATH of the good build"
@@ -153,7 +154,7 @@ def _since_unexplained(evidence: Evidence, recorded: RecordedReference, screenin
 
 
 def _left_open(evidence: Evidence, confirmation: Confirmation) -> tuple[str, str]:
-    """The code and the text of why the pairs ended without an answer."""
+    """Why the pairs ended without an answer: a code and a text."""
     if confirmation.pairs >= evidence.budget.pairs:
         return "pairs-used-up", f"open after all {confirmation.pairs} pairs (budgets: pairs)"
     level = confirmation.level
@@ -170,7 +171,7 @@ def after_pairs(
     confirmation: Confirmation,
     smallest: float,
 ) -> Found:
-    """The answer after interleaved runs of both builds, held against the level of the nights before."""
+    """The answer after interleaved runs of both builds, compared with the level of the nights before."""
     numbers = wording.paired(evidence, recorded, confirmation)
     before = wording.suspected(evidence, screening)
     conclusion, point = confirmation.conclusion, confirmation.effect.point
@@ -227,7 +228,7 @@ def after_pairs(
 
 
 def _unknown(evidence: Evidence) -> str:
-    """The sentence that the level is not known, and how to learn it."""
+    """A sentence that the level is not known, and how it is learned."""
     return (
         f"nobody knows where those nights stand against {evidence.reference_build}: compare a build of those nights "
         f"with it (--reference-env), or record this level: {_accepting(evidence)}"
@@ -241,9 +242,9 @@ def _accepting(evidence: Evidence) -> str:
 def _below_though_alike(
     evidence: Evidence, confirmation: Confirmation, beside: Beside, numbers: str, doubtless: str
 ) -> Found:
-    """The answer where the new build runs below where it stood, and not below the good build beside it.
+    """The answer where the new build is slower than it was, but not slower than the good build beside it.
 
-    ``doubtless`` says how far below the recorded figure every run lies, where that leaves no doubt.
+    ``doubtless`` is what beyond_doubt() returned.
     """
     level = confirmation.level
     again = f"or record this level: {_accepting(evidence)}"
@@ -267,7 +268,8 @@ def _below_though_alike(
 
 
 def _faster(evidence: Evidence, point: float, numbers: str, beside: Beside) -> Found:
-    """A confirmed gain: an improvement, unless it is large and the work is another or unknown."""
+    """The answer to a confirmed gain: an improvement, unless it is large and the two builds' work differs or cannot be
+    compared."""
     if point > LARGE_GAIN:
         changed = work_changed(evidence.runs)
         if changed is None:

@@ -1,9 +1,9 @@
 """The search for the first bad build: measured pairs in, the next pairs or an answer out.
 
-Pure: no clock, no disk, no process. Every step is an interleaved pair, the good build beside the probed one on the same
-cards, as in a confirmation (helpers.judging.confirm), so that what makes the machine slow makes both slow. The state of
-a search is the list of its measurements and nothing else (to_rows, from_rows), so that it can be interrupted at any
-point. docs/bisect.md says how it works and how often its answers are right.
+Pure: no clock, no disk, no process. Every step is an interleaved pair: the good build and the probed one run in turn on
+the same cards, as in a confirmation (helpers.judging.confirm). Whatever makes the machine slow makes both slow. The
+list of its measurements is the whole state of a search (to_rows, from_rows), so it can be interrupted at any point.
+docs/bisect.md says how it works and how often its answers are right.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 CERTAIN = 0.99
 # The smallest change that is looked for, as a fraction (helpers.judging.evalue.SMALLEST_DROP).
 SMALLEST = 0.004
-# The probability from which on the bad build counts as slower and the search goes on; its answer needs CERTAIN.
+# From this probability on the bad build counts as slower and the search goes on. The answer needs CERTAIN.
 _SLOWER = 0.95
-# Of the budget, what may go into showing that the bad build is slower at all.
+# The share of the budget that may be spent on showing that the bad build is slower at all.
 _CONFIRMING = 0.5
-# Pairs of one build in a row: so many that they are expected to tell this much, and at most so many.
+# Pairs of one build in a row: as many as are expected to give this many bits, and at most so many pairs.
 _BITS_A_BATCH, _MOST_AT_ONCE = 0.2, 8
 # How many pairs both builds around a change have before it is named.
 _LEAST_PAIRS = 2
@@ -39,22 +39,24 @@ _FIRST_PAIRS = 2
 # The probability of a second change from which on the first does not explain the whole drop.
 _UNEXPLAINED = 0.5
 _NORMAL_95 = 1.96
-# What the position's entropy has to be reduced by beyond its present size, in bits, for 99%.
+# By how many bits more than its present size the position's entropy must fall, for 99%.
 _LAST_BITS = 2.0
 
 
 @dataclass(frozen=True)
 class Bisection:
-    """A search: the builds, oldest first, from the good one to the bad one, and what is known before.
+    """A search: the builds from the good one to the bad one, oldest first, and what is known before anything is
+    measured.
 
-    SuiteError on a list that cannot be searched.
+    Raises SuiteError for a list that cannot be searched.
     """
 
     builds: tuple[str, ...]
     # Standard deviation between runs of one build, in the logarithm (noise.learn(), noise.usual_sigma()). It may be
     # wrong by a factor of four and more.
     sigma: float
-    # How probable each build is to be the first bad one, in any unit; empty: all alike. The good build's is ignored.
+    # How probable it is that each build is the first bad one, in any unit; empty where all are alike. The good build's
+    # value is ignored.
     prior: tuple[float, ...] = ()
     budget_runs: int = 400
     # How many pairs of the good build beside itself are made first; 0 where that is not possible.
@@ -99,7 +101,7 @@ class Bisection:
 
     @property
     def bad(self) -> int:
-        """The place of the bad build; that of the good one is 0."""
+        """The place of the bad build in the list; the good one has place 0."""
         return len(self.builds) - 1
 
     @property
@@ -123,7 +125,7 @@ class MeasuredPair:
 
 @dataclass(frozen=True)
 class Untestable:
-    """The build at place ``build`` cannot be installed, or crashes; ``runs`` were spent on finding out."""
+    """The build at place ``build`` cannot be installed, or crashes; ``runs`` were needed to find that out."""
 
     build: int
     reason: str
@@ -167,7 +169,7 @@ class BisectEnd(enum.Enum):
 
 @dataclass(frozen=True)
 class BisectAnswer:
-    """What was found. Effects are fractions of samples/s, negative where slower."""
+    """The result of a search. Effects are fractions of samples/s; negative means slower."""
 
     end: BisectEnd
     message: str
@@ -180,7 +182,7 @@ class BisectAnswer:
     change: EffectSize | None = None
     # The bad build against the good one.
     whole: EffectSize | None = None
-    # The other change, where there probably is one: what the first does not explain of the whole.
+    # The other change, where there probably is one: the part of the whole drop that the first does not explain.
     residual: EffectSize | None = None
     # The probability that there is another change.
     second_change: float = 0.0
@@ -194,10 +196,10 @@ class BisectAnswer:
 
 @dataclass(frozen=True)
 class BuildFinding:
-    """What is known of one build of the list."""
+    """The result for one build of the list."""
 
     name: str
-    # That it is the first bad one.
+    # The probability that it is the first bad one.
     probability: float
     pairs: int
     # Against the good build; None where there are no pairs.
@@ -220,7 +222,7 @@ class _State:
 
 
 def next_step(search: Bisection, measured: Sequence[Measurement]) -> NeedPairs | BisectAnswer:
-    """What to measure next, or the answer. SuiteError on a measurement that is not of this search."""
+    """What to measure next, or the answer. Raises SuiteError for a measurement that does not belong to this search."""
     state = _state(search, measured)
     for end in (0, search.bad):
         if end in state.untestable:
@@ -234,7 +236,7 @@ def next_step(search: Bisection, measured: Sequence[Measurement]) -> NeedPairs |
     if left < 1 and certain is None:
         return _range(state)
     if certain is not None:
-        # One run of either build may be bad, so nothing is named on the word of a single pair.
+        # A single run may be bad, so one pair is not enough to name a build.
         once = [build for build in certain if build in state.testable and len(state.differences[build]) < _LEAST_PAIRS]
         if not once or left < 1:
             return _certain(state, *certain)
@@ -266,7 +268,7 @@ def findings(search: Bisection, measured: Sequence[Measurement]) -> tuple[BuildF
 
 
 def no_drop_probability(search: Bisection, measured: Sequence[Measurement]) -> float:
-    """That no build of the list brought a drop; with the builds' own probabilities it sums to 1."""
+    """The probability that no build of the list brought a drop; it and the builds' own probabilities sum to 1."""
     return _state(search, measured).posterior.no_drop
 
 
@@ -283,7 +285,8 @@ def to_rows(search: Bisection, measured: Sequence[Measurement]) -> list[dict[str
 
 
 def from_rows(search: Bisection, rows: Sequence[Mapping[str, Any]]) -> tuple[Measurement, ...]:
-    """The measurements of to_rows(). SuiteError on a row that is none, or names a build outside the list."""
+    """The measurements that to_rows() wrote. Raises SuiteError for any other row, and for a build that is not in the
+    list."""
     places = {name: place for place, name in enumerate(search.builds)}
     measured: list[Measurement] = []
     for number, row in enumerate(rows, start=1):
@@ -325,7 +328,7 @@ def _state(search: Bisection, measured: Sequence[Measurement]) -> _State:
 
 
 def _check_ends(state: _State, left: int) -> NeedPairs | BisectAnswer | None:
-    """Whether the good build is like itself and the bad one slower, before anything between them is measured."""
+    """Whether the good build equals itself and the bad one is slower; this is measured before anything between them."""
     search, posterior = state.search, state.posterior
     itself = state.differences.get(0, ())
     if len(itself) < search.good_pairs and left > _FIRST_PAIRS:
@@ -352,7 +355,7 @@ def _check_ends(state: _State, left: int) -> NeedPairs | BisectAnswer | None:
         said = f"{_text(whole)} after {pairs} pairs" if whole else "no pair was made"
         message = f"{bad} could not be shown to be slower than {good}: {said}; a larger budget may show it"
         return BisectAnswer(BisectEnd.UNCONFIRMED, message, whole=whole, runs=state.runs)
-    # Half as many again each time: where few do not show it, one more will hardly do.
+    # Each time half as many pairs more: if few pairs do not show it, one more hardly will.
     more = min(max(_FIRST_PAIRS if not pairs else 1, pairs // 2), _MOST_AT_ONCE, left)
     return NeedPairs(search.bad, more, f"{bad} beside {good}: bad must be bad")
 
@@ -384,7 +387,7 @@ def _certain(state: _State, start: int, end: int) -> BisectAnswer:
 
 
 def _certain_part(state: _State, start: int, end: int, probability: float) -> tuple[int, int, float]:
-    """The smallest part of a gap that still has 99%: builds that the prior leaves out are not in it."""
+    """The smallest part of a gap that still has 99%, without builds that the prior excludes."""
     positions = state.posterior.positions[start + 1 : end + 1]
     total = sum(positions)
     if not total:
@@ -395,9 +398,10 @@ def _certain_part(state: _State, start: int, end: int, probability: float) -> tu
 
 
 def smallest_range(shares: Sequence[float], wanted: float) -> tuple[int, int, float]:
-    """First and last index and the sum of the shortest part with ``wanted``, the likeliest of those; else of all."""
+    """First index, last index and sum of the shortest part that has ``wanted``. Of several equally short ones it is the
+    likeliest; where no part has so much, it is the whole."""
     best = (0, len(shares) - 1, sum(shares))
-    # Beyond what rounding makes of a sum of many.
+    # A sum of many numbers may be this much too small by rounding.
     wanted = min(wanted, best[2]) - 1e-12
     start, share = 0, 0.0
     for end, each in enumerate(shares):
@@ -434,7 +438,7 @@ def _answer(state: _State, first: int, last: int, probability: float, end: Bisec
 
 
 def _sizes(state: _State, first: int, last: int) -> tuple[EffectSize | None, EffectSize | None]:
-    """The change in a range, and what is left of the whole drop where that is more than one change."""
+    """The change in a range, and the rest of the whole drop where there is more than one change."""
     from helpers.judging.bisection_posterior import two_sizes
 
     if state.posterior.two_changes >= _UNEXPLAINED:
@@ -457,7 +461,7 @@ def _effect(state: _State, build: int) -> EffectSize | None:
 
 
 def _rounded_down(probability: float) -> str:
-    """Never 100%: nothing that is measured is."""
+    """Never 100%: no measurement is that certain."""
     return "more than 99.9%" if probability > 0.999 else f"{math.floor(1000 * probability) / 10:.1f}%"
 
 

@@ -30,17 +30,19 @@ from helpers.judging.evalue import (
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 
-# Before anything is measured: nobody bisects what is not suspected, and commits that slow training down are rare.
+# The probabilities before anything is measured. Whoever bisects suspects a drop, and commits that slow training down
+# are rare.
 NO_CHANGE, TWO_CHANGES = 0.2, 0.1
-# A change is a gain with this probability, so that a fast build B is called fast and no drop is made up to explain it.
+# The probability that a change is a gain. Without it, a fast build would be explained by a drop that does not exist.
 GAIN = 0.1
-# Of two drops either may be named first where the other is larger by at most this share of it: nobody could tell.
+# Two drops count as equally large where one exceeds the other by at most this share, because no measurement could tell:
+# either may be named.
 AS_LARGE = 0.7
 # Levels lie so close that sums over them are exact to 0.1% until a segment has 100 pairs.
 _LEVELS_A_SIGMA = 4
-# How far beyond the differences levels are looked for, and how many there are at most.
+# How far beyond the differences levels are searched, and the most levels.
 _MARGIN_SIGMAS, _MARGIN, _MOST_LEVELS = 4.0, 0.02, 480
-# Lattices that reach equally far share what is cached.
+# Lattices of the same extent share what is cached.
 _ROUNDED = 16
 # A noise factor that is less likely than the likeliest by e^-14 is left out.
 _UNLIKELY = 14.0
@@ -71,7 +73,7 @@ class Posterior:
     two_changes: float
     # By gap: the probability that it holds the largest drop, or one nearly as large (AS_LARGE).
     in_gap: tuple[float, ...]
-    # What choose() goes by.
+    # What choose() needs.
     outlook: Outlook
 
     @property
@@ -84,7 +86,7 @@ class Posterior:
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """The hypotheses in short: each with its probability, its target and its two levels, as normal distributions."""
+    """A summary of the hypotheses: each with its probability, its target and its levels, as normal distributions."""
 
     weights: Array
     # The gap of the largest drop; the number of gaps where there is none.
@@ -113,9 +115,9 @@ class _Tables:
     factors: Array
     levels: Array
     sizes: _Sizes
-    # Of the builds before a gap where they lie at 0, the prior of the noise factor included.
+    # For the builds before a gap, if they lie at 0; with the prior of the noise factor.
     good: Array
-    # Of the builds before and of those after a gap where they lie at a level.
+    # For the builds before a gap, and for those after it, if they lie at a level.
     before: Array
     after: Array
 
@@ -133,7 +135,7 @@ def weigh(differences: Mapping[int, Sequence[float]], prior: Sequence[float], si
         log_prior = np.log(tables.prior)
     log_one = tables.good[:, :, None] + tables.after + tables.sizes.log_first
     log_one += (log_prior + math.log((1 - NO_CHANGE) * (1 - TWO_CHANGES)))[:, None, None]
-    # Two changes in one gap are one change to whoever measured only around it.
+    # Two changes in one gap look like one change, because only builds around the gap were measured.
     at, to = np.triu_indices(count, 1)
     real = (tables.prior[at] > 0) & (tables.prior[to] > 0)
     at, to = at[real], to[real]
@@ -195,7 +197,7 @@ def _tabulate(differences: Mapping[int, Sequence[float]], weights: Array, sigma:
 
 
 def _likely(good: Array, after: Array, fits: Array, itself: Array) -> Indices:
-    """The noise factors that some number of changes makes likely: none or one, or one at every build."""
+    """The noise factors that are likely under some number of changes: none, one, or one at every build."""
     few = np.maximum(good[-1], (good + after.max(axis=2)).max(axis=0))
     many = fits.max(axis=2).sum(axis=0) + itself + LOG_FACTOR_WEIGHTS
     kept: Indices = np.flatnonzero((few > few.max() - _UNLIKELY) | (many > many.max() - _UNLIKELY))
@@ -257,7 +259,7 @@ class _Sizes:
 
 
 def _by_build(tables: _Tables, by_gap: Array) -> tuple[float, ...]:
-    """A gap's probability is divided among its builds as the prior has it: nothing was measured between them."""
+    """Divides a gap's probability among its builds by the prior, because nothing was measured between them."""
     positions = np.diff(tables.cumulative, prepend=0.0)
     for gap, (start, end) in enumerate(zip(tables.edges, tables.edges[1:], strict=False)):
         share = tables.prior[gap]
@@ -288,7 +290,7 @@ def _outlook(
     alone, zero, never = np.arange(count), np.zeros(1), np.array([count])
     neither = every - is_first - is_second
     shares = (is_first[kept], is_second[kept], neither[kept])
-    # One change that is a gain has no drop; it is so rare that its level need not be told apart.
+    # If the only change is a gain, there is no drop. That is so rare that its level needs no case of its own.
     return Outlook(
         weights=np.concatenate([[none.sum()], one.sum(axis=(1, 2)), *shares]) / total,
         targets=np.concatenate([never, alone, at, to, np.full(len(kept), count)]),
@@ -316,9 +318,9 @@ def _moments(weights: Array, levels: Array) -> tuple[Array, Array]:
 
 
 def two_sizes(outlook: Outlook, gap: int) -> tuple[tuple[float, float], tuple[float, float]] | None:
-    """Where there are two changes, the larger one in ``gap``: each one's mean and standard deviation, in log units.
+    """Mean and standard deviation of each of two changes, the larger one in ``gap``, in log units.
 
-    None where that is too improbable to be known.
+    None where two changes are too improbable for that.
     """
     none = len(outlook.edges) - 1
     kept = np.flatnonzero((outlook.targets == gap) & (outlook.second < none))
@@ -338,7 +340,7 @@ def two_sizes(outlook: Outlook, gap: int) -> tuple[tuple[float, float], tuple[fl
 
 
 def choose(posterior: Posterior, candidates: Sequence[int], sigma: float) -> tuple[int, float]:
-    """The candidate of which one pair is expected to tell most about the position, and how many bits."""
+    """The candidate whose next pair is expected to say most about the position, and how many bits that is."""
     outlook = posterior.outlook
     builds = _worth_asking(posterior, candidates)
     gap = np.searchsorted(np.array(outlook.edges[1:-1]), builds)
@@ -351,7 +353,7 @@ def choose(posterior: Posterior, candidates: Sequence[int], sigma: float) -> tup
     )
     parts = np.stack([1 - has_first, has_first * (1 - has_second), has_first * has_second], axis=2)
     parts *= outlook.weights[:, None]
-    # Whether the build is seen at a level tells whether it has the change that is looked for.
+    # The level at which a build is seen tells whether it has the change that is searched for.
     changed = np.array([False, True, True]), np.array([False, False, True])
     has_target = np.where((outlook.targets == outlook.first)[:, None], *changed)
     targets = (2 * outlook.targets[:, None] + has_target).ravel()
@@ -365,9 +367,9 @@ def choose(posterior: Posterior, candidates: Sequence[int], sigma: float) -> tup
 
 
 def _worth_asking(posterior: Posterior, candidates: Sequence[int]) -> Indices:
-    """The candidates within and at the edges of gaps that may hold the change, thinned out where there are many."""
+    """The candidates in gaps that may hold the change, and at their edges; only some of them where there are many."""
     likely = [gap for gap, share in zip(posterior.gaps, posterior.in_gap, strict=True) if share > _NEGLIGIBLE]
-    # The last build tells how large the drop is.
+    # The last build shows how large the drop is.
     last = len(posterior.positions) - 1
     kept = [each for each in candidates if each == last or any(start <= each <= end for start, end in likely)]
     builds: Indices = np.array(kept or list(candidates), dtype=np.int64)

@@ -1,4 +1,5 @@
-"""What A/A runs of one case say of its noise: how far runs and nights scatter, and which tolerance that allows. Pure.
+"""What A/A runs of one case say about its noise: how far runs and nights scatter, and which tolerance that allows.
+Pure.
 
 Log rates throughout: a standard deviation of 0.01 is 1% of the throughput.
 """
@@ -53,18 +54,18 @@ class CaseNoise:
     run: Deviation
     # Between nights; None until two nights of the segment are known.
     night: Deviation | None
-    # How many nights that rests on; tonight's runs count as one.
+    # From how many nights that was computed; tonight's runs count as one.
     nights: int
     # The effect threshold in use, and the finest one that the noise allows, as fractions.
     tolerance: float
     recommended: float
-    # Numbers of interleaved pairs, each with the smallest drop that they find with 80% power, as a fraction, at the
-    # e-value ``threshold``.
+    # Numbers of interleaved pairs, each with the smallest drop, as a fraction, that so many pairs find with 80% power
+    # where a verdict needs the e-value ``threshold``.
     by_pairs: tuple[tuple[int, float], ...]
-    # What a night finds that screens first.
+    # The smallest drop that a night finds which screens first.
     night_drop: float
     threshold: float
-    # Of the second interpreter against the first, where two were given.
+    # The effect of the second interpreter against the first, where two were given.
     effect: EffectSize | None = None
     warnings: tuple[str, ...] = ()
 
@@ -79,10 +80,10 @@ def noise_of(
     tolerance: float,
     least: float,
 ) -> CaseNoise:
-    """What the usable A/A ``runs`` say, beside the nights of the segment that history knows.
+    """The noise by the usable A/A ``runs`` and by the nights of the segment that history knows.
 
-    ``tolerance`` is the one in use, ``least`` the finest that is ever recommended. Raises SuiteError for runs that
-    leave no degree of freedom.
+    ``tolerance`` is the one in use, ``least`` the finest that is ever recommended. Raises SuiteError for so few runs
+    that no degree of freedom is left.
     """
     # Imported here because they load numpy, which takes longer than most commands take to answer.
     from helpers.judging.confirm import THRESHOLD
@@ -123,7 +124,8 @@ def noise_of(
 
 
 def _between(candidate: Sequence[float], reference: Sequence[float], run: Deviation) -> EffectSize | None:
-    """The candidate's interpreter against the reference's, which is nothing but noise if they hold the same build."""
+    """The effect of the candidate's interpreter against the reference's; it is only noise if both have the same
+    build."""
     found = [new - old for new, old in zip(candidate, reference, strict=False)]
     return effect_of(found, math.sqrt(2) * run.value) if found and run.value else None
 
@@ -145,10 +147,10 @@ def _warnings(
 
 
 def calibrating(runs: int, *, two_builds: bool) -> Callable[[Evidence], Verdict | NeedRuns]:
-    """A judge that asks for ``runs`` usable runs and holds them against nothing.
+    """A judge that asks for ``runs`` usable runs and compares them with nothing.
 
-    With ``two_builds`` they are pairs of reference and candidate, whose order alternates (ABBA) as in a confirmation. A
-    refused or a failed run ends it, and so do more invalid runs in a row than the budget repeats.
+    With ``two_builds`` they are pairs of reference and candidate, whose order alternates (ABBA) as in a confirmation.
+    It ends at a refused or failed run, and where more runs in a row are invalid than the budget repeats.
     """
 
     def judge(evidence: Evidence) -> Verdict | NeedRuns:
@@ -175,7 +177,7 @@ def calibrating(runs: int, *, two_builds: bool) -> Callable[[Evidence], Verdict 
 
 
 def _missing(usable: Sequence[RunEvidence], runs: int, two_builds: bool) -> tuple[Build, ...]:
-    """The builds still to run, in order. A usable run counts for its build, whatever was repeated before it."""
+    """The builds still to run, in order. A usable run counts for its build, however many were repeated before it."""
     if not two_builds:
         return (Build.CANDIDATE,) * (runs - len(usable))
     pairs = (runs + 1) // 2
@@ -190,9 +192,10 @@ def _missing(usable: Sequence[RunEvidence], runs: int, two_builds: bool) -> tupl
 
 
 def deviation_of_runs(groups: Sequence[Sequence[float]]) -> Deviation:
-    """Standard deviation of runs about the mean of their group (a build, a night), pooled; interval by chi-square.
+    """The pooled standard deviation of runs about the mean of their group (a build, a night), with the chi-square
+    interval.
 
-    Raises SuiteError without a single degree of freedom.
+    Raises SuiteError where there is no degree of freedom.
     """
     degrees = sum(max(0, len(group) - 1) for group in groups)
     if degrees == 0:
@@ -208,7 +211,7 @@ def deviation_of_runs(groups: Sequence[Sequence[float]]) -> Deviation:
 
 
 def deviation_of_nights(nights: Sequence[Sequence[float]], run: Deviation) -> Deviation | None:
-    """Standard deviation of nights' own effects: how much their means scatter beyond what their runs explain.
+    """The standard deviation of the nights' own effects: how much their means scatter beyond what their runs explain.
 
     The interval is the chi-square one of the means' variance less the runs' part. None for fewer than two nights.
     """
@@ -236,8 +239,8 @@ def drifts(log_rates: Sequence[float]) -> bool:
 def recommended_tolerance(sigma_run: float, pairs: int, least: float) -> float:
     """The finest effect threshold that ``pairs`` interleaved pairs support, rounded up to 0.1%; at least ``least``.
 
-    A difference's estimate has the standard error √2·σ_run/√pairs; a threshold below its 95% bound is one that
-    two builds that are the same cross by accident.
+    The estimate of a difference has the standard error √2·σ_run/√pairs. If the threshold lies below its 95% bound, two
+    equal builds cross it by accident.
     """
     bound = _NORMAL_95 * math.sqrt(2) * sigma_run / math.sqrt(pairs)
     return max(least, math.ceil(round(bound / _TOLERANCE_STEP, 6)) * _TOLERANCE_STEP)

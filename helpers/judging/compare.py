@@ -1,8 +1,8 @@
-"""Two builds, dates or sessions of one case held against each other, from what history keeps. Pure.
+"""Compares two builds, dates or sessions of one case, from what history keeps. Pure.
 
-Interleaved pairs of just these two builds say most, because whatever the machine did that night, it did to both. Where
-there are none, nights are held against nights, and a night counts as one replicate. Nights confirm nothing, so such a
-comparison ends as a session without a good build does.
+Interleaved pairs of these two builds say most, because whatever the machine did that night, it did to both. Where there
+are none, nights are compared with nights, and a night counts as one replicate. Nights confirm nothing, so such a
+comparison can only have the answers of a session without a good build.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ class Thresholds:
 
     # The e-value of interleaved pairs, as on a night.
     pairs: float = 1200.0
-    # The e-value of nights apart for each case compared, and of pairs where more than 60 cases have them: e-values
-    # above 20 times the cases keep false alarms over all of them together below 5%.
+    # The e-value that separate nights need for each case compared, and that pairs need where more than 60 cases have
+    # them. E-values above 20 times the number of cases keep the false alarms over all cases together below 5%.
     per_case: float = 20.0
-    # The e-value of nights apart where a side is a single night, on which the whole machine may have been slow.
+    # The e-value that separate nights need where a side is a single night: the whole machine may have been slow on it.
     one_night: float = 1200.0
     # With both e-values below this, pairs show the builds to be the same.
     same: float = 0.2
-    # Pairs that a drop explains no better than no change pass where these are the odds against one beyond the band.
+    # Pairs that a drop explains no better than no change does pass if the odds against a drop beyond the band are at
+    # least these.
     ruled_out: float = 20.0
     # A drop with evidence from ``clear`` to ``suspect`` is neither shown nor excluded.
     suspect: float = 2.0
     clear: float = 0.7
-    # Standard deviation of a difference between builds that are the same, in the logarithm.
+    # The standard deviation of the difference between two equal builds, in the logarithm.
     offset: float = 3e-4
-    # The fewest runs a side with which nights apart can pass.
+    # The fewest runs of a side with which separate nights can pass.
     runs: int = 3
 
 
@@ -48,7 +49,7 @@ _CAUTION = "the nights differ in more than the build: interleaved runs confirm i
 
 @dataclass(frozen=True)
 class CaseComparison:
-    """B held against A for one case."""
+    """B compared with A for one case."""
 
     case_id: str
     target: str
@@ -66,13 +67,13 @@ class CaseComparison:
     effect: float | None = None
     low: float | None = None
     high: float | None = None
-    # The e-values either way, and what they have to reach.
+    # The e-values for a drop and for a gain, and what they have to reach.
     e_drop: float | None = None
     e_gain: float | None = None
     threshold: float | None = None
 
     def of_standing(self, standing: Standing | None) -> CaseComparison:
-        """With the numbers of a night's verdict; as it is where there are none."""
+        """The same with the numbers of a night's verdict; unchanged where it has none."""
         if standing is None:
             return self
         slower = (standing.effect or 0.0) < 0
@@ -100,8 +101,8 @@ def compare(
 ) -> CaseComparison:
     """B against A.
 
-    ``cases`` is how many are compared on this basis at once, over which the error rate holds; ``band`` the drop beyond
-    which nights apart fail, because no pairs can confirm it (RecordedReference).
+    ``cases`` is how many cases are compared on this basis at once; the error rate holds over all of them. ``band`` is
+    the drop beyond which separate nights fail, because no pairs can confirm it (RecordedReference).
     """
     sides = side_of(pairing.a), side_of(pairing.b)
     empty = CaseComparison(
@@ -136,7 +137,8 @@ def all_below(pairing: Pairing, band: float) -> bool:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a basis gives: the effect as a fraction with its interval, and e-values both ways."""
+    """The result on one basis: the effect as a fraction with its interval, and the e-values for a drop and for a
+    gain."""
 
     basis: str
     effect: float
@@ -156,10 +158,10 @@ def _from_pairs(pairing: Pairing, noise: Noise, thresholds: Thresholds) -> _Foun
 
 
 def _from_nights(pairing: Pairing, noise: Noise, thresholds: Thresholds) -> _Found:
-    """Each of B's nights against where A's lie (docs/verdicts.md, "Judge").
+    """Each of B's nights compared with the level of A's (docs/verdicts.md, "Judge").
 
-    How well that place is known is part of the offset. Of a single night of B's the runs are looked at, and the
-    night's own effect is part of the offset too.
+    The offset includes how well that level is known. If B has a single night, its runs are used instead, and the offset
+    includes the night's own effect too.
     """
     mine, theirs = runs_of_nights(pairing.a), runs_of_nights(pairing.b)
     spread = night_sigma(noise)
@@ -187,7 +189,7 @@ def _odds_against_band(pairing: Pairing, noise: Noise, band: float, thresholds: 
 
 
 def night_sigma(noise: Noise) -> float:
-    """Standard deviation of a night's own effect: ``tau`` without the part that how well the centre is known makes up.
+    """The standard deviation of a night's own effect: ``tau`` without the uncertainty of the centre.
 
     ``tau`` squared is night² + (π/2)(night² + sigma²)/nights (helpers.judging.noise).
     """
@@ -210,7 +212,8 @@ def _decided(
 
 
 def _status(answer: CaseComparison, thresholds: Thresholds, below: bool, ruled_out: bool) -> tuple[Status, str, str]:
-    """``below``: whether each of B's runs is beyond the band below A; ``ruled_out``: whether pairs exclude that."""
+    """``below`` says whether each of B's runs lies below A by more than the band, ``ruled_out`` whether pairs exclude
+    that."""
     effect, e_drop, e_gain = answer.effect or 0.0, answer.e_drop or 0.0, answer.e_gain or 0.0
     threshold, apart = answer.threshold or math.inf, answer.basis == "nights"
     if e_drop >= threshold and effect < -answer.tolerance:

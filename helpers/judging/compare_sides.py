@@ -1,4 +1,4 @@
-"""The two sides of a comparison: runs as history keeps them, which of them belong together, and their pairs. Pure."""
+"""The two sides of a comparison: runs from the history, which of them belong together, and their pairs. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from helpers.judging.evidence import Build, Stage
 from helpers.machine.environment import differences
 
-# Builds that ran in turn on the same cards may differ in this fact of a segment.
+# This fact of the segment may differ between builds that ran in turn on the same cards.
 _BUILD_FACT = "framework line"
 # docs/verdicts.md, "Judge": pairs are looked at from two on.
 _LEAST_PAIRS = 2
@@ -18,7 +18,7 @@ _LEAST_PAIRS = 2
 
 @dataclass(frozen=True)
 class KeptRun:
-    """One usable run as history keeps it; ``log_rate`` as in RunEvidence."""
+    """One usable run from the history; ``log_rate`` is as in RunEvidence."""
 
     uuid: str
     case_id: str
@@ -39,7 +39,7 @@ class KeptRun:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: median samples/s over its runs, and what that rests on."""
+    """One side of a comparison: the median samples/s over its runs, and those runs."""
 
     samples_per_s: float | None = None
     runs: int = 0
@@ -54,9 +54,9 @@ class Pairing:
     target: str
     a: tuple[KeptRun, ...]
     b: tuple[KeptRun, ...]
-    # Of each interleaved pair, the log rate of B minus that of A.
+    # The log rate of B minus that of A, for each interleaved pair.
     differences: tuple[float, ...] = ()
-    # In what the segments of the two sides differ, where they share none.
+    # The facts in which the segments of the two sides differ, where they share none.
     apart: tuple[str, ...] = ()
 
     @property
@@ -70,10 +70,10 @@ class Pairing:
 
 
 def pair_up(a: Iterable[KeptRun], b: Iterable[KeptRun]) -> tuple[Pairing, ...]:
-    """A pairing for each case and each segment that both sides share, in case order.
+    """One pairing for each case and each segment that both sides share, sorted by case.
 
     Where runs of both were made in turn, only those count. A case whose sides share no segment has one pairing, and
-    ``apart`` says in what their newest runs differ. A case that only one side has comes with the other side empty.
+    ``apart`` says how their newest runs differ. If only one side has a case, the other side is empty.
     """
     mine, theirs = _by_case(a), _by_case(b)
     found: list[Pairing] = []
@@ -92,8 +92,8 @@ def side_of(runs: Sequence[KeptRun]) -> Side:
 
 
 def pairs_of(a: Sequence[KeptRun], b: Sequence[KeptRun]) -> tuple[float, ...]:
-    """Log rate of B minus that of A for each interleaved pair: the k-th confirmation run of A in a session and the k-th
-    of B in the same session."""
+    """The log rate of B minus that of A for each interleaved pair. The k-th confirmation run of A in a session is the
+    pair of the k-th run of B in the same session."""
     found: list[float] = []
     for session in sorted({run.session for run in a} & {run.session for run in b}):
         left, right = (
@@ -128,7 +128,7 @@ def _of_case(case_id: str, target: str, a: Sequence[KeptRun], b: Sequence[KeptRu
 
 
 def _in_common_sessions(a: Sequence[KeptRun], b: Sequence[KeptRun]) -> tuple[tuple[KeptRun, ...], tuple[KeptRun, ...]]:
-    """The runs that were made in turn; the runs of other nights say nothing about the pairs."""
+    """The runs of sessions in which both builds ran in turn."""
     common = {run.session for run in a} & {run.session for run in b}
     left, right = (
         tuple(run for run in runs if run.session in common and run.stage is Stage.CONFIRM) for runs in (a, b)

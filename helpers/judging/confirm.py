@@ -1,7 +1,7 @@
 """Confirmation: interleaved runs of the reference build and the build under test, same cards, same night.
 
-The recorded level may lie above the pinned build (a gain was accepted and the pin stayed) or below it, so pairs are
-held against that level and not against 0 (docs/verdicts.md, "Level against the good build").
+The recorded level may lie above the pinned build (a gain was accepted and the pin stayed) or below it. So pairs are
+compared with that level and not with 0 (docs/verdicts.md, "Level against the good build").
 """
 
 from __future__ import annotations
@@ -21,53 +21,53 @@ from helpers.judging.screen import CLEARLY_NO_DROP, STALL_MARGIN, STALL_SPREADS,
 from helpers.judging.statistics import EffectSize, effect_of, robust_sigma
 from helpers.judging.verdict import NeedRuns
 
-# One bar for every night: with so many pairs to reach it 1200 finds as much as 200 does, with a fifth of the false
-# alarms (docs/verdicts.md, "Judge").
+# The e-value that every night needs. With so many pairs to reach it, 1200 finds as much as 200 does, with a fifth of
+# the false alarms (docs/verdicts.md, "Judge").
 THRESHOLD = 1200.0
-# The number of cases that the bar is for; with more cases, each has to clear a higher one.
+# This e-value is for so many cases; with more cases, each of them needs a higher one.
 CASES = 60
 # The number of pairs at which they are first looked at.
 FIRST_LOOK = 2
-# A level rests on more than two pairs: one run of each build may be bad.
+# A level needs more than two pairs, because one run of each build may be bad.
 FIRST_LEVEL = 3
-# With both e-values below this, the builds are the same.
+# If both e-values are below this, the builds are the same.
 SAME_BELOW = 0.2
-# Pairs that show no drop end where they also rule out, at these odds, a drop beyond the band (RecordedReference).
+# Pairs that show no drop end if the odds against a drop beyond the band (RecordedReference) are at least these.
 RULED_OUT = 20.0
-# From this share of the pairs on, a drop that explains them no better than no change does is none.
+# From this share of the pairs on, there is no drop if a drop explains them no better than no change does.
 LATE = 0.25
-# From so many pairs on they end where the level's standard error is so many times their own: all further pairs together
-# could make the error of the comparison a tenth smaller.
+# From so many pairs on, the pairs end if the level's standard error is so many times their own: all further pairs
+# together could make the error of the comparison only a tenth smaller.
 FIRST_LIMITED, LEVEL_OUTWEIGHS = 8, 2.0
-# A gain beyond this is believed only where both builds' losses agree this well.
+# A larger gain than this is believed only if both builds' losses agree within this.
 LARGE_GAIN, LOSS_TOLERANCE = 0.10, 0.25
 
 
 class Conclusion(enum.Enum):
-    """What the pairs say."""
+    """What the pairs showed."""
 
     SLOWER = "slower"
     FASTER = "faster"
     SAME = "same"
-    # The pairs do not show that the builds are the same, but show no drop either and rule a large one out.
+    # The pairs do not show that the builds are the same, but they show no drop and rule a large one out.
     NO_DROP = "no drop"
     OPEN = "open"
-    # Nothing was suspected, and the pairs told where the nights stand against the good build.
+    # Nothing was suspected; the pairs measured where the nights stand against the good build.
     MEASURED = "measured"
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What the pairs say, held against ``level``; against the good build itself where the level is not known."""
+    """What the pairs showed, compared with ``level``, or with the good build itself where the level is not known."""
 
     conclusion: Conclusion
     pairs: int
     effect: EffectSize
-    # The pairs' e-value for a drop, and the one for the likelier direction.
+    # The pairs' e-value for a drop, and their e-value for the likelier direction.
     e_drop: float
     evidence: float
     threshold: float
-    # Of the nights before against the good build.
+    # The level of the nights before against the good build.
     level: Level
     # Log rates of either build, pair by pair.
     new: tuple[float, ...]
@@ -77,7 +77,7 @@ class Confirmation:
 
     @property
     def differences(self) -> list[float]:
-        """Log rates of the new build less the good one's."""
+        """Log rates of the new build minus those of the good one."""
         return [new - good for new, good in zip(self.new, self.good, strict=True)]
 
 
@@ -94,7 +94,7 @@ def confirm(
     reference: Sequence[float],
     why: str,
 ) -> Confirmation | NeedRuns:
-    """What the pairs made so far say, or the runs of the next one.
+    """What the pairs so far show, or a request for the runs of the next one.
 
     ``candidate`` and ``reference`` are the log rates of the usable confirmation runs, in the order they were made.
     """
@@ -150,7 +150,8 @@ def _conclusion(
 
 
 def level_limits(level: Level, differences: list[float], noise: Noise) -> bool:
-    """Whether more pairs could say hardly more: the level is known so badly that their own scatter no longer counts."""
+    """Whether more pairs would hardly help: the level is known so badly that the pairs' own scatter no longer
+    counts."""
     return len(differences) >= FIRST_LIMITED and level.error >= LEVEL_OUTWEIGHS * level_error(differences, noise)
 
 
@@ -162,10 +163,10 @@ def _no_drop(
     e: tuple[float, float],
     last: bool,
 ) -> bool:
-    """Whether more pairs could hardly show a drop, and one as large as the band is ruled out.
+    """Whether more pairs would hardly show a drop, and a drop as large as the band is ruled out.
 
-    The first pairs have to speak clearly against a drop, and while any are left no gain may be suspected. Of more pairs
-    it is enough that a drop explains them no better than no change does.
+    The first pairs must speak clearly against a drop, and no gain may be suspected while pairs are left. For later
+    pairs it is enough that a drop explains them no better than no change does.
     """
     slower, faster = e
     late = len(differences) >= evidence.budget.pairs * LATE
@@ -178,12 +179,12 @@ def _no_drop(
 
 
 def measures(evidence: Evidence, screening: Screening, level: Level) -> bool:
-    """Whether the pairs are only to tell the level: it is unknown, and nothing is suspected."""
+    """Whether the pairs only serve to learn the level: it is unknown, and nothing is suspected."""
     return not level.known and not _suspected(evidence, screening) and not evidence.past.unexplained
 
 
 def refines(evidence: Evidence, screening: Screening, level: Level) -> bool:
-    """Whether the pairs are only to tell better where the nights stand, which earlier pairs told badly."""
+    """Whether the pairs only serve to learn the level better, because earlier pairs left it uncertain."""
     settled = not level.known or level.settled(screening.mature)
     return not (settled or _suspected(evidence, screening) or evidence.past.unexplained)
 
@@ -205,7 +206,7 @@ def next_runs(evidence: Evidence, candidates: int, references: int, why: str) ->
 
 
 def _first_order(evidence: Evidence) -> int:
-    """0 or 1, a coin that the seed throws: the first pair must not always warm the machine for the same build."""
+    """0 or 1, chosen by the seed, because the first pair must not always warm the machine for the same build."""
     return hashlib.sha256(f"{evidence.seed}/{evidence.case_id}".encode()).digest()[0] % 2
 
 
@@ -215,7 +216,8 @@ def runs_of(runs: Sequence[RunEvidence], build: Build) -> tuple[RunEvidence, ...
 
 
 def _stalls(evidence: Evidence, screening: Screening) -> str:
-    """How the new build stalls more than the reference beside it, whose stalls the machine causes; empty where not."""
+    """How much more the new build stalls than the reference beside it; empty if it does not. The machine causes the
+    reference's stalls."""
     new, good = (
         [run.stall_share for run in runs_of(evidence.runs, build) if run.stall_share is not None]
         for build in (Build.CANDIDATE, Build.REFERENCE)
@@ -229,7 +231,7 @@ def _stalls(evidence: Evidence, screening: Screening) -> str:
 
 
 def work_changed(runs: Sequence[RunEvidence]) -> str | None:
-    """How both builds' losses differ, "" where they agree; None where they cannot be compared."""
+    """How both builds' losses differ; empty where they agree, None where they cannot be compared."""
     losses = [[run.loss for run in runs_of(runs, build)] for build in (Build.CANDIDATE, Build.REFERENCE)]
     medians = []
     for of_build in losses:

@@ -1,12 +1,12 @@
-"""The e-value of a drop (or a gain): how much better "slower" explains the runs than "as before".
+"""The e-value of a drop (or a gain): how much better "slower" explains the runs than "as before" does.
 
 docs/verdicts.md, "evalue": it is the ratio of two marginal likelihoods of the differences x, logarithms of samples/s.
 As before: all runs share an offset mu ~ N(0, tau^2). Slower: mu ~ N(-delta, tau^2), with delta log-uniform on 0.4 to
 20%. Both: run noise 0.93 N(0, s^2) + 0.07 N(0, (4 s)^2) with s = k sigma and k unknown. It may be looked at after every
-run: without a drop it ever reaches 1/a with probability a at most.
+run: where there is no drop, the probability that it ever reaches 1/a is at most a.
 
 The same likelihood, with nothing assumed about the change, says where runs lie (`interval`) and how much they scatter
-(`noise_factor`). The module loads numpy and scipy, so what only lists cases must not import it.
+(`noise_factor`). The module loads numpy and scipy, so code that only lists cases must not import it.
 """
 
 from __future__ import annotations
@@ -27,53 +27,55 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 SMALLEST_DROP, LARGEST_DROP = 0.004, 0.20
 TAIL_SHARE, TAIL_WIDTH = 0.07, 4.0
 
-# How far sigma may have been learned wrong, with log-normal weights about 1. A width of 0.6 breaks the error bound when
-# sigma was learned four times too small; 1.0 holds (docs/verdicts.md, "evalue").
+# By what factor the learned sigma may be wrong, with log-normal weights about 1. A width of 0.6 breaks the error bound
+# when sigma was learned four times too small; 1.0 holds (docs/verdicts.md, "evalue").
 FACTORS = np.geomspace(0.5, 11.0, 16)
 LOG_FACTOR_WEIGHTS = -0.5 * np.log(FACTORS) ** 2
 LOG_FACTOR_WEIGHTS -= np.log(np.exp(LOG_FACTOR_WEIGHTS).sum())
 
 _DROPS = np.geomspace(SMALLEST_DROP, LARGEST_DROP, 48)
-# Where tau is finer than the gaps between the drops, each drop is as wide as fills them: no holes between.
+# Where tau is smaller than the gaps between the drops, each drop is widened until no gap is left.
 _DROP_WIDTHS = 0.6 * _DROPS * (_DROPS[1] / _DROPS[0] - 1)
 
-# Nodes about a centre, in units of its width: a fifth of it apart near by, a fifth of their distance further out.
+# Nodes about a centre, in units of its width: a fifth of it apart near the centre, a fifth of their distance further
+# out.
 FAR = np.sinh(np.arange(-60, 61) * 0.2)
 _NEAR = np.sinh(np.arange(-14, 15) * 0.2)
 _LARGEST_LOG = 690.0
-# Of so many runs the smallest product, of tails alone, is 1e-176.
+# The smallest product of so many runs, if all lie in the tails, is 1e-176.
 _MULTIPLIED = 100
 
 # What interval() covers, and how narrow a night effect may be.
 _COVERED = 0.95
 _LEAST_NIGHT = 1e-9
-# How far from the runs an offset is looked for, in sigmas: a few times the widest factor, four times as wide in its
-# tail.
+# How far from the runs an offset is searched, in sigmas: a few times the widest factor, whose tail is four times as
+# wide.
 _REACH = 11.0 * 4.0 * 4.0
 
 
 class Direction(enum.Enum):
-    """What is looked for; the value is its sign in log samples/s."""
+    """The direction of a change; the value is its sign in log samples/s."""
 
     DROP = -1
     GAIN = 1
 
 
 def evalue(x: Sequence[float], sigma: float, tau: float, direction: Direction = Direction.DROP) -> float:
-    """Evidence for ``direction`` in ``x``, log rates less what is expected; 1 says nothing, 200 is 200 to 1.
+    """The evidence for ``direction`` in ``x``, log rates minus the expected one; 1 says nothing, 200 is 200 to 1.
 
-    ``sigma`` is the standard deviation between runs, ``tau`` of the offset all of ``x`` share. 1 for no runs.
-    SuiteError on a NaN and on a width that is not above 0.
+    ``sigma`` is the standard deviation between runs, ``tau`` that of the offset that all of ``x`` share. The result is
+    1 for no runs. Raises SuiteError for a NaN and for a width that is not above 0.
     """
     drop, gain = _both(tuple(float(value) for value in x), float(sigma), float(tau))
     return drop if direction is Direction.DROP else gain
 
 
 def odds_against(x: Sequence[float], sigma: float, tau: float, drop: float) -> float:
-    """How much better "as before" explains ``x`` than a drop of ``drop`` log units; the rest as in evalue().
+    """How much better "as before" explains ``x`` than a drop of ``drop`` log units does. The other arguments are those
+    of evalue().
 
-    It is an e-value against that drop: where the drop is there, it ever reaches 1/a with probability a at most, and
-    where a larger one is there, less often still.
+    It is an e-value against that drop: if the drop is there, the probability that it ever reaches 1/a is at most a, and
+    for a larger drop it is smaller still.
     """
     return math.exp(_log_as_before(x, sigma, tau) - _log_as_before([value + drop for value in x], sigma, tau))
 
@@ -94,8 +96,8 @@ def _both(x: tuple[float, ...], sigma: float, tau: float) -> tuple[float, float]
         raise SuiteError("e-value", got=(x, sigma, tau), expected="finite log rates, sigma and tau above 0")
     if not x:
         return 1.0, 1.0
-    # A change beyond the largest counts as the largest: else half the samples/s would sooner be taken for an unlucky
-    # run than a fifth less.
+    # A change beyond the largest counts as the largest. Otherwise half the samples/s would be taken for an unlucky run
+    # more readily than a fifth less.
     data = np.clip(x, -LARGEST_DROP, LARGEST_DROP)
     offsets = _offsets(data, sigma, tau)
     steps = np.gradient(offsets)
@@ -117,7 +119,7 @@ def _offsets(data: Array, sigma: float, tau: float) -> Array:
     if len(data) > 1:
         centres.append((data[:, None] + width * _NEAR).ravel())
     offsets = np.concatenate(centres)
-    # Nodes that are closer than the finest scale needs would only cost time.
+    # Nodes closer together than the finest scale needs would only cost time.
     finest = min(width, tau) / 5
     nodes: Array = np.unique(np.round(offsets[np.abs(offsets) <= reach] / finest)) * finest
     return nodes
@@ -146,7 +148,8 @@ def _log_normal(offsets: Array, width: float | Array) -> Array:
 
 def _log_changed(offsets: Array, tau: float) -> Array:
     """Log density of mu where there is a change, averaged over its sizes; positive ``offsets`` lie in its direction."""
-    # The other way each is as narrow as tau: the far tail of a wide large drop must not explain a gain.
+    # In the other direction each drop is as narrow as tau, because the far tail of a wide large drop must not explain a
+    # gain.
     widths = np.where(offsets < 0, tau, np.hypot(tau, _DROP_WIDTHS)[:, None])
     each = _log_normal(offsets - _DROPS[:, None], widths)
     highest = each.max(axis=0)
@@ -160,7 +163,7 @@ def _log_sum(values: Array) -> float:
 
 
 def interval(x: Sequence[float], sigma: float, night: float) -> tuple[float, float]:
-    """The central 95% of the offset that all of ``x`` (one at least) share, apart from the night's own effect.
+    """The central 95% of the offset that all of ``x`` (at least one) share, apart from the night's own effect.
 
     ``sigma`` is the expected standard deviation between runs, ``night`` that of the night's effect,
     which all of them share too.
@@ -169,7 +172,7 @@ def interval(x: Sequence[float], sigma: float, night: float) -> tuple[float, flo
 
 
 def noise_factor(log_rates: Sequence[float], sigma: float) -> float:
-    """How many times ``sigma`` the runs scatter, wherever they lie: the factor k that they make likely.
+    """How many times ``sigma`` the runs scatter, wherever they lie: the factor k that is likely for them.
 
     It is the mean of log k, weighed as in the e-value: 1 for a single run, at most 11.
     """
@@ -203,7 +206,7 @@ def _interval(x: tuple[float, ...], sigma: float, night: float) -> tuple[float, 
 def _fit(x: tuple[float, ...], sigma: float) -> tuple[Array, Array]:
     """Values of the offset about all of ``x``, and the log likelihood by noise factor (rows) and offset (columns)."""
     data = np.array(x)
-    # From where the narrowest noise puts a single run's peak out to where the widest puts nothing.
+    # From the peak of a single run with the narrowest noise out to where the widest noise leaves nothing.
     width = float(FACTORS[0]) * sigma / math.sqrt(len(data))
     about = np.concatenate([(data[:, None] + width * FAR).ravel(), data.mean() + width * FAR])
     reach = _REACH * sigma

@@ -1,4 +1,4 @@
-"""What a verdict rests on: a case's runs, its references, its earlier nights and its budget of runs. Plain values.
+"""The evidence for a verdict: a case's runs, its references, its earlier nights and its budget of runs. Plain values.
 
 Log rates are natural logarithms of samples/s by the median step.
 """
@@ -17,19 +17,19 @@ from helpers.trainers.contract.job import finite
 class Budget:
     """How many runs a case may take in one night (docs/verdicts.md, "Judge" and "No history")."""
 
-    # The most runs of the build under test before its answer is settled or goes to confirmation.
+    # The most runs of the build under test before the case is settled or goes to confirmation.
     screen_runs: int = 6
     # Its runs while fewer than 15 nights are known and no reference build is at hand.
     first_runs: int = 5
     # The most interleaved pairs of a confirmation.
     pairs: int = 40
-    # Every how many nights a case is confirmed without a suspicion, while a reference build is at hand and fewer than
-    # 15 nights are known; twice as often while the level against that build is unknown or nothing explains where the
-    # nights stand.
+    # A case is confirmed without a suspicion once in so many nights, while a reference build is at hand and fewer than
+    # 15 nights are known. It is confirmed twice as often while the level against that build is unknown, or while
+    # nothing explains the level of the nights.
     rotation: int = 16
-    # How many times an invalid run (throttled, contended, never steady) is made again.
+    # How many times an invalid run (throttled, contended, never steady) is repeated.
     repeats: int = 2
-    # How many times a night makes a run again, of either build, that an infrastructure failure ended.
+    # How many times a night repeats a run, of either build, that an infrastructure failure ended.
     retries: int = 1
 
 
@@ -66,7 +66,7 @@ class RunEvidence:
     invalid: str | None = None
     # Why this device or build does not run the case.
     refusal: str | None = None
-    # Whether another attempt after ``failure`` may end otherwise.
+    # Whether another attempt after ``failure`` may succeed.
     retriable: bool = False
 
     @property
@@ -78,8 +78,8 @@ class RunEvidence:
 def invalid_in_a_row(runs: Sequence[RunEvidence]) -> list[str]:
     """The reasons of the longest unbroken row of invalid runs; empty where no run is invalid.
 
-    A row is counted and not all runs, because a confirmation takes many runs and that is no fault of the machine's. A
-    failed run inside a row neither ends it nor belongs to it: failures have a bound of their own.
+    Only invalid runs in a row are counted, because a confirmation takes many runs, and that is not the machine's fault.
+    A failed run inside a row neither ends it nor belongs to it: failures have a limit of their own.
     """
     longest: list[str] = []
     row: list[str] = []
@@ -93,12 +93,12 @@ def invalid_in_a_row(runs: Sequence[RunEvidence]) -> list[str]:
 
 @dataclass(frozen=True)
 class PublishedReference:
-    """A published figure that this device can be held against."""
+    """A published figure that this device can be compared with."""
 
     samples_per_s: float
     rule: str
     label: str
-    # Whether it sets the case's status; reference and disputed rows are only shown.
+    # Whether it sets the case's status. Reference and disputed rows are only shown.
     gates: bool
     # The band below the figure, as a fraction.
     tolerance: float
@@ -116,7 +116,7 @@ class RecordedReference:
     label: str
     # The smallest change that counts, as a fraction.
     tolerance: float
-    # Whether it sets the case's status; else it is only shown.
+    # Whether it sets the case's status. Otherwise it is only shown.
     gates: bool = True
     # The facts in which tonight's segment differs from the recorded one.
     differences: tuple[str, ...] = ()
@@ -143,19 +143,19 @@ class RecordedReference:
 class Night:
     """One earlier night of a case in its present segment."""
 
-    # Of its screening runs, first run first.
+    # The log rates of its screening runs, first run first.
     log_rates: tuple[float, ...]
-    # Whether the first run belongs to what later nights are held against.
+    # Whether later nights are compared with its first run.
     accepted: bool = True
-    # What the night carried on to the next one.
+    # The evidence that the night passed on to the next one.
     evidence: float = 1.0
     # Whether the night's verdict was REGRESSION.
     confirmed_regression: bool = False
-    # Of the first run, as in RunEvidence.
+    # The first run's, as in RunEvidence.
     stall_share: float | None = None
     created: str = ""
     session: str = ""
-    # In a pool, the id of the node that it was measured on.
+    # In a pool, the id of the node on which it was measured.
     node: str = ""
 
     def __post_init__(self) -> None:
@@ -177,10 +177,10 @@ class Compared:
     # Log rates of the build under test and of the good build beside it.
     new: tuple[float, ...]
     reference: tuple[float, ...]
-    # Whether that night's build stood where later nights are to stand, so that the pairs tell the level of the segment
-    # against the good build.
+    # Whether that night's build was at the level that later nights should have, so that the pairs give the level of the
+    # segment against the good build.
     teaches_level: bool = True
-    # Whether the good build ran as it usually does, so that later nights hold it against these log rates of its own.
+    # Whether the good build ran as it usually does, so that later nights compare it with these log rates of its own.
     teaches_good: bool = True
 
     def __post_init__(self) -> None:
@@ -196,29 +196,30 @@ class Compared:
 class Past:
     """What history knows of a case in tonight's segment."""
 
-    # Oldest first: the newest 40 accepted nights, and what lies between and after them.
+    # Oldest first: the newest 40 accepted nights, and the nights between and after them.
     nights: tuple[Night, ...] = ()
-    # What noise is shrunk towards: the accepted nights' first log rates of the other cases of this machine with as
-    # many cards, one series a case, oldest first.
+    # The series towards which noise is shrunk: the first log rates of the accepted nights of this machine's other cases
+    # with as many cards, one series a case, oldest first.
     siblings: tuple[tuple[float, ...], ...] = ()
-    # As the newest night left it (verdict.Standing).
+    # The evidence that the newest night left (verdict.Standing).
     unexplained: bool = False
-    # Why the history did not answer, empty where it did; the rest is then empty, and unknown.
+    # Why the history did not answer; empty where it did. If it did not, the other fields are empty, which means
+    # unknown.
     unreachable: str = ""
-    # Oldest first, at most 40: the nights on which a good build ran too, since the case was last recorded or a gain
-    # confirmed, with that night itself, and also those before a beginning that nothing explains.
+    # Oldest first, at most 40: the nights on which a good build ran too, from the night on which the case was last
+    # recorded or a gain was confirmed. Nights before a beginning that nothing explains are included.
     compared: tuple[Compared, ...] = ()
-    # Whether a confirmed gain came after what was recorded.
+    # Whether a gain was confirmed after the case was recorded.
     gained: bool = False
-    # Whether the segment is a pool's, whose nights are of several nodes.
+    # Whether the segment belongs to a pool, whose nights were measured on several nodes.
     pool: bool = False
-    # Standard deviation of log rates between runs that the segment's newest calibration found; 0 without one.
+    # The standard deviation of log rates between runs by the segment's newest calibration; 0 without one.
     calibrated: float = 0.0
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that a verdict rests on."""
+    """Everything from which a verdict is computed."""
 
     case_id: str
     # The case's own measuring rule.
@@ -228,14 +229,14 @@ class Evidence:
     runs: tuple[RunEvidence, ...] = ()
     published: tuple[PublishedReference, ...] = ()
     recorded: RecordedReference | None = None
-    # Keys of changed settings.
+    # The keys of settings that were changed.
     overrides: tuple[str, ...] = ()
-    # Those of them that are known to leave the throughput alone, each with the reason.
+    # Those of them that are known not to change the throughput, each with the reason.
     neutral: Mapping[str, str] = field(default_factory=dict)
     record_command: str = "pytest perf_tests --update-baselines"
     past: Past = field(default_factory=Past)
     budget: Budget = field(default_factory=Budget)
-    # What the reference build at hand is called, None without one.
+    # The name of the reference build at hand; None without one.
     reference_build: str | None = None
     # Its framework, version, commit and digest, which are the same whatever environment it is in.
     reference_id: str = ""
@@ -243,13 +244,14 @@ class Evidence:
     why_no_reference: str = ""
     # Why the case is to be confirmed whatever its own runs say: it belongs to a group of cases that fell together.
     suspicion: str = ""
-    # The number of selected cases, over which the error rates hold together.
+    # The number of selected cases. The error rates hold over all of them together.
     cases_tonight: int = 1
-    # Decides which build is first in the first pair; it stays the same when a session is resumed.
+    # It decides which build is first in the first pair, and stays the same when a session is resumed.
     seed: str = ""
-    # Why the case is held against no recorded figure (its runs were read from logs); empty: none is recorded.
+    # Why the case is compared with no recorded figure although there may be one (its runs were read from logs); else
+    # empty.
     why_not_recorded: str = ""
-    # Whether the case passes only with a recorded figure; None: only where no published figure decides here.
+    # Whether the case passes only with a recorded figure; None means only where no published figure decides here.
     recorded_required: bool | None = None
 
 

@@ -1,8 +1,8 @@
 """Judging: evidence in, a verdict or a request for runs out. Pure: no clock, no disk, no process.
 
-There are two references and two questions. *Published*: does this machine deliver what the table says, by the table's
-own rule, within a plain band? *Recorded*: is this build slower here than before (docs/verdicts.md)? A case's status is
-the worse of both answers.
+There are two references, and a question for each. *Published*: does this machine deliver what the table says, by the
+table's own rule, within a plain band? *Recorded*: is this build slower here than before (docs/verdicts.md)? A case's
+status is the worse of both answers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from helpers.judging.verdict import (
     no_baseline,
 )
 
-# The code of a verdict whose case has used its attempts up.
+# The code of a verdict whose case has used up its attempts.
 RUN_FAILED = "run-failed"
 # A figure exactly at the edge of a band is inside it, whatever the last bits of the division say.
 _ROUNDING = 1e-9
@@ -41,7 +41,7 @@ def judge(evidence: Evidence) -> Verdict | NeedRuns:
     if missing > 0:
         why = f"run {len(screening) + 1} of the {max(evidence.planned_runs, 1)} its protocol plans"
         return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,) * missing, missing, why)
-    # Not at the top: it loads numpy, and who only lists cases judges none.
+    # Imported here because it loads numpy, which listing the cases does not need.
     from helpers.judging.recorded import against_recorded
 
     answer = against_recorded(evidence, screening)
@@ -67,7 +67,7 @@ def _verdict(
     else:
         deciding.append(second)
     worst = min(deciding, key=lambda each: each.status.badness)
-    # The worst answer comes first; the other question's answer stands beside it and is not hidden behind it.
+    # The worse answer comes first, and the other question's answer is shown beside it.
     messages = [worst.reason.message, *(each.reason.message for each in deciding if each is not worst), *notes]
     messages += [_discarded(evidence), _ended_attempts(evidence)]
     reason = Reason(worst.reason.code, "; ".join(filter(None, messages)))
@@ -106,7 +106,7 @@ def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | No
 
 
 def _measured(evidence: Evidence, screening: Sequence[RunEvidence]) -> Summary | None:
-    """Summary of the usable screening runs by the case's own rule; None where no run has a figure."""
+    """The summary of the usable screening runs by the case's own rule; None where no run has a figure."""
     figures = [run_figure(evidence.rule, run.figures) for run in screening]
     values = tuple(figure for figure in figures if not isinstance(figure, str))
     return summarise(values) if values else None
@@ -152,7 +152,7 @@ def against_published(evidence: Evidence, reference: PublishedReference, runs: S
 
 
 def _neutral_note(evidence: Evidence) -> str:
-    """The changed settings that the throughput does not depend on; empty without any."""
+    """The note on changed settings that do not change the throughput; empty where there are none."""
     notes = [f"{key}: {evidence.neutral[key]}" for key in evidence.overrides]
     return f"; changed, but not what a step does ({'; '.join(notes)})" if notes else ""
 
@@ -160,7 +160,7 @@ def _neutral_note(evidence: Evidence) -> str:
 def attempts_used_up(evidence: Evidence) -> str | None:
     """Why the case has no verdict on its throughput: the failure that ended it, then the attempts before it.
 
-    None where no run failed, or where another attempt may be made: a failed run then counts as never made.
+    None where no run failed, or where another attempt may be made; then a failed run counts as never made.
     """
     failed = _failed(evidence)
     final = next((at for at, run in enumerate(failed) if not run.retriable), None)

@@ -1,7 +1,7 @@
-"""Where a case's accepted nights stand against the good build, and whether that build itself fell tonight.
+"""The level of a case's accepted nights against the good build, and whether that build itself was slower tonight.
 
-The recorded level may lie above the pinned build (a gain was accepted and the pin stayed) or below it, so pairs are
-held against that level and not against 0 (docs/verdicts.md, "Level against the good build").
+The recorded level may lie above the pinned build (a gain was accepted and the pin stayed) or below it. So pairs are
+compared with that level and not with 0 (docs/verdicts.md, "Level against the good build").
 """
 
 from __future__ import annotations
@@ -17,49 +17,50 @@ from helpers.judging.noise import Noise, learn
 from helpers.judging.screen import Screening, recorded_night
 from helpers.judging.statistics import hodges_lehmann
 
-# Standard deviation of what pairs of unchanged builds differ by, in the logarithm.
+# The standard deviation of the differences of pairs of unchanged builds, in the logarithm.
 PAIR_TAU = 3e-4
-# A level rests on the oldest nights, because one that went on learning would follow a build that gets slower bit by
-# bit. It takes so many pairs, and more where a case is so noisy that they leave a larger standard error than half the
-# drop that counts.
+# A level is learned from the oldest nights, because a level that went on learning would follow a build that gets slower
+# bit by bit. It needs so many pairs, and more if the case is so noisy that its standard error is still larger than half
+# the drop that counts.
 LEVEL_PAIRS, LEVEL_ERROR = 16, 0.0025
-# Fewer pairs say too little of how they scatter.
+# Fewer pairs say too little about their scatter.
 _LEAST_PAIRS = 2
-# The good build's own figures follow a machine's drift of months, so the newest nights count.
+# The good build's own figures drift with the machine over months, so the newest nights count.
 _OWN_NIGHTS = 8
-# A fall of the good build explains the new one's where it is at least half as large, or as large within two errors.
+# A fall of the good build explains the new build's fall if it is at least half as large, or as large within two errors.
 _ENOUGH, _ERRORS = 0.5, 2.0
-# Below this e-value the pairs' own runs do not repeat what the first run of the night showed.
+# Below this e-value the pairs' own runs do not confirm what the first run of the night showed.
 _STILL_BELOW = 1.0
 
 
 @dataclass(frozen=True)
 class Level:
-    """Where the accepted nights stand against the good build, and where that build itself stands.
+    """The level of the accepted nights against the good build, and that build's own level.
 
     All in natural logarithms of samples/s.
     """
 
     known: bool = False
-    # The accepted nights less the good build, with its standard error; both 0 where the case was recorded with the
+    # The accepted nights minus the good build, with the standard error; both are 0 where the case was recorded with the
     # good build itself.
     offset: float = 0.0
     error: float = 0.0
-    # How many pairs the offset was learned from.
+    # From how many pairs the offset was learned.
     pairs: int = 0
-    # Where the good build itself ran on earlier nights, with its standard error; None where that is not known.
+    # The good build's own level on earlier nights, with its standard error; None where that is not known.
     good: float | None = None
     good_error: float = 0.0
-    # How many nights that rests on, the recorded one among them.
+    # From how many nights it was learned, the recorded one included.
     good_nights: int = 0
 
     def settled(self, mature: bool) -> bool:
-        """Whether the case needs no turn for it. That it is known badly matters once the case is ``mature``."""
+        """Whether the case needs no confirmation to learn it. An uncertain level matters only once the case is
+        ``mature``."""
         return self.known and not (mature and self.error > LEVEL_ERROR)
 
 
 def learn_level(evidence: Evidence, noise: Noise) -> Level:
-    """The level against tonight's good build, from the nights on which the same build ran and from the entry."""
+    """The level against tonight's good build, from the nights on which that build ran and from the recorded entry."""
     recorded, name = evidence.recorded, evidence.reference_id
     if not name or recorded is None:
         return Level()
@@ -87,35 +88,35 @@ def _from_pairs(nights: list[Compared], noise: Noise) -> Level:
 
 
 def level_error(differences: list[float], noise: Noise) -> float:
-    """Standard error of a level that rests on these pairs."""
+    """The standard error of a level that is learned from these pairs."""
     sigma = math.sqrt(2) * noise.sigma
     return sigma * max(1.0, noise_factor(differences, sigma)) / math.sqrt(len(differences))
 
 
 def pair_tau(level: Level) -> float:
-    """Standard deviation of what pairs of unchanged builds may differ by from the level."""
+    """The standard deviation of the differences of pairs of unchanged builds from the level."""
     return math.hypot(PAIR_TAU, level.error)
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What the interleaved runs of a night say beside their differences."""
+    """What the interleaved runs of a night say in addition to their differences."""
 
-    # Whether the new build's own runs of the pairs still lie below where it is held to stand.
+    # Whether the new build's own runs in the pairs still lie below its level.
     below: bool
-    # The good build tonight less its own earlier figures, in the logarithm; None where those are not known.
+    # The good build tonight minus its own earlier figures, in the logarithm; None where those are not known.
     good_shift: float | None
-    # Whether that is a fall as far as the new build's.
+    # Whether it fell as far as the new build.
     good_below: bool
 
 
 def compare_with_past(
     evidence: Evidence, screening: Screening, level: Level, new: Sequence[float], good: Sequence[float]
 ) -> Beside:
-    """``new`` and ``good`` are the pairs' log rates."""
+    """Compare both builds with their own past; ``new`` and ``good`` are the pairs' log rates."""
     noise = screening.noise
     if evidence.past.unexplained:
-        # Nothing explains the level of the segment's own nights, so the recorded entry stands for them.
+        # Nothing explains the level of the segment's own nights, so the recorded entry is used instead.
         noise = learn((), evidence.past.siblings, recorded_night(evidence))
     below = [rate - noise.centre for rate in new]
     is_below = evalue(below, screening.noise.sigma, noise.tau) > _STILL_BELOW and hodges_lehmann(below) < 0

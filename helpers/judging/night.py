@@ -1,8 +1,8 @@
-"""The verdict on a night: what its cases say together that none of them says alone. Pure.
+"""The verdict on a night: what all its cases together show and no single case does. Pure.
 
-docs/verdicts.md, "Group alarm". A group that fell together is confirmed on its quietest member by interleaved runs of
-both builds, because a slow machine looks like a slow build. Where most cases move alike, the machine or the environment
-is suspected.
+docs/verdicts.md, "Group alarm". If a group of cases fell together, its quietest member is confirmed by interleaved runs
+of both builds, because a slow machine looks like a slow build. If most cases moved alike, the machine or the
+environment is suspected.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _LOOK = "perfgate doctor says what is wrong with it now"
 
 
 class Cause(enum.Enum):
-    """What is behind a group that fell together."""
+    """Why a group fell together."""
 
     # A member's interleaved runs found the new build slower.
     BUILD = "build"
-    # They found both builds alike, and the good build itself below its own earlier figures.
+    # They found both builds alike, and the good build was below its own earlier figures.
     MACHINE = "machine"
-    # They found both builds alike, and without that member the rest says too little.
+    # They found both builds alike, and the other members alone show too little.
     CHANCE = "chance"
     # There was no reference build, or its runs did not settle it.
     UNCONFIRMED = "unconfirmed"
@@ -44,11 +44,11 @@ class Cause(enum.Enum):
 
 @dataclass(frozen=True)
 class NeedConfirmation:
-    """Confirm this case by interleaved runs, whatever its own runs say."""
+    """A request to confirm this case by interleaved runs, whatever its own runs say."""
 
     case_id: str
     target: str
-    # Becomes the case's suspicion.
+    # The reason; it becomes the case's suspicion.
     why: str
 
     @property
@@ -58,11 +58,11 @@ class NeedConfirmation:
 
 @dataclass(frozen=True)
 class GroupFinding:
-    """A group that fell together, and what is behind it."""
+    """A group that fell together, and why."""
 
     alarm: Alarm
     cause: Cause
-    # Why so, in words.
+    # The reason in words.
     text: str
     # The ids of the members that were confirmed on request.
     asked: tuple[str, ...] = ()
@@ -70,12 +70,12 @@ class GroupFinding:
 
 @dataclass(frozen=True)
 class NightVerdict:
-    """What a night says as a whole."""
+    """The verdict on a night as a whole."""
 
     # REGRESSION (a group, confirmed), INCONCLUSIVE (a drop of several cases that nothing confirmed) or PASS.
     status: Status
     reason: Reason
-    # How many cases took part: those with nights to be held against.
+    # How many cases took part: those that have earlier nights.
     cases: int
     # ``build``, ``machine`` or empty.
     suspect: str = ""
@@ -100,10 +100,10 @@ def judge_night(
     changed: Sequence[str] = (),
     rules: NightRules = RULES,
 ) -> NightVerdict | NeedConfirmation | None:
-    """A verdict on the night, the next confirmation it needs, or None for fewer cases than a group has.
+    """The verdict on the night, or a request for the next confirmation; None for fewer cases than a group needs.
 
     ``screened`` are the night's cases as the session measured them, ``confirmed`` those that were measured again on
-    this function's request. ``changed`` is what of the environment differs from the last night, in words.
+    this function's request. ``changed`` says in words what differs from the last night's environment.
     """
     if len(screened) < rules.least_members:
         return None
@@ -122,7 +122,7 @@ def judge_night(
 
 
 def _most_cases(common: CommonMove, cases: Sequence[NightCase], rules: NightRules) -> Alarm:
-    """The cases that moved together as a group of their own; its evidence is in the common move's counts."""
+    """The group of cases that moved together; its evidence is the counts of the common move."""
     moved = [case for case in cases if case.key in common.moved]
     return Alarm("most cases", common.moved, common.moved, common.shift, group_e_value(moved, rules), 0.0)
 
@@ -140,7 +140,7 @@ def _finding(
 
     slower = [case for case in members if case.status is Status.REGRESSION]
     slow_machine = [case for case in members if case.standing.machine_slow]
-    # One slower case among many whose reference build is as slow tonight is reported by its own row.
+    # If one case is slower and many cases' reference builds are slow tonight, the one case is reported by its own row.
     if len(slower) > len(slow_machine):
         return found(Cause.BUILD, f"interleaved runs found the new build slower in {_first(slower)}")
     if slow_machine:
@@ -165,7 +165,8 @@ def _finding(
 
 
 def _quietest(members: Sequence[NightCase], confirmed: Collection[Key]) -> NightCase | None:
-    """The member with the least noise between runs that can be confirmed and was not tonight."""
+    """Of the members that can be confirmed and were not confirmed tonight, the one with the least noise between
+    runs."""
     able = [case for case in members if case.can_confirm and not case.standing.pairs and case.key not in confirmed]
     return min(able, key=lambda case: (case.standing.sigma, case.key), default=None)
 
@@ -232,7 +233,7 @@ def _common_text(common: CommonMove, build: bool) -> str:
 
 
 def _builds_are_faster(common: CommonMove, cases: Sequence[NightCase]) -> bool:
-    """Whether most of the comparisons that were made say that the new build itself is faster."""
+    """Whether most of the comparisons show that the new build itself is faster."""
     compared = [case for case in cases if case.standing.pairs]
     faster = [case for case in compared if case.status is Status.IMPROVEMENT]
     return not common.slower and len(faster) * 2 > len(compared)

@@ -1,15 +1,16 @@
-"""Over the cases of one night: groups that fell together, and most cases moving alike. Pure.
+"""The cases of one night together: groups that fell together, and whether most cases moved alike. Pure.
 
-A group's e-value is the mean of two, which is an e-value however they depend on each other:
+A group's e-value is the mean of two e-values. Such a mean is an e-value, however the two depend on each other:
 
-- the product of its members' own e-values (docs/verdicts.md, "Group alarm"), which finds members that each say a
-  little;
-- evalue() of the members' shifts as one sample, in units of their noise, with an offset that all share, which finds
-  many noisy members of which none says anything. It expects such an offset from a machine's drift over weeks.
+- the product of its members' own e-values (docs/verdicts.md, "Group alarm"), which finds many members with a little
+  evidence each;
+- evalue() of the members' shifts as one sample, in units of their noise. It finds many noisy members without any
+  evidence of their own. It allows for an offset that all share, because a machine drifts over weeks.
 
 Both leave the strongest member out, so they are e-values against "at most one fell", and one slow case makes no group.
-Where no two fell and members' noise is independent, the chance that any of G groups reaches G / error_rate is at most
-error_rate (Markov). What moves the whole machine does not count as noise: it is found, and then confirmed or reported.
+If no two cases fell and the members' noise is independent, the chance that any of G groups reaches G / error_rate is at
+most error_rate (Markov). A move of the whole machine does not count as noise: it is found, and then confirmed or
+reported.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ ALL_CASES = "all cases"
 
 Key = tuple[str, str]
 
-# Of e-values: their sums and means stay finite.
+# The largest e-value that is used, so that sums and means stay finite.
 _LARGEST_LOG = 690.0
-# What evalue() multiplies without an underflow.
+# So many values evalue() multiplies without an underflow.
 _LARGEST_SAMPLE = 100
-# Less noise than this is not measured, it is missing.
+# Noise below this was not measured: it is missing.
 _LEAST_NOISE = 1e-6
 
 
@@ -40,27 +41,27 @@ _LEAST_NOISE = 1e-6
 class NightRules:
     """The thresholds of the verdict on a night."""
 
-    # Of group alarms, over all groups of a night together. They are ten times rarer than single drops that become
-    # suspects, because without a reference build an alarm is all that a night can say.
+    # The rate of false group alarms, over all groups of a night together. It is a tenth of the rate for single drops
+    # that become suspects, because without a reference build an alarm is all that a night can give.
     error_rate: float = 0.02
-    # Standard deviation, as a fraction, of what all cases of a machine drift together over weeks (docs/verdicts.md,
-    # "What the nights are").
+    # The standard deviation, as a fraction, of the drift that all cases of a machine share over weeks
+    # (docs/verdicts.md, "What the nights are").
     machine_drift: float = 0.002
-    # Two cases can fall together by chance, and with the largest left out they would be one.
+    # Two cases can fall together by chance, and without the stronger one only one is left.
     least_members: int = 3
-    # A large group is named instead of a smaller one inside it only where its rest fell too: by this many standard
-    # deviations of its sum (1 in 700 by chance), and by this share of what the smaller one fell.
+    # A large group is named instead of a smaller one inside it only if its other members fell too: by this many
+    # standard deviations of their sum (1 in 700 by chance), and by this share of the smaller group's fall.
     rest_sum: float = 3.0
     rest_share: float = 0.5
-    # Interleaved comparisons that one night may ask for, because a pair of runs is expensive.
+    # The most interleaved comparisons that one night may request, because a pair of runs is expensive.
     confirmations: int = 3
-    # How many cases, and which share of them, have to move in one direction by this many standard deviations of their
-    # own noise. One case of six does so by chance: of 60 cases 40 never do, of 6 cases 4 in 1 night of 70.
+    # How many cases, and which share of them, must move in one direction by this many standard deviations of their own
+    # noise. One case of six does so by chance. Of 60 cases 40 never do, of 6 cases 4 do in 1 night of 70.
     common_cases: int = 5
     common_share: float = 2 / 3
     common_sigmas: float = 1.0
-    # What all of them together have to reach in one direction, in standard deviations of their sum (3e-5 by chance),
-    # each counted with the cap at most, so that one bad run is not the sum.
+    # What all of them together must reach in one direction, in standard deviations of their sum (3e-5 by chance). Each
+    # counts with at most the cap, so that one bad run does not make the sum.
     common_sum: float = 4.0
     common_cap: float = 3.0
 
@@ -70,18 +71,18 @@ RULES = NightRules()
 
 @dataclass(frozen=True)
 class NightCase:
-    """One judged case of a night; only cases that have a Standing take part."""
+    """One judged case of a night. Only cases that have a Standing take part."""
 
     case_id: str
     target: str
     # The groups it belongs to (labels_of).
     labels: tuple[str, ...]
-    # Of the recorded question's answer.
+    # The status by the recorded question alone.
     status: Status
     standing: Standing
     # The smallest change that counts, as a fraction.
     tolerance: float = 0.005
-    # Whether a reference build of the case is at hand, and why there is none.
+    # Whether a reference build of the case is at hand, and if not, why.
     can_confirm: bool = False
     why_not: str = ""
 
@@ -100,14 +101,14 @@ class NightCase:
 
     @property
     def shift(self) -> float | None:
-        """Tonight's runs against the accepted nights as a fraction; None without nights."""
+        """Tonight's runs against the accepted nights, as a fraction; None without nights."""
         if self.standing.shift is not None or self.standing.pairs:
             return self.standing.shift
         return self.standing.effect
 
     @property
     def noise(self) -> float:
-        """Standard deviation of ``shift`` where nothing changed: between runs and between nights."""
+        """The standard deviation of ``shift`` where nothing changed: between runs and between nights."""
         known = math.hypot(self.standing.sigma / math.sqrt(max(self.standing.runs, 1)), self.standing.tau)
         return max(known, _LEAST_NOISE)
 
@@ -115,9 +116,9 @@ class NightCase:
     def log_e(self) -> float:
         """Natural logarithm of tonight's own e-value for a drop of the build.
 
-        The carried evidence is left out, because it repeats nights that were judged before. A case that was compared
-        with the reference build counts with that comparison, whose noise is its own. That is an e-value too, because
-        a larger one led to it. A comparison may have found the new build faster, which is no evidence for a drop.
+        The evidence carried from earlier nights is left out, because those nights were judged before. A case that was
+        compared with the reference build counts with that comparison, whose noise is its own. That is an e-value too,
+        because a larger one led to it. A comparison that found the new build faster is no evidence for a drop.
         """
         e_value = self.standing.e_drop if self.standing.e_confirm is None else self.standing.e_confirm
         if self.standing.pairs and (self.standing.effect or 0.0) >= 0:
@@ -127,16 +128,17 @@ class NightCase:
 
     @property
     def is_same(self) -> bool:
-        """Whether interleaved runs were made and settled that the build is not slower.
+        """Whether interleaved runs showed that the build is not slower.
 
-        They settle nothing where it is not known how the nights before stand against the good build.
+        They cannot show that where the level of the earlier nights against the good build is not known.
         """
         return self.standing.pairs > 0 and self.status in (Status.PASS, Status.IMPROVEMENT)
 
     def good_fell(self, shift: float) -> bool:
         """Whether the good build itself ran below its own earlier figures by about ``shift``, a fraction below 0.
 
-        About means by half of it, or as far within two standard deviations. True where those figures are not known.
+        "About" means at least half as far, or as far within two standard deviations. True where those figures are not
+        known.
         """
         good = self.standing.good_shift
         return good is None or good <= shift / 2 or abs(good - shift) <= 2 * self.noise
@@ -149,13 +151,13 @@ class Alarm:
     label: str
     # All cases of the group.
     members: tuple[Key, ...]
-    # The cases that the e-value is of: those of the group, or of a smaller one inside it, that no comparison had found
+    # The cases of the e-value: the members of the group, or of a smaller one inside it, that no comparison had found
     # slower before.
     tested: tuple[Key, ...]
     # The members' median shift, as a fraction.
     shift: float
     e_value: float
-    # The e-value from which on a group is reported.
+    # From this e-value on a group is reported.
     needed: float
 
 
@@ -163,10 +165,10 @@ class Alarm:
 class CommonMove:
     """Most cases of a night moved in one direction."""
 
-    # How many cases were looked at, and those that moved that way beyond their own noise.
+    # How many cases were looked at, and those that moved in that direction beyond their own noise.
     cases: int
     moved: tuple[Key, ...]
-    # The median of all, as a fraction.
+    # The median shift of all cases, as a fraction.
     shift: float
 
     @property
@@ -195,8 +197,8 @@ def labels_of(case: Case, target: str) -> tuple[str, ...]:
 def find_alarms(cases: Sequence[NightCase], rules: NightRules = RULES) -> tuple[Alarm, ...]:
     """The groups that fell together, strongest first; no case is in two of them.
 
-    The strongest alarm is found first. It then gets its name: it is narrowed to the smallest group that explains it,
-    and widened to the largest group all of which fell.
+    The strongest alarm is found first. Then it is named: it is narrowed to the smallest group that explains it, and
+    widened to the largest group of which all members fell.
     """
     needed = len(_groups(cases, rules)) / rules.error_rate
     found: list[Alarm] = []
@@ -219,14 +221,14 @@ def group_e_value(members: Sequence[NightCase], rules: NightRules = RULES) -> fl
 
 
 def _product(members: Iterable[NightCase]) -> float:
-    """Of the members' e-values without the largest, at most 1e299."""
+    """The product of the members' e-values without the largest one, at most 1e299."""
     logs = sorted(case.log_e for case in members)
     return math.exp(min(sum(logs[:-1]), _LARGEST_LOG)) if logs else 0.0
 
 
 def _as_one_sample(members: Iterable[NightCase], rules: NightRules) -> float:
-    """The shifts' common e-value without the lowest. A case whose builds were compared tonight is left out, because it
-    has its answer."""
+    """The e-value of all shifts as one sample, without the lowest one. A case whose builds were compared tonight is
+    left out, because it has its answer."""
     # Imported here because it loads numpy, which takes longer than listing the tests.
     from helpers.judging.evalue import evalue
 
@@ -235,13 +237,14 @@ def _as_one_sample(members: Iterable[NightCase], rules: NightRules) -> float:
     if len(known) < rules.least_members:
         return 0.0
     usual = statistics.median(case.noise for case in known)
-    # Scaled to the same noise; a drift that all share is then largest for the quietest.
+    # The shifts are scaled to the same noise, so a drift that all share is largest for the quietest member.
     scaled = sorted(math.log1p(case.shift or 0.0) * usual / case.noise for case in known)[1:]
     return min(evalue(scaled, usual, rules.machine_drift * usual / known[0].noise), math.exp(_LARGEST_LOG))
 
 
 def common_move(cases: Sequence[NightCase], rules: NightRules = RULES) -> CommonMove | None:
-    """Whether most cases moved alike, further than their own noise explains and further than what counts."""
+    """The common move, if most cases moved alike, further than their own noise explains and further than the smallest
+    change that counts; else None."""
     known = [(case, case.shift) for case in cases if case.shift is not None]
     if len(known) < rules.common_cases:
         return None
@@ -256,7 +259,7 @@ def common_move(cases: Sequence[NightCase], rules: NightRules = RULES) -> Common
 
 
 def _groups(cases: Sequence[NightCase], rules: NightRules) -> dict[str, tuple[NightCase, ...]]:
-    """Members by label, each set of members once, with enough of them that no comparison has answered yet."""
+    """Members by label, each set of members once. Each group has enough members that no comparison has answered yet."""
     by_label: dict[str, list[NightCase]] = {}
     for case in cases:
         for label in case.labels:
@@ -295,7 +298,7 @@ def _strength(alarm: Alarm) -> tuple[float, int]:
 
 
 def _widened(alarm: Alarm, cases: Sequence[NightCase], rules: NightRules) -> Alarm:
-    """The alarm under the name of the largest group around it whose other members fell too."""
+    """The alarm, named after the largest group around it whose other members fell too."""
     wider = [
         (label, tuple(case.key for case in members))
         for label, members in _groups(cases, rules).items()
@@ -310,7 +313,7 @@ def _widened(alarm: Alarm, cases: Sequence[NightCase], rules: NightRules) -> Ala
 
 
 def _rest_fell(narrow: Alarm, wide: Collection[Key], cases: Sequence[NightCase], rules: NightRules) -> bool:
-    """Whether the group ``wide`` fell outside ``narrow`` too, by the quietest third of the rest."""
+    """Whether the members of ``wide`` outside ``narrow`` fell too, judged by the quietest third of them."""
     rest = [case for case in _open(cases) if case.key in wide and case.key not in narrow.members]
     rest = sorted(rest, key=lambda case: case.noise)[: max(rules.least_members, len(rest) // 3)]
     shift = _median_shift(rest)
@@ -319,7 +322,7 @@ def _rest_fell(narrow: Alarm, wide: Collection[Key], cases: Sequence[NightCase],
 
 
 def _sum_of_scores(cases: Iterable[NightCase], rules: NightRules) -> float:
-    """Shifts in units of their noise, summed, in standard deviations of the sum; 0 for none."""
+    """The sum of the shifts in units of their noise, in standard deviations of the sum; 0 for no shifts."""
     scores = [case.shift / case.noise for case in cases if case.shift is not None]
     capped = [max(-rules.common_cap, min(score, rules.common_cap)) for score in scores]
     return sum(capped) / math.sqrt(max(len(capped), 1))

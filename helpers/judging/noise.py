@@ -1,6 +1,7 @@
-"""What earlier nights say of a case: where it stands and how much it varies (docs/verdicts.md, "learn").
+"""What earlier nights say about a case: its level and how much it varies (docs/verdicts.md, "learn").
 
-In a pool of equal nodes each night is held against its own node, and how far the nodes are apart is learned.
+In a pool of equal nodes each night is compared with the nights of its own node, and the spread between nodes is
+learned.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from helpers.judging.evidence import Night, Past
 from helpers.judging.statistics import SIGMA_PER_MAD, robust_sigma
 
 # An entry with a larger entry_scatter() has runs that scatter far more than is usual for the case (docs/verdicts.md,
-# "The interval"). Where it is not known what is usual, 3 honest runs reach 4 in 4% of entries and 6 in 1%, drawn from
-# what the e-value expects of an unknown spread.
+# "The interval"). Where the usual scatter is not known, 3 honest runs reach 4 in 4% of entries and 6 in 1%, if they are
+# drawn as the e-value expects of an unknown spread.
 MOST_SCATTER, MOST_SCATTER_UNKNOWN = 4.0, 6.0
-# So many nights make a history; with fewer there are other rules (docs/verdicts.md, "No history").
+# So many nights make a history. With fewer nights other rules apply (docs/verdicts.md, "No history").
 KNOWN_NIGHTS = 15
 NEWEST_NIGHTS = 40
-# Variance of a median over that of a mean, for a normal distribution.
+# The variance of a median divided by that of a mean, for a normal distribution.
 _MEDIAN_COST = math.pi / 2
-# A scale from the median absolute deviation is worth 0.37 of its sample.
+# A scale from the median absolute deviation is as exact as one from 0.37 of the sample.
 _MAD_WORTH = 0.37
 _PSEUDO_DEGREES = 8.0
-# With fewer repeated nights none of them is in the middle.
+# Of fewer repeated nights none is in the middle.
 _TYPICAL_NIGHTS = 3
-# For a case without a history and without siblings: the upper quartile of DLPerf's 34 configurations. It is a guess,
-# so once there is a history it gives way to the case's own nights sooner than siblings do.
+# For a case without a history and without siblings: the upper quartile of DLPerf's 34 configurations. It is a guess, so
+# the case's own nights outweigh it sooner than they outweigh siblings.
 _UNKNOWN_SIGMA, _GUESS_DEGREES = 0.0094, 2.0
 # From this many nights on a sibling's scale counts.
 _SIBLING_NIGHTS = 8
@@ -38,12 +39,13 @@ _SIBLING_NIGHTS = 8
 _WITHIN_SHARE = 1 / (1 + 0.4**2)
 _LEAST_NIGHT_SHARE = 0.10
 _LEAST_TAU = 0.0007
-# No training run repeats to 0.01%; below it, equal figures would make every next one a sensation.
+# No training run repeats to 0.01%. With a smaller sigma, after a few equal figures every other figure would look like a
+# drop.
 _LEAST_SIGMA = 1e-4
-# Two machines with cards of one model are 8% apart on average. That is expected of nodes that were not measured, and is
-# worth one measured node (docs/verdicts.md, "What is known about the noise").
+# Two machines with cards of one model differ by 8% on average. This is expected of nodes that were not measured, and
+# weighs as much as one measured node (docs/verdicts.md, "What is known about the noise").
 UNKNOWN_SPREAD, _PSEUDO_NODES = 0.08, 1.0
-# Nodes do not agree to 0.01%; with no spread at all the first new node would be a sensation.
+# Nodes do not agree to 0.01%. Without any spread the first new node would look like a drop.
 _LEAST_SPREAD = 1e-4
 
 
@@ -55,17 +57,17 @@ class Noise:
     centre: float
     # Standard deviation between the runs of one night.
     sigma: float
-    # Standard deviation of a night's offset from ``centre``: the night effect, and how well the centre is known.
+    # The standard deviation of a night's offset from ``centre``: the night effect, and the uncertainty of the centre.
     tau: float
-    # Degrees of freedom of ``sigma``, pseudo ones included.
+    # The degrees of freedom of ``sigma``, with those that the expected noise is worth.
     degrees: float
-    # How many accepted nights it all rests on.
+    # From how many accepted nights all of this was learned.
     nights: int
-    # How many times ``sigma`` the recorded entry's runs lie apart, where the entry is one of the nights and its runs
-    # lie further apart than usual; else 1.
+    # How many times ``sigma`` the recorded entry's runs scatter, if the entry is one of the nights and its runs scatter
+    # more than usual; else 1.
     scatter: float = 1.0
-    # In a pool, how many of its nodes it rests on (else 0), and the standard deviation between nodes, which is part of
-    # ``tau``.
+    # In a pool, from how many of its nodes it was learned (else 0), and the standard deviation between nodes, which is
+    # part of ``tau``.
     nodes: int = 0
     node_spread: float = 0.0
 
@@ -75,7 +77,7 @@ def learn(
     siblings: Sequence[Sequence[float]] = (),
     recorded: Sequence[float] = (),
 ) -> Noise:
-    """Noise from the accepted nights' log rates, each first run first, oldest night first.
+    """The noise from the log rates of the accepted nights, oldest night first and first run first.
 
     ``siblings`` are the first log rates of cases with as many cards, ``recorded`` the log rates of the recorded
     entry, which count as one night before the others. There must be at least one night or one recorded run.
@@ -94,7 +96,7 @@ def _learn(
     firsts = tuple(night[0] for night in nights)
     if recorded:
         firsts = (statistics.median(recorded), *firsts)
-    # The first run of a night is the reason for the others, so it would exaggerate the spread between runs.
+    # A night has further runs because of its first run, so the first run would exaggerate the spread between runs.
     repeats = [night[1:] for night in nights if len(night) > 2] + ([recorded] if len(recorded) > 1 else [])
     within, within_degrees = _typical_variance(repeats)
     expected, pseudo = _expected_variance(siblings, known=len(nights) >= KNOWN_NIGHTS)
@@ -108,7 +110,7 @@ def _learn(
     error = _MEDIAN_COST * total / len(firsts)
     sigma = math.sqrt(min(run_part, total))
     scatter = max(1.0, _factor(recorded, sigma))
-    # Where an entry whose runs lie far apart stands is known as badly as they say.
+    # If the runs of the entry lie far apart, its level is as uncertain as they are.
     entry_error = _MEDIAN_COST * (scatter**2 - 1) * sigma**2 / max(len(recorded), 1) / len(firsts) ** 2
     return Noise(
         centre=statistics.median(firsts),
@@ -121,7 +123,7 @@ def _learn(
 
 
 def usual_sigma(nights: Sequence[Sequence[float]] = (), siblings: Sequence[Sequence[float]] = ()) -> float:
-    """The standard deviation between runs of a night that is expected before any recorded run is looked at."""
+    """The standard deviation between the runs of a night that is expected before any recorded run is known."""
     if nights:
         return learn(nights, siblings).sigma
     expected, _ = _expected_variance(tuple(tuple(series[-NEWEST_NIGHTS:]) for series in siblings), known=False)
@@ -129,9 +131,10 @@ def usual_sigma(nights: Sequence[Sequence[float]] = (), siblings: Sequence[Seque
 
 
 def entry_scatter(samples_per_s: Sequence[float], past: Past) -> float:
-    """How many times as far apart as usual for the case the runs of an entry lie: from 1, also for one run, to 11.
+    """How many times more than usual for the case the runs of an entry scatter: from 1 (also for one run) to 11.
 
-    What is usual comes from its own nights, else its calibration, else the cases with as many cards, else a guess.
+    The usual scatter comes from the case's own nights, else its calibration, else the cases with as many cards, else a
+    guess.
     """
     nights = _accepted(past)
     usual = past.calibrated
@@ -161,7 +164,7 @@ def _factor(log_rates: tuple[float, ...], sigma: float) -> float:
 
 
 def _expected_variance(siblings: tuple[tuple[float, ...], ...], known: bool) -> tuple[float, float]:
-    """The variance expected of a case with as many cards, and how many degrees of freedom that is worth."""
+    """The variance that is expected of a case with so many cards, and how many degrees of freedom that is worth."""
     scales = [_step_scale(series) for series in siblings if len(series) >= _SIBLING_NIGHTS]
     if scales:
         return statistics.median(scales) ** 2, _PSEUDO_DEGREES
@@ -170,24 +173,25 @@ def _expected_variance(siblings: tuple[tuple[float, ...], ...], known: bool) -> 
 
 @lru_cache(maxsize=8192)
 def _step_scale(firsts: tuple[float, ...]) -> float:
-    """Standard deviation of a series from its first differences: slow drift leaves it alone, and so do outliers."""
+    """The standard deviation of a series by its first differences. Slow drift and outliers do not change it."""
     steps = [after - before for before, after in itertools.pairwise(firsts)]
-    # Taken about 0, where the differences of a series without drift lie; two nights have only one difference.
+    # The deviation is about 0, where the differences of a series without drift lie; two nights have only one
+    # difference.
     return SIGMA_PER_MAD * statistics.median(map(abs, steps)) / math.sqrt(2) if steps else 0.0
 
 
 def _typical_variance(nights: Sequence[Sequence[float]]) -> tuple[float, float]:
     """The variance between the runs of a night, and its degrees of freedom; 0 and 0 without nights.
 
-    From three nights on that of the night in the middle. Open nights are repeated, so nights on which a case is
-    unstable are many among these, and a mean would be theirs.
+    From three nights on it is that of the night in the middle. Nights without a clear answer have more runs, so nights
+    on which a case was unstable are frequent among these, and would dominate a mean.
     """
     degrees = [len(runs) - 1 for runs in nights]
     total = sum(degrees)
     if len(nights) < _TYPICAL_NIGHTS:
         squares = (statistics.variance(runs) * own for runs, own in zip(nights, degrees, strict=True))
         return (sum(squares) / total, float(total)) if total else (0.0, 0.0)
-    # Over Wilson and Hilferty's median of a sample's variance where the true one is 1.
+    # Divided by Wilson and Hilferty's median of a sample's variance where the true variance is 1.
     variances = (
         statistics.variance(runs) / (1 - 2 / (9 * own)) ** 3 for runs, own in zip(nights, degrees, strict=True)
     )
@@ -198,16 +202,18 @@ def _typical_variance(nights: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def _blend(prior: float, prior_degrees: float, own: float, own_degrees: float) -> float:
-    """A variance between two, weighed by their degrees of freedom, in logarithms, where scales err evenly."""
+    """A variance between two, weighted by their degrees of freedom. The mean is of logarithms, in which a scale errs
+    evenly."""
     logs = [math.log(max(each, _LEAST_SIGMA**2)) for each in (prior, own)]
     return math.exp((prior_degrees * logs[0] + own_degrees * logs[1]) / (prior_degrees + own_degrees))
 
 
 def learn_nights(nights: Sequence[Night], past: Past, recorded: Sequence[float]) -> Noise:
-    """Noise of the accepted ``nights`` of a case and its ``recorded`` entry's log rates, of one night or run at least.
+    """The noise by the accepted ``nights`` of a case and the log rates of its ``recorded`` entry. There must be at
+    least one night or run.
 
-    In a pool a night shows how its own node varies. The next night may be of a node that stands elsewhere, so ``tau``
-    includes the spread between nodes, and how well the few nodes that were seen show it.
+    In a pool a night shows how its own node varies. The next night may be of another node, so ``tau`` includes the
+    spread between nodes, and how uncertain that is with the few nodes that were seen.
     """
     if not past.pool:
         return learn([night.log_rates for night in nights], past.siblings, recorded)
@@ -218,13 +224,13 @@ def learn_nights(nights: Sequence[Night], past: Past, recorded: Sequence[float])
     noise = learn(moved, past.siblings, recorded)
     levels = list(_levels([night.log_rates[0] for night in nights], nodes).values())
     spread = _spread(levels)
-    # The entry's own node counts where there is no other.
+    # The entry's own node counts if there is no other.
     tau = math.sqrt(noise.tau**2 + spread**2 * (1 + 1 / max(1, len(levels))))
     return replace(noise, tau=tau, nodes=max(1, len(levels)), node_spread=spread)
 
 
 def levelled(rates: Sequence[float], nodes: Sequence[str]) -> list[float]:
-    """The rates as if all nodes stood where the middle one does."""
+    """The rates as if all nodes had the level of the middle one."""
     levels = _levels(rates, nodes)
     if len(levels) < 2:
         return list(rates)
@@ -240,7 +246,7 @@ def _levels(rates: Sequence[float], nodes: Sequence[str]) -> dict[str, float]:
 
 
 def _spread(levels: Sequence[float]) -> float:
-    """Standard deviation between nodes, from those seen and what is expected of nodes that were not."""
+    """The standard deviation between nodes, from the nodes that were seen and what is expected of the others."""
     own = len(levels) - 1
     if own < 1:
         return UNKNOWN_SPREAD

@@ -1,9 +1,9 @@
-"""The smallest drop that a night finds with 80% power: printed beside every PASS (docs/verdicts.md, "Calibrate").
+"""The smallest drop that a night finds with 80% power. It is printed beside every PASS (docs/verdicts.md, "Calibrate").
 
-It is an approximation, deterministic and cheap. Runs are taken as normal with the learned spread. A mean of n runs
-is suspect, or confirmed, where the e-value of n runs that lie about that mean as n normal runs are expected to reaches
-the bar. Screening is followed through its first and its last look; confirmation through its last pair and, for an
-early end without a drop, its first look.
+It is an approximation, deterministic and cheap. Runs are assumed to be normal with the learned spread. A mean of n runs
+is suspected, or confirmed, if n runs that lie about that mean as n normal runs are expected to would have the e-value
+that is needed. Of screening, the first and the last look count. Of confirmation, the last pair counts and, for an early
+end without a drop, the first look.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from helpers.judging.screen import AMBIGUOUS_FROM, CLEARLY_NO_DROP, STILL_OPEN, 
 POWER = 0.80
 LARGEST_TOLD = 0.5
 _NORMAL = NormalDist()
-# Standard deviations beyond which a first run is not looked for.
+# A first run is expected within so many standard deviations.
 _FAR = 6.0
 # sigma and tau are rounded up to a ninth of an octave, so that cases with nearly the same noise share one answer.
 _PER_OCTAVE = 9
@@ -36,22 +36,22 @@ class Detection:
     # Standard deviations of log rates between runs and between nights.
     sigma: float
     tau: float
-    # The screening runs, and the most of them while the answer is open.
+    # The number of screening runs, and the most of them while the answer is open.
     runs: int
     most_runs: int
-    # The most pairs of the confirmation; without any, screening alone finds.
+    # The most pairs of the confirmation; with 0, only screening can find a drop.
     pairs: int
     # The e-value that the pairs need, and the smallest effect that counts, as a fraction.
     threshold: float
     tolerance: float
-    # False where the confirmation needs no suspicion.
+    # Whether the confirmation needs a suspicion.
     screened: bool = True
-    # Standard deviation of what pairs of unchanged builds differ by.
+    # The standard deviation of the differences of pairs of unchanged builds.
     pair_tau: float = PAIR_TAU
 
 
 def smallest_drop(how: Detection) -> float:
-    """The smallest drop found with 80% power, as a fraction; LARGEST_TOLD where not even that one is."""
+    """The smallest drop that is found with 80% power, as a fraction; LARGEST_TOLD if even that one is not."""
     width = PAIR_TAU if how.pair_tau == PAIR_TAU else _rounded_up(how.pair_tau)
     rounded = replace(how, sigma=_rounded_up(how.sigma), tau=_rounded_up(how.tau), pair_tau=width)
     return _smallest_drop(rounded)
@@ -70,7 +70,7 @@ def _smallest_drop(how: Detection) -> float:
 
 
 def _power_of(how: Detection) -> Callable[[float], float]:
-    """Probability that a drop of so many log units is found."""
+    """The probability that a drop of so many log units is found."""
     suspected = _screening(how) if how.screened else lambda drop: 1.0
     confirmed = _confirmation(how) if how.pairs else lambda drop: 1.0
     return lambda drop: suspected(drop) * confirmed(drop)
@@ -116,7 +116,7 @@ def _confirmation(how: Detection) -> Callable[[float], float]:
 
 @lru_cache(maxsize=16384)
 def _mean_where(bar: float, n: int, sigma: float, tau: float) -> float:
-    """The mean of n runs at which the e-value of a drop is ``bar``; minus infinity where it never is."""
+    """The mean of n runs for which the e-value of a drop is ``bar``; minus infinity if there is none."""
     scores = [sigma * _NORMAL.inv_cdf((at + 0.625) / (n + 0.25)) for at in range(n)]
     low, high = -LARGEST_DROP, LARGEST_DROP
     if evalue([low + score for score in scores], sigma, tau) < bar:

@@ -1,4 +1,4 @@
-"""Rates: samples/s inside; the names by which files and readers know them outside.
+"""Rates are samples/s inside the suite. This module has the names that they have in files and reports.
 
 The file formats were named when every sample was an image, and old results, baselines and histories must still be
 read: a field that ends in ``samples_per_s`` is a key that ends in ``images_per_s`` there.
@@ -25,7 +25,7 @@ def key_of(field: str) -> str:
 
 
 def to_record(value: Any) -> Any:
-    """A dataclass as a dictionary, its values likewise, under the keys of the file formats."""
+    """A dataclass as a dictionary under the keys of the file formats; so are the dataclasses in it."""
     if is_dataclass(value) and not isinstance(value, type):
         return {key_of(each.name): to_record(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
@@ -34,7 +34,7 @@ def to_record(value: Any) -> Any:
 
 
 def fields_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of one record by the names of the fields that they belong to. TypeError: it is no mapping."""
+    """The values of one record by the names of their fields. Raises TypeError for anything but a mapping."""
     if not isinstance(record, Mapping):
         raise TypeError(f"{type(record).__name__} where a record belongs")
     return {_renamed(key, _KEY_TO_FIELD): value for key, value in record.items()}
@@ -45,16 +45,16 @@ def _renamed(name: str, endings: Mapping[str, str]) -> str:
 
 
 def rate_unit(*case_ids: str) -> str:
-    """What samples/s of these cases are called: images/s where a sample of each one's model is an image.
+    """The unit of these cases' rates in reports: images/s where every model's sample is an image.
 
-    Where no case is known, and for an id of another version of the suite, it is images/s, as in the file formats.
+    It is images/s, as in the file formats, where no case is known and for an id of another version of the suite.
     """
     units = {_unit_of(case_id) for case_id in case_ids}
     return "samples/s" if len(units) > 1 else next(iter(units), _UNIT_OF_FILES)
 
 
 def rate_unit_of_model(name: str) -> str:
-    """The same for a model by the name that case ids have; images/s for a name that is none."""
+    """The same for one model by its name in case ids; images/s for an unknown name."""
     known = {each.value: each for each in Model}
     return known[name].spec.rate_unit if name in known else _UNIT_OF_FILES
 

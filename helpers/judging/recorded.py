@@ -56,7 +56,8 @@ from helpers.judging.verdict import (
 )
 
 HISTORY_UNREACHABLE = "history-unreachable"
-# So many unexplained nights in a row are the new state of the machine (docs/verdicts.md, "Judge").
+# After so many unexplained nights in a row their level is taken for the machine's new state (docs/verdicts.md,
+# "Judge").
 UNEXPLAINED_NIGHTS = 5
 
 
@@ -79,7 +80,7 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerA
     if evidence.past.unreachable:
         return without_history(evidence, recorded, screening, candidate, reference, measured)
     if not recorded.gates:
-        # For a figure that is only shown nothing is run, and from it nothing is learned.
+        # For a figure that is only shown no run is made, and nothing is learned from it.
         shown = alone(evidence, recorded, screening, smallest_drop(_detection(evidence, recorded, screening, Level())))
         return _answer(recorded, shown.status, shown.code, shown.message, measured)
     level = learn_level(evidence, screening.noise)
@@ -117,7 +118,7 @@ def _answer(
 
 
 def _incomparable(evidence: Evidence, recorded: RecordedReference, measured: float, runs: int) -> SubVerdict | None:
-    """The answer where tonight must not be held against what was recorded; None where it may."""
+    """The answer where tonight must not be compared with what was recorded; None where it may."""
     change = measured / recorded.samples_per_s - 1
     numbers = (
         f"{number(measured)} {rate_unit(evidence.case_id)} is {change:+.1%} against the recorded "
@@ -144,7 +145,7 @@ def _log_rates(runs: Sequence[RunEvidence]) -> list[float] | None:
 
 
 def _why_confirm(evidence: Evidence, screening: Screening, level: Level, due_tonight: bool) -> str:
-    """Why the reference build is to be run beside the new one; empty where nothing asks for it."""
+    """Why the reference build is to be run in turn with the new one; empty if there is no reason."""
     if why := _suspected_drop(evidence, screening):
         return why
     if screening.gain_suspected:
@@ -179,7 +180,7 @@ def _detection(
 ) -> Detection:
     """How tonight could find a drop: by the budget, the reference build at hand and the noise.
 
-    Where the recorded runs, tonight's or the pairs lie further apart than was learned, their own noise counts.
+    If the recorded runs, tonight's or the pairs scatter more than was learned, their own noise counts.
     """
     sigma = screening.noise.sigma
     pairs = confirmation.differences if confirmation is not None else []
@@ -215,13 +216,13 @@ def without_history(
     reference: Sequence[float],
     measured: float,
 ) -> AnswerAndStanding | NeedRuns:
-    """The answer while the history cannot be asked: nothing is known of the nights before, so nothing passes.
+    """The answer while the history does not answer: nothing is known of earlier nights, so no case passes.
 
-    It is INCONCLUSIVE with what the recorded entry alone says, or one of the two that rest on no earlier night: the
-    REGRESSION that pairs with a reference build confirm, and the SLOWER of a drop from the entry beyond doubt.
-    ``screening`` holds tonight's runs against the entry; ``candidate`` and ``reference`` are the confirmation runs'
-    log rates. There is no standing: a night that was held against nothing must not move what later nights are held
-    against.
+    It is INCONCLUSIVE, with what the recorded entry alone shows. Two statuses need no earlier night and are possible
+    too: REGRESSION, if pairs with a reference build confirm it, and SLOWER, if the drop from the entry is beyond doubt.
+    ``screening`` compares tonight's runs with the entry; ``candidate`` and ``reference`` are the confirmation runs' log
+    rates. There is no standing: a night that was compared with no other must not change what later nights are compared
+    with.
     """
     against = f"by the recorded entry alone: {wording.screened(evidence, screening)}"
     away = f"{evidence.past.unreachable}, so tonight cannot be held against the nights before"
@@ -251,9 +252,9 @@ def without_history(
 def _standing_of(
     evidence: Evidence, screening: Screening, confirmation: Confirmation | None, found: Found, smallest: float
 ) -> Standing:
-    """What tonight leaves to the nights after it; ``smallest`` is the smallest drop it would have found."""
+    """What tonight leaves to later nights; ``smallest`` is the smallest drop that it would have found."""
     stalled = bool(screening.stalls or (confirmation is not None and confirmation.stalls))
-    # Later nights' stalls must not be held against a night of stalls.
+    # Later nights must not be compared with a night that had stalls.
     refused = stalled or found.status is Status.REGRESSION or found.code == LEVEL_UNKNOWN
     accepted = not (screening.e_drop > ACCEPT_UP_TO or refused)
     row = 0 if found.status is Status.REGRESSION or accepted else unaccepted_in_a_row(evidence.past.nights) + 1
@@ -263,13 +264,13 @@ def _standing_of(
     elif row >= UNEXPLAINED_NIGHTS:
         why = f"{row} nights in a row stand apart and no regression was confirmed"
     effect = screening.effect if confirmation is None else confirmation.effect
-    # A slow machine settles the suspicion of one night, and does not explain a fall that stays.
+    # A slow machine settles the suspicion of one night, but it does not explain a lasting fall.
     explained = found.settled and found.status is not Status.INCONCLUSIVE and found.code != MACHINE_SLOW
     carried = screening.evidence
     if found.settled or why:
         carried = 1.0
     elif confirmation is not None and found.code != LEVEL_UNKNOWN:
-        # The pairs know more than the screening: the next night goes on from them.
+        # The pairs show more than the screening does, so the next night goes on from them.
         carried = min(max(confirmation.e_drop, CARRIED_LEAST), CARRIED_MOST)
     standing = Standing(
         log_rate=screening.log_rate,
@@ -300,8 +301,8 @@ def _with_pairs(standing: Standing, evidence: Evidence, confirmation: Confirmati
     as_before = confirmation.conclusion in (Conclusion.SAME, Conclusion.NO_DROP, Conclusion.MEASURED) and (
         found.status is Status.PASS or found.code == BELOW_GOOD
     )
-    # Pairs that leave the question open teach too, where the new build ran as before: if only those taught that end
-    # early, the level would be that of the lucky ones, and no night could put it right.
+    # The level is also learned from pairs that leave the question open, if the new build ran as before. If it were
+    # learned only from pairs that end early, it would be that of the lucky nights, and no night could correct it.
     open_though_usual = confirmation.conclusion is Conclusion.OPEN and beside is not None and not beside.below
     good_usual = beside is not None and not (beside.below and beside.good_below)
     return replace(

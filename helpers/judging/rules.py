@@ -30,14 +30,14 @@ class CaseFigure:
     # The median over runs, and their mean; both None where the rule does not apply.
     samples_per_s: float | None
     average_samples_per_s: float | None
-    # Of the runs that the rule could be computed for, also where it does not apply to the case.
+    # The figures of the runs for which the rule could be computed, also where it does not apply to the case.
     run_samples_per_s: tuple[float, ...]
     # Why the rule does not apply; empty where it does.
     reason: str = ""
 
 
 def figures(logs: Sequence[StepLog]) -> dict[str, float | str]:
-    """Every rule's samples/s for one run; where a rule does not apply, the reason in words.
+    """The samples/s of one run by every rule, or the reason why a rule does not apply.
 
     ``logs`` are those of all ranks in rank order. Raises RuleError where one is missing, foreign or out of place.
     """
@@ -55,16 +55,16 @@ def figures(logs: Sequence[StepLog]) -> dict[str, float | str]:
 
 
 def over_runs(runs: Sequence[Mapping[str, float | str]]) -> tuple[CaseFigure, ...]:
-    """Every rule's figure of a case, from what ``figures`` gave for each of its runs; empty without runs.
+    """The figure of a case by every rule, from what ``figures`` returned for each of its runs; empty without runs.
 
-    A publisher's rule over runs ("7 runs, the median") needs as many runs, and more of them keep it too (DLPerf's own
-    logs list 6 of 5).
+    A publisher's rule over runs ("7 runs, the median") needs at least as many runs. More are allowed: DLPerf's own logs
+    list 6 where its rule says 5.
     """
     return tuple(case_figure(rule, runs) for rule in RULES if runs)
 
 
 def case_figure(rule: str, runs: Sequence[Mapping[str, float | str]]) -> CaseFigure:
-    """One rule's figure as in ``over_runs``; a rule that is not in RULES was not computed, so it has none."""
+    """One rule's figure as in ``over_runs``. A rule that is not in RULES was not computed, so it has none."""
     found = [run_figure(rule, figures_of_run) for figures_of_run in runs]
     rates = tuple(float(each) for each in found if not isinstance(each, str))
     needed = RULES[rule].runs if rule in RULES else 1
@@ -77,13 +77,13 @@ def case_figure(rule: str, runs: Sequence[Mapping[str, float | str]]) -> CaseFig
 
 
 def median_over_runs(rule: str, runs: Sequence[Mapping[str, float | str]]) -> float | str:
-    """One rule's figure of a case, or why there is none."""
+    """The figure of a case by one rule, or why there is none."""
     found = case_figure(rule, runs)
     return found.reason if found.samples_per_s is None else found.samples_per_s
 
 
 def run_figure(rule: str, figures_of_run: Mapping[str, float | str]) -> float | str:
-    """A run's samples/s by ``rule``, or why there is none; a figure that is not a positive number is none."""
+    """A run's samples/s by ``rule``, or why there are none. A figure that is not a positive number counts as none."""
     figure = figures_of_run.get(rule, f"rule {rule} was not computed")
     if isinstance(figure, str) or (finite(figure) and figure > 0):
         return figure
@@ -97,7 +97,7 @@ def step_seconds(logs: Sequence[StepLog]) -> tuple[float, ...]:
 
 
 def samples_per_step(logs: Sequence[StepLog]) -> tuple[int, ...]:
-    """Images of all ranks in each window step."""
+    """The samples of all ranks in each window step."""
     return tuple(sum(step.samples for step in steps) for steps in zip(*_windows(logs), strict=True))
 
 
@@ -119,7 +119,7 @@ def wall_clock(logs: Sequence[StepLog]) -> float:
 
 
 def median_step(logs: Sequence[StepLog]) -> float:
-    """Images of all ranks in a step / the median step's seconds, which recorded comparisons are made by.
+    """Samples of all ranks in a step / the seconds of the median step. Recorded comparisons are made by this rule.
 
     The median of 100 steps varies a third as much as their mean where one step in a hundred stalls (docs/verdicts.md,
     "What is known about the noise").

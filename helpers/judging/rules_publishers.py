@@ -1,9 +1,9 @@
 """The publishers' measuring rules, computed from our step logs, and what every rule is made of.
 
 docs/measuring-rules.md, "What throughput means in each source". PaddleClas, FleetX and DLPerf count steps or records of
-them. Each of NVIDIA's scripts, and DLPerf's for TensorFlow 2, prints rates of its first process, times the processes,
-and its rule is a mean of them. All count from the first step, whatever a log calls warm-up. What is counted and what is
-left out stands here once, for helpers/logs too.
+them. Each of NVIDIA's scripts, and DLPerf's for TensorFlow 2, prints the rates of its first process times the number of
+processes, and its rule is a mean of these. All count from the first step, whatever a log calls warm-up. What is counted
+and what is left out is defined here only, also for helpers/logs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from helpers.trainers.contract.steplog import Step, StepLog
 
 _PADDLECLAS_PRINT_INTERVAL = 10
 PADDLECLAS_SKIPPED_RECORDS = 10
-# What 310 steps leave; a trimmed mean of fewer would be one of a handful of the middle.
+# The records of 310 steps after the skipped ones. A trimmed mean of fewer would be the mean of a handful.
 PADDLECLAS_TRIMMED_RECORDS = 21
 # PaddleClas restarts its running mean at step 5 of an epoch, so a record at step s covers s - 4 steps.
 _PADDLECLAS_FIRST_TIMED_STEP = 5
@@ -47,15 +47,15 @@ RunRule = Callable[[Sequence[StepLog]], float]
 
 @dataclass(frozen=True)
 class Rule:
-    """How a publisher, or the suite, makes samples/s of step logs."""
+    """How a publisher, or the suite, computes samples/s from step logs."""
 
     name: str
     source: str
     # A run's samples/s from the logs of all its ranks.
     run: RunRule
-    # The case's figure is the median of so many runs or more; 1: of however many were made.
+    # The case's figure is the median of at least so many runs.
     runs: int = 1
-    # The first steps of a run, warm-up among them, without which there is no figure; 0: the window alone counts.
+    # How many first steps of a run, with warm-up, the figure needs; 0 where only the window counts.
     steps: int = 0
 
 
@@ -142,7 +142,8 @@ def _dlperf_time(logs: Sequence[StepLog]) -> float:
 
 
 def _too_few_records(rule: str, logs: Sequence[StepLog], needed: int) -> RuleError:
-    """For ``needed`` records of PaddleClas: an epoch prints one after each 10th of its steps, none for its rest."""
+    """The error where there are fewer than ``needed`` records of PaddleClas: an epoch prints one after every 10th step,
+    and none for the rest."""
     interval, steps = _PADDLECLAS_PRINT_INTERVAL, logs[0].steps
     if len({step.epoch for step in steps}) < 2:
         return too_short(rule, logs, interval * needed)
@@ -159,7 +160,7 @@ def _too_few_records(rule: str, logs: Sequence[StepLog], needed: int) -> RuleErr
 
 
 def _steps_of(records: int) -> int:
-    """Of one epoch, for so many of PaddleClas's records after those it skips."""
+    """How many steps one epoch needs for so many of PaddleClas's records after the skipped ones."""
     return _PADDLECLAS_PRINT_INTERVAL * (PADDLECLAS_SKIPPED_RECORDS + records)
 
 
@@ -169,7 +170,8 @@ def ngc_pytorch_skipped(cards: int) -> int:
 
 
 def mxnet_mean(epoch_rates: Sequence[float]) -> float:
-    """Of all epochs' rates, in order; at least one after the warm-up. The publisher prints 5 digits of it."""
+    """The publisher's mean of all epochs' rates, which are in order; at least one must follow the warm-up. The
+    publisher prints 5 digits of it."""
     return statistics.harmonic_mean(epoch_rates[MXNET_WARM_UP_EPOCHS:])
 
 

@@ -1,4 +1,5 @@
-"""Screening: tonight's runs of the build under test against the nights before. It suspects; it never fails a case."""
+"""Screening: tonight's runs of the build under test against the nights before. It can only suspect a case, never fail
+it."""
 
 from __future__ import annotations
 
@@ -14,28 +15,29 @@ from helpers.judging.noise import KNOWN_NIGHTS, Noise, learn, learn_nights
 from helpers.judging.statistics import EffectSize, effect_of, robust_sigma
 from helpers.judging.verdict import NeedRuns
 
-# E-values of a drop (docs/verdicts.md, "Judge"). Between these the answer is open, and another run is made.
+# E-values of a drop (docs/verdicts.md, "Judge"). Between these two the answer is open, and another run is made.
 AMBIGUOUS_FROM, AMBIGUOUS_BELOW = 0.45, 2.0
 CLEARLY_NO_DROP = 0.3
 SUSPECT_DROP, SUSPECT_GAIN = 2.0, 20.0
-# After the last run of screening, what is still open goes to the good build.
+# After the last run of screening, a case that is still open goes to confirmation from this e-value on.
 STILL_OPEN = 1.0
 # Up to this a night is accepted.
 ACCEPT_UP_TO = 3.0
 CARRIED_LEAST, CARRIED_MOST = 0.2, 1e6
-# A night stalls too much where its share of the window lies this far above all earlier nights' and this many times
+# A night stalls too much if its share of the window lies this far above all earlier nights' shares, and this many times
 # their spread.
 STALL_MARGIN, STALL_SPREADS = 0.02, 3.0
 _STALL_RUNS = 2
-# Where pairs show what screening cannot (the level, what explains a segment), a case's turn comes this much sooner.
+# A case is confirmed this many times as often where only pairs can show what is missing (the level, or what explains a
+# segment).
 _SOONER = 2
 
 
 @dataclass(frozen=True)
 class Screening:
-    """What tonight's runs alone say."""
+    """What tonight's runs alone show."""
 
-    # Log rates less the learned centre, first run first.
+    # Log rates minus the learned centre, first run first.
     differences: tuple[float, ...]
     noise: Noise
     # How many accepted nights of the segment there are, and the dates of the first and the last of them.
@@ -46,16 +48,16 @@ class Screening:
     # Tonight's e-values for a drop and for a gain.
     e_drop: float
     e_gain: float
-    # How tonight stalls more than any night before; empty where it does not.
+    # How much more tonight stalls than any earlier night; empty if it does not.
     stalls: str = ""
-    # Whether the recorded entry counts as one night more.
+    # Whether the recorded entry counts as one more night.
     after_entry: bool = False
-    # The evidence from which on a drop is suspected.
+    # From this evidence on a drop is suspected.
     suspect_from: float = SUSPECT_DROP
 
     @property
     def evidence(self) -> float:
-        """For a drop, tonight's and the carried: what a suspicion rests on, and what is carried on."""
+        """The evidence for a drop: tonight's times the carried one. A suspicion needs it, and it is carried on."""
         return min(max(self.e_drop * self.carry, CARRIED_LEAST), CARRIED_MOST)
 
     @property
@@ -114,10 +116,10 @@ def recorded_night(evidence: Evidence) -> tuple[float, ...]:
 
 
 def _continues(entry: Sequence[float], night: Night, siblings: Sequence[Sequence[float]]) -> bool:
-    """Whether the segment's first night, held against the entry, would have been accepted and not taken for a gain.
+    """Whether the segment's first night, compared with the entry, would have been accepted and not taken for a gain.
 
-    A segment that began with a new state of the machine or a confirmed gain has left the entry behind: held against
-    the old level, none of its nights would ever be accepted.
+    A segment that began with a new state of the machine, or with a confirmed gain, no longer has the entry's level:
+    compared with that level, none of its nights would ever be accepted.
     """
     if not entry:
         return False
@@ -128,9 +130,10 @@ def _continues(entry: Sequence[float], night: Night, siblings: Sequence[Sequence
 
 
 def more_screening(evidence: Evidence, screening: Screening, due_tonight: bool) -> NeedRuns | None:
-    """The runs that screening still needs, one at a time while the answer is open; None when it has settled.
+    """A request for the runs that screening still needs, one at a time while the answer is open; None when it is
+    settled.
 
-    ``due_tonight``: whether the good build runs tonight whatever screening says.
+    ``due_tonight`` says whether the good build runs tonight, whatever screening shows.
     """
     made = len(screening.differences)
     if not screening.mature and evidence.reference_build is None and made < evidence.budget.first_runs:
@@ -148,10 +151,10 @@ def more_screening(evidence: Evidence, screening: Screening, due_tonight: bool) 
 
 
 def due(evidence: Evidence, screening: Screening, level_settled: bool) -> bool:
-    """Whether tonight is the case's turn to be confirmed without a suspicion.
+    """Whether the case is to be confirmed tonight without a suspicion.
 
-    It has turns while a reference build is at hand and too few nights are known, nothing explains the segment's
-    beginning, or it is not known well enough where the nights stand against the good build (not ``level_settled``).
+    It has turns while a reference build is at hand and one of these holds: too few nights are known; nothing explains
+    the segment's beginning; the level of the nights against the good build is too uncertain (not ``level_settled``).
     """
     if evidence.reference_build is None:
         return False
@@ -182,9 +185,9 @@ def _dates(nights: Sequence[Night]) -> tuple[str, ...]:
 
 
 def _stalls(nights: Sequence[Night], runs: Sequence[RunEvidence]) -> str:
-    """How tonight's runs stall more than every earlier night; empty where they do not.
+    """How much more tonight's runs stall than those of every earlier night; empty if they do not.
 
-    Stalls that only one run of two shows are chance.
+    Stalls in only one of two runs are chance.
     """
     before = [night.stall_share for night in nights if night.stall_share is not None]
     tonight = [run.stall_share for run in runs if run.stall_share is not None]

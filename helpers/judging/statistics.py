@@ -16,7 +16,7 @@ SIGMA_PER_MAD = 1.4826
 
 @dataclass(frozen=True)
 class Summary:
-    """What n runs of one case say, in samples/s."""
+    """A summary of n runs of one case, in samples/s."""
 
     # The median.
     centre: float
@@ -58,7 +58,7 @@ def student_t_95(degrees_of_freedom: int) -> float:
 
 
 def number(samples_per_s: float) -> str:
-    """Four significant digits, never an exponent: 1.234, 393.6, 39972."""
+    """The value with at least four significant digits and no exponent: 1.234, 393.6, 39972."""
     if samples_per_s >= 1000:
         return f"{samples_per_s:.0f}"
     return f"{Decimal(f'{samples_per_s:.4g}'):f}"
@@ -76,10 +76,10 @@ class EffectSize:
 def effect_of(differences: Sequence[float], sigma: float, night: float = 0.0) -> EffectSize:
     """The effect in ``differences`` of log rates (one at least), whose expected standard deviation is ``sigma``.
 
-    ``night`` is the standard deviation of an offset that all of them share. The point is Hodges and Lehmann's: one bad
-    run in ten does not move it, and it is nearly as sharp as the mean. The interval comes from the e-value's own
-    likelihood (helpers.judging.evalue) with nothing assumed about the change. How wrong ``sigma`` may be is weighed as
-    there, so runs that scatter widen the interval, and a single run never has a narrow one.
+    ``night`` is the standard deviation of an offset that all of them share. The point is Hodges and Lehmann's estimate:
+    one bad run in ten does not move it, and it is nearly as exact as the mean. The interval comes from the e-value's
+    own likelihood (helpers.judging.evalue) with nothing assumed about the change. It also allows for an error of
+    ``sigma``, so runs that scatter widen the interval, and a single run never has a narrow one.
     """
     # Imported here because it loads numpy.
     from helpers.judging.evalue import interval
@@ -90,7 +90,7 @@ def effect_of(differences: Sequence[float], sigma: float, night: float = 0.0) ->
 
 
 def robust_sigma(values: Sequence[float]) -> float:
-    """Standard deviation, by the median absolute deviation about the median, which one wild value hardly moves."""
+    """The standard deviation by the median absolute deviation about the median, which one outlier hardly changes."""
     middle = statistics.median(values)
     return SIGMA_PER_MAD * statistics.median(abs(value - middle) for value in values)
 

@@ -22,7 +22,7 @@ from helpers.trainers.contract.models import Model
 
 _FLOPS_PER_MULTIPLY_ADD = 2
 _TERA, _GIGA = 1e12, 1e9
-# What a case with automatic mixed precision multiplies in, by its settings' amp_dtype.
+# The precision of the matrix products of a case with automatic mixed precision, by its setting amp_dtype.
 _OF_AMP = {"float16": "fp16", "bfloat16": "bf16"}
 _PEAK_TEXTS = ("precision", "device", "device_name", "uuid", "how", "framework_version")
 _PEAK_COUNTS = ("size", "repeats")
@@ -43,7 +43,7 @@ _PEAK = Checker(
         "description": "the keys " + ", ".join(_PEAK_NAMES),
     }
 )
-# What a run's facts call the share, and the parts of the peak.
+# The names that the share and the parts of the peak have in a run's facts.
 UTILISATION_FACT = "utilisation"
 _PEAK_FACT = "peak_"
 _NO_PEAK_FACT = "no_peak"
@@ -58,7 +58,7 @@ class Peak:
     precision: str
     device: str
     device_name: str
-    # The card's; empty on a CPU.
+    # The card's UUID; empty on a CPU.
     uuid: str
     # The median of so many timings (``repeats``), of square matrices of ``size``.
     tflops: float
@@ -74,7 +74,7 @@ class Peak:
 
     @staticmethod
     def from_record(record: Any, about: str = "peak") -> Peak:
-        """The probe's answer, strictly; ResultError names the key."""
+        """The peak from the probe's answer. Raises ResultError, which names the key, for anything unexpected."""
         if (wrong := _PEAK.violation(record)) is not None:
             raise ResultError(about, field=wrong.field, got=wrong.got, expected=wrong.expected)
         return Peak(**record)
@@ -82,17 +82,17 @@ class Peak:
 
 @dataclass(frozen=True)
 class Utilisation:
-    """How far from its limit a case trained."""
+    """How far from its limit a case was."""
 
-    # Of the limit, which is ``cards`` times one card's peak; None where there is no share, for this reason.
+    # The share of the limit, which is ``cards`` times one card's peak; None where there is none, for the reason.
     share: float | None
     reason: str
-    # Of all cards together, by ``rule``.
+    # The figure of all cards together, by ``rule``.
     samples_per_s: float
     rule: str
     cards: int
     flops_per_sample: int
-    # One card's.
+    # The peak of one card.
     peak: Peak | None
 
     @staticmethod
@@ -104,22 +104,22 @@ class Utilisation:
         share = utilisation(samples_per_s, case.model, found, case.cards)
         if share <= 1:
             return Utilisation(share, "", samples_per_s, rule, case.cards, flops, found)
-        # The product was disturbed, or this library's is not the device's best; a wrong share would look like a
-        # right one.
+        # The product was disturbed, or the library has no better one for this device. A share would look right and be
+        # wrong.
         reason = f"faster than the measured product ({found.text}), which is then no peak"
         return Utilisation(None, reason, samples_per_s, rule, case.cards, flops, found)
 
     @staticmethod
     def of_runs(samples_per_s: float, rule: str, case: Case, facts: Iterable[Mapping[str, str]]) -> Utilisation | None:
-        """By the peak in the facts of the first run that has one, else with the first reason why there is none (damaged
-        facts are such a reason too); None where no peak was asked for."""
+        """The utilisation by the peak in the facts of the first run that has one, else with the first reason why there
+        is none (damaged facts are such a reason too); None where no peak was requested."""
         found = [each for one in facts if (each := _peak_or_reason(one)) is not None]
         peak = next((each for each in found if isinstance(each, Peak)), found[0] if found else None)
         return None if peak is None else Utilisation.of(samples_per_s, rule, case, peak)
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Utilisation:
-        """Of what ``to_record`` made of one. Raises TypeError, KeyError and ResultError."""
+        """The utilisation that ``to_record`` wrote. Raises TypeError, KeyError and ResultError."""
         peak = record["peak"]
         return Utilisation(**{**fields_of(record), "peak": None if peak is None else Peak.from_record(peak)})
 
@@ -132,7 +132,7 @@ class Utilisation:
         return f"{self.share:.1%} of {times}the measured {self.peak.precision} peak ({self.peak.text}{each})"
 
     def details(self) -> str:
-        """The same with the figures that it is made of."""
+        """The same with the figures from which it was computed."""
         flops = self.samples_per_s * self.flops_per_sample / _TERA
         rate = f"{number(self.samples_per_s)} images/s by {self.rule}"
         if self.cards > 1:
@@ -152,7 +152,7 @@ class Utilisation:
 
 
 def peak_of_facts(facts: Mapping[str, str]) -> Peak | str | None:
-    """The peak in a run's facts, or why it has none; None where nobody asked for it. Raises ResultError."""
+    """The peak in a run's facts, or why it has none; None where it was not requested. Raises ResultError."""
     if UTILISATION_FACT not in facts:
         return None
     if _NO_PEAK_FACT in facts:
@@ -174,18 +174,20 @@ def _peak_or_reason(facts: Mapping[str, str]) -> Peak | str | None:
 
 
 def training_flops(model: Model) -> int:
-    """Of one sample in one training step: forward, both gradients, without that of the sample itself."""
+    """The FLOPs of one sample in one training step: forward and both gradients, without the gradient of the sample
+    itself."""
     first, *rest = model.spec.layers().in_order()
     return _FLOPS_PER_MULTIPLY_ADD * (2 * first.multiply_adds + 3 * sum(layer.multiply_adds for layer in rest))
 
 
 def utilisation(samples_per_s: float, model: Model, peak: Peak, cards: int = 1) -> float:
-    """The share of the measured peak that ``cards`` such cards train with; 0.38 is 38%."""
+    """The share of the measured peak that training on ``cards`` such cards reaches; 0.38 is 38%."""
     return samples_per_s * training_flops(model) / (peak.tflops * _TERA * cards)
 
 
 def peak_precision(precision: Precision, settings: Mapping[str, Any]) -> str:
-    """Which matrix product is a case's limit: of automatic mixed precision its 16-bit type, else its own precision."""
+    """The precision of the matrix product that limits a case: with automatic mixed precision its 16-bit type, else its
+    own."""
     amp = settings.get("amp_dtype")
     return precision.value if amp is None else _OF_AMP.get(amp, str(amp))
 

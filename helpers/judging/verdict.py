@@ -1,4 +1,4 @@
-"""What judging answers: statuses, the answers to its two questions, a verdict, or a request for runs."""
+"""The results of judging: statuses, the answers to its two questions, a verdict, or a request for runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helpers.judging.statistics import Summary
 
 
 class Status(enum.Enum):
-    """Worst first (docs/reference.md, "Statuses"); NOT_RUN stands outside the order."""
+    """A case's status, worst first (docs/reference.md, "Statuses"); NOT_RUN has no place in the order."""
 
     INFRA_ERROR = "INFRA_ERROR"
     INVALID = "INVALID"
@@ -57,7 +57,7 @@ class SubVerdict:
     reference: float | None = None
     # The smallest change that counts, as a fraction.
     tolerance: float | None = None
-    # What the reference is called in a message.
+    # The name of the reference in a message.
     label: str = ""
     # False for references that are only shown (reference and disputed rows).
     sets_status: bool = True
@@ -71,29 +71,29 @@ class SubVerdict:
 
 @dataclass(frozen=True)
 class Standing:
-    """What a night leaves to the nights after it: one case's numbers in the sequential test.
+    """What a night leaves to later nights: one case's numbers in the sequential test.
 
     docs/verdicts.md, "Judge". Log rates are natural logarithms of samples/s by the median step. Effects and shifts are
     fractions of samples/s: -0.02 is 2% slower.
     """
 
-    # Of tonight's first run.
+    # The log rate of tonight's first run.
     log_rate: float
     # The screening runs' own e-value for a drop.
     e_drop: float
-    # What the next night goes on from: clip(e_drop x what was carried, 0.2, 1e6); after pairs, the pairs' own e-value;
-    # 1 where they settled the suspicion.
+    # The evidence that the next night goes on from: clip(e_drop x the carried evidence, 0.2, 1e6); after pairs, the
+    # pairs' own e-value, or 1 if they settled the suspicion.
     evidence: float
-    # Whether the first run joins what the next nights are held against.
+    # Whether the next nights are compared with the first run too.
     accepted: bool
-    # Standard deviations of log rates between runs and between nights, as learned from ``nights`` accepted nights.
+    # The standard deviations of log rates between runs and between nights, learned from ``nights`` accepted nights.
     sigma: float
     tau: float
     nights: int
     # How many screening runs were made.
     runs: int
-    # The new build against its reference with the 95% interval: from the interleaved pairs where there are any, else
-    # from tonight's runs against the accepted nights.
+    # The effect of the new build against its reference, with the 95% interval: from the interleaved pairs if there are
+    # any, else from tonight's runs against the accepted nights.
     effect: float | None = None
     low: float | None = None
     high: float | None = None
@@ -102,21 +102,21 @@ class Standing:
     e_confirm: float | None = None
     # The smallest drop that tonight would have found with 80% power, as a fraction.
     smallest_drop: float | None = None
-    # Whether the good build ran below its own earlier figures tonight, and the new one as far below its own.
+    # Whether both builds were slower tonight than their own earlier figures, by about as much.
     machine_slow: bool = False
-    # Whether the next night leaves the nights before it behind, and why.
+    # Whether the next night begins a new segment, so that the nights before it no longer count, and why.
     new_segment: bool = False
     segment_reason: str = ""
-    # Tonight's screening runs against the accepted nights, also where there are pairs.
+    # The effect of tonight's screening runs against the accepted nights, also where there are pairs.
     shift: float | None = None
-    # Whether the segment began, or the next one begins, because nights stood apart and nothing has shown why: no pairs
-    # have settled it, and the case was not recorded anew.
+    # Whether the segment began, or the next one begins, because nights were at another level and nothing has shown why:
+    # no pairs have settled it, and the case was not recorded anew.
     unexplained: bool = False
-    # The accepted nights against the good build, as the pairs were held against it, with the standard error in the
-    # logarithm; None where it was not known.
+    # The level of the accepted nights against the good build, with which the pairs were compared, and its standard
+    # error in the logarithm; None where it was not known.
     level: float | None = None
     level_error: float | None = None
-    # The good build tonight against its own earlier figures; None where those are not known.
+    # The effect of the good build tonight against its own earlier figures; None where those are not known.
     good_shift: float | None = None
     # What later nights learn from tonight's pairs (evidence.Compared).
     teaches_level: bool = False
@@ -154,7 +154,7 @@ class AnswerAndStanding:
     """The answer to the recorded question, and what it leaves to later nights."""
 
     answer: SubVerdict
-    # None where nothing was held against the nights before.
+    # None where nothing was compared with earlier nights.
     standing: Standing | None = None
 
 

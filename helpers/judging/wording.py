@@ -35,7 +35,7 @@ def suspected(evidence: Evidence, screening: Screening) -> str:
 
 
 def paired(evidence: Evidence, recorded: RecordedReference, confirmation: Confirmation) -> str:
-    """The pairs of both builds."""
+    """What the pairs of both builds showed."""
     return (
         f"{effect(confirmation.effect)} against {evidence.reference_build}{_level(confirmation)}, "
         f"n={confirmation.pairs} interleaved pairs by {MEDIAN_STEP}, evidence {strength(confirmation.evidence)} "
@@ -44,7 +44,7 @@ def paired(evidence: Evidence, recorded: RecordedReference, confirmation: Confir
 
 
 def _level(confirmation: Confirmation) -> str:
-    """What the pairs were held against besides the good build itself; empty where nothing is to be added."""
+    """What the pairs were compared with besides the good build itself; empty if nothing is to be added."""
     level = confirmation.level
     if not level.known:
         found = math.expm1(hodges_lehmann(confirmation.differences))
@@ -56,7 +56,7 @@ def _level(confirmation: Confirmation) -> str:
 
 
 def _pool(screening: Screening) -> str:
-    """How far the nodes of a pool are apart; empty where there is no pool."""
+    """How far the nodes of a pool differ; empty where there is no pool."""
     noise = screening.noise
     if not noise.nodes:
         return ""
@@ -65,7 +65,7 @@ def _pool(screening: Screening) -> str:
 
 
 def nights(evidence: Evidence, screening: Screening) -> str:
-    """The nights, and the entry where it counts, that tonight was held against."""
+    """The nights with which tonight was compared, and the recorded entry if it counts."""
     dates = f" ({' to '.join(screening.dates)})" if screening.dates else ""
     count = f"{screening.known} night{'' if screening.known == 1 else 's'}{dates}{_pool(screening)}"
     if screening.mature or evidence.recorded is None:
@@ -81,7 +81,7 @@ def effect(found: EffectSize) -> str:
 
 
 def strength(evalue: float) -> str:
-    """An e-value with two digits, and no more zeros than a reader can count."""
+    """An e-value with two digits, as a power of ten where it is large."""
     return f"{evalue:.2g}" if evalue < 100 or evalue >= 1e5 else f"{evalue:.0f}"
 
 
