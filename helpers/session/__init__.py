@@ -1,4 +1,4 @@
-"""A session. Here is what its user chose, as plain values: they travel to the workers of xdist."""
+"""A session: what its user chose, as plain values, which are sent to the workers of xdist."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ class SuiteOptions:
     share_machine: bool = False
     gate: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    # The case ids that the command line gives in full, which ``--gate`` judges too.
+    # The case ids that the command line gives in full; ``--gate`` judges these too.
     named: frozenset[str] = frozenset()
     # Where the good build is: a Python interpreter, or the folder of a virtual environment.
     reference_env: str | None = None
     # The build under test and the good build as ``--build`` and ``--reference-build`` name them (docs/builds.md).
     build: str | None = None
     reference_build: str | None = None
-    # Whether perf.yaml's pinned build is the good one where none is named.
+    # Whether the build that perf.yaml pins is the good one if the command line names none.
     pinned_reference: bool = False
-    # The named builds, ready to run, by side (session/builds.py): what the controller found, for its workers.
+    # The named builds, ready to run, by side (session/builds.py). The controller finds them, and sends them to its
+    # workers.
     builds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # The history's database.
     history_url: str | None = None
@@ -47,5 +48,5 @@ class SuiteOptions:
     replay: str | None = None
     # The card model of the logs that do not name theirs.
     replay_gpu: str | None = None
-    # Whether the build under test may be its own good build. No command line sets it, only code that makes A/A runs.
+    # Whether the build under test may be its own good build. No command line sets this, only code that makes A/A runs.
     same_build: bool = False

@@ -1,8 +1,8 @@
 """Searches for the first bad build: makes the pairs that helpers.judging.bisection asks for, until it has an answer.
 
-Each build of the list has a session of its own, ``<search>.<place>``, in which its runs beside the good build lie like
-any session's, in the history too. So a search that was killed goes on from its runs, and only what no run tells (the
-list, and which builds cannot be tested) is in ``bisect.json``.
+Each build of the list has a session of its own, ``<search>.<place>``. It holds the build's runs and the good build's,
+as any session does, and the history has them too. So a search that was killed goes on from its runs. ``bisect.json``
+has only what no run tells: the list, and which builds cannot be tested.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ from helpers.trainers.contract.errors import ConfigError, SuiteError
 STATE_FILE = "bisect.json"
 # 1: first format.
 STATE_SCHEMA_VERSION = 1
-# The code of the night that a build's pairs leave; like those of other commands that hold nothing against the record,
-# no later night is compared with it.
+# The code of the night that a build's pairs leave. No later night is compared with it, as with the nights of other
+# commands that compare nothing with the recorded figure.
 BISECTED = "bisect"
 _COMMANDS = (BISECTED, "calibrated", "compared")
 _REGRESSED = (Status.REGRESSION.value, Status.SLOWER.value)
-# Failures that are the machine's, whichever build was running.
+# Failures that are the machine's fault, whichever build was running.
 _OF_THE_MACHINE = (
     FailureClass.DISK_FULL,
     FailureClass.PORT_IN_USE,
@@ -72,34 +72,34 @@ _OF_THE_MACHINE = (
     FailureClass.DATA_FAULT,
 )
 _UNHEALTHY = "device unhealthy"
-# A bound for a judge that has gone wrong: so many times the budget are never asked for.
+# A limit in case a judge goes wrong: no judge requests so many times the budget.
 _MOST_ATTEMPTS = 4
-# What another case's answer is worth before a case is measured.
+# How much another case's answer counts before a case is measured.
 _SAME_CAUSE = 0.5
-# The changes for which the runs are estimated, and how many searches are drawn for that.
+# The sizes of change for which the number of runs is estimated, and how many searches are simulated for that.
 _EXAMPLES, _DRAWN = (0.05, 0.02), 7
 
 
 class BisectStopped(SuiteError):
-    """The search cannot go on now, for a reason that is not a build's: the runs made so far are kept."""
+    """The search cannot go on now, and no build is the reason. The runs made so far are kept."""
 
 
 @dataclass(frozen=True)
 class CannotTest:
-    """A build that is stepped around, for one case, or where ``case`` is empty for all."""
+    """A build that cannot be tested: for one case, or for all where ``case`` is empty."""
 
     build: str
     reason: str
     case: str = ""
-    # Runs that were spent on finding out.
+    # The runs that were needed to find that out.
     runs: int = 0
-    # Whether a resumed search tries it again, because it may be there by then.
+    # Whether a resumed search tries it again, because it may be available by then.
     again: bool = False
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What a search is about; it stays the same when it is resumed."""
+    """The builds and cases of a search. They stay the same when it is resumed."""
 
     builds: tuple[str, ...]
     # Target and id of each case.
@@ -107,7 +107,7 @@ class SearchPlan:
     # Of the machine.
     host_id: str
     most_runs: int
-    # By case: the standard deviation between runs that the search reckons with, once it is known.
+    # By case: the standard deviation between runs that the search assumes, once it is known.
     sigmas: Mapping[str, float] = field(default_factory=dict)
     untestable: tuple[CannotTest, ...] = ()
 
@@ -122,9 +122,9 @@ class CaseSearch:
     no_drop: float
     # None while it is open.
     answer: BisectAnswer | None
-    # Every run that was made, with those that gave no figure.
+    # How many runs were made, with those that gave no figure.
     runs: int
-    # Why it was stopped; empty where it was not.
+    # Why it was stopped; empty if it was not.
     stopped: str = ""
 
     @property
@@ -133,7 +133,7 @@ class CaseSearch:
 
     @property
     def tried(self) -> int:
-        """How many builds between and with the ends were measured, or found to be untestable."""
+        """How many builds, with both ends, were measured or found to be untestable."""
         return sum(bool(each.pairs or each.untestable) for each in self.builds)
 
 
@@ -141,7 +141,7 @@ Prepare = Callable[[str, str], AbstractContextManager[NamedBuilds]]
 
 
 class Workshop:
-    """Makes the builds of a search, each while it is measured; the good one stays."""
+    """Makes the builds of a search. Each is kept while it is measured; the good one is kept until the end."""
 
     def __init__(self, options: SuiteOptions, config: Config, say: Callable[[str], None]) -> None:
         self._options = options
@@ -177,7 +177,7 @@ class BuildSearch:
     prepare: Prepare
     load: Callable[[SuiteOptions], Suite]
     say: Callable[[str], None]
-    # Whether no further pair may be begun.
+    # Says whether the time for new pairs is over.
     time_is_over: Callable[[], bool] = lambda: False
     on_progress: OnProgress | None = None
     _runs: dict[tuple[int, str], tuple[RunResult, ...]] = field(default_factory=dict)
@@ -189,21 +189,22 @@ class BuildSearch:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The builds as they may be shown: an address without what signs its caller in."""
+        """The builds' names as they may be shown: an address without user, password and signature."""
         shown = [shown_url(each) if "://" in each else each for each in self.plan.builds]
         return tuple(f"{each} ({number})" if shown.count(each) > 1 else each for number, each in enumerate(shown))
 
     def search(self, suite_case: SuiteCase, found: Sequence[CaseSearch] = ()) -> CaseSearch:
-        """Measure one case until there is an answer; those ``found`` before are where it is looked for first.
+        """Measure one case until there is an answer. The search begins at the builds that were ``found`` for earlier
+        cases.
 
-        What stops it is told in the result. Raises KeyboardInterrupt with every finished run kept.
+        If something stops it, the result says what. Raises KeyboardInterrupt with every finished run kept.
         """
         fewest = self.plan.most_runs
         try:
             while isinstance(step := self._next(suite_case, found), NeedPairs):
                 if self.time_is_over():
                     raise BisectStopped("the search", got="the time is over", expected="an answer before it")
-                # A guess from the next pair alone goes up again near the end, where a pair tells little.
+                # An estimate from the next pair alone rises again near the end, where a pair says little.
                 fewest = min(fewest, step.expected_runs or fewest)
                 self.say(step.why + (f"; about {fewest} runs are left" if step.expected_runs else ""))
                 self._measure(suite_case, step)
@@ -212,7 +213,7 @@ class BuildSearch:
         return self.state_of(suite_case, found)
 
     def state_of(self, suite_case: SuiteCase, found: Sequence[CaseSearch] = ()) -> CaseSearch:
-        """How the search stands by what is on disk; nothing is measured."""
+        """The state of the search by the files on disk; nothing is measured."""
         search, measured = self._bisection(suite_case, found), self._measured(suite_case)
         step = self._next(suite_case, found)
         return CaseSearch(
@@ -225,14 +226,14 @@ class BuildSearch:
         )
 
     def history_notes(self) -> tuple[str, ...]:
-        """What the user has to know of the history at the end."""
+        """What the user must know about the history at the end."""
         return self._suites[0].history_notes() if self._suites else ()
 
     def _next(self, suite_case: SuiteCase, found: Sequence[CaseSearch]) -> NeedPairs | BisectAnswer:
         return next_step(self._bisection(suite_case, found), self._measured(suite_case))
 
     def _bisection(self, suite_case: SuiteCase, found: Sequence[CaseSearch]) -> Bisection:
-        """The search as its judge takes it: runs that gave no figure are no longer in its budget."""
+        """The search for its judge: the budget is smaller by the runs that gave no figure."""
         counted = sum(2 if isinstance(each, MeasuredPair) else each.runs for each in self._measured(suite_case))
         budget = self.plan.most_runs - (self._made(suite_case) - counted)
         if self.time_is_over():
@@ -259,7 +260,7 @@ class BuildSearch:
         return self._runs[key]
 
     def _measure(self, suite_case: SuiteCase, step: NeedPairs) -> None:
-        """Make the pairs, or note why the build gives none. Raises BisectStopped."""
+        """Make the pairs, or note why the build cannot give any. Raises BisectStopped."""
         build = self.plan.builds[step.build]
         try:
             with self.prepare(build, self.good) as named:
@@ -274,7 +275,7 @@ class BuildSearch:
         options = replace(self.options, session=session, builds=named, resume=True, utilisation=False, same_build=True)
         suite = self.load(options)
         if self._suites:
-            # One machine and one history: what is spooled is told once.
+            # There is one machine and one history, so a spooled entry is reported once.
             suite.machine, suite.memory = self._suites[0].machine, self._suites[0].memory
         else:
             suite.prepare([suite_case])
@@ -282,7 +283,7 @@ class BuildSearch:
         return suite
 
     def _pairs(self, suite: Suite, step: NeedPairs, suite_case: SuiteCase) -> None:
-        """Make further pairs on one lease of cards, or note why the build gives none."""
+        """Make more pairs on one lease of cards, or note why the build cannot give any."""
         build, case_id = self.plan.builds[step.build], suite_case.case.id
         have = len(pairs_of(self._runs_of(step.build, suite_case)))
         by = beside_good(have + step.pairs, self.time_is_over)
@@ -299,7 +300,7 @@ class BuildSearch:
         self._note(CannotTest(build, reason, case_id, spent))
 
     def _learn_sigma(self, suite: Suite, result: CaseResult) -> None:
-        """Ask the history once how far runs of the case scatter."""
+        """Learn from the history, once, how far runs of the case scatter."""
         plan, case_id = result.plan, result.plan.case.id
         if case_id in self.plan.sigmas:
             return
@@ -319,7 +320,8 @@ class BuildSearch:
 
 
 def prior_of(found: Sequence[CaseSearch]) -> tuple[float, ...]:
-    """Where to look first: half of it where the cases before were found to have changed, half all alike."""
+    """The prior of the builds: one half is divided among those where earlier cases changed, the other half equally
+    among all."""
     answered = [each.builds for each in found if each.answer is not None and each.answer.first is not None]
     if not answered:
         return ()
@@ -336,7 +338,7 @@ def session_of(search: str, place: int) -> str:
 
 
 def pairs_of(runs: Sequence[RunResult]) -> list[tuple[float, float]]:
-    """Log rates of the good build and, run in turn with it, of the build of the session."""
+    """The log rates of the good build and, run in turn with it, of the session's build."""
     rates: dict[str, list[float]] = {build.value: [] for build in Build}
     for run in runs:
         if run.measured and run.stage == Stage.CONFIRM.value and run.log_rate is not None:
@@ -345,11 +347,11 @@ def pairs_of(runs: Sequence[RunResult]) -> list[tuple[float, float]]:
 
 
 def beside_good(pairs: int, enough: Callable[[], bool] = lambda: False) -> Judge:
-    """A judge that asks for ``pairs`` pairs, or for whole ones until there is ``enough``, in the order of a
-    confirmation's, and holds them against nothing.
+    """A judge that requests ``pairs`` pairs, or whole pairs until there is ``enough``, in the order of a confirmation.
+    It compares them with nothing.
 
-    A failed run is made again as often in a row as a night may retry, an invalid one as often as it repeats one.
-    Failures that lie apart do not end a search, which takes many runs.
+    Failed and invalid runs are repeated as often in a row as on a night. Failures with successes between them do not
+    end a search, because it takes many runs.
     """
 
     def judge(evidence: Evidence) -> Verdict | NeedRuns:
@@ -375,7 +377,7 @@ def beside_good(pairs: int, enough: Callable[[], bool] = lambda: False) -> Judge
 
 
 def _given_up(evidence: Evidence) -> str | None:
-    """Why no further attempt is made, None where one may be."""
+    """Why no further attempt is made; None if one may be made."""
     row: list[str] = []
     for run in evidence.runs:
         if run.failure is not None:
@@ -390,11 +392,11 @@ def _given_up(evidence: Evidence) -> str | None:
 
 
 def is_builds_own(result: CaseResult) -> bool:
-    """Whether it is the probed build that cannot be measured, and not the machine or the good build."""
+    """Whether the probed build is the reason that nothing was measured, and not the machine or the good build."""
     status = result.verdict.status
     bad = [run for run in result.runs if not run.measured]
     if not bad:
-        # It was refused before a run (no such kernels); an error then is the machine's.
+        # It was refused before a run (no such kernels). An error at that point is the machine's fault.
         return status is Status.NOT_RUN
     last = bad[-1]
     if last.role != Build.CANDIDATE.value or last.failure_class in _OF_THE_MACHINE:
@@ -412,7 +414,7 @@ def plan_path(options: SuiteOptions) -> Path:
 
 
 def write_plan(options: SuiteOptions, plan: SearchPlan) -> None:
-    """Write the search whole. Raises ConfigError where the disk refuses."""
+    """Write the whole search. Raises ConfigError if the disk refuses."""
     path = plan_path(options)
     record = {"schema_version": STATE_SCHEMA_VERSION, **asdict(plan)}
     try:
@@ -423,7 +425,8 @@ def write_plan(options: SuiteOptions, plan: SearchPlan) -> None:
 
 
 def read_plan(options: SuiteOptions) -> SearchPlan:
-    """The search that is resumed; what may be there by now is tried again. Raises ConfigError on any other file."""
+    """Read the search that is resumed. Builds that may be available by now are tried again. Raises ConfigError for any
+    other file."""
     path = plan_path(options)
     try:
         record: dict[str, Any] = json.loads(read_text_limited(path, MOST_INDEX_BYTES))
@@ -457,8 +460,8 @@ def read_plan(options: SuiteOptions) -> SearchPlan:
 
 
 def usual_runs(builds: int, most_runs: int, drop: float, sigma: float) -> int | None:
-    """How many runs a search among so many builds takes for a drop, as a fraction, where runs scatter by ``sigma``: the
-    median of drawn ones. None where the budget does not suffice for most of them."""
+    """How many runs a search among so many builds takes for a drop, as a fraction, if runs scatter by ``sigma``: the
+    median of simulated searches. None if the budget is too small for most of them."""
     search = Bisection(tuple(map(str, range(builds))), sigma, budget_runs=most_runs)
     taken = sorted(_drawn(search, drop, random.Random(seed)) for seed in range(_DRAWN))
     middle = taken[_DRAWN // 2]
@@ -486,9 +489,9 @@ def estimate(builds: int, most_runs: int, sigma: float) -> str:
 
 
 def regressed_last_night(suite: Suite) -> tuple[tuple[SuiteCase, ...], str]:
-    """The cases that the newest judged session in the history found slower, and which session that was.
+    """The cases that the newest judged session in the history found slower, and the name of that session.
 
-    Raises ConfigError where there is none, and HistoryError.
+    Raises ConfigError if there is none, and HistoryError.
     """
     url = history_url(suite.options, suite.config)
     newest: dict[str, list[StoredNight]] = {}

@@ -22,16 +22,16 @@ NamedBuilds = Mapping[str, Mapping[str, str]]
 
 
 def wants_builds(options: SuiteOptions, config: Config) -> bool:
-    """Whether a build is named, by an option or as the pinned good one of perf.yaml."""
+    """Whether a build is named, by an option or as the pinned good build of perf.yaml."""
     return options.build is not None or _reference_name(options, config) is not None
 
 
 def named_builds(options: SuiteOptions, config: Config, cache: BuildCache, say: Callable[[str], None]) -> NamedBuilds:
-    """The named builds, ready to run, each as plain values: those of PreparedBuild, the ``frameworks`` that it is of,
-    and for the good build whether perf.yaml has ``pinned`` it.
+    """The named builds, ready to run, each as plain values: the fields of PreparedBuild, the ``frameworks`` that it
+    has, and for the good build whether perf.yaml has ``pinned`` it.
 
-    Raises ConfigError on a name that means nothing and where both are one build, BuildUnavailable where a build cannot
-    be had.
+    Raises ConfigError for a name that means nothing and if both names mean one build, and BuildUnavailable if a build
+    cannot be made.
     """
     reference_name = _reference_name(options, config)
     if options.reference_env is not None and options.reference_build not in (None, NONE):
@@ -52,7 +52,7 @@ def named_builds(options: SuiteOptions, config: Config, cache: BuildCache, say: 
 
 
 def with_builds(config: Config, builds: NamedBuilds) -> Config:
-    """perf.yaml, with the interpreter of the named build under test for the frameworks that it is of."""
+    """perf.yaml, with the interpreter of the named build under test for the frameworks that it has."""
     named = builds.get(CANDIDATE)
     if named is None:
         return config
@@ -82,7 +82,8 @@ def _record(source: BuildSource, build: PreparedBuild) -> dict[str, str]:
 
 
 def _refuse_same(builds: NamedBuilds, options: SuiteOptions) -> None:
-    """Raise ConfigError where one build is named twice; that two names mean equal files is found before measuring."""
+    """Raises ConfigError if one build is named twice. Whether two names mean the same files is checked before
+    measuring."""
     candidate, reference = builds.get(CANDIDATE), builds[REFERENCE]
     if candidate is None or options.same_build or reference["pinned"]:
         return

@@ -1,7 +1,7 @@
-"""Looks at this machine for the doctor, which takes about a second, most of which is spent watching the cores; and once
-before the first case of a session is trained, whether others would disturb every run just now.
+"""Looks at this machine: for the doctor, and once before the first case of a session, to see whether others would
+disturb every run just now. A look takes about a second, most of it spent watching the cores.
 
-Slow to import, because it has the doctor's checks.
+It is slow to import, because it needs the doctor's checks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
 
 WATCH_SECONDS = 1.0
-# A file server's clock may differ from this machine's by so much.
+# The clock of a file server may differ from this machine's by so many seconds.
 _CLOCK_BEHIND_SECONDS = 60.0
 # A path and a number.
 _LONGEST_LINE = 2**16
@@ -70,9 +70,10 @@ def examine(
     history_problem: Callable[[], str] = lambda: "",
     io: ExaminationIO | None = None,
 ) -> Context:
-    """Look at the machine. What fails becomes a finding or an Unknown; only a wrong perf.yaml raises (ConfigError).
+    """Look at the machine. A check that fails becomes a finding or an Unknown; only a wrong perf.yaml raises
+    (ConfigError).
 
-    ``history_problem`` says why the history's database does not answer, empty when it does.
+    ``history_problem`` says why the history's database does not answer; empty if it does.
     """
     io = io or ExaminationIO()
     machine, nvml, failure = _machine(config, io)
@@ -119,7 +120,7 @@ def examine(
 
 
 def _machine(config: Config, io: ExaminationIO) -> tuple[Machine, DetailedNvml | str, str]:
-    """The machine, its NVML, and why its cards cannot be used where NVML is there and fails."""
+    """The machine, its NVML, and why its cards cannot be used if NVML is there but fails."""
     try:
         nvml = io.open_nvml()
         machine = discover(nvml, variables=io.variables, root=io.root)
@@ -133,7 +134,7 @@ def _machine(config: Config, io: ExaminationIO) -> tuple[Machine, DetailedNvml |
 
 
 def _watch(machine: Machine, io: ExaminationIO) -> ContentionSample:
-    """What others use of the cores that cases would be pinned to, for a second."""
+    """How much others use the cores that cases would be pinned to, watched for a second."""
     cores = frozenset(core for card in machine.cpu_cards for core in card.cores)
     try:
         meter = io.meter(cores)
@@ -160,7 +161,7 @@ def names_of_users(facts: SystemFacts, io: ExaminationIO) -> dict[int, str]:
 
 
 def _from_the_future(runs_folder: Path, now: float) -> str:
-    """The newest file of this checkout and of the results, where it is dated after now: the clock was set back."""
+    """The newest file of this checkout and of the results, if it is dated after now: then the clock was set back."""
     sessions = ask(lambda: list(runs_folder.iterdir()))
     suspects = [Path(__file__), *([] if isinstance(sessions, Unknown) else sessions)]
     newest = max(suspects, key=_changed_at)
@@ -169,7 +170,8 @@ def _from_the_future(runs_folder: Path, now: float) -> str:
 
 
 def _changed_at(path: Path) -> float:
-    """Seconds since the epoch; 0 for a file that is gone, because a running session makes and removes files here."""
+    """The file's time in seconds since the epoch; 0 if it is gone, because a running session makes and removes files
+    here."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -183,7 +185,7 @@ def held_cards(machine: Machine, io: ExaminationIO) -> tuple[str, ...]:
 
 
 def _framework_problems(config: Config, builds: BuildFinder) -> dict[str, str]:
-    """Why a framework cannot run: of Paddle, and of those that perf.yaml gives an interpreter."""
+    """Why a framework cannot run, for Paddle and for those to which perf.yaml gives an interpreter."""
     wanted = [each for each in Framework if config.frameworks[each].interpreter or each is Framework.PADDLE]
     found = {each.value: find_framework(each, config.frameworks[each], builds) for each in wanted}
     return {name: build for name, build in found.items() if isinstance(build, str)}
@@ -221,7 +223,7 @@ def _nearest(folder: Path) -> Path:
 # ---- before the first case
 
 
-# The second look is at a suspicion: what is over by then was a spike.
+# The second look checks a suspicion: use that is over by then was a short spike.
 LOOK_SECONDS = (1.0, 2.0)
 
 
@@ -234,10 +236,10 @@ def disturbance_of(
     store: ResultStore,
     io: ExaminationIO | None = None,
 ) -> str:
-    """Why every run would be INVALID, as others use the machine, and how to go on; empty where nobody does.
+    """Why every run would be INVALID because others use the machine, and how to go on; empty if nobody does.
 
-    It takes about a second, and 3 s where it finds somebody, because it looks twice. It does not look for cases that
-    may be disturbed (``--allow-contention``, unless a gate judges them) and for those that are finished (``--resume``).
+    It takes about a second, and 3 s if it finds somebody, because then it looks twice. It ignores cases that may be
+    disturbed (``--allow-contention``, unless a gate judges them) and cases that are finished (``--resume``).
     """
     cases = [
         each for each in runnable if not _may_be_disturbed(each, options, gate) and not _done(each, options, store)
@@ -276,20 +278,20 @@ def _done(suite_case: SuiteCase, options: SuiteOptions, store: ResultStore) -> b
 
 @dataclass(frozen=True)
 class QuickLook:
-    """The doctor's quick checks. What they cannot see stops nothing, because each run looks for itself."""
+    """The doctor's quick checks. What they cannot see stops nothing, because each run checks for itself."""
 
     machine: Machine
     # perf.yaml's limit.
     max_foreign_share: float
     io: ExaminationIO = field(default_factory=ExaminationIO)
-    # The process whose family is the session.
+    # The root of the session's processes.
     own: Callable[[], int] = os.getpid
 
     def disturbance(self, needs: Mapping[str, int]) -> str:
-        """Who would disturb even the case that needs the fewest cards; empty where nobody does.
+        """Who would disturb even the case that needs the fewest cards; empty if nobody does.
 
-        ``needs`` has the fewest cards of a case, by device. It looks a second time before it names anybody. The cores
-        are not watched while another session of the suite holds cards, because the cases wait for that one.
+        ``needs`` has the fewest cards that a case needs, by device. It looks a second time before it names anybody. The
+        cores are not watched while another session of the suite holds cards, because the cases wait for that session.
         """
         found = ""
         for seconds in LOOK_SECONDS:
@@ -328,7 +330,7 @@ class QuickLook:
         )
 
     def _watch(self, seconds: float) -> ContentionSample:
-        """What others than this session used of the cores that cases are pinned to."""
+        """How much others than this session used the cores that cases are pinned to."""
         meter = self.io.meter(_cores(self.machine.cpu_cards))
         start = self.io.clock()
         self._sample(meter.sample, start)
@@ -344,7 +346,7 @@ class QuickLook:
         sample(at, own, everyone)
 
     def _leaves_too_little(self, sample: ContentionSample, cards: int) -> bool:
-        """Whether others use more than the cores that a case of ``cards`` cards leaves to them."""
+        """Whether others use more than the cores that a case of ``cards`` cards does not need."""
         total = len(_cores(self.machine.cpu_cards))
         needed = len(_cores(self.machine.cpu_cards[:cards]))
         if sample.foreign_share is None or not needed:
@@ -352,8 +354,8 @@ class QuickLook:
         return sample.foreign_share * total - (total - needed) > self.max_foreign_share * needed
 
     def _on_cards(self, context: Context, cards: int) -> list[str]:
-        """Who uses cards, where fewer than ``cards`` are free of others. Each run checks itself whether its cards are
-        healthy."""
+        """Who uses cards, if fewer than ``cards`` are free of others. Whether its cards are healthy each run checks
+        itself."""
         blocked: dict[str, list[str]] = {}
         context = replace(context, process_names=names_of_users(context.facts, self.io))
         for gpu in self.machine.gpus:

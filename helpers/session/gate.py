@@ -1,5 +1,5 @@
-"""What a status does to the build (docs/reference.md, "Statuses" and "Exit codes"), and this machine's gate: which
-cases ``--gate`` judges, and how a case's outcome changes with it.
+"""The effect of a status (docs/reference.md, "Statuses" and "Exit codes"), and this machine's gate: which cases
+``--gate`` judges, and how it changes a case's outcome.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Gated:
 
 
 def effect(status: Status, gated: Gated | None = None) -> CaseEffect:
-    """What the status does to this case's test; ``gated`` is None outside the gate."""
+    """What the status does to the case's test; ``gated`` is None for a case outside the gate."""
     normal = _NORMAL[status]
     if gated is None:
         return normal
@@ -76,7 +76,7 @@ def effect(status: Status, gated: Gated | None = None) -> CaseEffect:
 
 
 def gate_reason(status: Status, gated: Gated) -> str | None:
-    """Why the gate fails a case that would not fail outside it; None where it does not."""
+    """Why the gate fails a case that would not fail outside it; None if the gate does not fail it."""
     if effect(status, gated) is not CaseEffect.FAIL or effect(status) is CaseEffect.FAIL:
         return None
     if status is not Status.NOT_RUN and gated.needs is not Needs.RECORDED and not gated.has_published:
@@ -95,7 +95,8 @@ def outside_gate(normal: CaseEffect) -> CaseEffect:
 
 
 def night_effect(night: Status, gate: bool) -> CaseEffect:
-    """The verdict on the night counts as a case of its status, under ``--gate`` as a gated one."""
+    """The effect of the verdict on the night: that of a case with its status, under ``--gate`` that of a case of the
+    gate."""
     return effect(night, Gated(Needs.RECORDED, False) if gate else None)
 
 
@@ -108,9 +109,9 @@ def exit_code(
 ) -> int:
     """The session's exit code from its cases' outcomes, and from the night's status where it has one.
 
-    docs/reference.md, "Exit codes". ``pytest_exit`` is pytest's own: 2 to 5 stay (interrupted, internal, usage,
-    nothing collected). 1 outranks 6. ``other_failures`` says that a test failed which is no case: this keeps pytest's
-    1. A session that measured none of the cases that it judges is 6, also where each of them was skipped for a reason.
+    docs/reference.md, "Exit codes". ``pytest_exit`` is pytest's own: 2 to 5 stay (interrupted, internal, usage, nothing
+    collected). 1 outranks 6. ``other_failures`` says that a test failed that is no case; this keeps pytest's 1. The
+    code is 6 if the session measured none of the cases that it judges, also if each of them was skipped for a reason.
     """
     judged = [(each.status, each.effect) for each in outcomes if each.judged]
     if night is not None:
@@ -123,7 +124,7 @@ def exit_code(
         return EXIT_NOT_JUDGED
     if all(status in _NOT_MEASURED for status, _ in judged):
         return EXIT_NOT_JUDGED
-    # A 1 that no case explains is not turned into a 0.
+    # If no case explains pytest's 1, it is not changed into a 0.
     return pytest_exit
 
 
@@ -132,15 +133,16 @@ def exit_code(
 
 @dataclass(frozen=True)
 class Gate:
-    """The gate of a session. Without ``--gate`` no case is gated, and every one is judged by the normal policy."""
+    """The gate of a session. Without ``--gate`` no case belongs to it, and every case has the normal effect of its
+    status."""
 
     # Whether ``--gate`` was given.
     enabled: bool
-    # Those of perf.yaml for this machine.
+    # The rules of perf.yaml for this machine.
     rules: tuple[GateRule, ...] = ()
     # The case ids that the command line gives in full.
     named: frozenset[str] = frozenset()
-    # The day, in UTC, on which a quarantine holds or is over.
+    # Today in UTC, by which a quarantine holds or is over.
     today: datetime.date = field(default_factory=lambda: utc_now().date())
 
     def rule_for(self, suite_case: SuiteCase) -> GateRule | None:
@@ -148,13 +150,13 @@ class Gate:
         return next((rule for rule in self.rules if _matches(rule, suite_case)), None)
 
     def recorded_required(self, suite_case: SuiteCase) -> bool | None:
-        """Whether perf.yaml lets the case pass only with a recorded figure, ``--gate`` or not; None where no rule of it
+        """Whether perf.yaml lets the case pass only with a recorded figure, with or without ``--gate``; None if no rule
         matches the case."""
         rule = self.rule_for(suite_case)
         return None if rule is None else Needs(rule.needs) is not Needs.PUBLISHED
 
     def judges(self, suite_case: SuiteCase) -> bool:
-        """Whether the case is one of this session's gate, also where it is in quarantine."""
+        """Whether the case belongs to this session's gate, also if it is in quarantine."""
         return self.enabled and (self.rule_for(suite_case) is not None or suite_case.case.id in self.named)
 
     def gated(self, plan: CasePlan) -> Gated | None:
@@ -210,8 +212,8 @@ class Gate:
         )
 
     def check(self, cases: Iterable[SuiteCase], config: Config, host: str) -> None:
-        """Raises ConfigError for a gate that judges nothing or less than its file says, and for an owner or a
-        quarantine of no case."""
+        """Raises ConfigError for a gate that judges nothing or less than perf.yaml says, and for an owner or a
+        quarantine that matches no case."""
         if not self.enabled:
             return
         if not self.rules and not self.named:
@@ -231,7 +233,7 @@ class Gate:
                 raise _no_such_case(config, f"{entry.place}.pattern", entry.pattern, cases)
 
     def summary(self, chosen: Iterable[SuiteCase], cases: Iterable[SuiteCase]) -> str | None:
-        """One line on how much of the gate a session judges; None without one."""
+        """One line on how much of the gate this session judges; None without a gate."""
         if not self.enabled:
             return None
         own = {case.key for case in cases if self.judges(case)}

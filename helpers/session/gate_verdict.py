@@ -1,4 +1,4 @@
-"""A gate's verdict on a session: whether it passed, which of its cases failed it and which it was told to let go."""
+"""A gate's verdict on a session: whether it passed, which of its cases failed it, and which were in quarantine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from helpers.plan.case_plan import SuiteCase
 
 NOT_REACHED = "not reached"
-# Instead of a status that passes, where the gate fails the case all the same: the reason says why.
+# This stands in place of a passing status if the gate fails the case all the same. The reason says why.
 NOT_ACCEPTED = "not accepted"
 
 
@@ -25,7 +25,7 @@ class GateState(enum.Enum):
     """How a gate ended."""
 
     PASSED = "PASSED"
-    # Every case that the session selected passed, and the gate has more.
+    # Every case that the session selected passed, but the gate has more cases.
     PARTLY_PASSED = "PASSED IN PART"
     FAILED = "FAILED"
 
@@ -36,7 +36,7 @@ class GateCase:
 
     case_id: str
     target: str
-    # A status, NOT_ACCEPTED, or NOT_REACHED for a case of which nothing is known.
+    # A status, NOT_ACCEPTED, or NOT_REACHED for a case about which nothing is known.
     status: str
     reason: str
     owner: str
@@ -56,18 +56,18 @@ class GateCase:
 
 @dataclass(frozen=True)
 class GateVerdict:
-    """What a session's gate says, from its cases and from the session's end."""
+    """The verdict of a session's gate, from its cases and from the session's end."""
 
     state: GateState
-    # Cases that the gate lets pass; those in quarantine are not among them.
+    # How many cases passed, without those in quarantine.
     passed: int
-    # Cases of the gate that the command line left out.
+    # How many cases of the gate the command line left out.
     not_selected: int
     # The worst first.
     failed: tuple[GateCase, ...]
     # Cases in quarantine, however they ended.
     quarantined: tuple[GateCase, ...]
-    # What makes the session fail beside its cases.
+    # Why the session fails for a reason other than its cases.
     other: tuple[str, ...] = ()
     # Whether logs were judged instead of runs.
     replayed: bool = False
@@ -119,9 +119,9 @@ def verdict_of(
 ) -> GateVerdict:
     """The gate's verdict on a session.
 
-    ``cases`` is the whole matrix, ``chosen`` has the keys of the cases that the session selected, and ``other``
-    says what makes the session fail beside its cases. A session that ends with another code than 0 fails its
-    gate, whatever its cases say.
+    ``cases`` is the whole matrix, ``chosen`` has the keys of the cases that the session selected, and ``other`` says
+    what makes the session fail beside its cases. A session with another exit code than 0 fails its gate, whatever its
+    cases' statuses are.
     """
     by_key = {each.key: each for each in outcomes}
     passed, not_selected = 0, 0
@@ -160,6 +160,6 @@ def _gate_case(case: SuiteCase, outcome: CaseOutcome | None) -> GateCase:
 
 
 def _rank(case: GateCase) -> int:
-    """What fails because it is slow comes first, then what could not be judged, worst first."""
+    """The order of failed cases: slow ones first, then those that could not be judged, the worst first."""
     order = [*(each.value for each in SLOWER), *(each.value for each in Status if each not in SLOWER)]
     return [*order, NOT_ACCEPTED, NOT_REACHED].index(case.status)

@@ -1,6 +1,6 @@
 """Judges runs that were made before, by the procedure of a session: for ``--replay`` and ``perfgate compare``.
 
-Nothing is run: where a session would ask for more runs, the answer rests on those that there are.
+Nothing is run. Where a session would make more runs, the answer is based on those that there are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BY_THE_NIGHT = "confirmed for the night"
 
 
 def plan_again(case: SuiteCase, runs: Sequence[RunResult], config: Config, **more: Any) -> CasePlan:
-    """The plan by which these runs of a case were made, as far as they hold it; ``more`` has its other fields."""
+    """The plan of these runs of a case, as far as the runs hold it; ``more`` has the other fields."""
     case_id = case.case.id
     return CasePlan(
         case,
@@ -45,7 +45,7 @@ def judge_again(evidence: Evidence) -> Verdict:
     evidence = replace(evidence, planned_runs=max(usable, 1))
     answer = judge(evidence)
     if isinstance(answer, Verdict) and _leaves_out_pairs(answer, evidence):
-        # The case's own runs did not ask for them, so the night did.
+        # The case's own runs gave no reason for these pairs, so the night requested them.
         answer = judge(replace(evidence, suspicion=_BY_THE_NIGHT))
     if not isinstance(answer, NeedRuns):
         return answer
@@ -66,7 +66,7 @@ def _build_of(role: Build, runs: Sequence[RunResult]) -> dict[str, str]:
 
 
 def _none_usable(evidence: Evidence) -> Verdict | None:
-    """The verdict where a live session would make a run again: how its runs ended. None where a run is usable."""
+    """The verdict where a live session would repeat a run: how the runs ended. None if a run is usable."""
     if any(run.usable for run in evidence.runs):
         return None
     failures = [run.failure for run in evidence.runs if run.failure is not None]
@@ -79,8 +79,8 @@ def _none_usable(evidence: Evidence) -> Verdict | None:
 
 
 def _budget(runs: Sequence[RunResult], live: Budget) -> Budget:
-    """As many runs of each kind as there are, so that the judge asks for no more. How often a run may be made again is
-    as in a live session: a case that used it up there was not judged, and is not judged here."""
+    """A budget of as many runs of each kind as there are, so that the judge requests no more. How often a run may be
+    repeated is as in a live session: a case that used this up was not judged there, and is not judged here."""
     screening = [run for run in runs if (run.role, run.stage) == (Build.CANDIDATE.value, Stage.SCREEN.value)]
     usable = max(sum(run.measured for run in screening), 1)
     pairs = sum(run.measured and run.stage == Stage.CONFIRM.value for run in runs) // 2
@@ -98,12 +98,12 @@ def against_recorded(
 ) -> CaseComparison:
     """Compares one session with what this machine recorded, as pytest did in that session.
 
-    ``runs`` are all that the session made of the case, ``past`` is what was known before it, and ``cases_tonight`` is
-    how many cases it measured.
+    ``runs`` are all runs that the session made of the case, ``past`` is what was known before it, and ``cases_tonight``
+    is how many cases it measured.
     """
     plan = plan_again(case, runs, config, recorded=entry)
     verdict = judge_again(evidence_of(plan, tuple(runs), past, cases_tonight=cases_tonight))
-    # Without one the runs have ended the case before any question was asked.
+    # If there is none, the runs ended the case before a question was asked.
     answer = verdict.recorded or SubVerdict(Question.RECORDED, verdict.status, verdict.reason)
     sides = side_of(pairing.a), side_of(pairing.b)
     tolerance = plan.tolerance if entry.tolerance is None else entry.tolerance

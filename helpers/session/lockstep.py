@@ -1,9 +1,9 @@
-"""Compares two ways to do the same work: their processes take turns, each running its block of steps while the others
-are stopped.
+"""Compares two ways to do the same work. Their processes take turns: each runs its block of steps while the others are
+stopped.
 
-A stopped process reads no data ahead and holds no core, so none of its work is hidden in another's turn. Other users of
-a machine change its speed from second to second, and a process has luck of its own with its memory. So the median of
-the rounds' ratios stands for one pair of processes, and the interval is over pairs of fresh processes.
+A stopped process reads no data ahead and uses no core, so none of its work is hidden in another's turn. Other users of
+a machine change its speed from second to second, and chance decides how well a process is placed in memory. So the
+median of the rounds' ratios is the figure of one pair of processes, and the interval is over pairs of fresh processes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Blocks = Mapping[str, Sequence[StepBlock]]
 
 @dataclass(frozen=True)
 class Arm:
-    """One of the ways to be compared: how its process is started, and which of the process's loops is timed."""
+    """One of the ways that are compared: how its process is started, and which of the process's loops is timed."""
 
     name: str
     argv: tuple[str, ...]
@@ -51,7 +51,7 @@ class Arm:
 
     @property
     def process(self) -> tuple[object, ...]:
-        """Arms that agree in this share one process."""
+        """Arms with equal values of this share one process."""
         return self.argv, tuple(sorted(self.environment.items()))
 
 
@@ -65,7 +65,8 @@ class Turns:
 
 
 class Worker:
-    """A process that serves blocks (``helpers/trainers/contract/blocks.py``), stopped while it is not asked for one."""
+    """A process that serves blocks (``helpers/trainers/contract/blocks.py``). It is stopped while no block is
+    requested."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         self._argv = " ".join(argv)
@@ -89,7 +90,7 @@ class Worker:
         return self._process.pid
 
     def wait_until_ready(self) -> None:
-        """LaunchError with the last line of the worker's errors where it ends instead."""
+        """Raises LaunchError, with the last line of the worker's errors, if it ends instead."""
         self.facts = self._reply()["facts"]
         self._signal(signal.SIGSTOP)
 
@@ -102,7 +103,7 @@ class Worker:
         return done
 
     def end(self) -> None:
-        """Ask it to finish; kill its group where it does not."""
+        """Ask it to finish, and kill its process group if it does not."""
         if self._ended:
             return
         self._ended = True
@@ -137,7 +138,7 @@ class Worker:
         raise LaunchError(self._argv, got=f"exit status {status}: {words}", expected="a worker that serves its blocks")
 
     def _signal(self, number: int) -> None:
-        # Until it is waited for its id, and so its group's, cannot be another's.
+        # Its id, and so its group's, cannot be reused before it has been waited for.
         if self._process.poll() is None:
             os.killpg(self._process.pid, number)
 
@@ -145,7 +146,7 @@ class Worker:
 def take_turns(arms: Sequence[Arm], turns: Turns) -> dict[str, list[StepBlock]]:
     """The blocks of each arm, round by round, from one set of fresh processes. Raises LaunchError.
 
-    The order is turned round with every round (A B, B A, …), so that a drift hits all alike.
+    Every round reverses the order (A B, B A, …), so that a drift affects all alike.
     """
     with ExitStack() as running:
         workers: dict[tuple[object, ...], Worker] = {}
@@ -183,7 +184,8 @@ class PairedRatio:
 
 
 def pair_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
-    """The median of the rounds' ratios of one pair of processes. SuiteError unless all are finite and above 0."""
+    """The median of the rounds' ratios of one pair of processes. Raises SuiteError unless all are finite and above
+    0."""
     if len(numerators) != len(denominators) or not numerators:
         raise SuiteError(
             "rounds of a pair",
@@ -198,7 +200,8 @@ def pair_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> fl
 
 
 def ratio_of(pairs: Iterable[float]) -> PairedRatio:
-    """The ratio that pairs of processes agree on. SuiteError below 2 pairs, and unless all are finite and above 0."""
+    """The geometric mean of the pairs' ratios. Raises SuiteError for fewer than 2 pairs, and unless all are finite and
+    above 0."""
     values = tuple(pairs)
     if len(values) < 2:
         raise SuiteError("pairs of processes", got=len(values), expected="2 or more: one pair has no interval")
@@ -218,7 +221,7 @@ def _check(what: str, value: float) -> None:
 # ---- a trainer beside a bare training loop
 
 
-# The share of the bare loop's speed that the trainer must not be known to miss.
+# The trainer fails if it is known to be below this share of the bare loop's speed.
 SPEED_LIMIT = 0.99
 OTHER_PROCESS = "another process, wall clock"
 
@@ -252,7 +255,7 @@ def trainer_arm(
 ) -> Arm:
     """The trainer of a one-card case; its job is written to a new file in ``folder``.
 
-    ``environment`` and ``settings`` replace the recipe's own. The process starts with the environment, as in the suite.
+    ``environment`` and ``settings`` replace the recipe's. The process starts with the environment, as in the suite.
     """
     wanted = {**settings_for(case, seat.device), **(settings or {})}
     if environment is not None:
@@ -279,7 +282,7 @@ def trainer_arm(
 
 
 def bare_arm(name: str, case: Case, seat: Seat, settings: Mapping[str, Any]) -> Arm:
-    """The bare loop over the same model, batch and precision. ConfigError where there is no such loop."""
+    """The bare loop over the same model, batch and precision. Raises ConfigError if there is no such loop."""
     if case.model is not Model.RESNET50 or case.data is not DataSource.SYNTHETIC or case.framework not in _BARE:
         raise ConfigError(f"case {case.id}", got="no bare loop", expected="ResNet50 on synthetic data")
     module, options = _BARE[case.framework]

@@ -35,7 +35,7 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What measuring a case gave: its runs and the verdict on them. The gate makes its outcome of it."""
+    """The result of measuring a case: its runs and the verdict on them. The gate makes the case's outcome of it."""
 
     plan: CasePlan
     verdict: Verdict
@@ -62,18 +62,18 @@ def measure_case(
     """Run and judge one case. Each run is on disk and in ``memory`` before the next one starts, the night at the end
     (on disk by ``keep_night``, so that history is never the only copy).
 
-    ``suspicion`` (Evidence) goes on from tonight's runs of a case that was judged already, and replaces its night.
-    Raises HistoryError where ``memory`` cannot keep something (the runs are on disk by then), and SuiteError when
-    the judge asks for more runs than ``most`` (default: what the budget comes to).
+    With a ``suspicion`` (Evidence) it goes on from tonight's runs of a case that was judged already, and replaces its
+    night. Raises HistoryError if ``memory`` cannot keep something (the runs are on disk by then), and SuiteError if the
+    judge requests more runs than ``most`` (default: as many as the budget allows).
     """
     runs = reusable_runs(plan, store, allow_contention) if resume or suspicion else ()
     resumed = len(runs) if resume else 0
     for run in runs:
-        # A session that was killed may have come to the disk and not to the history.
+        # A session that was killed may have written to the disk but not to the history.
         memory.add_result(run)
     past: Past | None = None
     while True:
-        # Asked once: what others add meanwhile must not change the test that these runs are part of.
+        # The history is asked once: what others add meanwhile must not change the test of these runs.
         if past is None and (segment := segment_tonight(plan, runs)):
             past = memory.past(plan.case.id, plan.suite_case.target, segment, plan.case.cards, store.session)
         seed = f"{store.session} {plan.case.id}"
@@ -95,7 +95,7 @@ def measure_case(
 
 
 def not_run(plan: CasePlan, reason: str) -> CaseResult:
-    """A case that this machine cannot run, with the reason."""
+    """The result of a case that this machine cannot run, with the reason."""
     return CaseResult(plan, Verdict(Status.NOT_RUN, Reason("not-run", reason)))
 
 
@@ -129,7 +129,7 @@ def evidence_of(
 
 
 def segment_tonight(plan: CasePlan, runs: tuple[RunResult, ...]) -> dict[str, str]:
-    """The facts within which tonight's runs are compared, from the first usable one; empty before there is one."""
+    """The facts of the segment of tonight's runs, from the first usable run; empty before there is one."""
     first = next((run for run in _candidates(runs) if run.measured), None)
     return segment_of(first.environment, plan.settings, plan.case.id) if first else {}
 
@@ -137,8 +137,8 @@ def segment_tonight(plan: CasePlan, runs: tuple[RunResult, ...]) -> dict[str, st
 def night_of(
     plan: CasePlan, session: str, runs: tuple[RunResult, ...], verdict: Verdict, when: datetime.datetime
 ) -> NightRecord:
-    """What history keeps of a judged case. Runs with marks (contended, shared machine) or changed settings teach
-    later nights nothing: such a night has no log rates, is not accepted and starts no segment."""
+    """What the history keeps of a judged case. Later nights learn nothing from runs with marks (contended, shared
+    machine) or changed settings: such a night has no log rates, is not accepted and starts no segment."""
     usable = [run for run in _candidates(runs) if run.measured and run.stage == Stage.SCREEN.value]
     teaches = not plan.overrides and not any(run.marks for run in runs)
     case, standing = plan.case, verdict.standing
@@ -173,7 +173,7 @@ def night_of(
 
 
 def _compared(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing | None) -> Compared | None:
-    """The pairs of both builds that the verdict rests on; None without any."""
+    """The pairs of both builds behind the verdict; None without any."""
     if standing is None or not standing.pairs:
         return None
     rates: dict[str, list[float]] = {build.value: [] for build in Build}
@@ -189,7 +189,8 @@ def _candidates(runs: tuple[RunResult, ...]) -> list[RunResult]:
 
 
 def _recorded(plan: CasePlan, runs: tuple[RunResult, ...]) -> RecordedReference | None:
-    """The recorded entry, with what the segment of any run differs in: a resumed run may be of another driver."""
+    """The recorded entry, with the facts in which the segment of any run differs. A resumed run may have another
+    driver."""
     environments = [run.environment for run in _candidates(runs) if run.measured] or [{}]
     references = [recorded_reference(plan, environment) for environment in environments]
     first = references[0]
@@ -202,11 +203,11 @@ def _recorded(plan: CasePlan, runs: tuple[RunResult, ...]) -> RecordedReference 
 def reusable_runs(plan: CasePlan, store: ResultStore, allow_contention: bool) -> tuple[RunResult, ...]:
     """The session's finished runs of exactly this plan, as far as they follow one another without a gap.
 
-    A failed or a differently configured run is made again, and so is one of another machine, driver, data or
-    build, a contended one where contention is not allowed, and all that came after. Invalid runs are kept where a
-    usable one follows: they are attempts of this night, and count against its budget. Failed ones that may be made
-    again count too, also as the last ones. A case that had used its attempts up gets one more when it is resumed: just
-    enough of its last failed runs are left out.
+    A run is made again if it failed or was configured differently, if it is of another machine, driver, data or build,
+    or if it was contended and contention is not allowed; so are all runs after it. Invalid runs are kept if a usable
+    one follows: they are attempts of this night, and count against its budget. Failed runs that may be repeated count
+    too, also as the last ones. A case that had used up its attempts gets one more when it is resumed: just enough of
+    its last failed runs are left out.
     """
     found = store.results(plan.case.id)
     mine: list[RunResult] = []
@@ -241,12 +242,12 @@ def _is_of(plan: CasePlan, run: RunResult, allow_contention: bool) -> bool:
 
 
 def _build_of(plan: CasePlan, run: RunResult) -> Mapping[str, str] | None:
-    """The build that the plan has for a run of this role, None without one."""
+    """The build that the plan has for a run of this role; None without one."""
     return plan.build if run.role == Build.CANDIDATE.value else plan.reference or None
 
 
 def _drop_half_pair(runs: list[RunResult]) -> None:
-    """A run whose other half is made again is made again with it: a pair is two runs after one another."""
+    """Leave out a run whose other half is made again, because a pair is two runs made one after the other."""
     while runs and runs[-1].stage == Stage.CONFIRM.value:
         roles = [run.role for run in runs if run.stage == Stage.CONFIRM.value and run.measured]
         if roles.count(Build.CANDIDATE.value) == roles.count(Build.REFERENCE.value):
@@ -255,14 +256,14 @@ def _drop_half_pair(runs: list[RunResult]) -> None:
 
 
 def most_runs(plan: CasePlan) -> int:
-    """The runs that a judge who keeps to the case's budget can come to in one night."""
+    """The most runs that a judge within the case's budget can request in one night."""
     budget = plan.budget
     usable = max(plan.planned_runs, budget.screen_runs, budget.first_runs) + 2 * budget.pairs
     return usable * (1 + budget.repeats) + budget.retries
 
 
 def _check_request(plan: CasePlan, request: NeedRuns, made: int, most: int) -> None:
-    """Raise SuiteError where a judge asks for no run, for runs without end, or for a build that nobody has."""
+    """Raises SuiteError if a judge requests no run, runs without end, or runs of a build that is not there."""
     about = f"case {plan.case.id}"
     if request.count != len(request.order) or not request.order:
         raise SuiteError(
@@ -285,5 +286,5 @@ def _check_request(plan: CasePlan, request: NeedRuns, made: int, most: int) -> N
 
 
 def _as_stored(values: Mapping[str, Any]) -> str:
-    """Values as a result file holds them, where a tuple is a list."""
+    """The values as they are in a result file, in which a tuple is a list."""
     return json.dumps(dict(values), sort_keys=True, default=dict)

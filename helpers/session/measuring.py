@@ -1,6 +1,6 @@
-"""Takes one case of a session from its plan to its verdict, on cards that no other case has meanwhile.
+"""Takes one case of a session from its plan to its verdict, on cards that no other case uses meanwhile.
 
-A fault becomes a status.
+A failure becomes a status.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from helpers.session.run_job import RunTerms, inherited_variables, leased_runner
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import SuiteError
 
-# A framework's switches for whole programs; a single product does not depend on them, and cases differ in them.
+# A framework's switches for whole programs. Cases differ in them, but a single product does not depend on them.
 _SWITCHES = "FLAGS_"
 
 
@@ -47,15 +47,15 @@ class ShareOfPeak:
 
     peaks: Peaks
     store: ResultStore
-    # Gets the runs once more, as they then are on disk.
+    # The history. It is given the runs once more, as they then are on disk.
     memory: Memory
     # Called with the case's id before a peak is measured.
     on_probe: Callable[[str], None]
 
     def into(self, result: CaseResult, cards: Sequence[Card], host_id: str) -> CaseResult:
         """The result with the share in the facts of every usable run of the build under test that lacks it, on disk
-        too. Whatever goes wrong is the reason that stands there instead; the verdict is as it was. One of the leased
-        ``cards`` speaks for all of them."""
+        too. If anything goes wrong, the reason stands there instead. The verdict does not change. One of the leased
+        ``cards`` is measured for all of them."""
         plan = result.plan
         if not any(_lacks(plan, run) for run in result.runs):
             return result
@@ -83,7 +83,7 @@ class ShareOfPeak:
 
 
 def probe_of(plan: CasePlan, card: Card, host_id: str) -> Probe:
-    """The product that limits the case, in the build under test, with the variables that its jobs have."""
+    """The product that limits the case, in the build under test and with the variables of its jobs."""
     variables: Mapping[str, Any] = plan.settings.get("environment", {})
     return Probe(
         build=plan.build,
@@ -96,7 +96,7 @@ def probe_of(plan: CasePlan, card: Card, host_id: str) -> Probe:
 
 
 def _of_run(run: RunResult, card: Card, found: Peak | str) -> Peak | str:
-    """A resumed session may have its first runs on another card of the machine."""
+    """In a resumed session the first runs may have been on another card of the machine."""
     if isinstance(card, CpuCard) or card.id in run.environment.get("card_ids", "").split():
         return found
     return f"this run was on another card than {card.id}, which was at hand to measure the peak of"
@@ -111,7 +111,7 @@ def _facts(plan: CasePlan, run: RunResult, found: Peak | str) -> dict[str, str]:
     return Utilisation.of(float(run.figures[plan.rule]), plan.rule, plan.case, found).to_facts()
 
 
-# Of a run's environment, what is known before it; the rest comes from its own log.
+# The part of a run's environment that is known before it. The rest comes from its own log.
 _KNOWN_BEFORE = (
     "host_id", "machine", "pool", "cpu_model", "logical_cores", "cards", "driver", "power_limit_watts", "flags",
 )  # fmt: skip
@@ -125,11 +125,11 @@ class Planner:
     machine: Machine
     installed: Installed
     baselines: RecordedBaselines
-    # Looks at the images, when a case needs them.
+    # Reads the images, when a case needs them.
     data: Callable[[], DatasetFacts]
     # The changed settings.
     overrides: Mapping[str, Any]
-    # Whether what is measured may become the recorded figure.
+    # Whether the result may become the recorded figure.
     to_record: bool = False
 
     def plan(self, suite_case: SuiteCase) -> CasePlan | str:
@@ -175,7 +175,7 @@ class Planner:
         )
 
     def _reference(self, suite_case: SuiteCase, entry: RecordedEntry | None) -> tuple[dict[str, str], str]:
-        """The good build's record, and why this case has none; one of them is empty."""
+        """The good build's identity, or why this case has none; one of them is empty."""
         found = self.installed.reference(suite_case)
         if isinstance(found, str):
             return {}, found
@@ -193,9 +193,9 @@ class MeasureRequest:
 
     # As in Evidence: why a confirmation is asked for.
     suspicion: str = ""
-    # Who judges the case.
+    # Judges the case.
     by: Judge = judge
-    # The most runs; None is the case's budget.
+    # The most runs; None means the case's budget.
     most: int | None = None
     # The number of cases for which the error rates hold together.
     cases_tonight: int = 1
@@ -203,7 +203,7 @@ class MeasureRequest:
 
 @dataclass(frozen=True)
 class Measurer:
-    """What the cases of a session share. A field that is looked up late is a function."""
+    """What the cases of a session share. A field that is found out later is a function."""
 
     options: SuiteOptions
     config: Config
@@ -218,7 +218,7 @@ class Measurer:
     runner: Runner | None = None
 
     def measure(self, suite_case: SuiteCase, request: MeasureRequest, on_progress: OnProgress | None) -> CaseResult:
-        """Run and judge one case. A fault of the machine or a job is a status, never an exception."""
+        """Run and judge one case. A failure of the machine or of a job becomes a status, never an exception."""
         plan = CasePlan(suite_case, overrides=self.options.overrides)
         try:
             found = self.planner.plan(suite_case)
@@ -239,7 +239,7 @@ class Measurer:
             system=self.system(),
         )
         with leased_runner(plan, self.machine, self.store, self.config, terms, on_progress) as runner:
-            # The hosts of the nodes are known only now. A resumed session keeps no runs of other hosts.
+            # The hosts of the nodes are known only now. Runs on other hosts are not taken from a resumed session.
             hosts = {**plan.environment, "nodes": runner.connected.nodes}
             result = self._measured(replace(plan, environment=hosts), runner, request)
             return self._with_share(result, runner.cards, on_progress) if self._wants_share(plan) else result
@@ -280,7 +280,8 @@ class Measurer:
         return self.options.allow_contention and self.gate.gated(plan) is None
 
     def _broken_off(self, plan: CasePlan, error: Exception) -> CaseResult:
-        """A case that ended in an error, with the runs that were on disk by then: nothing measured is lost."""
+        """The result of a case that ended in an error, with the runs that were on disk by then, so that nothing
+        measured is lost."""
         reason = str(error)
         if class_of_words(reason) is FailureClass.DISK_FULL:
             reason = f"{FailureClass.DISK_FULL.value}: {reason}"

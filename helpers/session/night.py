@@ -1,4 +1,4 @@
-"""The night from the session's outcomes: the cases that take part, and what of the environment differs."""
+"""The night from the session's outcomes: the cases that take part, and what differs in the environment."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _WITHOUT_FIGURES = (Status.INFRA_ERROR, Status.INVALID, Status.NOT_RUN)
 _DEFAULT_TOLERANCE = 0.005
 # The suite's own commit changes with every commit of it, and the report shows it elsewhere.
 _NOT_THE_MACHINE = (("system", "suite"),)
-# A machine that was set up anew differs in everything; the first few differences say so.
+# A machine that was set up anew differs in everything. A few differences are enough to show that.
 _MOST_CHANGES = 5
 
 
 def night_case(outcome: CaseOutcome) -> NightCase | None:
-    """The case as the night's verdict takes it. None for a case that is compared with no earlier night, and for one
-    that the gate does not judge."""
+    """The case for the verdict on the night. None for a case that is compared with no earlier night, and for one that
+    the gate does not judge."""
     standing, recorded = outcome.verdict.standing, outcome.verdict.recorded
     if standing is None or not outcome.judged or outcome.status in _WITHOUT_FIGURES:
         return None
@@ -45,8 +45,8 @@ def night_cases(outcomes: Iterable[CaseOutcome]) -> tuple[NightCase, ...]:
 
 
 def night_clues(outcomes: Sequence[CaseOutcome], session_folder: Path) -> tuple[str, ...]:
-    """What may have moved many cases at once: what disturbed them, and in what the machine differs from the last
-    session beside ``session_folder`` that measured one of them."""
+    """What may have moved many cases at once: what disturbed them, and how the machine differs from the last session,
+    in a folder beside ``session_folder``, that measured one of them."""
     clues = []
     if shares := [share for each in outcomes if each.marks and (share := each.foreign_share)]:
         clues.append(f"others used up to {max(shares):.0%} of the cores while {len(shares)} of the cases ran")
@@ -62,7 +62,7 @@ def night_clues(outcomes: Sequence[CaseOutcome], session_folder: Path) -> tuple[
 
 
 def _first_run(session_folder: Path, case_id: str) -> RunResult | None:
-    """None for what cannot be read: a clue is no evidence."""
+    """None if it cannot be read, because a clue is no evidence."""
     try:
         return read_result(session_folder / case_id / "r0" / RESULT_FILE)
     except ResultError:

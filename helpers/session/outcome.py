@@ -1,4 +1,4 @@
-"""A case's outcome: the one object on which the gate, the recording of baselines and the night decide.
+"""A case's outcome: the gate, the recording of baselines and the verdict on the night decide on this object.
 
 A report's row is a view of it (helpers.report.row). A worker of pytest-xdist sends it to the controller as a record,
 which is checked before anything is decided by it.
@@ -47,28 +47,28 @@ class CaseOutcome:
 
     case: Case
     target: str
-    # Holds what the case was compared with: each reference, and the answer to it.
+    # The verdict, with each reference that the case was compared with and the answer about it.
     verdict: Verdict
-    # What the verdict does to the case's test; the gate is considered.
+    # What the verdict does to the case's test, with the gate taken into account.
     effect: CaseEffect
     # False for a case outside the gate.
     judged: bool = True
-    # The measuring rule of the images/s that is shown first.
+    # The measuring rule of the figure that is shown first.
     rule: str = ""
-    # Every run of both builds, in the order in which they were made, also those that hold no throughput.
+    # Every run of both builds in the order of measuring, also those without a throughput.
     runs: tuple[RunResult, ...] = ()
     # Where each run's files are, in the order of ``runs``.
     run_folders: tuple[str, ...] = ()
     # How many of the runs were taken from the session that is resumed.
     resumed: int = 0
-    # What the good build at hand is called; empty where there is none, and ``why_no_reference`` says why.
+    # The name of the good build at hand. It is empty if there is none, and ``why_no_reference`` says why.
     reference_build: str = ""
     why_no_reference: str = ""
-    # RunResult.origin of its runs, also where the case has none.
+    # RunResult.origin of its runs. It is set also for a case without runs.
     origin: str = MEASURED
-    # Whom perf.yaml names as the case's owner; empty where nobody.
+    # The case's owner by perf.yaml; empty if it names none.
     owner: str = ""
-    # Until when and why the case cannot fail this session's gate; empty where it can.
+    # Until when and why the case cannot fail this session's gate; empty if it can.
     quarantine: str = ""
 
     @property
@@ -86,7 +86,7 @@ class CaseOutcome:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Each mark once, with the number of runs that bear it and, for contention, who it was in the worst one."""
+        """Each mark once, with the number of runs that have it and, for contention, who disturbed the worst run."""
         texts = []
         for mark in sorted({mark for run in self.runs for mark in run.marks}):
             marked = [run for run in self.runs if mark in run.marks]
@@ -101,7 +101,7 @@ class CaseOutcome:
         return max((run.foreign_share for run in self.runs if run.foreign_share is not None), default=None)
 
     def to_record(self) -> dict[str, Any]:
-        """Plain values, except for mappings that JSON has to be told how to write."""
+        """Plain values, except for mappings that are no dict, which json.dumps needs a ``default`` for."""
         return {
             "case_id": self.case.id,
             "target": self.target,
@@ -196,7 +196,7 @@ _RATE: Schema = {
     "maximum": MOST_SAMPLES_PER_S,
     "description": f"images/s from {LEAST_SAMPLES_PER_S:g} to {MOST_SAMPLES_PER_S:g}, or null",
 }
-# Of the interval about a mean: that of a handful of runs may reach below 0.
+# The bounds of the interval about a mean. With a handful of runs it may reach below 0.
 _BOUND: Schema = {"type": ["number", "null"], "description": "a finite number or null"}
 _SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "description": "a share, not negative, or null"}
 _SUMMARY = _object(

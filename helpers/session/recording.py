@@ -1,4 +1,4 @@
-"""This machine's recorded baselines: what of a session may be recorded, why not, and the write at its end."""
+"""This machine's recorded baselines: what a session may record, why it may not, and the write at its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from helpers.plan.proposals import Accepted, Candidate, Proposal, ProposalKind, 
 from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet, load_recorded
 from helpers.session.outcome import CaseOutcome
 
-# What the answer to the recorded question says of the entry. A status that is not here was not judged.
+# What the answer to the recorded question means for the entry. A status that is not here was not judged.
 _ANSWERS = {
     Status.NO_BASELINE: RecordedAnswer.NOTHING_RECORDED,
     Status.PASS: RecordedAnswer.NO_WORSE,
@@ -40,7 +40,7 @@ _SCREENED = (Build.CANDIDATE.value, Stage.SCREEN.value)
 
 @dataclass(frozen=True)
 class RecordedBaselines:
-    """The files of one machine in ``folder``, one a device (``cpu``, ``gpu``). Raises BaselineError."""
+    """The files of one machine in ``folder``, one for each device (``cpu``, ``gpu``). Raises BaselineError."""
 
     folder: Path
     machine: Machine
@@ -49,7 +49,7 @@ class RecordedBaselines:
         return self._path(self.key(device))
 
     def key(self, device: str) -> str:
-        """The machine's own key, or one of its former keys where only that one has a file."""
+        """The machine's own key, or one of its former keys if only that one has a file."""
         own = self.machine.machine_key(device)
         known = [own, *(self.machine.machine_key(device, each) for each in self.machine.former_ids)]
         return next((each for each in known if self._path(each).exists()), own)
@@ -58,14 +58,14 @@ class RecordedBaselines:
         return load_recorded(self.path(device), self.key(device), self._places)
 
     def files(self, outcomes: Iterable[CaseOutcome], written: Iterable[Proposal]) -> tuple[Path, ...]:
-        """The files that hold what was ``written`` of the cases."""
+        """The files of the cases that were ``written``."""
         new = {each.case_id for each in written if each.kind in (ProposalKind.CREATED, ProposalKind.UPDATED)}
         return tuple(
             self.path(device) for device in sorted({_device(each) for each in outcomes if each.case.id in new})
         )
 
     def describe(self) -> str:
-        """One line: which file is read and written for the machine's GPUs, else for its cores, and why that one."""
+        """One line that says which file is read and written for the machine's GPUs, else for its cores, and why."""
         device = GPU if self.machine.gpus else CPU
         own, path = self.machine.machine_key(device), self.path(device)
         state = "" if path.exists() else " (not there yet)"
@@ -91,8 +91,8 @@ class RecordedBaselines:
     ) -> tuple[Proposal, ...]:
         """What would be written for the measured cases, device by device.
 
-        ``accepted`` are the reasons given for figures that are worse, ``tolerances`` what change counts, ``past_of``
-        the nights before this session."""
+        ``accepted`` are the reasons given for worse figures, ``tolerances`` the smallest changes that count,
+        ``past_of`` gives the nights before this session."""
         outcomes = list(outcomes)
         proposals: list[Proposal] = []
         for device in sorted({_device(each) for each in outcomes}):
@@ -134,13 +134,12 @@ def candidate(
     tolerance: float = Tolerances.recorded,
     past_of: PastOf = lambda outcome, segment: Past(),
 ) -> Candidate:
-    """The case as an entry for ``baselines/recorded``, refused where it is no honest reference.
+    """The case as an entry for ``baselines/recorded``. It is refused if it is no honest reference.
 
-    It rests on the screening runs of the build under test alone, each run one replicate, by the rule ``median-step``:
-    runs that were made to confirm a suspicion are no fair sample. Refused is a case that crashed or was invalid, and
-    one whose runs have marks (contended, shared machine) or changed settings. Doubted is a case below its published
-    figure, and one whose runs scatter far more than its nights in the segment do (``past_of``). The verdict decides
-    on all else.
+    Only the screening runs of the build under test count, each as one replicate, by the rule ``median-step``: runs that
+    were made to confirm a suspicion are no fair sample. A case is refused if it crashed or was invalid, or if its runs
+    have marks (contended, shared machine) or changed settings. It is doubted if it is below its published figure, or if
+    its runs scatter far more than its nights in the segment do (``past_of``). The verdict decides on everything else.
     """
     case_id, recorded = outcome.case.id, outcome.verdict.recorded
     measured = [run for run in outcome.runs if run.measured]
@@ -188,7 +187,7 @@ def _digest(run: RunResult) -> dict[str, str]:
 
 
 def _doubts(outcome: CaseOutcome, entry: RecordedEntry, past_of: PastOf) -> tuple[str, ...]:
-    """What speaks against the figure as a reference, until somebody gives the reason why it is right."""
+    """What speaks against the figure as a reference, until a user gives a reason why it is right."""
     found = [_verdict_text(outcome)] if outcome.status is Status.BELOW_PUBLISHED else []
     past = past_of(outcome, entry.segment)
     scatter, most = entry_scatter(entry.replicates, past), most_scatter(past)
@@ -203,7 +202,7 @@ def _doubts(outcome: CaseOutcome, entry: RecordedEntry, past_of: PastOf) -> tupl
 
 
 def _interval(replicates: tuple[float, ...]) -> tuple[float, float] | None:
-    """The 95% interval of the mean, None where a handful of runs has one that no throughput has."""
+    """The 95% interval of the mean; None if it reaches below 0, as it may with a handful of runs."""
     summary = summarise(replicates)
     if summary.low is None or summary.high is None or summary.low <= 0:
         return None
@@ -211,7 +210,8 @@ def _interval(replicates: tuple[float, ...]) -> tuple[float, float] | None:
 
 
 def _refusal(outcome: CaseOutcome, runs: Sequence[RunResult], segments: Sequence[dict[str, str]]) -> str | None:
-    """Why the case is no honest reference; ``runs`` is all that its verdict rests on, ``segments`` what is counted."""
+    """Why the case is no honest reference. ``runs`` are all runs behind its verdict, ``segments`` those of the runs
+    that count."""
     if outcome.status in (Status.INFRA_ERROR, Status.INVALID):
         return _verdict_text(outcome)
     if foreign := sorted({run.origin for run in runs} - {MEASURED}):

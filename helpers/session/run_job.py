@@ -1,4 +1,4 @@
-"""Runs a case for real: leases its cards and nodes, and takes each run from its job to its result on disk."""
+"""Runs a case: leases its cards and nodes, and takes each run from its job to its result on disk."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RunTerms:
 
 @dataclass(frozen=True)
 class JobRunner:
-    """Implements measure.Runner on leased cards. Raises SuiteError where a result cannot be written."""
+    """Implements measure.Runner on leased cards. Raises SuiteError if a result cannot be written."""
 
     machine: Machine
     # The leased cards of this node.
@@ -60,7 +60,7 @@ class JobRunner:
     on_progress: Callable[[Progress], None] | None = None
     # The other nodes, ready to run.
     connected: ConnectedNodes = field(default_factory=ConnectedNodes)
-    # Reads how many processes the kernel has killed for want of memory.
+    # Reads how many processes the kernel has killed because memory ran out.
     oom_kills: Callable[[], OomKills] = read_oom_kills
 
     def run(
@@ -106,7 +106,7 @@ class JobRunner:
         return meter_for(self.cards, open_nvml, norm, processes=spec.ranks_per_node)
 
     def _with_class(self, outcome: JobOutcome, ranks_here: int, before: OomKills) -> JobOutcome:
-        """A failure with its class before its reason and what the kernel says of a SIGKILL; other outcomes stay."""
+        """The outcome. A failure gets its class before the reason, and what the kernel says about a SIGKILL."""
         cause = outcome.failure_class
         if cause is None:
             return outcome
@@ -137,7 +137,7 @@ class JobRunner:
         slowed = None
         if any(SLOWDOWN_FACT in log.header.facts for log in logs):
             marks = (*marks, SLOWED)
-            # As a contended run: never in a gate, which allows neither.
+            # This is allowed where contention is, so never in a gate.
             if not self.terms.allow_contention:
                 slowed = f"{SLOWED}: unset {SLOWDOWN_VARIABLE} (--allow-contention measures anyway)"
         unsteady = why_unsteady(spec, logs) if complete else None
@@ -196,7 +196,7 @@ class JobRunner:
 
 
 def _loaded_by_any(logs: Sequence[StepLog]) -> dict[str, str]:
-    """The libraries of all ranks, each version once: a run with another version on one node is in another segment."""
+    """The libraries of all ranks, each version once. A run with another version on one node is in another segment."""
     facts = [log.header.facts for log in logs]
     loaded = {name: {each[name] for each in facts if each.get(name)} for name in LOADED_FACTS}
     return {name: " / ".join(sorted(versions)) for name, versions in loaded.items() if versions}
@@ -221,9 +221,9 @@ def leased_runner(
     terms: RunTerms,
     on_progress: Callable[[Progress], None] | None,
 ) -> Iterator[JobRunner]:
-    """A runner on cards that no other case has, on every node. They are released at the end, whatever happens.
+    """A runner on cards, on every node, that no other case has. The cards are released at the end, whatever happens.
 
-    It waits until the cards are free, and shows that through ``on_progress``. Raises SuiteError where a node cannot be
+    It waits until the cards are free, and reports that by ``on_progress``. Raises SuiteError if a node cannot be
     reached or used.
     """
 

@@ -1,8 +1,7 @@
 """The suite as pytest and the command line use it: configuration, cases, machine and baselines in one object.
 
-Loading reads perf.yaml and the baseline files only. What the machine is, which frameworks are
-installed and the data are looked up when the first case wants to run, and the modules that do so are imported then:
-listing the matrix takes half a second.
+Loading reads perf.yaml and the baseline files only. Machine, installed frameworks and data are examined when the first
+case is to run, and the modules that do this are imported then, so that listing the matrix takes half a second.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ if TYPE_CHECKING:
 PUBLISHED_TARGETS = ("a100", "v100")
 SMALL_DATASET = Path(".cache") / "imagenet-small"
 CHECKED = Path(".cache") / "checked-baselines"
-# A hundred restarts of each of two builds, and some that are made again.
+# A hundred runs of each of two builds, and some that are repeated.
 _MOST_CALIBRATING_RUNS = 220
 
 
 class Suite:
-    """One loaded suite. Raises SuiteError where a file cannot be read; measuring turns errors into statuses."""
+    """One loaded suite. Raises SuiteError if a file cannot be read; measuring turns errors into statuses."""
 
     def __init__(
         self,
@@ -106,7 +105,7 @@ class Suite:
 
     @cached_property
     def machine(self) -> Machine:
-        """What is here, by the name that perf.yaml gives it."""
+        """This machine, by the name that perf.yaml gives it."""
         found = discover()
         configured = self._configured(found)
         if configured is None:
@@ -169,7 +168,7 @@ class Suite:
 
     @cached_property
     def memory(self) -> Memory:
-        """The history, made or brought up to date on first use; what it cannot take is spooled beside the runs."""
+        """The history, made or migrated on first use. Entries that it cannot take are spooled beside the runs."""
         from helpers.session.suite_history import memory_of
 
         return memory_of(self.options, self.config)
@@ -189,7 +188,8 @@ class Suite:
 
     @cached_property
     def data(self) -> DatasetFacts:
-        """The checked data folder: the user's, or the small one, made on first use. Raises DatasetError."""
+        """The checked data folder: the user's, or the small dataset, which is made on first use. Raises
+        DatasetError."""
         from helpers.plan.image_folder import check_dataset
         from helpers.plan.small_dataset import make_small_dataset
 
@@ -200,7 +200,7 @@ class Suite:
 
     @cached_property
     def system(self) -> dict[str, dict[str, str]]:
-        """The environment tables that every result of this session holds; the machine is asked once."""
+        """The environment tables that every result of this session holds. The machine is examined once."""
         from helpers.machine.tables import session_tables
 
         root = self.options.data_root or self.config.data.root
@@ -219,8 +219,8 @@ class Suite:
         return RecordedBaselines(self.options.baselines_folder / "recorded", self.machine)
 
     def prepare(self, chosen: Iterable[SuiteCase]) -> str | None:
-        """Check before anything is measured what a chosen case will need: data, recorded baselines, the reference
-        build, the history, gate rules, settings that exist. Returns one line on the gate, None without ``--gate``."""
+        """Check, before anything is measured, what the chosen cases need: data, recorded baselines, the reference
+        build, the history, gate rules, settings that exist. Returns one line on the gate; None without ``--gate``."""
         from helpers.plan.recipes.recipe import settings_for
         from helpers.session.suite_history import begin
 
@@ -246,7 +246,7 @@ class Suite:
 
     def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
         """Why every run of the chosen cases would be INVALID just now, because others use the machine, and what the
-        user can do; empty where nobody does, and always with another runner than the real one."""
+        user can do. Empty if nobody does, and always with another runner than the real one."""
         if self._runner is not None and self._io is None:
             return ""
         runnable = [case for case in chosen if self.why_not(case) is None]
@@ -255,22 +255,22 @@ class Suite:
         return disturbance_of(runnable, self.options, self.config, self.machine, self.gate, self.store, self._io)
 
     def expect(self, chosen: Iterable[SuiteCase]) -> list[SuiteCase]:
-        """Note how many cases this session measures in all its processes, because error rates hold over all of them.
-        Returns those of ``chosen`` that can run here."""
+        """Note how many cases this session measures in all its processes, because the error rates hold over all of them
+        together. Returns those of ``chosen`` that can run here."""
         runnable = [case for case in chosen if self.why_not(case) is None]
         self._cases_tonight = max(1, len(runnable))
-        # The controller has built what a worker needs by now.
+        # By now the controller has built what a worker needs.
         if self._to_build:
             self._look_again()
         return runnable
 
     def build_environments(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
-        """Build what the frameworks of ``chosen`` lack here, where perf.yaml says how. Raises LaunchError."""
+        """Build the missing environments of the frameworks of ``chosen``, if perf.yaml says how. Raises LaunchError."""
         build_missing([each.case.framework for each in chosen if not self.why_not(each)], self.config.frameworks, say)
         self._look_again()
 
     def name_builds(self, say: Callable[[str], None]) -> None:
-        """Make the builds that the options and perf.yaml name ready, before anything looks at what is installed; they
+        """Make the builds ready that the options and perf.yaml name, before anything looks at what is installed. They
         stay in use until this process ends. Raises ConfigError and BuildUnavailable (helpers/builds/naming.py)."""
         options = self.options
         if options.build is None and options.reference_build is None and not options.pinned_reference:
@@ -291,15 +291,16 @@ class Suite:
         self.options, self.config = options, with_builds(self.config, options.builds)
 
     def _look_again(self) -> None:
-        """Forget which builds were found: there may be others by now."""
+        """Forget which builds were found, because there may be others by now."""
         self._to_build = False
         self._builds = BuildFinder()
         for name in ("_installed", "_planner", "measurer", "system"):
             self.__dict__.pop(name, None)
 
     def selection_here(self) -> tuple[frozenset[tuple[str, str]], str]:
-        """What runs without a marker: under ``--gate`` the gate's cases, else the GPU cases that this machine
-        runs (those for any card where its model has none), else the short CPU selection; and a line that says so.
+        """The cases that run without a marker, and a line that names the selection. Under ``--gate`` they are the
+        gate's cases, else the GPU cases that this machine can run (the cases for any card if its model has none), else
+        the short CPU selection.
         """
         on_gpu = [case for case in self.cases if case.device != CPU and self.why_not(case) is None]
         usual = usual_targets(case.target for case in on_gpu)
@@ -321,7 +322,7 @@ class Suite:
         )
 
     def header_lines(self) -> list[str]:
-        """What reproduces the run: machine, data, files, the history and the reference build."""
+        """What is needed to reproduce the session: machine, data, files, the history and the reference build."""
         from helpers.session.suite_history import history_line
 
         data = self.options.data_root or self.config.data.root or f"small dataset in {SMALL_DATASET}"
@@ -336,22 +337,22 @@ class Suite:
         ]
 
     def history_notes(self) -> tuple[str, ...]:
-        """What the user has to know of the history at the session's end. Entries that wait are tried once more."""
+        """What the user must know about the history at the session's end. Entries that wait are tried once more."""
         from helpers.session.suite_history import notes_of
 
         return notes_of(self.memory) if "memory" in self.__dict__ else ()
 
     def measure(self, suite_case: SuiteCase, on_progress: OnProgress | None = None) -> CaseOutcome:
-        """Run and judge one case. A fault of the machine or a job is a status, never an exception."""
+        """Run and judge one case. A failure of the machine or of a job becomes a status, never an exception."""
         return self._judged(suite_case, "", on_progress)
 
     def confirm(self, suite_case: SuiteCase, why: str, on_progress: OnProgress | None = None) -> CaseOutcome:
         """Go on with a case that was judged tonight, to confirm the suspicion ``why``, whatever its own runs say. The
-        new verdict replaces the one before, in the results and in the history."""
+        new verdict replaces the earlier one, in the results and in the history."""
         return self._judged(suite_case, why, on_progress)
 
     def recorded_entry(self, target: str, case_id: str) -> RecordedEntry | None:
-        """What this machine has recorded for a case, None without it. Raises BaselineError."""
+        """What this machine has recorded for a case; None if nothing. Raises BaselineError."""
         return self.baselines.load(CPU if target == CPU else "gpu").entries.get(case_id)
 
     def propose(self, outcomes: Iterable[CaseOutcome], accepted: Sequence[Accepted] = ()) -> tuple[Proposal, ...]:
@@ -375,7 +376,7 @@ class Suite:
         return written
 
     def baseline_files(self, outcomes: Iterable[CaseOutcome], written: Iterable[Proposal]) -> tuple[Path, ...]:
-        """The files that ``write_baselines`` has changed for them."""
+        """The files that ``write_baselines`` has changed for these cases."""
         return self.baselines.files(outcomes, written)
 
     def calibrate(self, suite_case: SuiteCase, by: Judge, on_progress: OnProgress | None = None) -> CaseResult:
@@ -395,7 +396,7 @@ class Suite:
         return self.gate.outcome(result, folders)
 
     def _reference_line(self) -> str:
-        """The reference build for the header: what each framework has there."""
+        """A line for the header on the reference build, and what each framework has there."""
         named = self.options.builds.get(REFERENCE)
         if named is not None:
             pinned = f", pinned: {self.config.builds.reason or 'without a reason'}" if named["pinned"] else ""

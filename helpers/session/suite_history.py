@@ -18,19 +18,21 @@ from helpers.trainers.contract.errors import HistoryError
 
 
 def memory_of(options: SuiteOptions, config: Config) -> Memory:
-    """The history, opened on first use, with the spool beside the runs for when it is away."""
+    """The history, opened on first use. Entries are spooled beside the runs while it does not answer."""
     url = history_url(options, config)
     return SpoolingMemory(lambda: open_history(url), Spool.of(options.runs_folder, url))
 
 
 def begin(memory: Memory) -> None:
-    """The session's first contact. HistoryError on a history that can never be used; one that is away is no error."""
+    """Contact the history for the first time in the session. Raises HistoryError if it can never be used; that it does
+    not answer now is no error."""
     if isinstance(memory, SpoolingMemory):
         memory.start()
 
 
 def notes_of(memory: Memory) -> tuple[str, ...]:
-    """What the user has to know at the session's end: the history was away, entries are spooled, files damaged."""
+    """What the user must know at the session's end: the history did not answer, entries are spooled, files are
+    damaged."""
     return memory.finish() if isinstance(memory, SpoolingMemory) else ()
 
 
@@ -43,15 +45,15 @@ def history_line(options: SuiteOptions, config: Config) -> str:
 
 
 def history_url(options: SuiteOptions, config: Config) -> str:
-    """The command line's database, else perf.yaml's, else a file in the runs folder. Raises HistoryError on a password
-    that others may read."""
+    """The database of the command line, else of perf.yaml, else a file in the runs folder. Raises HistoryError for a
+    password that others could read."""
     if options.history_url is None and config.history.url is not None:
         refuse_in_open_file(config.history.url, config.path)
     return options.history_url or config.history.url or default_url(options.runs_folder)
 
 
 def is_there(options: SuiteOptions, config: Config) -> bool:
-    """Whether there is a history to ask: the question alone must not make an empty file."""
+    """Whether there is a history. The question alone must not make an empty file."""
     url = history_url(options, config)
     return not url.startswith("sqlite:") or Path(url.partition(":///")[2]).exists()
 
@@ -59,9 +61,10 @@ def is_there(options: SuiteOptions, config: Config) -> bool:
 def start_segments(
     memory: Memory, written: Iterable[Proposal], targets: Mapping[str, str], now: datetime.datetime
 ) -> None:
-    """Begin a segment for each entry that was made or replaced: the nights before it were held against another one.
+    """Begin a segment for each entry that was made or replaced, because the nights before it were compared with another
+    entry.
 
-    ``targets`` is the target of each case. Raises HistoryError, telling that the baselines are written.
+    ``targets`` is the target of each case. Raises HistoryError, which says that the baselines are written.
     """
     created = now.isoformat()
     for each in written:

@@ -1,4 +1,4 @@
-"""What the frameworks measured of one configuration: a cell each, and each one's ratio to Paddle. Pure values."""
+"""The comparison of one configuration: a cell for each framework, with its ratio to Paddle. Pure values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helpers.trainers.contract.frameworks import Framework
 
 # The code of a verdict on a case that was measured beside other frameworks and compared with no reference.
 COMPARED = "compared"
-# What a step computes, by the settings that say so; a recipe without decay_norms decays them.
+# The settings that say what a step computes. A recipe without decay_norms decays the norms too.
 _TRAINING = (
     "optimizer", "learning_rate", "momentum", "weight_decay", "decay_norms", "layout", "input_channels", "input_dtype",
     "amp_level", "amp_dtype", "loss_scaling",
@@ -29,9 +29,9 @@ _UNSAID: Mapping[str, Any] = {"decay_norms": True}
 
 @dataclass(frozen=True)
 class Ratio:
-    """How fast one framework was, over another."""
+    """The speed of one framework divided by that of another."""
 
-    # Geometric mean of the pairs' ratios.
+    # The geometric mean of the pairs' ratios.
     centre: float
     # Its 95% interval; None for one pair.
     low: float | None
@@ -40,9 +40,9 @@ class Ratio:
 
 
 def paired_ratio(ours: Sequence[float], reference: Sequence[float]) -> Ratio:
-    """Ours over the reference's, run by run: the n-th of each were made one after the other.
+    """The ratio of ours to the reference, run by run. The n-th runs of both were made one after the other.
 
-    The interval is Student's t over the pairs' logarithms. Raises SuiteError on sides that are no pairs.
+    The interval is Student's t over the pairs' logarithms. Raises SuiteError if the two sides are not pairs.
     """
     if len(ours) != len(reference) or not ours:
         raise SuiteError(
@@ -60,7 +60,7 @@ def paired_ratio(ours: Sequence[float], reference: Sequence[float]) -> Ratio:
 
 @dataclass(frozen=True)
 class Cell:
-    """What one framework gave of a configuration. Without a figure it is empty, and ``reason`` says why."""
+    """The result of one framework for a configuration. Without a figure the cell is empty, and ``reason`` says why."""
 
     framework: str
     case_id: str = ""
@@ -91,7 +91,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class PublishedCell:
-    """The published ratio of a framework beside the measured one. Where there is none, ``reason`` says why."""
+    """The published ratio of a framework, to be shown beside the measured one. If there is none, ``reason`` says
+    why."""
 
     framework: str
     ratio: float | None = None
@@ -109,8 +110,8 @@ class PublishedCell:
 
 @dataclass(frozen=True)
 class ConfigurationOutcome:
-    """How the comparison of one configuration on one target ended: on this the exit code is decided, and the table is
-    a view of it."""
+    """How the comparison of one configuration on one target ended. It decides the exit code, and the table is a view of
+    it."""
 
     name: str
     target: str
@@ -124,7 +125,7 @@ class ConfigurationOutcome:
     cells: tuple[Cell, ...]
     published: tuple[PublishedCell, ...] = ()
     documented: bool = False
-    # The settings of the training in which the measured frameworks differ: by name, each framework's value.
+    # The settings of the training that differ between the measured frameworks: by name, each framework's value.
     unlike: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -151,7 +152,7 @@ def _ratio_of(record: Mapping[str, Any] | None) -> Ratio | None:
 
 
 def _from(kind: Any, record: Mapping[str, Any], **given: Any) -> Any:
-    """Lists, which JSON makes of tuples, as tuples again."""
+    """The value with tuples in place of the lists that JSON made of them."""
     return kind(**{**{key: tuple(v) if isinstance(v, list) else v for key, v in fields_of(record).items()}, **given})
 
 
@@ -192,7 +193,7 @@ def outcome_of(measured: MeasuredConfiguration, figures: Iterable[PublishedFigur
 
 
 def _unlike(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By setting, each framework's value where they are not one."""
+    """By setting, each framework's value, if they differ."""
     found = {
         name: {framework: each.get(name, _UNSAID.get(name)) for framework, each in settings.items()}
         for name in _TRAINING

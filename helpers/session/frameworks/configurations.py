@@ -1,8 +1,8 @@
 """Configurations that several frameworks have: the rows of the documents' comparison tables. Pure.
 
 A configuration is a case without its framework and its execution; a framework's own compiler (features compile, graphs,
-xla) belongs to the execution. The documents also put side by side cases that differ in more (Paddle's AMP O2 and
-another's AMP, its own loader and DALI). Such a row is a configuration too, of the published targets alone.
+xla) belongs to the execution. The documents also compare cases that differ in more (Paddle's AMP O2 and another
+framework's AMP, its own loader and DALI). Such a row is a configuration too, but only for the published targets.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from helpers.trainers.contract.frameworks import Framework
 Groups = dict[tuple[str, str], list[SuiteCase]]
 
 SINGLE, HALF = "FP32", "AMP"
-# The documents' two tables a card: what an A100 computes as TF32 stands under FP32.
+# The documents have two tables for each card: what an A100 computes in TF32 stands under FP32.
 _CLASS_OF: Mapping[Precision, str] = {Precision.FP32: SINGLE, Precision.TF32: SINGLE, Precision.UNSTATED: "unstated"}
 # How often each framework of a configuration runs.
 LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS = 2, 50, 3
-# The other frameworks train step by step from Python, as Paddle's dynamic execution does. What it compiles is next.
+# The other frameworks train step by step from Python, as Paddle's dynamic execution does. Paddle's compiled execution
+# is second.
 _NEAREST_EXECUTION = (Execution.DYNAMIC, Execution.TO_STATIC, Execution.STATIC)
 # Paddle's dynamic execution has no mixed precision on a CPU, and its trainer refuses it.
 _NEAREST_OF_HALF_ON_CPU = (Execution.TO_STATIC, Execution.STATIC, Execution.DYNAMIC)
@@ -47,7 +48,7 @@ def configuration_of(case: Case) -> str:
 
 
 def _plain(case: Case, framework: Framework, device: str = GPU) -> Case:
-    """The configuration in a framework, executed as it does where nothing is asked for.
+    """The configuration in a framework, in the execution that it uses if none is requested.
 
     Paddle has no precision that is called AMP alone: the documents compare its AMP O2 with another framework's AMP.
     """
@@ -61,7 +62,7 @@ def _plain(case: Case, framework: Framework, device: str = GPU) -> Case:
 
 
 def _executions(device: str, precision: Precision) -> tuple[Execution, ...]:
-    """Paddle's executions, the one that is nearest to the other frameworks' first."""
+    """Paddle's executions. The one that is most like the other frameworks' comes first."""
     half_on_cpu = device == CPU and precision_class(precision) == HALF
     return _NEAREST_OF_HALF_ON_CPU if half_on_cpu else _NEAREST_EXECUTION
 
@@ -72,7 +73,7 @@ class Configuration:
 
     # Paddle's first.
     members: tuple[SuiteCase, ...]
-    # Whether its cases differ in more than framework and execution, as a document's row does.
+    # Whether its cases differ in more than framework and execution, as in a row of a document.
     documented: bool = False
 
     @property
@@ -81,7 +82,7 @@ class Configuration:
 
     @property
     def first(self) -> Case:
-        """Paddle's case where there is one: what the row's name and headings are taken from."""
+        """Paddle's case if there is one. The row's name and headings are taken from it."""
         return self.members[0].case
 
     @property
@@ -94,10 +95,10 @@ class Configuration:
 
 
 def configurations(cases: Iterable[SuiteCase]) -> tuple[Configuration, ...]:
-    """Every configuration that a target has in Paddle and another framework, in the cases' order.
+    """Every configuration that a target has in Paddle and in another framework, in the order of the cases.
 
-    Where a framework has one in several executions, the one without a compiler is taken (of Paddle's dynamic, else
-    to_static). No case stands in two rows.
+    If a framework has it in several executions, the one without a compiler is taken (for Paddle dynamic, else
+    to_static). No case is in two rows.
     """
     cases = tuple(cases)
     found = documented(cases)
@@ -109,7 +110,8 @@ def configurations(cases: Iterable[SuiteCase]) -> tuple[Configuration, ...]:
 
 
 def documented(cases: Iterable[SuiteCase]) -> list[Configuration]:
-    """The documents' rows: what one document prints for one card model, precision class, number of cards and batch."""
+    """The documents' rows. A row is what one document prints for one card model, precision class, number of cards and
+    batch."""
     rows: dict[tuple[object, ...], dict[Framework, SuiteCase]] = {}
     for suite_case in cases:
         for figure in suite_case.figures:
@@ -124,7 +126,7 @@ def _is_comparison(members: Sequence[SuiteCase]) -> bool:
 
 
 def document_row(figure: PublishedFigure) -> tuple[object, ...]:
-    """What the figures of one row of a document's comparison have in common."""
+    """A key that the figures of one row of a document's comparison share."""
     case = figure.case
     return (
         figure.source, figure.gpu, case.model, precision_class(case.precision), case.batch_size_per_card,
@@ -133,11 +135,11 @@ def document_row(figure: PublishedFigure) -> tuple[object, ...]:
 
 
 def named(cases: Sequence[SuiteCase], wanted: Sequence[SuiteCase]) -> tuple[Configuration, ...]:
-    """The configurations of the ``wanted`` cases, whatever their framework, each with a case of every framework that
-    has a trainer: the matrix's, else one by the protocol of the case that was asked for.
+    """The configurations of the ``wanted`` cases, whatever their framework. Each has a case of every framework that has
+    a trainer: the matrix's case, else one with the protocol of the wanted case.
 
-    Raises ConfigError where two executions of one configuration are wanted, or a case would stand in two rows: they
-    would share its runs.
+    Raises ConfigError if two executions of one configuration are wanted, or if a case would be in two rows, because
+    they would share its runs.
     """
     known = configurations(cases)
     groups = _groups(tuple(cases))
@@ -171,8 +173,8 @@ def has_trainer(framework: Framework) -> bool:
 
 
 def twin_of(cases: Iterable[SuiteCase], case: Case, target: str | None) -> SuiteCase | None:
-    """A case that is not in the matrix, by the protocol of the same configuration in another framework or execution;
-    None where the matrix has none."""
+    """A case that is not in the matrix, with the protocol of the same configuration in another framework or execution;
+    None if the matrix has none."""
     for each in cases:
         if target in (None, each.target) and configuration_of(each.case) == configuration_of(case):
             return _in_place_of(each, case)
@@ -180,7 +182,7 @@ def twin_of(cases: Iterable[SuiteCase], case: Case, target: str | None) -> Suite
 
 
 def _in_place_of(suite_case: SuiteCase, case: Case) -> SuiteCase:
-    """A case that is not in the matrix, by the protocol of one that is."""
+    """A case that is not in the matrix, with the protocol of one that is."""
     return replace(suite_case, case=case, short=False, figures=(), models=())
 
 
@@ -226,7 +228,7 @@ def _case_in(suite_case: SuiteCase, framework: Framework, groups: Groups) -> Sui
 
 
 def pairs_of(text: str) -> int:
-    """The number of pairs that an option asks for. Raises ValueError."""
+    """The number of pairs that an option gives. Raises ValueError."""
     if not (text.isascii() and text.isdecimal()) or not LEAST_PAIRS <= int(text) <= MOST_PAIRS:
         raise ValueError(f"{text!r}: expected a number of pairs from {LEAST_PAIRS} to {MOST_PAIRS}")
     return int(text)
@@ -242,7 +244,7 @@ class PublishedRatio:
     framework: Framework
     paddle: PublishedFigure
     other: PublishedFigure
-    # In what the row differs from the configuration that was measured.
+    # How the row differs from the configuration that was measured.
     differs: tuple[str, ...]
 
     @property
@@ -264,9 +266,9 @@ class PublishedRatio:
 def nearest(
     configuration: Configuration, framework: Framework, figures: Iterable[PublishedFigure]
 ) -> PublishedRatio | None:
-    """Of the rows of the documents that have Paddle and ``framework`` with the same model: the one whose precision
-    class is the same, then whose number of cards, then whose batch size a card is nearest (by their ratios); then of
-    the same card model, then with the fewest other words of the case unlike. None where no row has both.
+    """The nearest row of the documents that has Paddle and ``framework`` with the same model; None if no row has both.
+    The order is: the same precision class; the nearest number of cards; the nearest batch size a card (both by their
+    ratios); the same card model; the fewest other differences in the case id.
     """
     mine = configuration.member(framework)
     case = configuration.first if mine is None else mine.case
@@ -279,7 +281,7 @@ def nearest(
     ]
     if not pairs:
         return None
-    # min() keeps the first of equals, which the sorting above makes the same every time.
+    # min() returns the first of equals; the sorting above makes that the same one every time.
     paddle, other = min(pairs, key=lambda pair: _distance(configuration, case, *pair))
     return PublishedRatio(framework, paddle, other, tuple(_differences(configuration, case, paddle, other)))
 
@@ -303,7 +305,7 @@ def _apart(one: int, other: int) -> float:
 
 
 def _unlike(mine: Case, theirs: Case) -> list[str]:
-    """Words of a published case that are not this one's, beyond class, cards and batch."""
+    """The words of a published case's id that differ from this one's, except for class, cards and batch."""
     words = [(mine.precision.value, theirs.precision.value), (mine.data.value, theirs.data.value)]
     words += [(_execution(mine), _execution(theirs)), (str(mine.nodes), str(theirs.nodes))]
     words += [(str(getattr(mine, name)), str(getattr(theirs, name))) for name in ("compile", "graphs", "xla", "auto")]
@@ -317,7 +319,7 @@ def _execution(case: Case) -> str:
 def _differences(
     configuration: Configuration, case: Case, paddle: PublishedFigure, other: PublishedFigure
 ) -> Iterable[str]:
-    """``batch size 256 a card, here 4``: every way in which the row is another configuration."""
+    """Every way in which the row differs from the configuration: ``batch size 256 a card, here 4``."""
     mine, ours, theirs = configuration.first, case, other.case
     if other.target != configuration.target:
         yield f"card {other.gpu}, here {configuration.target}"
@@ -342,7 +344,7 @@ def _differences(
 
 
 def _both(paddle: str, other: str) -> str:
-    """One word, or Paddle's and the other's."""
+    """The word that both share, or Paddle's and the other's."""
     return paddle if paddle == other else f"{paddle} and {other}"
 
 

@@ -37,7 +37,7 @@ _ONE_NODE = (
 
 @dataclass
 class _Turn:
-    """One framework's part: its runs so far, and its verdict once it has one."""
+    """One framework's part of a comparison: its runs so far, and its verdict once it has one."""
 
     plan: CasePlan
     runs: tuple[RunResult, ...] = ()
@@ -51,17 +51,17 @@ class _Turn:
 def compare_frameworks(
     suite: Suite, configuration: Configuration, pairs: int, on_progress: OnProgress | None = None
 ) -> ConfigurationOutcome:
-    """Run the configuration ``pairs`` times in each framework (A B, B A, A B, …; fresh processes) and put the figures
-    side by side. Every run is stored as a run of its case, and later nights learn nothing from it.
+    """Run the configuration ``pairs`` times in each framework (A B, B A, A B, …; fresh processes) and compare the
+    figures. Every run is stored as a run of its case, but later nights learn nothing from it.
 
-    A fault of one framework leaves its cell empty, and the others go on.
+    If one framework fails, its cell stays empty, and the others go on.
     """
     measured = _measure(suite.measurer, configuration, pairs, on_progress)
     return outcome_of(measured, _figures(suite))
 
 
 def unmeasured(suite: Suite, configuration: Configuration, reason: str) -> ConfigurationOutcome:
-    """The outcome of a configuration that was not tried; ``reason`` stands in where the machine has none."""
+    """The outcome of a configuration that was not tried. ``reason`` is used where the machine itself gives none."""
     not_here = {each.case.framework: why_not(suite, each) or reason for each in configuration.members}
     return outcome_of(MeasuredConfiguration(configuration, not_here=not_here), _figures(suite))
 
@@ -76,7 +76,7 @@ def can_measure(suite: Suite, configuration: Configuration) -> int:
 
 
 def why_not_compared(suite: Suite, configuration: Configuration) -> str | None:
-    """Why a configuration is not compared, in one line: fewer than two of its frameworks can run here. None where two
+    """Why a configuration is not compared, in one line: fewer than two of its frameworks can run here. None if two
     can."""
     if can_measure(suite, configuration) > 1:
         return None
@@ -129,7 +129,7 @@ def _folders(measurer: Measurer, result: CaseResult) -> tuple[str, ...]:
 
 
 def _take_turns(measurer: Measurer, turns: Sequence[_Turn], pairs: int, on_progress: OnProgress | None) -> None:
-    """Run until every framework has its runs or a reason why not; the night of each is kept at the end."""
+    """Run until every framework has its runs or a reason why not. At the end the night of each is kept."""
     allowed = measurer.options.allow_contention and all(measurer.gate.gated(turn.plan) is None for turn in turns)
     if measurer.options.resume:
         _go_on(measurer, turns, allowed)
@@ -157,7 +157,7 @@ def _run_once(measurer: Measurer, turn: _Turn, runner: Runner) -> None:
 def _runners(
     measurer: Measurer, turns: Sequence[_Turn], allow_contention: bool, on_progress: OnProgress | None
 ) -> Iterator[Callable[[CasePlan], Runner]]:
-    """What runs a plan, on one lease of cards for all plans: every framework has the same ones."""
+    """The runners of all plans on one lease of cards, so that every framework has the same cards."""
     if measurer.runner is not None:
         given = measurer.runner
         yield lambda plan: given
@@ -175,7 +175,8 @@ def _runners(
 
 
 def _go_on(measurer: Measurer, turns: Sequence[_Turn], allow_contention: bool) -> None:
-    """Take as many of the resumed session's runs of each framework: half a pair is made again with its other half."""
+    """Take equally many runs of each framework from the resumed session: half a pair is run again together with its
+    other half."""
     for turn in turns:
         turn.runs = reusable_runs(turn.plan, measurer.store, allow_contention)
     complete = min(turn.usable for turn in turns)
@@ -183,7 +184,7 @@ def _go_on(measurer: Measurer, turns: Sequence[_Turn], allow_contention: bool) -
         while turn.usable > complete:
             turn.runs = turn.runs[:-1]
         for run in turn.runs:
-            # A session that was killed may have come to the disk and not to the history.
+            # A session that was killed may have written to the disk but not to the history.
             measurer.memory().add_result(run)
 
 
@@ -192,9 +193,10 @@ def _judge(turn: _Turn, pairs: int, session: str) -> None:
 
 
 def verdict_on(evidence: Evidence, pairs: int) -> Verdict | None:
-    """How a case's part in a comparison ended; None while it lacks runs. Its figures are compared with no reference.
+    """The verdict on a case's part in a comparison; None while runs are missing. Its figures are compared with no
+    reference.
 
-    A failed or invalid run is made again as in any session (budgets in perf.yaml), and a refusal ends it.
+    A failed or invalid run is repeated as in any session (budgets in perf.yaml). A refusal ends it.
     """
     for run in evidence.runs:
         if run.refusal is not None:
@@ -226,6 +228,6 @@ def _keep(measurer: Measurer, turn: _Turn) -> None:
 
 
 def targets_here(suite: Suite) -> tuple[str, ...]:
-    """The targets of this machine whose configurations are compared when none is named: its GPUs', else the CPU."""
+    """The targets whose configurations are compared if none is named: those of this machine's GPUs, else the CPU."""
     on_gpu = {each.target for each in suite.cases if each.device != CPU and suite.machine.cards_of(each.target)}
     return tuple(sorted(usual_targets(on_gpu))) or (CPU,)
