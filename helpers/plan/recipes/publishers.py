@@ -25,10 +25,18 @@ FLEET = f"{RESNET50}: Fleet"
 DALI = f"{RESNET50}: DALI pipeline"
 NATIVE = f"{RESNET50}: Without DALI"
 VGG16 = 'docs/measuring-rules.md, "Paddle VGG16 (FleetX)"'
-PYTORCH = 'docs/measuring-rules.md, "The other frameworks\' configurations", PyTorch (NGC 21.03)'
+OTHERS = 'docs/measuring-rules.md, "The other frameworks\\' configurations"'
+PYTORCH = f"{OTHERS}, PyTorch (NGC 21.03)"
+TENSORFLOW = f"{OTHERS}, TensorFlow (NGC 1.15)"
+DLPERF = f"{OTHERS}, TensorFlow (DLPerf)"
+MXNET = f"{OTHERS}, MXNet (NGC 22.10)"
+DRAFT = f"{OTHERS}, the early draft"
 # The publishers' own code, where the documents are silent.
 PADDLECLAS = "PaddleClas, 2023-07"
 FLEETX = "FleetX, commit 296e0d7"
+TENSORFLOW_SCRIPT = f"{OTHERS}, NVIDIA's TensorFlow script"
+DLPERF_CALLS = f"{OTHERS}, DLPerf's calls of it"
+MXNET_SCRIPT = f"{OTHERS}, NVIDIA's MXNet script"
 
 # The strategies of Paddle's programs, beside the variables of the environment.
 STRATEGIES = ("build_strategy", "execution_strategy", "fleet")
@@ -75,6 +83,8 @@ class PublishedRecipe:
     amp_through_source: Source | None
     # The variables of the environment and the strategies of a program on a GPU.
     strategies: Callable[[Case], dict[str, Setting]]
+    # Whether its documents have figures of other frameworks too.
+    has_peers: bool = False
 
 
 def published_recipe(case: Case) -> PublishedRecipe:
@@ -187,6 +197,7 @@ PUBLISHERS: Mapping[Publisher, PublishedRecipe] = {
         amp_through="decorate",
         amp_through_source=Source(PADDLECLAS, "the optimizer is decorated before fleet takes it"),
         strategies=_paddleclas_strategies,
+        has_peers=True,
     ),
     Publisher.FLEETX: PublishedRecipe(
         optimizer=VGG16,

@@ -13,8 +13,10 @@ from typing import Any
 
 from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, plain_values
 from helpers.plan.recipes.common import Processor
+from helpers.plan.recipes.mxnet import mxnet_fixed, mxnet_settings
 from helpers.plan.recipes.paddle import paddle_fixed, paddle_settings
 from helpers.plan.recipes.pytorch import pytorch_fixed, pytorch_settings
+from helpers.plan.recipes.tensorflow import tensorflow_fixed, tensorflow_settings
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
@@ -38,6 +40,8 @@ RECIPES: Mapping[Framework, Recipe] = MappingProxyType(
     {
         Framework.PADDLE: Recipe(paddle_settings, paddle_fixed),
         Framework.PYTORCH: Recipe(pytorch_settings, pytorch_fixed),
+        Framework.TENSORFLOW: Recipe(tensorflow_settings, tensorflow_fixed),
+        Framework.MXNET: Recipe(mxnet_settings, mxnet_fixed),
     }
 )
 

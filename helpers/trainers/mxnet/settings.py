@@ -1,0 +1,69 @@
+"""The settings of an MXNet case, read strictly, and what a step log's header says of them; needs no framework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Dict, Optional
+
+from helpers.trainers.common.scheduled import ScheduledSettings, scheduled_facts
+from helpers.trainers.common.settings import AmpLevels, on, one_of, switch
+from helpers.trainers.contract.case import Precision
+from helpers.trainers.contract.job import JobSpec
+
+# The whole network in half precision, or mxnet.contrib.amp's casts around single operators.
+CAST, AMP = "cast", "amp"
+
+
+@dataclass(frozen=True)
+class MxnetSettings(ScheduledSettings):
+    """What MXNet has beside the scheduled settings."""
+
+    # Precision.AMP has level O2 on a GPU and O1 on a CPU: ``_check``.
+    AMP_LEVELS: ClassVar[AmpLevels] = {
+        Precision.FP32: (None, None),
+        Precision.TF32: (None, None),
+        Precision.BF16: ("O1", "bfloat16"),
+    }
+
+    # CAST, AMP, or None in single precision.
+    amp_through: Optional[str]
+    # The kvstore that exchanges the gradients of the process's cards: "device" or "local"; None for one card.
+    kvstore: Optional[str]
+    # Whether the kvstore updates the weights, instead of each card its own copy.
+    update_on_kvstore: bool
+    # The arguments of hybridize().
+    static_alloc: bool
+    static_shape: bool
+
+    def _check(self, spec: JobSpec) -> None:
+        super()._check(spec)
+        case = spec.case
+        one_of("kvstore", self.kvstore, ("device", "local") if case.cards > 1 else (None,))
+        for name in ("update_on_kvstore", "static_alloc", "static_shape"):
+            switch(name, getattr(self, name))
+        if case.precision is Precision.AMP:
+            one_of("amp_level", self.amp_level, ("O2" if spec.device == "gpu" else "O1",))
+            one_of("amp_dtype", self.amp_dtype, ("float16", "bfloat16"))
+        through = {None: None, "O1": AMP, "O2": CAST}[self.amp_level]
+        one_of("amp_through", self.amp_through, (through,))
+
+
+# What helpers.trainers.common.settings reads a job of this framework into.
+SETTINGS = MxnetSettings
+
+
+def setting_facts(spec: JobSpec, settings: MxnetSettings) -> Dict[str, str]:
+    """The configuration in words."""
+    facts = {
+        **scheduled_facts(settings),
+        "kvstore": settings.kvstore or "none",
+        "update_on_kvstore": on(settings.update_on_kvstore),
+        "hybridize": f"static_alloc {on(settings.static_alloc)}, static_shape {on(settings.static_shape)}",
+    }
+    if settings.amp_level == "O1":
+        facts["precision"] = f"AMP O1 in {settings.amp_dtype}: mxnet.contrib.amp"
+        facts["weights"] = "float32, cast where they are used"
+    elif settings.amp_level == "O2":
+        facts["precision"] = f"AMP O2 in {settings.amp_dtype}: all but batch norm and loss"
+        facts["weights"] = f"{settings.amp_dtype}, float32 master copies (multi_precision); batch norm's float32"
+    return facts

@@ -1,0 +1,74 @@
+"""The settings of a TensorFlow case, read strictly, and what a step log's header says of them; needs no framework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Dict, Optional
+
+from helpers.trainers.common.scheduled import ScheduledSettings, scheduled_facts
+from helpers.trainers.common.settings import AmpLevels, at_least, one_of, refused
+from helpers.trainers.contract.case import Precision
+from helpers.trainers.contract.job import JobSpec, finite
+
+# How XLA compiles: what it finds by itself in the graph, or the whole step.
+AUTOCLUSTERING, WHOLE_STEP = "autoclustering", "jit_compile"
+# How ranks exchange gradients, as tf.distribute names it.
+NCCL, RING = "NCCL", "RING"
+
+
+@dataclass(frozen=True)
+class TensorflowSettings(ScheduledSettings):
+    """What TensorFlow has beside the scheduled settings."""
+
+    AMP_LEVELS: ClassVar[AmpLevels] = {
+        Precision.FP32: (None, None),
+        Precision.TF32: (None, None),
+        Precision.BF16: ("O1", "bfloat16"),
+        Precision.AMP: ("O1", None),
+    }
+
+    # AUTOCLUSTERING or WHOLE_STEP; None where nothing is compiled.
+    xla_mode: Optional[str]
+    # NCCL or RING; None for one card.
+    communication: Optional[str]
+    # Threads within an operation and between operations; None: as many as the rank has cores.
+    intra_op_threads: Optional[int]
+    inter_op_threads: Optional[int]
+    # The share of the card's memory that is taken at the start; None: it grows as needed.
+    memory_fraction: Optional[float]
+    # What tf.data reads: "jpeg", the files of the folder, or "tfrecord", made of them once.
+    native_source: str
+    # Images.
+    shuffle_buffer: int
+
+    def _check(self, spec: JobSpec) -> None:
+        super()._check(spec)
+        case = spec.case
+        one_of("xla_mode", self.xla_mode, (AUTOCLUSTERING, WHOLE_STEP) if case.xla else (None,))
+        one_of("communication", self.communication, (NCCL, RING) if case.cards > 1 else (None,))
+        for name in ("intra_op_threads", "inter_op_threads"):
+            if getattr(self, name) is not None:
+                at_least(name, getattr(self, name), 1)
+        share = self.memory_fraction
+        if share is not None and (not finite(share) or not 0 < share <= 1):
+            raise refused("memory_fraction", share, "a share above 0 and up to 1, or null")
+        one_of("native_source", self.native_source, ("jpeg", "tfrecord"))
+        at_least("shuffle_buffer", self.shuffle_buffer, 1)
+
+
+# What helpers.trainers.common.settings reads a job of this framework into.
+SETTINGS = TensorflowSettings
+
+
+def setting_facts(spec: JobSpec, settings: TensorflowSettings) -> Dict[str, str]:
+    """The configuration in words."""
+    facts = {
+        **scheduled_facts(settings),
+        "xla": settings.xla_mode or "off",
+        "communication": settings.communication or "none",
+        "memory_fraction": "grows as needed" if settings.memory_fraction is None else str(settings.memory_fraction),
+    }
+    if settings.amp_level is not None:
+        facts["precision"] = f"AMP {settings.amp_level} in {settings.amp_dtype}: casts in the graph"
+        facts["weights"] = "float32, cast where they are used"
+    return facts
