@@ -52,7 +52,7 @@ class SuiteCase:
     @property
     def markers(self) -> tuple[str, ...]:
         """The names by which ``-m`` selects the case."""
-        names = [self.target, self.case.model.spec.marker]
+        names = [self.target, self.case.framework.value, self.case.model.spec.marker]
         if self.case.precision.is_amp:
             names.append("amp")
         elif self.case.precision is not Precision.UNSTATED:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from helpers.judging.evidence import Budget
 from helpers.plan.yaml_file import YamlValue, close_to
-from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
+from helpers.trainers.contract.case import FEATURES, Case, DataSource, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import STEADY_WINDOWS
@@ -29,7 +29,7 @@ Numbers = TypeVar("Numbers", bound="DataclassInstance")
 # "gpu" is any NVIDIA card; the others name a model.
 TARGETS = ("cpu", "v100", "a100", "gpu")
 # Features of a case that a block switches on.
-_SWITCHES = ("compile", "graphs", "auto")
+_SWITCHES = FEATURES
 _MOST_STEPS = 1_000_000
 # The least and the most of each number of a budget.
 _BUDGET = {

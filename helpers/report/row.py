@@ -313,7 +313,6 @@ _REMEDIES: Mapping[DataSource, str] = MappingProxyType(
         DataSource.DALI: "raise --set dali.threads=N, or put the images on a faster disk",
         DataSource.DALI_CPU: "raise --set dali.threads=N, or decode on the card (data source dali)",
         DataSource.SYNTHETIC: "no data is read here, so look for what else used this machine",
-        DataSource.UNSTATED: "name the data source in the case",
     }
 )
 
@@ -347,7 +346,7 @@ def reader_note(row: CaseRow) -> str | None:
 def _remedy(case_id: str) -> str:
     synthetic = "a synthetic case shows what the loader costs"
     try:
-        source = Case.parse(case_id).data
+        source = Case.parse(case_id).read_from
     except ConfigError:
         # A row may come from a file of another version, and what it measured is shown all the same.
         return synthetic

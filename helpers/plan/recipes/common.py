@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.plan.recipes import Fixed, Setting, Source, group, own
-from helpers.plan.recipes.publishers import DALI, published_recipe
+from helpers.plan.recipes.publishers import DALI, DRAFT, published_recipe
 from helpers.trainers.contract.case import Case, DataSource, Precision
 
 # The batch that a model's learning rate belongs to: smaller global batches on a CPU scale it down in proportion.
@@ -54,6 +54,8 @@ def dynamic_loss_scaling(case: Case) -> dict[str, Setting]:
 def common_fixed(case: Case, on_gpu: bool, forced_off: str) -> tuple[Fixed, ...]:
     """What every framework's trainer does alike; ``forced_off`` says how it switches TF32 off."""
     fixed = []
+    if case.data is DataSource.UNSTATED:
+        fixed.append(Fixed("data", "read by DALI", Source(DRAFT, "DALI is on where a framework has it")))
     if case.data is DataSource.SYNTHETIC:
         fixed.append(Fixed("data", "one batch of random numbers, made once", FOR_EVERY_CASE))
     if on_gpu and is_single_precision(case):
@@ -64,11 +66,11 @@ def common_fixed(case: Case, on_gpu: bool, forced_off: str) -> tuple[Fixed, ...]
 
 def decoding(case: Case, on_gpu: bool, workers: str, source: Source) -> tuple[Fixed, ...]:
     """How images of files are decoded, nothing for others; ``workers`` names those of the framework's own loader."""
-    if case.data is DataSource.NATIVE:
+    if case.read_from is DataSource.NATIVE:
         return (Fixed("decoding", f"{workers}: random resized crop, flip, normalise", source),)
-    if case.data not in (DataSource.DALI, DataSource.DALI_CPU):
+    if case.read_from not in (DataSource.DALI, DataSource.DALI_CPU):
         return ()
-    where = "GPU (mixed)" if case.data is DataSource.DALI and on_gpu else "CPU"
+    where = "GPU (mixed)" if case.read_from is DataSource.DALI and on_gpu else "CPU"
     return (Fixed("decoding", f"DALI on the {where}, crop while decoding, linear resize, labels int64", source),)
 
 

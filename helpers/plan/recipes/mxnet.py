@@ -28,14 +28,15 @@ from helpers.plan.recipes.scheduled import (
 from helpers.trainers.contract.case import Case, DataSource, Precision
 from helpers.trainers.contract.errors import ConfigError
 
-_PRECISIONS = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.AMP)
+_ON_A_GPU = (Precision.FP32, Precision.TF32, Precision.AMP)
 # The script's epochs while the rate rises.
 _EPOCH_IMAGES, _WARMUP_EPOCHS = 32_000, 5
 
 
 def mxnet_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
     """The settings of ``case``, whatever the ``processor``. Raises ConfigError on what MXNet has nothing for."""
-    refuse_others(case, _PRECISIONS)
+    # Its bfloat16 is oneDNN's, of a CPU.
+    refuse_others(case, _ON_A_GPU if on_gpu else (*_ON_A_GPU, Precision.BF16))
     _refuse_nodes(case)
     return {
         **scheduled_settings(case, on_gpu, _published(case, on_gpu)),
@@ -55,6 +56,7 @@ def mxnet_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
     weights = Fixed("optimizer's weights", "float32 master copies (multi_precision)", Source(MXNET_SCRIPT))
     return (
         *scheduled_fixed(case, smoothing, source),
+        Fixed("update", "by each card's own optimizer (update_on_kvstore=False)", Source(MXNET_SCRIPT)),
         *((weights,) if case.precision is Precision.AMP and on_gpu else ()),
         *decoding(case, on_gpu, "gluon's DataLoader workers", source),
         *common_fixed(case, on_gpu, "forced off (NVIDIA_TF32_OVERRIDE=0)"),
@@ -130,12 +132,11 @@ def _precision(case: Case, on_gpu: bool) -> dict[str, Setting]:
     """All in float16 without a scaled loss on a GPU, and bfloat16 around single operators on a CPU."""
     if is_single_precision(case):
         return {**without_mixed_precision(NO_AMP), "amp_through": Setting(None, NO_AMP)}
-    if case.precision is Precision.BF16 or not on_gpu:
-        source = own("the case's precision says so") if on_gpu else BFLOAT16
+    if not on_gpu:
         return {
             **without_mixed_precision(BFLOAT16),
-            "amp_level": Setting("O1", source),
-            "amp_dtype": Setting("bfloat16", source),
+            "amp_level": Setting("O1", BFLOAT16),
+            "amp_dtype": Setting("bfloat16", BFLOAT16),
             "amp_through": Setting("amp", own("mxnet.contrib.amp, MXNet's only switch for bfloat16")),
         }
     stated = Source(MXNET, "fp16 with 4 channels NHWC")
@@ -161,7 +162,6 @@ def _exchange(case: Case) -> dict[str, Setting]:
     return {
         "cards_per_process": Setting(case.cards_per_node, one_process),
         "kvstore": kvstore,
-        "update_on_kvstore": Setting(False, Source(MXNET_SCRIPT, "MXNET_UPDATE_ON_KVSTORE 0")),
     }
 
 

@@ -1,4 +1,4 @@
-"""What the recipes of TensorFlow and MXNet share: Paddle's settings, to compare the frameworks, and a schedule by steps."""
+"""What the recipes of TensorFlow and MXNet share: Paddle's settings, to compare them, and a schedule by steps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from helpers.plan.recipes import OWN, Fixed, Setting, Source, group, own
 from helpers.plan.recipes.common import FOR_EVERY_CASE, common_settings
-from helpers.plan.recipes.publishers import DRAFT, network_recipe, published_recipe
-from helpers.trainers.contract.case import FEATURES, Case, DataSource, Precision
+from helpers.plan.recipes.publishers import network_recipe, published_recipe
+from helpers.trainers.contract.case import FEATURES, Case, Precision
 from helpers.trainers.contract.errors import ConfigError
 
 AS_PADDLE = own("as Paddle's trainer, to compare the frameworks")
@@ -55,13 +55,11 @@ def scheduled_settings(case: Case, on_gpu: bool, published: Mapping[str, Setting
 def scheduled_fixed(case: Case, smoothing: Setting, model: Source) -> tuple[Fixed, ...]:
     """What both trainers do for every case, whatever its settings say."""
     loss = f"mean cross-entropy, label smoothing {smoothing.value}" if smoothing.value else "mean cross-entropy"
-    read = Fixed("data", "read by DALI", Source(DRAFT, "DALI is on where a framework has it"))
     return (
         Fixed("model", network_recipe(case).description, model),
         Fixed("image size", "224 x 224, 1000 classes", FOR_EVERY_CASE),
         Fixed("loss", loss, smoothing.source),
         Fixed("seed", "1234", FOR_EVERY_CASE),
-        *((read,) if case.data is DataSource.UNSTATED else ()),
     )
 
 

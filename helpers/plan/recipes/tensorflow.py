@@ -1,7 +1,7 @@
 """The training configuration of a TensorFlow case.
 
-Three kinds of cases: NVIDIA's benchmark (the Paddle report and its draft: XLA, the framework's own input), DLPerf's calls
-of the same script (DALI, synthetic data with XLA, or their batch of 224), and every other case, which has the
+Three kinds of cases: NVIDIA's benchmark (the Paddle report and its draft: XLA, the framework's own input), DLPerf's
+calls of the same script (DALI, synthetic data with XLA, or their batch of 224), and every other case, which has the
 optimizer, input and loss of the Paddle trainer for the same case, so that the frameworks can be compared.
 """
 
@@ -34,7 +34,7 @@ _PRECISIONS = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.AMP)
 _DLPERF_STEPS, _DLPERF_BATCH = 120, 224
 _IMAGENET_IMAGES, _IMAGENET_EPOCHS = 1_281_167, 90
 _NGC_EPOCH_STEPS = 125
-_READ_BY_DALI = (DataSource.DALI, DataSource.DALI_CPU, DataSource.UNSTATED)
+_DALI = (DataSource.DALI, DataSource.DALI_CPU)
 
 
 def tensorflow_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
@@ -42,7 +42,7 @@ def tensorflow_settings(case: Case, on_gpu: bool, processor: Processor | None = 
     refuse_others(case, _PRECISIONS, ("xla",))
     return {
         **scheduled_settings(case, on_gpu, _published(case, on_gpu)),
-        **_layout(),
+        **_layout(case),
         **_precision(case, on_gpu),
         **_xla(case, on_gpu),
         **_processes(case, on_gpu),
@@ -134,8 +134,12 @@ def _loaders() -> dict[str, Setting]:
     }
 
 
-def _layout() -> dict[str, Setting]:
-    published = Source(TENSORFLOW, "and a CPU's convolutions know no other layout")
+def _document(case: Case) -> str:
+    return DLPERF if is_dlperf(case) else TENSORFLOW
+
+
+def _layout(case: Case) -> dict[str, Setting]:
+    published = Source(_document(case), "and a CPU's convolutions know no other layout")
     return {
         "layout": Setting("NHWC", published),
         "feed_layout": Setting("NHWC", published),
@@ -152,11 +156,11 @@ def _precision(case: Case, on_gpu: bool) -> dict[str, Setting]:
         source = own("the case's precision says so") if on_gpu else BFLOAT16
         half = {"amp_level": Setting("O1", source), "amp_dtype": Setting("bfloat16", source)}
         return {**without_mixed_precision(BFLOAT16), **half}
-    stated = Source(TENSORFLOW, "AMP")
+    stated = Source(_document(case), "AMP")
     return {
         "amp_level": Setting("O1", stated),
         "amp_dtype": Setting("float16", stated),
-        "loss_scaling": Setting(128.0, Source(TENSORFLOW, "a static loss scale of 128")),
+        "loss_scaling": Setting(128.0, Source(_document(case), "a static loss scale of 128")),
         **group("loss_scaling_rule", STATIC_RULE, Source(TENSORFLOW_SCRIPT, "a loss scale that nothing moves")),
     }
 
@@ -170,12 +174,12 @@ def _xla(case: Case, on_gpu: bool) -> dict[str, Setting]:
 
 
 def _processes(case: Case, on_gpu: bool) -> dict[str, Setting]:
-    horovod = Source(TENSORFLOW, "mpiexec and Horovod: one process a card")
+    horovod = Source(_document(case), "one process a card")
     found = {"cards_per_process": Setting(1, horovod)}
     if case.cards == 1:
         found["communication"] = Setting(None, own("one card has nothing to exchange"))
     elif on_gpu:
-        found["communication"] = Setting("NCCL", Source(TENSORFLOW, "Horovod, which exchanges by NCCL"))
+        found["communication"] = Setting("NCCL", Source(_document(case), "Horovod, which exchanges by NCCL"))
     else:
         found["communication"] = Setting("RING", own("tf.distribute's exchange between CPUs"))
     threads = (
@@ -190,7 +194,7 @@ def _processes(case: Case, on_gpu: bool) -> dict[str, Setting]:
 def _memory(case: Case, on_gpu: bool) -> Setting:
     if not on_gpu:
         return Setting(None, own("a GPU's memory"))
-    if case.data not in _READ_BY_DALI:
+    if case.read_from not in _DALI:
         return Setting(None, Source(TENSORFLOW_SCRIPT, "it grows as needed without DALI"))
     if case.nodes > 1:
         return Setting(0.98, Source(DLPERF_CALLS, "several nodes"))

@@ -296,18 +296,19 @@ def open_card_readers(trainer: Trainer, settings: Settings, loaders: Callable[[C
 def _open(trainer: Trainer, settings: Settings, loaders: Loaders, share: Share) -> Reader:
     spec, facts = trainer.spec, trainer.device.facts
     form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
-    facts["data"] = spec.case.data.value
-    if spec.case.data is DataSource.SYNTHETIC:
+    source = spec.case.read_from
+    facts["data"] = source.value
+    if source is DataSource.SYNTHETIC:
         return SyntheticReader(share, form, loaders.feed)
     images = read_train_list(spec.data_root)
     facts["images"] = str(len(images.paths))
     facts["steps_per_epoch"] = str(share.steps_per_epoch(len(images.paths)))
-    if spec.case.data is DataSource.NATIVE:
+    if source is DataSource.NATIVE:
         workers = settings.native.workers
         facts["loader"] = f"{loaders.native_loader}, {workers} worker processes, decoding by OpenCV {_opencv_version()}"
         return loaders.native(images, share, form)
     threads = settings.dali.threads or int(facts["threads"])
-    decode_gpu = loaders.gpu_index() if spec.device == "gpu" and spec.case.data is DataSource.DALI else None
+    decode_gpu = loaders.gpu_index() if spec.device == "gpu" and source is DataSource.DALI else None
     where = "CPU" if decode_gpu is None else "GPU (mixed)"
     facts["loader"] = f"DALI {dali_version()}, {threads} threads, decoding on {where}"
     return loaders.dali(images, DaliPlan(share, form, settings.augmentation, settings.dali, threads, decode_gpu))

@@ -107,6 +107,12 @@ class Case:
         """Cards of all nodes."""
         return self.nodes * self.cards_per_node
 
+    @property
+    def read_from(self) -> DataSource:
+        """Where the trainers take the images from: an unstated source is DALI, which the draft that leaves it open says
+        of all its tests (docs/measuring-rules.md, "Peers' configurations")."""
+        return DataSource.DALI if self.data is DataSource.UNSTATED else self.data
+
     @cached_property
     def id(self) -> str:
         parts = [

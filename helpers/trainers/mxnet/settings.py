@@ -29,8 +29,6 @@ class MxnetSettings(ScheduledSettings):
     amp_through: Optional[str]
     # The kvstore that exchanges the gradients of the process's cards: "device" or "local"; None for one card.
     kvstore: Optional[str]
-    # Whether the kvstore updates the weights, instead of each card its own copy.
-    update_on_kvstore: bool
     # The arguments of hybridize().
     static_alloc: bool
     static_shape: bool
@@ -39,7 +37,7 @@ class MxnetSettings(ScheduledSettings):
         super()._check(spec)
         case = spec.case
         one_of("kvstore", self.kvstore, ("device", "local") if case.cards > 1 else (None,))
-        for name in ("update_on_kvstore", "static_alloc", "static_shape"):
+        for name in ("static_alloc", "static_shape"):
             switch(name, getattr(self, name))
         if case.precision is Precision.AMP:
             one_of("amp_level", self.amp_level, ("O2" if spec.device == "gpu" else "O1",))
@@ -57,7 +55,6 @@ def setting_facts(spec: JobSpec, settings: MxnetSettings) -> Dict[str, str]:
     facts = {
         **scheduled_facts(settings),
         "kvstore": settings.kvstore or "none",
-        "update_on_kvstore": on(settings.update_on_kvstore),
         "hybridize": f"static_alloc {on(settings.static_alloc)}, static_shape {on(settings.static_shape)}",
     }
     if settings.amp_level == "O1":

@@ -11,7 +11,7 @@ import torch
 from helpers.trainers.common.cuda import CudaEvents, EventTimer, cudnn_text
 from helpers.trainers.common.process import RankPlace, Refused, cpu_flags, cpu_name
 from helpers.trainers.common.settings import on
-from helpers.trainers.contract.case import Case, DataSource, Precision
+from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings, bfloat16_hardware, has_kernels
 
@@ -49,8 +49,6 @@ def _refuse_what_is_no_case(case: Case) -> None:
         raise Refused(f"execution {case.execution.value} is Paddle's; PyTorch has the feature compile")
     if case.precision is Precision.UNSTATED:
         raise Refused("precision unstated does not say what PyTorch is to compute in")
-    if case.data is DataSource.UNSTATED:
-        raise Refused("data source unstated: name dali, dali_cpu, native or synthetic")
     if case.graphs and case.cards > 1:
         raise Refused("CUDA graphs are captured on one card; with several, NCCL's all-reduce would be in them")
 

@@ -126,16 +126,16 @@ def test_a_figure_whose_rule_no_protocol_serves_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("case", "markers"),
     [
-        (suite_case(CPU_CASE), {"cpu", "vgg16", "fp32"}),
+        (suite_case(CPU_CASE), {"cpu", "paddle", "vgg16", "fp32"}),
         (
             suite_case(V100_CASE, "v100", figures=(FIGURE,)),
-            {"v100", "resnet50", "amp", "multi_card", "multi_node", "published"},
+            {"v100", "paddle", "resnet50", "amp", "multi_card", "multi_node", "published"},
         ),
-        (suite_case(OPEN_CASE, "v100"), {"v100", "vgg16", "multi_card"}),
-        (suite_case(replace(CPU_CASE, cards_per_node=2)), {"cpu", "vgg16", "fp32", "multi_card"}),
+        (suite_case(OPEN_CASE, "v100"), {"v100", "paddle", "vgg16", "multi_card"}),
+        (suite_case(replace(CPU_CASE, cards_per_node=2)), {"cpu", "paddle", "vgg16", "fp32", "multi_card"}),
     ],
 )
-def test_markers_say_target_model_precision_and_size(case: SuiteCase, markers: set[str]) -> None:
+def test_markers_say_target_framework_model_precision_and_size(case: SuiteCase, markers: set[str]) -> None:
     assert set(case.markers) == markers
     assert len(case.markers) == len(markers)
 

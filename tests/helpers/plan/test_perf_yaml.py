@@ -158,9 +158,9 @@ def test_a_framework_says_what_its_environment_is_built_of(tmp_path: Path) -> No
     assert config.frameworks[Framework.PYTORCH] == FrameworkConfig(str(tmp_path / "env/bin/python"), "pytorch-cpu")
 
 
-@pytest.mark.parametrize(("switch", "name"), [("compile: true", "compile"), ("graphs: true", "graphs")])
-def test_a_block_switches_a_feature_of_its_cases_on(tmp_path: Path, switch: str, name: str) -> None:
-    config = load(tmp_path, changed("execution: dynamic", f"execution: dynamic\n      {switch}"))
+@pytest.mark.parametrize("name", ["compile", "graphs", "xla"])
+def test_a_block_switches_a_feature_of_its_cases_on(tmp_path: Path, name: str) -> None:
+    config = load(tmp_path, changed("execution: dynamic", f"execution: dynamic\n      {name}: true"))
     assert all(getattr(each.case, name) and each.case.id.endswith(f"-{name}") for each in config.matrix)
 
 

@@ -57,7 +57,7 @@ def test_on_a_gpu_the_wait_is_the_host_s_and_no_claim_about_the_card() -> None:
         ("dali", "dali.threads"),
         ("dali_cpu", "data source dali"),
         ("synthetic", "what else used this machine"),
-        ("unstated", "name the data source"),
+        ("unstated", "dali.threads"),
     ],
 )
 def test_each_data_source_has_its_remedy(data: str, remedy: str) -> None:

@@ -130,7 +130,7 @@ def graphed() -> dict[str, Any]:
 
 
 def refused_on_a_cpu() -> dict[str, str]:
-    cases = ["tf32-bs1-1x1-dali", "fp32-bs1-1x1-unstated", "unstated-bs1-1x1-dali", "fp32-bs1-1x1-synthetic-graphs"]
+    cases = ["tf32-bs1-1x1-dali", "unstated-bs1-1x1-dali", "fp32-bs1-1x1-synthetic-graphs"]
     cases += ["fp32-bs1-1x1-synthetic-xla", "fp32-bs1-1x1-synthetic-auto", "fp32-bs1-1x1-synthetic-dynamic"]
     specs = {each: JobSpec("j", Case.parse(f"pytorch-resnet50v1.5-{each}"), 0, "r", "cpu", 0, 1) for each in cases}
     return {case: refusal(lambda spec=spec: refuse_what_cannot_run(spec)) for case, spec in specs.items()}

@@ -32,7 +32,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ("case", "reason"),
     [
         ("tf32-bs1-1x1-dali", "TF32"),
-        ("fp32-bs1-1x1-unstated", "data source unstated"),
         ("unstated-bs1-1x1-dali", "precision unstated"),
         ("fp32-bs1-1x1-synthetic-graphs", "CUDA graphs"),
         ("fp32-bs1-1x1-synthetic-xla", "the feature xla"),
