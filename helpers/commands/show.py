@@ -29,7 +29,7 @@ from helpers.plan.matrix import TARGETS
 from helpers.plan.overrides import effective, neutral_reason, parse_overrides, setting, with_overrides
 from helpers.plan.published import PublishedFigure, title_of
 from helpers.plan.recipes import SettingsTable, plain_values
-from helpers.plan.recipes.recipe import fixed_of, sourced_settings
+from helpers.plan.recipes.recipe import departures_of, fixed_of, sourced_settings
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_OK
 from helpers.session.suite import Suite
@@ -142,6 +142,7 @@ def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], 
         recorded_tolerance=suite.config.tolerances.of(case.id).recorded,
         settings=_lines(table, settings, changes),
         fixed=tuple(FixedLine(each.name, each.value, str(each.source)) for each in fixed_of(case, device)),
+        departures=_departures(suite, suite_case),
         environment=variables,
         commands=commands,
         here=suite.why_not(suite_case),
@@ -151,6 +152,24 @@ def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], 
         recorded=_recorded(suite, suite_case),
         images_needed=needed.describe() if needed else "",
     )
+
+
+def _departures(suite: Suite, suite_case: SuiteCase) -> tuple[DepartureLine, ...]:
+    """In what the suite's program is not the one behind the case's published figures; nothing without any."""
+    if not suite_case.figures:
+        return ()
+    build = suite.build(suite_case)
+    here = build if isinstance(build, str) else f"{build.distribution} {build.version}"
+    versions = dict.fromkeys(
+        f"{each.case.framework.spec.title} {each.framework_version}" for each in suite_case.figures
+    )
+    documents = dict.fromkeys(title_of(each.source) for each in suite_case.figures)
+    version = DepartureLine("version", ", ".join(versions), here, ", ".join(documents))
+    lines = (
+        DepartureLine(each.about, each.published, each.here, str(each.source))
+        for each in departures_of(suite_case.case)
+    )
+    return (version, *lines)
 
 
 def _launch_commands(case: Case, job: JobSpec) -> tuple[LaunchCommand, ...]:
@@ -273,6 +292,17 @@ class FixedLine:
 
 
 @dataclass(frozen=True)
+class DepartureLine:
+    """Something in which the suite's program is not the publisher's."""
+
+    about: str
+    published: str
+    here: str
+    # Where it stands what the publisher had.
+    source: str
+
+
+@dataclass(frozen=True)
 class RecordedLine:
     """This machine's recorded figure of the case."""
 
@@ -315,6 +345,8 @@ class CaseSheet:
     recorded: RecordedLine | None = None
     # How many images a published comparison takes; empty where it reads none.
     images_needed: str = ""
+    # Empty for a case without a published figure.
+    departures: tuple[DepartureLine, ...] = ()
 
     @property
     def changed(self) -> tuple[SettingLine, ...]:
@@ -338,6 +370,7 @@ def render(sheet: CaseSheet, width: int = WIDTH) -> str:
         ("changed with --set", _changes(sheet, width)),
         (f"settings on a {sheet.device.upper()}, by source", _settings(sheet, width)),
         ("the same whatever the settings say", _fixed(sheet, width)),
+        ("departures from the program behind the published figures", _departed(sheet, width)),
         ("environment of every rank, by source", _environment(sheet, width)),
         ("command of one run (RUN: its folder, PYTHON: the framework's interpreter)", _commands(sheet, width)),
         ("on this machine", _here(sheet, width)),
@@ -448,6 +481,15 @@ def _fixed(sheet: CaseSheet, width: int) -> list[str]:
     return [
         line for each in sheet.fixed for line in _wrapped(f"{each.name}: {each.value} ({each.source})", width, _INDENT)
     ]
+
+
+def _departed(sheet: CaseSheet, width: int) -> list[str]:
+    lines = []
+    for each in sheet.departures:
+        lines.append(each.about)
+        lines += _wrapped(f"{_INDENT}published: {each.published} ({each.source})", width, _INDENT * 2)
+        lines += _wrapped(f"{_INDENT}here: {each.here}", width, _INDENT * 2)
+    return lines
 
 
 def _commands(sheet: CaseSheet, width: int) -> list[str]:

@@ -18,7 +18,7 @@ from helpers.judging.evidence import Past
 from helpers.judging.verdict import Status
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
-from helpers.machine.frameworks import BuildFinder, build_missing
+from helpers.machine.frameworks import BuildFinder, FrameworkBuild, build_missing
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CPU, SuiteCase, matrix, refuse_two_targets, usual_targets
 from helpers.plan.installed import CANDIDATE, REFERENCE, REFERENCE_BUILD, REFERENCE_OPTION, Installed
@@ -405,6 +405,10 @@ class Suite:
         if path is None:
             return f"no reference build ({REFERENCE_BUILD}, {REFERENCE_OPTION}), so a drop cannot be confirmed"
         return f"reference build: {', '.join(self._installed.reference_labels()) or path}"
+
+    def build(self, suite_case: SuiteCase) -> FrameworkBuild | str:
+        """The installed build that would run the case, or why there is none."""
+        return self._installed.build(suite_case)
 
     def why_not(self, suite_case: SuiteCase) -> str | None:
         """Why this machine, with what is installed, cannot run the case, in one line."""

@@ -1,11 +1,13 @@
-"""What a recipe, a case's training configuration, is made of: settings, each with its source, and facts that no setting
-changes."""
+"""What a recipe, a case's training configuration, is made of: settings, each with its source, facts that no setting
+changes, and departures from the publisher's program."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from helpers.trainers.contract.case import Case
 
 OWN = "suite's choice"
 
@@ -42,6 +44,20 @@ class Fixed:
     name: str
     value: str
     source: Source
+
+
+@dataclass(frozen=True)
+class Departure:
+    """Something in which the suite's program is not the one behind the published figures."""
+
+    about: str
+    # What the publisher had, and what the suite has in its place.
+    published: str
+    here: str
+    # Where it stands what the publisher had.
+    source: Source
+    # Of which of the framework's published cases it is true.
+    applies: Callable[[Case], bool] = lambda case: True
 
 
 def own(reason: str) -> Source:

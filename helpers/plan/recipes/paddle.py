@@ -25,7 +25,7 @@ Where this and the trainers depart from the sources:
 
 from __future__ import annotations
 
-from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, group, own
+from helpers.plan.recipes import Departure, Fixed, Setting, SettingsTable, Source, group, own
 from helpers.plan.recipes.common import (
     BFLOAT16,
     NO_AMP,
@@ -47,6 +47,8 @@ from helpers.plan.recipes.publishers import (
     NATIVE,
     PADDLECLAS,
     STRATEGIES,
+    TRAPS,
+    VGG16,
     empty_groups,
     is_channels_last,
     network_recipe,
@@ -81,6 +83,52 @@ def paddle_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
         *decoding(case, on_gpu, "the framework's loader workers", decoded),
         *common_fixed(case, on_gpu, "forced off (NVIDIA_TF32_OVERRIDE=0)"),
     )
+
+
+PADDLE_DEPARTURES = (
+    Departure(
+        "intermediate representation",
+        "programs of Paddle 2.5 and before, made of ProgramDesc's operators",
+        "the same of a Paddle 3, whose own representation is switched off (FLAGS_enable_pir_api=0)",
+        Source(PADDLECLAS),
+        lambda case: case.execution is Execution.STATIC and not case.auto,
+    ),
+    Departure(
+        "images",
+        "ImageNet's validation set, 4 to 36 times over",
+        "the folder that --data names",
+        Source(TRAPS),
+        lambda case: published_recipe(case).has_other_frameworks,
+    ),
+    Departure(
+        "loss on the host",
+        "loss and both accuracies after every step",
+        "all of them fetched by the Executor at every step, and looked at every 10 steps",
+        Source(PADDLECLAS),
+        lambda case: published_recipe(case).has_other_frameworks,
+    ),
+    Departure(
+        "learning rate",
+        "0.1",
+        "0.01: at 0.1 the network's logits are NaN within 5 steps; no step's work depends on it",
+        Source(VGG16),
+        lambda case: not published_recipe(case).has_other_frameworks,
+    ),
+    Departure(
+        "images",
+        "not stated, nor how they were augmented",
+        "the folder that --data names, augmented as ResNet50's",
+        Source(VGG16),
+        lambda case: not published_recipe(case).has_other_frameworks,
+    ),
+    Departure(
+        "automatic parallelism",
+        "strategy.auto of 2020, of which nothing more is stated",
+        "what the installed build has of it: the step log's header says which",
+        Source(VGG16, "Auto"),
+        lambda case: case.auto,
+    ),
+)
 
 
 def _accuracies(case: Case, on_gpu: bool) -> Setting:

@@ -25,12 +25,13 @@ FLEET = f"{RESNET50}: Fleet"
 DALI = f"{RESNET50}: DALI pipeline"
 NATIVE = f"{RESNET50}: Without DALI"
 VGG16 = 'docs/measuring-rules.md, "Paddle VGG16 (FleetX)"'
-OTHERS = 'docs/measuring-rules.md, "The other frameworks\\' configurations"'
+OTHERS = 'docs/measuring-rules.md, "The other frameworks\' configurations"'
 PYTORCH = f"{OTHERS}, PyTorch (NGC 21.03)"
 TENSORFLOW = f"{OTHERS}, TensorFlow (NGC 1.15)"
 DLPERF = f"{OTHERS}, TensorFlow (DLPerf)"
 MXNET = f"{OTHERS}, MXNet (NGC 22.10)"
 DRAFT = f"{OTHERS}, the early draft"
+TRAPS = 'docs/measuring-rules.md, "Traps in the published tables"'
 # The publishers' own code, where the documents are silent.
 PADDLECLAS = "PaddleClas, 2023-07"
 FLEETX = "FleetX, commit 296e0d7"
@@ -84,7 +85,7 @@ class PublishedRecipe:
     # The variables of the environment and the strategies of a program on a GPU.
     strategies: Callable[[Case], dict[str, Setting]]
     # Whether its documents have figures of other frameworks too.
-    has_peers: bool = False
+    has_other_frameworks: bool = False
 
 
 def published_recipe(case: Case) -> PublishedRecipe:
@@ -104,6 +105,11 @@ def network_recipe(case: Case) -> NetworkRecipe:
 def is_channels_last(case: Case) -> bool:
     """Whether the case works with NHWC and 4 channels: pure half precision of a network that does so."""
     return case.precision is Precision.AMP_O2 and network_recipe(case).channels_last_in_half
+
+
+def is_unstated(case: Case) -> bool:
+    """Whether the document leaves open where the images come from."""
+    return case.data is DataSource.UNSTATED
 
 
 def program_flags(case: Case) -> dict[str, Setting]:
@@ -197,7 +203,7 @@ PUBLISHERS: Mapping[Publisher, PublishedRecipe] = {
         amp_through="decorate",
         amp_through_source=Source(PADDLECLAS, "the optimizer is decorated before fleet takes it"),
         strategies=_paddleclas_strategies,
-        has_peers=True,
+        has_other_frameworks=True,
     ),
     Publisher.FLEETX: PublishedRecipe(
         optimizer=VGG16,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from helpers.plan.recipes import OWN, Fixed, Setting, SettingsTable, Source, group, own
+from helpers.plan.recipes import OWN, Departure, Fixed, Setting, SettingsTable, Source, group, own
 from helpers.plan.recipes.common import (
     BFLOAT16,
     FOR_EVERY_CASE,
@@ -33,8 +33,10 @@ from helpers.plan.recipes.common import (
 )
 from helpers.plan.recipes.publishers import (
     AS_THE_CASE_SAYS,
+    DRAFT,
     PYTORCH,
     is_channels_last,
+    is_unstated,
     network_recipe,
     published_recipe,
 )
@@ -81,6 +83,18 @@ def pytorch_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
         *decoding(case, on_gpu, "torch's DataLoader workers", decoded),
         *common_fixed(case, on_gpu, "forced off"),
     )
+
+
+PYTORCH_DEPARTURES = (
+    Departure("container", "NVIDIA's (NGC 21.03)", "PyTorch as its project builds it", Source(PYTORCH)),
+    Departure(
+        "launcher", "mpirun, as the log of 32 cards shows", "torchrun", Source(PYTORCH), lambda case: case.cards > 1
+    ),
+    Departure(
+        "schedule, augmentation and loader threads", "not stated", "those of the Paddle cases", Source(PYTORCH)
+    ),
+    Departure("data", "not stated", "DALI, which the draft says is on", Source(DRAFT), is_unstated),
+)  # fmt: skip
 
 
 def _refuse(case: Case) -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, plain_values
+from helpers.plan.recipes import Departure, Fixed, Setting, SettingsTable, Source, plain_values
 from helpers.plan.recipes.common import Processor
-from helpers.plan.recipes.mxnet import mxnet_fixed, mxnet_settings
-from helpers.plan.recipes.paddle import paddle_fixed, paddle_settings
-from helpers.plan.recipes.pytorch import pytorch_fixed, pytorch_settings
-from helpers.plan.recipes.tensorflow import tensorflow_fixed, tensorflow_settings
+from helpers.plan.recipes.mxnet import MXNET_DEPARTURES, mxnet_fixed, mxnet_settings
+from helpers.plan.recipes.paddle import PADDLE_DEPARTURES, paddle_fixed, paddle_settings
+from helpers.plan.recipes.pytorch import PYTORCH_DEPARTURES, pytorch_fixed, pytorch_settings
+from helpers.plan.recipes.tensorflow import TENSORFLOW_DEPARTURES, tensorflow_fixed, tensorflow_settings
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
@@ -34,14 +34,16 @@ class Recipe:
 
     settings: Callable[[Case, bool, Processor | None], SettingsTable]
     fixed: Callable[[Case, bool], tuple[Fixed, ...]]
+    # In what its trainer differs from the programs behind its published figures.
+    departures: tuple[Departure, ...]
 
 
 RECIPES: Mapping[Framework, Recipe] = MappingProxyType(
     {
-        Framework.PADDLE: Recipe(paddle_settings, paddle_fixed),
-        Framework.PYTORCH: Recipe(pytorch_settings, pytorch_fixed),
-        Framework.TENSORFLOW: Recipe(tensorflow_settings, tensorflow_fixed),
-        Framework.MXNET: Recipe(mxnet_settings, mxnet_fixed),
+        Framework.PADDLE: Recipe(paddle_settings, paddle_fixed, PADDLE_DEPARTURES),
+        Framework.PYTORCH: Recipe(pytorch_settings, pytorch_fixed, PYTORCH_DEPARTURES),
+        Framework.TENSORFLOW: Recipe(tensorflow_settings, tensorflow_fixed, TENSORFLOW_DEPARTURES),
+        Framework.MXNET: Recipe(mxnet_settings, mxnet_fixed, MXNET_DEPARTURES),
     }
 )
 
@@ -86,3 +88,9 @@ def fixed_of(case: Case, device: str) -> tuple[Fixed, ...]:
     """What the trainer does for this case whatever its settings say; nothing for a framework without a recipe."""
     recipe = RECIPES.get(case.framework)
     return recipe.fixed(case, device == "gpu") if recipe else ()
+
+
+def departures_of(case: Case) -> tuple[Departure, ...]:
+    """In what the suite's program differs from the one behind the published figures of ``case``, which has some."""
+    recipe = RECIPES.get(case.framework)
+    return tuple(each for each in recipe.departures if each.applies(case)) if recipe else ()

@@ -110,7 +110,7 @@ class Case:
     @property
     def read_from(self) -> DataSource:
         """Where the trainers take the images from: an unstated source is DALI, which the draft that leaves it open says
-        of all its tests (docs/measuring-rules.md, "Peers' configurations")."""
+        of all its tests (docs/measuring-rules.md, "The other frameworks' configurations")."""
         return DataSource.DALI if self.data is DataSource.UNSTATED else self.data
 
     @cached_property

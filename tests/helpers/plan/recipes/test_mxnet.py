@@ -1,0 +1,130 @@
+"""MXNet's configuration: NVIDIA's script for the published cases, else what the Paddle trainer has."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from helpers.plan.baseline_files import BASELINES
+from helpers.plan.published import PublishedFigure, load_published
+from helpers.plan.recipes import OWN
+from helpers.plan.recipes.publishers import MXNET
+from helpers.plan.recipes.recipe import departures_of, fixed_of, settings_for, sourced_settings
+from helpers.trainers.common.settings import Settings
+from helpers.trainers.contract.case import Case, DataSource
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.mxnet.settings import MxnetSettings
+
+FIGURES = [
+    figure
+    for card in ("v100", "a100")
+    for figure in load_published(BASELINES / "published" / f"{card}.json").figures
+    if figure.case.framework is Framework.MXNET
+]
+
+
+def name_of(figure: PublishedFigure) -> str:
+    return f"{figure.target}-{figure.case.id}"
+
+
+def settings(case_id: str, device: str = "gpu") -> dict[str, Any]:
+    return settings_for(Case.parse(case_id), device)
+
+
+def test_the_published_rows_are_ten() -> None:
+    assert len(FIGURES) == len({name_of(each) for each in FIGURES}) == 10
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=name_of)
+def test_a_published_row_is_trained_as_the_script_says(figure: PublishedFigure) -> None:
+    case, written = figure.case, settings_for(figure.case, "gpu")
+    assert written["learning_rate"] == pytest.approx(0.256 * case.batch_size_per_card * case.cards / 256)
+    expected = {
+        "momentum": 0.875, "weight_decay": 2**-15, "label_smoothing": 0.1, "learning_rate_schedule": "cosine",
+        "learning_rate_warmup_steps": 5 * 32_000 // case.batch_size_per_card, "decay_norms": True,
+        "cards_per_process": case.cards_per_node, "kvstore": "device" if case.cards > 1 else None,
+        "loss_scaling": None, "loss_scaling_rule": {},
+    }  # fmt: skip
+    assert {key: written[key] for key in expected} == expected
+    assert written["dali"] == {
+        "threads": 4, "prefetch_queue_depth": 2, "seed": 42, "device_memory_padding": 2**26,
+        "host_memory_padding": 2**26,
+    }  # fmt: skip
+    stated = OWN if case.data is DataSource.UNSTATED else MXNET
+    assert sourced_settings(case, "gpu")["label_smoothing"].source.where == stated
+    data = [each.value for each in fixed_of(case, "gpu") if each.name == "data"]
+    assert data == (["read by DALI"] if case.data is DataSource.UNSTATED else [])
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=name_of)
+def test_half_precision_has_four_channels_in_nhwc(figure: PublishedFigure) -> None:
+    written = settings_for(figure.case, "gpu")
+    keys = ("layout", "feed_layout", "input_channels", "input_dtype", "amp_level", "amp_dtype", "amp_through")
+    half = ("NHWC", "NCHW", 4, "float16", "O2", "float16", "cast")
+    single = ("NCHW", "NCHW", 3, "float32", None, None, None)
+    assert tuple(written[key] for key in keys) == (half if figure.case.precision.is_amp else single)
+    fused = "batch norm" in [each.about for each in departures_of(figure.case)]
+    assert fused is figure.case.precision.is_amp
+
+
+# Keys of an equal meaning, which both frameworks' trainers read.
+SHARED = (
+    "optimizer", "learning_rate", "learning_rate_boundaries", "learning_rate_decay", "momentum", "weight_decay",
+    "layout", "feed_layout", "input_channels", "input_dtype", "augmentation", "dali", "native", "amp_level",
+    "loss_scaling",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize(
+    ("model", "data"), [("resnet50v1.5", "native"), ("resnet50v1.5", "synthetic"), ("vgg16", "dali")]
+)
+def test_a_case_that_nobody_published_is_trained_as_paddle_s(model: str, data: str, device: str) -> None:
+    rest = f"{model}-fp32-bs8-1x2-{data}"
+    paddle, ours = settings(f"paddle-{rest}-dynamic", device), settings(f"mxnet-{rest}", device)
+    assert {key: ours[key] for key in SHARED} == {key: paddle[key] for key in SHARED}
+    assert (ours["label_smoothing"], ours["learning_rate_warmup_steps"], ours["decay_norms"]) == (0.0, 0, True)
+
+
+def test_on_a_cpu_the_rate_starts_at_once_and_half_precision_is_bfloat16() -> None:
+    written = settings("mxnet-resnet50v1.5-amp-bs4-1x2-dali", "cpu")
+    assert written["learning_rate"] == pytest.approx(0.1 * 8 / 256)
+    assert (written["learning_rate_warmup_steps"], written["learning_rate_schedule"]) == (0, "step")
+    assert (written["amp_level"], written["amp_dtype"], written["amp_through"]) == ("O1", "bfloat16", "amp")
+    assert (written["layout"], written["input_channels"], written["dali"]["threads"]) == ("NCHW", 3, None)
+    assert written["label_smoothing"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("case_id", "field"),
+    [
+        ("mxnet-vgg16-fp32-bs8-1x1-dali-static", "execution"),
+        ("mxnet-vgg16-fp32-bs8-1x1-dali-xla", "xla"),
+        ("mxnet-vgg16-fp32-bs8-2x1-dali", "nodes"),
+        ("mxnet-vgg16-amp_o1-bs8-1x1-dali", "precision"),
+        ("mxnet-vgg16-bf16-bs8-1x1-dali", "precision"),
+    ],
+)
+def test_what_mxnet_has_nothing_for_is_refused(case_id: str, field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(case_id)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("model", ["resnet50v1.5", "vgg16"])
+def test_the_trainer_reads_what_the_recipe_writes(model: str, device: str) -> None:
+    precisions = ("fp32", "tf32", "amp", *(("bf16",) if device == "cpu" else ()))
+    for precision, cards, data in itertools.product(
+        precisions, ("1x1", "1x2", "1x8"), ("dali", "dali_cpu", "native", "synthetic", "unstated")
+    ):
+        case = Case.parse(f"mxnet-{model}-{precision}-bs8-{cards}-{data}")
+        written = json.loads(json.dumps(settings_for(case, device), allow_nan=False))
+        read = Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=written))
+        assert isinstance(read, MxnetSettings)
+        assert (read.kvstore is not None) is (case.cards > 1)

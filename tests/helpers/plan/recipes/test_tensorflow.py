@@ -1,0 +1,178 @@
+"""TensorFlow's configuration: NVIDIA's benchmark and DLPerf's calls for the published cases, else the Paddle trainer."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from helpers.plan.baseline_files import BASELINES
+from helpers.plan.published import PublishedFigure, load_published
+from helpers.plan.recipes import OWN
+from helpers.plan.recipes.publishers import DLPERF, DLPERF_CALLS, TENSORFLOW
+from helpers.plan.recipes.recipe import departures_of, fixed_of, settings_for, sourced_settings
+from helpers.plan.recipes.tensorflow import is_dlperf, is_ngc
+from helpers.trainers.common.settings import Settings
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.tensorflow.settings import TensorflowSettings
+
+FIGURES = [
+    figure
+    for card in ("v100", "a100")
+    for figure in load_published(BASELINES / "published" / f"{card}.json").figures
+    if figure.case.framework is Framework.TENSORFLOW
+]
+OF_DLPERF = [each for each in FIGURES if each.rule == "dlperf-log"]
+OF_NVIDIA = [each for each in FIGURES if each.rule.startswith("ngc-tf")]
+OF_THE_DRAFT = [each for each in FIGURES if each.rule == "unknown"]
+
+
+def name_of(figure: PublishedFigure) -> str:
+    return f"{figure.target}-{figure.case.id}-{figure.samples_per_s}"
+
+
+def settings(case_id: str, device: str = "gpu") -> dict[str, Any]:
+    return settings_for(Case.parse(case_id), device)
+
+
+# --- docs/measuring-rules.md, "The other frameworks' configurations"
+
+
+def test_the_published_rows_are_thirty_four() -> None:
+    assert (len(FIGURES), len(OF_DLPERF), len(OF_NVIDIA), len(OF_THE_DRAFT)) == (34, 24, 8, 2)
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=name_of)
+def test_every_published_row_is_of_the_kind_that_its_document_is(figure: PublishedFigure) -> None:
+    assert is_dlperf(figure.case) is (figure in OF_DLPERF)
+    assert is_ngc(figure.case) is (figure not in OF_DLPERF)
+
+
+@pytest.mark.parametrize("figure", OF_DLPERF, ids=name_of)
+def test_dlperf_s_rows_are_trained_as_its_scripts_say(figure: PublishedFigure) -> None:
+    case, written = figure.case, settings_for(figure.case, "gpu")
+    rate = 0.001 if case.nodes == 1 else 0.256
+    assert written["learning_rate"] == pytest.approx(rate * case.batch_size_per_card * case.cards / 256)
+    expected = {
+        "momentum": 0.875, "weight_decay": 2**-15, "label_smoothing": 0.1, "learning_rate_schedule": "cosine",
+        "learning_rate_warmup_steps": 960, "decay_norms": False, "layout": "NHWC", "cards_per_process": 1,
+    }  # fmt: skip
+    assert {key: written[key] for key in expected} == expected
+    assert written["learning_rate_decay_steps"] == 90 * 1_281_167 // (case.batch_size_per_card * case.cards)
+    table = sourced_settings(case, "gpu")
+    assert (table["label_smoothing"].source.where, table["learning_rate"].source.where) == (DLPERF, DLPERF_CALLS)
+
+
+@pytest.mark.parametrize("figure", OF_NVIDIA, ids=name_of)
+def test_nvidia_s_rows_are_trained_as_the_report_says(figure: PublishedFigure) -> None:
+    case, written = figure.case, settings_for(figure.case, "gpu")
+    assert written["learning_rate"] == pytest.approx(0.1 * case.cards)
+    expected = {
+        "momentum": 0.9, "weight_decay": 1e-4, "label_smoothing": 0.0, "learning_rate_schedule": "step",
+        "learning_rate_boundaries": [30, 60, 80, 90], "decay_norms": False, "xla_mode": "autoclustering",
+        "memory_fraction": None, "cards_per_process": 1,
+    }  # fmt: skip
+    assert {key: written[key] for key in expected} == expected
+    assert sourced_settings(case, "gpu")["learning_rate"].source.where == TENSORFLOW
+
+
+@pytest.mark.parametrize("figure", OF_THE_DRAFT, ids=name_of)
+def test_what_the_draft_leaves_open_is_a_stated_choice(figure: PublishedFigure) -> None:
+    table = sourced_settings(figure.case, "gpu")
+    assert table["learning_rate"].source.where == OWN
+    assert "the early draft states nothing" in table["learning_rate"].source.reason
+    (data,) = [each for each in fixed_of(figure.case, "gpu") if each.name == "data"]
+    assert (data.value, "the early draft" in data.source.where) == ("read by DALI", True)
+    assert table["memory_fraction"].value == 0.7
+    assert "data" in [each.about for each in departures_of(figure.case)]
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=name_of)
+def test_amp_is_float16_with_a_loss_scale_of_128_that_nothing_moves(figure: PublishedFigure) -> None:
+    written = settings_for(figure.case, "gpu")
+    half = (written["amp_level"], written["amp_dtype"], written["loss_scaling"])
+    if not figure.case.precision.is_amp:
+        assert (half, written["loss_scaling_rule"]) == ((None, None, None), {})
+        return
+    assert half == ("O1", "float16", 128.0)
+    assert {written["loss_scaling_rule"][f"{way}_every_n_{what}"] for way, what in (
+        ("incr", "steps"), ("decr", "nan_or_inf"),
+    )} == {10**9}  # fmt: skip
+
+
+# --- every other case
+
+# Keys of an equal meaning, which both frameworks' trainers read; TensorFlow's layout is its own.
+SHARED = (
+    "optimizer", "learning_rate", "learning_rate_boundaries", "learning_rate_decay", "momentum", "weight_decay",
+    "input_channels", "input_dtype", "augmentation", "dali", "native", "amp_level", "loss_scaling",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [("resnet50v1.5", "native"), ("resnet50v1.5", "synthetic"), ("vgg16", "dali"), ("vgg16", "native")],
+)
+def test_a_case_that_nobody_published_is_trained_as_paddle_s(model: str, data: str, device: str) -> None:
+    rest = f"{model}-fp32-bs8-1x2-{data}"
+    paddle, ours = settings(f"paddle-{rest}-dynamic", device), settings(f"tensorflow-{rest}", device)
+    assert {key: ours[key] for key in SHARED} == {key: paddle[key] for key in SHARED}
+    expected = {"learning_rate_schedule": "step", "learning_rate_warmup_steps": 0, "label_smoothing": 0.0}
+    assert {key: ours[key] for key in expected} == expected
+    assert ours["decay_norms"] is True
+
+
+@pytest.mark.parametrize("rest", ["amp-bs4-1x1-dali", "amp-bs4-1x2-native-xla", "fp32-bs4-1x1-synthetic-xla"])
+def test_on_a_cpu_the_rate_starts_at_once_and_half_precision_is_bfloat16(rest: str) -> None:
+    case = Case.parse(f"tensorflow-resnet50v1.5-{rest}")
+    written = settings_for(case, "cpu")
+    assert written["learning_rate"] == pytest.approx(0.1 * case.batch_size_per_card * case.cards / 256)
+    assert (written["learning_rate_warmup_steps"], written["learning_rate_decay_steps"]) == (0, None)
+    assert written["amp_dtype"] == ("bfloat16" if case.precision.is_amp else None)
+    assert (written["loss_scaling"], written["native"]["workers"], written["dali"]["threads"]) == (None, 1, None)
+    # What a step computes stays the published one.
+    assert written["label_smoothing"] == (0.1 if is_dlperf(case) else 0.0)
+
+
+def test_xla_is_the_case_s_switch() -> None:
+    assert settings("tensorflow-vgg16-fp32-bs8-1x1-synthetic")["xla_mode"] is None
+    assert settings("tensorflow-vgg16-fp32-bs8-1x1-synthetic-xla")["xla_mode"] == "autoclustering"
+    assert settings("tensorflow-vgg16-fp32-bs8-1x1-synthetic-xla", "cpu")["xla_mode"] == "jit_compile"
+
+
+@pytest.mark.parametrize(
+    ("case_id", "field"),
+    [
+        ("tensorflow-vgg16-fp32-bs8-1x1-dali-static", "execution"),
+        ("tensorflow-vgg16-fp32-bs8-1x1-dali-auto", "auto"),
+        ("tensorflow-vgg16-fp32-bs8-1x1-dali-compile", "compile"),
+        ("tensorflow-vgg16-fp32-bs8-1x1-dali-graphs", "graphs"),
+        ("tensorflow-vgg16-amp_o2-bs8-1x1-dali", "precision"),
+        ("tensorflow-vgg16-unstated-bs8-1x1-dali", "precision"),
+    ],
+)
+def test_what_tensorflow_has_nothing_for_is_refused(case_id: str, field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(case_id)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("model", ["resnet50v1.5", "vgg16"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "amp"])
+def test_the_trainer_reads_what_the_recipe_writes(model: str, precision: str, device: str) -> None:
+    for cards, data, feature in itertools.product(
+        ("1x1", "1x2", "4x8"), ("dali", "dali_cpu", "native", "synthetic", "unstated"), ("", "-xla")
+    ):
+        case = Case.parse(f"tensorflow-{model}-{precision}-bs8-{cards}-{data}{feature}")
+        written = json.loads(json.dumps(settings_for(case, device), allow_nan=False))
+        read = Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=written))
+        assert isinstance(read, TensorflowSettings)
+        assert (read.xla_mode is not None) is case.xla
+        assert (read.communication is not None) is (case.cards > 1)
