@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", choices=TARGETS, help="List only this target's cases")
     parser.add_argument("--published", action="store_true", help="List only the cases with a published figure")
-    parser.add_argument("--build", action="store_true", help="Build each static GPU program, without training it")
+    parser.add_argument("--build", action="store_true", help="Build each GPU case's program, without training it")
     parser.add_argument(
         "--interpreter", metavar="PYTHON", help="Build with this Python. Default: the framework's own in perf.yaml"
     )
@@ -173,7 +173,7 @@ def configuration_problems(chosen: Sequence[SuiteCase]) -> tuple[str | None, ...
 
 
 class Builds:
-    """Tries the static GPU programs of cases, each framework's with one interpreter."""
+    """Tries the programs of GPU cases, each framework's with one interpreter."""
 
     def __init__(self, config: Config, interpreter: str | None, timeout_seconds: float) -> None:
         self._config = config
@@ -209,8 +209,8 @@ class Builds:
 
     def _where(self, suite_case: SuiteCase, line: CaseLine) -> FrameworkBuild | str:
         """The build to try a case's program with, or why nothing is tried."""
-        if suite_case.device == CPU or suite_case.case.execution is not Execution.STATIC:
-            return "only static programs for a GPU are built ahead"
+        if suite_case.device == CPU or suite_case.case.execution not in (None, Execution.STATIC):
+            return "only programs for a GPU are built ahead, Paddle's only where they are static"
         if line.configuration != COMPLETE:
             return "no complete configuration"
         framework = suite_case.case.framework

@@ -35,7 +35,7 @@ class Recipe:
     settings: Callable[[Case, bool, Processor | None], SettingsTable]
     fixed: Callable[[Case, bool], tuple[Fixed, ...]]
     # In what its trainer differs from the programs behind its published figures.
-    departures: tuple[Departure, ...]
+    departures: tuple[Departure, ...] = ()
 
 
 RECIPES: Mapping[Framework, Recipe] = MappingProxyType(

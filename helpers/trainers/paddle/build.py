@@ -1,27 +1,18 @@
 """Build what a GPU job would train, without a GPU: ``python -m helpers.trainers.paddle.build SPEC.json``.
 
-The last line on standard output is one JSON object: ``built``; ``reason`` (empty when built); ``facts`` as a
-step log's header has them, with the options and flags that this build does not know; ``operators`` of the
-static program, null where there is none; ``parameters`` that the optimizer trains. Exit status: 0 built,
-1 failed, 3 refused.
-
-The ranks of a case with several cards are simulated in this process's environment: this one is rank 0. What
-Paddle writes of its own accord stays in the job's run folder.
+The answer is that of helpers/trainers/common/building.py. The ranks of a case with several cards are simulated in this
+process's environment: this one is rank 0. What Paddle writes of its own accord stays in the job's run folder.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import traceback
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Dict, List, MutableMapping, Optional
+from typing import Dict, List, MutableMapping
 
-from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, Refused, one_line, set_environment
+from helpers.trainers.common.building import BuildAnswer, run_build
+from helpers.trainers.common.process import Refused, set_environment
 from helpers.trainers.contract.case import Execution
-from helpers.trainers.contract.errors import ConfigError, SuiteError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
 
@@ -29,32 +20,8 @@ from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
 _FIRST_PORT = 6170
 
 
-@dataclass
-class BuildAnswer:
-    """What became of a build; filled in as it goes."""
-
-    built: bool = False
-    reason: str = ""
-    facts: Dict[str, str] = field(default_factory=dict)
-    operators: Optional[int] = None
-    parameters: Optional[int] = None
-
-
 def main(argv: List[str]) -> int:
-    answer = BuildAnswer()
-    try:
-        build(_read(argv), answer, os.environ)
-        status, answer.built = EXIT_COMPLETE, True
-    except Refused as refusal:
-        status, answer.reason = EXIT_REFUSED, str(refusal)
-    except (SuiteError, OSError, UnicodeDecodeError) as error:
-        status, answer.reason = EXIT_FAILED, str(error)
-    except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer says so and the status is not 0
-        traceback.print_exc()
-        status, answer.reason = EXIT_FAILED, f"{type(error).__name__}: {error}"
-    answer.reason = one_line(answer.reason)
-    print(json.dumps(asdict(answer), sort_keys=True), flush=True)
-    return status
+    return run_build(argv, build)
 
 
 def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
@@ -107,22 +74,6 @@ def ranks_of(spec: JobSpec) -> Dict[str, str]:
         "PADDLE_CURRENT_ENDPOINT": places[0],
         "FLAGS_selected_gpus": "0",
     }
-
-
-def _read(argv: List[str]) -> JobSpec:
-    if len(argv) != 1:
-        given = " ".join(argv) or "no argument"
-        raise ConfigError("build check", got=given, expected="one argument: a job's spec.json")
-    spec = JobSpec.from_json(Path(argv[0]).read_text(encoding="utf-8"), about=argv[0])
-    if spec.device != "gpu":
-        raise ConfigError(
-            "build check",
-            field="device",
-            got=spec.device,
-            expected="gpu",
-            remedy="A job on a CPU is not built but run, by helpers.trainers.paddle.trainer",
-        )
-    return spec
 
 
 def _build_static(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.session.gate import EXIT_NOT_JUDGED
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -102,10 +104,28 @@ def test_every_pytorch_case_is_complete_and_the_published_ones_are_the_twelve() 
     assert {case["target"] for case in cases} == {"cpu", "v100", "a100", "gpu"}
 
 
-def test_a_framework_without_a_recipe_is_incomplete_with_the_reason() -> None:
-    cases = record("--framework", "mxnet")["cases"]
+def test_all_110_published_figures_are_of_cases_with_complete_configurations() -> None:
+    document = record("--published")
+    cases = document["cases"]
+    assert sum(len(case["published"]) for case in cases) == 110
+    assert {case["configuration"] for case in cases} == {"complete"}
+    figures = Counter({case["case_id"].partition("-")[0]: 0 for case in cases})
+    for case in cases:
+        figures[case["case_id"].partition("-")[0]] += len(case["published"])
+    assert figures == {"paddle": 54, "tensorflow": 34, "pytorch": 12, "mxnet": 10}
+    # Each names the cards that it needs, and nothing but those is missing.
+    assert all(" x V100" in case["needs"] or " x A100" in case["needs"] for case in cases)
+    assert all("found no NVIDIA GPU" in case["here"] for case in cases)
+
+
+def test_a_case_that_its_recipe_refuses_is_incomplete_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(case: Case, device: str) -> dict[str, Any]:
+        raise ConfigError(f"case {case.id}", field="precision", got=case.precision.value, expected="another")
+
+    monkeypatch.setattr(helpers.commands.cases, "settings_for", refuse)
+    cases = record("--framework", "mxnet", "--published")["cases"]
     assert cases
-    assert all("No other framework has a trainer so far" in case["configuration"] for case in cases)
+    assert all(case["configuration"].startswith("field 'precision': got '") for case in cases)
 
 
 def test_what_the_trainer_refuses_is_an_incomplete_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +155,8 @@ def test_builds_are_tried_and_told_apart(interpreter: str, capsys: pytest.Captur
     assert sum(bool(case["published"]) for case in tried) == 54
     assert {case["target"] for case in tried} == {"v100", "a100", "gpu"}
     assert not any(case["published"] for case in by_state["not tried"])
-    assert {case["build_note"] for case in by_state["not tried"]} == {"only static programs for a GPU are built ahead"}
+    why = "only programs for a GPU are built ahead, Paddle's only where they are static"
+    assert {case["build_note"] for case in by_state["not tried"]} == {why}
     progress = capsys.readouterr().err.splitlines()
     assert len(progress) == len(tried)
     assert progress[-1].startswith(f"{len(tried)} of {len(tried)} tried: paddle-")

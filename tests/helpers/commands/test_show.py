@@ -17,7 +17,8 @@ from helpers.plan.proposals import Proposal, ProposalKind, write_recorded
 from helpers.plan.published import load_published
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.recorded import Provenance, RecordedEntry
-from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -29,7 +30,6 @@ PUBLISHED = [
     (target, case)
     for target in ("v100", "a100")
     for case in load_published(BASELINES / "published" / f"{target}.json").cases()
-    if case.framework is Framework.PADDLE
 ]
 
 
@@ -120,10 +120,27 @@ def test_settings_can_be_shown_as_on_another_device() -> None:
     assert told["environment"]["CUDA_VISIBLE_DEVICES"] == ""
 
 
-def test_a_framework_without_a_recipe_shows_what_there_is() -> None:
+def test_a_case_that_its_recipe_refuses_shows_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(case: Case, *_: Any, **__: Any) -> Any:
+        raise ConfigError(f"case {case.id}", field="precision", got="fp32", expected="another")
+
+    monkeypatch.setattr(helpers.commands.show, "sourced_settings", refuse)
     text = shown(OTHER, "--target", "v100")
-    assert "No other framework has a trainer so far" in text
+    assert "'precision': got 'fp32', expected another" in text
     assert "images/s on" in text
+
+
+def test_the_departures_from_the_publisher_s_program_are_data() -> None:
+    case = record("tensorflow-resnet50v1.5-amp-bs224-2x8-dali-xla", "--target", "v100")
+    departures = {each["about"]: each for each in case["departures"]}
+    assert departures["version"]["published"] == "TensorFlow 1.15.2 (NGC 20.03-tf1)"
+    assert departures["exchange of gradients"]["published"].startswith("Horovod")
+    assert "MultiWorkerMirroredStrategy" in departures["exchange of gradients"]["here"]
+    assert all("measuring-rules" in each["source"] for each in case["departures"] if each["about"] != "version")
+    # One card exchanges nothing, and the case of a CPU has no publisher.
+    one_card = record("tensorflow-resnet50v1.5-amp-bs224-1x1-dali-xla", "--target", "v100")["departures"]
+    assert "exchange of gradients" not in [each["about"] for each in one_card]
+    assert record(CPU_CASE)["departures"] == []
 
 
 def record_figure(machine: Machine, baselines: Path) -> None:
@@ -209,7 +226,7 @@ def test_settings_that_the_trainer_refuses_are_shown_with_its_words() -> None:
         ([CPU_CASE, "--set", "lr=1"], "'lr'.*learning_rate"),
         ([CPU_CASE, "--set", "learning_rate"], "KEY=VALUE"),
         ([CPU_CASE, "--set", "learning_rate=fast"], "'learning_rate'.*a value like"),
-        ([OTHER, "--set", "momentum=1"], "No other framework has a trainer"),
+        ([OTHER, "--set", "momentum=fast"], "'momentum'.*a value like"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_what_does(

@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from helpers.judging.evidence import Budget
+from helpers.judging.rules import RULES
 from helpers.machine.frameworks import FrameworkConfig
+from helpers.plan.baseline_files import BASELINES
+from helpers.plan.case_plan import matrix
+from helpers.plan.image_folder import images_needed
 from helpers.plan.matrix import ByCase, Tolerances
 from helpers.plan.perf_yaml import Config, GateRule, load_config
+from helpers.plan.published import load_published
 from helpers.trainers.contract.case import DataSource, Execution, Precision
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import Model
@@ -109,6 +114,24 @@ def test_the_shipped_short_selection_has_both_models_precisions_and_card_counts(
 @pytest.mark.parametrize("rule", PUBLISHED_RULES)
 def test_the_shipped_file_has_a_protocol_for_every_published_rule(shipped: Config, rule: str) -> None:
     assert rule in shipped.protocol_for_rule(rule).rules
+
+
+def test_the_protocol_of_every_published_case_makes_the_steps_and_runs_of_its_rules(shipped: Config) -> None:
+    published = {card: load_published(BASELINES / "published" / f"{card}.json").figures for card in ("v100", "a100")}
+    cases = [each for each in matrix(shipped, published) if each.figures]
+    assert sum(len(each.figures) for each in cases) == 110
+    for each in cases:
+        rules = [RULES[figure.rule] for figure in each.figures if figure.rule in RULES]
+        protocol, case = each.protocol, each.case
+        assert protocol.warmup_steps + protocol.window_steps >= max([rule.steps for rule in rules], default=0)
+        assert protocol.runs >= max([rule.runs for rule in rules], default=1)
+        needed = images_needed(case, [rule.name for rule in rules])
+        if case.data is DataSource.SYNTHETIC or not rules:
+            assert needed is None
+        else:
+            assert needed is not None
+            longest = max(rule.steps for rule in rules)
+            assert needed.images == longest * case.batch_size_per_card * case.cards
 
 
 def test_the_shipped_paddleclas_protocol_leaves_the_steps_its_rule_needs(shipped: Config) -> None:

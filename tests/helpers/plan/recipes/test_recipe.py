@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from helpers.plan.overrides import settings_segment
+from helpers.plan.published import load_published
 from helpers.plan.recipes import Setting, own, plain_values, recipe
 from helpers.plan.recipes.common import cpu_environment, read_processor
-from helpers.plan.recipes.recipe import RECIPES, Recipe, settings_for, sourced_settings
+from helpers.plan.recipes.recipe import RECIPES, Recipe, departures_of, settings_for, sourced_settings
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
@@ -112,15 +113,19 @@ def test_the_trainer_reads_what_the_recipe_writes(model: str, device: str) -> No
 
 
 @pytest.mark.parametrize("card", ["v100", "a100"])
-def test_every_published_paddle_case_has_a_recipe(card: str) -> None:
-    text = (PUBLISHED / f"{card}.json").read_text(encoding="utf-8")
-    cases = {word for word in text.replace('"', " ").split() if word.startswith("paddle-")}
-    assert cases
-    for case_id in cases:
-        assert settings_for(Case.parse(case_id), "gpu")["optimizer"] == "momentum"
+def test_every_published_case_has_settings_that_its_trainer_takes_and_its_departures(card: str) -> None:
+    cases = load_published(PUBLISHED / f"{card}.json").cases()
+    assert {case.framework for case in cases} == set(Framework)
+    for case in cases:
+        settings = json.loads(json.dumps(settings_for(case, "gpu"), allow_nan=False))
+        assert Settings.of(JobSpec("j", case, 0, "r", "gpu", 0, 1, settings=settings)).optimizer == "momentum"
+        abouts = [each.about for each in departures_of(case)]
+        assert len(abouts) == len(set(abouts)) > 0
 
 
-def test_another_framework_or_device_has_no_recipe() -> None:
+def test_a_framework_without_an_entry_or_another_device_has_no_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {each: RECIPES[each] for each in (Framework.PADDLE, Framework.PYTORCH)}
+    monkeypatch.setattr("helpers.plan.recipes.recipe.RECIPES", known)
     with pytest.raises(ConfigError, match="'framework': got 'mxnet', expected one of paddle, pytorch"):
         _settings("mxnet-resnet50v1.5-fp32-bs256-1x1-dali")
     with pytest.raises(ConfigError, match="device"):

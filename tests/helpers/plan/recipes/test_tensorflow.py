@@ -1,4 +1,4 @@
-"""TensorFlow's configuration: NVIDIA's benchmark and DLPerf's calls for the published cases, else the Paddle trainer."""
+"""TensorFlow: NVIDIA's benchmark and DLPerf's calls for the published cases, else what Paddle's trainer has."""
 
 from __future__ import annotations
 

@@ -159,3 +159,9 @@ def test_a_paddle_case_names_its_execution_and_a_peer_need_not() -> None:
 
 def test_amp_precisions_are_the_automatic_ones() -> None:
     assert [each.value for each in Precision if each.is_amp] == ["amp_o1", "amp_o2", "amp"]
+
+
+def test_an_unstated_data_source_is_read_by_dali_and_stays_in_the_id() -> None:
+    open_case = Case.parse("mxnet-resnet50v1.5-amp-bs256-1x1-unstated")
+    assert (open_case.read_from, open_case.data) == (DataSource.DALI, DataSource.UNSTATED)
+    assert Case.parse("mxnet-resnet50v1.5-amp-bs256-1x1-native").read_from is DataSource.NATIVE

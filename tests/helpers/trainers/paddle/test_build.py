@@ -47,21 +47,6 @@ def test_one_card_has_no_launcher_s_variables(tmp_path: Path) -> None:
     assert paddle_build.ranks_of(_spec(tmp_path, f"{RESNET50}-fp32-bs256-1x1-dali-static")) == {}
 
 
-def test_a_cpu_s_job_is_an_error_with_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = _spec(tmp_path, f"{RESNET50}-fp32-bs4-1x1-dali-static", "cpu")
-    status, answer = _answer(capsys, [str(spec.spec_path)])
-    assert (status, answer["built"]) == (EXIT_FAILED, False)
-    assert "field 'device'" in answer["reason"]
-    assert "helpers.trainers.paddle.trainer" in answer["reason"]
-
-
-@pytest.mark.parametrize("argv", [[], ["one", "two"], ["no-such-file.json"]])
-def test_without_a_readable_job_it_fails_and_says_so(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    status, answer = _answer(capsys, argv)
-    assert (status, answer["built"], answer["facts"]) == (EXIT_FAILED, False, {})
-    assert answer["reason"]
-
-
 def test_a_wrong_setting_fails_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = _spec(tmp_path, f"{RESNET50}-fp32-bs4-1x1-dali-static", layout="CHW")
     status, answer = _answer(capsys, [str(spec.spec_path)])
