@@ -1,7 +1,8 @@
 """A node's agent as it is, on a made-up machine and with a trainer's double in place of the framework.
 
 ``agent_stand_in.py KEY=VALUE ... [what the suite would have run]``: ``behaviour`` of its rank (stand_in.py),
-``version`` of its framework, ``suite`` and ``boot_id`` instead of the real ones, ``silence`` in seconds.
+``trainer=cards_double`` for the other double, behind the real launchers, ``version`` of its framework, ``suite`` and
+``boot_id`` instead of the real ones, ``silence`` in seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from helpers.machine.environment import Host
 from helpers.machine.frameworks import FrameworkBuild
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
+from tests.helpers.launch import cards_double
 
 STAND_IN = Path(__file__).resolve().with_name("stand_in.py")
 # Both on core 0, which every machine has; the stand-in pins nothing.
@@ -50,7 +52,8 @@ def main(words: list[str]) -> int:
 
     node_agent.BuildFinder = Builds  # type: ignore[assignment,misc]
     node_agent.discover = lambda cpu_cards: MACHINE  # type: ignore[assignment]
-    node_agent.launcher_for = lambda spec: StandInLauncher(given.get("behaviour", "trains"))  # type: ignore[assignment]
+    double = cards_double.launcher_for if given.get("trainer") == "cards_double" else None
+    node_agent.launcher_for = double or (lambda spec: StandInLauncher(given.get("behaviour", "trains")))  # type: ignore[assignment]
     node_agent.suite_digest = lambda: given.get("suite", suite_digest())
     node_agent.boot_id = lambda: given.get("boot_id", boot_id())
     node_agent._POLL_SECONDS = 0.05

@@ -31,6 +31,7 @@ from helpers.plan.perf_yaml import Config, load_config
 from helpers.session.measure import measure_case, reusable_runs
 from helpers.session.run_job import JobRunner, RunTerms
 from helpers.trainers.contract.errors import DeviceError, LaunchError, SuiteError
+from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.steplog import (
     COMPLETE,
@@ -166,6 +167,28 @@ def test_a_complete_quiet_run_is_a_measurement(runner: JobRunner, plan: CasePlan
     assert (run.peak_host_bytes, run.peak_device_bytes) == (2001, 11)
     assert run.foreign_share == 0.01
     assert "1.0%" in run.contention
+
+
+def test_one_process_that_drives_both_cards_is_a_measurement_of_both(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    case = replace(plan.case, framework=Framework.MXNET, execution=None)
+    driven = replace(plan, suite_case=replace(plan.suite_case, case=case), settings={"cards_per_process": 2})
+    log = step_log()
+    log = replace(
+        log,
+        header=replace(log.header, world_size=1, cards_per_process=2),
+        steps=tuple(replace(step, samples=16) for step in log.steps),
+    )
+    run = run_with(runner, driven, jobs, outcome(logs=(log,)))
+    # 5 steps of 2 x 8 images in 5 s.
+    assert (run.measured, run.figures["wall-clock"], run.samples_per_step) == (True, pytest.approx(16.0), (16,) * 5)
+    assert (run.peak_host_bytes, run.peak_device_bytes, run.settings) == (1000, 10, {"cards_per_process": 2})
+    assert read_result(runner.store.run_folder(case.id, 0) / "result.json") == run
+    (spec,), (command,) = jobs.specs, jobs.commands
+    # Both cards are the one process's, which is started directly.
+    assert (spec.ranks, spec.cores) == (1, ((0, 1), (2, 3)))
+    assert command.argv[1:4] == ("-u", "-m", "helpers.trainers.mxnet.trainer")
 
 
 def test_the_result_is_on_disk_when_the_run_returns(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:

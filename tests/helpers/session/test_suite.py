@@ -209,6 +209,17 @@ def test_a_setting_that_does_not_exist_is_refused_before_measuring(
         suite.prepare([case_of(suite, SYNTHETIC)])
 
 
+def test_a_process_that_would_drive_some_of_its_node_s_cards_is_refused_before_measuring(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "helpers.plan.recipes.recipe.settings_for", lambda case, device, launcher: {"cards_per_process": 1}
+    )
+    suite = bench.suite(overrides={"cards_per_process": 3})
+    with pytest.raises(ConfigError, match="'cards_per_process': got 3, expected 1"):
+        suite.prepare([case_of(suite, SYNTHETIC)])
+
+
 def test_an_override_equal_to_the_case_s_own_value_is_none(bench: Bench) -> None:
     suite = bench.suite(overrides={"momentum": 0.9, "weight_decay": 0.001})
     suite.measure(case_of(suite, SYNTHETIC))

@@ -141,6 +141,28 @@ def test_each_node_runs_eight_ranks_whose_files_have_their_places_here(
     ]
 
 
+@pytest.mark.parametrize(
+    ("case_id", "each", "ranks"),
+    [
+        ("pytorch-resnet50v1.5-amp-bs256-4x8-dali", 1, 8),
+        ("tensorflow-resnet50v1.5-amp-bs256-4x8-native-xla", 1, 8),
+        ("tensorflow-resnet50v1.5-amp-bs256-4x8-native-xla", 8, 1),
+    ],
+)
+def test_the_output_of_every_node_s_ranks_has_a_place_here_whatever_their_launcher_calls_it(
+    case_id: str, each: int, ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helpers.launch.nodes.connected, "open_port", lambda host, address, port: port or 36000)
+    settings = {"cards_per_process": each} if each > 1 else {}
+    gpus = tuple("01234567")
+    spec = JobSpec("j", Case.parse(case_id), 0, str(tmp_path), "gpu", 1, 2, cards=gpus, settings=settings)
+    found, _ = connected()
+    command, _ = prepared(found).start_of(spec, "/opt/python", 0.5)
+    assert [Path(log).relative_to(tmp_path).as_posix() for log in command.rank_logs] == [
+        f"{folder}/rank{rank}.log" for folder in ("launch_logs", "node1", "node2", "node3") for rank in range(ranks)
+    ]
+
+
 def test_a_case_takes_as_many_of_the_hosts_as_it_has_nodes() -> None:
     found, _ = connected((machine(0), machine(1)))
     needs = replace(CaseNeeds(CASE, "a100", BUILD, machine(0)), case=replace(CASE, nodes=2))
