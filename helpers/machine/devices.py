@@ -1,7 +1,7 @@
 """Finds the cards of this machine (GPUs by NVML, CPU cards by core topology), and says why a case cannot run on them.
 
-A CPU card is one process pinned to its own physical cores, so that "2 cards" is two ranks that do not
-share a core.
+A CPU card is a set of physical cores of its own, to which the process that drives it is pinned: two cards share no
+core.
 """
 
 from __future__ import annotations

@@ -16,15 +16,17 @@ from helpers.session.frameworks.configurations import Configuration, nearest
 from helpers.session.measure import CaseResult
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING
 
 # The code of a verdict on a case that was measured beside other frameworks and compared with no reference.
 COMPARED = "compared"
-# The settings that say what a step computes. A recipe without decay_norms decays the norms too.
+# The settings that say what a step computes, and in how many processes. A recipe without decay_norms decays the norms
+# too, and in one without cards_per_process each process drives one card.
 _TRAINING = (
     "optimizer", "learning_rate", "momentum", "weight_decay", "decay_norms", "layout", "input_channels", "input_dtype",
-    "amp_level", "amp_dtype", "loss_scaling",
+    "amp_level", "amp_dtype", "loss_scaling", CARDS_PER_PROCESS_SETTING,
 )  # fmt: skip
-_UNSAID: Mapping[str, Any] = {"decay_norms": True}
+_UNSAID: Mapping[str, Any] = {"decay_norms": True, CARDS_PER_PROCESS_SETTING: 1}
 
 
 @dataclass(frozen=True)

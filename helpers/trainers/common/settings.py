@@ -50,7 +50,7 @@ class Augmentation:
 class Dali:
     """The settings of DALI's pipeline."""
 
-    # None: as many as the rank has cores.
+    # None: as many as a card of the rank has cores.
     threads: Optional[int]
     prefetch_queue_depth: int
     seed: int

@@ -67,6 +67,8 @@ def of(suite: Suite, *case_ids: str) -> Configuration:
         ({}, {"decay_norms": True}, {}),
         ({}, {"decay_norms": False}, {"decay_norms": {"paddle": True, "pytorch": False}}),
         ({"execution": "static"}, {"cudnn_benchmark": True}, {}),
+        ({}, {"cards_per_process": 1}, {}),
+        ({}, {"cards_per_process": 2}, {"cards_per_process": {"paddle": 1, "pytorch": 2}}),
     ],
 )
 def test_a_row_tells_in_what_its_frameworks_are_not_trained_alike(
