@@ -1,29 +1,34 @@
 """How often a search for the first bad build is right, and how many runs it takes, beside other tools: ``make bench``.
 
 64 builds, one of which brought a drop of 1, 2, 3 or 5% on 1, 8 and 32 cards, with and without builds that fail; every
-rule is asked about the same pairs. Exit status 1 where a goal is missed. docs/bisect.md, "How good it is", has the
-results.
+rule is asked about the same pairs. Exit status 1 where a goal is missed. With ``--keep FILE`` a run that was ended
+goes on. docs/bisect.md, "How good it is", has the results.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from scipy.special import betaincinv
 
+from benchmarks import bisect_rules, bisect_world, verdict_worlds
 from benchmarks.bisect_rules import BUDGET_RUNS, OWN, RULES, Found, own
 from benchmarks.bisect_world import BUILDS, drawn
+from helpers.judging import bisection, bisection_posterior, evalue, noise
 from helpers.report.unforeseen import ended
+from helpers.trainers.contract.errors import ConfigError
 
 SEED = 20261123
 CARDS = (1, 8, 32)
@@ -39,9 +44,11 @@ SIGMA_FACTORS = (0.25, 4.0)
 # The larger is twice the other: beyond what helpers.judging.bisection_posterior.AS_LARGE takes for alike.
 TWO_DROPS_PERCENT = (4.0, 2.0)
 # Searches of one kind differ in their number, and a process takes so many at a time.
-_SPREAD, _A_JOB = 50_000, 10
-# How often progress is told.
-_TOLD = 20
+_SPREAD, _A_JOB = 50_000, 5
+# How often progress is told, in seconds.
+_TOLD_SECONDS = 60.0
+# What decides how a search ends.
+_CODE = (verdict_worlds, bisect_world, bisect_rules, bisection, bisection_posterior, evalue, noise)
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,19 @@ class Kind:
     def plain(self) -> bool:
         """Whether the search is told nothing wrong, and there is one change."""
         return self.sigma_factor == 1 and len(self.drops_percent) == 1
+
+
+# The place of a kind in kinds(), the kind, and the numbers of its searches.
+Job = tuple[int, Kind, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search of a kind: every rule's outcome on the same builds."""
+
+    kind: Kind
+    number: int
+    found: dict[str, Found]
 
 
 @dataclass(frozen=True)
@@ -83,12 +103,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"seed {options.seed}: {count} searches of each kind, {BUILDS} builds, at most {BUDGET_RUNS} runs", flush=True
     )
     started = time.monotonic()
-    tallies = [*_searched(options.seed, count, options.processes)]
+    tallies = _searched(options.seed, count, options.processes, options.keep)
     for share in FAILING_SHARES:
         print(f"\n{100 * share:.0f}% of the builds fail\n\n{table_text(tallies, share)}", flush=True)
     print(f"\n{others_text(tallies)}\n\n{time.monotonic() - started:.0f} s\n")
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(each) for each in tallies]) + "\n", encoding="utf-8")
     goals = goals_of(tallies)
     print("\n".join(goal.text for goal in goals))
     return 1 if any(goal.ruled_out if options.quick else not goal.reached for goal in goals) else 0
@@ -101,7 +119,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--searches", type=int, metavar="N", help="Search N times of each kind")
     parser.add_argument("--seed", type=int, default=SEED, help="Draw other builds and other nights")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write every search's outcome to FILE")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FILE", help="Append every search's outcome to FILE, and make only those it lacks"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="Use that many processes")
     return parser.parse_args(arguments)
 
@@ -113,39 +133,89 @@ def kinds() -> list[Kind]:
     return [*plain, *wrong, *(Kind(cards, TWO_DROPS_PERCENT) for cards in CARDS)]
 
 
-def _searched(seed: int, count: int, processes: int) -> Iterator[Tally]:
+def _searched(seed: int, count: int, processes: int, keep: Path | None) -> list[Tally]:
     """The outcomes of every rule in every world."""
     wanted = kinds()
-    jobs = [(place, kind, start) for place, kind in enumerate(wanted) for start in range(0, count, _A_JOB)]
-    search = partial(search_job, seed=seed, count=count)
-    if processes == 1:
-        done = [search(job) for job in jobs]
-    else:
-        # numpy's own threads would only get into each other's way.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        # Not forked: a library's threads do not survive it.
-        with multiprocessing.get_context("spawn").Pool(min(processes, len(jobs))) as pool:
-            done = []
-            for found in pool.imap(search, jobs):
-                done.append(found)
-                if len(done) % _TOLD == 0:
-                    print(f"{len(done)} of {len(jobs)} jobs", file=sys.stderr, flush=True)
-    for kind in wanted:
-        parts = [found for (_, other, _), found in zip(jobs, done, strict=True) if other == kind]
-        for rule in parts[0]:
-            yield Tally(kind, rule, tuple(each for part in parts for each in part[rule]))
+    done = [] if keep is None else kept_searches(keep, seed)
+    known = {(each.kind, each.number) for each in done}
+    # All kinds in turn, so that what is there after half of the time is half of each.
+    jobs = [
+        (place, kind, lacking)
+        for start in range(0, count, _A_JOB)
+        for place, kind in enumerate(wanted)
+        if (lacking := [each for each in range(start, min(start + _A_JOB, count)) if (kind, each) not in known])
+    ]
+    for found in _made(jobs, seed, processes):
+        done += found
+        if keep is not None:
+            with keep.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(asdict(each)) + "\n" for each in found)
+    ordered = sorted((each for each in done if each.number < count), key=lambda each: each.number)
+    mine = {kind: [each.found for each in ordered if each.kind == kind] for kind in wanted}
+    return [Tally(kind, rule, tuple(each[rule] for each in mine[kind])) for kind in wanted for rule in mine[kind][0]]
 
 
-def search_job(job: tuple[int, Kind, int], *, seed: int, count: int) -> dict[str, list[Found]]:
+def _made(jobs: Sequence[Job], seed: int, processes: int) -> Iterator[list[Search]]:
+    """The jobs' searches, with progress on standard error."""
+    search = partial(search_job, seed=seed)
+    if processes == 1 or len(jobs) < 2:
+        yield from _told(map(search, jobs), len(jobs))
+        return
+    # numpy's own threads would only get into each other's way.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Not forked: a library's threads do not survive it.
+    with multiprocessing.get_context("spawn").Pool(min(processes, len(jobs))) as pool:
+        yield from _told(pool.imap_unordered(search, jobs), len(jobs))
+
+
+def _told(found: Iterable[list[Search]], jobs: int) -> Iterator[list[Search]]:
+    started = told = time.monotonic()
+    for done, each in enumerate(found, start=1):
+        yield each
+        now = time.monotonic()
+        if now - told >= _TOLD_SECONDS:
+            told = now
+            left = (now - started) / done * (jobs - done)
+            text = f"{done} of {jobs} jobs in {(now - started) / 60:.0f} min, about {left / 60:.0f} min are left"
+            print(text, file=sys.stderr, flush=True)
+
+
+def search_job(job: Job, *, seed: int) -> list[Search]:
     """Some searches of the kind at that place of kinds(): all rules ask for the same measurements."""
-    place, kind, start = job
+    place, kind, numbers = job
     rules = RULES if kind.plain else {OWN: partial(own, sigma_factor=kind.sigma_factor)}
-    found: dict[str, list[Found]] = {rule: [] for rule in rules}
-    for number in range(start, min(start + _A_JOB, count)):
+    made = []
+    for number in numbers:
         builds = drawn(seed, _SPREAD * place + number, kind.cards, kind.drops_percent, kind.failing_share)
-        for rule, search in rules.items():
-            found[rule].append(search(builds))
-    return found
+        made.append(Search(kind, number, {rule: search(builds) for rule, search in rules.items()}))
+    return made
+
+
+def kept_searches(file: Path, seed: int) -> list[Search]:
+    """The searches that ``file`` has; it is begun where it is missing. ConfigError on those of another seed or code."""
+    header = json.dumps({"seed": seed, "code": _code_digest()})
+    if not file.exists():
+        file.write_text(header + "\n", encoding="utf-8")
+        return []
+    text = file.read_text(encoding="utf-8")
+    # Whoever was ended while writing has left a part of a line.
+    whole = text[: text.rfind("\n") + 1]
+    first, *lines = whole.splitlines() or [""]
+    if first != header:
+        remedy = "Other code or another seed makes other searches: name another file"
+        raise ConfigError(f"--keep {file}", got=first or "no whole line", expected=header, remedy=remedy)
+    if whole != text:
+        file.write_text(whole, encoding="utf-8")
+    return [_search(json.loads(line)) for line in lines]
+
+
+def _code_digest() -> str:
+    return hashlib.sha256(b"".join(Path(str(each.__file__)).read_bytes() for each in _CODE)).hexdigest()[:16]
+
+
+def _search(record: dict[str, Any]) -> Search:
+    kind = Kind(**{**record["kind"], "drops_percent": tuple(record["kind"]["drops_percent"])})
+    return Search(kind, record["number"], {rule: Found(**each) for rule, each in record["found"].items()})
 
 
 def table_text(tallies: Sequence[Tally], failing_share: float) -> str:

@@ -62,7 +62,7 @@ class BuildCache:
     def __init__(self, folder: Path, most_bytes: float = float("inf")) -> None:
         self.folder = folder.absolute()
         self._most_bytes = most_bytes
-        # The lock of each environment that this process uses, by digest.
+        # The lock of each environment that this process uses, by digest; by its path where it is of another folder.
         self._held: dict[str, int] = {}
 
     def __enter__(self) -> BuildCache:
@@ -98,6 +98,36 @@ class BuildCache:
         if found is None:
             raise BuildUnavailable(build, Why.NOT_INSTALLED, f"{self.folder / digest} is not there any more")
         return found
+
+    def hold(self, build: str, python: Path, on_wait: Callable[[str], None] = lambda text: None) -> None:
+        """Take the environment that ``python`` is of, where it is one that is kept, here or in another such folder.
+
+        Raises BuildUnavailable for ``build`` where it is gone meanwhile, or cannot be held.
+        """
+        # Its Python is a link to the one that it was made with, so only its folder is resolved.
+        folder = python.parent.parent.resolve()
+        path = folder.with_name(f"{folder.name}.lock")
+        # A copy of one has no lock beside it.
+        if not (_DIGEST.fullmatch(folder.name) and (folder / NOTE).is_file() and path.is_file()):
+            return
+        home = self if folder.parent == self.folder.resolve() else BuildCache(folder.parent)
+        key = folder.name if home is self else str(folder)
+        if key in self._held:
+            return
+        try:
+            lock = open_lock(path)
+            try:
+                _lock(lock, fcntl.LOCK_SH, lambda: on_wait(f"waiting for another session that has {build} alone"))
+                os.utime(path)
+            except BaseException:
+                os.close(lock)
+                raise
+        except OSError as error:
+            raise BuildUnavailable(build, Why.NOT_INSTALLED, f"it cannot be kept in use: {error}") from error
+        if not home.stands(folder.name):
+            os.close(lock)
+            raise BuildUnavailable(build, Why.NOT_INSTALLED, f"{folder} is not there any more")
+        self._held[key] = lock
 
     def release(self, digest: str) -> None:
         """End this process's use of an environment."""

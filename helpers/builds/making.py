@@ -221,11 +221,14 @@ def prepare(
 ) -> PreparedBuild:
     """The build's interpreter; its environment is made where it is missing, and is in use until ``cache`` releases it.
 
-    Of the user's own environment the first framework that it has is meant, unless ``framework`` says which. Raises
-    BuildUnavailable, and ConfigError on what perf.yaml and requirements/companions.yaml lack.
+    So is a kept one that was named by its folder. Of the user's own environment the first framework that it has is
+    meant, unless ``framework`` says which. Raises BuildUnavailable, and ConfigError on what perf.yaml and
+    requirements/companions.yaml lack.
     """
     settings = settings or BuildsConfig()
     if not source.is_made:
+        assert source.path is not None
+        cache.hold(source.text, source.path, progress)
         return _found(source, framework)
     own = source.framework
     if own is None or framework not in (None, own):

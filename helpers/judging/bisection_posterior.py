@@ -46,6 +46,10 @@ _MARGIN_SIGMAS, _MARGIN, _MOST_LEVELS = 4.0, 0.02, 480
 _ROUNDED = 16
 # A noise factor that is less likely than the likeliest by e^-14 is left out.
 _UNLIKELY = 14.0
+# What is less likely by e^-40 is lost in the rounding of a sum.
+_UNSEEN = 40.0
+# So many pairs of a build are fitted at a time.
+_PART = 8
 # Hypotheses less probable than this do not help to choose the next build.
 _NEGLIGIBLE, _MOST_DOUBLE = 1e-3, 24
 # The most builds that are considered as the next one.
@@ -122,6 +126,20 @@ class _Tables:
     after: Array
 
 
+@dataclass(frozen=True, eq=False)
+class _Double:
+    """What the hypotheses of two changes come to."""
+
+    # By kind of _Sizes.second, the likelihood of each pair of gaps.
+    shares: tuple[Array, ...]
+    # Of all pairs of gaps, by noise factor.
+    by_factor: Array
+    # By pair of gaps, noise factor and level between the changes, without the second change; and by the second
+    # change's gap, what that one makes of it.
+    between: Array
+    second: Array
+
+
 def weigh(differences: Mapping[int, Sequence[float]], prior: Sequence[float], sigma: float) -> Posterior:
     """The posterior from the pairs' ``differences`` by build; those of build 0 are the good build beside itself.
 
@@ -135,18 +153,15 @@ def weigh(differences: Mapping[int, Sequence[float]], prior: Sequence[float], si
         log_prior = np.log(tables.prior)
     log_one = tables.good[:, :, None] + tables.after + tables.sizes.log_first
     log_one += (log_prior + math.log((1 - NO_CHANGE) * (1 - TWO_CHANGES)))[:, None, None]
-    # Two changes in one gap look like one change, because only builds around the gap were measured.
-    at, to = np.triu_indices(count, 1)
-    real = (tables.prior[at] > 0) & (tables.prior[to] > 0)
-    at, to = at[real], to[real]
     peaks = tables.after.max(axis=2, keepdims=True)
-    log_two = tables.good[at][:, :, None] + tables.before[to] - tables.before[at] + tables.sizes.log_first + peaks[to]
-    log_two += (log_prior[at] + log_prior[to] + math.log(2 * (1 - NO_CHANGE) * TWO_CHANGES))[:, None, None]
-    highest = max(float(each.max()) for each in (log_none, log_one, log_two) if each.size)
-    none, one, two = (np.exp(each - highest) for each in (log_none, log_one, log_two))
-    shapes = np.exp(tables.after - peaks)
-    by_level = [two * (shapes @ kind.T)[to] for kind in tables.sizes.kinds]
-    every, is_first, is_second, first_will_do, second_will_do, slower = (each.sum(axis=(1, 2)) for each in by_level)
+    at, to, log_two = _log_double(tables, log_prior, peaks)
+    peaks_two = log_two.max(axis=(1, 2))
+    highest = max(float(each.max()) for each in (log_none, log_one, peaks_two) if each.size)
+    likely = np.flatnonzero(peaks_two > highest - _UNSEEN)
+    at, to = at[likely], to[likely]
+    none, one, two = (np.exp(each - highest) for each in (log_none, log_one, log_two[likely]))
+    double = _double(tables, np.exp(tables.after - peaks), to, two)
+    every, is_first, is_second, first_will_do, second_will_do, slower = double.shares
     total = float(none.sum() + one.sum() + every.sum())
     drops = one[:, :, tables.levels < 0].sum(axis=(1, 2))
     largest, will_do = drops.copy(), drops.copy()
@@ -155,7 +170,7 @@ def weigh(differences: Mapping[int, Sequence[float]], prior: Sequence[float], si
         np.add.at(will_do, gap, shared)
     # A change behind the last measured build is not seen there.
     seen = slice(0, count - 1)
-    outlook = _outlook(tables, none, one, (at, to), (every, is_first, is_second), by_level[0], total)
+    outlook = _outlook(tables, none, one, (at, to), double, total)
     return Posterior(
         gaps=tuple(zip(tables.edges, tables.edges[1:], strict=False)),
         positions=_by_build(tables, largest / total),
@@ -166,6 +181,42 @@ def weigh(differences: Mapping[int, Sequence[float]], prior: Sequence[float], si
         in_gap=tuple(map(float, will_do / total)),
         outlook=outlook,
     )
+
+
+def _log_double(tables: _Tables, log_prior: Array, peaks: Array) -> tuple[Indices, Indices, Array]:
+    """The gaps of the first and the second of two changes, by pair of gaps; and by pair, noise factor and level between
+    them, the log likelihood without that of the level behind them, which ``peaks`` stand for."""
+    # Two changes in one gap look like one change, because only builds around the gap were measured.
+    at, to = np.triu_indices(len(tables.prior), 1)
+    real = (tables.prior[at] > 0) & (tables.prior[to] > 0)
+    at, to = at[real], to[real]
+    weights = log_prior + math.log(2 * (1 - NO_CHANGE) * TWO_CHANGES)
+    start = tables.good[:, :, None] - tables.before + tables.sizes.log_first + log_prior[:, None, None]
+    end = tables.before + peaks + weights[:, None, None]
+    log_two: Array = start[at]
+    log_two += end[to]
+    return at, to, log_two
+
+
+def _double(tables: _Tables, shapes: Array, to: Indices, two: Array) -> _Double:
+    """``two`` has the likelihoods by pair of gaps, noise factor and level between the changes, ``shapes`` those of the
+    levels behind the second change, by its gap."""
+    factors, levels = two.shape[1:]
+    kinds = tables.sizes.second.shape[1] // levels
+    shares: Array = np.zeros((len(to), kinds))
+    second: Array = np.zeros((len(tables.prior), factors, levels))
+    by_factor: Array = np.zeros(factors)
+    for gap in np.unique(to):
+        # Little is left of the levels once something is measured behind the gap.
+        seen = np.flatnonzero(shapes[gap].max(axis=0) > math.exp(-_UNSEEN))
+        reached = slice(int(seen[0]), int(seen[-1]) + 1)
+        behind = (shapes[gap][:, reached] @ tables.sizes.second[reached]).reshape(factors, kinds, levels)
+        mine = two[to == gap]
+        flat = behind.transpose(0, 2, 1).reshape(factors * levels, kinds)
+        shares[to == gap] = mine.reshape(len(mine), factors * levels) @ flat
+        second[gap] = behind[:, 0]
+        by_factor += (mine.sum(axis=0) * second[gap]).sum(axis=1)
+    return _Double(tuple(shares.T), by_factor, two, second)
 
 
 def _tabulate(differences: Mapping[int, Sequence[float]], weights: Array, sigma: float) -> _Tables:
@@ -214,9 +265,18 @@ def _lattice(differences: Sequence[float], sigma: float) -> tuple[int, int, floa
     return math.floor(lowest / rounded) * _ROUNDED, math.ceil(highest / rounded) * _ROUNDED, step
 
 
-@lru_cache(maxsize=512)
 def _fit(differences: tuple[float, ...], sigma: float, lattice: tuple[int, int, float]) -> Array:
     """Log likelihood of one build's pairs, by noise factor and level."""
+    low, high, _ = lattice
+    fit: Array = np.zeros((len(FACTORS), high - low + 1))
+    # A further pair leaves most parts as they are.
+    for start in range(0, len(differences), _PART):
+        fit += _fit_part(differences[start : start + _PART], sigma, lattice)
+    return fit
+
+
+@lru_cache(maxsize=512)
+def _fit_part(differences: tuple[float, ...], sigma: float, lattice: tuple[int, int, float]) -> Array:
     low, high, step = lattice
     offsets: Array = np.arange(low, high + 1, dtype=np.float64) * step
     # A change beyond the largest counts as the largest, as in evalue().
@@ -231,12 +291,12 @@ class _Sizes:
 
     # Log prior of the level after a first change.
     log_first: Array
-    # By the level between and the level after two changes, the prior of the second one, where: always; the first is the
-    # largest drop; the second is; the first is about as large as the largest; the second is; the end is below 0.
-    kinds: tuple[Array, ...]
+    # (levels after two changes, kinds x levels between them): the prior of the second change, where: always; the first
+    # is the largest drop; the second is; the first is about as large as the largest; the second is; the end is below 0.
+    second: Array
 
     @staticmethod
-    @lru_cache(maxsize=64)
+    @lru_cache(maxsize=16)
     def of(lattice: tuple[int, int, float]) -> _Sizes:
         low, high, step = lattice
         numbers = np.arange(low, high + 1)
@@ -255,7 +315,8 @@ class _Sizes:
         second_will_do = (other > 0) & (other >= AS_LARGE * drop)
         ends_slower = np.broadcast_to(numbers < 0, second.shape)
         kinds = (is_first, is_second, first_will_do, second_will_do, ends_slower)
-        return _Sizes(log_first, (second, *(second * kind for kind in kinds)))
+        every = np.concatenate([second, *(second * kind for kind in kinds)])
+        return _Sizes(log_first, np.ascontiguousarray(every.T))
 
 
 def _by_build(tables: _Tables, by_gap: Array) -> tuple[float, ...]:
@@ -272,21 +333,21 @@ def _outlook(
     none: Array,
     one: Array,
     places: tuple[Indices, Indices],
-    double: tuple[Array, Array, Array],
-    by_level: Array,
+    double: _Double,
     total: float,
 ) -> Outlook:
     count = len(tables.prior)
-    factors = none + one.sum(axis=(0, 2)) + by_level.sum(axis=(0, 2))
+    factors = none + one.sum(axis=(0, 2)) + double.by_factor
     scale = math.exp(float((factors * np.log(tables.factors)).sum() / factors.sum()))
     flat = np.exp(tables.after - tables.after.max(axis=2, keepdims=True))[:, int(factors.argmax())]
     end, end_spread = _moments(flat, tables.levels)
     single, single_spread = _moments(one.sum(axis=1), tables.levels)
-    every, is_first, is_second = double
+    every, is_first, is_second = double.shares[:3]
     kept = np.argsort(-every, kind="stable")[:_MOST_DOUBLE]
     kept = kept[every[kept] > _NEGLIGIBLE * total]
     at, to = (place[kept] for place in places)
-    between, between_spread = _moments(by_level[kept].sum(axis=1), tables.levels)
+    by_level = (double.between[kept] * double.second[to]).sum(axis=1)
+    between, between_spread = _moments(by_level, tables.levels)
     alone, zero, never = np.arange(count), np.zeros(1), np.array([count])
     neither = every - is_first - is_second
     shares = (is_first[kept], is_second[kept], neither[kept])

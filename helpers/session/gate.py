@@ -236,9 +236,16 @@ class Gate:
         """One line on how much of the gate this session judges; None without a gate."""
         if not self.enabled:
             return None
-        own = {case.key for case in cases if self.judges(case)}
-        judged = len(own & {case.key for case in chosen})
-        return f"gate: {judged} of its {len(own)} cases are selected and judged; other cases cannot fail it"
+        own = [case for case in cases if self.judges(case)]
+        mine = {case.key for case in chosen}
+        selected = [case for case in own if case.key in mine]
+        kept = sum(self.quarantine_of(case) is not None for case in selected)
+        judged = f"{len(selected) - kept} of its {len(own)} cases are selected and judged"
+        if kept:
+            judged += f", {kept} more {'is' if kept == 1 else 'are'} in quarantine"
+        if kept and kept == len(selected):
+            return f"gate: {judged}: it cannot pass"
+        return f"gate: {judged}; other cases cannot fail it"
 
 
 def _matches(rule: GateRule, suite_case: SuiteCase) -> bool:

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from helpers.plan.case_plan import SuiteCase
 
 NOT_REACHED = "not reached"
+# Nothing that could have failed was measured, so nothing is known to be well.
+ALL_IN_QUARANTINE = (
+    "nothing was judged, because every selected case of the gate is in quarantine: take an entry out of perf.yaml, or "
+    "list another case under machines.NAME.gate"
+)
 # This stands in place of a passing status if the gate fails the case all the same. The reason says why.
 NOT_ACCEPTED = "not accepted"
 
@@ -142,6 +147,8 @@ def verdict_of(
         state = GateState.FAILED
     else:
         state = GateState.PARTLY_PASSED if not_selected else GateState.PASSED
+    if not (passed or failed or other) and any(each.key in chosen for each in quarantined):
+        other = (ALL_IN_QUARANTINE,)
     replayed = any(each.origin != MEASURED for each in by_key.values())
     if exit_code and passed and not (failed or other):
         other = (f"exit code {exit_code}",)

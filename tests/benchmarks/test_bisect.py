@@ -23,6 +23,7 @@ from benchmarks.bisect import (
 )
 from benchmarks.bisect_rules import OWN, RULES, Found, git_bayesect, git_bisect, own
 from benchmarks.bisect_world import BUILDS, Builds, drawn
+from helpers.trainers.contract.errors import ConfigError
 
 QUIET = Kind(1, (5.0,))
 
@@ -175,10 +176,11 @@ def test_a_quantile_is_one_of_the_values() -> None:
 
 
 def test_all_rules_are_asked_about_the_same_builds() -> None:
-    found = search_job((3, QUIET, 0), seed=5, count=2)
-    assert set(found) == set(RULES)
-    assert {len(each) for each in found.values()} == {2}
-    assert set(search_job((3, Kind(1, (5.0,), sigma_factor=4.0), 0), seed=5, count=1)) == {OWN}
+    found = search_job((3, QUIET, [0, 4]), seed=5)
+    assert [each.number for each in found] == [0, 4]
+    assert all(set(each.found) == set(RULES) for each in found)
+    (other,) = search_job((3, Kind(1, (5.0,), sigma_factor=4.0), [0]), seed=5)
+    assert set(other.found) == {OWN}
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_the_exit_status_says_whether_a_goal_is_missed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(bisect, "_searched", lambda seed, count, processes: every(*made))
+    monkeypatch.setattr(bisect, "_searched", lambda *told: every(*made))
     assert main(options) == status
     assert "10% of the builds fail" in capsys.readouterr().out
 
@@ -204,20 +206,55 @@ def test_quick_misses_a_goal_only_where_its_whole_interval_does(monkeypatch: pyt
         for each in kinds()
     ]
     some += [tally(12, 0, 0, each, rule) for each in kinds() if each.plain for rule in RULES if rule != OWN]
-    monkeypatch.setattr(bisect, "_searched", lambda seed, count, processes: some)
+    monkeypatch.setattr(bisect, "_searched", lambda *told: some)
     assert main([]) == 1
     assert main(["--quick"]) == 0
 
 
-def test_the_command_searches_prints_and_writes(
+def test_the_command_searches_prints_keeps_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bisect, "CARDS", (1,))
     monkeypatch.setattr(bisect, "DROPS_PERCENT", (5.0,))
-    assert main(["--searches", "2", "--seed", "8", "--processes", "1", "--json", str(tmp_path / "x.json")]) == 0
+    made: list[tuple[Kind, list[int]]] = []
+
+    def counted(job: tuple[int, Kind, list[int]], *, seed: int) -> list[bisect.Search]:
+        made.append(job[1:])
+        return search_job(job, seed=seed)
+
+    monkeypatch.setattr(bisect, "search_job", counted)
+    kept = tmp_path / "searches.jsonl"
+    command = ["--seed", "8", "--processes", "1", "--keep", str(kept)]
+    assert main([*command, "--searches", "2"]) == 0
     out = capsys.readouterr().out
     assert "seed 8: 2 searches of each kind, 64 builds, at most 400 runs" in out
     assert out.count("\nreached ") == 5
-    written = json.loads((tmp_path / "x.json").read_text())
-    assert written[0]["kind"] == {"cards": 1, "drops_percent": [5.0], "failing_share": 0.0, "sigma_factor": 1.0}
-    assert len(written[0]["found"]) == 2
+    header, *lines = kept.read_text().splitlines()
+    assert len(lines) == 2 * len(kinds()) == 2 * len(made)
+    first = json.loads(lines[0])
+    assert first["kind"] == {"cards": 1, "drops_percent": [5.0], "failing_share": 0.0, "sigma_factor": 1.0}
+    assert set(first["found"]) == set(RULES)
+
+    # Ended while it wrote the last search, it makes that one again and nothing else, and says the same.
+    kept.write_text("\n".join([header, *lines])[:-20])
+    made.clear()
+    assert main([*command, "--searches", "2"]) == 0
+    assert made == [(kinds()[-1], [1])]
+    assert [line for line in capsys.readouterr().out.splitlines() if not line.endswith(" s")] == [
+        line for line in out.splitlines() if not line.endswith(" s")
+    ]
+    assert sorted(kept.read_text().splitlines()) == sorted([header, *lines])
+    # Fewer are the first of them.
+    made.clear()
+    assert main([*command, "--searches", "1"]) == 0
+    assert not made
+
+
+def test_searches_of_another_seed_are_no_part_of_it(tmp_path: Path) -> None:
+    kept = tmp_path / "searches.jsonl"
+    assert bisect.kept_searches(kept, 8) == []
+    with pytest.raises(ConfigError, match="another seed makes other searches: name another file"):
+        bisect.kept_searches(kept, 9)
+    kept.write_text(kept.read_text().replace('"code": "', '"code": "0'))
+    with pytest.raises(ConfigError, match="Other code"):
+        bisect.kept_searches(kept, 8)

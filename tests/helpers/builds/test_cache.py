@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from helpers.builds.cache import BuildCache
 from helpers.builds.naming import BuildUnavailable, Why
+from helpers.machine.files import open_lock
 
 DIGESTS = [f"{number:016x}" for number in range(1, 6)]
 NOTE = {"source": "s", "framework": "paddle", "distribution": "paddlepaddle", "version": "3", "commit": ""}
@@ -46,6 +49,55 @@ def test_what_is_used_longest_ago_goes_first_and_never_what_is_in_use(tmp_path: 
     # Taking one is a use.
     cache.take(DIGESTS[2], "b", fill)
     assert cache.kept()[0].digest == DIGESTS[2]
+
+
+def test_what_was_named_by_its_folder_is_in_use_too(tmp_path: Path) -> None:
+    mine, others = BuildCache(tmp_path / "mine", most_bytes=1_500_000), BuildCache(tmp_path / "others")
+    make(mine, DIGESTS[0], 1_000_000.0)
+    make(others, DIGESTS[1], 1_000_000.0)
+    (tmp_path / "link").symlink_to(mine.folder / DIGESTS[0])
+    python = tmp_path / "link" / "bin" / "python"
+    with BuildCache(mine.folder) as session:
+        session.hold("link", python)
+        session.hold("link", python)
+        session.hold("theirs", others.folder / DIGESTS[1] / "bin" / "python")
+        assert not mine.remove(DIGESTS[0])
+        assert not others.remove(DIGESTS[1])
+        # It is used longest ago, and yet the other one goes, to make room for which there is no other.
+        os.utime(mine.folder / f"{DIGESTS[0]}.lock", (1_000_000.0, 1_000_000.0))
+        make(mine, DIGESTS[2], 2_000_000.0)
+        make(mine, DIGESTS[3], 3_000_000.0)
+        assert entries(mine) == [DIGESTS[0], DIGESTS[3]]
+    assert mine.remove(DIGESTS[0])
+    assert others.remove(DIGESTS[1])
+
+
+def test_nothing_else_is_held(tmp_path: Path) -> None:
+    cache = BuildCache(tmp_path / "builds")
+    make(cache, DIGESTS[0], 1.0)
+    # A copy, as docs/builds.md tells to make one, and an environment that was never the suite's.
+    shutil.copytree(cache.folder / DIGESTS[0], tmp_path / "copies" / DIGESTS[0])
+    fill(tmp_path / "own", 0)
+    for folder in (tmp_path / "copies" / DIGESTS[0], tmp_path / "own"):
+        cache.hold("b", folder / "bin" / "python")
+    assert sorted(each.name for each in (tmp_path / "copies").iterdir()) == [DIGESTS[0]]
+    assert cache.remove(DIGESTS[0])
+
+
+def test_what_is_removed_while_it_is_waited_for_is_gone(tmp_path: Path) -> None:
+    cache = BuildCache(tmp_path)
+    make(cache, DIGESTS[0], 1.0)
+    # Another session removes it just now.
+    remover = open_lock(tmp_path / f"{DIGESTS[0]}.lock")
+    fcntl.flock(remover, fcntl.LOCK_EX)
+
+    def removed(text: str) -> None:
+        assert text == "waiting for another session that has b alone"
+        shutil.rmtree(tmp_path / DIGESTS[0])
+        os.close(remover)
+
+    with pytest.raises(BuildUnavailable, match="is not there any more"):
+        cache.hold("b", tmp_path / DIGESTS[0] / "bin" / "python", removed)
 
 
 def test_a_file_that_several_share_counts_once(tmp_path: Path) -> None:

@@ -327,6 +327,12 @@ def test_an_environment_in_use_is_not_removed(shop: Shop) -> None:
     assert shop.cache.remove(digest) is False
     assert shop.cache.kept()[0].in_use
     user.communicate("\n", timeout=60)
+    # Nor where it was named by its folder.
+    user = session(shop, f"builds/{digest}")
+    assert user.stdout is not None
+    user.stdout.readline()
+    assert shop.cache.remove(digest) is False
+    user.communicate("\n", timeout=60)
     assert shop.cache.remove(digest) is True
     assert shop.entries() == []
 
