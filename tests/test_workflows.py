@@ -1,0 +1,61 @@
+"""The nightly job's own steps, as far as they run without GitHub: what they leave, and that the commands exist."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from helpers.commands.main import commands, parser_of
+
+WORKFLOWS = Path(__file__).parents[1] / ".github" / "workflows"
+
+
+def steps_of(name: str) -> list[dict[str, Any]]:
+    (job,) = yaml.safe_load((WORKFLOWS / name).read_text())["jobs"].values()
+    return [dict(step) for step in job["steps"]]
+
+
+def run_step(step: dict[str, Any], folder: Path) -> None:
+    """As GitHub runs a step without ``shell``."""
+    subprocess.run(["bash", "-e", "-c", step["run"]], cwd=folder, check=True)
+
+
+def test_a_night_that_fails_early_shows_nothing_of_the_last_one(tmp_path: Path) -> None:
+    steps = steps_of("nightly.yml")
+    (start,) = [place for place, step in enumerate(steps) if step.get("id") == "start"]
+    # Whatever may fail comes after it, and what runs in spite of a failure runs only where it did.
+    assert all("run" not in step for step in steps[:start])
+    late = [step for step in steps if "always()" in str(step.get("if", ""))]
+    assert [step["if"] for step in late] == ["always() && steps.start.outcome == 'success'"] * 2
+    gather, upload = late
+    for left in ("gate/results.json", "night/monday/result.json", "runs/monday/result.json"):
+        (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / left).write_text("GATE PASSED: 12 of 12")
+    os.utime(tmp_path / "runs" / "monday", (1.0, 1.0))
+    run_step(steps[start], tmp_path)
+    run_step(gather, tmp_path)
+    assert upload["with"]["path"].split() == ["gate/", "night/"]
+    assert sorted(each.name for each in (tmp_path / "night").iterdir()) == ["started"]
+    assert not (tmp_path / "gate").exists()
+    # What this night made is there.
+    (tmp_path / "runs" / "tuesday").mkdir()
+    (tmp_path / "runs" / "history.sqlite").write_text("rows")
+    for new in ("tuesday", "history.sqlite"):
+        os.utime(tmp_path / "runs" / new, (4e9, 4e9))
+    run_step(gather, tmp_path)
+    assert sorted(each.name for each in (tmp_path / "night").iterdir()) == ["history.sqlite", "started", "tuesday"]
+
+
+@pytest.mark.parametrize("name", ["nightly.yml", "trend.yml"])
+def test_the_commands_and_options_exist(name: str) -> None:
+    lines = [line for step in steps_of(name) for line in step.get("run", "").splitlines() if "/perfgate " in line]
+    assert lines
+    for line in lines:
+        words = shlex.split(line.partition("|")[0])[1:]
+        assert parser_of(commands()).parse_args(words).command == words[0]
