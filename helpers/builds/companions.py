@@ -43,13 +43,13 @@ def companions_for(framework: Framework, distribution: str, version: str, path: 
     for entry in entries:
         if entry.fit(distribution, Version(version)):
             return entry
+    name = canonicalize_name(distribution)
+    known = [each.versions for each in entries if not each.distributions or name in each.distributions]
     raise ConfigError(
-        str(path),
-        field=framework.value,
-        got=f"{distribution} {version}",
-        expected="a line of versions that it belongs to",
-        remedy="Add what that line needs beside it"
-        + (f"; known: {'; '.join(e.versions for e in entries)}" * bool(entries)),
+        f"build {distribution} {version}",
+        got=f"no line of versions in {path} that it belongs to",
+        expected=f"a version of {'; '.join(known) or 'a framework that the file has'}",
+        remedy="Look whether there is such a version; of a new line, add there what it needs beside it",
     )
 
 

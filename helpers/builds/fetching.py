@@ -88,7 +88,11 @@ def check_digest(source: BuildSource, sha256: str) -> None:
     """Raise BuildUnavailable where the source names another digest."""
     if source.sha256 and source.sha256 != sha256:
         raise BuildUnavailable(
-            source.text, Why.WRONG_DIGEST, f"sha256 {sha256}", source.sha256, "It is not the file that was meant"
+            source.text,
+            Why.WRONG_DIGEST,
+            f"sha256 {sha256}",
+            source.sha256,
+            "It is not the file that was meant: look which of the two is right",
         )
 
 
@@ -142,8 +146,9 @@ def fetch(
         if getattr(cause, "errno", None) in _FULL:
             raise BuildUnavailable(source.text, Why.NO_SPACE, str(cause), remedy="Free the disk") from error
         raise BuildUnavailable(
-            source.text, Why.NOT_FETCHED, f"{cause} of {shown_url(source.url)}", "a whole wheel"
-        ) from error
+            source.text, Why.NOT_FETCHED, f"{cause} of {shown_url(source.url)}", "a whole wheel",
+            "Look whether the address is right and its server answers, and try it again",
+        ) from error  # fmt: skip
 
 
 def _save(answer: http.client.HTTPResponse, path: Path, progress: Callable[[str], None]) -> str:

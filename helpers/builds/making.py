@@ -286,8 +286,14 @@ def _found(source: BuildSource, framework: Framework | None) -> PreparedBuild:
     answers = [finder.find_build(each, str(source.path)) for each in frameworks]
     build = next((each for each in answers if not isinstance(each, str)), None)
     if build is None:
-        reasons = "; ".join(each for each in answers if isinstance(each, str))
-        raise BuildUnavailable(source.text, Why.NOT_INSTALLED, reasons)
+        reasons = [each for each in answers if isinstance(each, str)]
+        if len(reasons) == 1:
+            raise BuildUnavailable(source.text, Why.NO_FRAMEWORK, reasons[0])
+        names = ", ".join(name for each in frameworks for name in each.spec.distributions)
+        raise BuildUnavailable(
+            source.text, Why.NO_FRAMEWORK, f"none in {source.path}", f"one of {names}", "Install one there, or name "
+            "another build",
+        )  # fmt: skip
     return PreparedBuild(
         Path(build.interpreter), finder.find_identity(build).digest, f"{build.distribution} {build.version}",
         build.version, build.commit, source.text, build.framework, made=False,

@@ -5,6 +5,7 @@ Nothing is fetched here, and nothing is made.
 
 from __future__ import annotations
 
+import difflib
 import enum
 import re
 from dataclasses import dataclass, replace
@@ -46,6 +47,7 @@ class Why(enum.Enum):
     WRONG_DIGEST = "wrong digest"
     WRONG_PYTHON = "wrong Python"
     NOT_INSTALLED = "cannot be installed"
+    NO_FRAMEWORK = "has no framework"
     NOT_IMPORTED = "cannot be imported"
     LACKS_FEATURE = "lacks a feature"
     NO_SPACE = "no space"
@@ -190,7 +192,10 @@ def _requirement(text: str) -> BuildSource:
         raise _refused(text, f"nothing there, and no requirement ({str(error).splitlines()[0]})") from error
     framework = framework_of(wanted.name)
     if framework is None or wanted.url or wanted.marker or wanted.extras:
-        trained = ", ".join(name for each in Framework for name in each.spec.distributions)
+        names = [name for each in Framework for name in each.spec.distributions]
+        trained = ", ".join(names)
+        if near := difflib.get_close_matches(canonicalize_name(wanted.name), names, n=1, cutoff=0.8):
+            trained = f"{trained}. Did you mean {near[0]}?"
         got = f"nothing there, and the requirement {text}"
         raise _refused(text, got, f"{NAMES}; the distributions are {trained}")
     return BuildSource(

@@ -65,7 +65,14 @@ def series_of_lines(
     return Series(tuple(builds), len(named) - len(chosen))
 
 
-def series_of_releases(good: str, bad: str, root: Path, config: Config, newest: Newest | None = None) -> Series:
+def series_of_releases(
+    good: str,
+    bad: str,
+    root: Path,
+    config: Config,
+    newest: Newest | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Series:
     """Every release of a distribution from one exact requirement to a later one, in the index that uv is told of.
 
     Raises ConfigError where they are not two exact requirements of one distribution, the older one first, and
@@ -85,6 +92,7 @@ def series_of_releases(good: str, bad: str, root: Path, config: Config, newest: 
     if first > last:
         raise _exchanged(good, bad, f"{bad} is the older release")
     newest = newest or newest_of_index(config.builds)
+    say(f"asking the index for the releases from {good} to {bad}")
     found = [last]
     while version := newest(f"{name}>{first},<{found[-1]}"):
         found.append(Version(version))
@@ -177,11 +185,12 @@ def _place(end: BuildSource, sources: Sequence[BuildSource], about: str, option:
         raise ConfigError(
             f"{option} {end.text}", got=f"{len(places)} builds of {about}", expected="one: give more of it"
         )
-    ends = f"{sources[0].text} … {sources[-1].text}" if sources else "no build at all"
+    listed = f"{len(sources)} builds, {sources[0].text} … {sources[-1].text}" if len(sources) > 1 else "one build"
     raise ConfigError(
         f"{option} {end.text}",
-        got=f"{about} without it ({len(sources)} builds, {ends})",
+        got=f"{about} without it ({listed})" if sources else f"{about} without any build",
         expected="a build of the list",
+        remedy="The good build and the bad one are lines of the list too, by the same names",
     )
 
 

@@ -53,6 +53,9 @@ _SIGNS = (
         "dns error", "Network is unreachable", "Connection refused", "no network",
     )),
 )  # fmt: skip
+_MISSING = ("there is no version of", "is available and", "are available and", "was not found in the")
+_PREAMBLE = re.compile(r"^(error: |[×╰─▶|:\s]|cause: |No solution found when resolving dependencies)+")
+_CONCLUSION = re.compile(r",?( and)? we can conclude that .*$")
 _LAST_LINES = 6
 # Resolving and unpacking gigabytes takes minutes on a slow disk.
 _MOST_SECONDS = 3600.0
@@ -195,7 +198,10 @@ def _refusal(build: str, output: str) -> BuildUnavailable:
     if any(sign in text for sign in _NO_SPACE):
         return BuildUnavailable(build, Why.NO_SPACE, last, remedy="Free the disk, or call perfgate builds remove")
     why = next((why for why, signs in _SIGNS if any(sign in text for sign in signs)), Why.NOT_INSTALLED)
-    return BuildUnavailable(build, why, last)
+    missing = why is Why.NOT_INSTALLED and any(sign in text for sign in _MISSING)
+    remedy = "Look which versions the index has that uv or pip is configured with" if missing else None
+    # A message has room for the cause, and uv says at length what follows from it.
+    return BuildUnavailable(build, why, _CONCLUSION.sub("", _PREAMBLE.sub("", last)), remedy=remedy)
 
 
 def to_json(record: Mapping[str, object]) -> bytes:

@@ -182,8 +182,9 @@ def _status(found: CaseSearch) -> int:
 def _new(arguments: argparse.Namespace, suite: Suite, newest: Newest | None) -> SearchPlan:
     from helpers.session.bisect import SearchPlan
 
-    if arguments.good is None or arguments.bad is None:
-        raise ConfigError("--good and --bad", got="one of them, or none", expected="both")
+    missing = [f"--{each}" for each in ("good", "bad") if getattr(arguments, each) is None]
+    if missing:
+        raise ConfigError("perfgate bisect", got=f"no {' and no '.join(missing)}", expected="both, or --resume SESSION")
     here = Path.cwd()
     good, bad = (anchored(each, here) or each for each in (arguments.good, arguments.bad))
     series = _series(arguments, good, bad, suite, newest)
@@ -211,8 +212,7 @@ def _series(arguments: argparse.Namespace, good: str, bad: str, suite: Suite, ne
     here, config = Path.cwd(), suite.config
     file = arguments.builds or arguments.commits
     if file is None:
-        say(f"asking the index for the releases from {good} to {bad}")
-        return series_of_releases(good, bad, here, config, newest)
+        return series_of_releases(good, bad, here, config, newest, say)
     about = "standard input" if file == "-" else file
     try:
         text = sys.stdin.read(MOST_INDEX_BYTES) if file == "-" else read_text_limited(Path(file), MOST_INDEX_BYTES)

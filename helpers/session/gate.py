@@ -216,14 +216,7 @@ class Gate:
         quarantine that matches no case."""
         if not self.enabled:
             return
-        if not self.rules and not self.named:
-            raise ConfigError(
-                str(config.path),
-                field="machines",
-                got=f"no gate for host {host!r}",
-                expected="machines.NAME.gate with patterns over case ids",
-                remedy="Add it, or name the gated cases by full id on the command line",
-            )
+        self.refuse_unlisted(config, host)
         cases = tuple(cases)
         for rule in self.rules:
             if not any(_matches(rule, case) for case in cases):
@@ -231,6 +224,18 @@ class Gate:
         for entry in (*config.owners, *config.quarantine):
             if not any(entry.matches(case.case.id, case.target) for case in cases):
                 raise _no_such_case(config, f"{entry.place}.pattern", entry.pattern, cases)
+
+    def refuse_unlisted(self, config: Config, host: str) -> None:
+        """Raises ConfigError for a gate on a machine for which the file has none."""
+        if self.enabled and not self.rules and not self.named:
+            example = f"machines: {{NAME: {{host: {host!r}, gate: [{{cases: 'paddle-*', needs: recorded}}]}}}}"
+            raise ConfigError(
+                str(config.path),
+                field="machines",
+                got=f"no gate for host {host!r}",
+                expected="machines.NAME.gate with patterns over case ids",
+                remedy=f"Add it ({example}), or name the gated cases by full id on the command line",
+            )
 
     def summary(self, chosen: Iterable[SuiteCase], cases: Iterable[SuiteCase]) -> str | None:
         """One line on how much of the gate this session judges; None without a gate."""

@@ -279,6 +279,8 @@ class Suite:
 
         if not wants_builds(options, self.config):
             return
+        # Making them takes minutes.
+        self.gate.refuse_unlisted(self.config, self.machine.host)
         from helpers.builds.cache import cache_of
 
         self._build_cache = cache_of(self.config.path.parent, self.config.builds.most_gigabytes)

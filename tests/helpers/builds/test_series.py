@@ -80,7 +80,7 @@ def test_what_git_rev_list_prints_gets_the_good_commit_in_front(config: Config) 
         (("3.0.0", "3.1.0", "3.1", "3.2.0"), "3.0.0", "3.2.0", "in line 2 and in line 3.*every build once"),
         (RELEASES[1:], "2.6.2", "3.3.1", "--good paddlepaddle==2.6.2.*without it .6 builds, .*3.0.0 … .*3.3.1"),
         (RELEASES[:-1], "2.6.2", "3.3.1", "--bad paddlepaddle==3.3.1.*without it"),
-        ((), "2.6.2", "3.3.1", "no build at all"),
+        ((), "2.6.2", "3.3.1", "builds.txt without any build.*lines of the list too"),
     ],
 )
 def test_a_list_that_cannot_be_searched_is_refused(

@@ -268,6 +268,15 @@ def test_a_gate_without_rules_and_without_a_named_case_is_refused(bench: Bench) 
         suite.prepare([case_of(suite, SYNTHETIC)])
 
 
+def test_a_gate_without_rules_is_refused_before_a_build_is_made(bench: Bench) -> None:
+    suite = bench.ungated_host()
+    suite.options = replace(suite.options, build="nowhere")
+    said: list[str] = []
+    with pytest.raises(ConfigError, match="no gate for host 'h'.*machines: {NAME: {host: 'h', gate: "):
+        suite.name_builds(said.append)
+    assert not said
+
+
 def test_a_named_case_is_gate_enough(bench: Bench) -> None:
     suite = bench.ungated_host(SYNTHETIC)
     assert "gate: 1 of its 1 cases" in (suite.prepare([case_of(suite, SYNTHETIC)]) or "")
