@@ -272,7 +272,7 @@ def test_a_gate_without_rules_is_refused_before_a_build_is_made(bench: Bench) ->
     suite = bench.ungated_host()
     suite.options = replace(suite.options, build="nowhere")
     said: list[str] = []
-    with pytest.raises(ConfigError, match="no gate for host 'h'.*machines: {NAME: {host: 'h', gate: "):
+    with pytest.raises(ConfigError, match=r"no gate for host 'h'.*machines: {NAME: {host: 'h', gate: "):
         suite.name_builds(said.append)
     assert not said
 
