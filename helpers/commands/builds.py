@@ -8,6 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,6 +20,7 @@ from helpers.commands.main import EXIT_OK
 from helpers.launch.launchers import CHOICES
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.report.table import Align, Column, Table
+from helpers.session.builds import named_builds
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError, printable
@@ -31,29 +33,35 @@ BUILDS_SCHEMA_VERSION = 1
 # A build that would train nothing here, and an environment that is in use.
 EXIT_NOT = 1
 
-_ACTIONS = ("list", "make", "check", "remove")
+_ACTIONS = {
+    "list": "List what is kept, as without an action",
+    "make": "Make the environment of BUILD",
+    "check": "Import BUILD, and say what it would train here",
+    "remove": "Remove the environment of BUILD",
+}
 _MEGABYTE = 1_000_000
 _NOTED = ("source", "framework", "distribution", "version", "commit", "cuda", "python", "made")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=_ACTIONS, nargs="?", default="list", help="Default: list")
-    parser.add_argument(
-        "build",
-        metavar="BUILD",
-        nargs="?",
-        help="A build as for pytest --build; to check or remove, also the first digits of one in the list",
-    )
     parser.add_argument("--json", action="store_true", help="Print JSON")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    for name, text in _ACTIONS.items():
+        action = actions.add_parser(name, help=text, description=text)
+        if name != "list":
+            also = "" if name == "make" else ", or the first digits of one in the list"
+            action.add_argument("build", metavar="BUILD", help=f"A build as for pytest --build{also}")
+        # They may stand behind the action too; what is not given there stays as it was given before.
+        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="Print JSON")
+        for option in ("--config", "--baselines"):
+            action.add_argument(option, type=Path, default=argparse.SUPPRESS, help="As before the action")
+    parser.set_defaults(action="list")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Do what was asked for. Exit status 1 where the checked build would train nothing here, or the one to remove is
     in use. Raises ConfigError on a name that means nothing, BuildUnavailable on a build that cannot be had."""
     config = load_config(arguments.config, CHOICES)
-    if (arguments.build is None) != (arguments.action == "list"):
-        expected = "no build" if arguments.action == "list" else f"perfgate builds {arguments.action} BUILD"
-        raise ConfigError("perfgate builds", got=arguments.build or arguments.action, expected=expected)
     with cache_of(config.path.parent, config.builds.most_gigabytes) as cache:
         cache.sweep()
         if arguments.action == "list":
@@ -125,8 +133,8 @@ def _check(arguments: argparse.Namespace, cache: BuildCache, config: Config, out
         config_path=arguments.config, baselines_folder=arguments.baselines, runs_folder=ROOT / "runs",
         session="asked", build=str(build.interpreter),
     )  # fmt: skip
-    suite = Suite.load(options)
-    suite.name_builds(say)
+    # In use until the cache is left, as the suite's own would be until this process ends.
+    suite = Suite.load(replace(options, builds=named_builds(options, config, cache, say)))
     trains, reasons = trained_here(suite, build)
     if arguments.json:
         record = {

@@ -67,8 +67,6 @@ def test_a_build_is_made_listed_checked_and_removed(here: Path) -> None:
 
 def test_what_cannot_be_done_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, told in (
-        (["builds", "make"], "perfgate builds make BUILD"),
-        (["builds", "list", "x"], "expected no build"),
         (["builds", "remove", "abcd"], "a build that is kept, by its digest: none"),
         (["builds", "check", "nowhere"], "a virtual environment's folder"),
         (["builds", "make", f"{WHEEL}#sha256={'0' * 64}"], "has the wrong digest"),
@@ -77,6 +75,27 @@ def test_what_cannot_be_done_is_told(here: Path, capsys: pytest.CaptureFixture[s
     ):
         assert call(here, *words)[0] == EXIT_USAGE
         assert told in capsys.readouterr().err
+    for words, told in (
+        (["builds", "make"], "required: BUILD"),
+        (["builds", "list", "x"], "unrecognized arguments: x"),
+        (["builds", "frobnicate"], "choose from 'list', 'make', 'check', 'remove'"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            call(here, *words)
+        assert caught.value.code == EXIT_USAGE
+        assert told in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_options_may_stand_before_the_build(here: Path) -> None:
+    digest = json.loads(call(here, "builds", "make", "--json", WHEEL)[1])["build"]["digest"]
+    other = here / "other"
+    other.mkdir()
+    config = ["--config", str(here / "perf.yaml")]
+    # What stands last counts: the folder of perf.yaml is the one of its builds.
+    for words in ([*config, "list", "--json"], ["--config", str(other / "perf.yaml"), "list", "--json", *config]):
+        out = io.StringIO()
+        assert main(["builds", *words], out) == 0
+        assert [each["digest"] for each in json.loads(out.getvalue())["builds"]] == [digest]
 
 
 def test_a_pin_is_in_perf_yaml_and_who_did_it_in_the_history(here: Path) -> None:
