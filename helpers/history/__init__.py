@@ -1,6 +1,6 @@
-"""History: every run, every night and people's remarks on them, on SQLite or PostgreSQL.
+"""The history: every run, every night and people's remarks on them, in SQLite or PostgreSQL.
 
-Opening a history imports the database libraries; whoever only needs the types does not pay for them.
+The database libraries are imported when a history is opened, so code that only needs the types stays quick.
 """
 
 from __future__ import annotations
@@ -20,31 +20,33 @@ FILE_NAME = "history.sqlite"
 
 
 class Memory(Protocol):
-    """History as a session uses it. What a call writes is durable when it returns; every call raises HistoryError."""
+    """The history as a session uses it. Whatever a call writes is durable when it returns. Every call raises
+    HistoryError."""
 
     def past(self, case_id: str, target: str, segment: Mapping[str, str], cards: int, session: str) -> Past:
         """The nights of the case in ``segment`` before ``session``, and of its siblings on the same host."""
 
     def add_result(self, result: RunResult) -> None:
-        """Keep a run the moment it exists; the same uuid again replaces what is kept."""
+        """Keep a run as soon as it exists. The same uuid again replaces the run that is kept."""
 
     def add_night(self, night: NightRecord) -> None:
-        """Keep a verdict; the same session, target, case and host again replaces it."""
+        """Keep a night. The same session, target, case and host again replaces it."""
 
     def start_segment(self, start: SegmentStart) -> None:
-        """Leave the nights judged until ``start.created`` behind: the baseline was recorded anew."""
+        """Begin a segment: nights judged until ``start.created`` no longer count, because the baseline was recorded
+        anew."""
 
 
 def default_url(runs_folder: Path) -> str:
-    """The history beside the runs themselves: a file that the first use makes."""
+    """The history's file beside the runs. The first use makes it."""
     return f"sqlite:///{runs_folder.absolute() / FILE_NAME}"
 
 
 def open_history(url: str, on_wait: Callable[[str], None] | None = None) -> History:
-    """Open, and where need be make or migrate, the history at ``url``. Raises HistoryError.
+    """Open the history at ``url``, and make or migrate it if necessary. Raises HistoryError.
 
-    Where another process holds it for longer than a second, ``on_wait`` gets a sentence that says what is waited for
-    and until when.
+    If another process holds it for longer than a second, ``on_wait`` is called with a sentence that says what is waited
+    for and until when.
     """
     from helpers.history.history import History
 

@@ -1,6 +1,6 @@
-"""A history's URL: what may be shown of it, where it may stand, and whether its database answers.
+"""A history's URL: which parts of it may be shown, where it may be written, and whether its database answers.
 
-A password is never shown, also where it was written without its escapes.
+A password is never shown, not even one that was written without its escapes.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _SHOWN_IN_QUERY = ("dbname", "host", "port", "sslmode", "user")
 _AUTHORITY = re.compile(r"(?P<scheme>[^:/?@]*://)(?P<rest>.*)", re.DOTALL)
 # libpq's own way to write it: host=db password=secret. A value may hold quotes and blanks.
 _WORDS = re.compile(r"(passw\w{0,40}\s{0,40}=).*", re.IGNORECASE | re.DOTALL)
-# Where a URL begins in a text, and how far it may reach; lengths are limited so that no text takes long.
+# Finds URLs in a text. Lengths are limited so that no text takes long.
 _IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.]{0,40}://[^\s'\"<>]{1,2000}")
 _WORD_IN_TEXT = re.compile(r"(passw\w{0,10}\s{0,4}[=:]\s{0,4})('[^']{0,400}'|[^\s&;,]{1,400})", re.IGNORECASE)
 _VARIABLE = re.compile(r"\w*(PASSW|SECRET|TOKEN)\w*", re.IGNORECASE)
-# A password that is shorter occurs in any text.
+# A shorter password would occur in any text.
 _LEAST_CHARACTERS = 4
 _HOST = r"(\[[^\]]*\]|[^:,\[]*)(:\d*)?"
 _HOSTS = re.compile(f"{_HOST}(,{_HOST})*")
-# A database that takes longer has a problem of its own.
+# A database that takes longer to answer has a problem.
 _PATIENCE_SECONDS = 2.0
 _POSTGRES_PORT = 5432
 
 
 def without_password(url: str) -> str:
-    """``url`` as it may be shown: its password, and values of its query that may be one, as ``***``.
+    """``url`` as it may be shown: with ``***`` for its password, and for values of its query that may be one.
 
-    A raw ``@``, ``/`` or ``?`` in a password makes the URL ambiguous; then more is hidden rather than less.
+    A raw ``@``, ``/`` or ``?`` in a password makes the URL ambiguous. Then rather too much is hidden than too little.
     """
     found = _AUTHORITY.fullmatch(url)
     if found is None:
@@ -51,14 +51,15 @@ def without_password(url: str) -> str:
         user, _, host = body.rpartition("@")
         body = f"{_hidden_after_colon(user)}@{host}"
     elif not _HOSTS.fullmatch(body.partition("/")[0]):
-        # What stands in the port's place is a password, and the host was forgotten.
+        # The text in the port's place is a password: the host was forgotten.
         body = _hidden_after_colon(body)
     shown = [each for piece in query.split("&") if (each := _shown_parameter(piece))]
     return scheme + body + (question + "&".join(shown) if shown else "")
 
 
 def refuse_ambiguous(url: str) -> None:
-    """Raise HistoryError on a password whose end is not certain: part of it would be taken for the host's name."""
+    """Raises HistoryError for a password whose end is not certain, because part of it would be taken for the host's
+    name."""
     found = _AUTHORITY.fullmatch(url)
     if found is None or found["scheme"].startswith("sqlite"):
         return
@@ -75,7 +76,8 @@ def refuse_ambiguous(url: str) -> None:
 
 
 def refuse_in_command_line(url: str) -> None:
-    """Raise HistoryError on an address with a password: every user of the machine reads it in the process list."""
+    """Raises HistoryError for an address with a password, because every user of the machine can read it in the process
+    list."""
     found = _AUTHORITY.fullmatch(url)
     if found is None or found["scheme"] == "sqlite://":
         return
@@ -91,7 +93,7 @@ def refuse_in_command_line(url: str) -> None:
 
 
 def refuse_in_open_file(url: str, path: Path) -> None:
-    """Raise HistoryError on an address with a password in a configuration that other users may read."""
+    """Raises HistoryError for an address with a password in a configuration that other users may read."""
     try:
         refuse_in_command_line(url)
     except HistoryError:
@@ -107,9 +109,10 @@ def refuse_in_open_file(url: str, path: Path) -> None:
 
 
 def history_problem(url: str | None, patience_seconds: float = _PATIENCE_SECONDS) -> str:
-    """Why the database of ``url`` does not answer at its address; empty where it does, or is a file that can be made.
+    """Why the database of ``url`` does not answer at its address; empty if it does, or if it is a file that can be
+    made.
 
-    Nothing logs in: whether the password is right shows when the session starts.
+    Nothing logs in. Whether the password is right shows when the session starts.
     """
     if url is None:
         return ""
@@ -118,7 +121,7 @@ def history_problem(url: str | None, patience_seconds: float = _PATIENCE_SECONDS
         return _folder_problem(shown, Path(url.partition("///")[2]).absolute())
     _, scheme_ends, rest = url.partition("://")
     try:
-        # A password may hold what would end a host's name: it ends at the last @.
+        # A password may hold characters that would end a host's name, so it ends at the last @.
         parts = urlsplit(f"//{rest.rpartition('@')[2]}")
         host, port = parts.hostname, parts.port or _POSTGRES_PORT
     except ValueError:
@@ -164,7 +167,7 @@ def passwords_in(given: Iterable[str | tuple[str, str]]) -> tuple[str, ...]:
         name, value = each if isinstance(each, tuple) else ("", each)
         if _VARIABLE.fullmatch(name) and not value.startswith("/"):
             found.add(value)
-        # A password of blanks and quotes ends a URL in a text, and does not in a word of its own.
+        # Blanks and quotes end a URL in a text, but they may be part of a password in a word of its own.
         for url in (*_IN_TEXT.findall(value), value if "://" in value else ""):
             user = url.partition("://")[2].rpartition("@")[0]
             found.add(user.partition(":")[2])
@@ -178,7 +181,7 @@ def _shown_url(found: re.Match[str]) -> str:
 
 
 def _folder_problem(shown: str, file: Path) -> str:
-    """The session makes the file, and its folder too."""
+    """Why the file cannot be made. The session makes it, and its folder too."""
     try:
         nearest = next(path for path in file.parents if path.exists())
     except OSError as error:

@@ -1,4 +1,5 @@
-"""Runs as rows of the history, and back: what goes in comes out equal. Also the values that all rows share."""
+"""Turns runs into rows of the history and back; a run that is read is equal to the one that was written. Also has the
+values that all rows share."""
 
 from __future__ import annotations
 
@@ -26,19 +27,19 @@ from helpers.machine.files import MOST_RESULT_BYTES
 from helpers.plan.overrides import segment_of
 from helpers.trainers.contract.errors import ConfigError, HistoryError
 
-# These are stored once for all runs that have them alike. The rest of a run stands in its row.
+# Equal values of these are stored once for all runs. The rest of a run is in its row.
 _SETUP = ("settings", "overrides", "protocol", "facts")
 _STEPS = {"step_seconds": "d", "samples_per_step": "q", "losses": "d"}
 _COLUMNS = ("uuid", "session", "case_id", "target", "role", "stage")
 # A step has 3 characters or more in a result's file, and 8 bytes here.
 _MOST_STEP_BYTES = 3 * MOST_RESULT_BYTES
-# Two log rates that are nearer to each other are the same.
+# Two log rates that differ by less are the same.
 _LAST_DIGITS = 1e-12
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run for the database: its own columns, the documents by column, the raw steps."""
+    """A run for the database: its columns, the documents by column, the raw steps."""
 
     columns: Mapping[str, Any]
     documents: Mapping[str, str | None]
@@ -70,7 +71,7 @@ def run_row(result: RunResult) -> RunRow:
 
 
 def run_of(row: Mapping[str, Any]) -> RunResult:
-    """The run of a row of ``results`` with its documents and steps; ResultError where it is damaged."""
+    """The run of a row of ``results`` with its documents and steps. Raises ResultError for a damaged row."""
     record = _object(row["body"])
     record.update({name: row[name] for name in (*_COLUMNS, "replicate")})
     record.update(_object(row["setup"]))
@@ -78,7 +79,7 @@ def run_of(row: Mapping[str, Any]) -> RunResult:
     record.update({name: list(unpack(row[name], kind)) for name, kind in _STEPS.items()})
     version = record.get("schema_version")
     if isinstance(version, int) and version < RESULT_SCHEMA_VERSION:
-        # An older suite stored it: fields that came since have the values that they implied then.
+        # An older suite stored it: fields that were added since have the values that held then.
         record = {**_defaults(), **record, "schema_version": RESULT_SCHEMA_VERSION}
     return result_of_record(record, f"history: result {row['uuid']}")
 
@@ -95,7 +96,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def why_unlearned(result: RunResult) -> str:
-    """Why no later night may learn from this run; empty where it may, for only like is held against like."""
+    """Why no later night may learn from this run; empty if it may. Only runs of equal conditions are compared."""
     reasons = [mark for mark in (CONTENDED, MACHINE_SHARED, SLOWED) if mark in result.marks]
     if result.overrides:
         reasons.append(f"settings changed ({', '.join(sorted(result.overrides))})")
@@ -116,9 +117,9 @@ def _segment_text(result: RunResult) -> str | None:
 
 
 def without(rates: Sequence[float], taken_out: Iterable[float]) -> tuple[float, ...]:
-    """``rates`` less one of each of ``taken_out`` that it holds.
+    """``rates`` without the values of ``taken_out``, each of which removes one value.
 
-    A run's log rate is computed anew from its figure, and another mathematical library may give another last digit.
+    A run's log rate is computed again from its figure, and another mathematical library may give another last digit.
     """
     left = list(rates)
     for rate in taken_out:
@@ -132,7 +133,8 @@ def without(rates: Sequence[float], taken_out: Iterable[float]) -> tuple[float, 
 
 
 def to_text(value: Any) -> str:
-    """JSON with sorted keys and ASCII only, so that equal values are equal texts. ValueError on NaN."""
+    """The value as JSON with sorted keys and ASCII only, so that equal values give equal texts. Raises ValueError for
+    NaN."""
     return json.dumps(value, sort_keys=True, allow_nan=False, default=dict, separators=(",", ":"))
 
 

@@ -23,19 +23,19 @@ from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
 # How long a call waits for other writers before it is an error.
 WAIT_SECONDS = 60
 _CONNECT_SECONDS = 10
-# SQLite calls it locked or busy; PostgreSQL cancels the waiting statement.
+# Messages of a call that waited too long: SQLite says locked or busy, PostgreSQL cancels the statement.
 _WAITED = ("database is locked", "database table is locked", "lock timeout", "LockNotAvailable")
-# The messages of a server that answers and lets nobody in, for as long as nobody mends it.
+# Messages of a server that answers but lets nobody in until somebody mends it.
 _LOCKED_OUT = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist")
 # A silent connection is cut after 10 s idle and three probes 5 s apart.
 _PROBES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
-# The file system is full, read-only or its server gone. Any other error is a wrong path.
+# The file system is full or read-only, or its server is gone. Any other error means a wrong path.
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT)
 # PostgreSQL's codes: deadlock detected, could not serialise.
 _DEADLOCKS = ("40P01", "40001")
-# Any number: PostgreSQL's advisory lock of whoever makes or migrates the tables.
+# The number of PostgreSQL's advisory lock for making or migrating the tables; any number will do.
 _MIGRATION_LOCK = 4_816_023_001
-# A value that no result may hold raises these on its way in, and a damaged one on its way out.
+# A value that no result may hold raises these when it is written, and a damaged one when it is read.
 _WRONG_VALUES = (ValueError, TypeError, OverflowError, RecursionError, struct.error, zlib.error)
 _SQLITE = "sqlite"
 _POSTGRESQL = "postgresql"
@@ -52,7 +52,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A connection for queries; HistoryError on whatever the database refuses."""
+        """A connection for queries. Raises HistoryError for whatever the database refuses."""
         with self._explained("a reading"), self.engine.connect() as connection:
             yield connection
 
@@ -71,10 +71,10 @@ class Database:
 def open_database(
     url: str, wait_seconds: float = WAIT_SECONDS, on_wait: Callable[[str], None] | None = None
 ) -> Database:
-    """Open, and where need be make or migrate, the database at ``url``. Raises HistoryError.
+    """Open the database at ``url``, and make or migrate it if necessary. Raises HistoryError.
 
-    Where the disk is full or read-only, or the file another user's, the database can be read and not written.
-    ``on_wait`` is called, from a thread of its own, at every wait for another process that takes longer than a second.
+    If the disk is full or read-only, or the file belongs to another user, the database can be read but not written.
+    ``on_wait`` is called, from a thread of its own, for every wait for another process that takes longer than a second.
     """
     parsed = _parsed(url)
     shown = without_password(parsed.render_as_string(hide_password=False))
@@ -97,7 +97,7 @@ def open_database(
 
 
 def _ready(engine: sa.Engine, url: sa.URL, shown: str, waiting: Waiting) -> sa.Engine:
-    """``engine``, once its tables are made or migrated."""
+    """``engine``, after its tables were made or migrated."""
     try:
         if _version(engine, shown) != HEAD:
             with _alone(engine, url, waiting), engine.execution_options(writes=True).begin() as connection:
@@ -150,7 +150,7 @@ def _refusal(shown: str, password: str | None, what: str, error: Exception, wait
 
 
 def _is_away(error: Exception, got: str) -> bool:
-    """Whether the database may answer again although nobody changes the suite or its options.
+    """Whether the database may answer later without a change of the suite or its options.
 
     Both drivers raise an OperationalError where a server cannot be reached, goes down or has no room, and where a
     file is locked, read-only or cannot be opened; a damaged file and a wrong statement are other classes.
@@ -174,7 +174,7 @@ def _parsed(url: str) -> sa.URL:
         raise HistoryError(
             "history URL", got=without_password(url), expected=_KNOWN, remedy="Set --history or perf.yaml's history"
         ) from None
-    # Both spellings are common, and neither names the driver that is installed here.
+    # Both spellings are common, but neither names the driver that is installed here.
     if parsed.drivername in ("postgres", _POSTGRESQL):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername not in (_SQLITE, "postgresql+psycopg"):
@@ -198,7 +198,7 @@ def _password(url: sa.URL) -> str | None:
 
 
 def _postgresql(url: sa.URL, wait_seconds: float, waiting: Waiting) -> sa.Engine:
-    # A night is longer than many a server's patience with an idle connection.
+    # A night is longer than many servers keep an idle connection.
     patience = {"connect_timeout": _CONNECT_SECONDS, **_PROBES}
     engine = sa.create_engine(url, pool_pre_ping=True, connect_args=patience)
 
@@ -209,7 +209,7 @@ def _postgresql(url: sa.URL, wait_seconds: float, waiting: Waiting) -> sa.Engine
         cursor.close()
         connection.commit()
 
-    # Which statement meets another's lock, only the server knows.
+    # Only the server knows which statement waits for another one's lock.
     sa.event.listen(engine, "before_cursor_execute", lambda *_: waiting.begin())
     sa.event.listen(engine, "after_cursor_execute", lambda *_: waiting.end())
     sa.event.listen(engine, "handle_error", lambda _: waiting.end())
@@ -224,7 +224,7 @@ def _file(url: sa.URL) -> Path:
 
 
 def _version(engine: sa.Engine, shown: str) -> str | None:
-    """The tables' version, None where there are none; HistoryError where a newer suite made them."""
+    """The version of the tables; None if there are none. Raises HistoryError if a newer suite made them."""
     with engine.connect() as connection:
         return _version_in(connection, shown)
 
@@ -256,8 +256,8 @@ def _alone(engine: sa.Engine, url: sa.URL, waiting: Waiting) -> Iterator[None]:
     with file_lock(path.with_name(f".{path.name}.lock"), waiting):
         with engine.connect() as connection:
             driver = connection.connection.driver_connection
-            # This cannot be done within a transaction, and SQLite refuses it to two at once without waiting. On a disk
-            # without shared memory the old journal stays: it is slower with many writers, and as safe.
+            # This cannot be done within a transaction, and if two try it at once, SQLite refuses one without waiting.
+            # On a disk without shared memory the old journal stays: it is slower with many writers, but as safe.
             if isinstance(driver, sqlite3.Connection):
                 connection.exec_driver_sql("COMMIT")
                 driver.execute("PRAGMA journal_mode = WAL")
@@ -276,7 +276,7 @@ def _migrate(connection: sa.Connection, shown: str) -> None:
     if _version_in(connection, shown) == HEAD:
         return
     config = Config()
-    # As a package's folder: in a path, a percent sign would be read as the start of a name.
+    # The folder is given as a package's, because a percent sign in a path would be read as the start of a name.
     config.set_main_option("script_location", "helpers.history:migrations")
     config.attributes["connection"] = connection
     command.upgrade(config, HEAD)
@@ -291,7 +291,7 @@ _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
 
 
 def check_regular(path: Path, shown: str) -> None:
-    """Raise HistoryError on a device and the like, from which SQLite would read without end."""
+    """Raises HistoryError for a device and the like, from which SQLite would read without end."""
     if path.exists() and not path.is_file():
         raise HistoryError(
             f"history {shown}",
@@ -312,17 +312,17 @@ def open_sqlite(path: Path, wait_seconds: float, waiting: Waiting) -> sa.Engine:
 
 
 def refuses_writing(error: Exception) -> bool:
-    """Whether a file could not be opened for the only reason that nothing can be written where it lies."""
+    """Whether a file could not be opened only because nothing can be written in its folder."""
     if isinstance(error, OperationalError):
         return any(sign in str(error.orig) for sign in _REFUSALS)
     return isinstance(error, OSError) and error.errno in _REFUSED
 
 
 def open_to_read(path: Path, wait_seconds: float, waiting: Waiting) -> sa.Engine | None:
-    """An engine that only reads; None where that is impossible too.
+    """An engine that only reads; None if even that is impossible.
 
-    What a writer has not yet put into the file itself stands in another beside it, and counts. Only where that is empty
-    is the file opened as one that never changes.
+    Rows that a writer has not yet moved into the file itself are in another file beside it, and they count. Only if
+    that one is empty is the file opened as one that never changes.
     """
     name = quote(str(path.absolute()))
     beside = path.with_name(f"{path.name}-wal")
@@ -356,9 +356,9 @@ def _prepare(engine: sa.Engine, waiting: Waiting) -> None:
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        # SQLite does not make a transaction wait that turns from reading to writing after another wrote: it refuses it.
+        # A transaction that begins to write after another one wrote does not wait: SQLite refuses it.
         writes = connection.get_execution_options().get("writes", False)
         with waiting.during():
             connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-            # Here, and nowhere later, a reader waits for a process that holds the file for itself.
+            # Only here does a reader wait for a process that holds the file for itself.
             connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")

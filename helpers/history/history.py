@@ -1,4 +1,4 @@
-"""The history as the rest of the suite uses it; one object a process, for any number of threads."""
+"""The history as the rest of the suite uses it: one object for each process and all its threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from helpers.history.stored import (
 )
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, SuiteError
 
-# Each time some other writer got something done.
+# Each failed attempt means that another writer got something done.
 _ATTEMPTS = 20
 _Kept = TypeVar("_Kept")
 _Answer = TypeVar("_Answer")
@@ -35,7 +35,7 @@ _Given = ParamSpec("_Given")
 def _asked(
     question: Callable[Concatenate[sa.Connection, _Given], _Answer],
 ) -> Callable[Concatenate[History, _Given], _Answer]:
-    """A question to a connection as a method of History, which reads on a connection of its own."""
+    """A method of History that puts the question to a connection of its own."""
 
     def ask(history: History, /, *given: _Given.args, **named: _Given.kwargs) -> _Answer:
         with history._database.reading() as connection:
@@ -46,7 +46,7 @@ def _asked(
 
 
 class History:
-    """Implements Memory, and answers questions about all that was kept. Every call raises HistoryError.
+    """Implements Memory, and answers questions about everything that was kept. Every call raises HistoryError.
 
     What a call writes is durable when it returns. Moments are UTC in ISO 8601, patterns are shell patterns over case
     ids. Nothing is ever deleted.
@@ -108,7 +108,8 @@ class History:
     # ---- remarks and calibrations
 
     def exclude(self, uuid: str, who: str, created: str, reason: str) -> Exclusion:
-        """Let no later night learn from a run or a night, given by its uuid or 6 or more characters of it."""
+        """Exclude a run or a night, so that no later night learns from it. It is given by its uuid or by 6 or more
+        characters of it."""
         return self._write(lambda connection: remarks.exclude(connection, uuid, who, created, reason))
 
     def restore(self, uuid: str, who: str, created: str, reason: str) -> Exclusion:
@@ -116,11 +117,11 @@ class History:
         return self._write(lambda connection: remarks.restore(connection, uuid, who, created, reason))
 
     def acknowledge(self, made: Acknowledgement) -> None:
-        """Keep that a change is known."""
+        """Keep the remark that a change is known."""
         self._write(lambda connection: remarks.acknowledge(connection, made))
 
     def pin(self, made: Pin) -> None:
-        """Keep who made which build the good one."""
+        """Keep the remark who made which build the good one."""
         self._write(lambda connection: remarks.pin(connection, made))
 
     def add_calibration(self, made: Calibration) -> None:
@@ -130,9 +131,9 @@ class History:
     # ---- the run folders
 
     def reindex(self, runs_folder: Path) -> Reindexed:
-        """Take in every run and night of the run folders; what is stored already is the same afterwards.
+        """Take in every run and night of the run folders. Entries that are stored already do not change.
 
-        A file that cannot be read is named in the answer, and the rest goes on.
+        A file that cannot be read is named in the answer, and the others are taken in.
         """
         found = sessions(runs_folder)
         runs = nights = 0
@@ -148,7 +149,7 @@ class History:
         return Reindexed(len(found), runs, nights, tuple(refused))
 
     def _taken_in(self, results: Sequence[RunResult], refused: list[str]) -> int:
-        """How many of the results went in: all at once, or one by one where the history refuses one."""
+        """How many of the results were taken in: all at once, or one by one if the history refuses one."""
         try:
             self._add_results(results)
         except HistoryUnreachable:
@@ -163,7 +164,7 @@ class History:
         )
 
     def _write(self, work: Callable[[sa.Connection], _Kept]) -> _Kept:
-        """Do ``work`` in a transaction, again where another writer came in between."""
+        """Do ``work`` in a transaction, and again if another writer came in between."""
         for left in reversed(range(_ATTEMPTS)):
             try:
                 with self._database.writing() as connection:
@@ -188,12 +189,12 @@ def _kept(keep: Callable[[_Kept], None], entry: _Kept, path: Path, refused: list
 
 
 def _named(folder: Path, pattern: str, name: str) -> list[Path]:
-    """The paths of that name, links to nothing among them: a pattern that holds the name itself passes over those."""
+    """The paths of that name, with links to nothing, which glob() leaves out if its pattern ends in the plain name."""
     return sorted(path for path in folder.glob(pattern) if path.name == name)
 
 
 def _read(read: Callable[[Path, Path], _Kept], path: Path, within: Path, refused: list[str]) -> _Kept | None:
-    """What a file holds; None where it cannot be read, and the reason is added to ``refused``."""
+    """The content of a file. If it cannot be read, it is None, and the reason is added to ``refused``."""
     try:
         return read(path, within)
     except SuiteError as error:

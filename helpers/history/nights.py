@@ -1,6 +1,6 @@
-"""A case's night: what was judged, the JSON that it is kept as, and what that JSON has to be.
+"""A case's night: what was judged, the JSON in which it is kept, and the schema of that JSON.
 
-A verdict rests on these numbers, and so do the nights after it.
+A verdict is computed from these numbers, and later nights are compared with them.
 """
 
 from __future__ import annotations
@@ -46,27 +46,28 @@ class NightRecord:
     code: str
     reason: str
     cards: int
-    # Of the usable screening runs of the build under test, first run first.
+    # The log rates of the usable screening runs of the build under test, first run first.
     log_rates: tuple[float, ...] = ()
     stall_share: float | None = None
-    # The runs that the verdict rests on, in the order in which they were made.
+    # The runs behind the verdict, in the order in which they were made.
     run_uuids: tuple[str, ...] = ()
     # The verdict's numbers; None where it has none.
     standing: Standing | None = None
     # The build under test.
     build: Mapping[str, str] = field(default_factory=dict)
-    # What cases are grouped by: framework, model, precision, cards.
+    # By these facts cases are grouped: framework, model, precision, cards.
     properties: Mapping[str, str] = field(default_factory=dict)
-    # Where it was judged, also where nothing ran.
+    # The machine on which it was judged, also if nothing ran.
     host: str = ""
-    # The interleaved runs of the build under test and the good build; None where there were none.
+    # The interleaved runs of the build under test and the good build; None if there were none.
     compared: Compared | None = None
 
 
 def night_uuid(night: NightRecord) -> str:
-    """The same for the same session, case, target and host: two hosts may give their sessions one name."""
+    """The uuid is the same for the same session, case, target and host. Two hosts may give their sessions the same
+    name."""
     host = night.segment.get("host", night.host)
-    # Two nodes of a pool may give their sessions one name too.
+    # Two nodes of a pool may give their sessions the same name too.
     host = night.host if host.startswith(POOL) else host
     return uuid.uuid5(_NIGHTS, json.dumps([night.session, night.case_id, night.target, host])).hex
 
@@ -77,7 +78,8 @@ def night_text(night: NightRecord) -> str:
 
 
 def night_of(text: str, about: str) -> NightRecord:
-    """The night in a JSON text. Raises HistoryError, with the field, on what no suite up to this version writes."""
+    """The night in a JSON text. Raises HistoryError, with the field, for anything that no suite up to this version
+    writes."""
     try:
         record = json.loads(text, parse_constant=_no_constant) if len(text) <= MOST_NIGHT_BYTES else None
     except (ValueError, RecursionError) as error:
@@ -110,12 +112,12 @@ def night_of(text: str, about: str) -> NightRecord:
 
 
 def compared_of(record: Mapping[str, Any]) -> Compared:
-    """The inverse of ``asdict``. Raises TypeError, KeyError or SuiteError on anything else."""
+    """The inverse of ``asdict``. Raises TypeError, KeyError or SuiteError for anything else."""
     return Compared(**{**record, "new": tuple(record["new"]), "reference": tuple(record["reference"])})
 
 
 def stored_name(uuid: str) -> str:
-    """What errors call a stored night; it tells how to leave the night out."""
+    """The name of a stored night in errors. It says how to leave the night out."""
     return f"history: night {uuid} (perfgate exclude {uuid[:12]} --reason ... leaves it out)"
 
 
@@ -182,7 +184,7 @@ _LOG_RATES: Schema = {
 }
 # docs/verdicts.md, "Judge": the clip of the evidence that later nights carry on (helpers.judging.screen).
 _EVIDENCE = _number(0.2, 1e6)
-# An e-value is a likelihood ratio: above 0, and as large as a night makes it.
+# An e-value is a likelihood ratio: above 0, and without an upper bound.
 _E_VALUE: Schema = {"type": ["number", "null"], "minimum": 0, "description": "a number, not negative"}
 # An effect is a fraction: -1 is a standstill.
 _EFFECT = _number(-1.0, 1e300, or_null=True)
@@ -238,14 +240,14 @@ NIGHT_FIELDS: Mapping[str, Schema] = {
     "compared": _OBJECT_OR_NULL,
 }
 
-# The fields that the first suite wrote are required; the later ones have defaults.
+# The fields of the first version are required; later ones have defaults.
 _STANDING = _record(STANDING_FIELDS, ("log_rate", "e_drop", "evidence", "accepted", "sigma", "tau", "nights", "runs"))
 _COMPARED = _record(COMPARED_FIELDS, ("good", "new", "reference"))
 _NIGHT = _record(
     NIGHT_FIELDS,
     tuple(name for name in NIGHT_FIELDS if name not in ("stall_share", "build", "properties", "host", "compared")),
 )
-# What later nights learn from a night, as the history keeps it beside the record.
+# What later nights learn from a night. The history keeps it beside the record.
 LEARNED = _record(
     {"log_rates": _LOG_RATES, "evidence": _EVIDENCE, "stall_share": _STALL_SHARE},
     ("log_rates", "evidence", "stall_share"),

@@ -1,4 +1,4 @@
-"""The nights that a new night is held against: the case's own before it, and those of its siblings."""
+"""The nights with which a new night is compared: the case's own earlier nights, and those of its siblings."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from helpers.trainers.contract.errors import HistoryError
 # docs/verdicts.md, "Judge": the accepted nights of the segment, the newest 40.
 ACCEPTED_NIGHTS = 40
 SIBLINGS = 60
-# These are the oldest nights of a level, so that it does not follow a build that gets slower bit by bit.
+# A level is learned from its oldest nights, so that it does not follow a build that gets slower bit by bit.
 COMPARED_NIGHTS = 40
 
 
 def past(
     connection: sa.Connection, case_id: str, target: str, segment: Mapping[str, str], cards: int, session: str
 ) -> Past:
-    """The newest 40 accepted nights of the case in ``segment``, what lies between and after them, and siblings.
+    """The newest 40 accepted nights of the case in ``segment``, the nights between and after them, and its siblings.
 
-    Without nights before the segment's last start, without ``session``'s own and, where that has judged the case
-    already, without any judged since. Nights that nothing may be learned from are not in it.
+    These nights are left out: those before the segment's last start; ``session``'s own and, if it has judged the case
+    already, all that were judged since; and nights from which nothing may be learned.
     """
     segment_id = segment_row(connection, segment)
     this = [series.c.case_id == case_id, series.c.target == target, series.c.segment_id == segment_id]
@@ -62,7 +62,7 @@ def past(
 
 
 def _calibrated(connection: sa.Connection, case_id: str, target: str, segment_id: int | None) -> float:
-    """The spread between runs that the case's newest calibration in the segment found; 0 without one."""
+    """The spread between runs by the case's newest calibration in the segment; 0 without one."""
     newest = (
         sa.select(calibrations.c.sigma_run)
         .where(calibrations.c.case_id == case_id, calibrations.c.target == target)
@@ -76,7 +76,8 @@ def _calibrated(connection: sa.Connection, case_id: str, target: str, segment_id
 def _compared(
     connection: sa.Connection, series_id: int, others: sa.ColumnElement[bool], before: str | None
 ) -> tuple[tuple[Compared, ...], bool]:
-    """Past.compared and Past.gained: from the night that was recorded or from a confirmed gain, whichever is newer."""
+    """Past.compared and Past.gained. They begin at the night that was recorded or at a confirmed gain, whichever is
+    newer."""
     mine = [nights.c.series_id == series_id, others]
     gain = _newest_gain(connection, [*mine, nights.c.starts.is_(True)])
     by_record = recorded_at(connection, series_id, before)
@@ -87,7 +88,7 @@ def _compared(
         text = connection.execute(
             sa.select(nights.c.compared).where(*mine, nights.c.created <= by_record).order_by(*newest).limit(1)
         ).scalar_one_or_none()
-        # What it measured is the level that somebody recorded, whatever its verdict was.
+        # Its runs are the level that somebody recorded, whatever its verdict was.
         recorded = (replace(_pairs_of(text), teaches_level=True, teaches_good=True),) if text else ()
     else:
         bound = gain or Bound()
@@ -101,7 +102,7 @@ def _compared(
 
 
 def _newest_gain(connection: sa.Connection, starting: list[sa.ColumnElement[bool]]) -> Bound | None:
-    """The newest night that began a segment with a confirmed gain, and not after nights that nobody explained."""
+    """The newest night that began a segment because of a confirmed gain, and not because of unexplained nights."""
     rows = connection.execute(
         sa.select(nights.c.id, nights.c.uuid, nights.c.created, nights.c.body)
         .where(*starting)
@@ -119,7 +120,8 @@ def _pairs_of(text: str) -> Compared:
 
 
 def _judged_already(connection: sa.Connection, series_id: int | None, session: str) -> str | None:
-    """When the session judged this case, None where it has not: a resumed session is held against the same nights."""
+    """When the session judged this case; None if it has not. A resumed session is compared with the same nights
+    again."""
     own = sa.and_(nights.c.series_id == series_id, nights.c.session == session)
     return connection.execute(sa.select(sa.func.max(nights.c.created)).where(own)).scalar_one_or_none()
 
@@ -137,7 +139,7 @@ def _nights(
     others: sa.ColumnElement[bool],
     before: str | None,
 ) -> tuple[tuple[Night, ...], int | None]:
-    """The newest accepted nights and what lies between and after them, oldest first; the row of the newest."""
+    """The newest accepted nights and the nights between and after them, oldest first; and the row of the newest."""
     newest_first = (nights.c.created.desc(), nights.c.id.desc())
     inside = [nights.c.series_id == series_id, others, start_of(connection, series_id, before).condition()]
     oldest = connection.execute(
@@ -182,7 +184,8 @@ def _nights(
 
 
 def _learned(row: sa.Row[Any]) -> tuple[float, ...]:
-    """The log rates of a night's row; HistoryError, with the night's name, on a number that no real night has."""
+    """The log rates of a night's row. Raises HistoryError, with the night's name, for a number that no real night
+    has."""
     try:
         rates: Any = json.loads(row.learned)
     except (ValueError, RecursionError) as error:
@@ -223,7 +226,7 @@ def _siblings(
     for series_id, name in rows:
         if name in done or len(done) == SIBLINGS:
             continue
-        # Nothing is known yet of a segment that began tonight; something is of the one before it.
+        # A segment that began tonight has no nights yet, but the one before it has.
         start = start_of(connection, series_id, before, besides=session)
         inside = [nights.c.series_id == series_id, _others(session, before), start.condition()]
         rates = connection.execute(
@@ -249,7 +252,7 @@ def _is_pool(host: str) -> bool:
 
 
 def _body(host: str) -> sa.ColumnElement[str]:
-    """The column that a night's node is read from; empty outside of pools, where thousands of nights do not need it."""
+    """The column with a night's node. It is empty outside of pools, where thousands of nights do not need it."""
     return nights.c.body.label("body") if _is_pool(host) else sa.literal("").label("body")
 
 

@@ -24,7 +24,7 @@ _KINDS = ("session", "date", "commit", "build")
 
 
 def cases(connection: sa.Connection, pattern: str = "*", target: str | None = None) -> tuple[KnownCase, ...]:
-    """The cases that have nights here."""
+    """The cases that have nights in the history."""
     rows = connection.execute(
         sa.select(
             series.c.case_id,
@@ -62,7 +62,7 @@ def nights_of(
     connection: sa.Connection, selector: str, pattern: str = "*", target: str | None = None
 ) -> tuple[StoredNight, ...]:
     """The nights of a session, a day, ``DAY..DAY``, a commit (4 or more hexadecimal digits) or a build version, oldest
-    first; HistoryError where ``selector`` means none, or two commits."""
+    first. Raises HistoryError if ``selector`` means none, or two commits."""
     if not selector:
         raise HistoryError("selection of nights", field="selector", got=selector, expected=_SELECTOR)
     for chosen in _meanings(selector):
@@ -84,7 +84,8 @@ def nights_of(
 
 
 def _meanings(selector: str) -> Iterable[sa.ColumnElement[bool]]:
-    """What the selector may mean; the first that holds nights counts. ``commit:`` and the like leave one meaning."""
+    """The possible meanings of the selector. The first one that has nights counts. ``commit:`` and the like leave one
+    meaning."""
     kind, colon, value = selector.partition(":")
     if not colon or kind not in _KINDS:
         kind, value = "", selector
@@ -100,7 +101,7 @@ def _meanings(selector: str) -> Iterable[sa.ColumnElement[bool]]:
 
 
 def _days(selector: str) -> sa.ColumnElement[bool] | None:
-    """A day, or a range of days with both ends in it; None where the selector is neither."""
+    """A day, or a range of days that includes both ends; None if the selector is neither."""
     first, dots, last = selector.partition("..")
     last = last if dots else first
     if not all(DAY.fullmatch(day) for day in (first, last) if day) or not first + last:
@@ -171,7 +172,8 @@ def _nights(
 
 
 def _record_of(row: sa.Row[Any], *, excluded: bool) -> NightRecord | None:
-    """A row's night; None where it cannot be read and is excluded. Raises HistoryError with its uuid."""
+    """A row's night; None if it cannot be read and is excluded. Otherwise an unreadable night raises HistoryError with
+    its uuid."""
     try:
         return night_of(row.body, stored_name(row.uuid))
     except HistoryError:
@@ -181,7 +183,7 @@ def _record_of(row: sa.Row[Any], *, excluded: bool) -> NightRecord | None:
 
 
 def _newest_starts(connection: sa.Connection) -> Callable[[int], Bound | None]:
-    """A function from a series to the start of its newest segment; None where the case has gone on to other facts."""
+    """A function from a series to the start of its newest segment; None if the case has other facts by now."""
     known: dict[int, Bound | None] = {}
 
     def start(series_id: int) -> Bound | None:
@@ -223,7 +225,8 @@ def results_of(
     target: str | None = None,
     uuids: Sequence[str] = (),
 ) -> tuple[StoredResult, ...]:
-    """Runs with their raw steps that meet every filter given, by the time they were made. HistoryError without any."""
+    """The runs, with their raw steps, that meet every given filter, sorted by time. Raises HistoryError without a
+    filter."""
     given = ((results.c.session, session), (results.c.case_id, case_id), (results.c.target, target))
     chosen = [column == value for column, value in given if value is not None]
     if not chosen and not uuids:

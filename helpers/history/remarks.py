@@ -1,5 +1,5 @@
 """What people add to the history: remarks on nights and runs (excluded, restored, acknowledged), calibrations, and the
-starts of segments, which leave the nights before them behind.
+starts of segments, before which nights no longer count.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from helpers.trainers.contract.errors import HistoryError
 
 _SHORTEST_PREFIX = 6
 DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
-# Both databases take far more values in one statement.
+# Both databases accept far more values in one statement.
 AT_ONCE = 500
 
 
 def exclude(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
-    """Let no later night learn from a run or a night. HistoryError where it is excluded already."""
+    """Exclude a run or a night, so that no later night learns from it. Raises HistoryError if it is excluded
+    already."""
     _check_remark(uuid, who, reason)
     subject, whole = _meant(connection, uuid)
     if earlier := exclusions_of(connection, subject, [whole]).get(whole):
@@ -54,7 +55,7 @@ def exclude(connection: sa.Connection, uuid: str, who: str, created: str, reason
 
 
 def restore(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
-    """Take an exclusion back; both remarks stay stored. HistoryError where no exclusion holds."""
+    """Take an exclusion back; both remarks stay stored. Raises HistoryError if no exclusion holds."""
     _check_remark(uuid, who, reason)
     subject, whole = _meant(connection, uuid)
     earlier = exclusions_of(connection, subject, [whole]).get(whole)
@@ -101,7 +102,7 @@ def acknowledge(connection: sa.Connection, made: Acknowledgement) -> None:
 
 
 def acknowledged(connection: sa.Connection, case_id: str | None = None) -> tuple[Acknowledgement, ...]:
-    """By the time they were made; of one case, those whose pattern matches it."""
+    """The acknowledgements by time; for one case, those whose pattern matches it."""
     query = sa.select(acknowledgements.c.id, *_columns(acknowledgements, Acknowledgement))
     rows = connection.execute(query.order_by(acknowledgements.c.created, acknowledgements.c.id))
     found = [_checked(number, Acknowledgement(*values)) for number, *values in rows]
@@ -109,14 +110,14 @@ def acknowledged(connection: sa.Connection, case_id: str | None = None) -> tuple
 
 
 def pin(connection: sa.Connection, made: Pin) -> None:
-    """Keep who made which build the good one."""
+    """Keep the remark who made which build the good one."""
     _check_remark(made.build, made.who, made.reason)
     values = {name: plain(value) for name, value in asdict(made).items()}
     connection.execute(sa.insert(pins), {**values, "created": utc(made.created, f"pin of {made.build}")})
 
 
 def all_pins(connection: sa.Connection) -> tuple[Pin, ...]:
-    """Every good build that was pinned, by the time it was. HistoryError on one that no suite wrote."""
+    """Every pin of a good build, by time. Raises HistoryError for one that no suite wrote."""
     rows = connection.execute(sa.select(*_columns(pins, Pin)).order_by(pins.c.created, pins.c.id))
     found = tuple(Pin(*row) for row in rows)
     for each in found:
@@ -125,7 +126,7 @@ def all_pins(connection: sa.Connection) -> tuple[Pin, ...]:
 
 
 def _excluded(values: sa.Row[Any]) -> Exclusion:
-    """A stored exclusion; HistoryError on one that no suite wrote."""
+    """A stored exclusion. Raises HistoryError for one that no suite wrote."""
     found = Exclusion(*tuple(values))
     _check_texts(f"history: exclusion of {found.subject} {found.uuid}", asdict(found))
     return found
@@ -138,9 +139,9 @@ def _check_texts(about: str, record: Mapping[str, object]) -> None:
 
 
 def _checked(number: int, stored: Acknowledgement) -> Acknowledgement:
-    """A stored acknowledgement; HistoryError, with its number, on one that no suite wrote.
+    """A stored acknowledgement. Raises HistoryError, with its number, for one that no suite wrote.
 
-    SQLite keeps anything in any column.
+    The check is needed because SQLite keeps anything in any column.
     """
     about = f"history: acknowledgement {number}"
     _check_texts(about, asdict(stored))
@@ -182,7 +183,7 @@ def _check_remark(what: str, who: str, reason: str) -> None:
 
 
 def _meant(connection: sa.Connection, uuid: str) -> tuple[str, str]:
-    """Whether a run or a night is meant (RESULT, NIGHT) and its whole uuid, by the uuid or the first characters."""
+    """Whether a uuid, or its first characters, means a run or a night (RESULT, NIGHT), and the whole uuid."""
     for exact in (True, False):
         found = []
         for subject, column in ((RESULT, results.c.uuid), (NIGHT, nights.c.uuid)):
@@ -218,7 +219,7 @@ class Bound:
 
     # Its time; empty where every night belongs to the segment.
     created: str = ""
-    # Its row: of nights at the same time, only those from that row on belong to the segment.
+    # Its row. Of nights at the same time, only those from this row on belong to the segment.
     night_id: int = 0
 
     def condition(self) -> sa.ColumnElement[bool]:
@@ -227,16 +228,16 @@ class Bound:
 
 
 def segment_row(connection: sa.Connection, segment: Mapping[str, str]) -> int | None:
-    """The row of a segment, None where no night was in it."""
+    """The row of a segment; None if no night was in it."""
     wanted = documents.c.digest == digest(to_text(segment))
     return connection.execute(sa.select(documents.c.id).where(wanted)).scalar_one_or_none()
 
 
 def start_of(connection: sa.Connection, series_id: int, before: str | None = None, besides: str = "") -> Bound:
-    """Where the newest segment of a series starts, as it was known ``before`` a moment and without the nights of the
-    session ``besides``.
+    """Where the newest segment of a series starts, as known ``before`` a moment, without the nights of the session
+    ``besides``.
 
-    A night that starts a segment is its first where it was accepted, and is left behind where it was not.
+    A night that starts a segment is its first night if it was accepted. If not, it does not count any more.
     """
     chosen = [nights.c.series_id == series_id, nights.c.starts.is_(True)]
     if before is not None:
@@ -255,13 +256,13 @@ def start_of(connection: sa.Connection, series_id: int, before: str | None = Non
         by_night = Bound(night.created, night.id if first else night.id + 1)
     recorded = recorded_at(connection, series_id, before)
     if recorded is not None and recorded >= by_night.created:
-        # The night that was recorded may have been judged in the same second: it is left behind too.
+        # The night that was recorded may have been judged in the same second. It does not count any more either.
         return Bound(recorded, sys.maxsize)
     return by_night
 
 
 def recorded_at(connection: sa.Connection, series_id: int, before: str | None) -> str | None:
-    """When somebody began the newest segment of a series by recording the case, None where nobody did."""
+    """When the newest segment of a series was begun by recording the case; None if it was not."""
     newest = (
         sa.select(sa.func.max(segment_starts.c.created))
         .join_from(
@@ -281,7 +282,7 @@ def recorded_at(connection: sa.Connection, series_id: int, before: str | None) -
 
 
 def start_segment(connection: sa.Connection, known: Documents, start: SegmentStart) -> None:
-    """Keep a start once: a spool that was cut off while it was emptied brings it a second time."""
+    """Keep a start once, although a spool that was cut off while it was emptied brings it a second time."""
     values = with_segment(connection, known, start)
     same = [segment_starts.c[name] == values[name] for name in ("case_id", "target", "segment_id", "created")]
     if connection.execute(sa.select(segment_starts.c.id).where(*same).limit(1)).first() is None:
@@ -311,7 +312,7 @@ def starts_of(connection: sa.Connection, case_id: str, target: str | None = None
 
 
 def _segment_of(text: str) -> dict[str, str]:
-    """A stored segment. Raises ValueError on anything else."""
+    """A stored segment. Raises ValueError for anything else."""
     found = json.loads(text)
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise ValueError("a segment that is no object of texts")
@@ -321,7 +322,7 @@ def _segment_of(text: str) -> dict[str, str]:
 def with_segment(
     connection: sa.Connection, known: Documents, made: Calibration | SegmentStart
 ) -> dict[str, str | float | int | None]:
-    """The fields as a row has them, in the segment's stead its row."""
+    """The fields as in a row, with the segment's row in place of the segment."""
     values = asdict(made)
     text = to_text(values.pop("segment"))
     values = {name: plain(value) if isinstance(value, str) else value for name, value in values.items()}

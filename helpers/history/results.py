@@ -1,6 +1,6 @@
-"""The result of one run: everything that its throughput depends on, and what its JSON has to be.
+"""The result of one run: everything that its throughput depends on, and the schema of its JSON.
 
-A verdict rests on these values.
+A verdict is computed from these values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from helpers.trainers.contract.job import finite
 # 3: which build of an interleaved comparison (role, stage), the window's losses.
 RESULT_SCHEMA_VERSION = 3
 
-# Where a result comes from: a run of this suite's session; logs that were judged again; a log that history took in.
+# The origin of a result: a run of a session; logs that were judged again; a log that was stored in the history.
 MEASURED, REPLAYED, IMPORTED = "measured", "replayed", "imported"
 
 # Why a run is no reference for others.
@@ -32,12 +32,12 @@ CONTENDED = "contended"
 MACHINE_SHARED = "machine shared"
 SLOWED = "slowed down for a test"
 
-# Facts of a run that was read from a log: the log, in one line; what is to be doubted of it.
+# Facts of a run that was read from a log: the log in one line, and what is doubtful about it.
 LOG_FACT, LOG_WARNINGS_FACT = "log", "log warnings"
 
 # No hardware trains slower or faster.
 LEAST_SAMPLES_PER_S, MOST_SAMPLES_PER_S = 1e-4, 1e9
-# Settings hold lists of numbers at the most.
+# Settings are no deeper than lists of numbers.
 _MOST_LEVELS = 8
 
 
@@ -51,7 +51,7 @@ class RunResult:
     target: str
     replicate: int
     created: str
-    # MEASURED, REPLAYED or IMPORTED; only a measured run is a reference for others.
+    # MEASURED, REPLAYED or IMPORTED. Only a measured run is a reference for others.
     origin: str = MEASURED
     # The values of evidence.Build and evidence.Stage.
     role: str = Build.CANDIDATE.value
@@ -64,9 +64,9 @@ class RunResult:
     facts: Mapping[str, str] = field(default_factory=dict)
     # The environment tables of the machine (system_report), by section.
     system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    # Each rule's samples/s, or the reason why it does not apply.
+    # The samples/s by each rule, or the reason why it does not apply.
     figures: Mapping[str, float | str] = field(default_factory=dict)
-    # The steps of the window: the maximum over ranks, and the samples of all ranks.
+    # The steps of the window: seconds (the maximum over ranks), and the samples of all ranks.
     step_seconds: tuple[float, ...] = ()
     samples_per_step: tuple[int, ...] = ()
     # Rank 0's losses in the window, where they were fetched.
@@ -80,7 +80,7 @@ class RunResult:
     reader_share: float | None = None
     # The part of the leased cores' time in the window that others used; None where it is unknown.
     foreign_share: float | None = None
-    # That share in words, with who used it.
+    # That share in words, with who used the cores.
     contention: str = ""
     peak_host_bytes: int = 0
     peak_device_bytes: int = 0
@@ -91,7 +91,7 @@ class RunResult:
     invalid: str | None = None
     refusal: str | None = None
     log_tail: str = ""
-    # The case's status and reason; None until there is a verdict.
+    # The status and the reason of the case; None until there is a verdict.
     verdict: Mapping[str, str] | None = None
 
     @property
@@ -116,7 +116,8 @@ class RunResult:
 
     @property
     def failure_class(self) -> FailureClass | None:
-        """Which fault ended the run; None for a run without a failure, and for a class of another suite's version."""
+        """Which fault ended the run; None for a run without a failure, and for a class of another version of the
+        suite."""
         named = self.facts.get(FAILURE_FACT) if self.failure is not None else None
         return next((each for each in FailureClass if each.value == named), None)
 
@@ -128,7 +129,7 @@ class RunResult:
 
     @property
     def stall_share(self) -> float | None:
-        """Mean over median step seconds, minus 1: what the median hides. None without steps."""
+        """Mean over median of the step seconds, minus 1: the stalls that the median hides. None without steps."""
         if not self.step_seconds:
             return None
         return statistics.fmean(self.step_seconds) / statistics.median(self.step_seconds) - 1

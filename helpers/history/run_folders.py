@@ -1,4 +1,4 @@
-"""The files of a session, each written whole the moment its content exists.
+"""The files of a session. Each is written whole as soon as its content exists.
 
 A run has the folder ``runs/<session>/<case>/r<n>/`` with ``spec.json``, ``rank<k>.jsonl`` and ``result.json``; the
 case's night is ``runs/<session>/<case>/night.json``, so that history is never the only copy. A file is written to a
@@ -49,7 +49,7 @@ class ResultStore:
         return self.folder / case_id / f"r{replicate}"
 
     def new_run_folder(self, case_id: str, replicate: int) -> Path:
-        """An empty folder for a run; what another run left there is moved aside, never overwritten."""
+        """An empty folder for a run. Files that another run left there are moved aside, never overwritten."""
         folder = self.run_folder(case_id, replicate)
         try:
             if folder.exists():
@@ -65,7 +65,7 @@ class ResultStore:
         return folder
 
     def write(self, result: RunResult) -> Path:
-        """Write ``result.json`` whole, or raise ResultError with the figures that could not be written."""
+        """Write the whole ``result.json``, or raise ResultError with the figures that could not be written."""
         path = self.run_folder(result.case_id, result.replicate) / RESULT_FILE
         try:
             write_whole(path, result.to_json().encode())
@@ -81,14 +81,14 @@ class ResultStore:
         return path
 
     def add_verdict(self, results: tuple[RunResult, ...], verdict: Verdict) -> None:
-        """Set the case's verdict into the results that it rests on."""
+        """Write the case's verdict into the results of the runs behind it."""
         record = {"status": verdict.status.value, "code": verdict.reason.code, "reason": verdict.reason.message}
         for result in results:
             if result.session == self.session:
                 self.write(replace(result, verdict=record))
 
     def results(self, case_id: str) -> tuple[RunResult, ...]:
-        """The case's finished runs of this session, by replicate; half-finished ones have no result and are absent."""
+        """The case's finished runs of this session, by replicate. Runs that broke off have no result and are absent."""
         paths = (self.folder / case_id).glob(f"r*/{RESULT_FILE}")
         found = [self._read(path, case_id) for path in paths if re.fullmatch(r"r[0-9]+", path.parent.name)]
         return tuple(sorted(found, key=lambda result: result.replicate))
@@ -107,7 +107,8 @@ class ResultStore:
 
 
 def read_result(path: Path, within: Path | None = None) -> RunResult:
-    """Read one ``result.json`` strictly; ResultError names the file and the key. The file must lie in ``within``."""
+    """Read one ``result.json`` strictly. Raises ResultError with the file and the key. The file must be in
+    ``within``."""
     about = f"result {path}"
     try:
         record = json.loads(read_text_limited(path, MOST_RESULT_BYTES, within=within), parse_constant=_no_constant)
@@ -117,7 +118,7 @@ def read_result(path: Path, within: Path | None = None) -> RunResult:
 
 
 def write_night(runs_folder: Path, night: NightRecord) -> Path:
-    """Write a case's night whole, in place of an earlier one. Raises HistoryError when the disk refuses."""
+    """Write a case's whole night, in place of an earlier one. Raises HistoryError if the disk refuses."""
     path = runs_folder / night.session / night.case_id / NIGHT_FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +131,7 @@ def write_night(runs_folder: Path, night: NightRecord) -> Path:
 
 
 def read_night(path: Path, within: Path | None = None) -> NightRecord:
-    """Read one ``night.json`` strictly; HistoryError names the file. The file must lie in ``within``."""
+    """Read one ``night.json`` strictly. Raises HistoryError with the file. The file must be in ``within``."""
     try:
         text = read_text_limited(path, MOST_NIGHT_BYTES, within=within)
     except (OSError, ValueError) as error:
@@ -147,7 +148,7 @@ def sessions(root: Path) -> tuple[str, ...]:
 
 
 def _what_is_lost(result: RunResult) -> str:
-    """What a result says that cannot be written: its figures, or why it has none."""
+    """The content of a result that cannot be written, in short: its figures, or why it has none."""
     run = f"{result.case_id} r{result.replicate}"
     rates = ", ".join(
         f"{value:.6g} {rate_unit(result.case_id)} by {rule}"
@@ -156,7 +157,7 @@ def _what_is_lost(result: RunResult) -> str:
     )
     if rates:
         return f"Measured and not written: {run}, {rates}"
-    # A run that broke off has no figures; its failure must not hide behind the disk's.
+    # A run that broke off has no figures. The disk's failure must not hide the run's.
     why = result.failure or result.refusal or result.invalid or "no figure"
     return f"Not written: {run}, which measured nothing ({why})"
 

@@ -1,4 +1,4 @@
-"""Keeps on disk what the history could not take yet: one file an entry, under ``runs/.history-spool``."""
+"""Keeps entries on disk that the history could not take yet: one file for each, under ``runs/.history-spool``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from helpers.machine.files import MOST_SPOOLED_BYTES, read_text_limited, sync_fo
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, ResultError
 
 FOLDER = ".history-spool"
-# So long another process may empty the folder; it takes in some hundred entries a second.
+# Another process may take so long to empty the folder. It takes in some hundred entries a second.
 _LOCK_SECONDS = 60.0
 # 1: first format: kind, created, the entry's JSON as a text with its SHA-256.
 SPOOL_SCHEMA_VERSION = 1
 # The endings of a file that is being taken in, and of one that cannot be read and is kept for people.
 _TAKEN, _DAMAGED = ".taken", ".damaged"
-# Entries go in in this order: a night learns from its runs, and a new start leaves nights behind.
+# Entries are taken in in this order: a night learns from its runs, and a start follows the nights that it ends.
 _KINDS = ("result", "night", "start")
 
 Entry = RunResult | NightRecord | SegmentStart
@@ -36,11 +36,11 @@ Entry = RunResult | NightRecord | SegmentStart
 
 @dataclass(frozen=True)
 class Emptied:
-    """What became of the entries of a spool."""
+    """What happened to the entries of a spool."""
 
-    # How many went in.
+    # How many were taken in.
     went_in: int = 0
-    # What could not go in: each file with the reason.
+    # The files that could not be taken in, each with the reason.
     refused: tuple[str, ...] = ()
     # The names of the files that the database itself refused.
     left: tuple[str, ...] = ()
@@ -55,15 +55,15 @@ class Spool:
 
     @staticmethod
     def of(runs_folder: Path, url: str) -> Spool:
-        """The spool of one history: what that could not take must not go into another."""
+        """The spool of one history. Its entries must not get into another history."""
         shown = without_password(url)
-        # The file in the runs folder itself is the same wherever that folder is moved to.
+        # The file in the runs folder stays the same history, wherever that folder is moved.
         own = url == default_url(runs_folder)
         name = "own" if own else digest(re.sub(r"^postgres(ql)?([+]\w+)?://", "postgresql://", shown))[:16]
         return Spool(runs_folder.absolute() / FOLDER / name, shown)
 
     def check(self) -> None:
-        """Raise HistoryError where nothing could be kept here."""
+        """Raises HistoryError if nothing could be kept here."""
         try:
             self._make_folder()
             probe = self.folder / ".probe"
@@ -73,7 +73,7 @@ class Spool:
             raise self._full(error) from error
 
     def put(self, entry: Entry) -> Path:
-        """Keep an entry, durable when this returns; one of the same key replaces it."""
+        """Keep an entry; it is durable when this returns. It replaces an entry of the same key."""
         kind, key, text = _as_text(entry)
         record = {
             "schema_version": SPOOL_SCHEMA_VERSION,
@@ -93,19 +93,19 @@ class Spool:
         return path
 
     def waiting(self) -> int:
-        """How many entries are to go in."""
+        """How many entries wait."""
         return len(self._paths())
 
     def damaged(self) -> tuple[Path, ...]:
-        """Files that could not be read when they were to go in."""
+        """The files that could not be read when they were taken in."""
         return tuple(sorted(self.folder.glob(f"*{_DAMAGED}")))
 
     def empty_into(self, history: Memory, leave: Collection[str] = ()) -> Emptied:
-        """Hand every entry to ``history``, oldest first within its kind, and take it out of the folder once it is kept
-        there; ``leave`` are file names to pass over.
+        """Give every entry to ``history``, oldest first within its kind, and remove it from the folder once the history
+        has kept it. ``leave`` are names of files that stay.
 
-        One process at a time; what a killed one had begun is begun again. A damaged file is set aside under the name
-        ``….damaged``. Raises HistoryUnreachable, and keeps what was left.
+        One process does this at a time. The file that a killed process had begun is begun again. A damaged file is
+        renamed to ``….damaged``. Raises HistoryUnreachable, and keeps the entries that are left.
         """
         went_in = 0
         refused: list[str] = []
@@ -128,7 +128,7 @@ class Spool:
         return Emptied(went_in, tuple(refused), tuple(left))
 
     def _newest(self) -> list[Path]:
-        """The files to take in; one that a killed process had begun with is dropped where the same entry came anew."""
+        """The files to take in. One that a killed process had begun is dropped if the same entry was put again."""
         paths = self._paths()
         newer = {path.name + _TAKEN for path in paths}
         for path in paths:
@@ -137,7 +137,7 @@ class Spool:
         return [path for path in paths if path.name not in newer]
 
     def _taken(self, path: Path, refused: list[str]) -> tuple[int, str, Path, Entry] | None:
-        """Kind, time, file and entry; None for a file that cannot be read, or is damaged and set aside.
+        """Kind, time, file and entry; None for a file that cannot be read, or that is damaged and renamed.
 
         The file is renamed first, so that an entry that is put meanwhile is another file.
         """
@@ -156,7 +156,7 @@ class Spool:
         return _KINDS.index(kind), created, taken, entry
 
     def _paths(self) -> list[Path]:
-        """The files of entries, those among them that a killed process had begun with."""
+        """The files of entries, with those that a killed process had begun."""
         return sorted(self.folder.glob(f"*.json{_TAKEN}")) + sorted(self.folder.glob("*.json"))
 
     def _make_folder(self) -> None:
@@ -167,9 +167,9 @@ class Spool:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Until the block ends no other process empties this folder; a killed one frees it.
+        """Until the block ends no other process empties this folder. A killed process frees it.
 
-        Raises HistoryUnreachable where another process holds it for too long: what is here is kept.
+        Raises HistoryUnreachable if another process holds it for too long; the entries stay.
         """
         with contextlib.ExitStack() as held:
             try:
@@ -226,7 +226,7 @@ def _text(path: Path) -> str:
 
 
 def _read(path: Path) -> tuple[str, str, Entry]:
-    """Kind, time and entry of a file. HistoryError on one that is not whole, OSError where it cannot be read."""
+    """Kind, time and entry of a file. Raises HistoryError if it is not whole, OSError if it cannot be read."""
     about = f"spooled file {path}"
     try:
         record = json.loads(_text(path))
@@ -261,7 +261,7 @@ def _entry(kind: str, text: str, about: str) -> Entry:
 
 
 def give(history: Memory, entry: Entry) -> None:
-    """Keep an entry of whatever kind. Raises HistoryError."""
+    """Keep an entry of any kind. Raises HistoryError."""
     if isinstance(entry, RunResult):
         history.add_result(entry)
     elif isinstance(entry, NightRecord):

@@ -1,4 +1,4 @@
-"""A session's history that survives the loss of its database: entries are spooled meanwhile, and go in later."""
+"""A session's history that survives the loss of its database: entries are spooled, and taken in later."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from helpers.judging.evidence import Past
 from helpers.machine.wall_clock import utc_now
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
 
-# A call that takes longer than its waits for a connection (10 s) and for other writers (60 s) has lost its server.
+# A call that takes longer than the waits for a connection (10 s) and for other writers (60 s) has lost its server.
 ANSWER_SECONDS = 120.0
-# The pause between two attempts: at least so long, and so many times what the last one took, so that a database that
-# is away costs a session at most a twentieth of its time.
+# The pause between two attempts: at least so many seconds, and so many times the duration of the last attempt. So a
+# database that does not answer costs a session at most a twentieth of its time.
 LEAST_PAUSE_SECONDS = 30.0
 PAUSES_PER_ATTEMPT = 20.0
 
@@ -28,8 +28,8 @@ _Kept = TypeVar("_Kept")
 
 
 class SpoolingMemory:
-    """Implements Memory. Raises HistoryError only where neither database nor disk take an entry, and for an entry or a
-    database that is wrong and not away.
+    """Implements Memory. Raises HistoryError only if neither database nor disk take an entry, and for an entry or a
+    database that is wrong, not just out of reach.
 
     ``opened`` opens the database. A process has one such object, and calls it from one thread at a time.
     """
@@ -59,10 +59,10 @@ class SpoolingMemory:
         self._notes: list[str] = []
 
     def start(self) -> None:
-        """Make the session's first contact, and take in what earlier sessions left.
+        """Contact the database for the first time in the session, and take in the entries that earlier sessions left.
 
-        Where the database is away the session goes on, if its entries can be kept on disk. Raises HistoryError where
-        the database is there and refuses, as for a wrong URL.
+        If the database does not answer, the session goes on, provided that its entries can be kept on disk. Raises
+        HistoryError if the database answers and refuses, as for a wrong URL.
         """
         try:
             self._ask(lambda history: None, lenient=False)
@@ -89,7 +89,8 @@ class SpoolingMemory:
         self._keep(start)
 
     def finish(self) -> tuple[str, ...]:
-        """Try once more to take in what this or another process spooled; answers with what the user has to know."""
+        """Try once more to take in the entries that this or another process spooled. Returns what the user must
+        know."""
         if self._spool.waiting():
             self._next_attempt = None
             try:
@@ -116,9 +117,9 @@ class SpoolingMemory:
             self._spooled += 1
 
     def _ask(self, work: Callable[[Memory], _Kept], lenient: bool = True) -> _Kept:
-        """``work`` with the database, after what is spooled for it: an older entry must not come after a newer one.
+        """Do ``work`` with the database, after the spooled entries: an older entry must not come after a newer one.
 
-        Raises HistoryUnreachable, and does so at once while the last failure is not long ago.
+        Raises HistoryUnreachable, at once if the last failure was a short time ago.
         """
         begun = self._clock()
         if self._next_attempt is not None and begun < self._next_attempt:
@@ -150,14 +151,14 @@ class SpoolingMemory:
             except HistoryError as error:
                 if not lenient:
                     raise
-                # It was there when the session began, so what is measured meanwhile is kept.
+                # It answered when the session began, so what is measured meanwhile is spooled.
                 raise HistoryUnreachable(error.about, got=str(error), expected="the database of before") from error
         try:
             emptied = self._spool.empty_into(self._history, self._left)
         except HistoryUnreachable:
             raise
         except (HistoryError, OSError) as error:
-            # A spool that cannot be emptied keeps what it has, and hinders nothing of tonight.
+            # A spool that cannot be emptied keeps its entries, and does not stop tonight's.
             emptied = Emptied(refused=(f"history spool {self._spool.folder} is kept: {error}",))
         self._refused += [each for each in emptied.refused if each not in self._refused]
         self._left.update(emptied.left)
@@ -171,7 +172,7 @@ class SpoolingMemory:
         """
         deadline = self._clock() + self._answer_seconds
         if self._call is not None and self._call.is_alive():
-            # It may hold a transaction whose entry is older than the one that is to be written now.
+            # It may hold a transaction with an entry that is older than the one to be written now.
             self._call.join(self._answer_seconds)
             if self._call.is_alive():
                 raise self._silent()

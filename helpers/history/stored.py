@@ -1,4 +1,4 @@
-"""What history answers with: nights, runs and people's remarks on them. Plain values."""
+"""What the history returns: nights, runs and people's remarks on them. Plain values."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _DAY = len("2026-11-21")
 
 @dataclass(frozen=True)
 class Exclusion:
-    """A run or a night that no later night learns from; it stays stored and is shown with the reason."""
+    """A run or a night from which no later night learns. It stays stored and is shown with the reason."""
 
     # ``result`` or ``night``.
     subject: str
-    # Of the run or the night.
+    # The uuid of the run or the night.
     uuid: str
     who: str
     # UTC, ISO 8601.
@@ -37,27 +37,27 @@ class Exclusion:
 
 @dataclass(frozen=True)
 class StoredNight:
-    """A night as it was judged, and what has become of it since."""
+    """A night as it was judged, and what was decided about it since."""
 
     # Names it for ``exclude``; see ``nights.night_uuid``.
     uuid: str
     record: NightRecord
-    # The log rates that later nights learn from: the record's without those of excluded runs and of runs that nothing
-    # is learned from. Empty where none is left, or where the night itself is excluded.
+    # The log rates from which later nights learn: the record's, without those of excluded runs and of runs from which
+    # nothing is learned. Empty if none is left, or if the night itself is excluded.
     rates: tuple[float, ...]
     # 12 hexadecimal digits, equal for equal segments.
     segment_digest: str
     # Whether the night lies in the newest segment of its case, after its last start.
     current: bool = True
-    # Why some of its runs are not learned from, for people; empty where all are.
+    # Why nothing is learned from some of its runs, in words; empty if something is learned from all.
     unlearned: str = ""
-    # The night's own exclusion, where one holds.
+    # The night's own exclusion, if one holds.
     exclusion: Exclusion | None = None
 
 
 @dataclass(frozen=True)
 class StoredResult:
-    """A run, why nothing is learned from it (empty: it is), and its exclusion, where one holds."""
+    """A run; why nothing is learned from it (empty if something is); and its exclusion, if one holds."""
 
     result: RunResult
     unlearned: str = ""
@@ -66,8 +66,8 @@ class StoredResult:
 
 @dataclass(frozen=True)
 class KnownCase:
-    """A case that history knows: the number of its nights in all segments, and when the first and the last of them
-    were judged (UTC, ISO 8601)."""
+    """A case in the history: the number of its nights in all segments, and when the first and the last of them were
+    judged (UTC, ISO 8601)."""
 
     case_id: str
     target: str
@@ -79,11 +79,11 @@ class KnownCase:
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """A change that somebody knows of: trend and history show it as known."""
+    """A change that somebody has explained: trend and history show it as known."""
 
     # A case id, or a shell pattern over case ids (``*-amp_o2-*``).
     pattern: str
-    # The bounds of the nights' ``created``, both inclusive: UTC in ISO 8601, or a day; empty where it is open.
+    # The bounds of the nights' ``created``, both inclusive: UTC in ISO 8601, or a day; empty means open.
     first: str
     last: str
     # The commit that caused the change.
@@ -103,14 +103,14 @@ class Acknowledgement:
 class Pin:
     """Somebody made a build the good one of perf.yaml."""
 
-    # As perf.yaml names it from then on.
+    # The build's name in perf.yaml from then on.
     build: str
     # Its distribution and version.
     name: str
     version: str
     commit: str
     digest: str
-    # What was pinned until then; empty where nothing was.
+    # What was pinned until then; empty if nothing was.
     before: str
     reason: str
     who: str
@@ -148,20 +148,20 @@ class Calibration:
 
 @dataclass(frozen=True)
 class SegmentStart:
-    """The nights of a case that were judged until ``created`` are left behind."""
+    """The nights of a case that were judged until ``created`` no longer count."""
 
     case_id: str
     target: str
     segment: Mapping[str, str]
     created: str
     reason: str
-    # The commit whose figure was recorded, where one was.
+    # The commit whose figure was recorded, if one was.
     commit: str = ""
 
 
 @dataclass(frozen=True)
 class Reindexed:
-    """The numbers of what ``reindex`` found."""
+    """How much ``reindex`` found."""
 
     sessions: int
     results: int
@@ -174,6 +174,6 @@ def _compared(created: str, bound: str) -> int:
     """-1, 0 or 1: ``created`` lies before, at or after ``bound``, a day or a moment."""
     if len(bound) == _DAY:
         return (created[:_DAY] > bound) - (created[:_DAY] < bound)
-    # Not as texts: one may tell microseconds and the other not.
+    # They are not compared as texts, because only one of them may have microseconds.
     moment, limit = (datetime.datetime.fromisoformat(each) for each in (created, bound))
     return (moment > limit) - (moment < limit)

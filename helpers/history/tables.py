@@ -1,8 +1,8 @@
 """The tables of the history, the same on SQLite and on PostgreSQL.
 
-Texts are JSON with ASCII only where the outside world may have put anything into them: a log's tail may hold NUL,
-which PostgreSQL takes in no text. ``created`` and its like are UTC with microseconds and ``+00:00``, 32 characters,
-so that their order as text is their order in time whatever the database's collation.
+Texts that may come from outside are JSON with ASCII only: a log's tail may hold NUL, which PostgreSQL accepts in no
+text. ``created`` and its like are UTC with microseconds and ``+00:00``, 32 characters, so that their order as text is
+their order in time whatever the database's collation.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ documents = sa.Table(
     sa.UniqueConstraint("digest"),
 )
 
-# One row for each run. What no query asks for stands in body.
+# One row for each run. Values that no query needs are in body.
 results = sa.Table(
     "results",
     metadata,
@@ -65,11 +65,11 @@ results = sa.Table(
     _reference("environment_id", "documents"),
     _reference("system_id", "documents"),
     _reference("setup_id", "documents"),
-    # None where the environment is no complete one (an imported result): such a run has no segment.
+    # None if the environment is not complete (an imported result): such a run has no segment.
     _reference("segment_id", "documents", nullable=True),
-    # None where the run holds no throughput that may be used.
+    # None if the run has no throughput that may be used.
     sa.Column("log_rate", sa.Double),
-    # Why nothing is learned from it, empty where it is.
+    # Why nothing is learned from it; empty if something is.
     _text("unlearned"),
     _text("body"),
     sa.UniqueConstraint("uuid"),
@@ -87,7 +87,7 @@ steps = sa.Table(
     sa.Column("losses", sa.LargeBinary, nullable=False),
 )
 
-# A case of a target in one segment: what nights are compared within.
+# A case of a target in one segment. Nights are compared within it.
 series = sa.Table(
     "series",
     metadata,
@@ -103,9 +103,8 @@ series = sa.Table(
     sa.Index(None, "host", "target", "cards"),
 )
 
-# One row for each judged case of a session. learned, first_rate, evidence, starts and compared are what is left of the
-# verdict's own numbers once excluded runs, and runs that nothing is learned from, are taken out; the record itself is
-# in body.
+# One row for each judged case of a session. learned, first_rate, evidence, starts and compared are the verdict's own
+# numbers without excluded runs and runs from which nothing is learned. The record itself is in body.
 nights = sa.Table(
     "nights",
     metadata,
@@ -124,7 +123,7 @@ nights = sa.Table(
     sa.Column("stall_share", sa.Double),
     _text("learned"),
     _text("unlearned"),
-    # What is learned from the pairs of both builds, JSON; empty where nothing is.
+    # What is learned from the pairs of both builds, as JSON; empty if nothing is.
     sa.Column("compared", sa.Text, nullable=False, server_default=""),
     _text("body"),
     sa.UniqueConstraint("uuid"),
@@ -136,7 +135,7 @@ nights = sa.Table(
     sa.Index(None, "build_version"),
 )
 
-# The runs that a night rests on, by uuid: a night may be stored before its runs are (reindex).
+# The runs behind a night, by uuid. A night may be stored before its runs are (reindex).
 night_runs = sa.Table(
     "night_runs",
     metadata,
@@ -180,13 +179,13 @@ pins = sa.Table(
     "pins",
     metadata,
     _id(),
-    # As perf.yaml has it now.
+    # The build's name in perf.yaml from then on.
     _text("build"),
     _text("name"),
     _text("version"),
     _text("commit"),
     _text("digest"),
-    # What was pinned until then, empty where nothing was.
+    # What was pinned until then; empty if nothing was.
     _text("before"),
     _text("reason"),
     _text("who"),

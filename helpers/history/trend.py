@@ -1,8 +1,8 @@
 """The trend of every case: its series of nights, their steps between nights and builds, and their drift.
 
-It is reported, and never a gate (docs/verdicts.md, "Trend"). Steps are found by Apache Otava. Drift is a slope that no
-single step explains: the median of the slopes of all pairs of nights that no step lies between (Theil and Sen), its
-interval Sen's (1968) over pieces as in Hirsch, Slack and Smith (1982): one bad night moves neither.
+It is reported, and never a gate (docs/verdicts.md, "Trend"). Apache Otava finds the steps. Drift is a slope that no
+single step explains: the median of the slopes of all pairs of nights without a step between them (Theil and Sen). Its
+interval is Sen's (1968), over pieces as in Hirsch, Slack and Smith (1982). One bad night changes neither.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from helpers.history.stored import Acknowledgement, StoredNight
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.job import finite
 
-# The normal's two-sided quantiles: for what is shown, and for what is called a drift (as Otava's p).
+# Two-sided quantiles of the normal distribution: for the interval that is shown, and for a drift (as Otava's p).
 _SHOWN_Z = 1.960
 _SURE_Z = 3.291
 # With fewer nights Kendall's statistic is not yet normal.
 LEAST_DRIFT_NIGHTS = 10
-# A piece that is this exact has no noise to estimate a likelihood from.
+# A piece with less spread than this has no noise from which a likelihood could be estimated.
 _LEAST_DEVIATION = 1e-12
 
 
@@ -34,9 +34,9 @@ class TrendError(SuiteError):
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What counts as a step."""
+    """How small a step is found."""
 
-    # So many nights are looked at together.
+    # How many nights are looked at together.
     window: int = 50
     max_p: float = 0.001
     # The smallest change, as a fraction.
@@ -47,7 +47,7 @@ class Sensitivity:
 class ChangePoint:
     """A step of a series."""
 
-    # Of the first value after the step.
+    # The index of the first value after the step.
     index: int
     # Otava's means of the values between neighbouring change points.
     before: float
@@ -65,7 +65,7 @@ def change_points(
 ) -> tuple[tuple[ChangePoint, ...], ...]:
     """The change points of every series, in their order; the values are samples/s or ratios, finite and above 0.
 
-    Raises TrendError without Otava and where it gives no answer.
+    Raises TrendError if Otava is missing or gives no answer.
     """
     for place, values in enumerate(series):
         if wrong := [value for value in values if not finite(value) or value <= 0]:
@@ -82,7 +82,7 @@ def _points(values: Sequence[float], sensitivity: Sensitivity) -> tuple[ChangePo
             # Pieces without any spread divide by zero inside scipy, which then answers p = 0 as it should.
             warnings.simplefilter("ignore", RuntimeWarning)
             found, _ = compute_change_points(
-                # A list on purpose: given an array, Otava 0.8.0 slices it differently.
+                # It must be a list: Otava 0.8.0 slices an array differently.
                 [float(value) for value in values],
                 window_len=sensitivity.window,
                 max_pvalue=sensitivity.max_p,
@@ -127,7 +127,7 @@ class Slope:
 
 @dataclass(frozen=True)
 class SlowDrift:
-    """What a slope adds up to over ``nights`` nights, of which index ``first`` is the first."""
+    """The total change by a slope over ``nights`` nights, of which index ``first`` is the first."""
 
     # A fraction with its 95% interval: -0.03 is 3% slower.
     effect: float
@@ -135,7 +135,7 @@ class SlowDrift:
     high: float
     nights: int
     first: int
-    # Whether a straight line fits the series better than its steps, which then are parts of the drift.
+    # Whether a straight line fits the series better than its steps do. If so, the steps are parts of the drift.
     explains_steps: bool = False
 
     @property
@@ -144,8 +144,8 @@ class SlowDrift:
 
 
 def find_drift(values: Sequence[float], steps: Sequence[int], first: int, least_effect: float) -> SlowDrift | None:
-    """The drift of ``values`` (rates above 0) from index ``first`` on; None where none is sure, or it is smaller than
-    ``least_effect``.
+    """The drift of ``values`` (rates above 0) from index ``first`` on; None if none is certain, or if it is smaller
+    than ``least_effect``.
 
     ``steps`` are the indices at which a new level starts.
     """
@@ -171,7 +171,8 @@ def pieces(logs: Sequence[float], cuts: Sequence[int]) -> list[Sequence[float]]:
 
 
 def slope_within(parts: Sequence[Sequence[float]]) -> Slope | None:
-    """One slope for all parts, each of which has a level of its own; None where too few pairs bound it."""
+    """One slope for all parts, each of which has a level of its own; None if there are too few pairs for an
+    interval."""
     slopes = sorted(
         (part[later] - part[earlier]) / (later - earlier)
         for part in parts
@@ -194,7 +195,8 @@ def _bounds(slopes: Sequence[float], ranks: float) -> tuple[float, float] | None
 
 
 def _line_is_better(logs: Sequence[float], cuts: Sequence[int], slope: float) -> bool:
-    """By Schwarz's criterion with absolute deviations: a line has two parameters, each step a place and a level."""
+    """Whether a line fits better, by Schwarz's criterion with absolute deviations. A line has two parameters, each step
+    has a place and a level."""
     tilted = [value - slope * night for night, value in enumerate(logs)]
     levels = sum(_deviation(part) for part in pieces(logs, cuts))
 
@@ -219,7 +221,8 @@ _WANDERS = 2
 
 
 class SeriesKind(enum.Enum):
-    """What a point is: a night's median samples/s, or the ratio of the build under test to the pinned good build."""
+    """The meaning of a point: a night's median samples/s, or the ratio of the build under test to the pinned good
+    build."""
 
     NIGHTS = "nightly medians"
     PAIRS = "A/B ratios"
@@ -232,9 +235,9 @@ class Point:
     # UTC, ISO 8601.
     created: str
     session: str
-    # Images/s by the median step, or the ratio of A/B pairs.
+    # Samples/s by the median step, or the ratio of A/B pairs.
     value: float
-    # The build that was measured, in words, and its commit; empty where it has none.
+    # The build that was measured, in words, and its commit; empty if it has none.
     build: str = ""
     commit: str = ""
 
@@ -252,13 +255,13 @@ class Series:
     host: str
     kind: SeriesKind
     points: tuple[Point, ...]
-    # The index from which on the nights are held against the present reference: the last start of a segment (a baseline
+    # From this index on nights are compared with the present reference: the last start of a segment (a baseline
     # recorded anew, a confirmed improvement).
     pinned_from: int = 0
 
     @property
     def values(self) -> list[float]:
-        """For Otava: a list."""
+        """The values of all points, as the list that Otava needs."""
         return [point.value for point in self.points]
 
 
@@ -267,9 +270,9 @@ def series_of(
 ) -> tuple[Series, ...]:
     """The series of one case's ``nights`` (oldest first): of each target and host, in the newest segment there.
 
-    Nights and runs that nothing is learned from (excluded, contended) are left out. ``excluded`` holds the uuids of the
-    excluded runs: a night's A/B ratio rests on all of its runs. ``last`` keeps the newest nights. A/B ratios are those
-    against the reference that is pinned now.
+    Nights and runs from which nothing is learned (excluded, contended) are left out. ``excluded`` has the uuids of the
+    excluded runs, because a night's A/B ratio is computed from all of its runs. ``last`` keeps the newest nights. A/B
+    ratios are those to the reference that is pinned now.
     """
     by_host: dict[tuple[str, str, str], list[StoredNight]] = {}
     for night in nights:
@@ -319,7 +322,7 @@ class LevelStep:
     p: float
     before: Point
     after: Point
-    # Who acknowledged the step, if anybody did.
+    # The acknowledgement of the step, if there is one.
     known: Acknowledgement | None = None
     # Whether a straight line fits the series better.
     part_of_drift: bool = False
@@ -335,7 +338,7 @@ class Trend:
 
     @property
     def too_short(self) -> bool:
-        """Whether the series has too few nights for a step to be found."""
+        """Whether the series has too few nights to find a step."""
         return len(self.series.points) < LEAST_NIGHTS
 
 
@@ -345,7 +348,7 @@ def find_trends(
     detect: Detect,
     sensitivity: Sensitivity | None = None,
 ) -> tuple[Trend, ...]:
-    """A trend for each series, in their order; Otava is asked once. Raises TrendError."""
+    """A trend for each series, in their order. Otava is called once. Raises TrendError."""
     long_enough = [place for place, series in enumerate(several) if len(series.points) >= LEAST_NIGHTS]
     found = dict(zip(long_enough, detect([several[place].values for place in long_enough]), strict=True))
     known = tuple(acknowledgements)
@@ -377,7 +380,7 @@ def _trend(
 
 
 def _acknowledged(series: Series, index: int, known: Sequence[Acknowledgement]) -> Acknowledgement | None:
-    """The newest acknowledgement whose nights lie at most two from the step."""
+    """The newest acknowledgement whose nights are at most two nights from the step."""
     near = series.points[max(0, index - _WANDERS) : index + _WANDERS + 1]
     for each in sorted(known, key=lambda one: one.created, reverse=True):
         if any(each.covers(series.case_id, point.created) for point in near):

@@ -1,4 +1,4 @@
-"""Reports that a history is waited for, and until when, so that nobody looks at a silent terminal."""
+"""Reports that the suite waits for a history, and until when, so that the terminal does not stay silent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Waiting:
         self._mine = threading.local()
 
     def begin(self) -> None:
-        """To be called before anything that may have to wait."""
+        """Call this before anything that may have to wait."""
         self.end()
         if self._say is None:
             return
@@ -54,7 +54,7 @@ class Waiting:
         timer.start()
 
     def end(self) -> None:
-        """To be called when the wait is over."""
+        """Call this when the wait is over."""
         timer: threading.Timer | None = getattr(self._mine, "timer", None)
         if timer is not None:
             timer.cancel()
@@ -62,7 +62,7 @@ class Waiting:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """The block is one wait."""
+        """A context manager whose block is one wait."""
         self.begin()
         try:
             yield
@@ -72,8 +72,8 @@ class Waiting:
 
 @contextmanager
 def file_lock(path: Path, waiting: Waiting) -> Iterator[None]:
-    """Hold the lock file at ``path``; a killed holder frees it. OSError after the limit of ``waiting``."""
-    # Collecting tests imports this module and locks nothing.
+    """Hold the lock file at ``path``; a killed holder frees it. Raises OSError after the limit of ``waiting``."""
+    # Imported here because collecting tests imports this module and locks nothing.
     from filelock import lock_descriptor
 
     descriptor = open_lock(path, 0o666)

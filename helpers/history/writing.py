@@ -26,15 +26,15 @@ class Documents:
         self._rows: dict[str, int] = {}
 
     def forget(self) -> None:
-        """To be called after a transaction that was undone: what it wrote is not there."""
+        """Call this after a transaction was undone, because its rows are gone."""
         self._rows.clear()
 
     def keep(self, connection: sa.Connection, texts: Iterable[str]) -> dict[str, int]:
-        """The row of each text, which is written where it is new."""
+        """The row of each text. New texts are written."""
         digests = {text: digest(text) for text in texts}
         if len(self._rows) > _MOST_REMEMBERED:
             self._rows.clear()
-        # All writers write in one order: two that wait for each other's rows would wait for ever.
+        # All writers write in the same order. Otherwise two could wait for each other's rows for ever.
         for text, key in sorted(digests.items(), key=lambda each: each[1]):
             if key not in self._rows:
                 self._rows[key], _ = put(connection, documents, {"digest": key, "body": text}, ["digest"])
@@ -42,10 +42,10 @@ class Documents:
 
 
 def put(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any], key: Sequence[str]) -> tuple[int, bool]:
-    """Insert ``values``, or set them in the row that has the key already: that row's id, and whether it is new.
+    """Insert ``values``, or set them in the row that has the key already. Returns that row's id, and whether it is new.
 
-    Another writer may insert the key in between; the database then refuses, and the whole transaction is to be
-    made again. (Insert with ON CONFLICT is compiled anew each time, which takes longer than all the rest.)
+    Another writer may insert the key in between. The database then refuses, and the whole transaction must be made
+    again. (INSERT with ON CONFLICT is compiled anew each time, which takes longer than all the rest.)
     """
     same = sa.and_(*(table.c[name] == values[name] for name in key))
     found = connection.execute(sa.select(table.c.id).where(same)).scalar_one_or_none()
@@ -59,7 +59,7 @@ def put(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any], k
 
 
 def write_runs(connection: sa.Connection, known: Documents, rows: Sequence[RunRow]) -> None:
-    """Write runs, and set anew what is learned from the nights that rest on them."""
+    """Write runs, and set again what is learned from their nights."""
     texts = {text for row in rows for text in row.documents.values() if text is not None}
     places = known.keep(connection, texts)
     for row in sorted(rows, key=lambda each: str(each.columns["uuid"])):
@@ -75,7 +75,7 @@ def write_runs(connection: sa.Connection, known: Documents, rows: Sequence[RunRo
 def write_night(connection: sa.Connection, known: Documents, night: NightRecord) -> None:
     """Write a night in place of an earlier one of the same session, target, case and host.
 
-    Raises HistoryError on a night that could not be read again.
+    Raises HistoryError for a night that could not be read again.
     """
     night_of(night_text(night), f"night of {night.case_id}, session {night.session}")
     created = utc(night.created, f"night of {night.case_id}")
@@ -132,7 +132,7 @@ def relearn_nights_of(connection: sa.Connection, run_uuid: str) -> None:
 
 
 def relearn(connection: sa.Connection, night_id: int) -> None:
-    """Set what later nights learn from a night: its numbers without the runs that do not count."""
+    """Set what later nights learn from a night: its numbers, without the runs that do not count."""
     row = connection.execute(sa.select(nights.c.uuid, nights.c.body).where(nights.c.id == night_id)).one()
     excluded = _exclusion_reason(connection, NIGHT, row.uuid)
     try:
@@ -140,7 +140,7 @@ def relearn(connection: sa.Connection, night_id: int) -> None:
     except HistoryError:
         if not excluded:
             raise
-        # What an earlier suite or a hand has stored so that nobody can read it can still be left out.
+        # A night that an earlier suite or a person stored in a form that cannot be read can still be excluded.
         nothing = {"learned": "[]", "first_rate": None, "evidence": 1.0, "starts": False, "accepted": False}
         values = {**nothing, "compared": "", "unlearned": excluded}
         connection.execute(sa.update(nights).where(nights.c.id == night_id).values(**values))
@@ -160,7 +160,7 @@ def relearn(connection: sa.Connection, night_id: int) -> None:
         .values(
             learned=to_text(rates),
             first_rate=rates[0] if rates else None,
-            # Evidence that rests on a run that does not count is not carried on.
+            # Evidence from a run that does not count is not carried on.
             evidence=standing.evidence if standing is not None and not reasons else 1.0,
             starts=standing is not None and standing.new_segment and not excluded,
             unlearned="; ".join(reasons),
@@ -170,7 +170,7 @@ def relearn(connection: sa.Connection, night_id: int) -> None:
 
 
 def _compared_text(night: NightRecord) -> str:
-    """What later nights learn from the pairs, as ``nights.compared_of`` reads it; empty where there are none."""
+    """What later nights learn from the pairs, as ``nights.compared_of`` reads it; empty if there are none."""
     return "" if night.compared is None else to_text(asdict(night.compared))
 
 
@@ -178,7 +178,7 @@ _TakenOut = list[tuple[str, float, str]]
 
 
 def _taken_out(connection: sa.Connection, night_id: int) -> tuple[_TakenOut, _TakenOut]:
-    """The night's runs that do not count, of the screening and of the pairs: uuid, log rate, why."""
+    """The night's runs that do not count, of the screening and of the pairs: uuid, log rate and reason."""
     found = connection.execute(
         sa.select(results.c.uuid, results.c.log_rate, results.c.unlearned, results.c.role, results.c.stage)
         .join_from(night_runs, results, results.c.uuid == night_runs.c.run_uuid)
@@ -194,7 +194,7 @@ def _taken_out(connection: sa.Connection, night_id: int) -> tuple[_TakenOut, _Ta
 
 
 def _exclusion_reason(connection: sa.Connection, subject: str, uuid: str) -> str:
-    """``excluded by WHO: REASON``, empty where no exclusion holds."""
+    """``excluded by WHO: REASON``; empty if no exclusion holds."""
     found = connection.execute(
         sa.select(exclusions.c.who, exclusions.c.reason)
         .where(exclusions.c.uuid == uuid, exclusions.c.subject == subject, exclusions.c.restored == "")

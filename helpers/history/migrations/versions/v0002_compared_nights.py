@@ -1,4 +1,4 @@
-"""The pairs of both builds that a night made: of nights judged before, nobody kept them."""
+"""The pairs of both builds that a night made. Nights judged before this version have none."""
 
 from __future__ import annotations
 
