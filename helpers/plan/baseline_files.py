@@ -1,6 +1,6 @@
-"""Both kinds of baseline files: where they lie, a strict JSON reader, a crash-safe writer.
+"""Both kinds of baseline files: their folders, a strict JSON reader, a crash-safe writer.
 
-Everything a reader or writer refuses is a BaselineError with the file, the field and the remedy.
+Whatever a reader or writer refuses raises BaselineError with the file, the field and the remedy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_BYTES = 16 * 2**20
 
 
 class FigureStatus(enum.Enum):
-    """GATE rows can fail a case; REFERENCE and DISPUTED rows are shown and never set a status."""
+    """GATE figures can fail a case; REFERENCE and DISPUTED figures are shown and never set a status."""
 
     GATE = "gate"
     REFERENCE = "reference"
@@ -52,13 +52,13 @@ def read_document(
     older: Mapping[int, Upgrade] = MappingProxyType({}),
     checked: Path | None = None,
 ) -> dict[str, Any] | None:
-    """The JSON object in ``path``, valid under the JSON Schema file ``schema``; None where there is no such file.
+    """The JSON object in ``path``, valid under the JSON Schema file ``schema``; None if there is no such file.
 
     ``version`` is the ``schema_version`` that this suite writes. ``older`` has, for each earlier version that it still
     reads, the function that makes the next one. ``remedy`` says what a person can do about a damaged file. ``checked``
-    is a folder that keeps the digests of valid documents: the same bytes are checked against the same schema once.
-    Raises BaselineError on a link (the file or its folder), a merge conflict, anything that is not strict JSON
-    (repeated keys, NaN, Infinity), another version, and the first violation of the schema by path.
+    is a folder that keeps the digests of valid documents, so that the same bytes are checked against the same schema
+    only once. Raises BaselineError for a link (the file or its folder), a merge conflict, anything that is not strict
+    JSON (repeated keys, NaN, Infinity), another version, and the first violation of the schema by path.
     """
     text = _read_text(path, remedy)
     if text is None:
@@ -77,20 +77,20 @@ def read_document(
 
 
 def _digest(text: str, schema: Path) -> str:
-    """Of everything on which it depends whether a document is valid: its text, the schema, and the checker."""
+    """The digest of everything that decides whether a document is valid: its text, the schema, and the checker."""
     parts = (text, _own_text(schema), _own_text(Path(records_check.__file__)))
     return hashlib.sha256(b"".join(hashlib.sha256(each.encode("utf-8")).digest() for each in parts)).hexdigest()
 
 
 def _keep(known: Path) -> None:
-    # Where this cannot be written, the document is checked again the next time.
+    # If this cannot be written, the document is checked again next time.
     with contextlib.suppress(OSError):
         known.parent.mkdir(parents=True, exist_ok=True)
         known.touch()
 
 
 def refuse_link(path: Path) -> None:
-    """BaselineError when ``path`` is a symbolic link, dangling or not."""
+    """Raises BaselineError if ``path`` is a symbolic link, dangling or not."""
     if path.is_symlink():
         raise BaselineError(
             str(path),
@@ -132,12 +132,12 @@ def write_document(path: Path, data: Mapping[str, Any], *, schema: Path) -> None
 
 
 def _escaped(text: str) -> str:
-    """JSON without a character that turns or hides text where the file is reviewed: such stand as ``\\u202e`` there."""
+    """JSON with escapes, such as ``\\u202e``, for characters that would turn or hide text in a review of the file."""
     return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def cannot_write(path: Path, error: OSError) -> BaselineError:
-    """The error for a disk that refused; says whether space or permission is missing."""
+    """The error for a disk that refused. It says whether space or permission is missing."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return BaselineError(
         str(path),
@@ -193,7 +193,7 @@ def _parse(path: Path, text: str, remedy: str) -> dict[str, Any]:
     try:
         data = json.loads(text, object_pairs_hook=unique, parse_constant=refuse_constant)
         if "\\u" in text:
-            # Half a surrogate pair is JSON, but no text that could be written again.
+            # Half a surrogate pair is valid JSON, but it could not be written again.
             json.dumps(data, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         got = str(error) if text.strip() else "an empty file"
@@ -220,7 +220,7 @@ def _check_version(path: Path, data: Mapping[str, Any], version: int) -> None:
 
 
 def read_schema(path: Path) -> dict[str, Any]:
-    """A JSON Schema of this repository; it is no input, so plain json.loads is enough."""
+    """A JSON Schema of this repository. It is no input from outside, so plain json.loads is enough."""
     found: dict[str, Any] = json.loads(_own_text(path))
     return found
 

@@ -1,4 +1,4 @@
-"""The plan of a case: what will be run, by which protocol, and what it will be held against."""
+"""The plan of a case: what will be run, by which protocol, and with what it will be compared."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class SuiteCase:
     # ``cpu``, ``v100``, ``a100``, or ``gpu`` for any card.
     target: str
     protocol: MeasuringProtocol
-    # Whether the case runs where no marker is given.
+    # Whether the case runs if no marker is given.
     short: bool = False
     # The published figures of the case.
     figures: tuple[PublishedFigure, ...] = ()
     # The card models that have the same case of their own; empty unless ``target`` is any card.
     models: tuple[str, ...] = ()
-    # Whom the reports name; empty where perf.yaml names nobody.
+    # The owner that reports name; empty if perf.yaml names none.
     owner: str = ""
-    # perf.yaml's entry for the case, also one whose day is over.
+    # perf.yaml's quarantine of the case, also if its day is over.
     quarantine: Quarantine | None = None
 
     @property
@@ -68,27 +68,27 @@ class SuiteCase:
 
 @dataclass(frozen=True)
 class CasePlan:
-    """A case that is ready to run on this machine: its settings, and what it will be held against."""
+    """A case that is ready to run on this machine: its settings, and the references with which it will be compared."""
 
     suite_case: SuiteCase
-    # The record of the framework's build under test.
+    # The names of the build under test (installed.build_record).
     build: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    # Those of the settings that the user changed.
+    # The settings that the user changed.
     overrides: Mapping[str, Any] = field(default_factory=dict)
     published: tuple[PublishedReference, ...] = ()
     # This machine's recorded entry.
     recorded: RecordedEntry | None = None
-    # The smallest change against the entry that counts, where the entry has none of its own; a fraction.
+    # The smallest change against the entry that counts, as a fraction, if the entry has none of its own.
     tolerance: float = 0.005
-    # The drop below the entry that fails the case where no good build is at hand; a fraction.
+    # The drop below the entry, as a fraction, that fails the case if no good build is at hand.
     band: float = 0.05
-    # The images, in words.
+    # The description of the images.
     data: str = ""
     # The part of a run's environment that is known before it.
     environment: Mapping[str, str] = field(default_factory=dict)
     rule: str = WALL_CLOCK
-    # The good build's record; empty without one, and ``why_no_reference`` then says why.
+    # The good build's names; empty without one, and then ``why_no_reference`` says why.
     reference: Mapping[str, str] = field(default_factory=dict)
     why_no_reference: str = ""
     # How many runs the case may take.
@@ -106,8 +106,8 @@ class CasePlan:
     def planned_runs(self) -> int:
         """The number of runs that are made in any case.
 
-        One run screens a case that has a recorded entry. All that the protocol plans are made where something else
-        rests on them: published figures, a first or a new entry (at least LEAST_RUNS), changed settings.
+        One run screens a case that has a recorded entry. All runs of the protocol are made if something else depends on
+        them: published figures, a first or a new entry (at least LEAST_RUNS), changed settings.
         """
         if self.to_record:
             return max(self.protocol.runs, LEAST_RUNS)
@@ -131,7 +131,7 @@ class CasePlan:
 
     @property
     def reference_id(self) -> str:
-        """The good build's framework, version, commit and, where it has one, digest; empty without a good build."""
+        """The good build's framework, version, commit and, if it has one, digest; empty without a good build."""
         return build_id(self.reference)
 
     @property
@@ -142,7 +142,7 @@ class CasePlan:
 def matrix(config: Config, published: Mapping[str, Iterable[PublishedFigure]]) -> tuple[SuiteCase, ...]:
     """Every case: perf.yaml's own, then each published target's in id order. Several figures may share a case.
 
-    Raises ConfigError where perf.yaml lists a case that a published file has for the same target.
+    Raises ConfigError if perf.yaml lists a case that a published file has for the same target.
     """
     own = [SuiteCase(item.case, item.target, config.protocols[item.protocol], item.short) for item in config.matrix]
     for target in sorted(published):
@@ -182,16 +182,16 @@ def _with_models(cases: Sequence[SuiteCase]) -> tuple[SuiteCase, ...]:
 
 
 def usual_targets(found: Iterable[str]) -> frozenset[str]:
-    """The GPU targets that are measured where none is named, of those whose cards a machine has.
+    """The GPU targets that are measured if none is named, of those whose cards a machine has.
 
-    A card model's own cases stand for those of any card, which would be the same work again.
+    If a card model has cases of its own, those for any card are left out, because they would be the same work again.
     """
     found = frozenset(found)
     return found - {GPU} or found
 
 
 def refuse_two_targets(chosen: Iterable[SuiteCase]) -> None:
-    """Raise ConfigError where one case id is chosen on two targets: results and entries are kept by case id."""
+    """Raises ConfigError if one case id is chosen on two targets, because results and entries are kept by case id."""
     seen: dict[str, str] = {}
     for case in chosen:
         other = seen.setdefault(case.case.id, case.target)
@@ -205,7 +205,7 @@ def refuse_two_targets(chosen: Iterable[SuiteCase]) -> None:
 
 
 def longest_protocol(config: Config, figures: Iterable[PublishedFigure]) -> MeasuringProtocol:
-    """A protocol that serves the rules of all figures of one case: the most steps, the most runs."""
+    """A protocol for the rules of all figures of one case: the most steps, the most runs."""
     protocols = [config.protocol_for_rule(figure.rule) for figure in figures]
     longest = max(protocols, key=lambda each: (each.warmup_steps + each.window_steps, each.runs))
     return replace(longest, runs=max(each.runs for each in protocols))
@@ -214,7 +214,7 @@ def longest_protocol(config: Config, figures: Iterable[PublishedFigure]) -> Meas
 def published_references(
     figures: Iterable[PublishedFigure], device_name: str, tolerance: float
 ) -> tuple[PublishedReference, ...]:
-    """The figures that were measured on this model of card; no other figure says anything about this machine."""
+    """The figures that were measured on this model of card. No other figure says anything about this machine."""
     return tuple(
         PublishedReference(
             samples_per_s=figure.samples_per_s,
@@ -237,7 +237,7 @@ def draft_job(
     data_root: str = "DATA",
     job_id: str = "JOB",
 ) -> JobSpec:
-    """The job of one run as it would be, on cards 0, 1, …: to show it, or to check its settings or its program."""
+    """The job of one run on cards 0, 1, …, to show it, or to check its settings or its program. It is not run."""
     case, protocol = suite_case.case, suite_case.protocol
     return JobSpec(
         job_id=job_id,
@@ -281,7 +281,7 @@ def recorded_reference(plan: CasePlan, environment: Mapping[str, str]) -> Record
 def build_id(build: Mapping[str, str]) -> str:
     """A text that is the same wherever the same build is installed, ``paddle 3.3.1 @abcdef #0123456789ab``.
 
-    The last part is the build's digest where it has one. Empty where the version is not known.
+    The last part is the build's digest, if it has one. The text is empty if the version is not known.
     """
     if not build.get("version"):
         return ""
@@ -292,7 +292,7 @@ def build_id(build: Mapping[str, str]) -> str:
 def _recorded_build_id(entry: RecordedEntry, good_digest: str) -> str:
     """The ``build_id`` of the entry's build, to be compared with the good build's.
 
-    They are compared by their digests where both have one, else by version and commit alone.
+    Two builds are compared by their digests if both have one, else by version and commit.
     """
     there = {name: entry.environment.get(f"framework_{name}", "") for name in ("version", "commit", "digest")}
     digest = there["digest"] if there["digest"] and good_digest else good_digest

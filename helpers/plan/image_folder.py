@@ -1,12 +1,12 @@
-"""The image folder the trainers read, checked: ImageNet's layout.
+"""Checks the folder of images that the trainers read, which has ImageNet's layout.
 
-``train/<class>/*.jpeg`` and ``train_list.txt`` with lines ``train/n01440764/x.jpeg 0``. The label stands
-behind the last space, so that names may hold spaces. An image is what its content says, not its name: ImageNet
-itself has a PNG and some CMYK images named .JPEG, and both loaders turn them to RGB.
+``train/<class>/*.jpeg`` and ``train_list.txt`` with lines ``train/n01440764/x.jpeg 0``. The label stands behind the
+last space, so that names may hold spaces. A file's content decides what it is, not its name: ImageNet itself has a PNG
+and some CMYK images named .JPEG, and both loaders turn them to RGB.
 
-A published comparison needs so many images that no epoch begins within the steps that its rule takes. The publishers
-fed ImageNet, or its validation set many times over (docs/measuring-rules.md). On a few hundred images an epoch has a
-few steps, and the reader's work between two epochs would be measured instead of the card's.
+A published comparison needs so many images that no epoch begins within the steps that its rule uses. The publishers fed
+ImageNet, or its validation set many times over (docs/measuring-rules.md). On a few hundred images an epoch has a few
+steps, and the reader's work between two epochs would be measured instead of the card's.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TRAIN_LIST = "train_list.txt"
 # Decoding all 1.28 million images of ImageNet would take half an hour; a small folder is checked whole.
 DECODE_ALL_UP_TO = 2000
 DECODE_SAMPLE = 500
-# Told by the content. The loaders differ in what else they could decode.
+# The formats that are accepted, by content. The loaders differ in which others they could decode.
 FORMATS = ("JPEG", "PNG")
-# Pillow raises these, beside its own errors, on files that are not what they seem.
+# Besides its own errors Pillow raises these for files that are not what they seem.
 _UNREADABLE = (
     OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, struct.error, zlib.error,
     Image.DecompressionBombError,
@@ -49,14 +49,14 @@ class DatasetFacts:
     # The number of labels that occur.
     classes: int
     mean_bytes: float
-    # In pixels, of those images that were decoded.
+    # In pixels, for the images that were decoded.
     mean_width: float
     mean_height: float
-    # Over the path, label and file size of every line; not over the pixels.
+    # The digest of path, label and file size of every line, not of the pixels.
     digest: str
 
     def describe(self) -> str:
-        """What a result's environment says of its data: ``256 images, 8 classes, digest 0123456789ab``."""
+        """The description of the data in a result's environment: ``256 images, 8 classes, digest 0123456789ab``."""
         return f"{self.images} images, {self.classes} classes, digest {self.digest[:12]}"
 
 
@@ -114,7 +114,7 @@ def _read_list(root: Path, classes: int) -> Iterator[_Line]:
         )
     path = root / TRAIN_LIST
     try:
-        # Editors of other systems put a byte order mark and carriage returns in.
+        # Editors of other systems add a byte order mark and carriage returns.
         text = read_text_limited(named_by_user(path), MOST_LIST_BYTES, encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise DatasetError(
@@ -135,7 +135,7 @@ def _parse(about: str, number: int, line: str, classes: int) -> _Line:
     path, space, word = line.strip().rpartition(" ")
     if not space or not path.strip():
         raise DatasetError(about, got=line, expected="PATH LABEL, separated by a space")
-    # int() also takes '1_0', '+1' and digits of other scripts, which DALI and the frameworks' own lists do not.
+    # int() also accepts '1_0', '+1' and digits of other scripts; DALI and the frameworks' own loaders do not.
     if not (word.isascii() and word.isdigit()):
         raise DatasetError(about, field="label", got=word, expected=f"a whole number from 0 to {classes - 1}")
     label = int(word) if len(word) < 10 else classes
@@ -218,7 +218,8 @@ def _about(root: Path, line: _Line) -> str:
 
 @dataclass(frozen=True)
 class ImagesNeeded:
-    """``images`` feed ``steps`` steps of all cards of ``case`` in one epoch: those that ``rule`` takes or skips."""
+    """One epoch of ``images`` images feeds all cards of ``case`` for ``steps`` steps: those that ``rule`` uses or
+    skips."""
 
     case: Case
     steps: int
@@ -234,7 +235,7 @@ class ImagesNeeded:
         return f"{self.images:,} images an epoch ({self.steps} steps of {batch} on {cards}, by {self.rule})"
 
     def why_not(self, data: DatasetFacts) -> str | None:
-        """Why ``data`` are too few, with what to do; None where they are enough."""
+        """Why ``data`` has too few images, and what to do; None if there are enough."""
         if data.images >= self.images:
             return None
         return (
@@ -245,7 +246,7 @@ class ImagesNeeded:
 
 
 def images_needed(case: Case, rules: Iterable[str]) -> ImagesNeeded | None:
-    """What the longest of ``rules`` needs; None where no images are read or no rule is known."""
+    """The images that the longest of ``rules`` needs; None if no images are read or no rule is known."""
     if case.data is DataSource.SYNTHETIC:
         return None
     steps, rule = max(((RULES[rule].steps, rule) for rule in rules if rule in RULES), default=(0, ""))

@@ -1,4 +1,4 @@
-"""Answers, before anything is started, which cases this machine can run with the builds installed on it."""
+"""Says, before anything is started, which cases this machine can run with the builds that are installed."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Installed:
     config: Config
     machine: Machine
     builds: BuildFinder
-    # The good build: a Python interpreter or the folder of a virtual environment.
+    # The good build: a Python interpreter, or the folder of a virtual environment.
     reference_env: str | None = None
     references: BuildFinder = field(default_factory=lambda: BuildFinder(named_in=REFERENCE_OPTION))
     # The builds that were named, by side (helpers/session/builds.py); ``reference_env`` is then the named good build's.
     named: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    # Whether environments that perf.yaml says how to build will be there before anything is measured.
+    # Whether missing environments that perf.yaml says how to build are built before anything is measured.
     to_build: bool = False
     # Whether the build under test may be its own good build, for A/A runs; no option of the command line sets it.
     same_build: bool = False
@@ -46,9 +46,9 @@ class Installed:
         return find_framework(framework, self.config.frameworks[framework], self.builds)
 
     def reference(self, suite_case: SuiteCase) -> FrameworkBuild | str:
-        """The good build against which a suspect is confirmed, or why this case has none; empty where none was given.
+        """The good build with which a suspected case is confirmed, or why this case has none; empty if none was given.
 
-        The build under test is no good build: pairs of the two would call every drop the machine's.
+        The build under test cannot be its own good build: pairs of equal builds would blame the machine for every drop.
         """
         if self.reference_env is None:
             return ""
@@ -68,7 +68,7 @@ class Installed:
         return _without_gpu_kernels(suite_case, build) or self._same_as_tested(suite_case, build) or build
 
     def record(self, build: FrameworkBuild, *, of_reference: bool = False) -> dict[str, str]:
-        """A build as it stands in results, with the digest of its installed files."""
+        """The names of a build in results, with the digest of its installed files."""
         finder = self.references if of_reference else self.builds
         named = self.named.get(REFERENCE if of_reference else CANDIDATE, {})
         ours = named.get("interpreter") == build.interpreter
@@ -77,7 +77,7 @@ class Installed:
 
     @property
     def _reference(self) -> Mapping[str, str]:
-        """The named good build; empty where none was named."""
+        """The named good build; empty if none was named."""
         return self.named.get(REFERENCE, {})
 
     @property
@@ -91,10 +91,10 @@ class Installed:
     def why_no_pairs(
         self, suite_case: SuiteCase, reference: Mapping[str, str], recorded: Mapping[str, str] | None
     ) -> str:
-        """Why pairs with the good build would answer nothing, where no digest tells the builds apart; else empty.
+        """Why pairs with the good build would answer nothing, if no digest distinguishes the builds; else empty.
 
-        Where both are alike in version and commit, and neither is the build that the entry was ``recorded`` with (its
-        environment), pairs would hold a build against itself and call the drop against the entry the machine's.
+        If both have the same version and commit, and neither is the build with which the entry was ``recorded`` (its
+        environment), pairs would compare a build with itself and blame the machine for the drop.
         """
         tested = self.build(suite_case)
         if self.same_build or isinstance(tested, str) or not reference or not recorded:
@@ -112,7 +112,7 @@ class Installed:
         )
 
     def _same_as_tested(self, suite_case: SuiteCase, reference: FrameworkBuild) -> str:
-        """In what the reference shows itself to be the build under test; empty where it is another."""
+        """What shows that the reference is the build under test; empty if it is another build."""
         tested = self.build(suite_case)
         if self.same_build or isinstance(tested, str):
             return ""
@@ -133,9 +133,10 @@ class Installed:
         return [build_label(build_record(build)) for build in found if not isinstance(build, str)]
 
     def check_reference(self, cases: Iterable[SuiteCase]) -> None:
-        """Raise ConfigError where a reference build was given and cannot run one of ``cases``.
+        """Raises ConfigError if a reference build was given that cannot run one of ``cases``.
 
-        The pinned one may be the build under test, and a named one may be of another framework: such cases have none.
+        The pinned build may be the build under test, and a named one may be of another framework. Then a case has no
+        reference build.
         """
         for case in cases:
             found = self.reference(case)
@@ -161,7 +162,7 @@ class Installed:
                 )
 
     def why_not(self, suite_case: SuiteCase) -> str | None:
-        """Why the case cannot run here, in one line; None where it can."""
+        """Why the case cannot run here, in one line; None if it can."""
         hosts = len(self.config.nodes.hosts)
         if model := next((each for each in suite_case.models if self.machine.cards_of(each)), None):
             return f"this machine's {model.upper()} has this case of its own (-m {model})"
@@ -189,5 +190,5 @@ def _without_gpu_kernels(suite_case: SuiteCase, build: FrameworkBuild | str) -> 
 
 
 def build_record(build: FrameworkBuild) -> dict[str, str]:
-    """A build by its names: which interpreter, distribution, version and commit."""
+    """The names of a build: interpreter, distribution, version and commit."""
     return {key: str(getattr(value, "value", value) or "") for key, value in asdict(build).items()}

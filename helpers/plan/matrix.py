@@ -1,6 +1,7 @@
-"""perf.yaml: what is measured and how: the matrix, "protocols", "budgets" and "tolerances".
+"""The parts of perf.yaml that say what is measured and how: the matrix, "protocols", "budgets" and "tolerances".
 
-A matrix is blocks of dimensions, expanded to cases. A protocol has the steps of a run and the runs of a case.
+A matrix consists of blocks of dimensions, which are expanded to cases. A protocol has the steps of a run and the runs
+of a case.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _BUDGET = {
     "screen_runs": (1, 100), "first_runs": (2, 100), "pairs": (3, 100), "rotation": (1, 100), "repeats": (0, 100),
     "retries": (0, 10),
 }  # fmt: skip
-# The published tables have 110 figures; dimensions multiply, so that a few lines could ask for billions.
+# The published tables have 110 figures. Dimensions multiply, so a few lines could make billions of cases.
 _MOST_CASES = 10_000
 
 
@@ -48,12 +49,13 @@ class MatrixCase:
     target: str
     # The name of one of Config.protocols.
     protocol: str
-    # Whether the case runs where no marker is given.
+    # Whether the case runs if no marker is given.
     short: bool = False
 
 
 def read_matrix(field: YamlValue, short: YamlValue | None, protocols: Sequence[str]) -> tuple[MatrixCase, ...]:
-    """Every case of ``matrix:`` in the file's order, with ``short:`` marked; ConfigError on one given twice."""
+    """Every case of ``matrix:`` in the file's order, with those of ``short:`` marked. Raises ConfigError for a case
+    that is there twice."""
     places: dict[tuple[str, str], str] = {}
     found: list[tuple[Case, str, str]] = []
     for target, blocks in field.mapping(optional=TARGETS).items():
@@ -122,11 +124,11 @@ def _short(field: YamlValue | None, ids: list[str]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class MeasuringProtocol:
-    """Steps of every rank in one run, and runs (fresh processes) of a case.
+    """The steps of every rank in one run, and the number of runs (fresh processes) of a case.
 
-    ``steady_window_steps`` and ``most_warmup_steps`` as in JobSpec: warm-up goes on until its end is steady.
-    ``rules`` are the published measuring rules (docs/measuring-rules.md) whose figures this protocol can be held
-    against.
+    ``steady_window_steps`` and ``most_warmup_steps`` are as in JobSpec: warm-up goes on until its end is steady.
+    ``rules`` are the published measuring rules (docs/measuring-rules.md) with whose figures this protocol can be
+    compared.
     """
 
     name: str
@@ -145,7 +147,8 @@ class MeasuringProtocol:
 
 
 def read_protocols(field: YamlValue) -> dict[str, MeasuringProtocol]:
-    """``protocols`` of perf.yaml by name; ConfigError on an unknown key, a number out of range, a rule served twice."""
+    """``protocols`` of perf.yaml by name. Raises ConfigError for an unknown key, a number out of range, and a rule in
+    two protocols."""
     found: dict[str, MeasuringProtocol] = {}
     served: dict[str, str] = {}
     for name, entry in field.named().items():
@@ -170,7 +173,8 @@ def read_protocols(field: YamlValue) -> dict[str, MeasuringProtocol]:
 
 
 def _steady(protocol: YamlValue, keys: Mapping[str, YamlValue]) -> dict[str, int]:
-    """How long warm-up may go on and by what windows, if the protocol says so; the numbers must allow for a look."""
+    """How long warm-up may go on, and the windows of its test, if the protocol says so. The numbers must allow for at
+    least one test."""
     names = ("steady_window_steps", "most_warmup_steps")
     given = [name for name in names if name in keys]
     if not given:
@@ -194,7 +198,7 @@ def _steady(protocol: YamlValue, keys: Mapping[str, YamlValue]) -> dict[str, int
 
 @dataclass(frozen=True)
 class ByCase(Generic[Numbers]):
-    """The general numbers, and those of single patterns over case ids; of each number the last match counts."""
+    """The general numbers, and those for patterns over case ids. For each number the last match counts."""
 
     general: Numbers
     cases: tuple[tuple[str, Mapping[str, float]], ...] = ()
@@ -209,25 +213,25 @@ class ByCase(Generic[Numbers]):
 
 @dataclass(frozen=True)
 class Tolerances:
-    """What still passes, as fractions."""
+    """The tolerances, as fractions."""
 
-    # The drop below a published figure that still passes: two machines of one card model differ by so much.
+    # The drop below a published figure that still passes. Two machines with the same card model differ by so much.
     published: float = 0.05
     # The smallest change against the recorded figure that counts; the evidence has a threshold of its own.
     recorded: float = 0.005
-    # The drop below the recorded figure from which on a case fails although no good build is at hand
-    # (docs/verdicts.md, "No good build").
+    # From this drop below the recorded figure on, a case fails although no good build is at hand (docs/verdicts.md, "No
+    # good build").
     unconfirmed: float = 0.05
 
 
 def read_budgets(section: YamlValue | None) -> ByCase[Budget]:
-    """``budgets`` of perf.yaml; ConfigError on an unknown key and on a number out of range."""
+    """``budgets`` of perf.yaml. Raises ConfigError for an unknown key and a number out of range."""
     expected = "a number of runs beside the pattern: " + ", ".join(_BUDGET)
     return _by_case(Budget(), section, lambda name, value: value.whole(*_BUDGET[name]), expected)
 
 
 def read_tolerances(section: YamlValue | None) -> ByCase[Tolerances]:
-    """``tolerances`` of perf.yaml; ConfigError on an unknown key and on a number that is no fraction."""
+    """``tolerances`` of perf.yaml. Raises ConfigError for an unknown key and a number that is no fraction."""
     expected = "published, recorded or unconfirmed beside the pattern"
     return _by_case(Tolerances(), section, lambda name, value: value.number(0, 1), expected)
 

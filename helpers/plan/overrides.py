@@ -1,7 +1,7 @@
-"""``--set KEY=VALUE``: settings that the user changes, and the facts within which two results are compared.
+"""``--set KEY=VALUE``: settings that the user changes, and the facts that must be equal for two results to be compared.
 
-A result with changed settings says nothing about a published figure, unless every changed key is in NEUTRAL: then each
-step does the same arithmetic on the same data, and only the numbers in it differ.
+A result with changed settings says nothing about a published figure, unless every changed key is in NEUTRAL. Then each
+step does the same arithmetic on the same data, and only the numbers differ.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from helpers.machine.environment import Environment, segment
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import finite
 
-# The values of this group are texts, so 4000 and 0.80 are taken as they are written.
+# The values of this group are texts: 4000 and 0.80 stay as they are written.
 _TEXT_GROUP = "environment."
-# The trainers compute in float32 or less: what is smaller than its smallest normal number is zero to them.
+# The trainers compute in float32 or less, where anything below its smallest normal number is zero.
 _FLOAT32_SMALLEST = 2.0**-126
-# A number to everyone but YAML 1.1, which wants a point in it.
+# Such a number is text in YAML 1.1, which wants a point in it.
 _EXPONENT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Neutral:
-    """Why a key leaves the throughput alone, and for which values: ``holds`` is asked for the new value."""
+    """Why a key does not change the throughput, and for which values: ``holds`` is called with the new value."""
 
     reason: str
     holds: Callable[[Any], bool]
@@ -48,8 +48,8 @@ def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-# A factor of 0 is another matter: what is multiplied by it may be left out. So is everything that decides
-# whether a step is skipped (loss_scaling), what is decoded (augmentation) and how far the loader runs ahead.
+# A factor of 0 is not neutral, because a product with it may be left out. Neither is anything that decides whether a
+# step is skipped (loss_scaling), what is decoded (augmentation) or how far the loader runs ahead.
 NEUTRAL: Mapping[str, Neutral] = {
     "learning_rate": Neutral(
         "a factor of the update, whose size no step's work depends on; a rate too large ends the run as failed",
@@ -68,8 +68,8 @@ NEUTRAL: Mapping[str, Neutral] = {
 def parse_overrides(given: Sequence[str]) -> dict[str, Any]:
     """``KEY=VALUE`` words as a mapping; values are YAML as in perf.yaml: ``0.1`` is a number, ``[30, 60]`` a list.
 
-    A value under ``environment.`` is text as it stands. Raises ConfigError on a word without ``=``, on
-    a key given twice and on what is no YAML.
+    A value under ``environment.`` is text as it is written. Raises ConfigError for a word without ``=``, for a key that
+    is given twice, and for invalid YAML.
     """
     overrides: dict[str, Any] = {}
     for text in given:
@@ -80,7 +80,7 @@ def parse_overrides(given: Sequence[str]) -> dict[str, Any]:
             raise ConfigError("--set", field=key, expected="one value; it is given twice")
         try:
             overrides[key] = yaml.safe_load(value)
-        # Beside its own errors the loader lets pass what int(), a date or deep nesting raises.
+        # Besides its own errors the loader lets through those of int(), of dates and of deep nesting.
         except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
             raise ConfigError("--set", field=key, got=value, expected="a YAML value", remedy=str(error)) from error
         if key.startswith(_TEXT_GROUP) and not isinstance(overrides[key], str):
@@ -93,8 +93,8 @@ def parse_overrides(given: Sequence[str]) -> dict[str, Any]:
 def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], about: str) -> dict[str, Any]:
     """``settings`` with the user's changes; ``dali.threads`` reaches into a group.
 
-    A value equal to the present one changes nothing, in kind neither. Raises ConfigError on a key that
-    the settings do not have, and on a value of another kind or that is no plain finite JSON value.
+    A value equal to the present one changes nothing, not even its type. Raises ConfigError for a key that the settings
+    do not have, and for a value of another kind or that is no plain finite JSON value.
     """
     changed = copy.deepcopy(dict(settings))
     for key, value in overrides.items():
@@ -110,25 +110,26 @@ def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], ab
 
 
 def effective(settings: Mapping[str, Any], overrides: Mapping[str, Any], about: str) -> dict[str, Any]:
-    """The overrides that change a setting; one that repeats its value does not. ConfigError as with_overrides."""
+    """The overrides that change a setting, without those that repeat its value. Raises ConfigError as with_overrides()
+    does."""
     with_overrides(settings, overrides, about)
     return {key: value for key, value in overrides.items() if setting(settings, key) != value}
 
 
 def setting(settings: Mapping[str, Any], key: str) -> Any:
-    """The value of ``key``, dots reaching into groups; ConfigError where there is none."""
+    """The value of ``key``, whose dots reach into groups. Raises ConfigError if there is none."""
     place, name = _place(settings, key, None, "settings")
     return place[name]
 
 
 def neutral_reason(key: str, value: Any) -> str | None:
-    """Why setting ``key`` to ``value`` leaves the throughput alone; None where that is not known."""
+    """Why setting ``key`` to ``value`` does not change the throughput; None if that is not known."""
     known = NEUTRAL.get(key)
     return known.reason if known is not None and known.holds(value) else None
 
 
 def neutral_reasons(overrides: Mapping[str, Any]) -> dict[str, str]:
-    """The overrides that leave the throughput alone, each with the reason."""
+    """The overrides that do not change the throughput, each with the reason."""
     found = {key: neutral_reason(key, value) for key, value in overrides.items()}
     return {key: reason for key, reason in found.items() if reason is not None}
 
@@ -144,7 +145,7 @@ def leaves(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def settings_segment(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The settings that a throughput may depend on, as facts within which results are compared.
+    """The settings on which a throughput may depend, as facts that must be equal for results to be compared.
 
     Each leaf is one fact, ``setting layout: "NCHW"``, so that a changed recipe shows where it changed.
     """
@@ -156,9 +157,10 @@ def settings_segment(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def segment_of(environment: Mapping[str, str], settings: Mapping[str, Any], about: str) -> dict[str, str]:
-    """The facts that are equal for two comparable results of a case: the segment of the environment, and the settings.
+    """The facts that must be equal for two results of a case to be compared: the segment of the environment, and the
+    settings.
 
-    Raises ConfigError on an environment of another version of the suite.
+    Raises ConfigError for an environment of another version of the suite.
     """
     return {**segment(Environment.from_mapping(environment, f"environment of {about}")), **settings_segment(settings)}
 

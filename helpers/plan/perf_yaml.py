@@ -1,6 +1,6 @@
 """perf.yaml: frameworks' interpreters, data, protocols, tolerances, limits, the matrix, machines, nodes.
 
-Loading is strict: an unknown key, a wrong type or a number out of its range is a ConfigError with file and field. Only
+Loading is strict: an unknown key, a wrong type or a number out of range raises ConfigError with file and field. Only
 the file itself is read: whether a path exists is checked by the code that uses it.
 """
 
@@ -35,14 +35,15 @@ from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import ONE_PROCESS
 
-# These reach a host whose entry has no ``connect``: without a password prompt, and a dead network is noticed in 15 s.
+# This command reaches a host whose entry has no ``connect``. It never asks for a password, and notices a dead network
+# in 15 s.
 _SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 SSH = ("ssh", *(word for option in _SSH_OPTIONS for word in ("-o", option)))
 
-# As long as a host's name may be (RFC 1035).
+# The most characters of a host's name (RFC 1035).
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}", re.ASCII)
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@^=,-]+", re.ASCII)
-# As many nodes as a case of the matrix may have.
+# The most nodes of a case.
 _MOST_HOSTS = 1024
 # pytest runs on the first host, so its entry has none of these.
 _NOT_FOR_THE_FIRST = ("connect", "root", "interpreter", "data", "cpu_cards")
@@ -55,19 +56,19 @@ class HostConfig:
     name: str
     # The IPv4 address or name under which the other hosts reach it.
     address: str
-    # The command that runs on that host what follows it; empty for the first host.
+    # A command that runs, on that host, the command that is appended to it; empty for the first host.
     connect: tuple[str, ...] = ()
-    # The checkout there; None for the same path as here.
+    # The checkout on that host; None means the same path as here.
     root: str | None = None
-    # The Python there that has the suite and the framework; None for the same path as here.
+    # The Python on that host that has the suite and the framework; None means the same path as here.
     interpreter: str | None = None
-    # The data folder there; None for the same path as here, or for a small dataset where one is used here.
+    # The data folder on that host; None means the same path as here, or a small dataset if one is used here.
     data: str | None = None
-    # The variables of everything that the suite starts there.
+    # The variables of everything that the suite starts on that host.
     environment: Mapping[str, str] = field(default_factory=dict)
     # The network interface of NCCL and gloo.
     interface: str | None = None
-    # The number of CPU cards to make of its cores.
+    # How many CPU cards its cores are divided into.
     cpu_cards: int | None = None
 
 
@@ -84,7 +85,7 @@ class NodesConfig:
 
 
 def read_nodes(section: YamlValue | None) -> NodesConfig:
-    """``nodes:`` of perf.yaml; ConfigError where a host stands twice or could not be reached as written."""
+    """``nodes:`` of perf.yaml. Raises ConfigError for a host that is there twice or could not be reached as written."""
     if section is None:
         return NodesConfig()
     keys = section.mapping(required=("hosts",), optional=("port", "connect_seconds"))
@@ -132,7 +133,8 @@ def _matching(value: YamlValue, pattern: re.Pattern[str], expected: str) -> str:
 
 
 def _remote_path(value: YamlValue) -> str:
-    """A path that means the same with and without a shell: ssh hands its words to one, and another command does not."""
+    """A path that means the same with and without a shell, because ssh passes its words to a shell and other commands
+    do not."""
     text = _absolute(value)
     if shlex.quote(text) != text:
         raise value.refuse("a path of letters, digits and /._-+=@%:,", "Use a link without other characters")
@@ -163,7 +165,7 @@ COMMIT_FIELD = "builds.commit_url"
 
 @dataclass(frozen=True)
 class DataConfig:
-    # The absolute path of a folder in ImageNet's layout; None where a small one is made.
+    # The absolute path of a folder in ImageNet's layout; None means that a small one is made.
     root: str | None = None
 
 
@@ -173,7 +175,7 @@ class TimeLimits:
 
     # From the start to the first step, with imports and compilation.
     start_up_seconds: float = 300.0
-    # Between two life signs after that.
+    # Between two heartbeats after that.
     no_progress_seconds: float = 300.0
     # The whole run.
     run_seconds: float = 7200.0
@@ -189,7 +191,7 @@ class ContentionConfig:
 
 @dataclass(frozen=True)
 class HistoryConfig:
-    # The database that every result is kept in; None for ``history.sqlite`` in the runs folder.
+    # The database in which every result is kept; None means ``history.sqlite`` in the runs folder.
     url: str | None = None
 
 
@@ -200,13 +202,13 @@ class BuildsConfig:
     # The pinned good build, named as ``--reference-build`` names one, and why it is good; None without one.
     good: str | None = None
     reason: str | None = None
-    # The address of a commit's wheel, with ``{commit}`` in it; None where ``commit:SHA`` names no build.
+    # The address of a commit's wheel, with ``{commit}`` in it; None if ``commit:SHA`` names no build.
     commit_url: str | None = None
-    # The Python that environments are made with; None is the one that the suite's own environment was made with.
+    # The Python with which environments are made; None means the one with which the suite's own environment was made.
     python: str | None = None
     # Beyond this size environments that nobody uses are removed.
     most_gigabytes: float = 20.0
-    # A download that gives nothing for so long is given up.
+    # A download that brings nothing for so long is given up.
     silence_seconds: float = 30.0
 
 
@@ -223,13 +225,13 @@ class GateRule:
 
 @dataclass(frozen=True)
 class CasePattern:
-    """The cases that an entry of a list is about; of several that match a case, the last counts."""
+    """The cases that an entry of a list is about. If several entries match a case, the last one counts."""
 
     # Over case ids.
     pattern: str
     # Only the cases of this target; None for all that have such an id.
     target: str | None
-    # Where the entry stands in the file, as ``quarantine[0]``.
+    # The entry's place in the file, such as ``quarantine[0]``.
     place: str
 
     def matches(self, case_id: str, target: str) -> bool:
@@ -238,7 +240,7 @@ class CasePattern:
 
 @dataclass(frozen=True)
 class Owner(CasePattern):
-    """Whom the reports name beside a case."""
+    """The owner that reports name beside a case."""
 
     owner: str
 
@@ -248,7 +250,7 @@ class Quarantine(CasePattern):
     """Cases that are measured and shown, and cannot fail the gate until a day."""
 
     reason: str
-    # The last day, in UTC, on which it holds; from the next one on such a case fails the gate.
+    # The last day, in UTC, on which it holds. From the next day on such a case fails the gate.
     until: datetime.date
 
 
@@ -259,7 +261,7 @@ class MachineConfig:
     name: str
     # A shell pattern for host names; upper and lower case are the same.
     host: str
-    # The number of CPU cards to make of its cores; None for as many as the cores allow.
+    # How many CPU cards its cores are divided into; None means as many as the cores allow.
     cpu_cards: int | None = None
     gate: tuple[GateRule, ...] = ()
     # UUIDs of GPUs, as ``nvidia-smi -L`` prints them; one that the machine has is enough.
@@ -290,7 +292,7 @@ class Config:
     budgets: ByCase[Budget] = field(default_factory=lambda: ByCase(Budget()))
     history: HistoryConfig = field(default_factory=HistoryConfig)
     builds: BuildsConfig = field(default_factory=BuildsConfig)
-    # The launchers that the file chooses for cases of one node; without an entry it is the framework's own.
+    # The launchers that the file chooses for cases of one node. A framework without an entry uses its own.
     launchers: Mapping[Framework, str] = field(default_factory=dict)
     owners: tuple[Owner, ...] = ()
     quarantine: tuple[Quarantine, ...] = ()
@@ -303,7 +305,7 @@ class Config:
         return chosen if one_node and chosen != case.framework.spec.launcher else ""
 
     def protocol_for_rule(self, rule: str) -> MeasuringProtocol:
-        """The protocol that serves a published rule; ConfigError when none does."""
+        """The protocol for a published rule. Raises ConfigError if there is none."""
         for protocol in self.protocols.values():
             if rule in protocol.rules:
                 return protocol
@@ -316,8 +318,8 @@ class Config:
         )
 
     def machine_for(self, host_name: str, card_ids: Collection[str] = ()) -> MachineConfig | None:
-        """The machine whose pattern matches, or whose cards are among ``card_ids``, the UUIDs of this machine's; None
-        without one, ConfigError with two."""
+        """The machine whose pattern matches, or that has one of ``card_ids``, the UUIDs of this machine's cards. It is
+        None if there is none; two raise ConfigError."""
         found = [machine for machine in self.machines.values() if machine.means(host_name, card_ids)]
         if len(found) > 1:
             raise ConfigError(

@@ -1,4 +1,5 @@
-"""Recorded baselines: what is to happen with the entry of each case that a session measured, and the one locked write.
+"""Recorded baselines: what happens to the entry of each case that a session measured, and the locked write of all of
+them.
 
 ``--accept-regression CASE_PATTERN=REASON`` names the cases whose figure may become a baseline although it is worse.
 """
@@ -48,26 +49,26 @@ _NOT_AS_GOOD = (RecordedAnswer.SLOWER, RecordedAnswer.SLOWER_UNCONFIRMED, Record
 class Candidate:
     """A measured case that may become a baseline.
 
-    Raises BaselineError on one that has neither an entry nor a refusal and its case id.
+    Raises BaselineError for one that has neither an entry nor a refusal and a case id.
     """
 
-    # None for a case without any figure.
+    # None if the case has no figure.
     entry: RecordedEntry | None
-    # Why the case cannot be recorded whatever the answer: it crashed, was contended, had changed settings.
+    # Why the case cannot be recorded, whatever the answer: it crashed, was contended or had changed settings.
     refusal: str | None = None
     case_id: str = ""
     # The verdict's answer to the recorded question, and its reason.
     answer: RecordedAnswer = RecordedAnswer.NOTHING_RECORDED
     why: str = ""
-    # What speaks against the figure as a reference until somebody says why it is right: it is below the published
+    # What speaks against the figure as a reference, until a user says why it is right: it is below the published
     # figure, or the runs scatter.
     doubts: tuple[str, ...] = ()
-    # The smallest change that counts, where the old entry has none of its own.
+    # The smallest change that counts, if the old entry has none of its own.
     tolerance: float = 0.005
 
     def __post_init__(self) -> None:
         if self.entry is not None and self.case_id in ("", self.entry.case_id):
-            # The id of a candidate with an entry is the entry's; frozen, so set around the guard.
+            # A candidate with an entry has the entry's id. The dataclass is frozen, so the field is set in this way.
             object.__setattr__(self, "case_id", self.entry.case_id)
         elif self.entry is not None or not self.case_id or not self.refusal:
             raise BaselineError(
@@ -80,7 +81,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What is to happen with one case: ``old`` is what the file holds, ``new`` what was measured."""
+    """What happens to one case's entry: ``old`` is the entry in the file, ``new`` the measured one."""
 
     case_id: str
     kind: ProposalKind
@@ -90,7 +91,7 @@ class Proposal:
 
     @property
     def change(self) -> float | None:
-        """(new - old) / old as a fraction; None when one of them is missing."""
+        """(new - old) / old as a fraction; None if one of them is missing."""
         if self.old is None or self.new is None:
             return None
         return self.new.samples_per_s / self.old.samples_per_s - 1
@@ -104,24 +105,24 @@ def propose(
     known_case_ids: Collection[str],
     accepted: Sequence[Accepted],
 ) -> tuple[Proposal, ...]:
-    """One proposal for each measured case and for each entry that no case uses any more, in id order.
+    """One proposal for each measured case and for each entry without a case, sorted by id.
 
-    ``known_case_ids`` are the cases of the whole matrix, ``accepted`` the reasons given on the command line.
+    ``known_case_ids`` are the ids of the whole matrix, ``accepted`` the reasons given on the command line.
 
     The verdict decides:
 
-    - A case that is no worse leaves the file as it is. If each run moved the baseline to its own figure, a slow drift
-      of small steps would be adopted step by step and never be seen.
-    - A confirmed improvement replaces the entry where it is no lower.
-    - A figure from another segment or protocol, or by another rule, is not comparable with the old one. It replaces the
-      old one, and the proposal says in what they differ.
-    - These are refused without a reason that names the case, and recorded as the accepted level with one: a figure
-      that is lower than the old one by more than the tolerance, in whatever segment; a confirmed regression; an open
-      answer; a candidate with doubts.
+    - The entry of a case that is no worse stays as it is. If each session replaced the baseline by its own figure, a
+      slow drift would be adopted step by step and never be seen.
+    - A confirmed improvement replaces the entry, unless it is lower.
+    - A figure from another segment or protocol, or by another rule, cannot be compared with the old one. It replaces
+      the old one, and the proposal says how they differ.
+    - These are refused unless a reason names the case; with a reason they are recorded as the accepted level: a figure
+      that is lower than the old one by more than the tolerance, in any segment; a confirmed regression; an open answer;
+      a candidate with doubts.
     - These are always refused: fewer than LEAST_RUNS runs, a measured case without a candidate, a candidate that was
       not measured.
 
-    Raises BaselineError on a case that is proposed twice.
+    Raises BaselineError for a case that is proposed twice.
     """
     by_id: dict[str, Candidate] = {}
     for candidate in candidates:
@@ -163,7 +164,7 @@ def _decide(
     if len(new.replicates) < LEAST_RUNS:
         return outcome(ProposalKind.REFUSED, _too_few(new))
     if before is not None and new.tolerance is None:
-        # A tolerance that someone set for this case outlives the figure.
+        # A tolerance that a user set for this case stays when the figure is replaced.
         new = replace(new, tolerance=before.tolerance)
     kind = ProposalKind.CREATED if before is None else ProposalKind.UPDATED
     why = "none recorded before" if before is None else apart or _answer_text(candidate)
@@ -180,7 +181,7 @@ def _decide(
 
 
 def _worse(before: RecordedEntry | None, new: RecordedEntry, candidate: Candidate, apart: str) -> list[str]:
-    """In what the new figure is worse than the old, or may be."""
+    """How the new figure is worse than the old one, or may be; empty if it is not."""
     if before is None:
         return []
     change = new.samples_per_s / before.samples_per_s - 1
@@ -206,7 +207,7 @@ def _answer_text(candidate: Candidate) -> str:
 
 
 def _incomparable(before: RecordedEntry, new: RecordedEntry) -> str:
-    """In what the two differ so that neither says anything about the other; empty when comparable."""
+    """Why the two cannot be compared; empty if they can."""
     if before.rule != new.rule:
         return f"new rule: {before.rule} → {new.rule}"
     if other := before.other_protocol(new.protocol):
@@ -249,7 +250,7 @@ class Accepted:
 
 
 def parse_accepted(given: Sequence[str]) -> tuple[Accepted, ...]:
-    """The option's values. Raises BaselineError on a reason that names no case, and on a case without a reason."""
+    """The option's values. Raises BaselineError for a reason without a case, and for a case without a reason."""
     return tuple(map(_parse, given))
 
 
@@ -259,7 +260,8 @@ def reason_for(case_id: str, accepted: Sequence[Accepted]) -> str | None:
 
 
 def refuse_unmatched(accepted: Sequence[Accepted], case_ids: Collection[str]) -> None:
-    """BaselineError on a reason for no case of this session: a typing error would show after hours of measuring."""
+    """Raises BaselineError for a reason that matches no case of this session: a typing error would show after hours of
+    measuring."""
     for each in accepted:
         if not any(map(each.means, case_ids)):
             raise BaselineError(
@@ -302,16 +304,16 @@ def write_recorded(
     places: Mapping[str, str] = MappingProxyType({}),
     lock_timeout_seconds: float = 60.0,
 ) -> tuple[Proposal, ...]:
-    """Writes what is CREATED or UPDATED into ``path`` and returns the proposals as they came out; ``places`` as in
-    load_recorded.
+    """Write what is CREATED or UPDATED into ``path``. Returns the proposals with what really happened; ``places`` is as
+    in load_recorded.
 
-    Under the lock ``<path>.lock`` the file is read again: entries that another process wrote
-    meanwhile stay. Where it wrote the same case, its entry stays and ours comes back REFUSED, for
-    ours was judged against a figure that is gone. With nothing to write no file is touched.
-    Raises BaselineError for a folder of published figures, a link, a lock that stays held for
-    ``lock_timeout_seconds``, a file that cannot be read or written; the old file is then unchanged.
+    Under the lock ``<path>.lock`` the file is read again: entries that another process wrote meanwhile stay. If it
+    wrote the same case, its entry stays and ours is REFUSED, because ours was compared with a figure that is gone. If
+    there is nothing to write, no file is touched. Raises BaselineError for a folder of published figures, a link, a
+    lock that stays held for ``lock_timeout_seconds``, a file that cannot be read or written; the old file is then
+    unchanged.
     """
-    # Collecting tests imports this module and writes nothing.
+    # Imported here because collecting tests imports this module and writes nothing.
     from filelock import FileLock, Timeout
 
     proposals = tuple(proposals)
@@ -361,7 +363,7 @@ def _merge(
 
 
 def _refuse_place(path: Path) -> None:
-    """Published figures are never rewritten by a run, under whatever name their folder is reached."""
+    """Refuse the folder of published figures, whatever path leads to it, because no run may change them."""
     for folder in (path.parent, path.parent.resolve()):
         parts = folder.parts
         if folder.name == "published" or ("baselines", "published") in itertools.pairwise(parts):

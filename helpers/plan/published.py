@@ -17,7 +17,7 @@ from helpers.trainers.contract.errors import BaselineError, ConfigError
 #   1  environments by key, figures with case id, source, table, rule, printed and actual precision, status, note
 PUBLISHED_VERSION = 1
 
-# The documents by the names of their files, which are the keys of the data (docs/measuring-rules.md).
+# The titles of the documents (docs/measuring-rules.md) by the names of their files, which are the keys in the data.
 TITLES: Mapping[str, str] = MappingProxyType(
     {
         "001_c5ab03129253aecb.txt": "Paddle ResNet50 v1.5 performance test",
@@ -29,7 +29,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
 
 
 def title_of(document: str) -> str:
-    """The title of a document, for people; its own name where it is none of TITLES."""
+    """The title of a document; its file's name if it is not in TITLES."""
     return TITLES.get(document, document)
 
 
@@ -59,8 +59,8 @@ class PublishedFigure:
     def applies_to(self, device_name: str) -> bool:
         """Whether the NVML name ``device_name`` is the card of this row.
 
-        Family and form factor have to agree; the memory size only where the row states it. A name
-        with any further part (a MIG slice, a special edition) is another card.
+        Family and form factor must agree, and the memory size if the row states it. A name with any further part (a MIG
+        slice, a special edition) is another card.
         """
         here, row = _card_model(device_name), _card_model(self.gpu)
         if here is None or row is None:
@@ -85,7 +85,8 @@ class PublishedSet:
 
 
 def load_published(path: Path, checked: Path | None = None) -> PublishedSet:
-    """The published figures in ``path``; BaselineError names what is wrong in it. ``checked`` as in read_document()."""
+    """The published figures in ``path``. Raises BaselineError, which names what is wrong. ``checked`` is as in
+    read_document()."""
     data = read_document(
         path,
         schema=PUBLISHED / "schema.json",
@@ -115,7 +116,7 @@ def load_published(path: Path, checked: Path | None = None) -> PublishedSet:
 def _figure(
     path: Path, index: int, item: Mapping[str, Any], target: str, environments: Mapping[str, Mapping[str, Any]]
 ) -> PublishedFigure:
-    """One row; facts that stand in the case id and beside it have to agree."""
+    """One row. Facts that stand both in the case id and beside it must agree."""
     where = f"figures[{index}]"
     try:
         case = Case.parse(item["case"])

@@ -1,4 +1,4 @@
-"""Recorded entries: what this machine delivered, ``baselines/recorded/<machine-key>.json``; loaded and checked here.
+"""Loads and checks recorded entries, the figures that this machine reached: ``baselines/recorded/<machine-key>.json``.
 
 Only helpers/plan/proposals.py writes them.
 """
@@ -24,9 +24,9 @@ from helpers.trainers.contract.errors import BaselineError
 #   2  protocol: the steps of each run and the number of runs; empty in an entry of version 1
 RECORDED_VERSION = 2
 
-# One run does not say how far the next may lie from it; three have a median that no single one moves.
+# One run does not say how far the next one may lie from it. The median of three is not moved by a single one.
 LEAST_RUNS = 3
-# These numbers of a protocol change the figure itself. The number of runs and the longest warm-up do not.
+# These numbers of a protocol change the figure. The number of runs and the longest warm-up do not.
 _COMPARED_STEPS = ("warmup_steps", "window_steps", "steady_window_steps")
 
 _SCHEMA = RECORDED / "schema.json"
@@ -45,9 +45,9 @@ class Provenance:
 
 @dataclass(frozen=True)
 class RecordedEntry:
-    """What this machine delivered for a case when it was recorded.
+    """The figure that this machine reached for a case when it was recorded.
 
-    Raises BaselineError, with the field, on numbers that no measurement gives, on an unknown rule and on a wrong date.
+    Raises BaselineError, with the field, for numbers that no measurement gives, an unknown rule and a wrong date.
     """
 
     case_id: str
@@ -56,22 +56,22 @@ class RecordedEntry:
     rule: str
     # The runs' samples_per_s.
     replicates: tuple[float, ...]
-    # The bounds of the confidence interval, where one was computed.
+    # The bounds of the confidence interval, if one was computed.
     interval: tuple[float, float] | None
-    # The smallest change that counts, as a fraction; None for the configuration's.
+    # The smallest change that counts, as a fraction; None means perf.yaml's.
     tolerance: float | None
     environment: Mapping[str, str]
-    # The facts that are equal for two comparable results (driver, CUDA, power cap, framework line).
+    # The facts that must be equal for two results to be compared (driver, CUDA, power cap, framework line).
     segment: Mapping[str, str]
     provenance: Provenance
     status: FigureStatus = FigureStatus.GATE
-    # The steps of each run and the number of runs; empty where the entry does not say.
+    # The steps of each run and the number of runs; empty if the entry does not say.
     protocol: Mapping[str, int] = dataclass_field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (wrong := _entry_checker().violation(self.to_json())) is not None:
             raise self._wrong(wrong.field, wrong.got, wrong.expected)
-        # What the schema cannot say.
+        # These rules cannot be written in the schema.
         if self.interval is not None and self.interval[0] > self.interval[1]:
             raise self._wrong("interval", self.interval, "(low, high) with low <= high")
         for name, text in vars(self.provenance).items():
@@ -83,7 +83,8 @@ class RecordedEntry:
             raise self._wrong("provenance.date", self.provenance.date, "an ISO 8601 date")
 
     def other_protocol(self, protocol: Mapping[str, int]) -> tuple[str, ...]:
-        """The differences between ``protocol`` and the entry's; a number that the entry does not state is none."""
+        """The differences between ``protocol`` and the entry's. A number that the entry does not state is no
+        difference."""
         return tuple(
             f"protocol {name}: {self.protocol[name]} → {protocol[name]}"
             for name in _COMPARED_STEPS
@@ -143,10 +144,10 @@ class RecordedSet:
 
 def load_recorded(path: Path, machine_key: str, places: Mapping[str, str] = MappingProxyType({})) -> RecordedSet:
     """The entries recorded for ``machine_key`` in ``path``; a missing file is an empty set. ``places`` has the present
-    names of hosts that this same machine was called by when segments were written.
+    name for each former name of this machine that segments may contain.
 
-    Raises BaselineError on a damaged, merge-conflicted or linked file, on repeated keys, NaN, another
-    unit, a future version, and on the file of another machine. Never skips an entry it cannot read.
+    Raises BaselineError for a file that is damaged, merge-conflicted or a link, for repeated keys, NaN, another unit, a
+    future version, and for the file of another machine. It never skips an entry that it cannot read.
     """
     data = read_document(
         path,
@@ -185,7 +186,7 @@ def load_recorded(path: Path, machine_key: str, places: Mapping[str, str] = Mapp
 
 
 def _without_protocol(data: dict[str, Any]) -> None:
-    """Version 1 to 2. What is no entry is left to the schema."""
+    """Version 1 to 2. Anything that is no entry is left to the schema."""
     entries = data.get("entries")
     for entry in entries.values() if isinstance(entries, dict) else ():
         if isinstance(entry, dict):

@@ -1,7 +1,8 @@
-"""The small dataset that a case trains on where the user names no folder: made once, from photographs of scikit-image.
+"""Makes the small dataset on which a case trains if the user names no folder. It is made once, from photographs of
+scikit-image.
 
 Each photograph is a class and each image a crop of it, so the labels are real and can be learned. Size (500 x 375) and
-file size (about 110 KB) are ImageNet's usual ones, so that decoding costs as much as there.
+file size (about 110 KB) are ImageNet's usual ones, so that decoding costs as much.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def make_small_dataset(
     }
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
-        # Collecting tests imports this module and makes nothing.
+        # Imported here because collecting tests imports this module and makes nothing.
         from filelock import FileLock
 
         with FileLock(str(root.parent / f".{root.name}.lock")):
@@ -102,7 +103,7 @@ def photographs_folder() -> Path:
 
 
 def _existing(root: Path, wanted: dict[str, Any]) -> DatasetFacts | None:
-    """The facts of the dataset at ``root`` if it is whole and as wanted; None if it is to be made (again)."""
+    """The facts of the dataset at ``root`` if it is complete and as requested; None if it must be made (again)."""
     if not root.exists() or (root.is_dir() and not any(root.iterdir())):
         return None
     record = _record(root)
@@ -137,7 +138,7 @@ def _make(root: Path, wanted: dict[str, Any], photographs: Path) -> DatasetFacts
     for left_over in root.parent.glob(f".{root.name}.making-*"):
         shutil.rmtree(left_over)
     folder = Path(tempfile.mkdtemp(prefix=f".{root.name}.making-", dir=root.parent))
-    # mkdtemp gives 0700; a dataset may be read by a trainer of another user.
+    # mkdtemp makes 0700, but a trainer of another user may read the dataset.
     folder.chmod(0o755)
     try:
         _draw(folder, wanted["images_per_class"], wanted["seed"], photographs)

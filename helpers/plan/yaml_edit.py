@@ -1,7 +1,7 @@
-"""Sets values of one section of a YAML file and leaves the rest as it is, comments among it.
+"""Sets values of one section of a YAML file. The rest of the file stays as it is, with its comments.
 
-The places come from PyYAML's own marks and the new text is read again before it counts, so no second YAML library is
-needed for four lines.
+PyYAML's own marks give the places, and the new text is read again before it counts. So no second YAML library is needed
+for four lines.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from helpers.trainers.contract.errors import ConfigError
 
 
 def set_values(path: Path, section: str, values: Mapping[str, str]) -> str:
-    """Set the texts ``values`` in the file's mapping ``section``, which is made where it is missing; returns the text
-    that the file had.
+    """Set the texts ``values`` in the file's mapping ``section``, which is made if it is missing. Returns the file's
+    former text.
 
-    Raises ConfigError on a file that is no YAML, cannot be written, or would say anything else beside these values.
+    Raises ConfigError for a file that is no YAML, cannot be written, or would change in more than these values.
     """
     before = read_yaml(path).value
     place = named_by_user(path)
@@ -41,7 +41,7 @@ def set_values(path: Path, section: str, values: Mapping[str, str]) -> str:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write the file whole, with the rights that it had. Raises ConfigError."""
+    """Write the whole file, with its former permissions. Raises ConfigError."""
     place = named_by_user(path)
     try:
         mode = place.stat().st_mode & 0o777
@@ -52,7 +52,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def with_values(text: str, section: str, values: Mapping[str, str]) -> str:
-    """The text with the values in it, in the form that its section has."""
+    """The text with the values in it, in the form of its section."""
     top = yaml.compose(text, Loader=BoundedLoader)
     found = _entry(top, section) if isinstance(top, yaml.MappingNode) else None
     if found is None:
@@ -68,7 +68,7 @@ def with_values(text: str, section: str, values: Mapping[str, str]) -> str:
             missing[name] = shown
             continue
         start, end = at[1].start_mark.index, at[1].end_mark.index
-        # A block of text ends after its last line's end.
+        # A block of text ends behind the end of its last line.
         tail = "\n" if text[start:end].endswith("\n") else ""
         space = " " if start == end and text[start - 1 : start] == ":" else ""
         edits.append((start, end, f"{space}{shown}{tail}"))
@@ -87,7 +87,7 @@ def _inserted(text: str, key: yaml.Node, node: yaml.Node, values: Mapping[str, s
         return start, start, "".join(f"{each}\n{indent}" for each in pairs)
     if isinstance(node, yaml.MappingNode) and node.value:
         return start + 1, start + 1, ", ".join(pairs) + ", "
-    # Nothing, null or {}: lines of their own.
+    # The section is empty, null or {}, so the values get lines of their own.
     end = max(node.end_mark.index, key.end_mark.index + 1)
     lines = "".join(f"\n{' ' * (key.start_mark.column + 2)}{each}" for each in pairs)
     return key.end_mark.index + 1, end, lines

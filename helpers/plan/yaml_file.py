@@ -1,4 +1,4 @@
-"""Strict reading of one YAML file: every value is asked for by type and range, and knows where it stands."""
+"""Reads one YAML file strictly: every value is requested by type and range, and knows its place in the file."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ _LONGEST_NAME = 100
 _PATTERN = re.compile(r"[A-Za-z0-9_.*?!\[\]-]+", re.ASCII)
 # The shipped file has 8 KiB. PyYAML reads some 100 KiB a second, and a number of base 60 in quadratic time.
 _MOST_BYTES = 1 << 17
-# Of the file with every alias written out: a few lines of aliases of aliases would fill any memory ("billion laughs").
+# The most characters of the file with every alias written out: a few lines of aliases of aliases would fill any memory
+# ("billion laughs").
 _MOST_CHARACTERS = 1 << 20
-# The shipped file has 870 values, 6 deep; 60,000 of two characters each would take PyYAML beyond a second.
+# The shipped file has 870 values, 6 deep. For 60,000 values of two characters each PyYAML would take more than a
+# second.
 _MOST_VALUES = 10_000
 _DEEPEST = 50
-# Beside its own errors the loader lets pass what int(), a date, deep nesting or a tag on a text that has not its form
-# raises ("!!bool x").
+# Besides its own errors the loader lets through those of int(), of dates, of deep nesting, and of a tag on a text of
+# another form ("!!bool x").
 _NOT_YAML = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 class BoundedLoader(yaml.SafeLoader):
-    """PyYAML's safe loader keeps the last of two equal keys and writes out any alias; here there are limits."""
+    """PyYAML's safe loader with limits. The original keeps the last of two equal keys and writes out any alias."""
 
     _values = _depth = 0
 
@@ -74,13 +76,13 @@ class YamlValue:
     value: object
 
     def refuse(self, expected: str, remedy: str | None = None, got: object | None = None) -> ConfigError:
-        """The error to raise on this value; an empty value is called so."""
+        """The error to raise for this value. An empty value is called empty."""
         seen = self.value if got is None else got
         shown = "nothing" if seen is None else seen
         return ConfigError(self.about, field=self.place or None, got=shown, expected=expected, remedy=remedy)
 
     def mapping(self, required: Iterable[str] = (), optional: Iterable[str] = ()) -> dict[str, YamlValue]:
-        """The fields under exactly these keys; optional ones that are absent are left out."""
+        """The fields under exactly these keys, without optional ones that are absent."""
         needed, known = list(required), [*required, *optional]
         fields = self.named()
         for name, field in fields.items():
@@ -92,11 +94,11 @@ class YamlValue:
         return fields
 
     def named(self) -> dict[str, YamlValue]:
-        """The fields of a mapping whose keys are the user's own names."""
+        """The fields of a mapping whose keys are names that the user chose."""
         if not isinstance(self.value, dict):
             raise self.refuse("a mapping (KEY: VALUE lines)")
         for key in self.value:
-            # YAML 1.1 reads an unquoted on, no or 12 as something else than a name.
+            # YAML 1.1 reads an unquoted on, no or 12 as something other than a name.
             if not isinstance(key, str) or len(key) > _LONGEST_NAME or not _NAME.fullmatch(key):
                 got = "an empty key" if key is None else key
                 expected = f"keys of letters, digits, '_', '.' and '-', {_LONGEST_NAME} at most"
@@ -177,7 +179,7 @@ class YamlValue:
 
 
 def read_yaml(path: Path) -> YamlValue:
-    """The file's whole content; ConfigError when it cannot be read or is not YAML."""
+    """The file's whole content. Raises ConfigError if it cannot be read or is not YAML."""
     about = str(path)
     try:
         with open_regular(named_by_user(path)) as file:
@@ -203,7 +205,8 @@ def read_yaml(path: Path) -> YamlValue:
 
 
 def _characters(node: yaml.Node, known: dict[int, int | None]) -> int:
-    """Characters below ``node`` with every alias written out; ``known`` by id, None while a node is being counted."""
+    """The characters below ``node`` with every alias written out. ``known`` has them by id; None while a node is being
+    counted."""
     if id(node) in known:
         counted = known[id(node)]
         if counted is None:
@@ -225,6 +228,6 @@ def _characters(node: yaml.Node, known: dict[int, int | None]) -> int:
 
 
 def close_to(word: object, known: Sequence[str]) -> str | None:
-    """``Did you mean ...?`` where one of the known words resembles this one."""
+    """``Did you mean ...?`` if one of the known words resembles this one; else empty."""
     close = difflib.get_close_matches(str(word), known, n=1)
     return f"Did you mean {close[0]!r}?" if close else None

@@ -1,5 +1,5 @@
-"""What a recipe, a case's training configuration, is made of: settings, each with its source, facts that no setting
-changes, and departures from the publisher's program."""
+"""The parts of a recipe, which is a case's training configuration: settings, each with its source, facts that no
+setting changes, and departures from the publisher's program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Source:
 
     # A document (``publishers.py``) or OWN.
     where: str
-    # Why the value is so, or which part of the document says it; never empty for OWN.
+    # Why the value is so, or the part of the document that says so; never empty for OWN.
     reason: str = ""
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Setting:
     source: Source
 
 
-# By dotted key, in the order in which a job file has them; a group without members is one setting, an empty mapping.
+# The settings by dotted key, in the order of a job file. A group without members is one setting, an empty mapping.
 SettingsTable = Mapping[str, Setting]
 
 
@@ -48,20 +48,20 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Departure:
-    """Something in which the suite's program is not the one behind the published figures."""
+    """A difference between the suite's program and the one behind the published figures."""
 
     about: str
     # What the publisher had, and what the suite has in its place.
     published: str
     here: str
-    # Where it stands what the publisher had.
+    # The document that says what the publisher had.
     source: Source
-    # Of which of the framework's published cases it is true.
+    # For which of the framework's published cases it is true.
     applies: Callable[[Case], bool] = lambda case: True
 
 
 def own(reason: str) -> Source:
-    """The suite's choice, and why."""
+    """A setting that the suite chose, with the reason."""
     return Source(OWN, reason)
 
 
@@ -73,7 +73,7 @@ def group(name: str, values: Mapping[str, Any], source: Source) -> dict[str, Set
 
 
 def plain_values(table: SettingsTable) -> dict[str, Any]:
-    """The settings as a job file has them: JSON values, groups nested."""
+    """The settings as in a job file: JSON values, with nested groups."""
     values: dict[str, Any] = {}
     for key, setting in table.items():
         name, dot, member = key.partition(".")

@@ -1,6 +1,6 @@
-"""What the recipes of all frameworks share: optimizer, input, loss scaling, and their numbers.
+"""The shared part of all frameworks' recipes: optimizer, input, loss scaling, and their numbers.
 
-The numbers are those of Paddle's published figures, and so are the sources; another framework's recipe names its own.
+Numbers and sources are those of Paddle's published figures. Another framework's recipe names its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from helpers.plan.recipes import Fixed, Setting, Source, group, own
 from helpers.plan.recipes.publishers import DALI, DRAFT, published_recipe
 from helpers.trainers.contract.case import Case, DataSource, Precision
 
-# The batch that a model's learning rate belongs to: smaller global batches on a CPU scale it down in proportion.
+# A model's learning rate is for this batch. Smaller global batches on a CPU scale it down in proportion.
 REFERENCE_BATCH = 256
 # Both publishers leave these to the defaults of paddle.static.amp.decorate for float16 and of strategy.amp_configs,
 # which agree.
@@ -28,7 +28,7 @@ def is_single_precision(case: Case) -> bool:
 
 
 def common_settings(case: Case, on_gpu: bool) -> dict[str, Setting]:
-    """Optimizer and input of a case; a framework's recipe adds precision and what is its own."""
+    """Optimizer and input of a case. A framework's recipe adds precision and its own settings."""
     return {
         **_optimizer(case, on_gpu),
         **_layout(case, on_gpu),
@@ -52,7 +52,7 @@ def dynamic_loss_scaling(case: Case) -> dict[str, Setting]:
 
 
 def common_fixed(case: Case, on_gpu: bool, forced_off: str) -> tuple[Fixed, ...]:
-    """What every framework's trainer does alike; ``forced_off`` says how it switches TF32 off."""
+    """What the trainers of all frameworks do alike; ``forced_off`` says how this one switches TF32 off."""
     fixed = []
     if case.data is DataSource.UNSTATED:
         fixed.append(Fixed("data", "read by DALI", Source(DRAFT, "DALI is on where a framework has it")))
@@ -65,7 +65,8 @@ def common_fixed(case: Case, on_gpu: bool, forced_off: str) -> tuple[Fixed, ...]
 
 
 def decoding(case: Case, on_gpu: bool, workers: str, source: Source) -> tuple[Fixed, ...]:
-    """How images of files are decoded, nothing for others; ``workers`` names those of the framework's own loader."""
+    """How images in files are decoded; empty for synthetic data. ``workers`` are those of the framework's own
+    loader."""
     if case.read_from is DataSource.NATIVE:
         return (Fixed("decoding", f"{workers}: random resized crop, flip, normalise", source),)
     if case.read_from not in (DataSource.DALI, DataSource.DALI_CPU):
@@ -141,13 +142,13 @@ def _native(on_gpu: bool) -> dict[str, Setting]:
 
 CPUINFO = Path("/proc/cpuinfo")
 
-# The MKL in Paddle's wheels asks who made the CPU before it asks what it can do, and gives AMD's the
-# kernels of an SSE2 machine. This variable names the kernels itself: 7 those for AVX-512, 5 for AVX2.
+# The MKL in Paddle's wheels looks at the CPU's maker before it looks at what the CPU can do, and runs SSE2 kernels on
+# AMD's. This variable chooses the kernels: 7 those for AVX-512, 5 those for AVX2.
 _MKL_KERNELS = "MKL_DEBUG_CPU_TYPE"
-# A training step frees and takes again some 800 MB at batch 4. By glibc's defaults most of that goes back to
-# the kernel and is faulted in and cleared page by page at every step; so: no mapping of its own for a large
-# block, nothing given back, growth in steps of 256 MiB. Huge pages are left out: while the kernel gathers them,
-# single steps of VGG16 take half as long again. An unknown name is ignored by an older glibc.
+# A training step frees and allocates some 800 MB at batch 4. By glibc's defaults most of that goes back to the kernel,
+# and every step faults it in again and clears it page by page. So large blocks get no mapping of their own, nothing is
+# given back, and the heap grows by 256 MiB at a time. Huge pages are left out: while the kernel gathers them, single
+# steps of VGG16 take half as long again. An unknown name is ignored by an older glibc.
 _HEAP = {
     "glibc.malloc.mmap_max": 0,
     "glibc.malloc.top_pad": 2**28,
@@ -159,14 +160,14 @@ _AVX2 = frozenset({"avx2", "fma"})
 
 @dataclass(frozen=True)
 class Processor:
-    """Who made it (``AuthenticAMD``, ``GenuineIntel``) and its instruction sets, as Linux names them."""
+    """A processor: its maker (``AuthenticAMD``, ``GenuineIntel``) and its instruction sets, as Linux names them."""
 
     vendor: str
     instructions: frozenset[str]
 
 
 def read_processor(cpuinfo: Path = CPUINFO) -> Processor:
-    """The processor that ``/proc/cpuinfo`` describes; what it does not say is empty."""
+    """The processor that ``/proc/cpuinfo`` describes. A field that it does not state is empty."""
     found = {"vendor_id": "", "flags": ""}
     for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
         name, _, value = line.partition(":")
@@ -186,7 +187,7 @@ def heap_environment() -> dict[str, str]:
 
 
 def _mkl_kernels(processor: Processor) -> dict[str, str]:
-    """On Intel's processors MKL chooses best by itself, and a name would hold it back."""
+    """On Intel's processors MKL itself chooses the best kernels, and this variable could only make it choose worse."""
     if processor.vendor != "AuthenticAMD":
         return {}
     if processor.instructions >= _AVX512:

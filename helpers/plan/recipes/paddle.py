@@ -1,4 +1,4 @@
-"""The training configuration of a Paddle case: what the published figures were trained with.
+"""The training configuration of a Paddle case: that of the published figures.
 
 Sources: docs/measuring-rules.md, "Paddle ResNet50 v1.5" and "Paddle VGG16 (FleetX)"; behind them PaddleClas
 (ppcls/static/train.py and program.py, ResNet50_amp_O2_ultra.yaml, the benchmark's run_benchmark.sh) as of 2023-07 with
@@ -8,17 +8,17 @@ the framework does not know.
 
 Where this and the trainers depart from the sources:
 
-- VGG16's published learning rate of 0.1 is too much for a network without batch norm: its logits are NaN
-  from the third to fifth step on (seen on a CPU with batches of 8 and 16). That is no training, and the
-  trainer ends such a run as failed, so the suite takes the rate of VGG16's authors, 0.01.
+- VGG16's published learning rate of 0.1 is too large for a network without batch norm: its logits are NaN from the
+  third to fifth step on (seen on a CPU with batches of 8 and 16). That is no training, and the trainer ends such a run
+  as failed, so the suite uses the rate of VGG16's authors, 0.01.
 - On a CPU the batches are a hundredth of the published ones, and the learning rate falls with them; AMP is
   bfloat16 without loss scaling, the feed float32 (a CPU computes nothing in float16).
-- FLAGS_enable_pir_api=0 and FLAGS_enable_pir_in_executor=0 stand beside the published flags of static
-  programs on a GPU: the programs of Paddle 3 are PIR ones else, which take no BuildStrategy.
+- FLAGS_enable_pir_api=0 and FLAGS_enable_pir_in_executor=0 are added to the published flags of static programs on a
+  GPU: otherwise Paddle 3 makes PIR programs, which accept no BuildStrategy.
 - The published loops fetch the loss (PaddleClas: and both accuracies) to the host after every step, which
   empties the GPU's queue. Here a static program's loss and the mean logit that tells a NaN are fetched likewise,
   by the Executor itself, and looked at every 10 steps; in dynamic execution they come every 10 steps.
-- The program's batch size is fixed, the published ones leave it open; no operator depends on it.
+- The program's batch size is fixed; the published ones leave it open. No operator depends on it.
 - FleetX's VGG16 program is a binary download; here it is built from layers, and has no accuracy operators.
 - ExecutionStrategy was removed from Paddle with its ParallelExecutor: the installed build says so by name.
 """
@@ -58,7 +58,7 @@ from helpers.trainers.contract.case import Case, DataSource, Execution, Precisio
 
 
 def paddle_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
-    """The settings of ``case``; ``processor`` None is this machine's."""
+    """The settings of ``case``; ``processor`` None means this machine's."""
     return {
         **common_settings(case, on_gpu),
         "accuracy_top_k": _accuracies(case, on_gpu),
@@ -69,7 +69,7 @@ def paddle_settings(case: Case, on_gpu: bool, processor: Processor | None = None
 
 
 def paddle_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
-    """What the trainer does for ``case`` whatever its settings say."""
+    """What the trainer does for ``case``, whatever its settings are."""
     recipe = published_recipe(case)
     weights = Fixed("optimizer's weights", "float32 master copies (multi_precision)", Source(FP16))
     pipeline = Source(DALI) if case.data is DataSource.DALI and on_gpu else Source(DALI, "CPU-only")
@@ -161,7 +161,7 @@ def _amp_source(case: Case) -> Source:
 
 
 def _amp_through(case: Case, on_gpu: bool, amp: Source) -> Setting:
-    """How mixed precision is switched on; ``amp`` is the source of its level."""
+    """The settings that switch mixed precision on; ``amp`` is the source of its level."""
     if not on_gpu or case.execution is not Execution.STATIC:
         return Setting("auto_cast", own("Paddle's switch outside static programs on a GPU"))
     recipe = published_recipe(case)
@@ -169,7 +169,7 @@ def _amp_through(case: Case, on_gpu: bool, amp: Source) -> Setting:
 
 
 def _pure_layout(on_gpu: bool) -> dict[str, Setting]:
-    """Fed as NCHW, in float16 on a GPU, and transposed by the model."""
+    """The layout of pure half precision: batches are NCHW, in float16 on a GPU, and the model transposes them."""
     feed = {"input_dtype": Setting("float16", Source(FP16, "fp16 feed"))} if on_gpu else {}
     return {
         "layout": Setting("NHWC", Source(FP16)),

@@ -1,7 +1,8 @@
-"""The publishers of figures, and the kinds of networks: one entry each for all in which their recipes differ.
+"""The publishers of figures, and the kinds of networks: one entry for each, with everything that is special in their
+recipes.
 
-An entry holds what the publisher's documents state, and what the suite sets where they are silent. A model names its
-publisher and its network in helpers/trainers/contract/models.py.
+An entry has the settings that the publisher's documents state, and those that the suite chose where they are silent. A
+model names its publisher and its network in helpers/trainers/contract/models.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from helpers.trainers.contract.case import Case, DataSource, Execution, Precisio
 from helpers.trainers.contract.errors import entry_of
 from helpers.trainers.contract.models import Plain, Publisher, Residual
 
-# The documents, as a setting's source names them.
+# The documents' names in the source of a setting.
 RESNET50 = 'docs/measuring-rules.md, "Paddle ResNet50 v1.5"'
 COMMON = f"{RESNET50}: Common"
 FP32 = f"{RESNET50}: FP32"
@@ -47,7 +48,7 @@ AS_THE_CASE_SAYS = own("what the case's precision means on a GPU")
 
 @dataclass(frozen=True)
 class NetworkRecipe:
-    """In what the recipes of one kind of network differ from another's."""
+    """What is special in the recipes of one kind of network."""
 
     # The network in words.
     description: str
@@ -57,14 +58,15 @@ class NetworkRecipe:
 
 @dataclass(frozen=True)
 class PublishedRecipe:
-    """In what the recipes of one publisher's models differ from another's."""
+    """What is special in the recipes of one publisher's models."""
 
     # Optimizer, momentum, weight decay.
     optimizer: str
     # The sources of the epochs at which the learning rate falls, and of the factor.
     boundaries: Source
     decay: Source
-    # The source of the model's learning rate on a GPU, and the rate in words where a CPU's smaller batches scale it.
+    # The source of the model's learning rate on a GPU, and the rate in words, for a CPU's smaller batches, which scale
+    # it.
     learning_rate: Source
     learning_rate_in_words: str
     model: Source
@@ -74,12 +76,12 @@ class PublishedRecipe:
     augmentation: Callable[[Case], Source]
     # The accuracies that the program computes at every step on a GPU.
     accuracies: Setting
-    # The first loss scale of float16, and the source of the rule by which it moves.
+    # The first loss scale of float16, and the source of the rule by which it changes.
     loss_scaling: Callable[[Case], Setting]
     loss_scaling_rule: Source
     # The source of mixed precision of level O1 on a GPU.
     amp_o1: Source
-    # How a static program on a GPU gets mixed precision; the source is None where it is the level's own.
+    # How a static program on a GPU gets mixed precision. The source is None if it is the level's source.
     amp_through: str
     amp_through_source: Source | None
     # The variables of the environment and the strategies of a program on a GPU.
@@ -89,7 +91,7 @@ class PublishedRecipe:
 
 
 def published_recipe(case: Case) -> PublishedRecipe:
-    """The entry of the case's publisher; ConfigError names a publisher that has none."""
+    """The entry of the case's publisher. Raises ConfigError for a publisher without one."""
     publisher = case.model.spec.follows
     return entry_of(
         PUBLISHERS, publisher, f"publisher {publisher.value} of {case.model.value}", f"PUBLISHERS of {_HERE}"
@@ -97,13 +99,13 @@ def published_recipe(case: Case) -> PublishedRecipe:
 
 
 def network_recipe(case: Case) -> NetworkRecipe:
-    """The entry of the case's kind of network; ConfigError names a kind that has none."""
+    """The entry of the case's kind of network. Raises ConfigError for a kind without one."""
     kind = type(case.model.spec.network)
     return entry_of(NETWORKS, kind, f"network {kind.__name__} of {case.model.value}", f"NETWORKS of {_HERE}")
 
 
 def is_channels_last(case: Case) -> bool:
-    """Whether the case works with NHWC and 4 channels: pure half precision of a network that does so."""
+    """Whether the case uses NHWC and 4 channels, as pure half precision of such a network does."""
     return case.precision is Precision.AMP_O2 and network_recipe(case).channels_last_in_half
 
 

@@ -8,8 +8,8 @@ Where this departs from the sources:
 
 - The sources do not state the published script's learning rate schedule, augmentation and loader threads: those of
   the Paddle cases are taken.
-- "bf16" is autocast to bfloat16, which is what PyTorch's users call so; Paddle's is its level O2. The step log's
-  facts say which.
+- "bf16" is autocast to bfloat16, as PyTorch's users use the word; Paddle's is its level O2. The step log's facts say
+  which.
 - torch.amp.GradScaler lowers its scale at each step that overflows; Paddle does so at the second in a row.
 """
 
@@ -51,12 +51,13 @@ _NOT_STATED = own("not stated: as Paddle's trainer")
 
 
 def is_published_configuration(case: Case) -> bool:
-    """Whether the case is one of the published rows' kind, which no other framework's case is like."""
+    """Whether the case is trained as the published rows are, and not as the other frameworks' cases."""
     return case.precision is Precision.AMP or case.data in (DataSource.DALI_CPU, DataSource.UNSTATED)
 
 
 def pytorch_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
-    """The settings of ``case``, whatever the ``processor``. Raises ConfigError on what PyTorch has nothing for."""
+    """The settings of ``case``, which do not depend on the ``processor``. Raises ConfigError for what PyTorch does not
+    have."""
     _refuse(case)
     return {
         **_as_paddle(case, on_gpu),
@@ -71,7 +72,7 @@ def pytorch_settings(case: Case, on_gpu: bool, processor: Processor | None = Non
 
 
 def pytorch_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
-    """What the trainer does for ``case`` whatever its settings say."""
+    """What the trainer does for ``case``, whatever its settings are."""
     weights = Fixed("optimizer's weights", "float32 master copies", _AS_PADDLE)
     decoded = Source(PYTORCH, "dali-cpu") if case.data is DataSource.DALI_CPU else _AS_PADDLE
     return (
@@ -117,18 +118,20 @@ def _refuse(case: Case) -> None:
 
 
 def _other(case: Case) -> Source:
-    """The source of what the published script's description says nothing of, or of a case that it is not about."""
+    """The source of settings that the published script's description does not state, and of all settings of other
+    cases."""
     return _NOT_STATED if is_published_configuration(case) else _AS_PADDLE
 
 
 def _as_paddle(case: Case, on_gpu: bool) -> dict[str, Setting]:
-    """The Paddle trainer's optimizer and input, some of which the published script's description states too."""
+    """The Paddle trainer's optimizer and input. The published script's description states some of these settings
+    too."""
     settings = common_settings(case, on_gpu)
     sources: dict[str, Source] = {}
     if is_published_configuration(case):
         sources = dict.fromkeys(("learning_rate", "momentum", "weight_decay"), Source(PYTORCH))
         sources["optimizer"] = Source(PYTORCH, "SGD")
-    # A rate that is no publisher's is the suite's choice in every framework.
+    # A rate that no publisher states is the suite's choice in every framework.
     rate = published_recipe(case).learning_rate
     if rate.where == OWN:
         sources["learning_rate"] = rate
@@ -156,7 +159,7 @@ def _precision(case: Case, on_gpu: bool) -> dict[str, Setting]:
 
 
 def _amp_sources(case: Case, on_gpu: bool) -> tuple[Source, Source]:
-    """Of the level and of the type."""
+    """The sources of the level and of the type."""
     if case.precision is Precision.BF16:
         return own("autocast, as PyTorch's users"), own("the case's precision says so") if on_gpu else BFLOAT16
     if not on_gpu:
@@ -166,7 +169,7 @@ def _amp_sources(case: Case, on_gpu: bool) -> tuple[Source, Source]:
 
 
 def _loss_scaling(case: Case) -> dict[str, Setting]:
-    """The published script's scale stays where it is, which in the terms of a dynamic one is a rule without a rise."""
+    """The published script's scale is static. In the settings of a dynamic scale, that is a rule without a rise."""
     if case.precision is not Precision.AMP:
         return {key: replace(each, source=_other(case)) for key, each in dynamic_loss_scaling(case).items()}
     rule = {"incr_every_n_steps": 10**9, "decr_every_n_nan_or_inf": 1, "incr_ratio": 2.0, "decr_ratio": 0.5}
@@ -207,7 +210,8 @@ def _compile_mode(case: Case) -> Setting:
 
 
 def _ddp(case: Case) -> dict[str, Setting]:
-    """DDP's defaults, as the published script has it; else gradients live in the buckets, which saves a copy."""
+    """The settings of DDP: the defaults, as in the published script; in other cases gradients live in the buckets,
+    which saves a copy."""
     if case.cards == 1:
         return group("ddp", {}, own("one card has nothing to exchange"))
     view = Setting(True, own("gradients in the buckets save a copy at every step"))

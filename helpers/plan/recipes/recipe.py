@@ -1,7 +1,7 @@
-"""The training configuration of a case, as data: a recipe for each framework.
+"""The training configuration of a case as data, by a recipe for each framework.
 
-The trainers read the result strictly (``helpers/trainers/common/settings.py``) and record in the step log's header
-what the installed build of the framework does not know of it. Each setting has its source where its value is decided.
+The trainers read the result strictly (``helpers/trainers/common/settings.py``), and record in the step log's header
+which of the settings the installed build does not know. Each setting has its source where its value is decided.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from helpers.trainers.contract.job import (
 
 @dataclass(frozen=True)
 class Recipe:
-    """A framework's settings of a case on a GPU or not, and what its trainer does whatever they say."""
+    """A framework's recipe: the settings of a case, on a GPU or not, and what its trainer does whatever they are."""
 
     settings: Callable[[Case, bool, Processor | None], SettingsTable]
     fixed: Callable[[Case, bool], tuple[Fixed, ...]]
@@ -49,7 +49,7 @@ RECIPES: Mapping[Framework, Recipe] = MappingProxyType(
 
 
 def settings_for(case: Case, device: str, processor: Processor | None = None, *, launcher: str = "") -> dict[str, Any]:
-    """The values of ``sourced_settings``: JSON values throughout, groups nested."""
+    """The values of ``sourced_settings``: JSON values, with nested groups."""
     return plain_values(sourced_settings(case, device, processor, launcher=launcher))
 
 
@@ -58,9 +58,9 @@ def sourced_settings(
 ) -> SettingsTable:
     """The settings of ``case`` on ``cpu`` or ``gpu``, with their sources.
 
-    ``processor`` None is this machine's. ``launcher`` is the one that perf.yaml chooses, empty for the framework's own,
-    which is no setting; that of one process a node has the process drive all cards of the node. Raises ConfigError for
-    a framework that has no recipe, for what its recipe refuses, or another device.
+    ``processor`` None means this machine's. ``launcher`` is the one that perf.yaml chooses; empty means the framework's
+    own, which is no setting. With the launcher of one process a node, that process drives all cards of the node. Raises
+    ConfigError for a framework without a recipe, for anything that its recipe refuses, and for another device.
     """
     if device not in ("cpu", "gpu"):
         raise ConfigError("recipe", field="device", got=device, expected="'cpu' or 'gpu'")
@@ -85,7 +85,7 @@ def sourced_settings(
 
 
 def fixed_of(case: Case, device: str) -> tuple[Fixed, ...]:
-    """What the trainer does for this case whatever its settings say; nothing for a framework without a recipe."""
+    """What the trainer does for this case, whatever its settings are; empty for a framework without a recipe."""
     recipe = RECIPES.get(case.framework)
     return recipe.fixed(case, device == "gpu") if recipe else ()
 
