@@ -52,7 +52,7 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 
 NAME = "compare-frameworks"
-HELP = "Measure configurations in each installed framework in turn; print images/s and ratios to Paddle"
+HELP = "Measure configurations in each installed framework in turn; print rates and ratios to Paddle"
 
 _INTERRUPTED = "interrupted before it was measured"
 

@@ -53,6 +53,11 @@ def rate_unit(*case_ids: str) -> str:
     return "samples/s" if len(units) > 1 else next(iter(units), _UNIT_OF_FILES)
 
 
+def sample_of(case_id: str) -> str:
+    """What one sample of the case's model is called; an image for an id of another version of the suite."""
+    return _unit_of(case_id).removesuffix("s/s")
+
+
 def rate_unit_of_model(name: str) -> str:
     """The same for one model by its name in case ids; images/s for an unknown name."""
     known = {each.value: each for each in Model}

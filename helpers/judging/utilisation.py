@@ -131,21 +131,21 @@ class Utilisation:
         each = " a card" if self.cards > 1 else ""
         return f"{self.share:.1%} of {times}the measured {self.peak.precision} peak ({self.peak.text}{each})"
 
-    def details(self) -> str:
-        """The same with the figures from which it was computed."""
+    def details(self, sample: str) -> str:
+        """The same with the figures from which it was computed; ``sample`` is what one is called, ``image``."""
         flops = self.samples_per_s * self.flops_per_sample / _TERA
-        rate = f"{number(self.samples_per_s)} images/s by {self.rule}"
+        rate = f"{number(self.samples_per_s)} {sample}s/s by {self.rule}"
         if self.cards > 1:
             rate += f" of {self.cards} cards"
-        parts = [self.told(), f"{rate} x {self.flops_per_sample / _GIGA:.2f} GFLOP an image = {_flops_text(flops)}"]
+        parts = [self.told(), f"{rate} x {self.flops_per_sample / _GIGA:.2f} GFLOP each = {_flops_text(flops)}"]
         if self.peak is not None:
             size = self.peak.size
             parts.append(f"peak: {size} x {size}, {self.peak.how}; version {self.peak.framework_version}")
         return "; ".join(parts)
 
-    def to_facts(self) -> dict[str, str]:
-        """As a run's facts hold it."""
-        told = {UTILISATION_FACT: self.details()}
+    def to_facts(self, sample: str) -> dict[str, str]:
+        """As a run's facts hold it; ``sample`` as in ``details``."""
+        told = {UTILISATION_FACT: self.details(sample)}
         if self.peak is None:
             return {**told, _NO_PEAK_FACT: self.reason}
         return {**told, **{_PEAK_FACT + name: str(value) for name, value in asdict(self.peak).items()}}

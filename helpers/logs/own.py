@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
+from helpers.judging.rates import rate_unit
 from helpers.judging.rules import RULES, WALL_CLOCK, figures, reader_share, samples_per_step, step_seconds
 from helpers.judging.rules_publishers import (
     COUNTED_STEPS,
@@ -226,7 +227,11 @@ def _doubts(logs: Logs, rates: Sequence[float]) -> Iterator[str]:
         yield f"few steps: {len(rates)} in the measured window, fewer than {_FEW_STEPS}"
     if len(rates) > 2 and rates[-1] / statistics.median(rates) - 1 < -_SLOW_LAST:
         below = rates[-1] / statistics.median(rates) - 1
-        yield f"slow last step: {number(rates[-1])} images/s, {below:+.1%} from the median"
+        yield f"slow last step: {number(rates[-1])} {_unit_of(logs)}, {below:+.1%} from the median"
+
+
+def _unit_of(logs: Logs) -> str:
+    return rate_unit(*(log.header.case_id for log in logs))
 
 
 def _rates(logs: Logs) -> list[float]:

@@ -15,6 +15,7 @@ from helpers.plan.published import title_of
 from helpers.report.table import Align, Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.session.frameworks.comparison import Cell, ConfigurationOutcome, PublishedCell
+from helpers.session.frameworks.configurations import REFERENCE
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 
@@ -24,7 +25,7 @@ FRAMEWORKS_SCHEMA_VERSION = 1
 NAMES = {framework: spec.title for framework, spec in FRAMEWORKS.items()}
 _PARAMETERS, _PUBLISHED = "parameters", "published"
 _LEGEND = (
-    "images/s: the median over runs, with the 95% interval of their mean",
+    "{unit}: the median over runs, with the 95% interval of their mean",
     "ratio to Paddle: the geometric mean over pairs of runs made in turn, with its 95% interval",
     "published: the same ratio in the documents' nearest row that has both: of the same model, then of the same "
     "precision class, then nearest in cards, then in batch size, then of the same card model, then with the fewest "
@@ -130,14 +131,18 @@ def _contents(rows: Sequence[ConfigurationOutcome]) -> tuple[list[_Titled], list
         groups.setdefault((row.target, row.model, row.precision, row.execution, row.documented), []).append(row)
     tables = [_titled(group, notes) for group in groups.values()]
     notes.others += [*_reasons(rows), *_disturbed(rows), *_builds(rows)]
-    return tables, [*notes.lines(), *(_LEGEND if tables else ())]
+    legend = [each.format(unit=_unit(rows)) for each in _LEGEND] if tables else []
+    return tables, [*notes.lines(), *legend]
+
+
+def _unit(rows: Sequence[ConfigurationOutcome]) -> str:
+    return rate_unit(*(cell.case_id for row in rows for cell in row.cells if cell.case_id))
 
 
 def _titled(rows: Sequence[ConfigurationOutcome], notes: _Notes) -> _Titled:
     first, present = rows[0], {cell.framework for row in rows for cell in row.cells}
     frameworks = tuple(each for each in Framework if each.value in present)
-    unit = rate_unit(*(cell.case_id for row in rows for cell in row.cells if cell.case_id))
-    title = f"{first.target}, {first.model}, {first.precision}: {unit}"
+    title = f"{first.target}, {first.model}, {first.precision}: {_unit(rows)}"
     if first.execution:
         title += f" (Paddle: {first.execution})"
     notes.others += dict.fromkeys(_pairing(row) for row in rows if row.documented)
@@ -165,7 +170,7 @@ def _columns(frameworks: Sequence[Framework], notes: _Notes) -> list[Column[Conf
     columns = [Column(_PARAMETERS, label)]
     columns += [_rate_column(each) for each in frameworks]
     for each in frameworks:
-        if each is not Framework.PADDLE:
+        if each is not REFERENCE:
             columns += _ratio_columns(each, notes)
     return columns
 
@@ -200,7 +205,7 @@ def _ratio(row: ConfigurationOutcome, framework: Framework) -> str:
     if cell.ratio is None:
         return ""
     centre, low, high = cell.ratio.centre, cell.ratio.low, cell.ratio.high
-    text = f"{_digits(centre)}{'*' if cell.marks or row.cell(Framework.PADDLE).marks else ''}"
+    text = f"{_digits(centre)}{'*' if cell.marks or row.cell(REFERENCE).marks else ''}"
     return text if low is None or high is None else f"{text} [{_digits(low)}, {_digits(high)}]"
 
 
@@ -282,7 +287,7 @@ def _stacked(titled: _Titled) -> list[str]:
         lines.append(first)
         parts = []
         for framework, cell in zip(titled.frameworks, cells, strict=False):
-            ratio, published = ("", "") if framework is Framework.PADDLE else (next(ratios), next(ratios))
+            ratio, published = ("", "") if framework is REFERENCE else (next(ratios), next(ratios))
             parts.append([NAMES[framework], cell, ratio, f"{_PUBLISHED} {published}" if published else ""])
         lines += Table.of(_STACKED, parts).grid("    ").lines
     return lines

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from helpers.judging.evidence import Build
 from helpers.judging.night import NightVerdict
-from helpers.judging.rates import rate_unit
+from helpers.judging.rates import rate_unit, sample_of
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
@@ -135,7 +135,7 @@ def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
             lines += _wrapped(printable(f"set aside {text}"), room)
         lines += _wrapped(rules_line(row), room)
     if row.utilisation is not None:
-        text = row.utilisation.details() if details else row.utilisation.told()
+        text = row.utilisation.details(sample_of(row.case_id)) if details else row.utilisation.told()
         lines += _wrapped(printable(f"utilisation: {text}"), room)
     return [_REASON_INDENT + line for line in lines]
 

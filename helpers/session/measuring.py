@@ -108,7 +108,8 @@ def _lacks(plan: CasePlan, run: RunResult) -> bool:
 
 
 def _facts(plan: CasePlan, run: RunResult, found: Peak | str) -> dict[str, str]:
-    return Utilisation.of(float(run.figures[plan.rule]), plan.rule, plan.case, found).to_facts()
+    share = Utilisation.of(float(run.figures[plan.rule]), plan.rule, plan.case, found)
+    return share.to_facts(plan.case.model.spec.sample)
 
 
 # The part of a run's environment that is known before it. The rest comes from its own log.

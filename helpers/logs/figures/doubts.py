@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from helpers.judging.rates import rate_unit_of_model
 from helpers.judging.rules_publishers import PADDLECLAS_TRIMMED_RECORDS, RuleError
 from helpers.judging.statistics import number, student_t_95
 from helpers.logs.column import sum_of
@@ -47,10 +48,15 @@ def doubts(
         *_slow_last(run, spread),
         *_drift(run),
         *_printed(run, honest_figure),
-        *_rules(by_rule),
+        *_rules(run, by_rule),
         *_stamps(run),
         *run.notes,
     )
+
+
+def _unit_of(run: LogRun) -> str:
+    """The unit of the run's rates, by its model's entry; images/s where the log does not say the model."""
+    return rate_unit_of_model(run.stated(LogSetting.MODEL) or "")
 
 
 def _of_the_log(run: LogRun) -> Iterator[str]:
@@ -80,7 +86,7 @@ def _of_batch(run: LogRun) -> Iterator[str]:
     # Seconds are printed with 5 decimals or fewer, so a short step gives a rough number.
     if not abs(per_card / int(configured.value) - 1) <= 0.05:
         yield (
-            f"the records' images/s x seconds give {per_card:.4g} images a card and step, the configuration says "
+            f"the records' {_unit_of(run)} x seconds give {per_card:.4g} a card and step, the configuration says "
             f"{configured.value} ({configured.where})"
         )
 
@@ -109,7 +115,7 @@ def _slow_last(run: LogRun, spread: RateSpread | None) -> Iterator[str]:
     last = _last_rate(run)
     below = last / spread.median_samples_per_s - 1
     if below < -_SLOW_LAST:
-        yield f"slow last record: {number(last)} images/s, {below:+.1%} from the median"
+        yield f"slow last record: {number(last)} {_unit_of(run)}, {below:+.1%} from the median"
 
 
 def _last_rate(run: LogRun) -> float:
@@ -143,12 +149,12 @@ def _printed(run: LogRun, honest_figure: RuleFigure) -> Iterator[str]:
             difference = each.samples_per_s / honest_figure.samples_per_s - 1
             if abs(difference) > _AGREE:
                 yield (
-                    f"the script's own '{name}' is {number(each.samples_per_s)} images/s (line {each.line}), "
+                    f"the script's own '{name}' is {number(each.samples_per_s)} {_unit_of(run)} (line {each.line}), "
                     f"{difference:+.1%} from the records' {number(honest_figure.samples_per_s)}"
                 )
 
 
-def _rules(by_rule: Sequence[RuleFigure]) -> Iterator[str]:
+def _rules(run: LogRun, by_rule: Sequence[RuleFigure]) -> Iterator[str]:
     known = [(each.samples_per_s, each.rule) for each in by_rule if each.samples_per_s is not None]
     if len(known) < 2:
         return
@@ -156,7 +162,7 @@ def _rules(by_rule: Sequence[RuleFigure]) -> Iterator[str]:
     if highest / lowest - 1 > _AGREE:
         yield (
             f"the rules differ by {highest / lowest - 1:.1%}: {low_rule} {number(lowest)}, "
-            f"{high_rule} {number(highest)} images/s"
+            f"{high_rule} {number(highest)} {_unit_of(run)}"
         )
 
 
@@ -168,7 +174,7 @@ def _stamps(run: LogRun) -> Iterator[str]:
         why = "they tell more time than passed" if stretch.difference > 0 else "they do not hold all of the time"
         yield (
             f"by the time stamps of records {stretch.first + 1} and {stretch.last + 1}, {stretch.seconds:.0f} s apart, "
-            f"it is {number(stretch.samples_per_s)} images/s, {stretch.difference:+.1%} from the "
+            f"it is {number(stretch.samples_per_s)} {_unit_of(run)}, {stretch.difference:+.1%} from the "
             f"{number(stretch.records_samples_per_s)} of the records between: {why}"
         )
 

@@ -7,7 +7,7 @@ which of the settings the installed build does not know. Each setting has its so
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +17,7 @@ from helpers.plan.recipes.mxnet import MXNET_DEPARTURES, mxnet_fixed, mxnet_sett
 from helpers.plan.recipes.paddle import PADDLE_DEPARTURES, paddle_fixed, paddle_settings
 from helpers.plan.recipes.pytorch import PYTORCH_DEPARTURES, pytorch_fixed, pytorch_settings
 from helpers.plan.recipes.tensorflow import TENSORFLOW_DEPARTURES, tensorflow_fixed, tensorflow_settings
-from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import (
@@ -36,14 +36,21 @@ class Recipe:
     fixed: Callable[[Case, bool], tuple[Fixed, ...]]
     # In what its trainer differs from the programs behind its published figures.
     departures: tuple[Departure, ...] = ()
+    # The precision that it has in the place of another framework's.
+    in_place_of: Mapping[Precision, Precision] = field(default_factory=dict)
 
+
+# Paddle has no precision that is called AMP alone: the documents compare its AMP O2 with another framework's AMP.
+# TensorFlow and MXNet have no levels.
+_PURE_AMP = MappingProxyType({Precision.AMP: Precision.AMP_O2})
+_AMP_ALONE = MappingProxyType({Precision.AMP_O1: Precision.AMP, Precision.AMP_O2: Precision.AMP})
 
 RECIPES: Mapping[Framework, Recipe] = MappingProxyType(
     {
-        Framework.PADDLE: Recipe(paddle_settings, paddle_fixed, PADDLE_DEPARTURES),
+        Framework.PADDLE: Recipe(paddle_settings, paddle_fixed, PADDLE_DEPARTURES, _PURE_AMP),
         Framework.PYTORCH: Recipe(pytorch_settings, pytorch_fixed, PYTORCH_DEPARTURES),
-        Framework.TENSORFLOW: Recipe(tensorflow_settings, tensorflow_fixed, TENSORFLOW_DEPARTURES),
-        Framework.MXNET: Recipe(mxnet_settings, mxnet_fixed, MXNET_DEPARTURES),
+        Framework.TENSORFLOW: Recipe(tensorflow_settings, tensorflow_fixed, TENSORFLOW_DEPARTURES, _AMP_ALONE),
+        Framework.MXNET: Recipe(mxnet_settings, mxnet_fixed, MXNET_DEPARTURES, _AMP_ALONE),
     }
 )
 

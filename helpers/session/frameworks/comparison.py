@@ -12,7 +12,7 @@ from helpers.judging.rates import fields_of
 from helpers.judging.statistics import student_t_95, summarise
 from helpers.judging.verdict import Status
 from helpers.plan.published import PublishedFigure
-from helpers.session.frameworks.configurations import Configuration, nearest
+from helpers.session.frameworks.configurations import REFERENCE, Configuration, nearest
 from helpers.session.measure import CaseResult
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
@@ -20,13 +20,12 @@ from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING
 
 # The code of a verdict on a case that was measured beside other frameworks and compared with no reference.
 COMPARED = "compared"
-# The settings that say what a step computes, and in how many processes. A recipe without decay_norms decays the norms
-# too, and in one without cards_per_process each process drives one card.
+# The settings that say what a step computes, and in how many processes; below, what a recipe without one of them does.
 _TRAINING = (
-    "optimizer", "learning_rate", "momentum", "weight_decay", "decay_norms", "layout", "input_channels", "input_dtype",
-    "amp_level", "amp_dtype", "loss_scaling", CARDS_PER_PROCESS_SETTING,
+    "optimizer", "learning_rate", "momentum", "weight_decay", "decay_norms", "label_smoothing", "layout",
+    "input_channels", "input_dtype", "amp_level", "amp_dtype", "loss_scaling", CARDS_PER_PROCESS_SETTING,
 )  # fmt: skip
-_UNSAID: Mapping[str, Any] = {"decay_norms": True, CARDS_PER_PROCESS_SETTING: 1}
+_UNSAID: Mapping[str, Any] = {"decay_norms": True, "label_smoothing": 0.0, CARDS_PER_PROCESS_SETTING: 1}
 
 
 @dataclass(frozen=True)
@@ -175,8 +174,8 @@ def outcome_of(measured: MeasuredConfiguration, figures: Iterable[PublishedFigur
     configuration, case = measured.configuration, measured.configuration.first
     cells = {each.case.framework: _cell(measured, each.case.framework) for each in configuration.members}
     figures = tuple(figures)
-    reference = cells.get(Framework.PADDLE)
-    others = [each for each in cells if each is not Framework.PADDLE]
+    reference = cells.get(REFERENCE)
+    others = [each for each in cells if each is not REFERENCE]
     return ConfigurationOutcome(
         name=configuration.name,
         target=configuration.target,
@@ -231,7 +230,7 @@ def _cell(measured: MeasuredConfiguration, framework: Framework) -> Cell:
 
 
 def _with_ratio(cell: Cell, framework: Framework, reference: Cell | None) -> Cell:
-    if framework is Framework.PADDLE or reference is None or not (cell.measured and reference.measured):
+    if framework is REFERENCE or reference is None or not (cell.measured and reference.measured):
         return cell
     return replace(cell, ratio=paired_ratio(cell.run_samples_per_s, reference.run_samples_per_s))
 

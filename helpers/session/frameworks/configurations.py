@@ -17,6 +17,7 @@ from helpers.machine.environment import CPU, GPU
 from helpers.plan.baseline_files import FigureStatus
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.published import PublishedFigure
+from helpers.plan.recipes.recipe import RECIPES, sourced_settings
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
@@ -28,6 +29,8 @@ Groups = dict[tuple[str, str], list[SuiteCase]]
 SINGLE, HALF = "FP32", "AMP"
 # The documents have two tables for each card: what an A100 computes in TF32 stands under FP32.
 _CLASS_OF: Mapping[Precision, str] = {Precision.FP32: SINGLE, Precision.TF32: SINGLE, Precision.UNSTATED: "unstated"}
+# The framework that the documents compare the others with.
+REFERENCE = Framework.PADDLE
 # How often each framework of a configuration runs.
 LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS = 2, 50, 3
 # The other frameworks train step by step from Python, as Paddle's dynamic execution does. Paddle's compiled execution
@@ -44,18 +47,15 @@ def precision_class(precision: Precision) -> str:
 
 def configuration_of(case: Case) -> str:
     """The case's id without framework and execution: ``resnet50v1.5-fp32-bs4-1x1-synthetic``."""
-    return _plain(case, Framework.PYTORCH).id.partition("-")[2]
+    _, *words = replace(case, compile=False, graphs=False, xla=False).id.split("-")
+    return "-".join(word for word in words if case.execution is None or word != case.execution.value)
 
 
 def _plain(case: Case, framework: Framework, device: str = GPU) -> Case:
-    """The configuration in a framework, in the execution that it uses if none is requested.
-
-    Paddle has no precision that is called AMP alone: the documents compare its AMP O2 with another framework's AMP.
-    """
-    precision = case.precision
-    if framework is Framework.PADDLE and precision is Precision.AMP:
-        precision = Precision.AMP_O2
-    execution = _executions(device, precision)[0] if framework is Framework.PADDLE else None
+    """The configuration in a framework, in the precision that it has for it and in the execution that it uses if none
+    is requested."""
+    precision = RECIPES[framework].in_place_of.get(case.precision, case.precision)
+    execution = _executions(device, precision)[0] if framework.spec.names_execution else None
     return replace(
         case, framework=framework, precision=precision, execution=execution, compile=False, graphs=False, xla=False
     )
@@ -122,7 +122,7 @@ def documented(cases: Iterable[SuiteCase]) -> list[Configuration]:
 
 def _is_comparison(members: Sequence[SuiteCase]) -> bool:
     """Ratios are to Paddle, which stands first."""
-    return len(members) > 1 and members[0].case.framework is Framework.PADDLE
+    return len(members) > 1 and members[0].case.framework is REFERENCE
 
 
 def document_row(figure: PublishedFigure) -> tuple[object, ...]:
@@ -136,7 +136,7 @@ def document_row(figure: PublishedFigure) -> tuple[object, ...]:
 
 def named(cases: Sequence[SuiteCase], wanted: Sequence[SuiteCase]) -> tuple[Configuration, ...]:
     """The configurations of the ``wanted`` cases, whatever their framework. Each has a case of every framework that has
-    a trainer: the matrix's case, else one with the protocol of the wanted case.
+    a trainer and settings for it: the matrix's case, else one with the protocol of the wanted case.
 
     Raises ConfigError if two executions of one configuration are wanted, or if a case would be in two rows, because
     they would share its runs.
@@ -214,9 +214,20 @@ def _completed(wanted: Mapping[Framework, SuiteCase], groups: Groups) -> Configu
     members = {**{each.case.framework: each for each in _one_each(group)}, **wanted}
     for framework in Framework:
         if framework not in members and has_trainer(framework):
-            members[framework] = _case_in(first, framework, groups)
+            other = _case_in(first, framework, groups)
+            if _is_taken(other):
+                members[framework] = other
     precisions = {each.case.precision for each in members.values()}
     return Configuration(tuple(members[each] for each in Framework if each in members), len(precisions) > 1)
+
+
+def _is_taken(suite_case: SuiteCase) -> bool:
+    """Whether the framework's recipe has settings for the case."""
+    try:
+        sourced_settings(suite_case.case, suite_case.device)
+    except ConfigError:
+        return False
+    return True
 
 
 def _case_in(suite_case: SuiteCase, framework: Framework, groups: Groups) -> SuiteCase:
@@ -276,9 +287,7 @@ def nearest(
     for figure in sorted(figures, key=lambda each: (each.source, each.gpu, each.case.id, each.table)):
         if figure.case.model is case.model:
             rows.setdefault(document_row(figure), {}).setdefault(figure.case.framework, figure)
-    pairs = [
-        (row[Framework.PADDLE], row[framework]) for row in rows.values() if {Framework.PADDLE, framework} <= {*row}
-    ]
+    pairs = [(row[REFERENCE], row[framework]) for row in rows.values() if {REFERENCE, framework} <= {*row}]
     if not pairs:
         return None
     # min() returns the first of equals; the sorting above makes that the same one every time.
@@ -336,7 +345,7 @@ def _differences(
     then, now = _both(paddle.case.data.value, theirs.data.value), _both(mine.data.value, ours.data.value)
     if then != now:
         yield f"data {then}, here {now}"
-    if mine.framework is Framework.PADDLE and _execution(paddle.case) != _execution(mine):
+    if mine.framework is REFERENCE and _execution(paddle.case) != _execution(mine):
         yield f"Paddle {_execution(paddle.case)}, here {_execution(mine)}"
     for name in ("compile", "graphs", "xla"):
         if getattr(theirs, name) != getattr(ours, name):

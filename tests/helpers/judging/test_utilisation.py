@@ -110,17 +110,22 @@ def test_an_answer_with_other_keys_is_refused() -> None:
 def test_a_share_is_told_with_the_figures_that_it_is_made_of() -> None:
     assert SHARE.share == pytest.approx(2800 * 24.299077632e9 / 800e12)
     assert SHARE.told() == "8.5% of the measured bf16 peak (800 TFLOP/s)"
-    assert SHARE.details() == (
-        "8.5% of the measured bf16 peak (800 TFLOP/s); 2800 images/s by wall-clock x 24.30 GFLOP an image = "
+    assert SHARE.details("image") == (
+        "8.5% of the measured bf16 peak (800 TFLOP/s); 2800 images/s by wall-clock x 24.30 GFLOP each = "
         "68 TFLOP/s; peak: 8192 x 8192, torch.matmul; version 2.13.0"
     )
+
+
+def test_the_samples_have_the_name_that_the_model_s_entry_gives_them() -> None:
+    assert "; 2800 sentences/s by wall-clock x 24.30 GFLOP each = " in SHARE.details("sentence")
+    assert "sentences/s" in SHARE.to_facts("sentence")["utilisation"]
 
 
 def test_several_cards_are_held_against_as_many_peaks() -> None:
     eight = Utilisation.of(8 * 2800.0, "wall-clock", EIGHT, PEAK)
     assert eight.share == pytest.approx(SHARE.share)
     assert eight.told() == "8.5% of 8 x the measured bf16 peak (800 TFLOP/s a card)"
-    assert "22400 images/s by wall-clock of 8 cards x 24.30 GFLOP an image = 544 TFLOP/s" in eight.details()
+    assert "22400 images/s by wall-clock of 8 cards x 24.30 GFLOP each = 544 TFLOP/s" in eight.details("image")
 
 
 def test_a_cpus_peak_is_told_in_gflops() -> None:
@@ -132,7 +137,7 @@ def test_training_that_is_faster_than_the_product_has_no_share() -> None:
     wrong = Utilisation.of(2800.0, "wall-clock", ONE, replace(PEAK, tflops=50.0))
     assert wrong.share is None
     assert wrong.told() == "no share: faster than the measured product (50 TFLOP/s), which is then no peak"
-    assert "2800 images/s" in wrong.details() and "8192 x 8192" in wrong.details()
+    assert "2800 images/s" in wrong.details("image") and "8192 x 8192" in wrong.details("image")
 
 
 def test_without_a_peak_the_reason_stands_in_its_place() -> None:
@@ -143,9 +148,9 @@ def test_without_a_peak_the_reason_stands_in_its_place() -> None:
 @pytest.mark.parametrize("found", [PEAK, "no program; none at all", replace(PEAK, tflops=50.0)])
 def test_facts_and_records_give_back_what_was_put_in(found: Peak | str) -> None:
     share = Utilisation.of(2800.0, "wall-clock", ONE, found)
-    facts = share.to_facts()
+    facts = share.to_facts("image")
     assert all(isinstance(value, str) for value in facts.values())
-    assert facts["utilisation"] == share.details()
+    assert facts["utilisation"] == share.details("image")
     assert peak_of_facts({"cores": "0", **facts}) == found
     assert Utilisation.from_record(json.loads(json.dumps(to_record(share)))) == share
 
@@ -156,13 +161,13 @@ def test_facts_of_a_run_without_a_probe_tell_nothing() -> None:
 
 @pytest.mark.parametrize("wrong", [{"peak_size": "large"}, {"peak_tflops": "nan"}, {"peak_uuid": None}])
 def test_damaged_facts_are_refused(wrong: dict[str, Any]) -> None:
-    facts = {name: value for name, value in {**SHARE.to_facts(), **wrong}.items() if value is not None}
+    facts = {name: value for name, value in {**SHARE.to_facts("image"), **wrong}.items() if value is not None}
     with pytest.raises(ResultError, match="facts"):
         peak_of_facts(facts)
 
 
 def test_damaged_facts_are_a_reason_in_a_row_and_another_runs_peak_counts() -> None:
-    good = SHARE.to_facts()
+    good = SHARE.to_facts("image")
     damaged = {**good, "peak_tflops": "none"}
     found = Utilisation.of_runs(2800.0, "wall-clock", ONE, [damaged])
     assert found is not None and found.share is None

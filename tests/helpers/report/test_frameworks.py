@@ -40,6 +40,24 @@ def test_a_row_a_configuration_and_a_column_a_framework() -> None:
     assert "builds: paddle 3.3.1, pytorch 2.13.0" in lines
 
 
+def test_four_frameworks_have_four_columns_and_a_ratio_each_but_the_first() -> None:
+    tensorflow, mxnet = (
+        replace(PYTORCH, framework=name, case_id=f"{name}-resnet50v1.5-amp-bs256-1x8-dali{xla}", build=name)
+        for name, xla in (("tensorflow", "-xla"), ("mxnet", ""))
+    )
+    published = [replace(PUBLISHED, framework=each) for each in ("pytorch", "tensorflow", "mxnet")]
+    row = replace(ROW, cells=(PADDLE, PYTORCH, tensorflow, mxnet), published=tuple(published))
+    lines = render_frameworks(FrameworksReport([row]), 250).splitlines()
+    headings = "parameters Paddle PyTorch TensorFlow MXNet PyTorch / Paddle published TensorFlow / Paddle published"
+    assert flat(lines[1]) == f"{headings} MXNet / Paddle published"
+    rates = "10937 [10900, 10980] 5889(compile) [5800, 6000] 5889(xla) [5800, 6000] 5889 [5800, 6000]"
+    assert flat(lines[3]).startswith(f"GPU=8,BS=256 dali {rates} 0.538 [0.530, 0.547] 0.538 (1) 0.538")
+    assert lines[3].count("0.538 [0.530, 0.547]") == 3
+    assert "images/s: the median over runs, with the 95% interval of their mean" in lines
+    narrow = render_frameworks(FrameworksReport([row]), 80).splitlines()
+    assert [line.split()[0] for line in narrow[2:6]] == ["Paddle", "PyTorch", "TensorFlow", "MXNet"]
+
+
 def test_a_narrow_terminal_has_a_line_a_framework() -> None:
     lines = render_frameworks(FrameworksReport([ROW]), 80).splitlines()
     assert lines[1:4] == [

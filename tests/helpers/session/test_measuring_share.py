@@ -40,7 +40,7 @@ MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
 CARD = CpuCard(0, (0, 1))
 H100 = Gpu(0, "GPU-0", "NVIDIA H100 80GB HBM3", 80 * 1024**3, (9, 0))
-# VGG16 with 92.65 GFLOP an image, the plan's: 2 images/s on 2 cards are 185 GFLOP/s of 2 x 400.
+# VGG16 with 92.65 GFLOP each, the plan's: 2 images/s on 2 cards are 185 GFLOP/s of 2 x 400.
 PEAK = Peak("fp32", "cpu", "AMD EPYC", "", 0.4, 1024, 5, "paddle.matmul", "3.3.1")
 TOLD = "23.2% of 2 x the measured fp32 peak (400 GFLOP/s a card)"
 NO_BASELINE = Verdict(Status.NO_BASELINE, Reason("nothing-recorded", "nothing recorded"))
@@ -89,7 +89,7 @@ def bench(tmp_path: Path, plan: CasePlan) -> Bench:
 def test_the_share_stands_in_the_runs_file_beside_its_verdict(bench: Bench, make_run: MakeRun) -> None:
     result = bench.into(make_run(bench.plan, 0, 2.0, facts={"cores": "0,1"}), make_run(bench.plan, 1, 2.0))
     first, second = bench.on_disk()
-    assert first.facts["utilisation"].startswith(f"{TOLD}; 2 images/s by wall-clock of 2 cards x 92.65 GFLOP an image")
+    assert first.facts["utilisation"].startswith(f"{TOLD}; 2 images/s by wall-clock of 2 cards x 92.65 GFLOP each")
     assert first.facts["peak_tflops"] == "0.4" and first.facts["cores"] == "0,1"
     assert first.verdict == second.verdict == {"status": "NO_BASELINE", "code": "nothing-recorded",
                                                "reason": "nothing recorded"}  # fmt: skip
@@ -109,7 +109,7 @@ def test_the_row_has_the_share_of_the_cases_own_figure(bench: Bench, make_run: M
     assert (share["peak"]["tflops"], share["peak"]["precision"], share["peak"]["size"]) == (0.4, "fp32", 1024)
     short, long = (render([row], 120, details=details) for details in (False, True))
     assert f"    utilisation: {TOLD}\n" in short
-    whole = f"utilisation: {TOLD}; 2 images/s by wall-clock of 2 cards x 92.65 GFLOP an image = 185 GFLOP/s; peak: 1024"
+    whole = f"utilisation: {TOLD}; 2 images/s by wall-clock of 2 cards x 92.65 GFLOP each = 185 GFLOP/s; peak: 1024"
     assert whole in long.replace("\n   ", "")
 
 

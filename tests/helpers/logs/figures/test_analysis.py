@@ -201,9 +201,7 @@ def test_a_batch_size_that_the_records_contradict_is_told() -> None:
         RecordField.STEP: list(range(40)),
     }
     format = spec("paddleclas-mean", rate_of=RateOf.CARD)
-    assert "64 images a card and step, the configuration says 32 (line 1)" in one_warning(
-        run(format, columns), "the rec"
-    )
+    assert "64 a card and step, the configuration says 32 (line 1)" in one_warning(run(format, columns), "the rec")
     agreed = run(format, columns, {LogSetting.BATCH_SIZE_PER_CARD: "64"})
     assert doubts(agreed, (), honest(agreed), None) == ()
 

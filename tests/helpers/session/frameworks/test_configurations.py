@@ -125,6 +125,30 @@ def test_paddles_peer_is_one_that_its_trainer_takes(target: str, pytorch: str, p
     assert found.documented == ("amp-" in pytorch)
 
 
+def test_every_framework_has_the_configuration_in_its_own_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helpers.session.frameworks.configurations.has_trainer", lambda framework: True)
+    rest = "bs4-1x2-dali"
+    wanted = suite_case(f"paddle-resnet50v1.5-amp_o1-{rest}-to_static")
+    (found,) = named([wanted], [wanted])
+    assert [each.case.id for each in found.members] == [
+        wanted.case.id, f"pytorch-resnet50v1.5-amp_o1-{rest}", f"tensorflow-resnet50v1.5-amp-{rest}",
+        f"mxnet-resnet50v1.5-amp-{rest}",
+    ]  # fmt: skip
+    theirs = suite_case(f"tensorflow-resnet50v1.5-amp-{rest}-xla")
+    (found,) = named([theirs], [theirs])
+    assert [each.case.framework for each in found.members] == list(Framework)
+    assert found.first.id == f"paddle-resnet50v1.5-amp_o2-{rest}-to_static"
+
+
+def test_a_framework_that_has_nothing_for_a_case_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helpers.session.frameworks.configurations.has_trainer", lambda framework: True)
+    nodes = suite_case("paddle-resnet50v1.5-fp32-bs4-2x1-dali-dynamic")
+    (found,) = named([nodes], [nodes])
+    assert [each.case.framework.value for each in found.members] == ["paddle", "pytorch", "tensorflow"]
+    auto = suite_case("paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto")
+    assert [each.members for each in named([auto], [auto])] == [(auto,)]
+
+
 def test_the_matrix_own_peer_is_taken_in_the_execution_that_works() -> None:
     pytorch, dynamic, compiled, static = (
         suite_case(f"{name}-resnet50v1.5-{precision}-bs4-1x1-dali{execution}")
