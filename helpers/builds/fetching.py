@@ -153,7 +153,7 @@ def fetch(
 
 def _save(answer: http.client.HTTPResponse, path: Path, progress: Callable[[str], None]) -> str:
     length = answer.headers.get("Content-Length") or ""
-    total, done, told = int(length) if length.isdecimal() else None, 0, 0
+    total, done, reported = int(length) if length.isdecimal() else None, 0, 0
     digest = hashlib.sha256()
     with path.open("wb") as file:
         while block := answer.read(_BLOCK):
@@ -162,8 +162,8 @@ def _save(answer: http.client.HTTPResponse, path: Path, progress: Callable[[str]
             done += len(block)
             if done > _MOST_BYTES:
                 raise OSError(errno.EFBIG, f"more than {_MOST_BYTES} bytes")
-            if done - told >= 100 * _BLOCK:
-                told = done
+            if done - reported >= 100 * _BLOCK:
+                reported = done
                 progress(f"fetching {path.name}: {done >> 20} of {(total or 0) >> 20 or '?'} MB")
     if total is not None and done < total:
         raise http.client.IncompleteRead(b"", total - done)

@@ -73,7 +73,8 @@ def series_of_releases(
     newest: Newest | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Series:
-    """Every release of a distribution from one exact requirement to a later one, in the index that uv is told of.
+    """Every release of a distribution from one exact requirement to a later one, in the index for which uv is
+    configured.
 
     Raises ConfigError where they are not two exact requirements of one distribution, the older one first, and
     BuildUnavailable where the index does not answer.

@@ -29,7 +29,7 @@ _SETTINGS = {
     # uv has no variable for it, only an option.
     "no-index": ("--no-index", " "),
 }
-# A caller that sets one of these has told uv itself where packages are.
+# A caller that sets one of these has configured uv itself.
 _TOLD_UV = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
 # They name another environment, or other Pythons, than the ones that are meant.
 _FOREIGN = (
@@ -99,8 +99,8 @@ class Uv:
     def indexes(self) -> str:
         """What decides where packages come from, as one text."""
         names = (*(name for name, _ in _SETTINGS.values()), "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INDEX_STRATEGY")
-        told = [f"{name}={self.variables[name]}" for name in sorted(names) if self.variables.get(name)]
-        return " ".join([*told, *self._no_index])
+        given = [f"{name}={self.variables[name]}" for name in sorted(names) if self.variables.get(name)]
+        return " ".join([*given, *self._no_index])
 
     @property
     def _no_index(self) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ CALIBRATE_SCHEMA_VERSION = 1
 _MOST_RUNS = 100
 _INDENT = "  "
 # Beyond it a drop is no matter of statistics, and the search for it ended.
-_LARGEST_TOLD = 0.45
+_LARGEST_REPORTED = 0.45
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -275,7 +275,7 @@ def tolerance_lines(found: Sequence[CaseNoise]) -> str:
 
 def _by_pairs(noise: CaseNoise) -> list[str]:
     """``up to 4: none below 45%`` for the numbers of pairs that find nothing, then each with its drop."""
-    none = [pairs for pairs, drop in noise.by_pairs if drop > _LARGEST_TOLD]
+    none = [pairs for pairs, drop in noise.by_pairs if drop > _LARGEST_REPORTED]
     parts = [f"up to {none[-1]}: {_drop(1.0)}"] if none else []
     return parts + [f"{pairs}: {_drop(drop)}" for pairs, drop in noise.by_pairs if pairs not in none]
 
@@ -302,7 +302,7 @@ def _nights(noise: CaseNoise) -> str:
 
 
 def _drop(drop: float) -> str:
-    return f"none below {_LARGEST_TOLD:.0%}" if drop > _LARGEST_TOLD else f"{drop:.1%}"
+    return f"none below {_LARGEST_REPORTED:.0%}" if drop > _LARGEST_REPORTED else f"{drop:.1%}"
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -165,7 +165,8 @@ def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tup
 
 
 def _judged_again(suite: Suite, history: History, pairing: Pairing) -> CaseComparison | None:
-    """The recorded baseline against the runs of one session: what pytest said of them; None of several sessions."""
+    """The recorded baseline against the runs of one session, with the answers that pytest gave; None for several
+    sessions."""
     sessions = {run.session for run in pairing.b}
     entry = suite.recorded_entry(pairing.target, pairing.case_id)
     if len(sessions) != 1 or entry is None:
@@ -225,7 +226,7 @@ def _fitting(table: Table, width: int) -> Grid:
 
 
 def comparison_summary(found: Sequence[CaseComparison]) -> str:
-    """``3 cases compared: 1 REGRESSION, 2 PASS``, worst first; what could not be compared is told beside it."""
+    """``3 cases compared: 1 REGRESSION, 2 PASS``, worst first; cases that could not be compared are named too."""
     counts = Counter(each.status for each in found)
     parts = [f"{counts[status]} {status.value}" for status in Status if counts[status]]
     compared = sum(bool(each.basis) for each in found)

@@ -289,7 +289,7 @@ def sparkline(lines: Sequence[NightLine], unit: str) -> str:
 
 
 def build_text(build: Mapping[str, str]) -> str:
-    """``3.3.1 @0123456``; a dash where the build was not told."""
+    """``3.3.1 @0123456``; a dash where the build is not known."""
     commit = f"@{build['commit'][:7]}" if build.get("commit") else ""
     return " ".join(each for each in (build.get("version", ""), commit) if each) or "-"
 

@@ -221,11 +221,11 @@ def _title(found: Imported) -> str:
 def _settings(settings: Mapping[LogSetting, Stated], width: int) -> list[str]:
     shown = [(_SETTING_NAMES.get(each, each.value), settings[each]) for each in LogSetting if each in settings]
     names = max((len(name) for name, _ in shown), default=0)
-    values = max((len(printable(said.value)) for _, said in shown), default=0)
+    values = max((len(printable(stated.value)) for _, stated in shown), default=0)
     lines = []
-    for name, said in shown:
-        text = f"{_INDENT}{name.ljust(names)}{GAP}{printable(said.value).ljust(values)}{GAP}"
-        place = printable(said.where)
+    for name, stated in shown:
+        text = f"{_INDENT}{name.ljust(names)}{GAP}{printable(stated.value).ljust(values)}{GAP}"
+        place = printable(stated.where)
         room = width - len(text)
         lines.append(text + (place if len(place) <= room or room < 10 else place[: room - 1] + "…"))
     return lines

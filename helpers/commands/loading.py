@@ -159,12 +159,12 @@ def say(text: str) -> None:
 
 def say_each_run(name_of: Callable[[Progress], str]) -> Callable[[Progress], None]:
     """What names each run on standard error when it begins, and before that its phases: a command takes an hour."""
-    said: set[tuple[str, int, str]] = set()
+    printed: set[tuple[str, int, str]] = set()
 
     def tell(progress: Progress) -> None:
         phase = progress.phase if progress.steps == 0 else ""
-        if (progress.case_id, progress.replicate, phase) not in said:
-            said.add((progress.case_id, progress.replicate, phase))
+        if (progress.case_id, progress.replicate, phase) not in printed:
+            printed.add((progress.case_id, progress.replicate, phase))
             say(phase or name_of(progress))
 
     return tell

@@ -184,13 +184,13 @@ def _launch_commands(case: Case, job: JobSpec) -> tuple[LaunchCommand, ...]:
 def _lines(table: SettingsTable, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[SettingLine, ...]:
     """A line for each setting; a whole group that ``--set`` gives is one line."""
     lines = []
-    told: set[str] = set()
+    shown: set[str] = set()
     usual = plain_values(table)
     for key, decided in table.items():
         group = next((each for each in changes if key == each or key.startswith(f"{each}.")), key)
-        if group in told:
+        if group in shown:
             continue
-        told.add(group)
+        shown.add(group)
         value = setting(settings, group)
         neutral = neutral_reason(group, value) if group in changes else None
         source = decided.source

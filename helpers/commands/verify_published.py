@@ -69,7 +69,7 @@ def verified_record(each: Verified) -> dict[str, Any]:
     return {
         "line": entry.line,
         "file": entry.file,
-        "settings": {setting.value: said.value for setting, said in entry.settings.items()},
+        "settings": {setting.value: stated.value for setting, stated in entry.settings.items()},
         "rule": each.rule,
         "published_images_per_s": str(entry.published),
         "index_images_per_s": None if entry.computed is None else str(entry.computed),
@@ -90,11 +90,11 @@ FORMATS: Formats[Sequence[Verified]] = {TEXT: render_verified, JSON: render_json
 def _configuration(each: Verified) -> str:
     from helpers.logs.settings import LogSetting
 
-    said = {setting: value.value for setting, value in each.entry.settings.items()}
-    cards = said[LogSetting.CARDS]
+    stated = {setting: value.value for setting, value in each.entry.settings.items()}
+    cards = stated[LogSetting.CARDS]
     return (
-        f"{said[LogSetting.FRAMEWORK]} {said[LogSetting.MODEL]} {said[LogSetting.PRECISION]} "
-        f"bs{said[LogSetting.BATCH_SIZE_PER_CARD]}, {cards} {said[LogSetting.GPU]}"
+        f"{stated[LogSetting.FRAMEWORK]} {stated[LogSetting.MODEL]} {stated[LogSetting.PRECISION]} "
+        f"bs{stated[LogSetting.BATCH_SIZE_PER_CARD]}, {cards} {stated[LogSetting.GPU]}"
     )
 
 

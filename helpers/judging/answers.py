@@ -16,7 +16,7 @@ from helpers.judging.evalue import evalue
 from helpers.judging.evidence import Evidence, RecordedReference
 from helpers.judging.level import Beside, compare_with_past
 from helpers.judging.noise import learn
-from helpers.judging.power import LARGEST_TOLD
+from helpers.judging.power import LARGEST_REPORTED
 from helpers.judging.rates import rate_unit
 from helpers.judging.screen import ACCEPT_UP_TO, SUSPECT_DROP, Screening, one_more, recorded_night
 from helpers.judging.statistics import number
@@ -75,7 +75,7 @@ def alone(evidence: Evidence, recorded: RecordedReference, screening: Screening,
     if screening.drop_suspected:
         small = f"a drop, but smaller than the tolerance of {recorded.tolerance:.1%}"
         return Found(Status.PASS, "below-tolerance", f"{small}: {numbers}; {after}")
-    if smallest >= LARGEST_TOLD:
+    if smallest >= LARGEST_REPORTED:
         return Found(Status.INCONCLUSIVE, "too-noisy", f"{after}: {numbers}")
     turn = "" if screening.mature or evidence.reference_build is None else "; not its turn for the reference build"
     return Found(Status.PASS, "no-drop", f"no drop: {numbers}{turn}; {after}")

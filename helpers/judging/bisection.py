@@ -352,8 +352,8 @@ def _check_ends(state: _State, left: int) -> NeedPairs | BisectAnswer | None:
             message = f"{bad} is not slower than {good}: {_text(whole)}; there is nothing to find between them"
             return BisectAnswer(BisectEnd.NO_DROP, message, whole=whole, runs=state.runs)
     if left < 1 or (state.runs >= _CONFIRMING * search.budget_runs and pairs >= _FIRST_PAIRS):
-        said = f"{_text(whole)} after {pairs} pairs" if whole else "no pair was made"
-        message = f"{bad} could not be shown to be slower than {good}: {said}; a larger budget may show it"
+        found = f"{_text(whole)} after {pairs} pairs" if whole else "no pair was made"
+        message = f"{bad} could not be shown to be slower than {good}: {found}; a larger budget may show it"
         return BisectAnswer(BisectEnd.UNCONFIRMED, message, whole=whole, runs=state.runs)
     # Each time half as many pairs more: if few pairs do not show it, one more hardly will.
     more = min(max(_FIRST_PAIRS if not pairs else 1, pairs // 2), _MOST_AT_ONCE, left)

@@ -20,7 +20,7 @@ from helpers.judging.level import PAIR_TAU
 from helpers.judging.screen import AMBIGUOUS_FROM, CLEARLY_NO_DROP, STILL_OPEN, SUSPECT_DROP
 
 POWER = 0.80
-LARGEST_TOLD = 0.5
+LARGEST_REPORTED = 0.5
 _NORMAL = NormalDist()
 # A first run is expected within so many standard deviations.
 _FAR = 6.0
@@ -51,7 +51,7 @@ class Detection:
 
 
 def smallest_drop(how: Detection) -> float:
-    """The smallest drop that is found with 80% power, as a fraction; LARGEST_TOLD if even that one is not."""
+    """The smallest drop that is found with 80% power, as a fraction; LARGEST_REPORTED if even that one is not."""
     width = PAIR_TAU if how.pair_tau == PAIR_TAU else _rounded_up(how.pair_tau)
     rounded = replace(how, sigma=_rounded_up(how.sigma), tau=_rounded_up(how.tau), pair_tau=width)
     return _smallest_drop(rounded)
@@ -60,9 +60,9 @@ def smallest_drop(how: Detection) -> float:
 @lru_cache(maxsize=4096)
 def _smallest_drop(how: Detection) -> float:
     finds = _power_of(how)
-    low, high = 0.0, -math.log1p(-LARGEST_TOLD)
+    low, high = 0.0, -math.log1p(-LARGEST_REPORTED)
     if finds(high) < POWER:
-        return LARGEST_TOLD
+        return LARGEST_REPORTED
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if finds(middle) >= POWER else (middle, high)

@@ -123,7 +123,7 @@ class Utilisation:
         peak = record["peak"]
         return Utilisation(**{**fields_of(record), "peak": None if peak is None else Peak.from_record(peak)})
 
-    def told(self) -> str:
+    def in_short(self) -> str:
         """``38.1% of the measured bf16 peak (790 TFLOP/s)``, or why there is no share."""
         if self.share is None or self.peak is None:
             return f"no share: {self.reason}"
@@ -132,12 +132,12 @@ class Utilisation:
         return f"{self.share:.1%} of {times}the measured {self.peak.precision} peak ({self.peak.text}{each})"
 
     def details(self, sample: str) -> str:
-        """The same with the figures from which it was computed; ``sample`` is what one is called, ``image``."""
+        """The same with the figures from which it was computed; ``sample`` is the name of one sample, such as ``image``."""
         flops = self.samples_per_s * self.flops_per_sample / _TERA
         rate = f"{number(self.samples_per_s)} {sample}s/s by {self.rule}"
         if self.cards > 1:
             rate += f" of {self.cards} cards"
-        parts = [self.told(), f"{rate} x {self.flops_per_sample / _GIGA:.2f} GFLOP each = {_flops_text(flops)}"]
+        parts = [self.in_short(), f"{rate} x {self.flops_per_sample / _GIGA:.2f} GFLOP each = {_flops_text(flops)}"]
         if self.peak is not None:
             size = self.peak.size
             parts.append(f"peak: {size} x {size}, {self.peak.how}; version {self.peak.framework_version}")
@@ -145,10 +145,10 @@ class Utilisation:
 
     def to_facts(self, sample: str) -> dict[str, str]:
         """As a run's facts hold it; ``sample`` as in ``details``."""
-        told = {UTILISATION_FACT: self.details(sample)}
+        facts = {UTILISATION_FACT: self.details(sample)}
         if self.peak is None:
-            return {**told, _NO_PEAK_FACT: self.reason}
-        return {**told, **{_PEAK_FACT + name: str(value) for name, value in asdict(self.peak).items()}}
+            return {**facts, _NO_PEAK_FACT: self.reason}
+        return {**facts, **{_PEAK_FACT + name: str(value) for name, value in asdict(self.peak).items()}}
 
 
 def peak_of_facts(facts: Mapping[str, str]) -> Peak | str | None:

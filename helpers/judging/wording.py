@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from helpers.judging.confirm import Confirmation
 from helpers.judging.evidence import Evidence, RecordedReference
 from helpers.judging.noise import KNOWN_NIGHTS
-from helpers.judging.power import LARGEST_TOLD
+from helpers.judging.power import LARGEST_REPORTED
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.screen import Screening
 from helpers.judging.statistics import EffectSize, hodges_lehmann
@@ -88,8 +88,8 @@ def strength(evalue: float) -> str:
 def would_have_found(smallest: float, *, confirmed: bool) -> str:
     """The smallest drop that tonight would have shown with 80% power."""
     how = "found" if confirmed else "seen"
-    if smallest >= LARGEST_TOLD:
-        return f"not even a drop of {LARGEST_TOLD:.0%} would have been {how} (80% power)"
+    if smallest >= LARGEST_REPORTED:
+        return f"not even a drop of {LARGEST_REPORTED:.0%} would have been {how} (80% power)"
     return f"a drop of {smallest:.1%} would have been {how} (80% power)"
 
 

@@ -128,13 +128,13 @@ def plot(spec: JobSpec, logs: Sequence[StepLog]) -> str:
     found = [steadiness_of(spec, log) for log in logs]
     worst = _worst(found)
     colours = [_colour(rank, worst, len(logs)) for rank in range(len(logs))]
-    told = range(len(logs)) if len(logs) <= len(_COLOURS) else [worst]
+    coloured = range(len(logs)) if len(logs) <= len(_COLOURS) else [worst]
     titles = [
         f'<tspan fill="{colours[rank]}">rank {logs[rank].header.rank}</tspan>: '
         f"{found[rank].spread:.2%} apart, limit {found[rank].limit:.2%}"
-        for rank in told
+        for rank in coloured
     ]
-    if len(told) < len(logs):
+    if len(coloured) < len(logs):
         titles.append(f"{sum(not each.steady for each in found)} of {len(logs)} ranks are not steady; the others: grey")
     parts = [
         f'<text x="{_LEFT}" y="18" font-size="14">{html.escape(spec.case.id)}, run {spec.replicate + 1}</text>',
@@ -147,7 +147,7 @@ def plot(spec: JobSpec, logs: Sequence[StepLog]) -> str:
         points = " ".join(f"{axes.x(number + 0.5)},{axes.y(value)}" for number, value in enumerate(seconds))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colours[rank]}"/>')
     size = spec.steady_window_steps
-    for rank in told:
+    for rank in coloured:
         for number, mean in enumerate(reversed(found[rank].means)):
             end, height = axes.warmup - number * size, axes.y(mean)
             parts.append(

@@ -19,7 +19,7 @@ from helpers.machine.devices import Machine
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.machine.host import HostState, probe_host_state
 from helpers.machine.nvml import Gpu
-from helpers.machine.nvml_details import TO_GPU, TO_SWITCH, TO_UNTOLD, DetailedNvml, GpuDetails
+from helpers.machine.nvml_details import TO_GPU, TO_SWITCH, TO_UNKNOWN, DetailedNvml, GpuDetails
 from helpers.machine.unknown import Unknown, ask
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.frameworks import Framework
@@ -119,13 +119,13 @@ def nvlinks_between(one: GpuDetails, other: GpuDetails) -> int | Unknown:
         return one.links
     if isinstance(other.links, Unknown):
         return other.links
-    direct = sum(link.remote in (TO_GPU, TO_UNTOLD) and link.bus_id == other.bus_id for link in one.links)
+    direct = sum(link.remote in (TO_GPU, TO_UNKNOWN) and link.bus_id == other.bus_id for link in one.links)
     if direct:
         return direct
     # A link whose end is not known may lead to a switch, and then PCI Express would be a false answer.
-    untold = [any(link.remote == TO_UNTOLD for link in links) for links in (one.links, other.links)]
+    unknown = [any(link.remote == TO_UNKNOWN for link in links) for links in (one.links, other.links)]
     switched = min(sum(link.remote == TO_SWITCH for link in links) for links in (one.links, other.links))
-    return switched or (Unknown("NVML does not say where the NVLinks end") if all(untold) else 0)
+    return switched or (Unknown("NVML does not say where the NVLinks end") if all(unknown) else 0)
 
 
 def pci_relation(one: Adapter, other: Adapter) -> str:

@@ -17,7 +17,7 @@ from helpers.trainers.contract.errors import DeviceError
 T = TypeVar("T")
 
 # What an NVLink ends at (nvml.h, nvmlIntNvLinkDeviceType_t).
-TO_GPU, TO_SWITCH, TO_OTHER, TO_UNTOLD = "gpu", "switch", "other", "untold"
+TO_GPU, TO_SWITCH, TO_OTHER, TO_UNKNOWN = "gpu", "switch", "other", "unknown"
 _REMOTE_TYPES = {0: TO_GPU, 2: TO_SWITCH}
 _AFFINITY_WORDS = 64  # of 64 CPUs each
 
@@ -26,7 +26,7 @@ _AFFINITY_WORDS = 64  # of 64 CPUs each
 class Link:
     """One active NVLink."""
 
-    # What is at its other end: TO_GPU, TO_SWITCH, TO_OTHER, or TO_UNTOLD where this driver does not say.
+    # What is at its other end: TO_GPU, TO_SWITCH, TO_OTHER, or TO_UNKNOWN where this driver does not say.
     remote: str
     # The PCI address of its other end.
     bus_id: str = ""
@@ -149,7 +149,7 @@ class PyNvmlDetails(PyNvml):
         kind = self._try(nv.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number)
         if isinstance(kind, Unknown):
             # Old drivers have no such query; the address can still be that of a GPU of this machine.
-            return Link(TO_UNTOLD, bus_id)
+            return Link(TO_UNKNOWN, bus_id)
         return Link(_REMOTE_TYPES.get(kind, TO_OTHER), bus_id)
 
     def _try(self, function: Callable[..., Any], *arguments: object) -> Any:

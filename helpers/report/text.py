@@ -135,7 +135,7 @@ def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
             lines += _wrapped(printable(f"set aside {text}"), room)
         lines += _wrapped(rules_line(row), room)
     if row.utilisation is not None:
-        text = row.utilisation.details(sample_of(row.case_id)) if details else row.utilisation.told()
+        text = row.utilisation.details(sample_of(row.case_id)) if details else row.utilisation.in_short()
         lines += _wrapped(printable(f"utilisation: {text}"), room)
     return [_REASON_INDENT + line for line in lines]
 

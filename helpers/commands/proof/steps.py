@@ -42,7 +42,7 @@ class StepRecord:
     right: bool
     # A second call would find the same and does not try.
     settled: bool
-    # For the reader; "told" in the file.
+    # For the reader. In the file the key is "told".
     message: str
     seconds: float = 0.0
     # From here to ``run_folders`` only of a measured case.
@@ -111,8 +111,8 @@ def _as_values(record: StepRecord) -> dict[str, Any]:
     return values
 
 
-def _record(told: dict[str, Any]) -> StepRecord:
-    values = fields_of({"message" if name == "told" else name: value for name, value in told.items()})
+def _record(kept: dict[str, Any]) -> StepRecord:
+    values = fields_of({"message" if name == "told" else name: value for name, value in kept.items()})
     if set(values) != {item.name for item in fields(StepRecord)}:
         raise KeyError(f"a record with the keys {sorted(values)}")
     lists = {name: tuple(values[name]) for name in ("run_samples_per_s", "run_folders")}
@@ -209,7 +209,7 @@ class StepRunner:
         standing = asdict(row.standing) if row.standing else {}
         extra = {key: standing.get(key) for key in ("effect", "low", "high", "pairs")} if standing else {}
         if row.utilisation is not None:
-            extra[UTILISATION] = row.utilisation.told()
+            extra[UTILISATION] = row.utilisation.in_short()
         return StepRecord(
             key=step.key,
             status=row.status,

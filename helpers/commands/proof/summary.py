@@ -320,7 +320,7 @@ def _neighbours(evidence: ProofEvidence) -> tuple[bool, str]:
 def _seen_on_cores(records: Sequence[StepRecord]) -> str:
     if not records or not records[-1].right:
         return "has not been seen"
-    return "was seen" if records[-1].extra.get("named") else "was not told from others who were there too"
+    return "was seen" if records[-1].extra.get("named") else "was seen, but not named apart from others"
 
 
 def _graphs(evidence: ProofEvidence) -> tuple[bool, str]:
@@ -340,7 +340,7 @@ _LOOKS: tuple[tuple[str, Look], ...] = (
     ("leases by UUID", _leases),
     ("CUDA_VISIBLE_DEVICES", _visible),
     ("peak device memory", _memory),
-    ("a batch that does not fit is told as such", _does_not_fit),
+    ("a batch that does not fit is reported as such", _does_not_fit),
     ("DALI decodes on the GPU", _dali),
     ("steps timed by CUDA events", _events),
     ("foreign processes", _neighbours),

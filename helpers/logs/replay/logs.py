@@ -212,7 +212,7 @@ def _once(reader: _Reader) -> tuple[AnyRun, ...]:
             continue
         if apart := _apart(first, run):
             contradicted.add(_key(run))
-            reader.unread.append(f"{run.name}: the same bytes as {first.name}, of which it is said: {apart}")
+            reader.unread.append(f"{run.name}: the same bytes as {first.name}, with other settings: {apart}")
         else:
             reader.notes.append(f"{run.name}: the same run as {first.name}, counted once")
     return tuple(run for key, run in found.items() if key not in contradicted)

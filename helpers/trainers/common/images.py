@@ -29,7 +29,7 @@ _SCALES = [(numpy.float32(1 / std), numpy.float32(-mean / std)) for mean, std in
 _JPEG = b"\xff\xd8"
 # As in DALI and torchvision; after so many the centre is taken.
 _CROP_ATTEMPTS = 10
-# The formats that DALI decodes too, told by content: so one folder trains alike through both loaders.
+# The formats that DALI decodes too, recognised by content, so that one folder trains alike through both loaders.
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")
 _UNREADABLE = (OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, struct.error, zlib.error)
 _COPY_AGAIN = "Copy it again, or take it out of the list"

@@ -331,7 +331,7 @@ def test_everything_is_found_on_a_card_that_showed_it() -> None:
     assert told["device discovery by NVML"].startswith("NVIDIA H100 80GB HBM3, 80.0 GiB, sm_90; driver ")
     assert told["clock samples in the window"] == "SM 1980 to 1980 MHz over 2 runs, memory 2619 MHz"
     assert told["CUDA_VISIBLE_DEVICES"] == "the only card that PyTorch saw: GPU-aa"
-    assert told["a batch that does not fit is told as such"].startswith("out of GPU memory")
+    assert told["a batch that does not fit is reported as such"].startswith("out of GPU memory")
 
 
 def test_without_a_gpu_nothing_is_found_and_the_summary_says_so_first() -> None:
@@ -343,7 +343,7 @@ def test_without_a_gpu_nothing_is_found_and_the_summary_says_so_first() -> None:
     assert all(f"- {line}" in text for line in on_cpu.left_out)
     assert "a process beside the job on the cores was seen" in text
     others = story(CPU_MACHINE, on_cpu, [record("neighbour", "INVALID", extra={"named": False})])
-    assert "on the cores was not told from others" in summary(others)
+    assert "on the cores was seen, but not named" in summary(others)
     assert "on the cores has not been seen" in summary(story(CPU_MACHINE, on_cpu, []))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.judging.evidence import Build, Night, Past
 from helpers.judging.judge import judge
-from helpers.judging.power import LARGEST_TOLD, Detection, smallest_drop
+from helpers.judging.power import LARGEST_REPORTED, Detection, smallest_drop
 from helpers.judging.verdict import NeedRuns, Status, Verdict
 from tests.helpers.judging.evidences import CENTRE, GOOD, evidence, good, new, run
 
@@ -68,7 +68,7 @@ def test_nothing_within_the_tolerance_is_found() -> None:
 
 
 def test_where_noise_hides_everything_the_largest_is_told() -> None:
-    assert smallest_drop(replace(HOW, sigma=0.5, tau=0.3)) == LARGEST_TOLD
+    assert smallest_drop(replace(HOW, sigma=0.5, tau=0.3)) == LARGEST_REPORTED
 
 
 def test_nearly_the_same_noise_gives_the_same_answer() -> None:

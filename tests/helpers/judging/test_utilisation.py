@@ -109,7 +109,7 @@ def test_an_answer_with_other_keys_is_refused() -> None:
 
 def test_a_share_is_told_with_the_figures_that_it_is_made_of() -> None:
     assert SHARE.share == pytest.approx(2800 * 24.299077632e9 / 800e12)
-    assert SHARE.told() == "8.5% of the measured bf16 peak (800 TFLOP/s)"
+    assert SHARE.in_short() == "8.5% of the measured bf16 peak (800 TFLOP/s)"
     assert SHARE.details("image") == (
         "8.5% of the measured bf16 peak (800 TFLOP/s); 2800 images/s by wall-clock x 24.30 GFLOP each = "
         "68 TFLOP/s; peak: 8192 x 8192, torch.matmul; version 2.13.0"
@@ -124,25 +124,25 @@ def test_the_samples_have_the_name_that_the_model_s_entry_gives_them() -> None:
 def test_several_cards_are_held_against_as_many_peaks() -> None:
     eight = Utilisation.of(8 * 2800.0, "wall-clock", EIGHT, PEAK)
     assert eight.share == pytest.approx(SHARE.share)
-    assert eight.told() == "8.5% of 8 x the measured bf16 peak (800 TFLOP/s a card)"
+    assert eight.in_short() == "8.5% of 8 x the measured bf16 peak (800 TFLOP/s a card)"
     assert "22400 images/s by wall-clock of 8 cards x 24.30 GFLOP each = 544 TFLOP/s" in eight.details("image")
 
 
 def test_a_cpus_peak_is_told_in_gflops() -> None:
     slow = Utilisation.of(3.0, "wall-clock", ONE, replace(PEAK, tflops=0.1021))
-    assert slow.told() == "71.4% of the measured bf16 peak (102 GFLOP/s)"
+    assert slow.in_short() == "71.4% of the measured bf16 peak (102 GFLOP/s)"
 
 
 def test_training_that_is_faster_than_the_product_has_no_share() -> None:
     wrong = Utilisation.of(2800.0, "wall-clock", ONE, replace(PEAK, tflops=50.0))
     assert wrong.share is None
-    assert wrong.told() == "no share: faster than the measured product (50 TFLOP/s), which is then no peak"
+    assert wrong.in_short() == "no share: faster than the measured product (50 TFLOP/s), which is then no peak"
     assert "2800 images/s" in wrong.details("image") and "8192 x 8192" in wrong.details("image")
 
 
 def test_without_a_peak_the_reason_stands_in_its_place() -> None:
     none = Utilisation.of(2800.0, "wall-clock", ONE, "no program; none at all")
-    assert (none.share, none.peak, none.told()) == (None, None, "no share: no program; none at all")
+    assert (none.share, none.peak, none.in_short()) == (None, None, "no share: no program; none at all")
 
 
 @pytest.mark.parametrize("found", [PEAK, "no program; none at all", replace(PEAK, tflops=50.0)])

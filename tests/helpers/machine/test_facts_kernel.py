@@ -21,7 +21,7 @@ from helpers.machine.facts import (
     storage_of,
     topology_of,
 )
-from helpers.machine.nvml_details import TO_UNTOLD, Link
+from helpers.machine.nvml_details import TO_UNKNOWN, Link
 from helpers.machine.unknown import Unknown
 from tests.helpers.machines import StandInNvml, a100s, mesh_details, switch_details, v100s, write
 
@@ -91,7 +91,7 @@ def test_a_card_that_lost_links_to_the_switch_shows_fewer() -> None:
 def test_links_whose_end_no_driver_tells_are_unknown_and_not_pci_express() -> None:
     details = switch_details()
     for uuid, each in details.items():
-        details[uuid] = replace(each, links=(Link(TO_UNTOLD, "0000:c0:00.0"),))
+        details[uuid] = replace(each, links=(Link(TO_UNKNOWN, "0000:c0:00.0"),))
     topology = topology_of(a100s(), details, StandInNvml(a100s(), details).common_ancestor)
     assert topology.cells[0][1] == UNKNOWN
     assert topology.legend()[UNKNOWN].startswith("Not known")
@@ -99,7 +99,7 @@ def test_links_whose_end_no_driver_tells_are_unknown_and_not_pci_express() -> No
 
 def test_an_old_driver_still_tells_direct_links_by_their_address() -> None:
     details = {
-        uuid: replace(each, links=tuple(Link(TO_UNTOLD, link.bus_id) for link in each.links))  # type: ignore[union-attr]
+        uuid: replace(each, links=tuple(Link(TO_UNKNOWN, link.bus_id) for link in each.links))  # type: ignore[union-attr]
         for uuid, each in mesh_details().items()
     }
     topology = topology_of(v100s(), details, StandInNvml(v100s(), details).common_ancestor)

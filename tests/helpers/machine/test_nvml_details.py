@@ -15,7 +15,7 @@ from helpers.machine.nvml_details import (
     TO_GPU,
     TO_OTHER,
     TO_SWITCH,
-    TO_UNTOLD,
+    TO_UNKNOWN,
     GpuDetails,
     Link,
     PyNvmlDetails,
@@ -130,10 +130,10 @@ def test_a_card_without_nvlink_has_none_and_one_that_hides_it_is_unknown() -> No
     assert isinstance(details(nvmlDeviceGetNvLinkState=fails(NO_PERMISSION)).links, Unknown)
 
 
-def test_a_driver_that_does_not_know_what_links_end_at_leaves_it_untold() -> None:
+def test_a_driver_that_does_not_know_what_links_end_at_leaves_it_unknown() -> None:
     links = details(nvmlDeviceGetNvLinkRemoteDeviceType=fails(FUNCTION_NOT_FOUND)).links
     assert isinstance(links, tuple)
-    assert {link.remote for link in links} == {TO_UNTOLD}
+    assert {link.remote for link in links} == {TO_UNKNOWN}
 
 
 def test_one_answer_that_fails_is_unknown_and_the_rest_is_told() -> None:

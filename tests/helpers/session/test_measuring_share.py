@@ -102,7 +102,7 @@ def test_the_row_has_the_share_of_the_cases_own_figure(bench: Bench, make_run: M
     result = bench.into(make_run(bench.plan, 0, 1.0), make_run(bench.plan, 1, 3.0))
     row = row_of(Gate(enabled=False).outcome(result))
     assert row.utilisation is not None and row.utilisation.peak == PEAK
-    assert (row.utilisation.samples_per_s, row.utilisation.told()) == (2.0, TOLD)
+    assert (row.utilisation.samples_per_s, row.utilisation.in_short()) == (2.0, TOLD)
     written = results_json(SessionReport([row], session="s", exit_code=0, machine={}, command=(), not_reached=0))
     share = json.loads(written)["cases"][0]["utilisation"]
     assert (share["share"], share["rule"], share["cards"]) == (row.utilisation.share, "wall-clock", 2)
@@ -129,7 +129,7 @@ def test_a_probe_that_fails_is_a_reason_and_changes_nothing_else(bench: Bench, m
     assert kept.facts["utilisation"].startswith(reason)
     assert replace(kept, facts={}, verdict=None) == replace(run, facts={})
     row = row_of(Gate(enabled=False).outcome(result))
-    assert row.utilisation is not None and row.utilisation.told() == reason
+    assert row.utilisation is not None and row.utilisation.in_short() == reason
 
 
 @pytest.mark.parametrize("fails", [("add_result",), ("disk",)])

@@ -104,7 +104,7 @@ def test_the_same_bytes_of_two_cards_are_of_none(tmp_path: Path) -> None:
     folder = found(tmp_path)
     assert folder.runs == ()
     assert folder.unread == (
-        "V100-LOG/a.log: the same bytes as A100-LOG/a.log, of which it is said: gpu A100, not V100",
+        "V100-LOG/a.log: the same bytes as A100-LOG/a.log, with other settings: gpu A100, not V100",
     )
 
 
