@@ -132,7 +132,8 @@ class Utilisation:
         return f"{self.share:.1%} of {times}the measured {self.peak.precision} peak ({self.peak.text}{each})"
 
     def details(self, sample: str) -> str:
-        """The same with the figures from which it was computed; ``sample`` is the name of one sample, such as ``image``."""
+        """The same with the figures from which it was computed. ``sample`` is the name of one sample, such as
+        ``image``."""
         flops = self.samples_per_s * self.flops_per_sample / _TERA
         rate = f"{number(self.samples_per_s)} {sample}s/s by {self.rule}"
         if self.cards > 1:
