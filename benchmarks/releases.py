@@ -30,6 +30,7 @@ from helpers.launch.launchers import CHOICES
 from helpers.plan.installed import CANDIDATE
 from helpers.plan.perf_yaml import load_config
 from helpers.report.table import Align, Column, Table
+from helpers.report.unforeseen import ended
 from helpers.session import SuiteOptions
 from helpers.session.builds import NamedBuilds, named_builds
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
@@ -138,7 +139,7 @@ def _beside(each: Speed, newest: Speed | None, measured: Sequence[Speed]) -> str
     return f"{point:+.1%} ({low:+.1%} to {high:+.1%})"
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", default="paddlepaddle==2.6.2", help="The oldest release. Default: %(default)s")
     parser.add_argument("--last", default="paddlepaddle==3.3.1", help="The newest release. Default: %(default)s")
@@ -172,4 +173,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(ended(main, "releases"))
