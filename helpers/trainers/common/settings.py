@@ -236,7 +236,9 @@ def common_facts(settings: Settings) -> Dict[str, str]:
         rule = ", ".join(f"{name} {value}" for name, value in sorted(settings.loss_scaling_rule.items()))
         rises = settings.loss_scaling_rule["incr_every_n_steps"] < _NEVER_STEPS
         first = settings.loss_scaling
-        facts["loss_scaling"] = f"dynamic from {first}" if rises else f"static {first}, less after overflows"
+        falls = settings.loss_scaling_rule["decr_every_n_nan_or_inf"] < _NEVER_STEPS
+        static = f"static {first}" + (", less after overflows" if falls else ", whatever overflows")
+        facts["loss_scaling"] = f"dynamic from {first}" if rises else static
         facts["loss_scaling"] += f" ({rule})"
     return facts
 
