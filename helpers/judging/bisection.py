@@ -2,8 +2,8 @@
 
 Pure: no clock, no disk, no process. Every step is an interleaved pair: the good build and the probed one run in turn on
 the same cards, as in a confirmation (helpers.judging.confirm). Whatever makes the machine slow makes both slow. The
-list of its measurements is the whole state of a search (to_rows, from_rows), so it can be interrupted at any point.
-docs/bisect.md says how it works and how often its answers are right.
+list of its measurements is the whole state of a search, so it can be interrupted at any point. docs/bisect.md says how
+it works and how often its answers are right.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from helpers.judging.confirm import THRESHOLD
 from helpers.judging.level import PAIR_TAU
@@ -270,40 +270,6 @@ def findings(search: Bisection, measured: Sequence[Measurement]) -> tuple[BuildF
 def no_drop_probability(search: Bisection, measured: Sequence[Measurement]) -> float:
     """The probability that no build of the list brought a drop; it and the builds' own probabilities sum to 1."""
     return _state(search, measured).posterior.no_drop
-
-
-def to_rows(search: Bisection, measured: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """The measurements as plain values, for JSON; builds by name, so that a list may grow in between."""
-    rows: list[dict[str, Any]] = []
-    for each in measured:
-        if isinstance(each, MeasuredPair):
-            rates = {"good_log_rate": each.good_log_rate, "log_rate": each.log_rate}
-            rows.append({"build": search.builds[each.build], **rates})
-        else:
-            rows.append({"build": search.builds[each.build], "untestable": each.reason, "runs": each.runs})
-    return rows
-
-
-def from_rows(search: Bisection, rows: Sequence[Mapping[str, Any]]) -> tuple[Measurement, ...]:
-    """The measurements that to_rows() wrote. Raises SuiteError for any other row, and for a build that is not in the
-    list."""
-    places = {name: place for place, name in enumerate(search.builds)}
-    measured: list[Measurement] = []
-    for number, row in enumerate(rows, start=1):
-        about = f"measurement {number} of the search"
-        build = row.get("build")
-        if not isinstance(build, str) or build not in places:
-            raise SuiteError(about, field="build", got=build, expected="a build of the list")
-        place = places[build]
-        try:
-            if "untestable" in row:
-                measured.append(Untestable(place, str(row["untestable"]), int(row["runs"])))
-            else:
-                measured.append(MeasuredPair(place, float(row["good_log_rate"]), float(row["log_rate"])))
-        except (KeyError, TypeError, ValueError) as error:
-            expected = "build with good_log_rate and log_rate, or with untestable and runs"
-            raise SuiteError(about, got=dict(row), expected=expected) from error
-    return tuple(measured)
 
 
 def _state(search: Bisection, measured: Sequence[Measurement]) -> _State:

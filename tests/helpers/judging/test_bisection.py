@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable, Mapping
@@ -20,11 +19,9 @@ from helpers.judging.bisection import (
     NeedPairs,
     Untestable,
     findings,
-    from_rows,
     next_step,
     no_drop_probability,
     smallest_range,
-    to_rows,
 )
 from helpers.trainers.contract.errors import SuiteError
 
@@ -312,35 +309,6 @@ def test_before_anything_is_measured_every_build_is_as_likely_as_the_prior_has_i
     assert [each / shares[1] for each in shares] == pytest.approx([0, 1, 1, 2, 0])
     assert [each.name for each in known] == ["b0", "b1", "b2", "b3", "b4"]
     assert all(each.level is None and each.pairs == 0 for each in known)
-
-
-# --- the state
-
-
-def test_a_search_goes_on_from_its_rows_as_if_nothing_had_been() -> None:
-    wanted = search()
-    _, measured = Machine(levels(16, {6: 0.03}), failing=(8,)).search(wanted)
-    for part in range(len(measured) + 1):
-        rows = json.loads(json.dumps(to_rows(wanted, measured[:part])))
-        again = from_rows(wanted, rows)
-        assert list(again) == measured[:part]
-        assert next_step(wanted, again) == next_step(wanted, measured[:part])
-
-
-@pytest.mark.parametrize(
-    ("row", "text"),
-    [
-        ({"build": "b99", "good_log_rate": 1.0, "log_rate": 1.0}, "got 'b99', expected a build of the list"),
-        ({"good_log_rate": 1.0, "log_rate": 1.0}, "expected a build of the list"),
-        ({"build": "b1", "good_log_rate": 1.0}, "expected build with good_log_rate and log_rate"),
-        ({"build": "b1", "good_log_rate": 1.0, "log_rate": "x"}, "expected build with good_log_rate"),
-        ({"build": "b1", "untestable": "crashes"}, "or with untestable and runs"),
-    ],
-)
-def test_a_row_that_is_no_measurement_is_refused(row: dict[str, Any], text: str) -> None:
-    with pytest.raises(SuiteError, match="measurement 1 of the search") as error:
-        from_rows(search(), [row])
-    assert text in str(error.value).replace('"', "'")
 
 
 # --- what is refused
