@@ -59,6 +59,7 @@ NEUTRAL: Mapping[str, Neutral] = {
     "learning_rate_boundaries": Neutral(
         "epochs at whose start the learning rate is set to another number", _rising_epochs
     ),
+    "learning_rate_warmup_steps": Neutral("the steps over which the learning rate rises to its own number", _whole),
     "momentum": Neutral("a factor in the optimizer's update", _above_zero),
     "weight_decay": Neutral("a factor in the optimizer's update", _above_zero),
     "dali.seed": Neutral("draws other crops and another order of the same images", _whole),

@@ -10,6 +10,7 @@ import pytest
 from helpers.plan.overrides import (
     NEUTRAL,
     effective,
+    leaves,
     neutral_reason,
     neutral_reasons,
     parse_overrides,
@@ -123,7 +124,7 @@ def test_a_setting_is_read_by_its_dotted_key() -> None:
     [
         ("learning_rate", 0.2), ("learning_rate", 1e-9), ("learning_rate_decay", 0.5), ("momentum", 0.875),
         ("weight_decay", 3.05e-5), ("learning_rate_boundaries", [1, 2]), ("learning_rate_boundaries", []),
-        ("dali.seed", 0),
+        ("dali.seed", 0), ("learning_rate_warmup_steps", 0), ("learning_rate_warmup_steps", 100),
     ],
 )  # fmt: skip
 def test_numbers_that_no_step_s_work_depends_on_are_neutral_with_a_reason(key: str, value: object) -> None:
@@ -140,6 +141,7 @@ def test_numbers_that_no_step_s_work_depends_on_are_neutral_with_a_reason(key: s
         ("learning_rate_decay", 0), ("momentum", 0), ("momentum", -0.9), ("weight_decay", 0.0),
         ("learning_rate_boundaries", [60, 30]), ("learning_rate_boundaries", [0]), ("learning_rate_boundaries", [1.5]),
         ("learning_rate_boundaries", 3), ("dali.seed", -1), ("dali.seed", 1.5), ("dali.seed", False),
+        ("learning_rate_warmup_steps", -1), ("label_smoothing", 0.1), ("batch_norm_epsilon", 1e-5),
     ],
 )  # fmt: skip
 def test_a_value_that_may_switch_work_off_is_not_neutral(key: str, value: object) -> None:
@@ -165,10 +167,11 @@ def test_only_the_neutral_ones_of_several_are_told() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_every_neutral_key_is_a_setting_whose_usual_value_is_of_the_neutral_kind(device: str) -> None:
-    settings = settings_for(Case.parse("paddle-resnet50v1.5-fp32-bs256-1x1-dali-static"), device)
+    cases = ("paddle-resnet50v1.5-fp32-bs256-1x1-dali-static", "tensorflow-resnet50v1.5-fp32-bs256-1x1-dali")
+    known = [dict(leaves(settings_for(Case.parse(case_id), device))) for case_id in cases]
     assert NEUTRAL
     for key, neutral in NEUTRAL.items():
-        assert neutral.holds(setting(settings, key)), key
+        assert [neutral.holds(each[key]) for each in known if key in each][-1:] == [True], key
 
 
 # --- what has to be equal for two results to be compared
