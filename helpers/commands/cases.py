@@ -74,7 +74,10 @@ COMPLETE = "complete"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--framework", choices=[each.value for each in Framework], help="List only this framework's cases"
+        "--framework",
+        action="append",
+        choices=[each.value for each in Framework],
+        help="List only this framework's cases. Can be given several times",
     )
     parser.add_argument("--target", choices=TARGETS, help="List only this target's cases")
     parser.add_argument("--published", action="store_true", help="List only the cases with a published figure")
@@ -129,7 +132,7 @@ def _exit_code(lines: Sequence[CaseLine]) -> int:
 
 def _is_chosen(suite_case: SuiteCase, arguments: argparse.Namespace) -> bool:
     return (
-        arguments.framework in (None, suite_case.case.framework.value)
+        suite_case.case.framework.value in (arguments.framework or [suite_case.case.framework.value])
         and arguments.target in (None, suite_case.target)
         and (bool(suite_case.figures) or not arguments.published)
     )

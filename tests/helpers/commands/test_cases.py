@@ -74,6 +74,12 @@ def test_the_54_published_paddle_rows_are_listed_with_complete_configurations() 
     assert document["summary"].startswith("54 cases, 54 with a complete configuration, 0 run here")
 
 
+def test_several_frameworks_are_listed_together() -> None:
+    cases = record("--framework", "mxnet", "--framework", "pytorch", "--published")["cases"]
+    assert {case["case_id"].partition("-")[0] for case in cases} == {"mxnet", "pytorch"}
+    assert sum(len(case["published"]) for case in cases) == 22
+
+
 def test_cards_nodes_and_images_that_a_case_needs_are_told() -> None:
     needs = {case["case_id"]: case["needs"] for case in record("--target", "v100", "--published")["cases"]}
     assert needs["paddle-resnet50v1.5-fp32-bs256-1x1-native-static"] == "1 x V100, 79,360 images"
