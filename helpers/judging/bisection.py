@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 # What an answer has to reach.
 CERTAIN = 0.99
-# The smallest change that is looked for, as a fraction (helpers.judging.evalue.SMALLEST_DROP).
-SMALLEST = 0.004
 # From this probability on the bad build counts as slower and the search goes on. The answer needs CERTAIN.
 _SLOWER = 0.95
 # The share of the budget that may be spent on showing that the bad build is slower at all.

@@ -16,8 +16,6 @@ from helpers.session import SuiteOptions
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import FRAMEWORKS
 
-GOOD_FIELD = "builds.good"
-
 NamedBuilds = Mapping[str, Mapping[str, str]]
 
 
