@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +207,7 @@ class BuildSearch:
                 # An estimate from the next pair alone rises again near the end, where a pair says little.
                 fewest = min(fewest, step.expected_runs or fewest)
                 self.say(step.why + (f"; about {fewest} runs are left" if step.expected_runs else ""))
-                self._measure(suite_case, step)
+                self._measure(suite_case, step, found)
         except (BisectStopped, OSError) as error:
             return replace(self.state_of(suite_case, found), stopped=str(error))
         return self.state_of(suite_case, found)
@@ -259,12 +259,12 @@ class BuildSearch:
             self._runs[key] = store.results(suite_case.case.id)
         return self._runs[key]
 
-    def _measure(self, suite_case: SuiteCase, step: NeedPairs) -> None:
+    def _measure(self, suite_case: SuiteCase, step: NeedPairs, found: Sequence[CaseSearch]) -> None:
         """Make the pairs, or note why the build cannot give any. Raises BisectStopped."""
         build = self.plan.builds[step.build]
         try:
             with self.prepare(build, self.good) as named:
-                self._pairs(self._suite(step.build, named, suite_case), step, suite_case)
+                self._pairs(self._suite(step.build, named, suite_case), step, suite_case, found)
         except BuildUnavailable as error:
             if error.kind is Why.NO_SPACE:
                 raise BisectStopped(f"the search at {self.names[step.build]}", got=str(error)) from error
@@ -282,11 +282,11 @@ class BuildSearch:
             self._suites.append(suite)
         return suite
 
-    def _pairs(self, suite: Suite, step: NeedPairs, suite_case: SuiteCase) -> None:
+    def _pairs(self, suite: Suite, step: NeedPairs, suite_case: SuiteCase, found: Sequence[CaseSearch]) -> None:
         """Make more pairs on one lease of cards, or note why the build cannot give any."""
         build, case_id = self.plan.builds[step.build], suite_case.case.id
         have = len(pairs_of(self._runs_of(step.build, suite_case)))
-        by = beside_good(have + step.pairs, self.time_is_over)
+        by = beside_good(have + step.pairs, partial(self._settled, suite_case, found, step.build))
         request = MeasureRequest(by=by, most=_MOST_ATTEMPTS * self.plan.most_runs)
         result = suite.measurer.measure(suite_case, request, self.on_progress)
         self._runs.pop((step.build, case_id), None)
@@ -298,6 +298,17 @@ class BuildSearch:
             raise BisectStopped(f"the search at {self.names[step.build]}", got=reason)
         spent = sum(not run.measured for run in self._runs_of(step.build, suite_case))
         self._note(CannotTest(build, reason, case_id, spent))
+
+    def _settled(
+        self, suite_case: SuiteCase, found: Sequence[CaseSearch], place: int, pairs: Sequence[tuple[float, float]]
+    ) -> bool:
+        """Whether no further pair is needed once the build at ``place`` has these: several are asked for at once, and
+        the first of them may give the answer."""
+        others = [each for each in self._measured(suite_case) if each.build != place]
+        here = [MeasuredPair(place, *rates) for rates in pairs]
+        return self.time_is_over() or isinstance(
+            next_step(self._bisection(suite_case, found), [*others, *here]), BisectAnswer
+        )
 
     def _learn_sigma(self, suite: Suite, result: CaseResult) -> None:
         """Learn from the history, once, how far runs of the case scatter."""
@@ -346,9 +357,9 @@ def pairs_of(runs: Sequence[RunResult]) -> list[tuple[float, float]]:
     return list(zip(rates[Build.REFERENCE.value], rates[Build.CANDIDATE.value], strict=False))
 
 
-def beside_good(pairs: int, enough: Callable[[], bool] = lambda: False) -> Judge:
-    """A judge that requests ``pairs`` pairs, or whole pairs until there is ``enough``, in the order of a confirmation.
-    It compares them with nothing.
+def beside_good(pairs: int, enough: Callable[[Sequence[tuple[float, float]]], bool] = lambda _: False) -> Judge:
+    """A judge that requests ``pairs`` pairs in the order of a confirmation. They may be fewer: after each, ``enough``
+    is asked with the log rates of all (good build, build of the session). The judge compares them with nothing.
 
     Failed and invalid runs are repeated as often in a row as on a night. Failures with successes between them do not
     end a search, because it takes many runs.
@@ -367,7 +378,9 @@ def beside_good(pairs: int, enough: Callable[[], bool] = lambda: False) -> Judge
             message = f"a run has no {rate_unit(evidence.case_id)} by the median step"
             return Verdict(Status.INFRA_ERROR, Reason("no-figure", message))
         new, good = (sum(run.build is each for run in usable) for each in Build)
-        if min(new, good) < pairs and not (new == good and enough()):
+        rates = {each: [run.log_rate or 0.0 for run in usable if run.build is each] for each in Build}
+        made = list(zip(rates[Build.REFERENCE], rates[Build.CANDIDATE], strict=False))
+        if min(new, good) < pairs and not (new == good and enough(made)):
             wider = replace(evidence, budget=replace(evidence.budget, pairs=pairs))
             return next_runs(wider, new, good, "bisect")
         message = f"{min(new, good)} interleaved pairs with the good build, for a search"
