@@ -50,7 +50,7 @@ HELP = "Show a case's nights: throughput, verdict, effect, segments, exclusions 
 # 2: "imported" holds the results that were read from logs.
 HISTORY_SCHEMA_VERSION = 2
 
-_IMPORTED = "imported from logs; no run is ever held against them"
+_IMPORTED = "imported from logs; no run is ever compared with them"
 _INDENT = "    "
 _BARS = "▁▂▃▄▅▆▇█"
 _NO_BAR, _EXCLUDED_BAR = "·", "×"

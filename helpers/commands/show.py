@@ -354,7 +354,7 @@ class CaseSheet:
 
     @property
     def comparable(self) -> bool:
-        """Whether a result with these settings may be held against a published figure."""
+        """Whether a result with these settings may be compared with a published figure."""
         return all(each.neutral is not None for each in self.changed)
 
     def to_record(self) -> dict[str, Any]:
@@ -431,7 +431,7 @@ def _changes(sheet: CaseSheet, width: int) -> list[str]:
         lines += _wrapped(_INDENT + text, width, _INDENT)
     if lines and sheet.figures:
         lines.append(
-            "a result is still held against the published figure"
+            "a result is still compared with the published figure"
             if sheet.comparable
             else "a result is INCOMPARABLE with the published figure"
         )

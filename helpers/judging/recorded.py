@@ -225,7 +225,7 @@ def without_history(
     with.
     """
     against = f"by the recorded entry alone: {wording.screened(evidence, screening)}"
-    away = f"{evidence.past.unreachable}, so tonight cannot be held against the nights before"
+    away = f"{evidence.past.unreachable}, so tonight cannot be compared with the nights before"
     remedy = "the runs are kept: judge again with --resume once the history answers"
     if (more := runs_for_slower(evidence, recorded, screening)) is not None:
         return more

@@ -107,7 +107,7 @@ class Installed:
         then = " @".join(filter(None, (recorded.get(f"framework_{each}", "")[:12] for each in _NAMED_BY)))
         return (
             f"{build_label(reference)} and the build under test are alike in version and commit, neither has a digest, "
-            f"and the recorded entry is of another, {then}: pairs would hold a build against itself. Name an "
+            f"and the recorded entry is of another, {then}: pairs would compare a build with itself. Name an "
             f"environment that holds {then}"
         )
 
@@ -148,7 +148,7 @@ class Installed:
                 raise ConfigError(
                     self._reference_option,
                     got=found,
-                    expected="another build, one that is known to be good: held against itself every drop looks like "
+                    expected="another build, one that is known to be good: against itself every drop looks like "
                     "the machine's",
                     remedy="Name the environment of the last release or accepted build, or leave the option out: "
                     "suspects then stay unconfirmed",

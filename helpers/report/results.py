@@ -48,7 +48,7 @@ class SessionReport:
     # Selected cases without a record, since the session ended before them or they were skipped.
     not_reached: int
     scaling: Sequence[Scaling] = ()
-    # None where too few cases could be held against earlier nights, and for a session that ended early.
+    # None where too few cases could be compared with earlier nights, and for a session that ended early.
     night: NightVerdict | None = None
     # None for a session without ``--gate``.
     gate: GateVerdict | None = None
@@ -70,7 +70,7 @@ def results_json(report: SessionReport) -> str:
     - ``scaling``: speed-up and efficiency, a record a configuration (Scaling)
     - ``night``: the verdict on the night as a whole (NightVerdict): ``status``, ``reason``, ``suspect``, the
       ``groups`` of cases that fell together and, where most cases moved alike, how (``common``); null where too few
-      cases could be held against earlier nights, and for a session that ended early
+      cases could be compared with earlier nights, and for a session that ended early
     - ``not_reached``: selected cases without a record, since the session ended before them or they were
       skipped; with any, the document does not tell the whole session
 

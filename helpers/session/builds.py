@@ -89,5 +89,5 @@ def _refuse_same(builds: NamedBuilds, options: SuiteOptions) -> None:
         raise ConfigError(
             f"{BUILD} {candidate['source_text']} and {REFERENCE_BUILD} {reference['source_text']}",
             got=f"one build, {candidate['name']} in {candidate['interpreter']}",
-            expected="two: held against itself every drop looks like the machine's",
+            expected="two: against itself every drop looks like the machine's",
         )

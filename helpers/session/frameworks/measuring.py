@@ -214,7 +214,7 @@ def verdict_on(evidence: Evidence, pairs: int) -> Verdict | None:
             return Verdict(Status.INFRA_ERROR, Reason("no-figure", message))
     if len(usable) < pairs:
         return None
-    message = f"{len(usable)} runs beside other frameworks, held against nothing"
+    message = f"{len(usable)} runs beside other frameworks, compared with no reference"
     return Verdict(Status.NO_BASELINE, Reason(COMPARED, message))
 
 

@@ -167,7 +167,7 @@ def test_a_recorded_figure_is_told(empty_baselines: Path, machine: Machine) -> N
 def test_a_neutral_override_is_shown_old_and_new_and_leaves_the_result_comparable() -> None:
     text = shown(PURE, "--target", "v100", "--set", "learning_rate=0.2")
     assert "learning_rate: 0.1 → 0.2\n    does not matter: " in text
-    assert "a result is still held against the published figure" in text
+    assert "a result is still compared with the published figure" in text
     assert "a recorded figure is only for the case as it stands: a result enters no baseline\n" in text
 
 

@@ -178,7 +178,7 @@ def test_history_shows_it_marked_with_figure_rule_and_log(tmp_path: Path) -> Non
     figures = {"ngc-mxnet-epochs": 1460.0, "honest": 1440.25}
     store([imported(figures=figures)], default_url(tmp_path))
     told = " ".join(asked(tmp_path, CASE_ID).split())
-    assert "imported from logs; no run is ever held against them: 1" in told
+    assert "imported from logs; no run is ever compared with them: 1" in told
     assert f"{CASE_ID} [unstated] (imported) 1460 images/s by ngc-mxnet-epochs; 1440 images/s by honest" in told
     assert "folder/a.log, lines 1-90, nvidia-mxnet, sha256" in told
 
