@@ -63,7 +63,7 @@ class Dali:
 class Native:
     """The settings of the framework's own loader."""
 
-    # Processes of each rank.
+    # Processes for each card of the rank.
     workers: int
     # Batches that each worker prepares ahead.
     prefetch_factor: int
