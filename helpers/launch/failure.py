@@ -108,7 +108,8 @@ _UNREACHABLE = re.compile(
 )
 # What a rank prints when another one's end is all that is wrong with it.
 _COMMUNICATION = re.compile(
-    r"connection (?:reset|closed|refused)|closed by peer|broken pipe|gloo|nccl|c10d|tcp_?store|timed? ?out",
+    r"connection (?:reset|closed|refused)|closed by peer|broken pipe|gloo|nccl|c10d|tcp_?store|timed? ?out"
+    r"|collective ops is aborted|socket closed|failed to connect to all addresses",
     re.IGNORECASE,
 )
 # The last line that Python prints of an exception that nobody caught. torchrun's own exceptions are left out, since

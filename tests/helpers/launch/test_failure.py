@@ -170,6 +170,15 @@ def test_only_what_may_end_otherwise_is_worth_another_attempt() -> None:
         ("RuntimeError: Connection reset by peer", True),
         ("[gloo/transport/tcp] Read error", True),
         ("NCCL error: unhandled system error", True),
+        # TensorFlow 2.21: what a worker prints when its peer was killed, and when the peer raised an error of its own.
+        (
+            "UnavailableError: Graph execution error: Collective ops is aborted by: "
+            "recvmsg:Connection reset by peer Additional GRPC error information from remote target /job:worker/task:1",
+            True,
+        ),
+        ("UnavailableError: Graph execution error: Collective ops is aborted by: Socket closed", True),
+        ("UnavailableError: Socket closed [Op:CollectiveReduceV2]", True),
+        ("UnavailableError: Collective ops is aborted by: OOM when allocating tensor with shape[8] on GPU:0", False),
         ("DatasetError: train_list.txt is missing", False),
         # Names its own fault, whoever reported it.
         ("RuntimeError: NCCL error: Cuda failure 'out of memory'", False),
