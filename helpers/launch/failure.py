@@ -28,7 +28,7 @@ class FailureClass(enum.Enum):
     HUNG = "hung"
     TIMED_OUT = "over the time limit"
     NEVER_STARTED = "never started"
-    # Its ranks lived on.
+    # Its ranks were still alive.
     LAUNCHER_DIED = "launcher died"
     # A rank's process is gone, or lost the connection to other ranks, and nothing says how.
     RANK_LOST = "rank lost"

@@ -60,7 +60,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What became of a job."""
+    """How a job ended, with its step logs and what disturbed it."""
 
     kind: OutcomeKind
     reason: str
@@ -178,7 +178,8 @@ def guilty_rank(ranks: Sequence[RankWatch]) -> RankWatch | None:
 
 
 def _unborn(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -> RankWatch | None:
-    """The rank that failed by its launcher's output and never gave a sign of life: for it the others were ended."""
+    """The rank that failed by its launcher's output and never wrote a heartbeat: the others were ended because of
+    it."""
     each = spec.ranks_per_node
     for first in range(0, len(ranks), each):
         number = failed_first(launcher_tail(_launchers_output(spec, command, first)))

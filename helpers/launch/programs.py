@@ -1,5 +1,5 @@
-"""Runs a framework's programs besides its trainer: do the trainers take a job's settings, can a GPU's program be built,
-and which peak does a card reach?
+"""Runs a framework's programs other than its trainer. They say whether the trainers accept a job's settings, whether a
+GPU's program can be built, and which peak a card reaches.
 
 A peak is measured by multiplying matrices on a leased card, once for a build, precision and card. It is kept in a file,
 which other processes of the session and a later ``--resume`` find. A probe that failed is not tried again by the same

@@ -51,7 +51,8 @@ def _of_all_ranks(spec: JobSpec, logs: Sequence[StepLog]) -> Steadiness:
 
 
 def why_unsteady(spec: JobSpec, logs: Sequence[StepLog]) -> str | None:
-    """Why the run is no measurement, with the numbers of its worst rank; None where it was steady or need not be."""
+    """Why the run is no measurement, with the numbers of its worst rank; None if it was steady or did not have to
+    be."""
     if not spec.steady_window_steps:
         return None
     once = any(map(_looked_once, logs))

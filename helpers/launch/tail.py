@@ -43,8 +43,8 @@ class Progress:
 class LineTail:
     """Reads the new whole lines of a growing file, which may not exist yet; a line that is still being written waits.
 
-    Whatever the file holds, the job is watched on: the strict reader judges the log later. A file with a longer line
-    than that reader accepts is read no further.
+    Whatever the file holds, watching goes on: the strict reader judges the log later. A file with a longer line than
+    that reader accepts is read no further.
     """
 
     def __init__(self, path: Path) -> None:

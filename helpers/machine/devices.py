@@ -93,7 +93,7 @@ class Machine:
 
     @property
     def known_by(self) -> str:
-        """By what the machine's baselines are kept, as text."""
+        """What names the machine in its baselines, as text."""
         if self.pool:
             return f"by the pool {self.pool} of perf.yaml, whose nodes count as equal"
         return f"by its name in perf.yaml, {self.name}" if self.name else f"by {self.facts.id_by}"

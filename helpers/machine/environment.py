@@ -1,5 +1,5 @@
-"""What a result depends on besides the case (host, cards, driver, framework build, flags), and which results can be
-compared.
+"""The environment of a result: everything on which it depends besides the case (host, cards, driver, framework build,
+flags), and which results can be compared.
 
 Two recorded results are compared only within one *segment* (docs/verdicts.md, "Environment changed"): the same
 host, cards, driver, CUDA, power cap and framework line. Everything else is only shown beside a result.
@@ -63,7 +63,7 @@ class HostIdentity:
 
     # 16 hexadecimal digits.
     host_id: str
-    # What the id comes from, as text.
+    # The source of the id, as text.
     by: str
     # Ids under which the same machine was known before; baselines may be kept under them.
     former: tuple[str, ...] = ()

@@ -1,4 +1,5 @@
-"""The one way to open a file that somebody else may have put there, and to write one so that nobody ever sees a part.
+"""Opens files that somebody else may have put there, and writes files so that nobody ever sees a part. Nothing else in
+the suite does.
 
 A FIFO keeps its reader waiting for ever, a device or a sparse file fills the memory, and a link shows another user's
 file. So a file is opened without waiting and without following a link. What was opened (not what the name means a
@@ -38,7 +39,7 @@ _KINDS = {
     stat.S_IFLNK: "a symbolic link",
 }
 _ROOT_USER = 0
-# The user that a user namespace (a rootless container) shows for all users outside of it, its host's root among them.
+# The user that a user namespace (a rootless container) shows for all users outside it, also for its host's root.
 _UNMAPPED_USER = 65534
 
 

@@ -31,7 +31,7 @@ _LOADED = re.compile(r"(nvidia-.+|triton|pytorch-triton)", re.IGNORECASE)
 _NATIVE = re.compile(r"\.so(\.[0-9.]+)?$")
 # A rebuilt library differs in its size, in its first blocks (which hold its build id), or nearly everywhere.
 _BLOCK_BYTES, _BLOCKS = 65536, 16
-# What trainers use of a framework.
+# The parts of a framework that trainers use.
 _PARTS = {
     "paddle": ("amp", "distributed", "jit", "nn", "optimizer", "static"),
     "pytorch": ("amp", "distributed", "nn", "optim"),
@@ -81,9 +81,9 @@ def libraries(framework: str) -> Dict[str, str]:
 
 
 def imports(framework: str) -> Dict[str, str]:
-    """What the build says once it is imported: ``version``, ``commit``, ``cuda`` where it is built for one, the parts
+    """The build's own answers after its import: ``version``, ``commit``, ``cuda`` if it is built for one, the parts
     that trainers need and it lacks (``lacks``, with spaces between), and why DALI does not work with it (``dali``,
-    empty where it does). Raises what the import raises."""
+    empty if it does). Raises whatever the import raises."""
     name = Framework(framework).spec.version_file.partition("/")[0]
     module = importlib.import_module(name)
     build = probe(framework)

@@ -30,7 +30,7 @@ _RUNTIMES = {"docker": "docker", "kubepods": "Kubernetes", "libpod": "podman", "
 
 @dataclass(frozen=True)
 class OomKills:
-    """The kernel's counts of processes that it killed for want of memory; None where it does not say."""
+    """The kernel's counts of processes that it killed because memory ran out; None where it does not say."""
 
     # Of this process's own memory control group, in which its jobs run.
     group: int | None = None

@@ -76,7 +76,7 @@ class GpuSettings:
 
 
 class Nvml(Protocol):
-    """What the suite asks of NVML. Every method raises DeviceError when the library fails."""
+    """The part of NVML that the suite uses. Every method raises DeviceError when the library fails."""
 
     def driver(self) -> str: ...
 

@@ -1,5 +1,5 @@
-"""The time of day, always in order: of two moments a process gives the later one a later time, even where the machine's
-clock is set between them."""
+"""The time of day, always in order: a process gives a later moment a later time, even if the machine's clock is set in
+between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``perfgate doctor`` looks at: runs all checks on one look at the machine, sorts the findings with the worst
+"""The checks of ``perfgate doctor``: runs all of them on one look at the machine, sorts the findings with the worst
 first, and sums them up."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Diagnosis:
 
 
 def not_looked_at(context: Context) -> Iterator[Finding]:
-    """Reports what no check could judge, so that silence never reads as health."""
+    """Reports what no check could judge, so that a missing answer never looks like a good one."""
     state = context.facts.host
     unseen = {item.name: getattr(state, item.name) for item in fields(state)}
     for gpu in context.facts.machine.gpus:

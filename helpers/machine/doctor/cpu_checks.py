@@ -12,7 +12,7 @@ from helpers.machine.unknown import Unknown
 _FAST_CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter")
 # A clock that the system only adjusts, and does not set, moves by less than 0.5 ms in a second (adjtimex(2)).
 _CLOCK_JUMP_SECONDS = 0.1
-# A smaller share of the hypervisor is noise of its own accounting.
+# A smaller share of the hypervisor is an error of its accounting.
 _STEAL = 0.005
 
 

@@ -1,4 +1,4 @@
-"""What ``perfgate doctor`` finds: what it is, why it spoils a measurement, what to do."""
+"""A finding of ``perfgate doctor``: what was found, why it spoils a measurement, and what to do."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ class Context:
     framework_problems: Mapping[str, str] = field(default_factory=dict)
     # Why two processes of this machine cannot meet at a port.
     loopback_problem: str = ""
-    # Who is on the cards, by process id.
+    # The names of the processes on the cards, by process id.
     process_names: Mapping[int, str] = field(default_factory=dict)
-    # What a night on this machine writes.
+    # How much a night on this machine writes.
     runs_needed_bytes: int = 0
     # Why hosts of perf.yaml cannot be used.
     node_problems: tuple[str, ...] = ()

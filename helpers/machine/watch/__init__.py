@@ -1,4 +1,5 @@
-"""What the cards of a case should run at: the clocks and power at which its entry was recorded, else the defaults."""
+"""The clocks and the power at which the cards of a case should run: those at which its entry was recorded, else the
+defaults."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _REMEDY = "Record the case again with --update-baselines"
 
 @dataclass(frozen=True)
 class Norm:
-    """What the leased cards should run at."""
+    """The clocks and the power at which the leased cards should run."""
 
     # Whether an entry was recorded on these very cards; if not, a GPU's own defaults count.
     recorded: bool = False

@@ -152,7 +152,7 @@ class ContentionSample:
     note: str = ""
     # How many more processes used the cores, and how much, as text.
     more: str = ""
-    # What no process used that a survey has seen.
+    # The part that no process explains which a survey has seen.
     unnamed_seconds: float = 0.0
     # The parent of short-lived processes that may have used it.
     unnamed: str = ""

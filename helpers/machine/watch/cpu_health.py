@@ -21,11 +21,11 @@ from helpers.machine.watch import CPU_CLOCK_SHARE, Norm
 # The smallest change of a throughput that counts (tolerances in perf.yaml): a core that stood still for a
 # smaller share of the window cannot have made one.
 _STOPPED_SHARE = 0.005
-# 1 MiB of 4 KiB pages: a page of the shell's next door is no disturbance.
+# 1 MiB of 4 KiB pages, because a few pages of another program are no disturbance.
 _SWAPPED_PAGES = 256
-# What a page from a slow disk takes; every program reads a few of its files in late.
+# The seconds that a page from a slow disk takes. Every program reads a few of its files late.
 _DISK_WAIT_SECONDS = 0.01
-# One frequency file costs 10 us or more; these stand for a card of many cores.
+# Reading one frequency file takes 10 us or more, so of a card with many cores only so many are read.
 _MOST_CORES = 16
 
 
