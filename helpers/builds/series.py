@@ -27,7 +27,7 @@ Newest = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class Series:
+class BuildSeries:
     """Builds by the names that a user may give them, from the good one to the bad one, which are named so too."""
 
     builds: tuple[str, ...]
@@ -37,7 +37,7 @@ class Series:
 
 def series_of_lines(
     text: str, about: str, good: str, bad: str, root: Path, config: Config, *, commits: bool = False
-) -> Series:
+) -> BuildSeries:
     """The builds of a file with one a line, oldest first; empty lines and those that begin with # are none.
 
     With ``commits`` the lines are commits as ``git rev-list --reverse GOOD..BAD`` prints them, which leaves GOOD out;
@@ -62,7 +62,7 @@ def series_of_lines(
         raise _exchanged(good, bad, f"{about} has {bad} before {good}")
     chosen = named[places[0] : places[1] + 1]
     builds = [anchored(name, root) or name for name, _ in chosen]
-    return Series(tuple(builds), len(named) - len(chosen))
+    return BuildSeries(tuple(builds), len(named) - len(chosen))
 
 
 def series_of_releases(
@@ -72,7 +72,7 @@ def series_of_releases(
     config: Config,
     newest: Newest | None = None,
     say: Callable[[str], None] = lambda text: None,
-) -> Series:
+) -> BuildSeries:
     """Every release of a distribution from one exact requirement to a later one, in the index for which uv is
     configured.
 
@@ -99,7 +99,7 @@ def series_of_releases(
         found.append(Version(version))
         if len(found) > MOST_BUILDS or not first < found[-1] < found[-2]:
             raise ConfigError(f"releases of {name}", got=version, expected=f"one between {first} and {found[-2]}")
-    return Series(tuple(f"{name}=={version}" for version in (first, *reversed(found))))
+    return BuildSeries(tuple(f"{name}=={version}" for version in (first, *reversed(found))))
 
 
 def newest_of_index(settings: BuildsConfig) -> Newest:

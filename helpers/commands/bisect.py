@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from helpers.builds.naming import anchored
-from helpers.builds.series import Newest, Series, series_of_lines, series_of_releases
+from helpers.builds.series import BuildSeries, Newest, series_of_lines, series_of_releases
 from helpers.commands.loading import (
     add_history,
     find_cases,
@@ -208,7 +208,7 @@ def _new(arguments: argparse.Namespace, suite: Suite, newest: Newest | None) -> 
     )
 
 
-def _series(arguments: argparse.Namespace, good: str, bad: str, suite: Suite, newest: Newest | None) -> Series:
+def _series(arguments: argparse.Namespace, good: str, bad: str, suite: Suite, newest: Newest | None) -> BuildSeries:
     here, config = Path.cwd(), suite.config
     file = arguments.builds or arguments.commits
     if file is None:

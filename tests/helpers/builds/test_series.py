@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from helpers.builds import series
 from helpers.builds.naming import BuildUnavailable, Why
-from helpers.builds.series import Series, newest_of_index, series_of_lines, series_of_releases
+from helpers.builds.series import BuildSeries, newest_of_index, series_of_lines, series_of_releases
 from helpers.launch.launchers import CHOICES
 from helpers.plan.perf_yaml import BuildsConfig, Config, load_config
 from helpers.trainers.contract import ROOT
@@ -35,7 +35,9 @@ def newest(requirement: str) -> str:
     return allowed[-1] if allowed else ""
 
 
-def of_lines(text: str, good: str, bad: str, config: Config, root: Path = ROOT, *, commits: bool = False) -> Series:
+def of_lines(
+    text: str, good: str, bad: str, config: Config, root: Path = ROOT, *, commits: bool = False
+) -> BuildSeries:
     return series_of_lines(text, "builds.txt", good, bad, root, config, commits=commits)
 
 
