@@ -10,7 +10,7 @@ from typing import TextIO
 
 from helpers.builds.cache import cache_of
 from helpers.builds.making import PreparedBuild, prepare
-from helpers.builds.naming import BuildKind, BuildSource, anchored, parse_build, without_user
+from helpers.builds.naming import NONE, BuildKind, BuildSource, anchored, parse_build, without_user
 from helpers.commands.loading import add_history, history_of, history_url, say, user_name
 from helpers.history import open_history
 from helpers.history.stored import Pin
@@ -42,6 +42,9 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if not reason:
         raise ConfigError("perfgate pin", field="--reason", got=arguments.reason, expected="why it is good")
     config = load_config(arguments.config, CHOICES)
+    if arguments.build == NONE:
+        remedy = f"To have no good build, set builds.good and builds.reason to null in {config.path}"
+        raise ConfigError("perfgate pin", got=NONE, expected="a build", remedy=remedy)
     source = parse_build(arguments.build, Path.cwd(), config)
     with cache_of(config.path.parent, config.builds.most_gigabytes) as cache:
         build = prepare(source, cache=cache, progress=say, settings=config.builds)

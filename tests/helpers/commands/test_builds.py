@@ -72,6 +72,7 @@ def test_what_cannot_be_done_is_told(here: Path, capsys: pytest.CaptureFixture[s
         (["builds", "make", f"{WHEEL}#sha256={'0' * 64}"], "has the wrong digest"),
         (["pin", WHEEL], "why it is good"),
         (["pin"], "a build, or --list"),
+        (["pin", "none", "--reason", "r"], "set builds.good and builds.reason to null"),
     ):
         assert call(here, *words)[0] == EXIT_USAGE
         assert told in capsys.readouterr().err
