@@ -17,6 +17,8 @@ from helpers.trainers.contract.frameworks import Framework
 
 COMPANIONS = ROOT / "requirements" / "companions.yaml"
 _OR = "||"
+_GPU = "gpu"
+_MACHINES = (_GPU, "cpu")
 
 
 @dataclass(frozen=True)
@@ -30,21 +32,29 @@ class Companions:
     requirements: tuple[str, ...]
     # The distributions for which it holds, by their names in indexes; empty for all.
     distributions: tuple[str, ...] = ()
+    # Whether it holds only on machines with an NVIDIA GPU (True), only on others (False), or on all.
+    on_gpu: bool | None = None
 
-    def fit(self, distribution: str, version: Version) -> bool:
+    def fit(self, distribution: str, version: Version, has_gpu: bool) -> bool:
         if self.distributions and canonicalize_name(distribution) not in self.distributions:
+            return False
+        if self.on_gpu not in (None, has_gpu):
             return False
         return any(each.contains(version, prereleases=True) for each in _ranges(self.versions))
 
 
-def companions_for(framework: Framework, distribution: str, version: str, path: Path = COMPANIONS) -> Companions:
-    """The first entry of the file that fits. Raises ConfigError on a file that cannot be read, and where none fits."""
+def companions_for(
+    framework: Framework, distribution: str, version: str, has_gpu: bool, path: Path = COMPANIONS
+) -> Companions:
+    """The first entry of the file that fits on a machine with, or without, an NVIDIA GPU. Raises ConfigError on a file
+    that cannot be read, and where none fits."""
     entries = read_companions(path).get(framework, ())
     for entry in entries:
-        if entry.fit(distribution, Version(version)):
+        if entry.fit(distribution, Version(version), has_gpu):
             return entry
     name = canonicalize_name(distribution)
     known = [each.versions for each in entries if not each.distributions or name in each.distributions]
+    known = list(dict.fromkeys(known))
     raise ConfigError(
         f"build {distribution} {version}",
         got=f"no line of versions in {path} that it belongs to",
@@ -60,7 +70,7 @@ def read_companions(path: Path = COMPANIONS) -> dict[Framework, tuple[Companions
 
 
 def _entry(value: YamlValue) -> Companions:
-    keys = value.mapping(required=("versions", "why", "requirements"), optional=("distributions",))
+    keys = value.mapping(required=("versions", "why", "requirements"), optional=("distributions", "machine"))
     versions = keys["versions"].text()
     try:
         _ranges(versions)
@@ -72,6 +82,7 @@ def _entry(value: YamlValue) -> Companions:
         keys["why"].text(),
         tuple(map(_exact, keys["requirements"].sequence())),
         tuple(canonicalize_name(each.text()) for each in names),
+        keys["machine"].one_of(_MACHINES) == _GPU if "machine" in keys else None,
     )
 
 

@@ -23,6 +23,7 @@ from helpers.builds.fetching import Fetched, Wheel, check_python, digest_of, fet
 from helpers.builds.naming import BuildSource, BuildUnavailable, Why
 from helpers.builds.uv import Uv
 from helpers.machine.frameworks import BuildFinder
+from helpers.machine.nvml import open_nvml
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.perf_yaml import BuildsConfig
 from helpers.trainers.contract import ROOT
@@ -91,6 +92,7 @@ class _Making:
     progress: Progress
     settings: BuildsConfig
     companions: Path
+    has_gpu: bool
     python: _Python
     uv: Uv
 
@@ -172,7 +174,8 @@ class _Making:
         return locked
 
     def _beside(self, version: str) -> tuple[str, ...]:
-        return companions_for(self.framework, self.source.distribution, version, self.companions).requirements
+        found = companions_for(self.framework, self.source.distribution, version, self.has_gpu, self.companions)
+        return found.requirements
 
     def _question(self, what: str, version: str) -> str:
         python = f"{self.python.path} {self.python.version} {platform.machine()}"
@@ -218,6 +221,7 @@ def prepare(
     progress: Progress = lambda text: None,
     settings: BuildsConfig | None = None,
     companions: Path = COMPANIONS,
+    has_gpu: bool | None = None,
 ) -> PreparedBuild:
     """The build's interpreter; its environment is made where it is missing, and is in use until ``cache`` releases it.
 
@@ -235,7 +239,9 @@ def prepare(
         wanted = framework.value if framework else "a framework"
         raise BuildUnavailable(source.text, Why.NOT_INSTALLED, f"a build of {own and own.value}", wanted)
     uv = Uv.of(silence_seconds=settings.silence_seconds)
-    making = _Making(source, cache, own, progress, settings, companions, _python(settings), uv)
+    if has_gpu is None:
+        has_gpu = _has_gpu()
+    making = _Making(source, cache, own, progress, settings, companions, has_gpu, _python(settings), uv)
     try:
         steps = making.of_url if source.url else making.of_file
         kept = making.of_requirement() if source.requirement else steps()
@@ -313,6 +319,12 @@ def _python(settings: BuildsConfig) -> _Python:
         raise ConfigError(
             "perf.yaml", field="builds.python", got=f"{settings.python} ({error})", expected="a Python that runs"
         ) from error
+
+
+def _has_gpu() -> bool:
+    """Whether this machine has an NVIDIA GPU, which may be hidden from this process. Raises DeviceError."""
+    nvml = open_nvml()
+    return not isinstance(nvml, str) and bool(nvml.gpus())
 
 
 def _exact(requirement: str) -> str:

@@ -13,8 +13,8 @@ from helpers.trainers.contract.frameworks import Framework
 PADDLE = Framework.PADDLE
 
 
-def pins(distribution: str, version: str) -> dict[str, str]:
-    found = companions_for(PADDLE, distribution, version).requirements
+def pins(distribution: str, version: str, has_gpu: bool = True) -> dict[str, str]:
+    found = companions_for(PADDLE, distribution, version, has_gpu).requirements
     return dict(each.split("==") for each in found)
 
 
@@ -48,16 +48,25 @@ def test_the_companions_are_those_of_the_sets(tmp_path: Path) -> None:
         assert f"{name}=={version} " in older
 
 
+def test_a_gpu_wheel_on_a_machine_without_a_gpu_has_what_its_set_has() -> None:
+    """DALI for CUDA 11 comes from another host than an index, so it is for the machines that need it."""
+    own = (COMPANIONS.parent / "gpu-wheel-on-cpu.txt").read_text() + (COMPANIONS.parent / "suite.txt").read_text()
+    found = pins("paddlepaddle-gpu", "2.6.2", has_gpu=False)
+    assert {"nvidia-dali-cuda120", "numpy", "protobuf", "setuptools"} <= set(found)
+    for name, version in found.items():
+        assert f"{name}=={version} " in own
+
+
 def test_a_line_that_nobody_knows_is_an_error_with_those_that_are_known() -> None:
     with pytest.raises(ConfigError) as caught:
-        companions_for(PADDLE, "paddlepaddle", "4.0.0")
+        companions_for(PADDLE, "paddlepaddle", "4.0.0", has_gpu=False)
     assert str(caught.value) == (
         f"build paddlepaddle 4.0.0: got 'no line of versions in {COMPANIONS} that it belongs to', expected a version "
         "of <3,!=0.0.0; >=3,<4 || ==0.0.0. Look whether there is such a version; of a new line, add there what it "
         "needs beside it"
     )
     with pytest.raises(ConfigError, match=r"mxnet 1\.9\.1.*a framework that the file has"):
-        companions_for(Framework.MXNET, "mxnet", "1.9.1")
+        companions_for(Framework.MXNET, "mxnet", "1.9.1", has_gpu=False)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +77,7 @@ def test_a_line_that_nobody_knows_is_an_error_with_those_that_are_known() -> Non
         ("paddle: [{versions: '>=3', why: w, requirements: ['numpy==2.*']}]", "one exact version"),
         ("paddle: [{versions: '>=3', why: w, requirements: ['n p']}]", "a requirement"),
         ("paddle: [{versions: '>=3', requirements: []}]", "why"),
+        ("paddle: [{versions: '>=3', why: w, requirements: [], machine: tpu}]", "gpu, cpu"),
         ("oneflow: []", "oneflow"),
     ],
 )
