@@ -128,7 +128,11 @@ def anchored(text: str | None, folder: Path) -> str | None:
     name, sign, fragment = text.partition("#")
     try:
         path = folder / Path(name).expanduser()
-        return f"{path}{sign}{fragment}" if name and path.exists() else text
+        if not name or not path.exists():
+            return text
+        # The last part may be an environment's link to its Python, which stands for the environment.
+        path = path.resolve() if path.name == ".." else path.parent.resolve() / path.name
+        return f"{path}{sign}{fragment}"
     except (OSError, RuntimeError, ValueError):
         return text
 

@@ -46,7 +46,8 @@ def headline(search: CaseSearch) -> str:
         what = "FIRST BAD" if answer.end is BisectEnd.FOUND else "FIRST BAD, NOT CERTAIN"
         others = [each for place, each in enumerate(search.builds) if place != answer.first]
         return (
-            f"{what}: {name} ({share_text(answer.probability)}){change}, {runs}; next to it {_likeliest(others)}{left}"
+            f"{what}: {name} ({share_text(answer.probability)}){change}, {runs}; the next likeliest: "
+            f"{_likeliest(others)}{left}"
         )
     between = search.builds[answer.first : answer.last + 1]
     why = "the budget is spent" if answer.end is BisectEnd.BUDGET else "what lies between cannot be tested"
@@ -187,6 +188,13 @@ def _details(search: CaseSearch) -> list[str]:
         lines.append(f"the bad build against the good one: {effect_text(answer.whole)}")
     if answer is not None and answer.unexplained and answer.residual is not None:
         lines.append(f"it does not explain the whole drop: {effect_text(answer.residual)} is left, by another change")
+    if answer is not None and answer.first is not None and answer.first == answer.last:
+        alone = search.builds[answer.first].probability
+        if share_text(alone) != share_text(answer.probability):
+            lines.append(
+                f"with {share_text(alone)} it holds the largest change (the last column), with "
+                f"{share_text(answer.probability)} the largest or one of two that are about as large"
+            )
     cannot = [each for each in search.builds if each.untestable]
     if cannot:
         lines.append(f"{len(cannot)} build{'s' * (len(cannot) > 1)} could not be tested:")

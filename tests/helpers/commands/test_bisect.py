@@ -159,7 +159,7 @@ def test_the_first_bad_of_nine_builds_is_found_written_and_kept(bench: Bench) ->
     first = text.splitlines()[0]
     assert re.match(r"FIRST BAD: paddlepaddle==3.5.0 \((99\.\d|>99\.9)%\), ", first), first
     made = len(bench.runner.made)
-    assert f"{made} runs of " in first and "; next to it paddlepaddle==3." in first
+    assert f"{made} runs of " in first and "; the next likeliest: paddlepaddle==3." in first
     change = float(first.split("), ")[1].split("%")[0])
     assert change == pytest.approx(-5.0, abs=0.6)
     # Good is good and bad is bad before anything between them is measured.

@@ -1,0 +1,31 @@
+"""What the text of a search says of its probabilities."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.judging.bisection import BisectAnswer, BisectEnd, BuildFinding
+from helpers.judging.statistics import EffectSize
+from helpers.report.bisect import render_search
+from helpers.session.bisect import CaseSearch
+
+LEVEL = EffectSize(-0.05, -0.06, -0.04)
+
+
+def search(of_answer: float, of_column: float) -> CaseSearch:
+    builds = (
+        BuildFinding("good", 0.0, 2, EffectSize(0.0, -0.01, 0.01), ""),
+        BuildFinding("bad", of_column, 4, LEVEL, ""),
+    )
+    answer = BisectAnswer(BisectEnd.FOUND, "bad is the first bad build", 1, 1, of_answer, LEVEL, LEVEL, None, 0.0, 12)
+    return CaseSearch("paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic", "cpu", builds, 0.0, answer, 12)
+
+
+@pytest.mark.parametrize(("of_column", "explained"), [(0.986, True), (0.991, False)])
+def test_that_two_probabilities_of_one_build_are_explained(of_column: float, explained: bool) -> None:
+    text = render_search(search(0.991, of_column))
+    assert text.startswith(
+        "FIRST BAD: bad (99.1%), -5.0% (95% -6.0% to -4.0%), 12 runs of 2 builds; the next likeliest: "
+    )
+    line = "with 98.6% it holds the largest change (the last column), with 99.1% the largest or one of two"
+    assert (line in text) is explained
