@@ -24,8 +24,7 @@ def search(of_answer: float, of_column: float) -> CaseSearch:
 @pytest.mark.parametrize(("of_column", "explained"), [(0.986, True), (0.991, False)])
 def test_that_two_probabilities_of_one_build_are_explained(of_column: float, explained: bool) -> None:
     text = render_search(search(0.991, of_column))
-    assert text.startswith(
-        "FIRST BAD: bad (99.1%), -5.0% (95% -6.0% to -4.0%), 12 runs of 2 builds; the next likeliest: "
-    )
+    first = "FIRST BAD: bad (99.1%), -5.0% (95% -6.0% to -4.0%), 12 runs of 2 builds; the next likeliest: "
+    assert text.startswith(first)
     line = "with 98.6% it holds the largest change (the last column), with 99.1% the largest or one of two"
     assert (line in text) is explained
