@@ -31,7 +31,7 @@ BOOTSTRAP = @python="$(PYTHON)"; if [ -z "$$python" ]; then echo "make: error: $
 check test: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help perf fuzz test test-paddle26 check bench gpu-proof doctor
-.PHONY: env env-dev env-beside env-paddle26 env-pytorch env-fuzz clean
+.PHONY: env env-dev env-beside env-paddle26 env-pytorch env-mxnet env-fuzz clean
 .NOTPARALLEL:
 
 help:
@@ -43,8 +43,9 @@ help:
 	@echo "make gpu-proof  show the suite at work on this machine's GPU, step by step (perfgate prove-gpu); on a CPU where there is none"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
 	@echo "make env-pytorch  install PyTorch in .venv-pytorch, for its cases (a download of 0.8 to 4.7 GB: requirements/pytorch-*.txt)"
+	@echo "make env-mxnet  install MXNet, which is retired, in .venv-mxnet, for its cases (a download of 0.6 to 1.1 GB; Python 3.11)"
 	@echo "make fuzz    each reader of files under Hypothesis, then a minute of atheris, in .venv-fuzz (a download of 36 MB)"
-	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-trend, .venv-fuzz and caches; results in runs/ and baselines/ stay"
+	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-mxnet, .venv-trend, .venv-fuzz and caches; results in runs/ and baselines/ stay"
 
 perf: env
 	$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION) $(PYTEST_ARGS)
@@ -104,9 +105,12 @@ env-paddle26:
 env-pytorch:
 	$(BOOTSTRAP) --requirements pytorch
 
+env-mxnet:
+	$(BOOTSTRAP) --requirements mxnet
+
 env-fuzz:
 	$(BOOTSTRAP) --requirements fuzz
 
 clean:
-	rm -rf .venv .venv-paddle26 .venv-pytorch .venv-trend .venv-fuzz .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-paddle26 .venv-pytorch .venv-mxnet .venv-trend .venv-fuzz .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -29,12 +29,17 @@ SETS = ("cpu", "gpu-cuda11", "gpu-wheel-on-cpu")
 TOOLS = ("fuzz",)
 # Environments of one framework without the suite, which trains in them: its sets, the one without a GPU first, what
 # chooses one by the GPUs, and the files beside a set's own that decide its content.
-FRAMEWORKS = {"pytorch": ("pytorch-cpu", "pytorch-gpu", "pytorch-gpu-cuda12")}
-FRAMEWORK_CHOICES = {"pytorch": machine.choose_pytorch_set}
+FRAMEWORKS = {
+    "pytorch": ("pytorch-cpu", "pytorch-gpu", "pytorch-gpu-cuda12"),
+    "mxnet": ("mxnet-cpu", "mxnet-gpu"),
+}
+FRAMEWORK_CHOICES = {"pytorch": machine.choose_pytorch_set, "mxnet": machine.choose_mxnet_set}
 FRAMEWORK_SETS = {
     "pytorch-cpu": ("pytorch-common.txt", "pytorch-cuda.txt", "pytorch-gpu.txt"),
     "pytorch-gpu": ("pytorch-common.txt", "pytorch-cuda.txt"),
     "pytorch-gpu-cuda12": (),
+    "mxnet-cpu": ("mxnet-common.txt",),
+    "mxnet-gpu": ("mxnet-common.txt",),
 }  # type: Dict[str, Tuple[str, ...]]
 # Taken in the place of a set that pip cannot install, and why it serves.
 INSTEAD = {
@@ -305,9 +310,30 @@ def choose(asked: str, version: Sequence[int]) -> str:
 
 def default_venv(chosen: str) -> str:
     """The environment's folder: one each for the suite, every tool and every framework."""
-    if chosen in SETS:
-        return ".venv"
-    return ".venv-" + next((name for name, sets in FRAMEWORKS.items() if chosen in sets), chosen)
+    return ".venv" if chosen in SETS else ".venv-" + (framework_of(chosen) or chosen)
+
+
+def framework_of(asked: str) -> str:
+    """The framework that is asked for by its name or by that of one of its sets; empty for anything else."""
+    return next((name for name, sets in FRAMEWORKS.items() if asked in (name, *sets)), "")
+
+
+def older_python(framework: str, version: Sequence[int]) -> str:
+    """A Python on PATH that the framework's wheels exist for; empty where this one, of ``version``, will do.
+
+    SetUpError where there is none.
+    """
+    newest = machine.FRAMEWORK_NEWEST.get(framework, machine.NEWEST)
+    if tuple(version[:2]) <= newest:
+        return ""
+    will_do = "import sys; assert sys.version_info[:2] <= {!r}".format(newest)
+    for name in machine.pythons_up_to(newest):
+        for folder in os.get_exec_path():
+            python = os.path.join(folder, name)
+            # A version manager's own program stands there for Pythons that it does not start.
+            if os.access(python, os.X_OK) and answers(python, will_do):
+                return python
+    raise SetUpError(machine.too_new(framework, newest, version))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -321,7 +347,12 @@ def main(arguments: Sequence[str]) -> int:
             source_of_pip(base)
             return 0
         machine.check_platform(platform.system(), platform.machine(), machine.libc_name())
-        machine.check_libraries(machine.loads)
+        framework = framework_of(options.requirements)
+        machine.check_libraries(machine.loads, framework)
+        older = older_python(framework, version)
+        if older:
+            say("going on with " + older, "{} has no wheels for Python {}".format(framework, machine.dotted(version)))
+            os.execve(older, [older, os.path.abspath(__file__), *arguments], clean_environment())
         chosen = choose(options.requirements, version)
         venv, extras = options.venv or default_venv(chosen), sorted(set(options.extras))
         if chosen not in SETS:

@@ -14,12 +14,20 @@ GPU_CAPABILITIES = ((6, 1), (8, 6))
 # The least of torch 2.13.0's CUDA 13.0 build, and of the set with 2.10.0 for the chips before them
 # (requirements/pytorch-gpu-cuda12.txt says how its chips were found).
 PYTORCH_OLDEST_CAPABILITY, PYTORCH_CUDA12_CAPABILITIES = (7, 5), ((7, 0), (12, 0))
+# What mxnet-cu112 1.9.1 holds code for, without PTX for newer ones.
+MXNET_CAPABILITIES = ((5, 0), (8, 6))
 # Loaded by the packages, shipped by none: library -> (Debian's, Fedora's) package.
 LIBRARIES = {
     "libstdc++.so.6": ("libstdc++6", "libstdc++"),
     "libgcc_s.so.1": ("libgcc-s1", "libgcc"),
     "libz.so.1": ("zlib1g", "zlib"),
 }
+# Besides those: of one framework.
+FRAMEWORK_LIBRARIES = {
+    "mxnet": {"libquadmath.so.0": ("libquadmath0", "libquadmath"), "libgomp.so.1": ("libgomp1", "libgomp")},
+}
+# The newest Python that a framework's wheels exist for, where it is not the suite's (requirements/mxnet-common.txt).
+FRAMEWORK_NEWEST = {"mxnet": (3, 11)}
 MEASURE_CPU = "To measure the CPU on purpose: make REQUIREMENTS=cpu perf"
 TRAIN_ON_CPU = "To have {0} train on the CPU on purpose: requirements/bootstrap.py --requirements {1}"
 # Sets with Paddle's GPU wheel -> what such a set is for, as make calls it, and the way round it.
@@ -60,14 +68,17 @@ def check_platform(system: str, machine: str, libc: str) -> None:
         )
 
 
-def check_libraries(loads: Callable[[str], bool]) -> None:
-    """Raise SetUpError with the packages of the shared libraries that ``loads`` cannot load."""
-    missing = [name for name in LIBRARIES if not loads(name)]
+def check_libraries(loads: Callable[[str], bool], framework: str = "") -> None:
+    """Raise SetUpError with the packages of the shared libraries that ``loads`` cannot load, a framework's own among
+    them."""
+    own = FRAMEWORK_LIBRARIES.get(framework, {})
+    wanted = {**LIBRARIES, **own}
+    missing = [name for name in wanted if not loads(name)]
     if missing:
-        debian = " ".join(LIBRARIES[name][0] for name in missing)
-        fedora = " ".join(LIBRARIES[name][1] for name in missing)
+        debian = " ".join(wanted[name][0] for name in missing)
+        fedora = " ".join(wanted[name][1] for name in missing)
         raise SetUpError(
-            "Paddle, DALI and numpy load {}, which this machine lacks. Install it: Debian, Ubuntu: "
+            "Paddle, DALI, numpy and the frameworks load {}, which this machine lacks. Install it: Debian, Ubuntu: "
             "apt-get install {}; Fedora, RHEL: dnf install {}".format(", ".join(missing), debian, fedora)
         )
 
@@ -109,6 +120,35 @@ def choose_pytorch_set(gpus: Sequence[Gpu]) -> str:
             TRAIN_ON_CPU.format("PyTorch", "pytorch-cpu"),
         )
     )  # fmt: skip
+
+
+def choose_mxnet_set(gpus: Sequence[Gpu]) -> str:
+    """The set of MXNet with code for all of these GPUs; SetUpError where there is none."""
+    low, high = MXNET_CAPABILITIES
+    for gpu in gpus:
+        if not low <= gpu.capability <= high:
+            raise SetUpError(
+                "this machine has an NVIDIA {} of compute capability {}; requirements/mxnet-gpu.txt runs on {} to {}, "
+                "and MXNet is retired: no newer release will. {}".format(
+                    gpu.name, dotted(gpu.capability), dotted(low), dotted(high),
+                    TRAIN_ON_CPU.format("MXNet", "mxnet-cpu"),
+                )
+            )  # fmt: skip
+    return "mxnet-gpu" if gpus else "mxnet-cpu"
+
+
+def pythons_up_to(newest: Sequence[int]) -> List[str]:
+    """The names of the suite's Pythons that are no newer, the newest first."""
+    return ["python{}.{}".format(OLDEST[0], minor) for minor in range(newest[1], OLDEST[1] - 1, -1)]
+
+
+def too_new(framework: str, newest: Sequence[int], version: Sequence[int]) -> str:
+    return (
+        "{0}'s wheels exist for Python up to {1}; this is Python {2}, and PATH holds no other. Install python{1} (from "
+        "your distribution or python.org; .venv/bin/uv python install {1} makes one too) and call again".format(
+            framework, dotted(newest), dotted(version[:3])
+        )
+    )
 
 
 def check_gpu_python(version: Sequence[int], chosen: str, why: str) -> None:

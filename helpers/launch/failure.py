@@ -68,7 +68,7 @@ NATIVE_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signa
 _WORDS = (
     (
         FailureClass.GPU_MEMORY,
-        r"CUDA out of memory|out of memory error on GPU|CUDA error ?\(2\)|CUDA error: out of memory"
+        r"CUDA out of memory|out of memory error on GPU|CUDA error ?\(2\)|CUDA error: out of memory|CUDA: out of memory"
         r"|cudaErrorMemoryAllocation|CU(?:DNN|BLAS|SOLVER|SPARSE|FFT)_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY"
         r"|cuda failure.{0,20}out of memory|cudaMalloc.{0,40}out of memory|OOM when allocating tensor.{0,200}GPU",
     ),
@@ -78,7 +78,8 @@ _WORDS = (
     ),
     (
         FailureClass.HOST_MEMORY,
-        r"\bMemoryError\b|cannot allocate memory|std::bad_alloc|ENOMEM|\[Errno 12\]|fail to alloc memory of",
+        r"\bMemoryError\b|cannot allocate memory|std::bad_alloc|ENOMEM|\[Errno 12\]|fail to alloc memory of"
+        r"|Failed to allocate CPU Memory",
     ),
     # PyTorch's data workers die of this only when killed from outside: an exception of theirs is shown as itself.
     (FailureClass.KILLED, r"DataLoader worker \(pid(?:\(s\))? [^)]*\) (?:is killed by signal|exited unexpectedly)"),

@@ -310,9 +310,16 @@ def _pytorch_options(case: Case, seat: Seat, settings: Mapping[str, Any]) -> lis
     return argv + (["--cudnn-benchmark"] if settings["cudnn_benchmark"] else [])
 
 
+def _mxnet_options(case: Case, seat: Seat, settings: Mapping[str, Any]) -> list[str]:
+    if seat.device != "cpu" or settings["label_smoothing"] or settings["layout"] != "NCHW":
+        raise ConfigError(f"case {case.id}", got="no bare loop there", expected="a CPU, NCHW and no label smoothing")
+    return ["--cores", *map(str, seat.cores), *(["--bf16"] if settings["amp_dtype"] == "bfloat16" else [])]
+
+
 _BARE: Mapping[Framework, tuple[str, Callable[[Case, Seat, Mapping[str, Any]], list[str]]]] = {
     Framework.PADDLE: ("helpers.trainers.paddle.bare_loop", _paddle_options),
     Framework.PYTORCH: ("helpers.trainers.pytorch.bare_loop", _pytorch_options),
+    Framework.MXNET: ("helpers.trainers.mxnet.bare_loop", _mxnet_options),
 }
 
 

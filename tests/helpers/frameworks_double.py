@@ -53,6 +53,11 @@ matrix:
 """
 
 
+def is_one_of_two(framework: Framework) -> bool:
+    """Stands where ``has_trainer`` stands: what is compared here are two frameworks, however many there are."""
+    return framework in (Framework.PADDLE, Framework.PYTORCH)
+
+
 class TwoFrameworks:
     """Stands where BuildFinder stands; ``absent`` are reasons by framework."""
 

@@ -90,6 +90,9 @@ def test_nothing_is_added_to_a_tools_environment(
         ("pytorch-gpu-cuda12", [], ".venv-pytorch", "pytorch-gpu-cuda12"),
         ("pytorch-cpu", [("NVIDIA H100", (9, 0))], ".venv-pytorch", "pytorch-cpu"),
         ("pytorch-gpu", [], ".venv-pytorch", "pytorch-gpu"),
+        ("mxnet", [], ".venv-mxnet", "mxnet-cpu"),
+        ("mxnet", [("Tesla V100-SXM2-32GB", (7, 0))], ".venv-mxnet", "mxnet-gpu"),
+        ("mxnet-cpu", [("NVIDIA H100", (9, 0))], ".venv-mxnet", "mxnet-cpu"),
         ("beside", [], ".venv", "cpu"),
         ("beside", [("Tesla V100", (7, 0))], ".venv", "gpu-cuda11"),
         ("beside", [("NVIDIA H100", (9, 0))], ".venv", "cpu"),
@@ -128,7 +131,68 @@ def test_a_gpu_that_does_not_answer_is_no_reason_for_a_cpu_build_of_pytorch(monk
         bootstrap.choose("pytorch", (3, 11))
 
 
-@pytest.mark.parametrize("name", ["pytorch-cpu", "pytorch-gpu", "pytorch-gpu-cuda12"])
+@pytest.mark.parametrize(
+    ("asked", "absent", "named"),
+    [("mxnet", "libquadmath.so.0", "libquadmath0"), ("mxnet-gpu", "libgomp.so.1", "libgomp1")],
+)
+def test_a_library_that_one_framework_alone_loads_is_asked_for_with_that_framework(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], asked: str, absent: str, named: str
+) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(machine, "loads", lambda name: name != absent)
+    monkeypatch.setattr(machine, "find_gpus", lambda **values: [])
+    monkeypatch.setattr(bootstrap, "set_up", lambda *arguments: made.append(arguments[2]))
+    assert bootstrap.main(["--requirements", asked]) == 2
+    assert f"apt-get install {named};" in capsys.readouterr().err
+    assert bootstrap.main(["--requirements", "pytorch"]) == 0
+    assert made == ["pytorch-cpu"]
+
+
+def _pythons(folder: Path, *names: str) -> Path:
+    folder.mkdir()
+    for name in names:
+        (folder / name).symlink_to("/bin/true")
+    return folder
+
+
+def test_a_framework_without_wheels_for_this_python_is_made_with_an_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun: list[Any] = []
+
+    def begin(program: str, words: list[str], environment: dict[str, str]) -> None:
+        begun.append((program, words))
+        raise KeyboardInterrupt
+
+    shims, real = _pythons(tmp_path / "shims", "python3.11"), _pythons(tmp_path / "real", "python3.11", "python3.12")
+    monkeypatch.setenv("PATH", f"{shims}{os.pathsep}{real}")
+    monkeypatch.setattr(sys, "version_info", (3, 12, 1, "final", 0))
+    monkeypatch.setattr(machine, "loads", lambda name: True)
+    monkeypatch.setattr(bootstrap, "answers", lambda python, code: python.startswith(str(real)))
+    monkeypatch.setattr(os, "execve", begin)
+    assert bootstrap.main(["--requirements", "mxnet"]) == 130
+    older = str(real / "python3.11")
+    assert begun == [(older, [older, str(REQUIREMENTS / "bootstrap.py"), "--requirements", "mxnet"])]
+    assert "going on with" in capsys.readouterr().out
+
+
+def test_without_such_a_python_it_is_named_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(_pythons(tmp_path / "bin", "python3.12")))
+    monkeypatch.setattr(sys, "version_info", (3, 12, 1, "final", 0))
+    monkeypatch.setattr(machine, "loads", lambda name: True)
+    monkeypatch.setattr(bootstrap, "answers", lambda python, code: True)
+    monkeypatch.setattr(bootstrap, "set_up", lambda *arguments: pytest.fail("set-up was started"))
+    assert bootstrap.main(["--requirements", "mxnet-cpu"]) == 2
+    told = capsys.readouterr().err
+    assert "mxnet's wheels exist for Python up to 3.11; this is Python 3.12.1" in told
+    assert "uv python install 3.11" in told
+    assert bootstrap.older_python("pytorch", (3, 12, 1)) == ""
+    assert bootstrap.older_python("mxnet", (3, 11, 7)) == ""
+
+
+@pytest.mark.parametrize("name", ["pytorch-cpu", "pytorch-gpu", "pytorch-gpu-cuda12", "mxnet-cpu"])
 def test_nothing_of_the_suite_is_added_to_a_framework_s_environment(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -551,6 +615,17 @@ def test_the_pytorch_of_cuda_12_has_another_torch_and_cuda_and_else_what_the_oth
     assert own >= {"triton", "nvidia-cudnn-cu12", "nvidia-nccl-cu12", "nvidia-cuda-runtime-cu12"}
     # Nothing of CUDA 13 beside it; pip itself refuses what torch's own metadata does not name.
     assert own & cuda.keys() == {"triton", "cuda-bindings", "cuda-pathfinder"}
+
+
+def test_both_of_mxnet_s_sets_have_a_build_of_their_own_of_one_release_and_the_rest_in_common() -> None:
+    assert {name: str(pin) for name, pin in _pins("mxnet-cpu.txt").items()} == {"mxnet": "mxnet==1.9.1"}
+    assert {name: str(pin) for name, pin in _pins("mxnet-gpu.txt").items()} == {"mxnet-cu112": "mxnet-cu112==1.9.1"}
+    assert _included("mxnet-cpu.txt") == _included("mxnet-gpu.txt") == ["-r mxnet-common.txt"]
+    common, cpu = _pins("mxnet-common.txt"), _pins("cpu.txt") | _pins("suite.txt")
+    # MXNet reads numpy.bool, which 1.24 removed; the images are decoded by the code of the other frameworks.
+    assert str(common["numpy"]) == "numpy==1.23.5"
+    fed_by = {name for name in common if name.startswith("nvidia-")} | {"pillow"}
+    assert {name: str(common[name]) for name in fed_by} == {name: str(cpu[name]) for name in fed_by}
 
 
 def test_pytorch_is_fed_by_the_dali_and_the_numpy_of_the_cpu_set() -> None:

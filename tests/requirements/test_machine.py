@@ -76,6 +76,22 @@ def test_cards_that_no_set_of_pytorch_has_code_for_are_refused_by_name(cards: li
     assert "bootstrap.py --requirements pytorch-cpu" in text
 
 
+@pytest.mark.parametrize(
+    ("capabilities", "chosen"),
+    [([], "mxnet-cpu"), ([(7, 0)], "mxnet-gpu"), ([(8, 0), (8, 6)], "mxnet-gpu"), ([(5, 0)], "mxnet-gpu")],
+)
+def test_mxnet_s_set_follows_the_cards(capabilities: list[tuple[int, int]], chosen: str) -> None:
+    assert machine.choose_mxnet_set([machine.Gpu("a card", each) for each in capabilities]) == chosen
+
+
+def test_a_card_that_is_newer_than_mxnet_is_refused_by_name() -> None:
+    with pytest.raises(machine.SetUpError) as caught:
+        machine.choose_mxnet_set([V100, H200])
+    text = str(caught.value)
+    assert "NVIDIA H200 of compute capability 9.0; requirements/mxnet-gpu.txt runs on 5.0 to 8.6" in text
+    assert "retired" in text and "bootstrap.py --requirements mxnet-cpu" in text
+
+
 def test_a_gpu_with_python_3_13_is_refused_with_the_pythons_that_do() -> None:
     with pytest.raises(machine.SetUpError, match=r"V100.*Python 3\.11 to 3\.12; this is Python 3\.13\.0"):
         machine.choose_set([V100], (3, 13, 0))

@@ -201,7 +201,7 @@ def test_markdown_has_a_row_of_equally_many_cells_for_each_case() -> None:
 
 
 def test_nothing_is_built_for_a_framework_without_a_build_check(interpreter: str) -> None:
-    document = record("--framework", "mxnet", "--build", "--interpreter", interpreter, status=EXIT_NOT_JUDGED)
+    document = record("--framework", "pytorch", "--build", "--interpreter", interpreter, status=EXIT_NOT_JUDGED)
     assert {case["build"] for case in document["cases"]} == {"not tried"}
     assert document["about"]["builds by"] == "nothing that is installed"
 
@@ -210,7 +210,7 @@ def test_nothing_is_built_for_a_framework_without_a_build_check(interpreter: str
     ("argv", "words"),
     [
         (["--interpreter", "python"], "--interpreter"),
-        (["--framework", "mxnet", "--target", "cpu"], "options that no case fits"),
+        (["--published", "--target", "cpu"], "options that no case fits"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(argv: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

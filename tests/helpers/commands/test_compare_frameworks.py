@@ -17,6 +17,7 @@ from helpers.commands.main import EXIT_USAGE, commands, main, parser_of
 from helpers.history import default_url, open_history
 from helpers.machine.devices import Machine
 from helpers.session.examination import ExaminationIO
+from helpers.session.frameworks import configurations
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
@@ -29,6 +30,7 @@ from tests.helpers.frameworks_double import (
     PYTORCH,
     TurnsRunner,
     TwoFrameworks,
+    is_one_of_two,
 )
 from tests.helpers.session.test_examination_disturbance import looking
 
@@ -68,6 +70,7 @@ def bench(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Bench:
     monkeypatch.setattr(helpers.session.suite, "BuildFinder", TwoFrameworks)
+    monkeypatch.setattr(configurations, "has_trainer", is_one_of_two)
     monkeypatch.setattr(helpers.session.measuring, "settings_for", lambda case, *_, **__: {"optimizer": "momentum"})
     (tmp_path / "perf.yaml").write_text(CONFIG)
     (tmp_path / "runs").mkdir()

@@ -137,7 +137,7 @@ def test_a_build_that_leaves_no_whole_environment_has_failed(tmp_path: Path) -> 
 
 
 def test_the_real_bootstrap_refuses_a_name_that_it_does_not_know(tmp_path: Path) -> None:
-    unknown = FrameworkEnvironment(Framework.MXNET, tmp_path / "env", "mxnet")
-    with pytest.raises(LaunchError, match=r"exit status 2.*invalid choice: 'mxnet'"):
+    unknown = FrameworkEnvironment(Framework.MXNET, tmp_path / "env", "mxnet-1.5")
+    with pytest.raises(LaunchError, match=r"exit status 2.*invalid choice: 'mxnet-1.5'"):
         build(unknown, lambda line: None)
     assert not (tmp_path / "env").exists()

@@ -169,7 +169,6 @@ def test_the_shipped_file_still_loads_with_its_commented_examples_switched_on(tm
     text = text.replace("\n  hosts: []", "\n  hosts:")
     text = text.replace("\n  cases: []\n  # - ", "\n  cases:\n  - ").replace("\n  #   recorded", "\n    recorded")
     text = text.replace("\n  #   pairs", "\n    pairs")
-    text = text.replace("\n  # mxnet:\n  #   interpreter", "\n  mxnet:\n    interpreter")
     config = load(tmp_path, text)
     machine = config.machine_for("v100-node-07")
     assert machine is not None
@@ -178,4 +177,3 @@ def test_the_shipped_file_still_loads_with_its_commented_examples_switched_on(tm
     assert (config.nodes.port, config.nodes.hosts[1].data) == (36000, "/data/imagenet")
     assert config.tolerances.of("paddle-vgg16-fp32-bs1-1x1-dali-dynamic").recorded == 0.01
     assert config.budgets.of("paddle-vgg16-fp32-bs32-4x8-dali-static") == Budget(pairs=8)
-    assert config.frameworks[Framework.MXNET].interpreter == str(Path("~/environments/mxnet/bin/python").expanduser())

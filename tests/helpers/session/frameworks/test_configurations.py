@@ -26,6 +26,7 @@ from helpers.session.frameworks.configurations import (
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, SuiteError
 from helpers.trainers.contract.frameworks import Framework
+from tests.helpers.frameworks_double import is_one_of_two
 
 PUBLISHED = Path(__file__).parents[4] / "baselines/published"
 FIGURES = tuple(
@@ -48,6 +49,11 @@ def published_cases() -> list[SuiteCase]:
 PADDLE = suite_case("paddle-resnet50v1.5-fp32-bs4-1x1-native-dynamic")
 STATIC = suite_case("paddle-resnet50v1.5-fp32-bs4-1x1-native-static")
 PYTORCH = suite_case("pytorch-resnet50v1.5-fp32-bs4-1x1-native")
+
+
+@pytest.fixture(autouse=True)
+def two_have_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helpers.session.frameworks.configurations.has_trainer", is_one_of_two)
 
 
 def test_a_configuration_is_a_case_without_framework_and_execution() -> None:

@@ -1,0 +1,64 @@
+"""Times the steps of a framework that tells when an operation is done but gives no way to its cards' streams."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import Callable, List, Optional, Tuple, Union
+
+
+class EngineTimer:
+    """A StepTimer of ``loop``: the host's clock at the moment when the framework says that a step is done.
+
+    MXNet is one: its engine says that an operation is done when the card has done it. A thread of its own waits for
+    what ends with a step, so that the loop goes on issuing steps meanwhile.
+    """
+
+    def __init__(
+        self,
+        synchronize: Callable[[], None],
+        mark: Callable[[], Callable[[], None]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``synchronize`` waits for everything that was issued; ``mark`` gives a function that returns, or raises, when
+        what was issued so far is done."""
+        self._synchronize = synchronize
+        self._mark = mark
+        self._clock = clock
+        self._last = 0.0
+        self._marked = 0
+        self._waiting: "queue.SimpleQueue[Callable[[], None]]" = queue.SimpleQueue()
+        self._ended: "queue.SimpleQueue[Union[float, Exception]]" = queue.SimpleQueue()
+        self._thread: Optional[threading.Thread] = None
+
+    def begin(self) -> None:
+        self._synchronize()
+        self._last = self._clock()
+
+    def mark(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="step-ends", daemon=True)
+            self._thread.start()
+        self._marked += 1
+        self._waiting.put(self._mark())
+
+    def resolve(self) -> List[Tuple[float, float]]:
+        times = []
+        for _ in range(self._marked):
+            ended = self._ended.get()
+            self._marked -= 1
+            if isinstance(ended, Exception):
+                raise ended
+            times.append((self._last, ended))
+            self._last = ended
+        return times
+
+    def _watch(self) -> None:
+        while True:
+            wait = self._waiting.get()
+            try:
+                wait()
+                self._ended.put(self._clock())
+            except Exception as error:  # noqa: BLE001 - whatever the step failed with is raised where the loop asks for it
+                self._ended.put(error)

@@ -1,0 +1,191 @@
+"""What this machine and this build of MXNet can run, where its threads run, how precision is forced, and when a card
+has done a step."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+import mxnet as mx
+
+from helpers.trainers.common.cuda import LIBRARY
+from helpers.trainers.common.process import CardPlace, Refused, cpu_flags, cpu_name
+from helpers.trainers.common.settings import on
+from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.job import JobSpec
+
+# The release that the trainer was written for, the last one.
+_VERSION = "1.9"
+# What TF32 must be for a precision; as the build has it for any other.
+_TF32_WANTED = {Precision.FP32: False, Precision.TF32: True}
+_PRECISIONS = (Precision.FP32, Precision.TF32, Precision.AMP, Precision.BF16)
+# What a CPU has for products of bfloat16, as the kernel names it.
+_BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
+
+
+def refuse_what_cannot_run(spec: JobSpec) -> None:
+    """Raise Refused with the reason where this machine, build or trainer cannot run the case as it stands."""
+    refuse_what_is_no_case(spec.case)
+    if not mx.__version__.startswith(_VERSION + "."):
+        raise Refused(f"this trainer needs MXNet {_VERSION}, its last release; this is {mx.__version__}")
+    if spec.device == "cpu":
+        if spec.case.precision is Precision.TF32:
+            raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
+    else:
+        _refuse_on_gpu(spec.case)
+
+
+def refuse_what_is_no_case(case: Case) -> None:
+    """Raise Refused for what this trainer has nothing for on any machine."""
+    for feature in ("compile", "graphs", "xla", "auto"):
+        if getattr(case, feature):
+            raise Refused(f"the feature {feature} is not MXNet's")
+    if case.execution is not None:
+        raise Refused(f"execution {case.execution.value} is Paddle's; MXNet always runs hybridized")
+    if case.precision not in _PRECISIONS:
+        known = ", ".join(each.value for each in _PRECISIONS)
+        raise Refused(f"precision {case.precision.value} is none of MXNet's: {known}")
+    if case.nodes > 1:
+        raise Refused(
+            "several nodes need MXNet's kvstore dist_sync, which gave wrong sums of gradients in most runs with "
+            "update_on_kvstore=False: this trainer drives the cards of one node"
+        )
+
+
+def _refuse_on_gpu(case: Case) -> None:
+    if not mx.runtime.Features().is_enabled("CUDA"):
+        raise Refused("this build of MXNet is for CPUs: make env-mxnet installs one for CUDA where there is a GPU")
+    if case.precision is Precision.BF16:
+        raise Refused("MXNet computes in bfloat16 on CPUs alone")
+    found = mx.context.num_gpus()
+    if found < case.cards_per_node:
+        raise Refused(f"MXNet sees {found} GPUs, the case needs {case.cards_per_node}")
+
+
+def contexts_of(spec: JobSpec, cards: Sequence[CardPlace]) -> List[Any]:
+    """The device of each card. Raises Refused with MXNet's own words where a GPU does not compute."""
+    if spec.device == "cpu":
+        # cpu(0) is what MXNet takes for work of no card; its thread starts with those that all devices share.
+        return [mx.cpu(1 + card.local) for card in cards]
+    contexts = [mx.gpu(card.local) for card in cards]
+    for context in contexts:
+        try:
+            mx.nd.ones((1,), ctx=context).wait_to_read()
+        except mx.MXNetError as error:
+            raise Refused(f"MXNet {mx.__version__} does not compute on {context}: {last_line(error)}") from error
+    return contexts
+
+
+def last_line(error: Exception) -> str:
+    """The line of an MXNetError that says what is wrong, which stands behind a stack of C++."""
+    return str(error).strip().splitlines()[-1]
+
+
+def pin_workers(cards: Sequence[CardPlace], contexts: Sequence[Any]) -> None:
+    """Start the thread of each CPU card of this process on the card's own cores; each card's OpenMP threads follow it.
+
+    MXNet's engine starts a device's threads with the first work for it, and a thread begins with the cores of the one
+    that starts it. What the devices share starts before them, on all cores.
+    """
+    everything = os.sched_getaffinity(0)
+    mx.nd.ones((1,)).wait_to_read()
+    try:
+        for card, context in zip(cards, contexts):
+            os.sched_setaffinity(0, card.cores or everything)
+            mx.nd.ones((1,), ctx=context).wait_to_read()
+    finally:
+        os.sched_setaffinity(0, everything)
+
+
+def device_facts(spec: JobSpec) -> Dict[str, str]:
+    """What the header says of build and machine."""
+    features = mx.runtime.Features()
+    facts = {
+        "onednn": on(bool(features.is_enabled("MKLDNN"))),
+        "engine": os.environ.get("MXNET_ENGINE_TYPE", "default"),
+    }
+    if spec.device == "cpu":
+        flags = cpu_flags()
+        facts["bfloat16_hardware"] = ", ".join(name for name in _BFLOAT16_FLAGS if name in flags) or "none"
+        return facts
+    facts["step_timer"] = "the host's clock when MXNet's engine says that the card has done the step"
+    facts["peak_device_memory"] = "of the card at the end, by cudaMemGetInfo: MXNet's pool gives nothing back"
+    return facts
+
+
+def device_name(on_gpu: bool) -> str:
+    """The processor's name, or that of the first card, which MXNet does not tell: CUDA's driver does."""
+    if not on_gpu:
+        return cpu_name()
+    driver, device, name = ctypes.CDLL(LIBRARY), ctypes.c_int(), ctypes.create_string_buffer(256)
+    calls = (
+        ("cuInit", (0,)),
+        ("cuDeviceGet", (ctypes.byref(device), 0)),
+        ("cuDeviceGetName", (name, len(name), device)),
+    )
+    failed = next((called for called, arguments in calls if getattr(driver, called)(*arguments) != 0), None)
+    return "unknown (%s failed)" % failed if failed else name.value.decode(errors="replace")
+
+
+def force_float32(spec: JobSpec, context: Any) -> Dict[str, str]:
+    """Whether float32 is computed as such: TF32 off for fp32 (by NVIDIA_TF32_OVERRIDE), on for tf32, else as the build
+    has it; the facts say what arithmetic shows.
+
+    Raises Refused where the state cannot be had, so that no figure stands under the wrong precision.
+    """
+    on_gpu, wanted = spec.device == "gpu", _TF32_WANTED.get(spec.case.precision)
+    matmul, convolution = rounds(context, on_gpu)
+    state = f"matmul {on(matmul)}, convolution {on(convolution)}"
+    if wanted is False and (matmul or convolution):
+        what = "TF32 could not be switched off" if on_gpu else "this CPU's library rounds float32 products"
+        raise Refused(f"{what} ({state}): this would not be fp32")
+    # MXNet has no switch for cuBLAS: what is nearly all of the work must round.
+    if wanted is True and not convolution:
+        raise Refused(f"TF32 could not be switched on ({state}): this would not be tf32")
+    return {"tf32": state if on_gpu else "not on a CPU"}
+
+
+def rounds(context: Any, on_gpu: bool) -> Tuple[bool, bool]:
+    """Whether products of matrices, and convolutions, of float32 are computed with fewer digits."""
+    # 1 + 2**-12 has more digits than TF32's 10: times one it comes back as 1 where TF32 (or bfloat16) computed.
+    value = 1.0 + 2.0**-12
+    size, batch, channels, side = (1024, 16, 256, 56) if on_gpu else (128, 2, 64, 14)
+    product = mx.nd.FullyConnected(
+        mx.nd.full((size, size), value, ctx=context), mx.nd.eye(size, ctx=context), num_hidden=size, no_bias=True
+    )
+    kernel = mx.nd.eye(channels, ctx=context).reshape((channels, channels, 1, 1))
+    convolved = mx.nd.Convolution(
+        mx.nd.full((batch, channels, side, side), value, ctx=context),
+        kernel,
+        kernel=(1, 1),
+        num_filter=channels,
+        no_bias=True,
+    )
+    return float(product[0, 0].asscalar()) != value, float(convolved[0, 0, 0, 0].asscalar()) != value
+
+
+def peak_device_bytes(contexts: Sequence[Any]) -> int:
+    """Of the card on which it is largest. MXNet's pool gives nothing back, so what is taken now is the most so far."""
+    taken = []
+    for context in contexts:
+        free, total = mx.context.gpu_memory_info(context.device_id)
+        taken.append(int(total) - int(free))
+    return max(taken)
+
+
+def last_of_step(weights: Sequence[Any], contexts: Sequence[Any]) -> Callable[[], Callable[[], None]]:
+    """EngineTimer's ``mark``: copies of single elements of some ``weights`` on every card, which exist when the updates
+    before them are done. The updates of a card run in groups, so the first, a middle and the last weights are taken."""
+    watched = [weights[0], weights[len(weights) // 2], weights[-1]]
+
+    def mark() -> Callable[[], None]:
+        copies = [each.data(context).reshape((-1,))[0:1].copy() for context in contexts for each in watched]
+
+        def wait() -> None:
+            for copy in copies:
+                copy.wait_to_read()
+
+        return wait
+
+    return mark

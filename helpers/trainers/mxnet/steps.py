@@ -1,0 +1,236 @@
+"""One optimizer step in MXNet's Gluon, hybridized, on all cards of the process, and the proof that it computes what its
+case says."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+import mxnet as mx
+import numpy
+from mxnet import autograd, gluon
+from mxnet.contrib import amp
+from mxnet.gluon import nn
+
+from helpers.trainers.common.loop import Batch
+from helpers.trainers.common.process import Refused, Trainer
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.models import CLASSES
+from helpers.trainers.mxnet.models import NetworkForm, network_of, trained
+from helpers.trainers.mxnet.settings import AMP, CAST, MxnetSettings
+
+# How far the sum of several cards' gradients may be from that of the single ones, as a share of the largest: they are
+# added in another order.
+_SUM_TOLERANCES = {"float16": 3e-2, "float32": 1e-5, "float64": 1e-12}
+
+
+class ConvolutionFound(NamedTuple):
+    """A convolution of the graph that a hybridized network runs."""
+
+    # Of its output.
+    dtype: str
+    layout: str
+
+
+def traced(network: Any) -> Tuple[str, Any]:
+    """The graph that a hybridized network runs, after its first forward pass: the name of its input, and its output."""
+    (images, *_), output = network._cached_graph
+    return images.name, output
+
+
+def convolutions(output: Any, inputs: Mapping[str, str]) -> List[ConvolutionFound]:
+    """Those of the graph up to ``output``; ``inputs``: the types of its inputs by their names."""
+    layers = output.get_internals()
+    _, dtypes, _ = layers.infer_type(**inputs)
+    of = {name: numpy.dtype(each) for name, each in zip(layers.list_outputs(), dtypes)}
+    found = []
+    for node in json.loads(output.tojson())["nodes"]:
+        if node["op"] == "Convolution":
+            dtype = of[f"{node['name']}_output"]
+            # MXNet's bfloat16 is a structure of NumPy's with that name.
+            found.append(ConvolutionFound((dtype.names or (dtype.name,))[0], node["attrs"].get("layout", "NCHW")))
+    return found
+
+
+def check_convolutions(found: Sequence[ConvolutionFound], settings: MxnetSettings, of: int) -> Dict[str, str]:
+    """Counts for the header; Refused unless all of the model's convolutions are of the case's type and layout."""
+    wanted = settings.amp_dtype or "float32"
+    dtypes, layouts = Counter(each.dtype for each in found), Counter(each.layout for each in found)
+    if not of or dtypes != {wanted: of}:
+        counted = f"{dtypes[wanted]} of {of} are ({dict(dtypes)})"
+        raise Refused(f"MXNet did not compute the model's convolutions in {wanted}: {counted}")
+    if layouts != {settings.layout: of}:
+        counted = f"{layouts[settings.layout]} of {of} are"
+        raise Refused(f"MXNet did not compute the model's convolutions in {settings.layout}: {counted}")
+    return {f"{wanted}_convolutions": str(of), f"{settings.layout}_convolutions": str(of)}
+
+
+def check_weights(network: Any, settings: MxnetSettings) -> None:
+    """Refused unless the weights are of the case's type: half where the network is cast, but for batch norm's; else
+    float32."""
+    half = settings.amp_dtype if settings.amp_through == CAST else "float32"
+    for name, each in trained(network).items():
+        wanted = "float32" if name.endswith((".gamma", ".beta")) else half
+        if numpy.dtype(each.dtype).name != wanted:
+            raise Refused(f"the weights {name} are {numpy.dtype(each.dtype).name}, not {wanted}")
+
+
+def begin_amp(settings: MxnetSettings) -> None:
+    """Have MXNet put casts around its operators, in every network that is traced from now on in this process."""
+    if settings.amp_through == AMP:
+        amp.init(settings.amp_dtype)
+
+
+def network_for(spec: JobSpec, settings: MxnetSettings) -> Any:
+    """The case's network, hybridized and of the case's types; it has no weights before ``initialize()``."""
+    form = NetworkForm(
+        settings.layout,
+        settings.feed_layout,
+        settings.input_channels,
+        settings.batch_norm_momentum,
+        settings.batch_norm_epsilon,
+    )
+    network = network_of(spec.case.model.spec, form)
+    if settings.amp_through == CAST:
+        network.cast(settings.amp_dtype)
+    network.hybridize(static_alloc=settings.static_alloc, static_shape=settings.static_shape)
+    return network
+
+
+def build_network(spec: JobSpec, settings: MxnetSettings, contexts: Sequence[Any]) -> Any:
+    """The case's network with fresh weights, the same on every card."""
+    network = network_for(spec, settings)
+    network.initialize(ctx=list(contexts))
+    check_weights(network, settings)
+    return network
+
+
+class SmoothedLoss(nn.HybridBlock):
+    """Softmax cross-entropy of each image, over labels of which a share is spread over all classes; in float32, or in
+    float64 where the logits are that."""
+
+    def __init__(self, settings: MxnetSettings) -> None:
+        super().__init__()
+        self._right, self._other = settings.label_targets
+        self._from_half = settings.amp_level is not None
+        self._entropy = gluon.loss.SoftmaxCrossEntropyLoss(sparse_label=not settings.label_smoothing)
+
+    def hybrid_forward(self, F: Any, logits: Any, labels: Any) -> Any:
+        if self._from_half:
+            logits = F.cast(logits, dtype="float32")
+        if self._other:
+            labels = F.one_hot(labels, CLASSES, on_value=self._right, off_value=self._other)
+        return self._entropy(logits, labels)
+
+
+def build_trainer(network: Any, settings: MxnetSettings) -> Any:
+    """MXNet's SGD: v = momentum v - rate (gradient + decay w), w = w + v. While the rate stays the same it is Paddle's
+    Momentum; where the rate changes, Paddle's velocity follows at once and this one gradually."""
+    for name, each in trained(network).items():
+        if not settings.decay_norms and name.endswith((".gamma", ".beta")):
+            each.wd_mult = 0.0
+    options = {
+        "learning_rate": settings.learning_rate,
+        "momentum": settings.momentum,
+        "wd": settings.weight_decay,
+        "multi_precision": settings.amp_through == CAST,
+    }
+    # With the updates in the kvstore its sums could not be looked at (SumCheck).
+    return gluon.Trainer(network.collect_params(), "sgd", options, kvstore=settings.kvstore, update_on_kvstore=False)
+
+
+class TrainingStep:
+    """Forward and backward on each card of the process, the sum of their gradients, and SGD on each card."""
+
+    def __init__(self, trainer: Trainer, settings: MxnetSettings, contexts: Sequence[Any]) -> None:
+        self._facts = trainer.device.facts
+        self._settings = settings
+        self._on_gpu = trainer.spec.device == "gpu"
+        begin_amp(settings)
+        self.network = build_network(trainer.spec, settings, contexts)
+        self._loss = SmoothedLoss(settings)
+        self._loss.hybridize(static_alloc=settings.static_alloc, static_shape=settings.static_shape)
+        self.weights = list(trained(self.network).values())
+        self._trainer = build_trainer(self.network, settings)
+        self._epoch = 0
+        self._steps = 0
+        self._proven = False
+        self._losses: List[Any] = []
+
+    def begin_epoch(self, number: int) -> None:
+        """The learning rate's steps between epochs."""
+        self._epoch = number
+
+    def step(self, batch: Batch) -> Any:
+        """``batch``: images and labels of each card, in the order of the process's cards."""
+        if self._on_gpu:
+            # As the published script: the host is at most a step ahead, or the cards' memory would fill with batches.
+            for loss in self._losses:
+                loss.wait_to_read()
+        self._trainer.set_learning_rate(self._settings.rate(self._steps, self._epoch))
+        with autograd.record():
+            self._losses = [
+                self._loss(self.network(images), labels) for images, labels in zip(batch.images, batch.labels)
+            ]
+        autograd.backward(self._losses)
+        if self._proven:
+            self._trainer.step(batch.samples)
+        else:
+            self._prove(batch)
+        self._steps += 1
+        if not self._on_gpu:
+            # MXNet computes behind the host's back on a CPU too: a step ends when all of it is done.
+            mx.nd.waitall()
+        return self._losses
+
+    def loss(self, handle: Any) -> float:
+        """The mean over the images of all cards; waits for the whole step."""
+        mx.nd.waitall()
+        return float(numpy.mean([numpy.mean(each.asnumpy(), dtype="float64") for each in handle]))
+
+    def _prove(self, batch: Batch) -> None:
+        """The first step's update, between the proofs of what was computed and what was summed."""
+        images, output = traced(self.network)
+        found = convolutions(output, {images: numpy.dtype(batch.images[0].dtype).name})
+        self._facts.update(check_convolutions(found, self._settings, number_of_convolutions(self.network)))
+        if len(self._losses) == 1:
+            self._trainer.step(batch.samples)
+        else:
+            check = SumCheck(self.weights)
+            self._trainer.allreduce_grads()
+            self._facts["kvstore_sums"] = check.compare()
+            self._trainer.update(batch.samples)
+        self._proven = True
+
+
+class SumCheck:
+    """Compares the gradients that the kvstore gives every card with the sum of the cards' own, which it takes when it
+    is made."""
+
+    def __init__(self, weights: Sequence[Any]) -> None:
+        self._weights = weights
+        self._sums = [sum(each.asnumpy().astype("float64") for each in one.list_grad()) for one in weights]
+
+    def compare(self) -> str:
+        """What the header says of it; Refused where a card has another sum."""
+        for weights, wanted in zip(self._weights, self._sums):
+            tolerance = _SUM_TOLERANCES[numpy.dtype(weights.dtype).name]
+            for gradient in weights.list_grad():
+                off = numpy.abs(gradient.asnumpy().astype("float64") - wanted).max()
+                # Written so that NaN fails.
+                if not off <= tolerance * numpy.abs(wanted).max():
+                    raise Refused(
+                        f"MXNet's kvstore gave {gradient.context} another sum of the cards' gradients of "
+                        f"{weights.name} than theirs: off by {off:.3g} of {numpy.abs(wanted).max():.3g}"
+                    )
+        return f"right for {len(self._sums)} gradients on {len(self._weights[0].list_grad())} cards"
+
+
+def number_of_convolutions(network: Any) -> int:
+    return sum(isinstance(each, nn.Conv2D) for each in blocks_of(network))
+
+
+def blocks_of(block: Any) -> List[Any]:
+    """A block and all blocks within it."""
+    return [block, *(each for child in block._children.values() for each in blocks_of(child))]

@@ -1,0 +1,69 @@
+"""Train an MXNet job in one process that drives all of a node's cards: ``python -m helpers.trainers.mxnet.trainer
+SPEC.json``. MXNet is retired: 1.9.1 is its last release.
+
+Exit status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from helpers.trainers.common.engine_timer import EngineTimer
+from helpers.trainers.common.loop import HostTimer, StepTimer, train
+from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
+from helpers.trainers.mxnet.settings import MxnetSettings, setting_facts
+
+# Of a launcher; without one the process is the only rank.
+RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
+
+
+def program(trainer: Trainer) -> None:
+    """The process from the import of MXNet to its last step."""
+    spec, facts = trainer.spec, trainer.device.facts
+    settings = MxnetSettings.of(spec)
+    trainer.beat("import mxnet")
+    mx = _import_mxnet(trainer, settings)
+    from helpers.trainers.mxnet import data as mxnet_data
+    from helpers.trainers.mxnet import device as mxnet_device
+    from helpers.trainers.mxnet import steps as mxnet_steps
+
+    mxnet_device.refuse_what_cannot_run(spec)
+    contexts = mxnet_device.contexts_of(spec, trainer.cards)
+    if spec.device == "cpu":
+        mxnet_device.pin_workers(trainer.cards, contexts)
+    trainer.device.name = mxnet_device.device_name(spec.device == "gpu")
+    facts.update(mxnet_device.device_facts(spec))
+    facts.update(mxnet_device.force_float32(spec, contexts[0]))
+    seed_everything(mx.random.seed, spec.seed)
+    facts.update(setting_facts(spec, settings))
+    trainer.beat("data")
+    reader = mxnet_data.open_reader(trainer, settings, contexts)
+    trainer.beat("build model")
+    stepper = mxnet_steps.TrainingStep(trainer, settings, contexts)
+    timer: StepTimer = HostTimer(time.monotonic)
+    if spec.device == "gpu":
+        timer = EngineTimer(mx.nd.waitall, mxnet_device.last_of_step(stepper.weights, contexts))
+        trainer.peak_device_bytes = lambda: mxnet_device.peak_device_bytes(contexts)
+    trainer.beat("first step")
+    train(plan_of(trainer), reader, stepper, timer, io_of(trainer, lambda: None, bool))
+
+
+def _import_mxnet(trainer: Trainer, settings: MxnetSettings) -> Any:
+    set_environment(trainer.spec, settings, os.environ)
+    try:
+        import mxnet
+    # OSError: a library that MXNet loads is not there.
+    except (ImportError, OSError) as error:
+        raise Refused(f"MXNet is not installed in this interpreter, or lacks a library ({error})") from error
+    # A supervisor's request to stop must end the process, whoever has a handler of its own.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    trainer.device.framework_version = str(mxnet.__version__)
+    return mxnet
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:], RANK_VARIABLES, program))

@@ -1,0 +1,48 @@
+"""Training that learns, in every mode that runs on a CPU: real processes, on two colours that are easily told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.trainers.contract.case import Case
+from tests.helpers.trainers.colours import learn, two_colours
+from tests.helpers.trainers.cores import own_cores
+from tests.helpers.trainers.mxnet_environment import INTERPRETER, needs_mxnet
+
+pytestmark = [pytest.mark.training, pytest.mark.untimed, needs_mxnet]
+
+CORES = own_cores()
+RESNET50, VGG16 = "mxnet-resnet50v1.5", "mxnet-vgg16"
+
+
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return two_colours(tmp_path_factory.mktemp("colours"))
+
+
+@pytest.mark.parametrize(
+    ("case", "facts"),
+    [
+        (f"{RESNET50}-fp32-bs2-1x1-dali", {"float32_convolutions": "53", "kvstore": "none"}),
+        (f"{RESNET50}-fp32-bs2-1x1-native", {"precision": "float32", "weights": "float32"}),
+        (
+            f"{RESNET50}-amp-bs2-1x1-dali",
+            {"bfloat16_convolutions": "53", "weights": "float32, cast where they are used"},
+        ),
+        (
+            f"{RESNET50}-amp-bs2-1x2-dali",
+            {"bfloat16_convolutions": "53", "kvstore_sums": "right for 161 gradients on 2 cards"},
+        ),
+        (f"{VGG16}-fp32-bs1-1x1-synthetic", {"float32_convolutions": "13"}),
+        (f"{VGG16}-bf16-bs1-1x1-dali", {"bfloat16_convolutions": "13"}),
+    ],
+)
+def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[str, str]) -> None:
+    if Case.parse(case).cards > len(CORES):
+        pytest.skip("two cards need two cores")
+    # The loss of smoothed labels does not fall near 0, however well they are learnt.
+    learnt = learn(tmp_path, case, colours, str(INTERPRETER), CORES, label_smoothing=0.0)
+    assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
+    assert facts.items() <= learnt.facts.items()
