@@ -342,7 +342,13 @@ class CardReaders:
         self._readers = list(readers)
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        for batches in zip(*(reader.epoch(number) for reader in self._readers)):
+        epochs = [reader.epoch(number) for reader in self._readers]
+        while True:
+            # Not zip(), which asks no other reader once the first one has ended: what a reader does at an epoch's end
+            # (DaliSource) would be left undone.
+            batches = [batch for batch in [next(epoch, None) for epoch in epochs] if batch is not None]
+            if len(batches) < len(epochs):
+                return
             samples = sum(batch.samples for batch in batches)
             yield Batch([batch.images for batch in batches], [batch.labels for batch in batches], samples)
 

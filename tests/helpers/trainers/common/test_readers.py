@@ -155,3 +155,20 @@ def test_an_epoch_of_several_cards_ends_with_the_first_card_that_has_no_batch() 
 
     assert [batch.samples for batch in CardReaders([reader(3), reader(2)]).epoch(5)] == [4, 4]
     assert next(CardReaders([reader(3), reader(2)]).epoch(5)).images == [5, 5]
+
+
+def test_every_card_s_reader_comes_to_the_end_of_its_epoch() -> None:
+    ended = []
+
+    def reader(name: str) -> Any:
+        def epoch(number: int) -> Any:
+            yield Batch(name, 0, 1)
+            # As DaliSource skips the runs that hold padding.
+            ended.append((name, number))
+
+        return SimpleNamespace(epoch=epoch)
+
+    cards = CardReaders([reader("first"), reader("second")])
+    for number in range(2):
+        assert [batch.images for batch in cards.epoch(number)] == [["first", "second"]]
+    assert ended == [("first", 0), ("second", 0), ("first", 1), ("second", 1)]
