@@ -30,7 +30,7 @@ _NOT_REPRODUCED = (BisectEnd.NO_DROP, BisectEnd.FASTER, BisectEnd.UNCONFIRMED)
 
 def headline(search: CaseSearch) -> str:
     """The answer in one line, the one that the console gets first."""
-    answer, runs = search.answer, f"{search.runs} runs of {search.tried} builds"
+    answer, runs = search.answer, f"{_counted(search.runs, 'run')} of {_counted(search.tried, 'build')}"
     if search.stopped:
         return f"NOT JUDGED: {search.stopped}; {runs} so far"
     if answer is None:
@@ -197,11 +197,15 @@ def _details(search: CaseSearch) -> list[str]:
             )
     cannot = [each for each in search.builds if each.untestable]
     if cannot:
-        lines.append(f"{len(cannot)} build{'s' * (len(cannot) > 1)} could not be tested:")
+        lines.append(f"{_counted(len(cannot), 'build')} could not be tested:")
         lines += [f"  {each.name}: {each.untestable}" for each in cannot]
-    if search.no_drop >= 0.01:
+    if search.no_drop >= 0.01 and search.runs:
         lines.append(f"that there is no drop: {share_text(search.no_drop)}")
     return lines
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _left_over(answer: BisectAnswer) -> str:

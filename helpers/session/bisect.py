@@ -322,7 +322,8 @@ class BuildSearch:
         self._keep(replace(self.plan, sigmas={**self.plan.sigmas, case_id: sigma}))
 
     def _note(self, cannot: CannotTest) -> None:
-        self.say(f"stepped around: {cannot.reason}")
+        ends = (self.plan.builds[0], self.plan.builds[-1])
+        self.say(f"{'cannot be tested' if cannot.build in ends else 'stepped around'}: {cannot.reason}")
         self._keep(replace(self.plan, untestable=(*self.plan.untestable, cannot)))
 
     def _keep(self, plan: SearchPlan) -> None:

@@ -295,10 +295,13 @@ def test_a_good_build_that_crashes_ends_the_search(bench: Bench) -> None:
     assert (status, text.startswith("NOT JUDGED: the search at ")) == (NOT_JUDGED, True), text
 
 
-def test_an_end_that_cannot_be_had_is_told(bench: Bench) -> None:
+def test_an_end_that_cannot_be_had_is_told(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.unavailable = {NAMES[-1]: Why.WRONG_PYTHON}
     status, text = bench.bisect("--case", SYNTHETIC)
     assert (status, f"{NAMES[-1]} cannot be tested" in text) == (NOT_JUDGED, True), text
+    # There is no way around it.
+    said = capsys.readouterr().err
+    assert f"cannot be tested: build {NAMES[-1]}" in said and "stepped around" not in said
 
 
 @pytest.mark.slow
