@@ -57,7 +57,7 @@ _STANDS_FOR = {
     Precision.BF16: (Precision.BF16,),
     Precision.AMP_O1: (Precision.AMP_O1,),
     Precision.AMP_O2: (Precision.AMP_O2,),
-    Precision.AMP: (Precision.AMP, Precision.AMP_O1),
+    Precision.AMP: (Precision.AMP, Precision.AMP_O1, Precision.BF16),
     Precision.UNSTATED: (Precision.UNSTATED, Precision.AMP_O1, Precision.FP32),
 }
 # 1: first format.
@@ -244,8 +244,9 @@ def _with_report(line: CaseLine, report: BuildReport) -> CaseLine:
 
 def _job(suite_case: SuiteCase, run_folder: str) -> JobSpec:
     settings = settings_for(suite_case.case, suite_case.device)
-    name = f"build-{Path(run_folder).name}"
-    return draft_job(suite_case, settings, device=suite_case.device, run_folder=run_folder, job_id=name)
+    # A build's processes are found and ended by the job's id, so another session's must not have the same.
+    job_id = "-".join(Path(run_folder).parts[-2:])
+    return draft_job(suite_case, settings, device=suite_case.device, run_folder=run_folder, job_id=job_id)
 
 
 def _new_folder(parent: str, place: int) -> str:

@@ -103,7 +103,7 @@ PADDLE_DEPARTURES = (
     Departure(
         "loss on the host",
         "loss and both accuracies after every step",
-        "all of them fetched by the Executor at every step, and looked at every 10 steps",
+        "loss and a mean logit, fetched by the Executor at every step and looked at every 10 steps",
         Source(PADDLECLAS),
         lambda case: published_recipe(case).has_other_frameworks,
     ),

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import helpers.commands.cases
 from helpers.commands.cases import cpu_twin, differences
 from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.launch.programs import BuildReport, BuildState
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.recipes.recipe import settings_for
@@ -21,6 +23,7 @@ from helpers.session.gate import EXIT_NOT_JUDGED
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.job import JobSpec
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -168,6 +171,22 @@ def test_builds_are_tried_and_told_apart(interpreter: str, capsys: pytest.Captur
     assert progress[-1].startswith(f"{len(tried)} of {len(tried)} tried: paddle-")
 
 
+def test_the_builds_of_two_sessions_have_no_job_in_common(interpreter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a build ends every process of its job."""
+    jobs: list[set[str]] = []
+
+    def note(specs: Sequence[JobSpec], *_: object, **__: object) -> tuple[BuildReport, ...]:
+        jobs.append({spec.job_id for spec in specs})
+        return tuple(BuildReport(BuildState.BUILT) for _ in specs)
+
+    monkeypatch.setattr(helpers.commands.cases, "check_builds", note)
+    for _ in range(2):
+        record("--framework", "paddle", "--target", "a100", "--build", "--interpreter", interpreter)
+    one, other = jobs
+    assert len(one) == len(other) == 4
+    assert not one & other
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chosen", [("--target", "a100"), ("--target", "v100", "--published")])
 def test_only_a_build_that_broke_is_a_failure(interpreter: str, chosen: tuple[str, ...]) -> None:
@@ -265,6 +284,7 @@ def test_a_case_of_a_gpu_is_no_twin() -> None:
         ("paddle-resnet50v1.5-tf32-bs256-1x1-native-static", "paddle-resnet50v1.5-fp32-bs4-1x1-native-static"),
         ("pytorch-resnet50v1.5-amp-bs256-1x8-dali_cpu", "pytorch-resnet50v1.5-amp-bs4-1x2-dali_cpu"),
         ("pytorch-resnet50v1.5-amp-bs256-1x8-dali_cpu", "pytorch-resnet50v1.5-amp_o1-bs4-1x2-dali"),
+        ("tensorflow-resnet50v1.5-amp-bs224-1x1-dali", "tensorflow-resnet50v1.5-bf16-bs4-1x1-dali"),
         ("paddle-vgg16-unstated-bs32-1x1-dali-static-auto", "paddle-vgg16-fp32-bs1-1x2-dali-static-auto"),
         ("paddle-vgg16-unstated-bs32-1x1-dali-static-auto", "paddle-vgg16-amp_o1-bs1-1x2-dali-static-auto"),
     ],
