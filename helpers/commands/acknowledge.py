@@ -15,6 +15,9 @@ from helpers.trainers.contract.errors import ConfigError, printable
 
 NAME = "acknowledge"
 HELP = "Mark a step of the trend as known, with its commit and the reason; nothing is deleted"
+EXITS = {
+    0: "the step is marked",
+}
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-fA-F]{4,40}")

@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 
 NAME = "bisect"
 HELP = "Find the first bad build between a good and a bad one, by interleaved runs beside the good one"
+EXITS = {
+    0: "every case has its first bad build (99%)",
+    6: "a case could not be measured (the machine, the good build, or a bad build that cannot run); 6 outranks 8",
+    7: "a case has a range of builds (the budget is spent, or the builds between cannot be tested)",
+    8: "a case is not slower with the bad build; 8 outranks 7",
+}
 
 # The answer is a range, with its probability.
 EXIT_RANGE = 7

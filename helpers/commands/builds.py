@@ -27,6 +27,10 @@ from helpers.trainers.contract.errors import ConfigError, printable
 
 NAME = "builds"
 HELP = "List the builds that the suite keeps; make, check or remove one"
+EXITS = {
+    0: "it is done",
+    1: "the checked build would train nothing here, or the one to remove is in use",
+}
 
 # 1: first format.
 BUILDS_SCHEMA_VERSION = 1

@@ -41,6 +41,10 @@ from helpers.trainers.contract.errors import SuiteError, printable
 
 NAME = "calibrate"
 HELP = "Measure a case's noise here by A/A runs; say which drops it lets be found and which tolerance fits"
+EXITS = {
+    0: "every case is calibrated",
+    6: "a case could not be measured, or others use the machine",
+}
 
 # 1: first format.
 CALIBRATE_SCHEMA_VERSION = 1

@@ -48,6 +48,10 @@ from helpers.trainers.contract.job import JobSpec, finite
 
 NAME = "cases"
 HELP = "List the cases: whether each is fully configured, whether it runs and builds here, and what it needs"
+EXITS = {
+    0: "the cases are listed",
+    6: "with --build: a build failed, or none could be tried",
+}
 
 
 # A CPU has no TF32, and its mixed precision is always bfloat16.

@@ -47,6 +47,11 @@ if TYPE_CHECKING:
 
 NAME = "compare"
 HELP = "Compare a commit, date, build or session with another or with the recorded baseline; fail on what is slower"
+EXITS = {
+    0: "nothing is slower",
+    1: "a case is REGRESSION or SLOWER",
+    6: "no case could be compared; with --gate: a case is left undecided",
+}
 
 # 1: first format.
 # 2: a status may be SLOWER; REGRESSION and IMPROVEMENT rest on interleaved pairs alone.

@@ -53,6 +53,10 @@ from helpers.trainers.contract.errors import ConfigError
 
 NAME = "compare-frameworks"
 HELP = "Measure configurations in each installed framework in turn; print rates and ratios to Paddle"
+EXITS = {
+    0: "every configuration has its figures",
+    6: "a figure is missing, none could be compared, or others use the machine",
+}
 
 _INTERRUPTED = "interrupted before it was measured"
 

@@ -35,6 +35,10 @@ from helpers.trainers.contract.errors import printable
 
 NAME = "doctor"
 HELP = "Print this machine's environment tables, and what will spoil a measurement here with what to do about it"
+EXITS = {
+    0: "the machine can measure",
+    1: "something makes measuring worthless here",
+}
 
 EXIT_FIT = 0
 EXIT_BLOCKED = 1

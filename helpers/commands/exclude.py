@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 NAME = "exclude"
 HELP = "Exclude one result or night from later comparisons, with the reason; --restore puts it back"
+EXITS = {
+    0: "it is excluded, restored or listed",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

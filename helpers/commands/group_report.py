@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 NAME = "group-report"
 HELP = "Report repeated runs in folders by cards (1n1g, 4n8g) as DLPerf does: average, median and speed-up"
+EXITS = {
+    0: "every log gives a figure",
+}
 _INDENT = "  "
 
 

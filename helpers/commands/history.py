@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 NAME = "history"
 HELP = "Show a case's nights: throughput, verdict, effect, segments, exclusions and acknowledgements"
+EXITS = {
+    0: "the nights are shown",
+}
 # 1: first format.
 # 2: "imported" holds the results that were read from logs.
 HISTORY_SCHEMA_VERSION = 2

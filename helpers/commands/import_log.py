@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 NAME = "import-log"
 HELP = "Read training logs of PaddleClas, FleetX, DLPerf, NVIDIA's scripts or ours; print their figures by every rule"
+EXITS = {
+    0: "every log was read",
+    6: "a figure cannot be computed by the rule",
+}
 
 # 1: first format.
 IMPORT_SCHEMA_VERSION = 1

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import io
 import os
 import pkgutil
 import select
+import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol, TextIO, cast
 
@@ -28,6 +32,14 @@ EXIT_INTERRUPTED = 130
 # A shell gives this status to a command that SIGPIPE ended: the reader (head, less) has seen enough. It cannot be 0,
 # which says that the whole answer was written and was good.
 EXIT_NO_READER = 141
+# How any command may end, whatever it answers; EXITS of a command has its own.
+EXITS_OF_ANY = {
+    EXIT_UNFORESEEN: "an unforeseen error: one sentence says where its traceback is",
+    EXIT_USAGE: "a wrong command line, or a file that cannot be read: there is no answer",
+    EXIT_INTERRUPTED: "interrupted",
+    EXIT_NO_READER: "the program that reads the output is gone",
+}
+_VERSION = "--version"
 
 
 class Command(Protocol):
@@ -35,13 +47,33 @@ class Command(Protocol):
 
     NAME: str
     HELP: str
+    # Exit status -> when it is returned; those of EXITS_OF_ANY are understood.
+    EXITS: Mapping[int, str]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, arguments: argparse.Namespace, out: TextIO) -> int: ...
 
 
+class _ShowVersion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"perfgate {version()}")
+        parser.exit()
+
+
 class _Parser(argparse.ArgumentParser):
+    """A parser whose help ends with ``exits`` and whose mistakes have the status EXIT_USAGE."""
+
+    exits: Mapping[int, str] = {}
+
+    def format_help(self) -> str:
+        width = shutil.get_terminal_size().columns - 2
+        lines = [
+            textwrap.fill(f"{status:3}  {when}", width, initial_indent="  ", subsequent_indent=" " * 7)
+            for status, when in sorted(self.exits.items())
+        ]
+        return super().format_help() + ("\nexit codes:\n" + "\n".join(lines) + "\n" if lines else "")
+
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
         self.exit(EXIT_USAGE, f"{self.prog}: error: {printable(without_secrets(message))}\n")
@@ -54,15 +86,30 @@ def commands() -> tuple[Command, ...]:
 
 
 def asked_commands(argv: Sequence[str]) -> tuple[Command, ...]:
-    """The one command that ``argv`` asks for, where its module is called so; all for a help or a wrong name.
+    """The one command that ``argv`` asks for, where its module is called so; none for the version, all for a help or a
+    wrong name.
 
     Importing the others takes longer than many an answer.
     """
     asked = argv[0] if argv else ""
+    if asked == _VERSION:
+        return ()
     for module in _modules():
         if module.replace("_", "-") == asked and (command := _command_in(module)) is not None:
             return (command,)
     return commands()
+
+
+def version() -> str:
+    """The suite's version, ``0.1.0 (e94319a0c2d1)``; the commit is left out where git does not name it."""
+    # Not at the top: it loads what looks at the machine.
+    from helpers.machine.facts import suite_commit
+
+    stated = str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
+    try:
+        return f"{stated} ({suite_commit(ROOT)})"
+    except (OSError, ValueError):
+        return stated
 
 
 def _modules() -> list[str]:
@@ -77,10 +124,17 @@ def _command_in(module: str) -> Command | None:
 
 def parser_of(known: Sequence[Command]) -> argparse.ArgumentParser:
     """The command line of ``known``; every command takes ``--config`` and ``--baselines``."""
-    parser = _Parser(prog="perfgate", description="Does this machine still train as fast as it should?")
+    parser = _Parser(
+        prog="perfgate",
+        description="Does this machine still train as fast as it should?",
+        epilog="perfgate help COMMAND says more about a command.",
+    )
+    parser.exits = EXITS_OF_ANY
+    parser.add_argument(_VERSION, action=_ShowVersion, nargs=0, help="Print the suite's version and commit")
     parsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in known:
         sub = parsers.add_parser(command.NAME, help=command.HELP, description=command.HELP)
+        sub.exits = {**EXITS_OF_ANY, **command.EXITS}
         sub.add_argument(
             "--config", type=Path, default=ROOT / "perf.yaml", metavar="FILE", help="Read FILE instead of perf.yaml"
         )
@@ -96,6 +150,20 @@ def parser_of(known: Sequence[Command]) -> argparse.ArgumentParser:
     return parser
 
 
+def parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of ``argv``; ``help COMMAND`` is ``COMMAND --help``. Raises SystemExit, as argparse does."""
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:], "--help"]
+    known = asked_commands(argv)
+    parser = parser_of(known)
+    names = [command.NAME for command in known]
+    if argv and not argv[0].startswith("-") and argv[0] not in names:
+        nearest = difflib.get_close_matches(argv[0], names)
+        remedy = f"did you mean {' or '.join(nearest)}?" if nearest else "perfgate help lists the commands"
+        parser.error(f"no command {argv[0]!r}: {remedy}")
+    return parser.parse_args(argv)
+
+
 def main(argv: Sequence[str], out: TextIO | None = None) -> int:
     """Run one command. An error is one line on standard error and status 4; one that nobody foresaw has status 3."""
     stream = sys.stdout if out is None else out
@@ -103,7 +171,7 @@ def main(argv: Sequence[str], out: TextIO | None = None) -> int:
     try:
         if stream is None:
             return _ended(name, "error: standard output is closed: there is nowhere to write the answer to", EXIT_USAGE)
-        arguments = parser_of(asked_commands(argv)).parse_args(argv)
+        arguments = parsed(list(argv))
         name = f"perfgate {arguments.command}"
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that has no arrow or plus-minus sign still gets its answer.

@@ -21,6 +21,9 @@ from helpers.trainers.contract.errors import ConfigError, HistoryError, printabl
 
 NAME = "pin"
 HELP = "Make a build the good one of perf.yaml, against which suspects are confirmed; --list shows who pinned what"
+EXITS = {
+    0: "the build is pinned, or the pins are listed",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -40,6 +40,11 @@ from helpers.trainers.contract.frameworks import Framework
 
 NAME = "prove-gpu"
 HELP = "Show the suite at work on this machine's GPU, step by step, or on its CPU where there is none"
+EXITS = {
+    0: "every step is right",
+    1: "a step is wrong",
+    3: "steps were not reached, or an unforeseen error",
+}
 
 OUT = ROOT / "runs" / "gpu-proof"
 SUMMARY = "summary.md"

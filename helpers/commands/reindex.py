@@ -14,6 +14,10 @@ from helpers.trainers.contract.errors import ConfigError, printable
 
 NAME = "reindex"
 HELP = "Read every run folder into the history again; what the history has already stays"
+EXITS = {
+    0: "everything is in the history",
+    6: "a file could not be taken, or there was none",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

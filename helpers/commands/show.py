@@ -40,6 +40,9 @@ from helpers.trainers.contract.job import JobSpec
 
 NAME = "show"
 HELP = "Show a case: published figures, protocol, settings with their sources, command, and whether it runs here"
+EXITS = {
+    0: "the case is shown",
+}
 
 _PRECISIONS = {
     Precision.FP32: "32-bit floats, TF32 off",

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 NAME = "trend"
 HELP = "Find steps and slow drift over the nights in the history, and name the builds between which they lie"
+EXITS = {
+    0: "the trends are shown",
+    6: "Otava gives no answer",
+}
 
 # 1: first format.
 TREND_SCHEMA_VERSION = 1

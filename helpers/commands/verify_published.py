@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 NAME = "verify-published"
 HELP = "Recompute published figures from their logs; fail where one differs by more than its last printed digit"
+EXITS = {
+    0: "every figure agrees",
+    1: "a figure does not agree",
+}
 
 # 1: first format.
 VERIFY_SCHEMA_VERSION = 1

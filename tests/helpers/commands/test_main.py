@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,16 @@ from typing import TextIO
 import pytest
 
 import helpers.commands.main
-from helpers.commands.main import EXIT_INTERRUPTED, EXIT_NO_READER, EXIT_OK, EXIT_USAGE, asked_commands, commands, main
+from helpers.commands.main import (
+    EXIT_INTERRUPTED,
+    EXIT_NO_READER,
+    EXIT_OK,
+    EXIT_USAGE,
+    EXITS_OF_ANY,
+    asked_commands,
+    commands,
+    main,
+)
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 
@@ -28,7 +38,7 @@ def run_with(monkeypatch: pytest.MonkeyPatch, behaviour: BaseException | str) ->
         out.write(behaviour)
         return EXIT_OK
 
-    command = SimpleNamespace(NAME="ask", HELP="Ask", add_arguments=lambda parser: None, run=run)
+    command = SimpleNamespace(NAME="ask", HELP="Ask", EXITS={0: "asked"}, add_arguments=lambda parser: None, run=run)
     monkeypatch.setattr(helpers.commands.main, "asked_commands", lambda argv: (command,))
     out = io.StringIO()
     return main(["ask"], out), out.getvalue()
@@ -66,6 +76,69 @@ def test_asking_one_command_imports_no_other() -> None:
     )
     told = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
     assert {"helpers.commands.compare", "helpers.commands.doctor"} & set(told.stdout.split()) == set()
+
+
+def test_every_exit_code_is_in_the_reference_as_in_the_helps() -> None:
+    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    section = re.search(r"^## Exit codes\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    _, of_any = section[1].split("| code | of any command |")
+    assert dict(re.findall(r"^\| (\d+) \| (.+) \|$", of_any, re.MULTILINE)) == {
+        str(status): when for status, when in EXITS_OF_ANY.items()
+    }
+    assert re.findall(r"^\| `(.+)` \| (\d+) \| (.+) \|$", of_any, re.MULTILINE) == [
+        (command.NAME, str(status), when) for command in commands() for status, when in command.EXITS.items()
+    ]
+
+
+@pytest.mark.parametrize("argv", [["help", "bisect"], ["bisect", "--help"], ["bisect", "-h"]])
+def test_the_help_of_a_command_ends_with_its_exit_codes(
+    argv: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == EXIT_OK
+    before, exits = capsys.readouterr().out.split("\nexit codes:\n")
+    assert before.startswith("usage: perfgate bisect")
+    assert [line.split()[0] for line in exits.splitlines()] == ["0", "3", "4", "6", "7", "8", "130", "141"]
+    assert "  8  a case is not slower with the bad build" in exits
+
+
+def test_help_alone_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["help"])
+    assert ended.value.code == EXIT_OK
+    told = capsys.readouterr().out
+    assert all(f"    {command.NAME}" in told for command in commands())
+
+
+def test_the_version_is_pyprojects_with_the_commit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helpers.machine.facts.suite_commit", lambda checkout: "e94319a0c2d1")
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == EXIT_OK
+    told = capsys.readouterr().out
+    assert re.fullmatch(r"perfgate \d+\.\d+\.\d+ \(e94319a0c2d1\)\n", told)
+    assert f'version = "{told.split()[1]}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["hstory"], "no command 'hstory': did you mean history?"),
+        (["import_log"], "did you mean import-log?"),
+        (["help", "comparee"], "did you mean compare"),
+        (["xyzzy"], "perfgate help lists the commands"),
+    ],
+)
+def test_a_wrong_command_gets_the_nearest(argv: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == EXIT_USAGE
+    assert told in capsys.readouterr().err
 
 
 def test_an_answer_goes_out_with_status_0(monkeypatch: pytest.MonkeyPatch) -> None:
