@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
-from helpers.commands.history import build_text
 from helpers.commands.loading import (
     JSON,
     Formats,
@@ -34,6 +33,7 @@ from helpers.judging.verdict import Reason, Status
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.overrides import segment_of
 from helpers.plan.recorded import RecordedEntry
+from helpers.report.nights import build_text
 from helpers.report.table import Align, Column, Grid, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER

@@ -24,7 +24,7 @@ EXITS = {
     6: "something could not be judged, so the gate is not passed",
 }
 
-RESULTS, PAGE, JUNIT = "results.json", "results.md", "junit.xml"
+RESULTS, SUMMARY, PAGE, JUNIT = "results.json", "results.md", "night.html", "junit.xml"
 # Options with a value that pytest has under the same name.
 _PASSED_ON = ("build", "reference_build", "reference_env", "data", "runs_dir", "history", "session", "resume")
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("gate"),
         metavar="FOLDER",
-        help=f"Write {RESULTS}, {PAGE} and {JUNIT} into FOLDER. Default: gate",
+        help=f"Write {RESULTS}, {SUMMARY}, {PAGE} and {JUNIT} into FOLDER. Default: gate",
     )
     parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
     parser.add_argument("--runs-dir", metavar="FOLDER", help="Keep each run's logs and result under FOLDER")
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace, out: TextIO, execute: Execute = os.execv)
     if folder.is_file():
         raise ConfigError("--output", got=str(folder), expected="a folder", remedy="Name another place")
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (RESULTS, PAGE, JUNIT):
+    for name in (RESULTS, SUMMARY, PAGE, JUNIT):
         # A night that is killed must not leave the verdict of an earlier one.
         (folder / name).unlink(missing_ok=True)
     out.flush()
@@ -89,7 +89,7 @@ def words(arguments: argparse.Namespace, folder: Path) -> list[str]:
         f"--perf-config={arguments.config.expanduser().absolute()}",
         f"--baselines-dir={arguments.baselines.expanduser().absolute()}",
         *(f"--{name}={value}" for name, value in given if value is not None),
-        *(f"--results={folder / name}" for name in (RESULTS, PAGE)),
+        *(f"--results={folder / name}" for name in (RESULTS, SUMMARY, PAGE)),
         f"--junitxml={folder / JUNIT}",
         *arguments.pytest_options,
     ]

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import datetime
-import math
-import re
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -27,15 +23,14 @@ from helpers.commands.loading import (
     write_answer,
 )
 from helpers.history.results import LOG_FACT, RunResult
-from helpers.history.stored import Acknowledgement, KnownCase, SegmentStart, StoredNight
+from helpers.history.stored import KnownCase, StoredNight
 from helpers.judging.compare import evidence_text
 from helpers.judging.evidence import Build
 from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.rules import run_figure
 from helpers.judging.statistics import number
-from helpers.judging.verdict import Status
-from helpers.machine.environment import differences
 from helpers.plan.matrix import TARGETS
+from helpers.report.nights import NightLine, lines_of_nights
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_OK
@@ -51,26 +46,13 @@ EXITS = {
 }
 # 1: first format.
 # 2: "imported" holds the results that were read from logs.
-HISTORY_SCHEMA_VERSION = 2
+# 3: a night has "low", "high", "good_images_per_s" and "acknowledged".
+HISTORY_SCHEMA_VERSION = 3
 
 _IMPORTED = "imported from logs; no run is ever compared with them"
 _INDENT = "    "
 _BARS = "▁▂▃▄▅▆▇█"
 _NO_BAR, _EXCLUDED_BAR = "·", "×"
-_SHOWN_DIFFERENCES = 3
-
-Rates = Callable[[StoredNight], Sequence[float]]
-_REGRESSION = "#c62828"
-_SLOWER = "#6a1b9a"
-_EXCLUDED = "#9e9e9e"
-# Colour-blind safe (Okabe and Ito), without the reds that mean a regression here.
-_SEGMENTS = ("#0072b2", "#009e73", "#e69f00", "#56b4e9", "#cc79a7")
-_SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
-# More labels than this would overlap.
-_MOST_LABELS = 12
-_LONGEST_TEXT = 200
-# The axis spans at least this share of the median: noise of a few tenths of a percent must not fill the picture.
-_LEAST_SPAN = 0.06
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,9 +89,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         shown = tuple(_shown(history, each, arguments) for each in known)
     print_answer(arguments, FORMATS, CaseHistory(shown, imported), out)
     if arguments.plot is not None:
-        write_answer(
-            "--plot", arguments.plot, plot_history(shown[0].title, shown[0].lines, rate_unit(shown[0].case_id))
-        )
+        write_answer("--plot", arguments.plot, plot_history(shown[0].title, shown[0].lines, shown[0].case_id))
         if not arguments.json:
             print("\n" + printable(f"drawn into {arguments.plot}"), file=out)
     return EXIT_OK
@@ -130,7 +110,7 @@ def _shown(history: History, case: KnownCase, arguments: argparse.Namespace) -> 
         if night.record.segment.get("host", "") == case.host
     ]
     chosen = [night for night in every if arguments.all_segments or night.current]
-    lines = night_lines(
+    lines = lines_of_nights(
         chosen if arguments.last is None else chosen[-arguments.last :],
         lambda night: _rates(history, night),
         history.acknowledgements(case.case_id),
@@ -148,30 +128,6 @@ def _rates(history: History, night: StoredNight) -> Sequence[float]:
     return [
         run.log_rate for run in runs if run.measured and run.role == Build.CANDIDATE.value and run.log_rate is not None
     ]
-
-
-@dataclass(frozen=True)
-class NightLine:
-    """One night of a case, ready to be shown."""
-
-    uuid: str
-    created: str
-    session: str
-    build: str
-    # The median of its screening runs.
-    samples_per_s: float | None
-    runs: int
-    status: str
-    reason: str
-    # A fraction, against its reference.
-    effect: float | None
-    # What it carried on for a drop.
-    evidence: float | None
-    # The case's segments count from 1.
-    segment: int
-    excluded: bool = False
-    # A new segment, why nothing is learned from the night, an exclusion, an acknowledgement.
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,42 +149,6 @@ class CaseHistory:
     series: tuple[ShownSeries, ...]
     # Results that were read from logs.
     imported: Sequence[RunResult]
-
-
-def night_lines(
-    nights: Sequence[StoredNight],
-    rates: Rates,
-    acknowledgements: Sequence[Acknowledgement] = (),
-    starts: Sequence[SegmentStart] = (),
-) -> tuple[NightLine, ...]:
-    """Lines for ``nights``, oldest first. ``rates`` gives the log rates of a night's runs."""
-    lines = []
-    numbers: dict[tuple[str, int], int] = {}
-    before: StoredNight | None = None
-    for night in nights:
-        begun = [each for each in starts if _since(each, night)]
-        segment = numbers.setdefault((night.segment_digest, len(begun)), len(numbers) + 1)
-        found = list(rates(night))
-        record, standing = night.record, night.record.standing
-        lines.append(
-            NightLine(
-                uuid=night.uuid,
-                created=record.created,
-                session=record.session,
-                build=build_text(record.build),
-                samples_per_s=math.exp(statistics.median(found)) if found else None,
-                runs=len(found),
-                status="calibrated" if record.code == "calibrated" else record.status,
-                reason=record.reason,
-                effect=standing.effect if standing else None,
-                evidence=standing.evidence if standing else None,
-                segment=segment,
-                excluded=night.exclusion is not None,
-                notes=tuple(_notes(night, before, begun, acknowledgements)),
-            )
-        )
-        before = night
-    return tuple(lines)
 
 
 def render_case(case: CaseHistory, width: int) -> str:
@@ -291,54 +211,6 @@ def sparkline(lines: Sequence[NightLine], unit: str) -> str:
     return f"{''.join(map(bar, lines))}  {number(low)} … {number(high)} {unit}"
 
 
-def build_text(build: Mapping[str, str]) -> str:
-    """``3.3.1 @0123456``; a dash where the build is not known."""
-    commit = f"@{build['commit'][:7]}" if build.get("commit") else ""
-    return " ".join(each for each in (build.get("version", ""), commit) if each) or "-"
-
-
-def _notes(
-    night: StoredNight,
-    before: StoredNight | None,
-    begun: Sequence[SegmentStart],
-    acknowledgements: Sequence[Acknowledgement],
-) -> list[str]:
-    record, notes = night.record, []
-    if before is not None and before.segment_digest != night.segment_digest:
-        apart = differences(before.record.segment, record.segment)
-        more = len(apart) - _SHOWN_DIFFERENCES
-        shown = "; ".join(apart[:_SHOWN_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
-        notes.append(f"other segment: {shown}")
-    notes += [f"new segment: {each.reason}" for each in begun if before is None or not _since(each, before)]
-    if record.standing is not None and record.standing.new_segment:
-        notes.append(f"new segment from here: {record.standing.segment_reason}")
-    if record.standing is not None and record.standing.machine_slow:
-        notes.append("the machine was slow: the reference build was as slow as the new one")
-    if night.unlearned and night.exclusion is None:
-        notes.append(f"not learned from: {night.unlearned}")
-    if (out := night.exclusion) is not None:
-        notes.append(f"excluded by {out.who} on {out.created[:10]}: {out.reason}")
-    for each in acknowledgements:
-        if each.covers(record.case_id, record.created):
-            commit = f"{each.commit}, " if each.commit else ""
-            notes.append(f"acknowledged by {each.who}: {commit}{each.reason}")
-    return notes
-
-
-def _since(start: SegmentStart, night: StoredNight) -> bool:
-    return _is_before(start.created, night.record.created) and dict(start.segment) == dict(night.record.segment)
-
-
-def _is_before(one: str, other: str) -> bool:
-    """Whether ``one`` is not after ``other``: moments or days, ISO 8601 in UTC, with or without microseconds."""
-    return _moment(one) <= _moment(other)
-
-
-def _moment(text: str) -> datetime.datetime:
-    moment = datetime.datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
-
-
 def _columns(unit: str) -> tuple[Column[NightLine], ...]:
     return (
         Column("date", lambda line: line.created[:10]),
@@ -384,96 +256,13 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
     return hanging(text, width, indent, indent)
 
 
-def plot_history(title: str, lines: Sequence[NightLine], unit: str) -> str:
-    """The series as SVG text: one point a night, a colour for each segment, regressions and exclusions marked.
+def plot_history(title: str, lines: Sequence[NightLine], case_id: str) -> str:
+    """The series as the text of an SVG file, oldest night first; a browser that shows it fetches nothing."""
+    # Not at the top: no other command draws.
+    from helpers.report.html.axes import on_its_own
+    from helpers.report.html.marks import definitions
+    from helpers.report.html.night_drawings import draw_nights, nothing_to_draw
+    from helpers.report.html.page import drawing_style
 
-    ``unit`` is that of the lines' samples/s. A browser that shows it fetches nothing.
-    """
-    # It takes a quarter of a second to import, which no other command should wait for.
-    import pygal
-    from pygal.style import Style
-
-    groups = [group for group in _groups(lines) if any(group.points)]
-    chart = pygal.Line(
-        title=_shortened(title),
-        x_title="night",
-        y_title=unit,
-        width=1000,
-        height=480,
-        js=[],
-        legend_at_bottom=True,
-        truncate_legend=-1,
-        show_minor_x_labels=False,
-        x_label_rotation=30,
-        dots_size=4,
-        allow_interruptions=True,
-        value_formatter=number,
-        no_prefix=True,
-        range=_range(lines),
-        disable_xml_declaration=True,
-        style=Style(
-            background="white",
-            plot_background="white",
-            colors=tuple(group.colour for group in groups),
-            font_family="DejaVu Sans, Helvetica, Arial, sans-serif",
-            title_font_size=16,
-            label_font_size=12,
-            major_label_font_size=12,
-            legend_font_size=12,
-        ),
-    )
-    chart.x_labels = [printable(line.created[:10]) for line in lines]
-    chart.x_labels_major_every = max(1, -(-len(lines) // _MOST_LABELS))
-    for group in groups:
-        chart.add(group.name, group.points, **group.look)
-    svg: str = chart.render(is_unicode=True)
-    # The script repeats the settings, with the title in them, for a program that is not there.
-    return _SCRIPT.sub("", svg)
-
-
-def _shortened(text: str) -> str:
-    """Short enough for pygal, which searches without end where a title leaves no room for the picture."""
-    shown = printable(text)
-    return shown if len(shown) <= _LONGEST_TEXT else f"{shown[:_LONGEST_TEXT]}…"
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Points of one colour, None for the nights that are not in it."""
-
-    name: str
-    colour: str
-    points: list[dict[str, Any] | None]
-    look: Mapping[str, Any]
-
-
-def _groups(lines: Sequence[NightLine]) -> Iterator[_Group]:
-    """A line for each segment, and over them points for the regressions and the excluded nights."""
-    segments = sorted({line.segment for line in lines})
-    for segment in segments:
-        yield _Group(
-            f"segment {segment}" if len(segments) > 1 else "nights",
-            _SEGMENTS[(segment - 1) % len(_SEGMENTS)],
-            [_point(line, line.segment == segment and not line.excluded) for line in lines],
-            {},
-        )
-    for status, colour in ((Status.REGRESSION, _REGRESSION), (Status.SLOWER, _SLOWER)):
-        fallen = [_point(line, line.status == status.value and not line.excluded) for line in lines]
-        yield _Group(status.value, colour, fallen, {"stroke": False, "dots_size": 7})
-    excluded = [_point(line, line.excluded) for line in lines]
-    yield _Group("excluded", _EXCLUDED, excluded, {"stroke": False, "dots_size": 5})
-
-
-def _range(lines: Sequence[NightLine]) -> tuple[float, float] | None:
-    known = [line.samples_per_s for line in lines if line.samples_per_s is not None]
-    if not known:
-        return None
-    half = statistics.median(known) * _LEAST_SPAN / 2
-    middle = (min(known) + max(known)) / 2
-    return min(min(known), middle - half), max(max(known), middle + half)
-
-
-def _point(line: NightLine, shown: bool) -> dict[str, Any] | None:
-    if not shown or line.samples_per_s is None:
-        return None
-    return {"value": line.samples_per_s, "label": _shortened(f"{line.session}, {line.build}: {line.status}")}
+    picture = draw_nights(case_id, lines, ()) or nothing_to_draw(title)
+    return on_its_own(picture, title, drawing_style(), definitions())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from helpers.history.history import History
     from helpers.history.nights import NightRecord
     from helpers.history.results import RunResult
-    from helpers.history.stored import SegmentStart
+    from helpers.history.stored import CaseNights, SegmentStart
     from helpers.judging.evidence import Past
 
 FILE_NAME = "history.sqlite"
@@ -25,6 +25,9 @@ class Memory(Protocol):
 
     def past(self, case_id: str, target: str, segment: Mapping[str, str], cards: int, session: str) -> Past:
         """The nights of the case in ``segment`` before ``session``, and of its siblings on the same host."""
+
+    def nights_so_far(self, case_id: str, target: str, session: str, last: int) -> CaseNights:
+        """The ``last`` newest nights of the case on the host of ``session``, for a page."""
 
     def add_result(self, result: RunResult) -> None:
         """Keep a run as soon as it exists. The same uuid again replaces the run that is kept."""

@@ -80,6 +80,7 @@ class History:
     # ---- a session
 
     past = _asked(past.past)
+    nights_so_far = _asked(reading.nights_so_far)
 
     def add_result(self, result: RunResult) -> None:
         """See Memory."""

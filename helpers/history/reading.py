@@ -12,10 +12,21 @@ import sqlalchemy as sa
 
 from helpers.history.codec import run_of
 from helpers.history.nights import NightRecord, night_of, stored_name
-from helpers.history.remarks import AT_ONCE, DAY, Bound, exclusions_of, segment_row, start_of
-from helpers.history.stored import KnownCase, StoredNight, StoredResult
+from helpers.history.remarks import (
+    AT_ONCE,
+    DAY,
+    Bound,
+    acknowledged,
+    exclusions_of,
+    segment_row,
+    start_of,
+    starts_of,
+)
+from helpers.history.results import RunResult
+from helpers.history.stored import CaseNights, KnownCase, StoredNight, StoredResult
 from helpers.history.tables import documents, nights, results, series, steps
 from helpers.history.writing import NIGHT, RESULT, learned_rates
+from helpers.judging.evidence import Build, Stage
 from helpers.trainers.contract.errors import HistoryError
 
 _COMMIT = re.compile(r"[0-9a-fA-F]{4,40}", re.ASCII)
@@ -56,6 +67,38 @@ def case_nights(
     if segment is not None:
         chosen.append(series.c.segment_id == segment_row(connection, segment))
     return _nights(connection, chosen, last)
+
+
+def nights_so_far(connection: sa.Connection, case_id: str, target: str, session: str, last: int) -> CaseNights:
+    """The ``last`` newest nights of the case on the host of ``session``, or of the newest night where that has none."""
+    found = _nights(connection, [series.c.case_id == case_id, series.c.target == target], None)
+    if not found:
+        return CaseNights()
+    newest = next((each for each in reversed(found) if each.record.session == session), found[-1])
+    nights = [each for each in found if _host(each) == _host(newest)][-last:]
+    before = next((each for each in reversed(nights) if each.record.session != session and each.record.run_uuids), None)
+    untold = [uuid for each in nights if not each.record.log_rates for uuid in each.record.run_uuids]
+    first = [before.record.run_uuids[0]] if before is not None else []
+    uuids = [*untold, *first]
+    runs = {each.result.uuid: each.result for each in (results_of(connection, uuids=uuids) if uuids else ())}
+    return CaseNights(
+        tuple(nights),
+        tuple(each.record.log_rates or _screened_rates(each.record, runs) for each in nights),
+        acknowledged(connection, case_id),
+        starts_of(connection, case_id, target),
+        next((runs[uuid] for uuid in first if uuid in runs), None),
+    )
+
+
+def _host(night: StoredNight) -> str:
+    return night.record.segment.get("host", night.record.host)
+
+
+def _screened_rates(night: NightRecord, runs: Mapping[str, RunResult]) -> tuple[float, ...]:
+    """Log rates of the night's usable screening runs of the build under test."""
+    found = [runs[uuid] for uuid in night.run_uuids if uuid in runs]
+    screened = [each for each in found if (each.role, each.stage) == (Build.CANDIDATE.value, Stage.SCREEN.value)]
+    return tuple(each.log_rate for each in screened if each.measured and each.log_rate is not None)
 
 
 def nights_of(

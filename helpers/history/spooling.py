@@ -12,7 +12,7 @@ from helpers.history import Memory
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 from helpers.history.spool import Emptied, Entry, Spool, give
-from helpers.history.stored import SegmentStart
+from helpers.history.stored import CaseNights, SegmentStart
 from helpers.judging.evidence import Past
 from helpers.machine.wall_clock import utc_now
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
@@ -75,6 +75,13 @@ class SpoolingMemory:
             return self._ask(lambda history: history.past(case_id, target, segment, cards, session))
         except HistoryUnreachable:
             return Past(unreachable=f"history {self._spool.history} unreachable since {self._since} ({self._why})")
+
+    def nights_so_far(self, case_id: str, target: str, session: str, last: int) -> CaseNights:
+        """See Memory; ``CaseNights.unknown`` says why nothing is known."""
+        try:
+            return self._ask(lambda history: history.nights_so_far(case_id, target, session, last))
+        except HistoryUnreachable:
+            return CaseNights(unknown=f"history {self._spool.history} unreachable since {self._since} ({self._why})")
 
     def add_result(self, result: RunResult) -> None:
         """Keep it in the database, or on disk for it."""

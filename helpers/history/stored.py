@@ -160,6 +160,22 @@ class SegmentStart:
 
 
 @dataclass(frozen=True)
+class CaseNights:
+    """A case's nights for somebody who looks at them, on the host of the newest one."""
+
+    # Oldest first.
+    nights: tuple[StoredNight, ...] = ()
+    # Of the runs of each night, in the same order: what it was judged by, also where nothing is learned from it.
+    log_rates: tuple[tuple[float, ...], ...] = ()
+    acknowledgements: tuple[Acknowledgement, ...] = ()
+    starts: tuple[SegmentStart, ...] = ()
+    # A run of the night before the session's own, whose environment the session's is compared with; None without one.
+    before: RunResult | None = None
+    # Why there are none; empty where the history answered.
+    unknown: str = ""
+
+
+@dataclass(frozen=True)
 class Reindexed:
     """How much ``reindex`` found."""
 

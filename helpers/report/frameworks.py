@@ -99,6 +99,14 @@ def render_frameworks_markdown(report: FrameworksReport, _width: int = 0) -> str
     return "\n\n".join(parts) + "\n"
 
 
+def frameworks_tables(
+    outcomes: Sequence[ConfigurationOutcome],
+) -> tuple[tuple[tuple[str, Table], ...], tuple[str, ...]]:
+    """The tables, each with its title, and the notes below them."""
+    tables, notes = _contents(outcomes)
+    return tuple((titled.title, titled.table) for titled in tables), tuple(notes)
+
+
 def frameworks_json(report: FrameworksReport, _width: int = 0) -> str:
     """Every number behind the tables: ``configurations`` holds a record of each ConfigurationOutcome."""
     record = {

@@ -1,4 +1,4 @@
-"""The file of a session's results, ``--results FILE``, in the format that its name's ending chooses."""
+"""What a session has to report, and its results as JSON and as Markdown (helpers/report/formats.py)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from helpers.judging.night import NightVerdict
@@ -14,7 +13,10 @@ from helpers.report.row import READER_BOUND, CaseRow, is_reader_bound
 from helpers.report.scaling import Scaling, to_markdown
 from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import case_table, summary_line
+from helpers.session.case_details import CaseDetails
+from helpers.session.frameworks.comparison import ConfigurationOutcome
 from helpers.session.gate_verdict import GateCase, GateVerdict
+from helpers.session.outcome import CaseOutcome
 from helpers.trainers.contract.errors import ResultError
 
 # 1: first format.
@@ -52,6 +54,13 @@ class SessionReport:
     night: NightVerdict | None = None
     # None for a session without ``--gate``.
     gate: GateVerdict | None = None
+    # What the rows are views of, and what only a page shows of each: asked for only where a page is written.
+    outcomes: Sequence[CaseOutcome] = ()
+    details: Callable[[CaseOutcome], CaseDetails] = lambda outcome: CaseDetails()
+    # Comparisons of frameworks (``-m frameworks``).
+    frameworks: Sequence[ConfigurationOutcome] = ()
+    # Lines on machine, builds, baselines and history.
+    header: Callable[[], Sequence[str]] = tuple
 
 
 def results_json(report: SessionReport) -> str:
@@ -130,11 +139,3 @@ _GATE_COLUMNS: tuple[Column[GateCase], ...] = (
     Column("owner", lambda case: case.owner or "-"),
     Column("reason", lambda case: case.reason or "-"),
 )
-
-# By the ending of the file's name; a name with any other ending gets JSON.
-RESULTS_FORMATS: Mapping[str, Callable[[SessionReport], str]] = {".json": results_json, ".md": results_markdown}
-
-
-def results_text(report: SessionReport, path: Path) -> str:
-    """The content of the file ``path``. Raises ResultError on a number that is not finite."""
-    return RESULTS_FORMATS.get(path.suffix, results_json)(report)

@@ -250,7 +250,34 @@ def to_markdown(found: Sequence[Scaling]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+@dataclass(frozen=True)
+class ScalingTable:
+    """The speed-ups of one configuration, ready to be laid out."""
+
+    title: str
+    # None where a sentence says as much.
+    table: Table | None
+    notes: tuple[str, ...]
+
+
+def scaling_tables(found: Sequence[Scaling]) -> tuple[ScalingTable, ...]:
+    """DLPerf's form of each, then FleetX's of each configuration."""
+    told = [each for each in found if _tells(each)]
+    return (
+        *(ScalingTable(_title(each), _dlperf(each) if each in told else None, tuple(_notes(each))) for each in found),
+        *(
+            ScalingTable(f"{_place(group[0])}, {_unit(group[0])}", _fleetx(group), ())
+            for group in _by_configuration(told)
+        ),
+    )
+
+
 def dlperf_table(scaling: Scaling) -> list[str]:
+    """``_dlperf`` as Markdown that a terminal can show, too."""
+    return _dlperf(scaling).markdown(padded=True)
+
+
+def _dlperf(scaling: Scaling) -> Table:
     """DLPerf's form: one line a number of nodes and cards (of all nodes), speed-up with two decimals.
 
     A star marks what a note explains. The 1-card line is there whenever its figure is known.
@@ -262,17 +289,22 @@ def dlperf_table(scaling: Scaling) -> list[str]:
         cells.insert(0, ("1", "1", f"{_rate(reference.samples_per_s)}*", "1.00", "100.0%"))
     headings = ("nodes", "cards", _unit(scaling), "speed-up", "efficiency")
     columns = tuple(Column[Sequence[str]](heading, itemgetter(place)) for place, heading in enumerate(headings))
-    return Table.of(columns, cells).markdown(padded=True)
+    return Table.of(columns, cells)
 
 
 def fleetx_table(group: Sequence[Scaling]) -> list[str]:
+    """``_fleetx`` as Markdown."""
+    return _fleetx(group).markdown()
+
+
+def _fleetx(group: Sequence[Scaling]) -> Table:
     """FleetX's form: batch size per card down, ``nodes x cards per node`` across, samples/s in the cells."""
     shapes = sorted({_shape(row) for each in group for row in each.rows} | {(1, 1)})
     columns: list[Column[Scaling]] = [
         Column(_FLEETX_CORNER, lambda each: str(each.batch_size_per_card), Align.CENTRE),
         *(_fleetx_column(shape) for shape in shapes),
     ]
-    return Table.of(columns, sorted(group, key=lambda each: each.batch_size_per_card)).markdown()
+    return Table.of(columns, sorted(group, key=lambda each: each.batch_size_per_card))
 
 
 def _fleetx_column(shape: tuple[int, int]) -> Column[Scaling]:

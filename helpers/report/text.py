@@ -166,7 +166,7 @@ def _case(row: CaseRow) -> str:
     return printable(f"{row.case_id} [{row.target}]{'' if row.is_measured else f' ({row.origin})'}{owner}")
 
 
-def _shown_published(row: CaseRow) -> ReferenceAnswer | None:
+def shown_published(row: CaseRow) -> ReferenceAnswer | None:
     """The comparison that decides: the lowest of those that set the status, else the first that is only shown."""
     deciding = [each for each in row.published if each.sets_status]
     lowest = min(deciding, key=lambda each: -1.0 if each.ratio is None else each.ratio, default=None)
@@ -237,8 +237,8 @@ def _columns(rows: Sequence[CaseRow]) -> tuple[Column[CaseRow], ...]:
 _COLUMNS: tuple[Column[CaseRow], ...] = (
     Column("case", _case),
     Column("data", share_cell, Align.RIGHT),
-    Column("published", lambda row: _reference(_shown_published(row)), Align.RIGHT),
-    Column("ratio", lambda row: _ratio(_shown_published(row)), Align.RIGHT),
+    Column("published", lambda row: _reference(shown_published(row)), Align.RIGHT),
+    Column("ratio", lambda row: _ratio(shown_published(row)), Align.RIGHT),
     Column("recorded", lambda row: _reference(row.recorded), Align.RIGHT),
     Column("ratio", lambda row: _ratio(row.recorded), Align.RIGHT),
     Column("status", lambda row: row.status),

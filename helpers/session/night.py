@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.history.results import RunResult
@@ -18,6 +19,24 @@ _DEFAULT_TOLERANCE = 0.005
 _NOT_THE_MACHINE = (("system", "suite"),)
 # A machine that was set up anew differs in everything. A few differences are enough to show that.
 _MOST_CHANGES = 5
+
+# Facts of an environment by section and name.
+Tables = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class EnvironmentChange:
+    """One fact that differs between two nights."""
+
+    section: str
+    name: str
+    before: str
+    now: str
+
+    @property
+    def text(self) -> str:
+        """``GPU: power limit: 250 W → 200 W``."""
+        return f"{self.section}: {self.name}: {self.before} → {self.now}"
 
 
 def night_case(outcome: CaseOutcome) -> NightCase | None:
@@ -71,16 +90,17 @@ def _first_run(session_folder: Path, case_id: str) -> RunResult | None:
 
 def _machine_changes(before: RunResult, tonight: RunResult) -> tuple[str, ...]:
     """``GPU: power limit: 250 W → 200 W`` and since when; empty where nothing differs."""
-    changes = list(_differences(before.system, tonight.system))
+    changes = [each.text for each in changes_between(before.system, tonight.system)]
     if not changes:
         return ()
     more = [f"and {len(changes) - _MOST_CHANGES} more"] if len(changes) > _MOST_CHANGES else []
     return (*changes[:_MOST_CHANGES], *more, f"all since session {before.session}")
 
 
-def _differences(before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    for section in sorted(before.keys() & after.keys()):
-        for name in sorted(before[section].keys() | after[section].keys()):
-            old, new = before[section].get(name, "nothing"), after[section].get(name, "nothing")
+def changes_between(before: Tables, now: Tables) -> Iterator[EnvironmentChange]:
+    """The facts that differ in the sections that both have, without the suite's own commit."""
+    for section in sorted(before.keys() & now.keys()):
+        for name in sorted(before[section].keys() | now[section].keys()):
+            old, new = before[section].get(name, "nothing"), now[section].get(name, "nothing")
             if old != new and (section, name) not in _NOT_THE_MACHINE:
-                yield f"{section}: {name}: {old} → {new}"
+                yield EnvironmentChange(section, name, old, new)

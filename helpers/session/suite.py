@@ -29,12 +29,14 @@ from helpers.plan.published import PublishedSet, load_published
 from helpers.plan.recorded import RecordedEntry
 from helpers.session import SuiteOptions as SuiteOptions
 from helpers.trainers.contract.case import DataSource
-from helpers.trainers.contract.errors import BaselineError
+from helpers.trainers.contract.errors import BaselineError, ConfigError, HistoryError
 from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING, check_cards_per_process
 
 if TYPE_CHECKING:
     from helpers.history.run_folders import ResultStore
+    from helpers.history.stored import CaseNights
     from helpers.plan.image_folder import DatasetFacts
+    from helpers.session.case_details import CaseDetails
     from helpers.session.examination import ExaminationIO
     from helpers.session.gate import Gate
     from helpers.session.measure import CaseResult, Judge, Runner
@@ -343,6 +345,36 @@ class Suite:
         from helpers.session.suite_history import notes_of
 
         return notes_of(self.memory) if "memory" in self.__dict__ else ()
+
+    def details_of(self, outcome: CaseOutcome, command: str) -> CaseDetails:
+        """What a page shows of a case beside its outcome; ``command`` measures it again. What cannot be asked is named
+        in the answer."""
+        from helpers.session.case_details import CaseDetails
+
+        return CaseDetails(self._nights_of(outcome), self._sources_of(outcome), command)
+
+    def _nights_of(self, outcome: CaseOutcome) -> CaseNights:
+        from helpers.history.stored import CaseNights
+        from helpers.session.case_details import NIGHTS
+        from helpers.session.suite_history import is_there
+
+        if "memory" not in self.__dict__ and not is_there(self.options, self.config):
+            return CaseNights(unknown="there is no history yet")
+        try:
+            return self.memory.nights_so_far(outcome.case.id, outcome.target, self.options.session, NIGHTS)
+        except HistoryError as error:
+            return CaseNights(unknown=f"the history did not answer: {error}")
+
+    def _sources_of(self, outcome: CaseOutcome) -> dict[str, str]:
+        from helpers.plan.recipes.recipe import sourced_settings
+
+        device = CPU if outcome.target == CPU else "gpu"
+        try:
+            table = sourced_settings(outcome.case, device, launcher=self.config.launcher_for(outcome.case))
+        except ConfigError:
+            # A case without a recipe has no settings either, and its outcome says why it was not run.
+            return {}
+        return {key: str(setting.source) for key, setting in table.items()}
 
     def measure(self, suite_case: SuiteCase, on_progress: OnProgress | None = None) -> CaseOutcome:
         """Run and judge one case. A failure of the machine or of a job becomes a status, never an exception."""

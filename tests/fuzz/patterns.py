@@ -34,7 +34,6 @@ _LEAST_SECONDS = 0.05
 # Patterns that no line from outside is given to, and why.
 NO_INPUT = {
     "helpers.logs.reading.lines._TOKEN": "reads the formats' own patterns",
-    "helpers.commands.history._SCRIPT": "reads the plotting library's SVG, where texts from outside are escaped",
 }
 # Choices between alternatives, and whether what may be missing is there.
 _VARIANTS = 4

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
-from helpers.history.stored import SegmentStart
+from helpers.history.stored import CaseNights, SegmentStart
 from helpers.judging.evidence import Past
 from helpers.trainers.contract.errors import HistoryError
 
@@ -27,6 +27,10 @@ class MemoryDouble:
         self._check("past")
         self.asked.append((case_id, target, dict(segment), cards, session))
         return self.known
+
+    def nights_so_far(self, case_id: str, target: str, session: str, last: int) -> CaseNights:
+        self._check("nights_so_far")
+        return CaseNights(unknown="a double keeps no nights")
 
     def add_result(self, result: RunResult) -> None:
         self._check("add_result")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from helpers.history import Memory
 from helpers.history.results import REPLAYED
+from helpers.history.stored import CaseNights
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.logs.importer import ImportBatch, import_files
 from helpers.logs.replay.fit import LogsByCase, fit
@@ -91,6 +92,9 @@ class ReplaySuite(Suite):
     def history_notes(self) -> tuple[str, ...]:
         """Nothing goes into the history."""
         return ()
+
+    def _nights_of(self, outcome: CaseOutcome) -> CaseNights:
+        return CaseNights(unknown="logs were judged, which go into no history")
 
     def recorded_entry(self, target: str, case_id: str) -> RecordedEntry | None:
         """None: what this machine recorded is no part of a speed-up that was measured elsewhere."""

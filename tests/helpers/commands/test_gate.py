@@ -62,6 +62,7 @@ def test_the_exit_code_and_the_last_line_are_those_of_the_session(
     assert (found["gate"]["line"], found["exit_code"], found["session"]) == (line, code, "monday")
     assert line in (folder.path / "reports" / "results.md").read_text()
     assert line in (folder.path / "reports" / "junit.xml").read_text()
+    assert line in (folder.path / "reports" / "night.html").read_text()
 
 
 @pytest.mark.slow
@@ -82,7 +83,7 @@ def test_one_interrupt_ends_the_session_in_order_and_the_gate_did_not_pass(
 def test_a_night_that_is_killed_leaves_no_verdict_of_an_earlier_one(scenario: Callable[..., pytest.Pytester]) -> None:
     folder = scenario({"id": VGG, "then": "wait"})
     (folder.path / "gate").mkdir()
-    for name in ("results.json", "results.md", "junit.xml"):
+    for name in ("results.json", "results.md", "night.html", "junit.xml"):
         (folder.path / "gate" / name).write_text("GATE PASSED: 12 of 12")
     process = started(folder)
     while not (folder.path / "waiting").exists():
@@ -117,7 +118,7 @@ def test_every_option_goes_on_to_pytest(tmp_path: Path) -> None:
         *(f"--perf-config={tmp_path / 'perf.yaml'}", f"--baselines-dir={tmp_path}"),
         *("--build=w.whl", "--reference-build=torch==2.0", "--reference-env=e", "--data=d"),
         *("--runs-dir=r", "--history=sqlite:///h", "--session=s"),
-        *(f"--results={night / 'results.json'}", f"--results={night / 'results.md'}"),
+        *(f"--results={night / name}" for name in ("results.json", "results.md", "night.html")),
         f"--junitxml={night / 'junit.xml'}",
         *("-n", "2"),
     ]

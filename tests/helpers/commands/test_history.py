@@ -129,8 +129,9 @@ def test_the_plot_is_an_svg_that_fetches_nothing(runs: Path, tmp_path: Path) -> 
     root = xml.etree.ElementTree.fromstring(file.read_text())
     assert root.tag.endswith("svg")
     text = file.read_text()
-    assert CASE in text and text.count('class="dot reactive') >= 14
-    assert not [each for each in root.iter() if any(name.endswith("href") for name in each.attrib)]
+    assert CASE in text and text.count("<use ") >= 14
+    links = [value for each in root.iter() for name, value in each.attrib.items() if name.endswith("href")]
+    assert links and all(each.startswith(("#s-", "#ts-")) for each in links)
 
 
 def test_a_case_without_nights_and_a_case_that_is_none(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from helpers.history.nights import night_of, night_text, night_uuid
 from helpers.history.stored import KnownCase, SegmentStart
 from helpers.judging.evidence import Compared
 from helpers.trainers.contract.errors import HistoryError
-from tests.helpers.history.made import BUILD, CASE, OTHER, SEGMENT, moment, night, segment
+from tests.helpers.history.made import BUILD, CASE, OTHER, SEGMENT, moment, night, run, segment
 
 FULL = night(
     1, 1.5, 2.5, status="REGRESSION", code="confirmed", reason="slow \x00 \ud800 ü", stall_share=0.1, pairs=4,
@@ -74,6 +74,26 @@ def test_the_series_is_narrowed(history: History) -> None:
     assert told("cpu", SEGMENT, 1) == ["s4"]
     assert told(None, None, 2) == ["s3", "s4"]
     assert told("cpu", segment(driver="nobody's")) == []
+
+
+def test_a_page_gets_the_newest_nights_of_the_session_s_host_and_a_run_of_the_night_before(history: History) -> None:
+    for result in (run("a", 4.1, "s1"), run("b", 4.2, "s2"), run("c", 4.3, "s3")):
+        history.add_result(result)
+    for each in (night(1, 4.1, run_uuids=("a",)), night(2, 4.2, run_uuids=("b",)), night(3, 4.3, run_uuids=("c",))):
+        history.add_night(each)
+    history.add_night(night(4, 4.4, segment=segment(host="another")))
+    found = history.nights_so_far(CASE, "cpu", "s3", 2)
+    assert [each.record.session for each in found.nights] == ["s2", "s3"]
+    assert found.log_rates == ((4.2,), (4.3,)) and found.before is not None and found.before.uuid == "b"
+    assert history.nights_so_far(CASE, "cpu", "a session without a night", 9).nights[-1].record.session == "s4"
+    assert history.nights_so_far("nobody's", "cpu", "s3", 2).nights == ()
+
+
+def test_a_night_from_which_nothing_is_learned_shows_what_its_runs_gave(history: History) -> None:
+    history.add_result(run("a", 4.1, "s1"))
+    history.add_result(run("b", 4.2, "s1", replicate=1, invalid="contended"))
+    history.add_night(replace(night(1), log_rates=(), run_uuids=("a", "b")))
+    assert history.nights_so_far(CASE, "cpu", "s1", 2).log_rates == ((pytest.approx(4.1),),)
 
 
 def test_cases_are_told_with_their_nights(nights: History) -> None:

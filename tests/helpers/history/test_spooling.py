@@ -105,6 +105,14 @@ def test_away_from_the_start_everything_is_spooled_and_the_past_unknown(world: W
     assert "next session or perfgate reindex" in note and "since 2026-01-01 00:00:00 UTC" in note
 
 
+def test_a_page_is_told_why_the_nights_are_unknown(world: World) -> None:
+    memory = world.memory()
+    assert memory.nights_so_far(CASE, "cpu", "s", 9).unknown == "a double keeps no nights"
+    world.database.away = GONE
+    unknown = memory.nights_so_far(CASE, "cpu", "s", 9).unknown
+    assert unknown.startswith("history postgresql://me:***@db/perf unreachable since 2026-01-01")
+
+
 def test_what_was_spooled_goes_in_at_the_next_contact_before_anything_newer(world: World) -> None:
     memory = world.memory()
     memory.start()

@@ -186,7 +186,7 @@ def test_an_error_about_a_megabyte_can_still_be_read() -> None:
 def test_a_picture_stays_well_formed_and_runs_nothing(trick: str) -> None:
     name = TEXTS[trick]
     line = replace(LINE, session=name, build=name, status=name, created=name, notes=(name,))
-    check_xml(plot_history(name, [line, line], "images/s"), trick)
+    check_xml(plot_history(name, [line, line], name), trick)
 
 
 @given(hostile)

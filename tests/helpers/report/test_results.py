@@ -12,7 +12,8 @@ import pytest
 from helpers.judging.night import NightVerdict
 from helpers.judging.rules import CaseFigure
 from helpers.judging.verdict import Reason, Status
-from helpers.report.results import RESULTS_FORMATS, RESULTS_SCHEMA_VERSION, SessionReport, results_json, results_text
+from helpers.report.formats import RESULTS_FORMATS, format_of
+from helpers.report.results import RESULTS_SCHEMA_VERSION, SessionReport, results_json, results_markdown
 from helpers.report.row import CaseRow
 from helpers.report.scaling import scalings
 from helpers.trainers.contract.errors import ResultError
@@ -93,7 +94,7 @@ def test_markdown_has_each_case_its_reason_the_night_and_the_speed_ups() -> None
     two = replace(one, case_id=one.case_id.replace("1x1", "1x2"), samples_per_s=7.0)
     night = NightVerdict(Status.PASS, Reason("quiet", "no group fell together"), cases=4)
     found = scalings((one, two), lambda target, case_id: None)
-    lines = results_text(report_of(one, two, night=night, scaling=found), Path("results.md")).splitlines()
+    lines = results_markdown(report_of(one, two, night=night, scaling=found)).splitlines()
     assert lines[:5] == ["# Session s", "", "2 cores", "", "2 cases: 2 PASS"]
     assert f"- `{one.case_id}` [cpu]: a\\|b &lt;script>" in lines
     assert "The night: PASS: no group fell together" in lines
@@ -102,7 +103,10 @@ def test_markdown_has_each_case_its_reason_the_night_and_the_speed_ups() -> None
 
 
 def test_the_name_s_ending_chooses_the_format_and_any_other_gets_json() -> None:
+    assert [each.ending for each in RESULTS_FORMATS] == [".json", ".md", ".html"]
+    for each in RESULTS_FORMATS:
+        assert format_of(Path(f"results{each.ending}")) is each
     report = report_of(PASSED)
-    for ending, render in RESULTS_FORMATS.items():
-        assert results_text(report, Path(f"results{ending}")) == render(report)
-    assert results_text(report, Path("results")) == results_json(report)
+    assert format_of(Path("results")).render(report) == results_json(report)
+    assert format_of(Path("results.md")).render(report) == results_markdown(report)
+    assert "<!doctype html>" in format_of(Path("results.html")).render(report)

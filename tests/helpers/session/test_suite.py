@@ -422,3 +422,18 @@ def test_a_suspicion_of_the_whole_night_confirms_a_case_that_was_judged(bench: B
     assert len(made) > screened
     assert after.run_folders[: len(before.run_folders)] == before.run_folders
     assert len(pairs_of(after.runs)) >= len(pairs_of(before.runs))
+
+
+def test_a_page_gets_a_case_s_nights_and_where_its_settings_come_from(bench: Bench) -> None:
+    suite = bench.suite()
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    details = suite.details_of(outcome, "pytest NODE")
+    assert (details.command, details.nights.unknown) == ("pytest NODE", "a double keeps no nights")
+    assert {"optimizer", "learning_rate"} <= details.sources.keys() and all(details.sources.values())
+
+
+def test_a_history_that_refuses_costs_a_page_its_nights_alone(bench: Bench) -> None:
+    suite = bench.suite()
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    bench.memory.fails = ("nights_so_far",)
+    assert "the history did not answer: " in suite.details_of(outcome, "").nights.unknown

@@ -1,0 +1,129 @@
+"""What every drawing has: a place on the paper for each value, round numbers beside an axis, text that stays text.
+
+Drawings are made of the elements of svg.py, which writes an attribute and a text as it gets them. So each foreign text
+goes through ``words``, and attributes are numbers and the names that this package gives. Colours are classes
+(templates/style.css), by which one drawing serves light, dark and printed pages.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import svg
+
+from helpers.trainers.contract.errors import printable
+
+# The paper's units; a page scales them to its width.
+LABEL_HEIGHT = 12
+LONGEST_TEXT = 160
+_STEPS = (1, 2, 2.5, 5, 10)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A straight line from values to places on the paper."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
+
+
+def span_of(values: Iterable[float], least: float, room: float = 0.08) -> tuple[float, float]:
+    """The ends of an axis for ``values`` (one at least), with ``room`` as a share at both ends.
+
+    It spans at least the share ``least`` of the middle, so that noise of a few tenths of a percent does not fill the
+    picture.
+    """
+    values = list(values)
+    low, high = min(values), max(values)
+    middle = (low + high) / 2
+    half = max((high - low) / 2 * (1 + 2 * room), abs(middle) * least / 2) or 1.0
+    return middle - half, middle + half
+
+
+def round_numbers(low: float, high: float, most: int) -> list[float]:
+    """At most ``most`` round numbers from ``low`` to ``high``, in equal steps of 1, 2, 2.5 or 5 times a power of 10."""
+    power = 10.0 ** math.floor(math.log10((high - low) / most))
+    step = next(power * each for each in _STEPS if (high - low) / (power * each) <= most)
+    first = math.ceil(low / step)
+    return [at * step for at in range(first, math.floor(high / step) + 1)]
+
+
+def decimals_of(values: Sequence[float]) -> int:
+    """How many decimals tell the values of one axis apart."""
+    step = min((b - a for a, b in itertools.pairwise(values)), default=abs(values[0]) if values else 1.0)
+    return max(0, -math.floor(math.log10(step) + 1e-9) + (0 if _is_round(step) else 1)) if step > 0 else 0
+
+
+def _is_round(step: float) -> bool:
+    return not math.isclose(step / 10.0 ** math.floor(math.log10(step) + 1e-9), 2.5)
+
+
+def words(text: str, longest: int = LONGEST_TEXT) -> str:
+    """Foreign text for an element: on one line, shortened, and escaped."""
+    shown = printable(text)
+    return html.escape(shown if len(shown) <= longest else f"{shown[: longest - 1]}…")
+
+
+def label(text: str, x: float, y: float, *classes: str, longest: int = LONGEST_TEXT) -> svg.Text:
+    """A text whose place is the end, middle or start that its class names (e, m)."""
+    return svg.Text(text=words(text, longest), x=x, y=y, class_=list(classes) or None)
+
+
+def line(points: Sequence[tuple[float, float]], *classes: str) -> svg.Path:
+    """A line through the points, in the order given."""
+    steps: list[svg.PathData] = [svg.M(*points[0]), *(svg.L(*each) for each in points[1:])]
+    return svg.Path(d=steps, class_=list(classes))
+
+
+def level_line(y: float, left: float, right: float, *classes: str) -> svg.Path:
+    return line([(left, y), (right, y)], *classes)
+
+
+def grid(scale: Scale, left: float, right: float, most: int = 5) -> list[svg.Element]:
+    """Round numbers up the left side, each with a thin line across."""
+    values = round_numbers(scale.low, scale.high, most)
+    places = decimals_of(values)
+    parts: list[svg.Element] = []
+    for value in values:
+        y = scale(value)
+        parts.append(level_line(y, left, right, "grid"))
+        parts.append(label(f"{value:.{places}f}", left - 6, y + 4, "e"))
+    return parts
+
+
+def drawing(width: float, height: float, name: str, elements: Sequence[svg.Element], **data: float) -> svg.SVG:
+    """A drawing that a screen reader calls by ``name``; the table beside it holds its values, and ``data`` is where a
+    script finds them."""
+    return svg.SVG(
+        xmlns=None,
+        viewBox=svg.ViewBoxSpec(0, 0, width, height),
+        class_=["chart"],
+        extra={"role": "img", "aria-label": words(name, 600)},
+        data=data or None,
+        elements=list(elements),
+    )
+
+
+def on_its_own(picture: svg.SVG, title: str, style: str, definitions: svg.Element) -> str:
+    """The drawing as the text of a file, with its title and style in it. A browser that shows it fetches nothing."""
+    box = picture.viewBox
+    assert box is not None
+    return "".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 -30 {box.width + 20} {box.height + 40}">',
+            str(svg.Style(text=f"{style}svg {{ background: var(--paper); }}")),
+            str(definitions),
+            str(svg.Title(text=words(title))),
+            str(svg.SVG(xmlns=None, class_=["chart"], elements=[label(title, 0, -14), *(picture.elements or [])])),
+            "</svg>\n",
+        ]
+    )

@@ -1,0 +1,310 @@
+"""One case as its section of the page shows it: sentences, tables and drawings, ready to be put on paper."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from helpers.history.results import RunResult
+from helpers.judging.compare import evidence_text
+from helpers.judging.evidence import Build, Stage
+from helpers.judging.rates import rate_unit, sample_of
+from helpers.judging.rules import MEDIAN_STEP, run_figure
+from helpers.judging.statistics import number
+from helpers.judging.verdict import Status
+from helpers.report.html.marks import badge_shape
+from helpers.report.html.night_drawings import Level, draw_nights, draw_small
+from helpers.report.html.run_drawings import DrawnRun, draw_pairs, draw_steps
+from helpers.report.html.sentences import sentence_of
+from helpers.report.nights import NightLine, lines_of_nights
+from helpers.report.row import CaseRow, ReferenceAnswer, reader_note
+from helpers.report.text import rules_line, shown_published
+from helpers.session.case_details import (
+    CaseDetails,
+    environment_changes,
+    environment_of,
+    steps_of,
+)
+from helpers.session.gate import SLOWER
+from helpers.session.night import EnvironmentChange
+from helpers.session.outcome import CaseOutcome
+
+# Of more runs than these the picture would be a tangle.
+_MOST_RUNS_DRAWN = 3
+_ORDER = [each.value for each in (*SLOWER, *(each for each in Status if each not in SLOWER))]
+# Facts of a run that a page shows elsewhere.
+_ELSEWHERE = ("loader", "log", "log warnings", "images")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A name and its value, and a remark about it."""
+
+    name: str
+    value: str
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run of tonight, in a table."""
+
+    number: int
+    build: str
+    stage: str
+    rate: str
+    data: str
+    others: str
+    seconds: str
+    # Why nothing rests on it; empty where it counts.
+    why_not: str
+
+
+@dataclass(frozen=True)
+class SettingLine:
+    key: str
+    value: str
+    source: str
+    changed: bool
+
+
+@dataclass(frozen=True)
+class CaseView:
+    """What the page shows of one case."""
+
+    # Of its section; counts from 1.
+    place: int
+    row: CaseRow
+    unit: str
+    badge: Markup
+    sentence: str
+    # Whether somebody has to look at it.
+    needs: bool
+    notes: tuple[str, ...]
+    facts: tuple[Fact, ...]
+    small: Markup | None
+    nights: Markup | None
+    lines: tuple[NightLine, ...]
+    levels: tuple[Level, ...]
+    # Why the nights are not known; empty where they are.
+    unknown: str
+    pairs: Markup | None
+    steps: Markup | None
+    drawn: tuple[DrawnRun, ...]
+    # Why the warm-up is not drawn; empty where it is.
+    steps_unknown: str
+    runs: tuple[RunLine, ...]
+    # The case's figures by every rule, in one line.
+    rules: str
+    health: tuple[Fact, ...]
+    settings: tuple[SettingLine, ...]
+    changes: tuple[EnvironmentChange, ...]
+    # Of the night with which the environment was compared; empty where there is none.
+    compared_with: str
+    # By section; what is the same on the whole machine stands once on the page.
+    environment: Mapping[str, Mapping[str, str]]
+    command: str
+
+    @property
+    def anchor(self) -> str:
+        return f"case-{self.place}"
+
+    @property
+    def badness(self) -> int:
+        """0 is the worst: what is slow comes before what could not be judged, as in the gate's verdict."""
+        return _ORDER.index(self.row.status) if self.row.status in _ORDER else len(_ORDER)
+
+
+def case_view(
+    place: int, row: CaseRow, outcome: CaseOutcome | None, details: CaseDetails, machine: Mapping[str, Any]
+) -> CaseView:
+    """``outcome`` and ``details`` are the case's; ``machine`` are the tables that the page shows once."""
+    runs = outcome.runs if outcome is not None else ()
+    known = details.nights
+    rates = dict(zip((each.uuid for each in known.nights), known.log_rates, strict=True))
+    lines = lines_of_nights(known.nights, lambda night: rates[night.uuid], known.acknowledgements, known.starts)
+    levels = levels_of(row, lines)
+    screened = [run for run in runs if run.stage == Stage.SCREEN.value and run.measured]
+    drawn, unknown = _drawn_runs(runs, row.run_folders)
+    newest = screened[-1] if screened else next(iter(reversed(runs)), None)
+    environment = environment_of(newest) if newest is not None else {}
+    compared = newest is not None and known.before is not None
+    return CaseView(
+        place=place,
+        row=row,
+        unit=rate_unit(row.case_id),
+        badge=Markup(badge_shape(row.status).as_str()),
+        sentence=sentence_of(row),
+        needs=row.effect in ("fail", "error", "warn"),
+        notes=tuple(_notes(row)),
+        facts=tuple(_facts(row)),
+        small=_markup(draw_small(row.case_id, lines, levels)),
+        nights=_markup(draw_nights(row.case_id, lines, levels)),
+        lines=lines,
+        levels=levels,
+        unknown=known.unknown,
+        pairs=_markup(draw_pairs(row.pairs, row.status, rate_unit(row.case_id))),
+        steps=_markup(draw_steps(drawn)),
+        drawn=drawn,
+        steps_unknown=unknown,
+        runs=tuple(_run_line(run, row.rule) for run in runs),
+        rules=rules_line(row).removeprefix("by rule: "),
+        health=tuple(_health(newest)) if newest is not None else (),
+        settings=tuple(_settings(newest, details.sources)) if newest is not None else (),
+        changes=environment_changes(known.before, newest) if compared and known.before and newest else (),
+        compared_with=f"{known.before.created[:10]}, session {known.before.session}" if known.before else "",
+        environment={name: table for name, table in environment.items() if machine.get(name) != table},
+        command=details.command,
+    )
+
+
+def levels_of(row: CaseRow, lines: Sequence[NightLine]) -> tuple[Level, ...]:
+    """The recorded level, the good build's and the published figures that set the status, where they are known."""
+    found = []
+    if row.recorded is not None and row.recorded.reference_samples_per_s is not None:
+        found.append(_level("recorded", "recorded", row.recorded))
+    measured = [(each.good_samples_per_s, each.created[:10]) for each in lines if each.good_samples_per_s is not None]
+    if row.pairs:
+        measured.append((statistics.geometric_mean(each.reference_samples_per_s for each in row.pairs), "tonight"))
+    if measured:
+        good, when = measured[-1]
+        name = row.reference_build or "the good build"
+        found.append(Level("good", "good build", f"{name}: {number(good)} by {MEDIAN_STEP}, {when}", good))
+    published = shown_published(row)
+    if published is not None and published.reference_samples_per_s is not None:
+        found.append(_level("published", "published", published))
+    return tuple(found)
+
+
+def _level(kind: str, name: str, answer: ReferenceAnswer) -> Level:
+    rate = answer.reference_samples_per_s
+    assert rate is not None
+    starred = name if answer.sets_status else f"{name}*"
+    return Level(kind, starred, f"{answer.label}: {number(rate)} by {answer.rule}", rate)
+
+
+def _markup(drawn: object | None) -> Markup | None:
+    """A drawing escapes its own texts (axes.words), and so is markup."""
+    return None if drawn is None else Markup(str(drawn))
+
+
+def _notes(row: CaseRow) -> Iterator[str]:
+    yield from row.marks
+    yield from row.warnings
+    if (note := reader_note(row)) is not None:
+        yield note
+    if row.overrides:
+        yield f"settings changed with --set: {', '.join(row.overrides)}"
+    if not row.is_measured:
+        yield f"{row.origin}: judged from logs, nothing was run"
+    yield from row.sources
+    if row.quarantine:
+        yield f"in quarantine: {row.quarantine}"
+    if not row.judged:
+        yield "outside the gate: it cannot fail the session"
+
+
+def _facts(row: CaseRow) -> Iterator[Fact]:
+    unit = rate_unit(row.case_id)
+    if row.samples_per_s is not None:
+        spread = "" if row.spread is None else f" ± {row.spread:.1%}"
+        runs = f"{row.runs} run{'s' if row.runs != 1 else ''}"
+        interval = "" if row.low is None or row.high is None else f", 95% {number(row.low)} to {number(row.high)}"
+        yield Fact("tonight", f"{number(row.samples_per_s)} {unit}{spread}", f"by {row.rule}, {runs}{interval}")
+    elif row.invalid_samples_per_s is not None:
+        yield Fact("invalid", f"{number(row.invalid_samples_per_s)} {unit}", "compared with nothing")
+    standing = row.standing
+    if standing is not None and standing.effect is not None:
+        known = standing.low is not None and standing.high is not None
+        interval = f"95% {standing.low:+.2%} to {standing.high:+.2%}, " if known else ""
+        by = f"{standing.pairs} pairs with the good build" if standing.pairs else "by the nights before"
+        yield Fact("change", f"{standing.effect:+.2%}", f"{interval}{by}; evidence {evidence_text(standing.evidence)}")
+    if standing is not None and standing.smallest_drop is not None:
+        yield Fact("smallest drop", f"{standing.smallest_drop:.2%}", "tonight would have found it with 80% power")
+    for answer in (*([row.recorded] if row.recorded else []), *row.published):
+        yield _reference(answer, row)
+    if row.utilisation is not None:
+        share = row.utilisation.share
+        yield Fact(
+            "share of peak", "-" if share is None else f"{share:.1%}", row.utilisation.details(sample_of(row.case_id))
+        )
+    yield Fact("good build", row.reference_build or "none", row.why_no_reference)
+    if row.framework:
+        named = [row.framework.get(name, "") for name in ("framework", "version", "source")]
+        commit = row.framework.get("commit", "")
+        yield Fact("build", " ".join(filter(None, (*named[:2], commit and f"@{commit[:12]}"))), named[2])
+
+
+def _reference(answer: ReferenceAnswer, row: CaseRow) -> Fact:
+    name = "recorded" if answer is row.recorded else "published"
+    rate = answer.reference_samples_per_s
+    if rate is None:
+        return Fact(name, "none", answer.label)
+    ratio = "" if answer.ratio is None else f", ratio {answer.ratio:.3f}"
+    only = "" if answer.sets_status else "; shown only"
+    return Fact(name, f"{number(rate)}{ratio}", f"{answer.label} by {answer.rule}: {answer.status}{only}")
+
+
+def _drawn_runs(runs: Sequence[RunResult], folders: Sequence[str]) -> tuple[tuple[DrawnRun, ...], str]:
+    """The first screening runs of the build under test, and the first run of the good build; and why a warm-up is not
+    known."""
+    placed = [(run, folder) for run, folder in zip(runs, folders, strict=False) if run.step_seconds]
+    new = [each for each in placed if each[0].role == Build.CANDIDATE.value][:_MOST_RUNS_DRAWN]
+    good = [each for each in placed if each[0].role == Build.REFERENCE.value][:1]
+    drawn, why = [], ""
+    for at, (run, folder) in enumerate((*new, *good)):
+        steps = steps_of(run, folder)
+        why = why or steps.unknown
+        of_good = run.role == Build.REFERENCE.value
+        name = f"run {run.replicate}{', good build' if of_good else ''}"
+        drawn.append(DrawnRun(name, steps, "of-good" if of_good else f"run{at}"))
+    return tuple(drawn), why
+
+
+def _run_line(run: RunResult, rule: str) -> RunLine:
+    figure = run_figure(rule, run.figures) if run.failure is None else "-"
+    others = "-" if run.foreign_share is None else f"{run.foreign_share:.1%}"
+    return RunLine(
+        run.replicate,
+        "good" if run.role == Build.REFERENCE.value else "new",
+        run.stage,
+        "-" if isinstance(figure, str) else number(figure),
+        "-" if run.reader_share is None else f"{run.reader_share:.1%}",
+        others,
+        f"{run.wall_seconds:.0f}",
+        run.failure or run.invalid or run.refusal or "",
+    )
+
+
+def _health(run: RunResult) -> Iterator[Fact]:
+    """Contention and the device's condition in the newest screening run."""
+    if run.contention:
+        yield Fact("contention", run.contention)
+    yield Fact("start-up", f"{run.start_up_seconds:.1f} s", "until the first step")
+    if run.peak_host_bytes:
+        yield Fact("peak memory", f"{run.peak_host_bytes / 2**30:.2f} GiB", "of the host")
+    if run.peak_device_bytes:
+        yield Fact("peak device memory", f"{run.peak_device_bytes / 2**30:.2f} GiB")
+    for name, value in sorted(run.facts.items()):
+        if name not in _ELSEWHERE and value:
+            yield Fact(name.replace("_", " "), value)
+
+
+def _settings(run: RunResult, sources: Mapping[str, str]) -> Iterator[SettingLine]:
+    for key, value in _flat(run.settings):
+        changed = any(key == each or key.startswith(f"{each}.") for each in run.overrides)
+        source = "--set" if changed else sources.get(key, sources.get(key.partition(".")[0], ""))
+        yield SettingLine(key, json.dumps(value), source, changed)
+
+
+def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value and not above:
+            yield from _flat(value, f"{name}.")
+        else:
+            yield f"{above}{name}", value

@@ -1,0 +1,85 @@
+"""A status by shape and by colour, so that it is told apart without colours too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import svg
+
+from helpers.judging.verdict import Status
+
+CALIBRATED = "calibrated"
+GOOD = "good build"
+
+_CIRCLE = "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0Z"
+_SMALL = "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0Z"
+_DOWN = "M-6-5H6L0 6Z"
+_UP = "M-6 5H6L0-6Z"
+_DIAMOND = "M0-6.5L6.5 0L0 6.5L-6.5 0Z"
+_SQUARE = "M-5-5H5V5H-5Z"
+_TIMES = "M-5-5L5 5M-5 5L5-5"
+_PLUS = "M-6 0H6M0-6V6"
+_DASH = "M-5 0H5"
+
+# Each about the middle, at most 7 units from it.
+_SHAPES: Mapping[str, str] = MappingProxyType(
+    {
+        Status.INFRA_ERROR.value: _PLUS,
+        Status.INVALID.value: _TIMES,
+        Status.REGRESSION.value: _DOWN,
+        Status.SLOWER.value: _DOWN,
+        Status.BELOW_PUBLISHED.value: _SQUARE,
+        Status.INCOMPARABLE.value: _DIAMOND,
+        Status.INCONCLUSIVE.value: _DIAMOND,
+        Status.NO_BASELINE.value: _CIRCLE,
+        Status.IMPROVEMENT.value: _UP,
+        Status.PASS.value: _CIRCLE,
+        Status.NOT_RUN.value: _DASH,
+        CALIBRATED: _SMALL,
+        GOOD: "M0-5L5 0L0 5L-5 0Z",
+    }
+)
+_SMALL_ONE, _SMALLER = "t", 0.64
+# Of a status that only a newer suite knows.
+_UNKNOWN = _DASH
+
+
+def name_of(status: str) -> str:
+    """The status as a class and as a part of an id: ``s-below-published``; ``s-unknown`` for none of this suite's."""
+    return f"s-{status.lower().replace(' ', '-').replace('_', '-')}" if status in _SHAPES else "s-unknown"
+
+
+def mark(status: str, x: float, y: float) -> svg.Use:
+    """One mark; the elements that hold many are ``small_marks``."""
+    name = name_of(status)
+    return svg.Use(href=f"#{name}", x=x, y=y, class_=[name])
+
+
+def small_marks(status: str, places: Iterable[tuple[float, float]], *more: str) -> svg.G:
+    """Marks of one status, two thirds as large, so that those of a quarter of a year stand side by side."""
+    name = name_of(status)
+    uses: list[svg.Element] = [svg.Use(href=f"#{_SMALL_ONE}{name}", x=x, y=y) for x, y in places]
+    return svg.G(class_=[name, *more], elements=uses)
+
+
+def definitions() -> svg.Defs:
+    """Every shape once, for all drawings of a page."""
+    shapes = {**{name_of(status): shape for status, shape in _SHAPES.items()}, "s-unknown": _UNKNOWN}
+    large: list[svg.Element] = [svg.Path(id=name, extra={"d": shape}) for name, shape in shapes.items()]
+    small: list[svg.Element] = [
+        svg.Path(id=f"{_SMALL_ONE}{name}", extra={"d": shape}, transform=[svg.Scale(_SMALLER)])
+        for name, shape in shapes.items()
+    ]
+    return svg.Defs(elements=[*large, *small])
+
+
+def badge_shape(status: str) -> svg.SVG:
+    """The shape beside a status's name; the name says it, so a screen reader passes over it."""
+    return svg.SVG(
+        xmlns=None,
+        viewBox=svg.ViewBoxSpec(-8, -8, 16, 16),
+        class_=["shape"],
+        extra={"aria-hidden": "true"},
+        elements=[mark(status, 0, 0)],
+    )

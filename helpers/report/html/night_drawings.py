@@ -1,0 +1,211 @@
+"""A case over its nights: the picture of its section, and the small one that stands in a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+import svg
+
+from helpers.judging.rates import rate_unit
+from helpers.judging.statistics import number
+from helpers.report.html.axes import LABEL_HEIGHT, Scale, drawing, grid, label, level_line, line, span_of
+from helpers.report.html.marks import GOOD, mark, small_marks
+from helpers.report.nights import NightLine
+
+_WIDTH, _HEIGHT = 760, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 660, 22, 232
+_DATES, _BUILDS = 250, 262
+_SMALL_WIDTH, _SMALL_HEIGHT = 180, 44
+# A narrower band has no room for a build's name.
+_NARROWEST_NAME = 64
+_MOST_DATES = 7
+# So few nights have a mark each in the small picture too.
+_FEW = 12
+# The axis spans at least this share of the middle.
+LEAST_SPAN = 0.06
+# An interval or a line that lies further from the nights than this share is cut at the picture's edge.
+_FAR = 0.25
+# Nights that stand further apart have large marks.
+_WIDE = 14
+_FLAG = "M0 0V-11H9L6.5-8L9-5H0"
+
+
+@dataclass(frozen=True)
+class Level:
+    """A line across the nights."""
+
+    # ``recorded``, ``good`` or ``published``: its class.
+    kind: str
+    name: str
+    # The whole name with its source and rule.
+    title: str
+    samples_per_s: float
+
+
+def draw_nights(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level]) -> svg.SVG | None:
+    """The nights, oldest first, with their intervals and builds; None where no night has a figure."""
+    known = [each for each in nights if each.samples_per_s is not None]
+    if not known:
+        return None
+    rates = Scale(*_axis(known, levels), _BOTTOM, _TOP)
+    across = _Across(len(nights), _LEFT, _RIGHT)
+    parts: list[svg.Element] = [
+        *grid(rates, _LEFT, _RIGHT),
+        label(rate_unit(case_id), 0, _TOP - 10),
+        *_segments(nights, across),
+        *_levels(levels, rates),
+        *_trend(nights, across, rates),
+        *_points(nights, across, rates),
+        *_dates(nights, across),
+        *_builds(nights, across),
+    ]
+    return drawing(
+        _WIDTH, _HEIGHT, summary_of(case_id, nights, levels), parts, left=_LEFT, right=_RIGHT, count=len(nights)
+    )
+
+
+def nothing_to_draw(about: str) -> svg.SVG:
+    """In the place of a picture that would have no point."""
+    words = "no night has a figure"
+    return drawing(_WIDTH, _HEIGHT, f"{about}: {words}", [label(words, _WIDTH / 2, _HEIGHT / 2, "m")])
+
+
+def draw_small(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level]) -> svg.SVG | None:
+    """The same without words, a thumb's size; None where no night has a figure."""
+    known = [each for each in nights if each.samples_per_s is not None]
+    if not known:
+        return None
+    rates = Scale(*_axis(known, levels), _SMALL_HEIGHT - 7, 7)
+    across = _Across(len(nights), 4, _SMALL_WIDTH - 8)
+    lines = [level_line(_within(rates, each.samples_per_s), 0, _SMALL_WIDTH, "level", each.kind) for each in levels]
+    parts: list[svg.Element] = [*lines, *_trend(nights, across, rates)]
+    for at, night in enumerate(nights):
+        place = (across(at), _SMALL_HEIGHT - 8 if night.samples_per_s is None else rates(night.samples_per_s))
+        if at == len(nights) - 1:
+            parts.append(mark(night.status, *place))
+        elif _is_loud(night) or len(nights) <= _FEW:
+            parts.append(small_marks(night.status, [place], *(["excluded"] if night.excluded else [])))
+    return drawing(_SMALL_WIDTH, _SMALL_HEIGHT, summary_of(case_id, nights, levels), parts)
+
+
+def summary_of(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level]) -> str:
+    """The picture in a sentence, for those who hear the page."""
+    newest, unit = nights[-1], rate_unit(case_id)
+    rate = "no figure" if newest.samples_per_s is None else f"{number(newest.samples_per_s)} {unit}"
+    lines = "".join(f", {each.name} {number(each.samples_per_s)}" for each in levels)
+    several = f"{len(nights)} nights from {nights[0].created[:10]} to {newest.created[:10]}, the newest"
+    return f"{several if len(nights) > 1 else f'one night, {newest.created[:10]}'}: {rate}, {newest.status}{lines}"
+
+
+@dataclass(frozen=True)
+class _Across:
+    """Where a night stands: each has as much room as every other."""
+
+    count: int
+    left: float
+    right: float
+
+    @property
+    def step(self) -> float:
+        return (self.right - self.left) / self.count
+
+    def __call__(self, at: float) -> float:
+        return round(self.left + (at + 0.5) * self.step, 1)
+
+
+def _axis(known: Sequence[NightLine], levels: Sequence[Level]) -> tuple[float, float]:
+    rates = [each.samples_per_s for each in known if each.samples_per_s is not None]
+    rates += [each.good_samples_per_s for each in known if each.good_samples_per_s is not None]
+    low, high = min(rates) * (1 - _FAR), max(rates) * (1 + _FAR)
+    ends = [end for each in known for end in (each.low, each.high) if end is not None]
+    more = [each for each in (*ends, *(level.samples_per_s for level in levels)) if low <= each <= high]
+    return span_of([*rates, *more], LEAST_SPAN)
+
+
+def _within(rates: Scale, value: float) -> float:
+    return rates(min(max(value, rates.low), rates.high))
+
+
+def _is_loud(night: NightLine) -> bool:
+    return not night.excluded and night.status in ("REGRESSION", "SLOWER", "BELOW_PUBLISHED", "IMPROVEMENT")
+
+
+def _segments(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element]:
+    """A dashed line where a segment begins, and its number where there are several."""
+    places = [at for at, (one, other) in enumerate(pairwise(nights), 1) if one.segment != other.segment]
+    for place in places:
+        x = round(across.left + place * across.step, 1)
+        yield line([(x, _TOP - 6), (x, _BOTTOM)], "segment")
+        yield label(f"segment {nights[place].segment}", x + 4, _TOP - 8, "quiet")
+
+
+def _levels(levels: Sequence[Level], rates: Scale) -> Iterator[svg.Element]:
+    """The lines, each with its name and figure at the right, where names keep apart."""
+    free = float(_TOP - 2 * LABEL_HEIGHT)
+    for each in sorted(levels, key=lambda level: -level.samples_per_s):
+        y = _within(rates, each.samples_per_s)
+        beyond = " ↑" if each.samples_per_s > rates.high else " ↓" if each.samples_per_s < rates.low else ""
+        free = max(y + 4, free + LABEL_HEIGHT + 1)
+        yield level_line(y, _LEFT, _RIGHT, "level", each.kind)
+        yield label(f"{each.name} {number(each.samples_per_s)}{beyond}", _RIGHT + 5, free, each.kind, longest=24)
+
+
+def _trend(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Iterator[svg.Element]:
+    """A thin line through the nights of a segment."""
+    shown = [
+        (night.segment, (across(at), rates(night.samples_per_s)))
+        for at, night in enumerate(nights)
+        if night.samples_per_s is not None and not night.excluded
+    ]
+    for _, group in groupby(shown, key=lambda each: each[0]):
+        points = [place for _, place in group]
+        if len(points) > 1:
+            yield line(points, "trend")
+
+
+def _points(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Iterator[svg.Element]:
+    steps: list[svg.PathData] = []
+    for at, night in enumerate(nights):
+        if night.low is not None and night.high is not None and not night.excluded:
+            steps += [svg.M(across(at), _within(rates, night.low)), svg.V(_within(rates, night.high))]
+    if steps:
+        yield svg.Path(d=steps, class_=["interval"])
+    small: dict[tuple[str, bool], list[tuple[float, float]]] = {}
+    large = []
+    for at, night in enumerate(nights):
+        x = across(at)
+        if night.good_samples_per_s is not None:
+            small.setdefault((GOOD, False), []).append((x, _within(rates, night.good_samples_per_s)))
+        place = (x, _BOTTOM - 8 if night.samples_per_s is None else rates(night.samples_per_s))
+        if _is_loud(night) or across.step >= _WIDE:
+            large.append((night, place))
+        else:
+            small.setdefault((night.status, night.excluded), []).append(place)
+        if night.acknowledged:
+            yield svg.Path(class_=["flag"], extra={"d": _FLAG}, transform=[svg.Translate(x, _BOTTOM)])
+    for (status, excluded), places in small.items():
+        yield small_marks(status, places, *(["excluded"] if excluded else []))
+    for night, place in large:
+        yield mark(night.status, *place) if not night.excluded else small_marks(night.status, [place], "excluded")
+
+
+def _dates(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element]:
+    every = max(1, -(-len(nights) // _MOST_DATES))
+    for at in range(len(nights) - 1, -1, -every):
+        yield label(nights[at].created[:10], across(at), _DATES, "m", longest=10)
+
+
+def _builds(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element]:
+    """A band for each build, in turn light and dark, with the build's name where it has room."""
+    yield label("build", _LEFT - 6, _BUILDS + 12, "e")
+    at = 0
+    for place, (build, group) in enumerate(groupby(nights, key=lambda each: each.build)):
+        count = len(list(group))
+        x, width = round(across.left + at * across.step, 1), round(count * across.step, 1)
+        yield svg.Rect(x=x, y=_BUILDS, width=width, height=16, class_=["band", "even" if place % 2 else "odd"])
+        if width >= _NARROWEST_NAME:
+            yield label(build, round(x + width / 2, 1), _BUILDS + 12, "m", longest=int(width / 7))
+        at += count
+    yield label(nights[-1].build, _RIGHT + 5, _BUILDS + 12, longest=16)

@@ -1,0 +1,86 @@
+"""What happened to a case, in a sentence that is read once; the verdict's own words, with every number, stand below."""
+
+from __future__ import annotations
+
+from helpers.judging.rates import rate_unit
+from helpers.judging.statistics import number
+from helpers.judging.verdict import Standing, Status
+from helpers.report.row import CaseRow, ReferenceAnswer
+from helpers.report.text import shown_published
+from helpers.session.gate_verdict import GateState, GateVerdict
+
+_LONGEST = 220
+
+
+def sentence_of(row: CaseRow) -> str:
+    """One sentence on the case."""
+    status, standing = row.status, row.standing
+    if status in (Status.REGRESSION.value, Status.IMPROVEMENT.value) and standing is not None and standing.pairs:
+        moved = change(standing.effect or 0.0).capitalize()
+        return f"{moved} than the good build{_interval(standing)}, confirmed by {standing.pairs} pairs of runs in turn."
+    if status == Status.SLOWER.value and row.recorded is not None and row.recorded.ratio is not None:
+        below = f"{1 - row.recorded.ratio:.1%} below what this machine recorded ({_rate(row.recorded, row)})"
+        return f"{below}; no good build was there to tell the build from the machine."
+    published = shown_published(row)
+    if status == Status.BELOW_PUBLISHED.value and published is not None and published.ratio is not None:
+        within = "" if published.tolerance is None else f"; {published.tolerance:.0%} below it would pass"
+        return f"{published.ratio:.1%} of the published figure ({_rate(published, row)}){within}."
+    if status == Status.PASS.value and standing is not None and standing.effect is not None:
+        found = f"a drop of {standing.smallest_drop:.1%} would have been found" if standing.smallest_drop else ""
+        moved = f"No slower than its reference: {change(standing.effect)}{_interval(standing)}"
+        return f"{moved}; {found}." if found else f"{moved}."
+    return _first_part(row.reason)
+
+
+def change(fraction: float) -> str:
+    """``5.4% slower``, ``1.0% faster``, ``unchanged``."""
+    if abs(fraction) < 0.0005:
+        return "unchanged"
+    return f"{abs(fraction):.1%} {'slower' if fraction < 0 else 'faster'}"
+
+
+def headline(rows: list[CaseRow], gate: GateVerdict | None, exit_code: int) -> tuple[str, str]:
+    """The verdict in words, and whether it is good, doubtful or bad (``pass``, ``warn``, ``fail``)."""
+    if gate is not None:
+        return _of_gate(gate)
+    bad = sum(row.effect in ("fail", "error") for row in rows)
+    doubtful = sum(row.effect == "warn" for row in rows)
+    measured = sum(row.status != Status.NOT_RUN.value for row in rows)
+    if bad:
+        return f"{bad} of {_cases(measured)} did not pass", "fail"
+    if doubtful:
+        return f"{doubtful} of {_cases(measured)} could not be answered", "warn"
+    if exit_code:
+        return f"The session ended with exit code {exit_code}", "fail"
+    return (f"All {_cases(measured)} passed", "pass") if measured else ("Nothing was measured", "warn")
+
+
+def _of_gate(gate: GateVerdict) -> tuple[str, str]:
+    if gate.state is GateState.PASSED:
+        return f"The gate passed: {_cases(gate.passed)}", "pass"
+    if gate.state is GateState.PARTLY_PASSED:
+        return f"The gate passed in part: {gate.passed} of {_cases(gate.cases)}", "warn"
+    if gate.failed:
+        return f"The gate failed: {len(gate.failed)} of {_cases(gate.cases)} did not pass", "fail"
+    return f"The gate failed: {'; '.join(gate.other) or gate.line}", "fail"
+
+
+def _cases(count: int) -> str:
+    return f"{count} case{'' if count == 1 else 's'}"
+
+
+def _interval(standing: Standing) -> str:
+    if standing.low is None or standing.high is None:
+        return ""
+    return f" (95%: {standing.low:+.1%} to {standing.high:+.1%})"
+
+
+def _rate(answer: ReferenceAnswer, row: CaseRow) -> str:
+    rate = answer.reference_samples_per_s
+    return answer.label if rate is None else f"{number(rate)} {rate_unit(row.case_id)}, {answer.label}"
+
+
+def _first_part(reason: str) -> str:
+    """The reason up to its first semicolon, shortened."""
+    first = reason.split("; ")[0]
+    return first if len(first) <= _LONGEST else f"{first[:_LONGEST]}…"

@@ -1,0 +1,160 @@
+"""A case's nights as lines: what a text, a picture and a page show of each."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from helpers.history.stored import Acknowledgement, SegmentStart, StoredNight
+from helpers.judging.statistics import summarise
+from helpers.machine.environment import differences
+
+_SHOWN_DIFFERENCES = 3
+# Of a normal distribution: 95% of it lie within so many standard deviations.
+_NORMAL_95 = 1.96
+
+Rates = Callable[[StoredNight], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class NightLine:
+    """One night of a case, ready to be shown."""
+
+    uuid: str
+    created: str
+    session: str
+    build: str
+    # The median of its screening runs.
+    samples_per_s: float | None
+    runs: int
+    status: str
+    reason: str
+    # A fraction, against its reference.
+    effect: float | None
+    # What it carried on for a drop.
+    evidence: float | None
+    # The case's segments count from 1.
+    segment: int
+    excluded: bool = False
+    # A new segment, why nothing is learned from the night, an exclusion, an acknowledgement.
+    notes: tuple[str, ...] = ()
+    # The 95% interval of ``samples_per_s`` (``interval_of``); None where nothing is known of the spread between runs.
+    low: float | None = None
+    high: float | None = None
+    # The geometric mean of the good build's runs in turn with it, samples/s; None on a night without pairs.
+    good_samples_per_s: float | None = None
+    # Whether somebody acknowledged a change on this night.
+    acknowledged: bool = False
+
+
+def lines_of_nights(
+    nights: Sequence[StoredNight],
+    rates: Rates,
+    acknowledgements: Sequence[Acknowledgement] = (),
+    starts: Sequence[SegmentStart] = (),
+) -> tuple[NightLine, ...]:
+    """Lines for ``nights``, oldest first. ``rates`` gives the log rates of a night's runs."""
+    lines = []
+    numbers: dict[tuple[str, int], int] = {}
+    before: StoredNight | None = None
+    for night in nights:
+        begun = [each for each in starts if _since(each, night)]
+        segment = numbers.setdefault((night.segment_digest, len(begun)), len(numbers) + 1)
+        found = list(rates(night))
+        record, standing = night.record, night.record.standing
+        low, high = interval_of(found, standing.sigma if standing else None)
+        lines.append(
+            NightLine(
+                uuid=night.uuid,
+                created=record.created,
+                session=record.session,
+                build=build_text(record.build),
+                samples_per_s=math.exp(statistics.median(found)) if found else None,
+                runs=len(found),
+                status="calibrated" if record.code == "calibrated" else record.status,
+                reason=record.reason,
+                effect=standing.effect if standing else None,
+                evidence=standing.evidence if standing else None,
+                segment=segment,
+                excluded=night.exclusion is not None,
+                notes=tuple(_notes(night, before, begun, acknowledgements)),
+                low=low,
+                high=high,
+                good_samples_per_s=good_rate(night),
+                acknowledged=any(each.covers(record.case_id, record.created) for each in acknowledgements),
+            )
+        )
+        before = night
+    return tuple(lines)
+
+
+def interval_of(log_rates: Sequence[float], sigma: float | None) -> tuple[float | None, float | None]:
+    """The 95% interval of a night's samples/s, from the log rates of its runs.
+
+    ``sigma`` is the standard deviation of log rates between runs as the judge knew it that night (Standing); without
+    one it is Student's t over the runs. One run of an unknown spread has no interval.
+    """
+    if not log_rates:
+        return None, None
+    if sigma is not None:
+        middle, half = statistics.median(log_rates), _NORMAL_95 * sigma / math.sqrt(len(log_rates))
+        return math.exp(middle - half), math.exp(middle + half)
+    summary = summarise(tuple(map(math.exp, log_rates)))
+    return None if summary.low is None else max(0.0, summary.low), summary.high
+
+
+def good_rate(night: StoredNight) -> float | None:
+    """The geometric mean of the good build's samples/s on a night; None where it did not run."""
+    compared = night.record.compared
+    return math.exp(statistics.fmean(compared.reference)) if compared is not None and compared.reference else None
+
+
+def build_text(build: Mapping[str, str]) -> str:
+    """``3.3.1 @0123456``; a dash where the build is not known."""
+    commit = f"@{build['commit'][:7]}" if build.get("commit") else ""
+    return " ".join(each for each in (build.get("version", ""), commit) if each) or "-"
+
+
+def _notes(
+    night: StoredNight,
+    before: StoredNight | None,
+    begun: Sequence[SegmentStart],
+    acknowledgements: Sequence[Acknowledgement],
+) -> list[str]:
+    record, notes = night.record, []
+    if before is not None and before.segment_digest != night.segment_digest:
+        apart = differences(before.record.segment, record.segment)
+        more = len(apart) - _SHOWN_DIFFERENCES
+        shown = "; ".join(apart[:_SHOWN_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
+        notes.append(f"other segment: {shown}")
+    notes += [f"new segment: {each.reason}" for each in begun if before is None or not _since(each, before)]
+    if record.standing is not None and record.standing.new_segment:
+        notes.append(f"new segment from here: {record.standing.segment_reason}")
+    if record.standing is not None and record.standing.machine_slow:
+        notes.append("the machine was slow: the reference build was as slow as the new one")
+    if night.unlearned and night.exclusion is None:
+        notes.append(f"not learned from: {night.unlearned}")
+    if (out := night.exclusion) is not None:
+        notes.append(f"excluded by {out.who} on {out.created[:10]}: {out.reason}")
+    for each in acknowledgements:
+        if each.covers(record.case_id, record.created):
+            commit = f"{each.commit}, " if each.commit else ""
+            notes.append(f"acknowledged by {each.who}: {commit}{each.reason}")
+    return notes
+
+
+def _since(start: SegmentStart, night: StoredNight) -> bool:
+    return _is_before(start.created, night.record.created) and dict(start.segment) == dict(night.record.segment)
+
+
+def _is_before(one: str, other: str) -> bool:
+    """Whether ``one`` is not after ``other``: moments or days, ISO 8601 in UTC, with or without microseconds."""
+    return _moment(one) <= _moment(other)
+
+
+def _moment(text: str) -> datetime.datetime:
+    moment = datetime.datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)

@@ -1,0 +1,63 @@
+"""Round numbers, places and texts of a drawing."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree
+
+import pytest
+
+from helpers.judging.verdict import Status
+from helpers.report.html.axes import Scale, decimals_of, drawing, label, round_numbers, span_of, words
+from helpers.report.html.marks import definitions, mark, name_of
+from tests.hostile_strings import TEXTS
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "most", "numbers"),
+    [
+        (5.0, 5.6, 5, [5.0, 5.2, 5.4]),
+        (0, 1234, 5, [0, 250, 500, 750, 1000]),
+        (880.0, 966.0, 5, [880, 900, 920, 940, 960]),
+        (0.00012, 0.00018, 4, [0.00012, 0.00014, 0.00016, 0.00018]),
+        (39900.0, 41100.0, 5, [40000, 40250, 40500, 40750, 41000]),
+    ],
+)
+def test_an_axis_has_few_round_numbers(low: float, high: float, most: int, numbers: list[float]) -> None:
+    assert round_numbers(low, high, most) == pytest.approx(numbers)
+
+
+@pytest.mark.parametrize(("values", "decimals"), [([5.0, 5.2], 1), ([0, 250], 0), ([1.0, 1.25], 2), ([7.0], 0)])
+def test_numbers_of_an_axis_have_as_many_decimals_as_tell_them_apart(values: list[float], decimals: int) -> None:
+    assert decimals_of(values) == decimals
+
+
+def test_an_axis_spans_at_least_a_share_of_its_middle_and_one_value_is_in_its_middle() -> None:
+    assert span_of([100.0, 100.1], 0.06) == pytest.approx((97.05, 103.05), abs=0.01)
+    low, high = span_of([80.0, 120.0], 0.06)
+    assert low < 80.0 and high > 120.0
+    assert sum(span_of([5.0], 0.06)) == pytest.approx(10.0)
+
+
+def test_a_scale_runs_upwards_on_paper_that_counts_downwards() -> None:
+    scale = Scale(0.0, 10.0, 200.0, 20.0)
+    assert [scale(0.0), scale(5.0), scale(10.0)] == [200.0, 110.0, 20.0]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_foreign_text_stays_text(name: str) -> None:
+    """svg.py writes what it gets, so a drawing that is read back as XML has the text and nothing else."""
+    text = TEXTS[name]
+    root = xml.etree.ElementTree.fromstring(str(drawing(10, 10, text, [label(text, 1, 2, "e")])))
+    (shown,) = root
+    assert shown.tag == "text" and not list(shown) and sorted(root.attrib) == ["aria-label", "class", "role", "viewBox"]
+    assert (shown.text or "").isprintable()
+
+
+def test_a_long_text_is_shortened() -> None:
+    assert words("x" * 10_000, 20) == "x" * 19 + "…"
+
+
+def test_every_status_has_a_shape_of_its_own_or_another_inside_and_an_unknown_one_has_one_too() -> None:
+    named = {each.get("id") for each in xml.etree.ElementTree.fromstring(str(definitions()))}
+    assert {name_of(each.value) for each in Status} <= named and "s-unknown" in named
+    assert 'href="#s-unknown"' in str(mark("A STATUS OF TOMORROW", 1, 2))

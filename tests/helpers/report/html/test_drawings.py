@@ -1,0 +1,104 @@
+"""Pictures of a case: every night has its place, mark, interval and build; pairs and steps are all there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from helpers.judging.evidence import Build
+from helpers.report.html.night_drawings import Level, draw_nights, draw_small
+from helpers.report.html.run_drawings import MOST_POINTS, DrawnRun, draw_pairs, draw_steps
+from helpers.report.nights import NightLine
+from helpers.report.row import Pair
+from helpers.session.case_details import RunSteps
+
+CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
+LINE = NightLine(
+    "u", "2026-11-01T22:00:00+00:00", "s", "3.3.1", 100.0, 1, "PASS", "why", None, None, 1, low=99, high=101
+)
+LEVELS = (Level("recorded", "recorded", "r", 100.0), Level("published", "published", "p", 300.0))
+
+
+def picture(*nights: NightLine, levels: tuple[Level, ...] = ()) -> str:
+    return str(draw_nights(CASE, nights, levels))
+
+
+def marks(drawn: str) -> int:
+    return drawn.count("<use ")
+
+
+def test_each_night_has_a_mark_and_an_interval() -> None:
+    nights = [replace(LINE, samples_per_s=100.0 + at % 3) for at in range(90)]
+    drawn = picture(*nights)
+    assert marks(drawn) == 90
+    (interval,) = re.findall(r'<path d="([^"]*)" class="interval"', drawn) or re.findall(
+        r'class="interval" d="([^"]*)"', drawn
+    )
+    assert interval.count("V") == 90
+
+
+def test_a_night_without_a_figure_is_at_the_bottom_and_an_excluded_one_is_grey_and_without_an_interval() -> None:
+    lost = replace(LINE, samples_per_s=None, low=None, high=None, status="INFRA_ERROR")
+    out = replace(LINE, samples_per_s=50.0, excluded=True)
+    drawn = picture(LINE, lost, out)
+    assert marks(drawn) == 3 and 'class="s-pass excluded"' in drawn and "s-infra-error" in drawn
+    assert drawn.count(" V ") == 1
+    assert draw_nights(CASE, [lost], ()) is None and draw_small(CASE, [lost], ()) is None
+
+
+def test_a_segment_a_build_and_an_acknowledged_change_are_marked_where_they_begin() -> None:
+    drawn = picture(LINE, replace(LINE, segment=2, build="3.4.0"), replace(LINE, segment=2, acknowledged=True))
+    assert drawn.count('class="segment"') == 1 and ">segment 2<" in drawn
+    assert drawn.count("band even") == drawn.count("band odd") - 1 == 1
+    assert drawn.count('class="flag"') == 1
+
+
+def test_a_level_beyond_the_nights_is_at_the_edge_and_says_so_and_labels_keep_apart() -> None:
+    near = (*LEVELS, Level("good", "good build", "g", 100.1))
+    drawn = picture(LINE, LINE, levels=near)
+    assert ">published 300 ↑<" in drawn and ">recorded 100<" in drawn
+    places = [
+        float(each) for each in re.findall(r'<text class="(?:recorded|good|published)" x="\d+" y="([\d.]+)"', drawn)
+    ]
+    assert len(places) == 3 and all(b - a > 12 for a, b in zip(sorted(places), sorted(places)[1:], strict=False))
+
+
+def test_the_good_builds_figure_of_a_night_is_drawn_beside_it() -> None:
+    assert "s-good-build" in picture(replace(LINE, good_samples_per_s=102.0))
+
+
+def test_a_screen_reader_gets_the_picture_in_a_sentence() -> None:
+    drawn = picture(LINE, replace(LINE, samples_per_s=90.0, status="SLOWER"), levels=LEVELS[:1])
+    assert 'aria-label="2 nights from 2026-11-01 to 2026-11-01, the newest: 90 images/s, SLOWER, recorded 100"' in drawn
+
+
+def test_a_pair_is_two_marks_and_the_line_between_them_and_the_first_run_stands_first() -> None:
+    pairs = [Pair(Build.REFERENCE.value, 100.0, 97.0), Pair(Build.CANDIDATE.value, 101.0, 98.0)]
+    drawn = str(draw_pairs(pairs, "REGRESSION", "images/s"))
+    assert drawn.count("s-good-build") == 2 * 2 and drawn.count('class="between"') == 2
+    good, new = re.findall(r'<use href="#s-(?:good-build|regression)" class="[^"]*" x="([\d.]+)"', drawn)[:2]
+    assert float(good) < float(new)
+    assert "2 pairs with the good build: the new one is slower in 2" in drawn
+    assert draw_pairs([], "PASS", "images/s") is None
+
+
+def run(warmup: int, window: int, kind: str = "run0") -> DrawnRun:
+    return DrawnRun("run 0", RunSteps((0.3,) * warmup, (0.1,) * window), kind)
+
+
+def test_steps_are_drawn_with_warm_up_and_window_apart() -> None:
+    drawn = str(draw_steps([run(12, 5), run(24, 5, "of-good")]))
+    assert ">warm-up: 24 steps<" in drawn and ">window: 5 steps<" in drawn
+    assert len(re.findall('class="steps run0"', drawn)) == 2 and 'class="steps of-good"' in drawn
+    assert draw_steps([run(0, 0)]) is None
+
+
+@pytest.mark.parametrize("steps", [MOST_POINTS + 1, 10_000])
+def test_a_long_run_has_the_medians_of_neighbours(steps: int) -> None:
+    drawn = str(draw_steps([run(0, steps)]))
+    (path,) = re.findall(r'<path d="([^"]*)" class="steps run0"', drawn) or re.findall(
+        r'class="steps run0" d="([^"]*)"', drawn
+    )
+    assert path.count("L") == MOST_POINTS - 1

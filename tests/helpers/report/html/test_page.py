@@ -1,0 +1,218 @@
+"""The page's content: what is on the first screen, what each case shows, and that text from outside stays text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html.parser
+import re
+from dataclasses import replace
+
+import pytest
+
+from helpers.history.stored import CaseNights
+from helpers.judging.verdict import Reason
+from helpers.report.html.page import FOLDED_AFTER, night_page, page_of
+from helpers.report.html.sentences import headline
+from helpers.report.results import SessionReport
+from helpers.report.row import row_of
+from helpers.session.case_details import CaseDetails, environment_changes
+from helpers.session.frameworks.comparison import Cell, ConfigurationOutcome, Ratio
+from helpers.session.gate_verdict import NOT_REACHED, GateCase, GateState, GateVerdict
+from tests.helpers.report.html.made import session_of
+from tests.hostile_strings import TEXTS
+
+MOST_BYTES = 3_000_000
+
+
+class Reader(html.parser.HTMLParser):
+    """The elements of a page, its texts, and what it would fetch."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+@pytest.fixture(scope="module")
+def session() -> SessionReport:
+    return session_of(12, 30)
+
+
+@pytest.fixture(scope="module")
+def page(session: SessionReport) -> str:
+    return night_page(session)
+
+
+def test_the_first_words_are_the_verdict_and_the_worst_case_comes_first(session: SessionReport, page: str) -> None:
+    content = page_of(session)
+    assert content.headline == "The gate failed: 8 of 12 cases did not pass" and content.tone == "fail"
+    assert [each.row.status for each in content.urgent[:2]] == ["REGRESSION", "SLOWER"]
+    assert {each.row.effect for each in content.urgent} == {"fail", "error", "warn"}
+    assert page.index("<h1>The gate failed") < page.index("Needs someone") < page.index("All cases")
+    first = content.urgent[0]
+    assert (
+        first.sentence == "3.1% slower than the good build (95%: -3.7% to -2.5%), confirmed by 6 pairs of runs in turn."
+    )
+    assert first.small is not None and first.row.owner == "@data-loading"
+
+
+def test_a_case_shows_all_that_is_known_of_it(session: SessionReport, page: str) -> None:
+    case = page_of(session).cases[0]
+    section = page[page.index('id="case-1"') : page.index('id="case-2"')]
+    assert len(case.lines) == 30 and [each.kind for each in case.levels] == ["recorded", "good", "published"]
+    for part in (case.nights, case.pairs, case.steps):
+        assert part is not None and str(part) in section
+    for text in (
+        "30 nights as a table", "6 pairs as a table", "data wait", "15 runs, contention and health", "sm clock mhz",
+        "By every measuring rule", "settings and where each comes from", "DLPerf", "run: driver", "535.104.05",
+        "Again:", case.command.split()[0], "smallest drop", "owner: @data-loading", "3062",
+    ):  # fmt: skip
+        assert text in section, text
+
+
+def test_what_differs_from_the_night_before_stands_above_the_environment(session: SessionReport, page: str) -> None:
+    (change,) = page_of(session).cases[0].changes
+    assert (change.name, change.before, change.now) == ("driver", "535.104.05", "550.54.15")
+    section = page[page.index('id="case-1"') : page.index('id="case-2"')]
+    assert section.index("New since") < section.index("<summary>Environment</summary>")
+
+
+def test_the_suites_own_commit_is_no_change_of_the_machine(session: SessionReport) -> None:
+    run = session.outcomes[0].runs[0]
+    other = replace(run, system={**run.system, "system": {**run.system["system"], "suite": "another commit"}})
+    assert environment_changes(run, other) == ()
+
+
+def test_the_machine_s_tables_stand_once(page: str) -> None:
+    assert page.count("Intel Xeon Gold 6148") == 1
+
+
+def test_a_session_without_a_gate_says_how_many_did_not_pass(session: SessionReport) -> None:
+    rows = list(session.rows)
+    assert headline(rows, None, 1) == ("5 of 11 cases did not pass", "fail")
+    passed = [each for each in rows if each.effect == "pass"]
+    assert headline(passed, None, 0) == ("All 4 cases passed", "pass")
+    doubtful = [*passed, *(each for each in rows if each.effect == "warn")]
+    assert headline(doubtful, None, 0) == ("2 of 6 cases could not be answered", "warn")
+    assert headline(passed, None, 6) == ("The session ended with exit code 6", "fail")
+    assert headline([], None, 0) == ("Nothing was measured", "warn")
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (GateState.PASSED, "The gate passed: 4 cases"),
+        (GateState.PARTLY_PASSED, "The gate passed in part: 4 of 5 cases"),
+        (GateState.FAILED, "The gate failed: interrupted"),
+    ],
+)
+def test_a_gate_s_verdict_in_words(state: GateState, words: str) -> None:
+    other = ("interrupted",) if state is GateState.FAILED else ()
+    not_selected = 1 if state is GateState.PARTLY_PASSED else 0
+    assert headline([], GateVerdict(state, 4, not_selected, (), (), other), 0)[0] == words
+
+
+def test_a_case_of_the_gate_without_a_result_needs_someone(session: SessionReport) -> None:
+    lost = GateCase("paddle-vgg16-fp32-bs8-1x2-dali-static", "v100", NOT_REACHED, "", "ada")
+    gate = GateVerdict(GateState.FAILED, 0, 0, (lost,), (), ("interrupted",))
+    text = night_page(replace(session, gate=gate))
+    assert "The session has no result of this case." in text and "<b>ada</b>" in text
+
+
+def test_a_session_of_rows_alone_has_a_page_too(session: SessionReport) -> None:
+    """A case whose outcome was lost, and a history that does not answer."""
+    text = night_page(replace(session, outcomes=()))
+    assert "The history holds no night of this case with a figure." in text
+    away = CaseDetails(CaseNights(unknown="the history is away"))
+    assert "the history is away" in night_page(replace(session, details=lambda outcome: away))
+
+
+def test_speed_ups_and_frameworks_have_their_tables(session: SessionReport, page: str) -> None:
+    assert "Speed-up and efficiency" in page and "efficiency</th>" in page
+    cells = (
+        Cell(
+            "paddle",
+            "paddle-vgg16-fp32-bs8-1x1-dali-static",
+            (100.0,),
+            100.0,
+            runs_here=True,
+            ratio=Ratio(1.0, 1.0, 1.0, 1),
+        ),
+        Cell(
+            "pytorch", "pytorch-vgg16-fp32-bs8-1x1-dali", (90.0,), 90.0, runs_here=True, ratio=Ratio(0.9, 0.8, 1.0, 3)
+        ),
+    )
+    compared = ConfigurationOutcome("c", "v100", "vgg16", "fp32", 8, 1, 1, "dali", "static", cells)
+    text = night_page(replace(session, frameworks=(compared,)))
+    assert "Frameworks side by side" in text and "0.900 [0.800, 1.000]" in text
+    assert "Frameworks side by side" not in page
+
+
+def test_the_page_names_its_style_and_script_by_digest_and_allows_nothing_else(page: str) -> None:
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    digests = [
+        "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in re.findall(r"<(?:style|script)>(.*?)</(?:style|script)>", page, re.DOTALL)
+    ]
+    policy = policy.replace("&#39;", "'")
+    assert policy.startswith("default-src 'none'; ")
+    assert re.findall(r"(?:style|script)-src '([^']*)'", policy) == digests and len(digests) == 2
+
+
+def check_self_contained(text: str) -> Reader:
+    """Nothing of the page is fetched, runs or is styled besides its own style and script."""
+    reader = Reader(text)
+    assert reader.names.count("script") == reader.names.count("style") == 1
+    assert not {"img", "image", "iframe", "object", "embed", "link", "base", "foreignobject"} & set(reader.names)
+    for tag, name, value in reader.attributes:
+        assert not name.startswith("on") and name not in ("src", "style", "srcset", "action"), (tag, name)
+        if name.endswith("href"):
+            assert value.startswith("#"), value
+    return reader
+
+
+def test_the_page_fetches_nothing(page: str) -> None:
+    check_self_contained(page)
+
+
+@pytest.fixture(scope="module")
+def usual_names() -> list[str]:
+    """The elements of a page that has a harmless word wherever text comes from outside."""
+    return elements(Reader(night_page(session_of(3, 3, steps=5, hostile="word"))))
+
+
+def elements(reader: Reader) -> list[str]:
+    """Every element in order, without those that fold a long text."""
+    return [name for name in reader.names if name not in ("details", "summary", "span")]
+
+
+@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if text])
+def test_text_from_outside_stays_text(name: str, usual_names: list[str]) -> None:
+    """In reasons, owners, hosts, builds, commits, log lines, settings' sources, notes and commands."""
+    reader = check_self_contained(night_page(session_of(3, 3, steps=5, hostile=TEXTS[name])))
+    assert elements(reader) == usual_names
+    assert not [each for each in "".join(reader.texts) if not each.isprintable() and each not in "\n\t"]
+
+
+def test_ten_thousand_characters_are_folded_and_stay_whole(session: SessionReport) -> None:
+    long = "x" * 10_000
+    outcome = session.outcomes[1]
+    outcome = replace(outcome, verdict=replace(outcome.verdict, reason=Reason("made", long)))
+    text = night_page(replace(session, rows=[row_of(outcome)], outcomes=[outcome], gate=None))
+    assert f"<summary>{'x' * FOLDED_AFTER}…</summary><span>{long}</span>" in text
+    assert len(night_page(session_of(3, 3, steps=5, hostile=long))) < MOST_BYTES
+
+
+@pytest.mark.slow
+def test_sixty_cases_of_ninety_nights_fit_into_three_megabytes() -> None:
+    assert len(night_page(session_of(60, 90)).encode()) < MOST_BYTES

@@ -1,0 +1,48 @@
+"""A night as a line: its interval, the good build's figure beside it, and what somebody acknowledged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from helpers.history.stored import Acknowledgement, StoredNight
+from helpers.judging.evidence import Compared
+from helpers.report.nights import good_rate, interval_of, lines_of_nights
+from tests.helpers.history.made import CASE, night
+
+
+def stored(day: int, *rates: float, **values: object) -> StoredNight:
+    record = night(day, *rates, **values)
+    return StoredNight(f"u{day}", record, record.log_rates, "segment")
+
+
+def test_the_interval_of_a_night_is_by_the_spread_that_the_judge_knew() -> None:
+    low, high = interval_of([4.5], 0.01)
+    assert low is not None and high is not None
+    assert (math.log(low), math.log(high)) == pytest.approx((4.5 - 0.0196, 4.5 + 0.0196))
+    narrower = interval_of([4.5, 4.5, 4.5, 4.5], 0.01)
+    assert narrower[0] == pytest.approx(math.exp(4.5 - 0.0098))
+
+
+def test_without_such_a_spread_it_is_that_of_the_runs_and_one_run_has_none() -> None:
+    assert interval_of([4.5], None) == interval_of([], 0.01) == (None, None)
+    assert interval_of([math.log(1.2), math.log(1.5)], None)[0] == 0.0
+    low, high = interval_of([math.log(100), math.log(101), math.log(102)], None)
+    assert low is not None and high is not None and low < 101 < high and high - 101 == pytest.approx(2.484, abs=0.01)
+
+
+def test_the_good_builds_figure_is_the_geometric_mean_of_its_runs() -> None:
+    compared = Compared("good", (1.0, 1.0), (math.log(100), math.log(400)))
+    assert good_rate(stored(1, 4.5, compared=compared)) == pytest.approx(200)
+    assert good_rate(stored(1, 4.5)) is None
+
+
+def test_a_line_says_whether_its_night_is_acknowledged() -> None:
+    known = Acknowledgement(CASE, "2024-01-03", "2024-01-03", "", "new kernels", "ada", "")
+    nights = [stored(1, 4.5), stored(2, 4.4), replace(stored(3, 4.4), segment_digest="other")]
+    lines = lines_of_nights(nights, lambda each: each.record.log_rates, [known])
+    assert [each.acknowledged for each in lines] == [False, True, False]
+    assert [each.segment for each in lines] == [1, 1, 2]
+    assert lines[1].notes == ("acknowledged by ada: new kernels",)
