@@ -25,6 +25,10 @@ def test_the_bare_loop_of_each_framework_trains_the_same_case_in_its_interpreter
     pytorch = bare_argv("pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic", Seat((2, 3), interpreter="/t/python"))
     assert pytorch.startswith(f"/t/python -m helpers.trainers.pytorch.bare_loop --batch-size 4 --learning-rate {rate}")
     assert "--cores 2 3 --tf32 off" in pytorch
+    mxnet = bare_argv("mxnet-resnet50v1.5-amp-bs4-1x1-synthetic", Seat((2,), interpreter="/m/python"))
+    assert mxnet == (
+        f"/m/python -m helpers.trainers.mxnet.bare_loop --batch-size 4 --learning-rate {rate} --cores 2 --bf16"
+    )
 
 
 def test_on_a_card_the_bare_loop_scales_the_loss_as_the_case_does_and_sees_that_card_alone() -> None:
@@ -42,6 +46,7 @@ def test_on_a_card_the_bare_loop_scales_the_loss_as_the_case_does_and_sees_that_
         "pytorch-resnet50v1.5-fp32-bs4-1x1-dali",
         "pytorch-resnet50v1.5-amp_o2-bs4-1x1-synthetic",
         "pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic-compile",
+        "mxnet-resnet50v1.5-fp32-bs4-1x1-dali",
     ],
 )
 def test_a_case_without_a_bare_loop_is_refused(case_id: str) -> None:
