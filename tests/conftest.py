@@ -1,14 +1,25 @@
-"""Which interpreters the tests of Paddle's lines train in, what Paddle's import leaves in the tests' process, and where
-errors that a test injects are written down."""
+"""Which interpreters the tests of Paddle's lines train in, how many threads compute in the tests' process, what
+Paddle's import leaves there, and where errors that a test injects are written down."""
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Threads that multiply small matrices wait for each other longer than they compute, above all beside other workers: the
+# search for the first bad build took seven times the processor time. Only this process has one thread: those that tests
+# start, trainers among them, compute as ever.
+_THREADS = "OPENBLAS_NUM_THREADS"
+if _THREADS not in os.environ:
+    os.environ[_THREADS] = "1"
+    import numpy  # noqa: F401 # It reads the variable when it is loaded.
+
+    del os.environ[_THREADS]
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("perfgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import difflib
 import enum
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -194,7 +196,7 @@ def read_yaml(path: Path) -> YamlValue:
     if len(content) > _MOST_BYTES:
         raise ConfigError(about, got=f"more than {_MOST_BYTES} bytes", expected="a configuration of up to that size")
     try:
-        value = yaml.load(text, Loader=BoundedLoader)
+        value = copy.deepcopy(_parsed(text))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{about}, line {mark.line + 1}" if mark else about
@@ -202,6 +204,14 @@ def read_yaml(path: Path) -> YamlValue:
     except _NOT_YAML as error:
         raise ConfigError(about, got=f"{type(error).__name__}: {error}", expected="valid YAML") from error
     return YamlValue(about, "", value)
+
+
+# A search for the first bad build reads the same file before each of its builds.
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> object:
+    """The content of a YAML text, which the caller must not change."""
+    value: object = yaml.load(text, Loader=BoundedLoader)
+    return value
 
 
 def _characters(node: yaml.Node, known: dict[int, int | None]) -> int:

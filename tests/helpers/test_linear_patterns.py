@@ -24,6 +24,7 @@ def test_every_pattern_is_linear_in_a_line_of_its_own_beginnings(every: list[Use
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
 def test_the_patterns_are_those_of_the_formats_and_of_the_rest(every: list[Used]) -> None:
     known = {each.pattern.pattern for each in every}
     for spec in FORMATS.values():

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import otava.analysis
 import pytest
 
 from helpers.history.trend import (
@@ -41,6 +40,9 @@ def point(index: int, p: float = 0.0) -> SimpleNamespace:
 
 def answering(monkeypatch: pytest.MonkeyPatch, answer: Callable[[], Any]) -> None:
     """Otava answers every series as ``answer`` does."""
+    # Here, because each worker imports this file, and most run none of its tests: with scipy.stats it takes a second.
+    import otava.analysis
+
     monkeypatch.setattr(otava.analysis, "compute_change_points", lambda *_, **__: answer())
 
 
