@@ -27,6 +27,7 @@ from helpers.history.stored import CaseNights, KnownCase, StoredNight, StoredRes
 from helpers.history.tables import documents, nights, results, series, steps
 from helpers.history.writing import NIGHT, RESULT, learned_rates
 from helpers.judging.evidence import Build, Stage
+from helpers.machine.environment import POOL
 from helpers.trainers.contract.errors import HistoryError
 
 _COMMIT = re.compile(r"[0-9a-fA-F]{4,40}", re.ASCII)
@@ -71,27 +72,33 @@ def case_nights(
 
 def nights_so_far(connection: sa.Connection, case_id: str, target: str, session: str, last: int) -> CaseNights:
     """The ``last`` newest nights of the case on the host of ``session``, or of the newest night where that has none."""
-    found = _nights(connection, [series.c.case_id == case_id, series.c.target == target], None)
-    if not found:
-        return CaseNights()
-    newest = next((each for each in reversed(found) if each.record.session == session), found[-1])
-    nights = [each for each in found if _host(each) == _host(newest)][-last:]
-    before = next((each for each in reversed(nights) if each.record.session != session and each.record.run_uuids), None)
-    untold = [uuid for each in nights if not each.record.log_rates for uuid in each.record.run_uuids]
+    this = [series.c.case_id == case_id, series.c.target == target]
+    # A night of which nothing ran has no segment, and so no host of its own.
+    hosts = connection.execute(
+        sa.select(series.c.host)
+        .join_from(series, nights)
+        .where(*this, series.c.host != "")
+        .order_by((nights.c.session == session).desc(), nights.c.created.desc(), nights.c.id.desc())
+        .limit(1)
+    )
+    host = hosts.scalar_one_or_none() or ""
+    found = tuple(
+        each
+        for each in _nights(connection, [*this, series.c.host.in_(["", host])], last)
+        if each.record.segment or host in ("", each.record.host) or host.startswith(POOL)
+    )
+    before = next((each for each in reversed(found) if each.record.session != session and each.record.run_uuids), None)
+    untold = [uuid for each in found if not each.record.log_rates for uuid in each.record.run_uuids]
     first = [before.record.run_uuids[0]] if before is not None else []
     uuids = [*untold, *first]
     runs = {each.result.uuid: each.result for each in (results_of(connection, uuids=uuids) if uuids else ())}
     return CaseNights(
-        tuple(nights),
-        tuple(each.record.log_rates or _screened_rates(each.record, runs) for each in nights),
+        found,
+        tuple(each.record.log_rates or _screened_rates(each.record, runs) for each in found),
         acknowledged(connection, case_id),
         starts_of(connection, case_id, target),
         next((runs[uuid] for uuid in first if uuid in runs), None),
     )
-
-
-def _host(night: StoredNight) -> str:
-    return night.record.segment.get("host", night.record.host)
 
 
 def _screened_rates(night: NightRecord, runs: Mapping[str, RunResult]) -> tuple[float, ...]:

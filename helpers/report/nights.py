@@ -59,10 +59,13 @@ def lines_of_nights(
     """Lines for ``nights``, oldest first. ``rates`` gives the log rates of a night's runs."""
     lines = []
     numbers: dict[tuple[str, int], int] = {}
+    segment = 1
     before: StoredNight | None = None
     for night in nights:
         begun = [each for each in starts if _since(each, night)]
-        segment = numbers.setdefault((night.segment_digest, len(begun)), len(numbers) + 1)
+        # A night of which nothing ran has no segment: it stands in that of the night before it.
+        if night.record.segment or before is None:
+            segment = numbers.setdefault((night.segment_digest, len(begun)), len(numbers) + 1)
         found = list(rates(night))
         record, standing = night.record, night.record.standing
         low, high = interval_of(found, standing.sigma if standing else None)
@@ -87,7 +90,7 @@ def lines_of_nights(
                 acknowledged=any(each.covers(record.case_id, record.created) for each in acknowledgements),
             )
         )
-        before = night
+        before = night if night.record.segment or before is None else before
     return tuple(lines)
 
 
@@ -125,7 +128,7 @@ def _notes(
     acknowledgements: Sequence[Acknowledgement],
 ) -> list[str]:
     record, notes = night.record, []
-    if before is not None and before.segment_digest != night.segment_digest:
+    if before is not None and record.segment and before.segment_digest != night.segment_digest:
         apart = differences(before.record.segment, record.segment)
         more = len(apart) - _SHOWN_DIFFERENCES
         shown = "; ".join(apart[:_SHOWN_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")

@@ -16,7 +16,7 @@ from helpers.report.text import case_table, summary_line
 from helpers.session.case_details import CaseDetails
 from helpers.session.frameworks.comparison import ConfigurationOutcome
 from helpers.session.gate_verdict import GateCase, GateVerdict
-from helpers.session.outcome import CaseOutcome
+from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.errors import ResultError
 
 # 1: first format.
@@ -31,6 +31,8 @@ from helpers.trainers.contract.errors import ResultError
 # 7: a case has "invalid_images_per_s".
 # 8: "gate", and at the top of the file; a case has "owner" and "quarantine".
 RESULTS_SCHEMA_VERSION = 8
+# Effects of which a short page folds the reasons.
+_CALM = (CaseEffect.PASS.value, CaseEffect.SKIP.value)
 # What a reader wants to see first.
 _FIRST = ("schema_version", "gate", "exit_code", "totals")
 
@@ -113,8 +115,11 @@ def results_markdown(report: SessionReport) -> str:
         parts += _gate_markdown(report.gate)
     if report.rows:
         parts += [markdown_text(summary_line(report.rows)), "\n".join(case_table(report.rows).markdown(markdown_text))]
-        reasons = [f"- `{row.case_id}` [{row.target}]: {markdown_text(row.reason)}" for row in report.rows]
-        parts.append("\n".join(reasons))
+        urgent = [row for row in report.rows if row.effect not in _CALM]
+        parts += [_reasons(urgent)] if urgent else []
+        if calm := [row for row in report.rows if row.effect in _CALM]:
+            title = f"Why the other {len(calm)} are as they are"
+            parts.append(f"<details><summary>{title}</summary>\n\n{_reasons(calm)}\n\n</details>")
     if report.night is not None:
         parts.append(f"The night: {report.night.status.value}: {markdown_text(report.night.reason.message)}")
     if report.not_reached:
@@ -122,6 +127,10 @@ def results_markdown(report: SessionReport) -> str:
     if tables := to_markdown(report.scaling):
         parts.append(tables.rstrip())
     return "\n\n".join(parts) + "\n"
+
+
+def _reasons(rows: Sequence[CaseRow]) -> str:
+    return "\n".join(f"- `{row.case_id}` [{row.target}]: {markdown_text(row.reason)}" for row in rows)
 
 
 def _gate_markdown(gate: GateVerdict) -> list[str]:

@@ -82,10 +82,14 @@ def test_a_page_gets_the_newest_nights_of_the_session_s_host_and_a_run_of_the_ni
     for each in (night(1, 4.1, run_uuids=("a",)), night(2, 4.2, run_uuids=("b",)), night(3, 4.3, run_uuids=("c",))):
         history.add_night(each)
     history.add_night(night(4, 4.4, segment=segment(host="another")))
-    found = history.nights_so_far(CASE, "cpu", "s3", 2)
-    assert [each.record.session for each in found.nights] == ["s2", "s3"]
-    assert found.log_rates == ((4.2,), (4.3,)) and found.before is not None and found.before.uuid == "b"
-    assert history.nights_so_far(CASE, "cpu", "a session without a night", 9).nights[-1].record.session == "s4"
+    # Nothing ran on either.
+    history.add_night(replace(night(5), log_rates=(), segment={}, host="another"))
+    history.add_night(replace(night(6), log_rates=(), segment={}, host=SEGMENT["host"]))
+    assert [each.record.session for each in history.nights_so_far(CASE, "cpu", "s3", 9).nights][-2:] == ["s3", "s6"]
+    found = history.nights_so_far(CASE, "cpu", "s3", 4)
+    assert [each.record.session for each in found.nights] == ["s2", "s3", "s6"]
+    assert found.log_rates == ((4.2,), (4.3,), ()) and found.before is not None and found.before.uuid == "b"
+    assert history.nights_so_far(CASE, "cpu", "a session without a night", 9).nights[-1].record.session == "s5"
     assert history.nights_so_far("nobody's", "cpu", "s3", 2).nights == ()
 
 

@@ -39,6 +39,13 @@ def test_the_good_builds_figure_is_the_geometric_mean_of_its_runs() -> None:
     assert good_rate(stored(1, 4.5)) is None
 
 
+def test_a_night_of_which_nothing_ran_begins_no_segment() -> None:
+    lost = replace(stored(2, status="INFRA_ERROR", segment={}), segment_digest="none")
+    nights = [stored(1, 4.5), lost, stored(3, 4.5)]
+    lines = lines_of_nights(nights, lambda each: each.record.log_rates)
+    assert [each.segment for each in lines] == [1, 1, 1] and [each.notes for each in lines] == [(), (), ()]
+
+
 def test_a_line_says_whether_its_night_is_acknowledged() -> None:
     known = Acknowledgement(CASE, "2024-01-03", "2024-01-03", "", "new kernels", "ada", "")
     nights = [stored(1, 4.5), stored(2, 4.4), replace(stored(3, 4.4), segment_digest="other")]

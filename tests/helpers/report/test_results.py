@@ -102,6 +102,15 @@ def test_markdown_has_each_case_its_reason_the_night_and_the_speed_ups() -> None
     assert "## Speed-up and efficiency" in lines
 
 
+def test_markdown_is_short_because_reasons_of_cases_that_need_nobody_are_folded() -> None:
+    failed = replace(PASSED, case_id="c-case", status="REGRESSION", effect="fail", reason="slow")
+    page = results_markdown(report_of(failed, PASSED, SKIPPED))
+    open_part, folded = page.split("<details>")
+    assert "- `c-case` [cpu]: slow" in open_part and "`a-case` [cpu]: fine" not in open_part
+    assert "Why the other 2 are as they are" in folded and "- `b-case` [a100]: no A100" in folded
+    assert "<details>" not in results_markdown(report_of(failed))
+
+
 def test_the_name_s_ending_chooses_the_format_and_any_other_gets_json() -> None:
     assert [each.ending for each in RESULTS_FORMATS] == [".json", ".md", ".html"]
     for each in RESULTS_FORMATS:
