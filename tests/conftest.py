@@ -9,7 +9,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+
+from fixtures.missing import DEV, refuse_without
 
 # Threads that multiply small matrices wait for each other longer than they compute, above all beside other workers: the
 # search for the first bad build took seven times the processor time. Only this process has one thread: those that tests
@@ -21,19 +22,12 @@ if _THREADS not in os.environ:
 
     del os.environ[_THREADS]
 
-# How long an example takes says how busy the machine is, and nothing about the code.
-settings.register_profile("perfgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# The readers under test (tests/fuzz): the same few examples in every check, and many new ones in "make fuzz", which
-# loads that profile by its name (--hypothesis-profile).
-_FUZZ = settings(deadline=None, suppress_health_check=list(HealthCheck))
-settings.register_profile("fuzz-quick", _FUZZ, max_examples=200, derandomize=True, database=None)
-settings.register_profile("fuzz-long", _FUZZ, max_examples=5000, print_blob=True)
-settings.load_profile("perfgate")
-
 OPTION = "--paddle-interpreter"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    refuse_without(DEV, "the suite's own tests", "make env-dev, then .venv/bin/python -m pytest tests")
+    _load_hypothesis_profiles()
     parser.addoption(
         OPTION,
         action="append",
@@ -41,6 +35,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Train in this Python instead of the one that runs the tests; repeat it for several "
         "(tests/helpers/trainers/paddle/test_lines.py).",
     )
+
+
+def _load_hypothesis_profiles() -> None:
+    # An environment without the tests' packages must get so far that it is refused.
+    from hypothesis import HealthCheck, settings
+
+    # How long an example takes says how busy the machine is, and nothing about the code.
+    settings.register_profile("perfgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    # The readers under test (tests/fuzz): the same few examples in every check, and many new ones in "make fuzz", which
+    # loads that profile by its name (--hypothesis-profile).
+    fuzz = settings(deadline=None, suppress_health_check=list(HealthCheck))
+    settings.register_profile("fuzz-quick", fuzz, max_examples=200, derandomize=True, database=None)
+    settings.register_profile("fuzz-long", fuzz, max_examples=5000, print_blob=True)
+    settings.load_profile("perfgate")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
