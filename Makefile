@@ -31,7 +31,7 @@ BOOTSTRAP = @python="$(PYTHON)"; if [ -z "$$python" ]; then echo "make: error: $
 check test: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help perf fuzz test test-paddle26 check bench gpu-proof doctor
-.PHONY: env env-dev env-beside env-paddle26 env-pytorch env-mxnet env-fuzz clean
+.PHONY: env env-dev env-beside env-paddle26 env-pytorch env-tensorflow env-mxnet env-fuzz clean
 .NOTPARALLEL:
 
 help:
@@ -43,14 +43,15 @@ help:
 	@echo "make gpu-proof  show the suite at work on this machine's GPU, step by step (perfgate prove-gpu); on a CPU where there is none"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
 	@echo "make env-pytorch  install PyTorch in .venv-pytorch, for its cases (a download of 0.8 to 4.7 GB: requirements/pytorch-*.txt)"
+	@echo "make env-tensorflow  install TensorFlow in .venv-tensorflow, for its cases (a download of 0.7 to 4 GB: requirements/tensorflow-*.txt)"
 	@echo "make env-mxnet  install MXNet, which is retired, in .venv-mxnet, for its cases (a download of 0.6 to 1.1 GB; Python 3.11)"
 	@echo "make fuzz    each reader of files under Hypothesis, then a minute of atheris, in .venv-fuzz (a download of 36 MB)"
-	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-mxnet, .venv-trend, .venv-fuzz and caches; results in runs/ and baselines/ stay"
+	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-tensorflow, .venv-mxnet, .venv-trend, .venv-fuzz and caches; results in runs/ and baselines/ stay"
 
 perf: env
 	$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION) $(PYTEST_ARGS)
 
-test: env-dev env-pytorch
+test: env-dev env-pytorch env-tensorflow
 	$(VENV_PYTHON) -m pytest tests -m "not training" $(SIDE_BY_SIDE) $(OR_NONE)
 	$(VENV_PYTHON) -m pytest $(TRAINING) -m untimed -n 2 $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
 	$(VENV_PYTHON) -m pytest $(TRAINING) -m "training and not untimed" $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
@@ -66,7 +67,7 @@ check: env-dev
 	$(VENV_PYTHON) -m mypy
 	$(VENV_PYTHON) -m pytest tests -m "not training and not slow" $(SIDE_BY_SIDE)
 
-bench: env-dev env-pytorch
+bench: env-dev env-pytorch env-tensorflow
 	$(VENV_PYTHON) -m benchmarks.suite_overhead
 	$(VENV_PYTHON) -m benchmarks.history_scale
 	$(VENV_PYTHON) -m benchmarks.importing
@@ -76,6 +77,7 @@ bench: env-dev env-pytorch
 	$(VENV_PYTHON) -m benchmarks.bisect --quick
 	$(VENV_PYTHON) -m benchmarks.trainer_speed
 	$(VENV_PYTHON) -m benchmarks.trainer_speed --framework pytorch
+	$(VENV_PYTHON) -m benchmarks.trainer_speed --framework tensorflow
 	$(VENV_PYTHON) -m benchmarks.watching
 	$(VENV_PYTHON) -m tests.faults
 
@@ -105,6 +107,9 @@ env-paddle26:
 env-pytorch:
 	$(BOOTSTRAP) --requirements pytorch
 
+env-tensorflow:
+	$(BOOTSTRAP) --requirements tensorflow
+
 env-mxnet:
 	$(BOOTSTRAP) --requirements mxnet
 
@@ -112,5 +117,5 @@ env-fuzz:
 	$(BOOTSTRAP) --requirements fuzz
 
 clean:
-	rm -rf .venv .venv-paddle26 .venv-pytorch .venv-mxnet .venv-trend .venv-fuzz .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-paddle26 .venv-pytorch .venv-tensorflow .venv-mxnet .venv-trend .venv-fuzz .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

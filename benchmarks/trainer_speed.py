@@ -33,6 +33,10 @@ CASES = {
         "pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic",
         "pytorch-resnet50v1.5-bf16-bs4-1x1-synthetic",
     ),
+    Framework.TENSORFLOW: (
+        "tensorflow-resnet50v1.5-fp32-bs4-1x1-synthetic",
+        "tensorflow-resnet50v1.5-bf16-bs4-1x1-synthetic",
+    ),
     Framework.MXNET: (
         "mxnet-resnet50v1.5-fp32-bs4-1x1-synthetic",
         "mxnet-resnet50v1.5-amp-bs4-1x1-synthetic",

@@ -31,13 +31,20 @@ TOOLS = ("fuzz",)
 # chooses one by the GPUs, and the files beside a set's own that decide its content.
 FRAMEWORKS = {
     "pytorch": ("pytorch-cpu", "pytorch-gpu", "pytorch-gpu-cuda12"),
+    "tensorflow": ("tensorflow-cpu", "tensorflow-gpu"),
     "mxnet": ("mxnet-cpu", "mxnet-gpu"),
 }
-FRAMEWORK_CHOICES = {"pytorch": machine.choose_pytorch_set, "mxnet": machine.choose_mxnet_set}
+FRAMEWORK_CHOICES = {
+    "pytorch": machine.choose_pytorch_set,
+    "tensorflow": machine.choose_tensorflow_set,
+    "mxnet": machine.choose_mxnet_set,
+}
 FRAMEWORK_SETS = {
     "pytorch-cpu": ("pytorch-common.txt", "pytorch-cuda.txt", "pytorch-gpu.txt"),
     "pytorch-gpu": ("pytorch-common.txt", "pytorch-cuda.txt"),
     "pytorch-gpu-cuda12": (),
+    "tensorflow-cpu": ("tensorflow-common.txt",),
+    "tensorflow-gpu": ("tensorflow-common.txt",),
     "mxnet-cpu": ("mxnet-common.txt",),
     "mxnet-gpu": ("mxnet-common.txt",),
 }  # type: Dict[str, Tuple[str, ...]]

@@ -14,6 +14,8 @@ GPU_CAPABILITIES = ((6, 1), (8, 6))
 # The least of torch 2.13.0's CUDA 13.0 build, and of the set with 2.10.0 for the chips before them
 # (requirements/pytorch-gpu-cuda12.txt says how its chips were found).
 PYTORCH_OLDEST_CAPABILITY, PYTORCH_CUDA12_CAPABILITIES = (7, 5), ((7, 0), (12, 0))
+# The least of tensorflow 2.21.0's CUDA 12 build, whose code for 9.0 is PTX, which newer chips compile for themselves.
+TENSORFLOW_OLDEST_CAPABILITY = (6, 0)
 # What mxnet-cu112 1.9.1 holds code for, without PTX for newer ones.
 MXNET_CAPABILITIES = ((5, 0), (8, 6))
 # Loaded by the packages, shipped by none: library -> (Debian's, Fedora's) package.
@@ -111,15 +113,34 @@ def choose_pytorch_set(gpus: Sequence[Gpu]) -> str:
     low, high = PYTORCH_CUDA12_CAPABILITIES
     if all(low <= gpu.capability <= high for gpu in gpus):
         return "pytorch-gpu-cuda12"
-    cards = sorted({"an NVIDIA {} of compute capability {}".format(gpu.name, dotted(gpu.capability)) for gpu in gpus})
     raise SetUpError(
         "this machine has {}; requirements/pytorch-gpu.txt runs on {} and newer, requirements/pytorch-gpu-cuda12.txt "
         "on {} to {}. Install a PyTorch build for these chips into an environment of its own and put that "
         "environment's Python under frameworks.pytorch.interpreter in perf.yaml. {}".format(
-            " and ".join(cards), dotted(PYTORCH_OLDEST_CAPABILITY), dotted(low), dotted(high),
+            _cards(gpus), dotted(PYTORCH_OLDEST_CAPABILITY), dotted(low), dotted(high),
             TRAIN_ON_CPU.format("PyTorch", "pytorch-cpu"),
         )
     )  # fmt: skip
+
+
+def choose_tensorflow_set(gpus: Sequence[Gpu]) -> str:
+    """The set of TensorFlow with code for all of these GPUs; SetUpError where there is none."""
+    old = sorted({gpu for gpu in gpus if gpu.capability < TENSORFLOW_OLDEST_CAPABILITY})
+    if old:
+        raise SetUpError(
+            "this machine has {}; requirements/tensorflow-gpu.txt runs on {} and newer. Install a TensorFlow build for "
+            "these chips into an environment of its own and put that environment's Python under "
+            "frameworks.tensorflow.interpreter in perf.yaml. {}".format(
+                _cards(old), dotted(TENSORFLOW_OLDEST_CAPABILITY), TRAIN_ON_CPU.format("TensorFlow", "tensorflow-cpu")
+            )
+        )
+    return "tensorflow-gpu" if gpus else "tensorflow-cpu"
+
+
+def _cards(gpus: Sequence[Gpu]) -> str:
+    return " and ".join(
+        sorted({"an NVIDIA {} of compute capability {}".format(gpu.name, dotted(gpu.capability)) for gpu in gpus})
+    )
 
 
 def choose_mxnet_set(gpus: Sequence[Gpu]) -> str:

@@ -31,11 +31,7 @@ _LOADED = re.compile(r"(nvidia-.+|triton|pytorch-triton)", re.IGNORECASE)
 _NATIVE = re.compile(r"\.so(\.[0-9.]+)?$")
 # A rebuilt library differs in its size, in its first blocks (which hold its build id), or nearly everywhere.
 _BLOCK_BYTES, _BLOCKS = 65536, 16
-# The parts of a framework that trainers use.
-_PARTS = {
-    "paddle": ("amp", "distributed", "jit", "nn", "optimizer", "static"),
-    "pytorch": ("amp", "distributed", "nn", "optim"),
-}
+_STATED = r"(?:^%s\s*(?::[^=]*)?=|\(['\"]%s['\"],)\s*['\"]([^'\"]*)['\"]"
 # The values by which a CPU build says that it has no such library.
 _NONE = ("", "0", "False", "None")
 
@@ -66,7 +62,8 @@ def libraries(framework: str) -> Dict[str, str]:
         path = Path(str(metadata.distribution(build["distribution"]).locate_file(spec.version_file)))
         text = path.read_text() if path.exists() else ""
         for key, variable in spec.stated.items():
-            match = re.search(r"^%s\s*(?::[^=]*)?=\s*['\"]([^'\"]*)['\"]" % variable, text, re.MULTILINE)
+            # name = "12.5", or ("name", "12.5") of a dictionary's items.
+            match = re.search(_STATED % (variable, variable), text, re.MULTILINE)
             if match and match.group(1) not in _NONE:
                 found[key] = match.group(1)
         archs = re.search(r"^compiled_cuda_archs\s*=\s*\[([^\]]*)\]", text, re.MULTILINE)
@@ -91,14 +88,14 @@ def imports(framework: str) -> Dict[str, str]:
         "version": str(getattr(module, "__version__", "")),
         "commit": build.get("commit", ""),
         "cuda": libraries(framework).get("cuda", ""),
-        "lacks": " ".join(each for each in _PARTS[framework] if not hasattr(module, each)),
+        "lacks": " ".join(each for each in Framework(framework).spec.parts if not hasattr(module, each)),
         "dali": _why_no_dali(framework),
     }
 
 
 def _why_no_dali(framework: str) -> str:
     try:
-        importlib.import_module("nvidia.dali.plugin." + framework)
+        importlib.import_module(Framework(framework).spec.dali)
     except Exception as error:  # noqa: BLE001 - whatever a plug-in raises on a framework that it does not know
         return "%s: %s" % (type(error).__name__, error)
     return ""

@@ -34,9 +34,9 @@ class FrameworkBuild:
 
     @property
     def for_cpu_alone(self) -> bool:
-        """Whether the build has no GPU kernels, so that a GPU case would train on the processor. This is so for
-        Paddle's distribution for CPUs, and for a version such as 2.13.0+cpu."""
-        return self.distribution == "paddlepaddle" or self.version.endswith("+cpu")
+        """Whether the build has no GPU kernels, so that a GPU case would train on the processor. This is so for a
+        framework's distribution for CPUs, and for a version such as 2.13.0+cpu."""
+        return self.distribution in self.framework.spec.for_cpu_alone or self.version.endswith("+cpu")
 
 
 @dataclass(frozen=True)

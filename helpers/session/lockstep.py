@@ -310,6 +310,20 @@ def _pytorch_options(case: Case, seat: Seat, settings: Mapping[str, Any]) -> lis
     return argv + (["--cudnn-benchmark"] if settings["cudnn_benchmark"] else [])
 
 
+def _tensorflow_options(case: Case, seat: Seat, settings: Mapping[str, Any]) -> list[str]:
+    static = not settings["loss_scaling"] or settings["loss_scaling_rule"]["decr_every_n_nan_or_inf"] >= 10**9
+    if settings["label_smoothing"] or not settings["decay_norms"] or not static or settings["momentum"] != 0.9:
+        raise ConfigError(f"case {case.id}", got="no bare loop", expected="Paddle's optimizer, and hard labels")
+    argv = ["--device", "gpu"] if seat.device == "gpu" else ["--cores", *map(str, seat.cores)]
+    if settings["amp_dtype"] is not None:
+        argv += ["--amp-dtype", settings["amp_dtype"]]
+    if settings["loss_scaling"] is not None:
+        argv += ["--loss-scaling", str(settings["loss_scaling"])]
+    if case.precision in (Precision.FP32, Precision.TF32):
+        argv += ["--tf32", "on" if case.precision is Precision.TF32 else "off"]
+    return argv + (["--xla"] if settings["xla_mode"] == "jit_compile" else [])
+
+
 def _mxnet_options(case: Case, seat: Seat, settings: Mapping[str, Any]) -> list[str]:
     if seat.device != "cpu" or settings["label_smoothing"] or settings["layout"] != "NCHW":
         raise ConfigError(f"case {case.id}", got="no bare loop there", expected="a CPU, NCHW and no label smoothing")
@@ -319,6 +333,7 @@ def _mxnet_options(case: Case, seat: Seat, settings: Mapping[str, Any]) -> list[
 _BARE: Mapping[Framework, tuple[str, Callable[[Case, Seat, Mapping[str, Any]], list[str]]]] = {
     Framework.PADDLE: ("helpers.trainers.paddle.bare_loop", _paddle_options),
     Framework.PYTORCH: ("helpers.trainers.pytorch.bare_loop", _pytorch_options),
+    Framework.TENSORFLOW: ("helpers.trainers.tensorflow.bare_loop", _tensorflow_options),
     Framework.MXNET: ("helpers.trainers.mxnet.bare_loop", _mxnet_options),
 }
 

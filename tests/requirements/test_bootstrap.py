@@ -90,6 +90,9 @@ def test_nothing_is_added_to_a_tools_environment(
         ("pytorch-gpu-cuda12", [], ".venv-pytorch", "pytorch-gpu-cuda12"),
         ("pytorch-cpu", [("NVIDIA H100", (9, 0))], ".venv-pytorch", "pytorch-cpu"),
         ("pytorch-gpu", [], ".venv-pytorch", "pytorch-gpu"),
+        ("tensorflow", [], ".venv-tensorflow", "tensorflow-cpu"),
+        ("tensorflow", [("Tesla V100-SXM2-32GB", (7, 0))], ".venv-tensorflow", "tensorflow-gpu"),
+        ("tensorflow-cpu", [("NVIDIA H100", (9, 0))], ".venv-tensorflow", "tensorflow-cpu"),
         ("mxnet", [], ".venv-mxnet", "mxnet-cpu"),
         ("mxnet", [("Tesla V100-SXM2-32GB", (7, 0))], ".venv-mxnet", "mxnet-gpu"),
         ("mxnet-cpu", [("NVIDIA H100", (9, 0))], ".venv-mxnet", "mxnet-cpu"),
@@ -192,7 +195,7 @@ def test_without_such_a_python_it_is_named_and_nothing_is_made(
     assert bootstrap.older_python("mxnet", (3, 11, 7)) == ""
 
 
-@pytest.mark.parametrize("name", ["pytorch-cpu", "pytorch-gpu", "pytorch-gpu-cuda12", "mxnet-cpu"])
+@pytest.mark.parametrize("name", ["pytorch-cpu", "pytorch-gpu", "pytorch-gpu-cuda12", "tensorflow-cpu", "mxnet-cpu"])
 def test_nothing_of_the_suite_is_added_to_a_framework_s_environment(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -295,13 +298,15 @@ def test_the_wheel_and_the_script_both_decide_the_digest_of_libgomp(tmp_path: Pa
 @pytest.mark.parametrize(
     ("chosen", "changed"),
     [("pytorch-cpu", "cpu"), ("pytorch-cpu", "common"), ("pytorch-cpu", "cuda"), ("pytorch-cpu", "gpu"),
-     ("pytorch-gpu", "common"), ("pytorch-gpu", "cuda"), ("pytorch-gpu", "gpu")],
+     ("pytorch-gpu", "common"), ("pytorch-gpu", "cuda"), ("pytorch-gpu", "gpu"),
+     ("tensorflow-cpu", "cpu"), ("tensorflow-cpu", "common"), ("tensorflow-gpu", "gpu"), ("tensorflow-gpu", "common")],
 )  # fmt: skip
-def test_every_file_that_a_pytorch_set_reads_decides_its_digest(tmp_path: Path, chosen: str, changed: str) -> None:
+def test_every_file_that_a_framework_s_set_reads_decides_its_digest(tmp_path: Path, chosen: str, changed: str) -> None:
+    framework = chosen.partition("-")[0]
     for name in ("cpu", "cuda", "gpu", "common"):
-        (tmp_path / f"pytorch-{name}.txt").write_text(name)
+        (tmp_path / f"{framework}-{name}.txt").write_text(name)
     before = bootstrap.wanted_parts(str(tmp_path), chosen, [])
-    (tmp_path / f"pytorch-{changed}.txt").write_text("other")
+    (tmp_path / f"{framework}-{changed}.txt").write_text("other")
     after = bootstrap.wanted_parts(str(tmp_path), chosen, [])
     assert (list(before), before != after) == ([chosen], True)
 
@@ -628,9 +633,20 @@ def test_both_of_mxnet_s_sets_have_a_build_of_their_own_of_one_release_and_the_r
     assert {name: str(common[name]) for name in fed_by} == {name: str(cpu[name]) for name in fed_by}
 
 
-def test_pytorch_is_fed_by_the_dali_and_the_numpy_of_the_cpu_set() -> None:
-    """So the same images are decoded by the same code for either framework."""
-    pins, cpu = _pins("pytorch-common.txt"), _pins("cpu.txt") | _pins("suite.txt")
+def test_both_of_tensorflow_s_sets_have_a_build_of_their_own_of_one_version_and_the_rest_in_common() -> None:
+    cpu, gpu, common = (_pins(f"tensorflow-{name}.txt") for name in ("cpu", "gpu", "common"))
+    assert {name: str(pin) for name, pin in cpu.items()} == {"tensorflow-cpu": "tensorflow-cpu==2.21.0"}
+    assert str(gpu.pop("tensorflow")) == "tensorflow==2.21.0"
+    # Nothing but what the wheel's extra and-cuda names, all of CUDA 12.
+    assert gpu and all(re.fullmatch(r"nvidia-[a-z-]+-cu12", name) for name in gpu)
+    assert _included("tensorflow-cpu.txt") == _included("tensorflow-gpu.txt") == ["-r tensorflow-common.txt"]
+    assert not common.keys() & gpu.keys()
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
+def test_a_framework_is_fed_by_the_dali_and_the_numpy_of_the_cpu_set(framework: str) -> None:
+    """So the same images are decoded by the same code for every framework."""
+    pins, cpu = _pins(f"{framework}-common.txt"), _pins("cpu.txt") | _pins("suite.txt")
     fed_by = {name for name in pins if name.startswith("nvidia-")} | {"numpy", "pillow"}
     assert "nvidia-dali-cuda120" in fed_by
     assert {name: str(pins[name]) for name in fed_by} == {name: str(cpu[name]) for name in fed_by}

@@ -78,6 +78,28 @@ def test_cards_that_no_set_of_pytorch_has_code_for_are_refused_by_name(cards: li
 
 @pytest.mark.parametrize(
     ("capabilities", "chosen"),
+    [
+        ([], "tensorflow-cpu"),
+        ([(7, 0)], "tensorflow-gpu"),
+        ([(6, 0), (9, 0)], "tensorflow-gpu"),
+        ([(12, 1)], "tensorflow-gpu"),
+    ],
+)
+def test_tensorflow_s_set_has_code_for_every_card(capabilities: list[tuple[int, int]], chosen: str) -> None:
+    assert machine.choose_tensorflow_set([machine.Gpu("a card", each) for each in capabilities]) == chosen
+
+
+def test_a_card_that_tensorflow_has_no_code_for_is_refused_by_name_and_no_other() -> None:
+    with pytest.raises(machine.SetUpError) as caught:
+        machine.choose_tensorflow_set([V100, machine.Gpu("Tesla M40", (5, 2))])
+    text = str(caught.value)
+    assert "has an NVIDIA Tesla M40 of compute capability 5.2; requirements/tensorflow-gpu.txt runs on 6.0" in text
+    assert "frameworks.tensorflow.interpreter in perf.yaml" in text
+    assert "bootstrap.py --requirements tensorflow-cpu" in text
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "chosen"),
     [([], "mxnet-cpu"), ([(7, 0)], "mxnet-gpu"), ([(8, 0), (8, 6)], "mxnet-gpu"), ([(5, 0)], "mxnet-gpu")],
 )
 def test_mxnet_s_set_follows_the_cards(capabilities: list[tuple[int, int]], chosen: str) -> None:

@@ -282,7 +282,7 @@ def missing_frameworks(context: Context) -> Iterator[Finding]:
             f"{name} is missing",
             problem,
             f"No case of {name} can run",
-            "make env installs Paddle, make env-pytorch PyTorch; others: frameworks.NAME.interpreter in perf.yaml",
+            "make env installs Paddle, make env-NAME others; or name one: frameworks.NAME.interpreter in perf.yaml",
         )
 
 
@@ -316,7 +316,7 @@ def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
             "framework build",
             f"{build.distribution} {build.version} has no GPU kernels, with {len(machine.gpus)} GPUs here",
             "GPU cases are not run: they would train on the processor",
-            "make env and make env-pytorch choose the build by the hardware; or install the framework's GPU build",
+            "make env and make env-NAME choose the build by the hardware; or install the framework's GPU build",
         )
     if cuda and _number(cuda) > _number(machine.cuda_driver):
         yield (blocker if _major(cuda) > _major(machine.cuda_driver) else warning)(

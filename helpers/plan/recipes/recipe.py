@@ -78,7 +78,7 @@ def sourced_settings(
             field="framework",
             got=case.framework.value,
             expected="one of " + ", ".join(each.value for each in RECIPES),
-            remedy="No other framework has a trainer so far",
+            remedy="Its recipe belongs into RECIPES of helpers/plan/recipes/recipe.py (docs/extending.md)",
         )
     table = recipe.settings(case, device == "gpu", processor)
     if not launcher:

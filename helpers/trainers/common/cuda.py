@@ -158,6 +158,21 @@ class EventTimer:
         return times
 
 
+def total_memory_bytes(index: int, driver: Any = None) -> int:
+    """The memory of the card ``index``, which counts as CUDA does; DeviceError where the driver fails."""
+    library = _load() if driver is None else driver
+    device, size = ctypes.c_int(), ctypes.c_size_t()
+    for name, arguments in (
+        ("cuInit", (0,)),
+        ("cuDeviceGet", (ctypes.byref(device), index)),
+        ("cuDeviceTotalMem_v2", (ctypes.byref(size), device)),
+    ):
+        code = getattr(library, name)(*arguments)
+        if code != 0:
+            raise _failure(name, code)
+    return size.value
+
+
 def _load() -> Any:
     try:
         return ctypes.CDLL(LIBRARY)

@@ -11,7 +11,7 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence, Tuple
 
 from helpers.trainers.common.cuda import loaded_facts
 from helpers.trainers.common.loop import LoopIO, LoopPlan
@@ -293,6 +293,17 @@ def cpu_name(cpuinfo: Path = CPUINFO) -> str:
 def cpu_flags(cpuinfo: Path = CPUINFO) -> FrozenSet[str]:
     """The processor's instruction sets as the kernel names them."""
     return frozenset(_cpu("flags", cpuinfo).split())
+
+
+def bfloat16_hardware(flags: AbstractSet[str]) -> str:
+    """What a CPU with these flags of /proc/cpuinfo has for products of bfloat16."""
+    known = (("amx_bf16", "AMX"), ("avx512_bf16", "AVX512_BF16"))
+    found = [name for flag, name in known if flag in flags]
+    if found:
+        return ", ".join(found)
+    if "avx512f" in flags:
+        return "none: AVX-512 without instructions for bfloat16, which is computed in float32 and rounded"
+    return "none: without AVX-512 oneDNN has no bfloat16, and the framework's own kernels are slow"
 
 
 def _cpu(wanted: str, cpuinfo: Path) -> str:

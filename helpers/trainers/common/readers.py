@@ -259,8 +259,8 @@ class Loaders:
     gpu_index: Callable[[], int]
     dali: Callable[[ImageList, DaliPlan], Reader]
     native: Callable[[ImageList, Share, Form], Reader]
-    # The name of the native loader, for the header.
-    native_loader: str
+    # What the header says of the native loader, by its number of workers; Refused where it lacks something.
+    native_loader: Callable[[int], str]
 
 
 def share_of(trainer: Trainer) -> Share:
@@ -304,14 +304,18 @@ def _open(trainer: Trainer, settings: Settings, loaders: Loaders, share: Share) 
     facts["images"] = str(len(images.paths))
     facts["steps_per_epoch"] = str(share.steps_per_epoch(len(images.paths)))
     if source is DataSource.NATIVE:
-        workers = settings.native.workers
-        facts["loader"] = f"{loaders.native_loader}, {workers} worker processes, decoding by OpenCV {_opencv_version()}"
+        facts["loader"] = loaders.native_loader(settings.native.workers)
         return loaders.native(images, share, form)
     threads = settings.dali.threads or int(facts["threads"])
     decode_gpu = loaders.gpu_index() if spec.device == "gpu" and source is DataSource.DALI else None
     where = "CPU" if decode_gpu is None else "GPU (mixed)"
     facts["loader"] = f"DALI {dali_version()}, {threads} threads, decoding on {where}"
     return loaders.dali(images, DaliPlan(share, form, settings.augmentation, settings.dali, threads, decode_gpu))
+
+
+def decoding_workers(name: str) -> Callable[[int], str]:
+    """``Loaders.native_loader`` of a loader whose worker processes decode by ``images.decode``."""
+    return lambda workers: f"{name}, {workers} worker processes, decoding by OpenCV {_opencv_version()}"
 
 
 def _opencv_version() -> str:

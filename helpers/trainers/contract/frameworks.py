@@ -36,6 +36,12 @@ class FrameworkSpec:
     commit: str = ""
     # Its variables with the versions of CUDA and of CUDA's libraries that the build was made for.
     stated: Mapping[str, str] = field(default_factory=dict)
+    # Its distributions without code for a GPU.
+    for_cpu_alone: Tuple[str, ...] = ()
+    # What its trainer uses of it, without which a build cannot train.
+    parts: Tuple[str, ...] = ()
+    # The module of DALI that its trainer reads through.
+    dali: str = ""
     # Beginnings of the variables of the caller's shell that change what it measures.
     flags: Tuple[str, ...] = ()
     # What starts several cards (launch/launchers/__init__.py); empty where nothing does yet.
@@ -53,8 +59,11 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         "paddle/version/__init__.py",
         "commit",
         {"cuda": "cuda_version", "cudnn": "cudnn_version", "nccl": "nccl_version"},
-        ("FLAGS_", "GLOG_v"),
-        "paddle.distributed.launch",
+        for_cpu_alone=("paddlepaddle",),
+        parts=("amp", "distributed", "jit", "nn", "optimizer", "static"),
+        dali="nvidia.dali.plugin.paddle",
+        flags=("FLAGS_", "GLOG_v"),
+        launcher="paddle.distributed.launch",
         names_execution=True,
     ),
     Framework.PYTORCH: FrameworkSpec(
@@ -63,18 +72,27 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         "torch/version.py",
         "git_version",
         {"cuda": "cuda"},
+        parts=("amp", "distributed", "nn", "optim"),
+        dali="nvidia.dali.plugin.pytorch",
         # Of Triton's (its knobs.py), which torch.compile calls on a GPU, those that change the code: the others say
         # where it is kept and what is printed.
-        (
+        flags=(
             "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_F32_DEFAULT", "TRITON_DEFAULT_FP_FUSION",
             "TRITON_INTERPRET", "TRITON_DEBUG", "TRITON_ENABLE_", "TRITON_KERNEL_OVERRIDE", "TRITON_OVERRIDE_ARCH",
             "TRITON_MOCK_PTX_VERSION", "DISABLE_PTXAS_OPT", "PTXAS_OPTIONS",
         ),
-        "torchrun",
+        launcher="torchrun",
     ),
     Framework.TENSORFLOW: FrameworkSpec(
         "TensorFlow",
         ("tensorflow", "nvidia-tensorflow", "tensorflow-gpu", "tensorflow-cpu"),
+        # Its commit stands in its libraries alone.
+        "tensorflow/python/platform/build_info.py",
+        stated={"cuda": "cuda_version", "cudnn": "cudnn_version"},
+        for_cpu_alone=("tensorflow-cpu",),
+        parts=("config", "data", "distribute", "function", "nn", "raw_ops"),
+        # Its plug-in would have to be compiled; DALI's tensors are handed over by DLPack.
+        dali="nvidia.dali",
         # By name: Terraform's variables start with TF_ too.
         flags=(
             "TF_XLA_FLAGS", "XLA_FLAGS", "TF_ENABLE_", "TF_DISABLE_", "TF_CUDNN_", "TF_GPU_", "TF_FORCE_GPU_",
@@ -85,6 +103,13 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         several_cards=True,
     ),
     Framework.MXNET: FrameworkSpec(
-        "MXNet", ("mxnet", "mxnet-cu112", "mxnet-cu110"), flags=("MXNET_",), launcher="process", several_cards=True
+        "MXNet",
+        ("mxnet", "mxnet-cu112", "mxnet-cu110"),
+        for_cpu_alone=("mxnet",),
+        parts=("autograd", "gluon", "kvstore", "nd"),
+        dali="nvidia.dali",
+        flags=("MXNET_",),
+        launcher="process",
+        several_cards=True,
     ),
 }  # fmt: skip

@@ -29,7 +29,7 @@ def open_reader(trainer: Trainer, settings: MxnetSettings, contexts: Sequence[An
             lambda: card.local,
             lambda images, plan: dali_reader(images, plan, context),
             lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec, feed),
-            "mxnet.gluon.data.DataLoader",
+            readers.decoding_workers("mxnet.gluon.data.DataLoader"),
         )
 
     return readers.open_card_readers(trainer, settings, loaders)

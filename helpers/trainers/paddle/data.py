@@ -46,7 +46,7 @@ def open_reader(trainer: Trainer, settings: PaddleSettings, feed: Feed) -> Reade
             gpu_index,
             lambda images, plan: dali_reader(images, plan, feed),
             lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec),
-            "paddle.io.DataLoader",
+            readers.decoding_workers("paddle.io.DataLoader"),
         ),
     )
 

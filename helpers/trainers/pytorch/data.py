@@ -47,7 +47,7 @@ def open_reader(trainer: Trainer, settings: PytorchSettings, device: Any) -> Rea
             lambda: int(device.index),
             lambda images, plan: dali_reader(images, plan, feed),
             lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec, feed),
-            "torch.utils.data.DataLoader",
+            readers.decoding_workers("torch.utils.data.DataLoader"),
         ),
     )
 

@@ -9,11 +9,11 @@ from typing import Any, Dict, Tuple
 import torch
 
 from helpers.trainers.common.cuda import CudaEvents, EventTimer, cudnn_text
-from helpers.trainers.common.process import RankPlace, Refused, cpu_flags, cpu_name
+from helpers.trainers.common.process import RankPlace, Refused, bfloat16_hardware, cpu_flags, cpu_name
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.pytorch.settings import PytorchSettings, bfloat16_hardware, has_kernels
+from helpers.trainers.pytorch.settings import PytorchSettings, has_kernels
 
 # The first with fused SGD, GradScaler for any device and graph capture of both.
 _LEAST_VERSION = (2, 4)

@@ -4,7 +4,7 @@ framework; mostly words for the header."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import AbstractSet, Any, ClassVar, Dict, List, Mapping, Optional, Tuple
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Tuple
 
 from helpers.trainers.common.settings import (
     BASIC_AMP_LEVELS,
@@ -83,17 +83,6 @@ def setting_facts(spec: JobSpec, settings: PytorchSettings) -> Dict[str, str]:
         facts["precision"] = f"AMP O2 in {settings.amp_dtype}: all but batch norm and loss"
         facts["weights"] = f"{settings.amp_dtype}, float32 master copies; batch norm's float32"
     return facts
-
-
-def bfloat16_hardware(flags: AbstractSet[str]) -> str:
-    """What a CPU with these flags of /proc/cpuinfo has for products of bfloat16."""
-    known = (("amx_bf16", "AMX"), ("avx512_bf16", "AVX512_BF16"))
-    found = [name for flag, name in known if flag in flags]
-    if found:
-        return ", ".join(found)
-    if "avx512f" in flags:
-        return "none: AVX-512 without instructions for bfloat16, which is computed in float32 and rounded"
-    return "none: without AVX-512 oneDNN has no bfloat16, and PyTorch's own kernels are slow"
 
 
 def has_kernels(capability: Tuple[int, ...], archs: List[str]) -> bool:

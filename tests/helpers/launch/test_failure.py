@@ -45,6 +45,8 @@ RETRIES = "tcp_utils.cc:109] Retry to connect to 10.0.0.2:59265 while the server
         ("transport/shm.cc:590 NCCL WARN Cuda failure 2 'out of memory'", FailureClass.GPU_MEMORY),
         ("MemoryError: (ResourceExhausted) Fail to alloc memory of 17592186044416 size", FailureClass.HOST_MEMORY),
         ("MemoryError: ", FailureClass.HOST_MEMORY),
+        ("ResourceExhaustedError: OOM when allocating tensor with shape[256,112,112,64] and type half on /job:worker/"
+         "replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc", FailureClass.GPU_MEMORY),
         ('MXNetError: ... "../src/storage/./cpu_device_storage.h", line 74 MXNetError: Failed to allocate CPU Memory',
          FailureClass.HOST_MEMORY),
         ("MXNetError: Check failed: e == cudaSuccess: CUDA: out of memory", FailureClass.GPU_MEMORY),

@@ -115,6 +115,17 @@ def test_what_lies_beside_a_build_is_read_from_its_files_alone(installed: Path) 
     }
 
 
+def test_tensorflow_s_versions_are_items_of_a_dictionary(installed: Path) -> None:
+    install(installed, "tensorflow", "2.21.0")
+    (installed / "tensorflow/python/platform").mkdir(parents=True)
+    (installed / "tensorflow/python/platform/build_info.py").write_text(
+        "build_info = collections.OrderedDict([('cuda_version', '12.5.1'), ('cudnn_version', '9'), "
+        "('is_cuda_build', True)])\n"
+    )
+    found = libraries("tensorflow")
+    assert (found["cuda"], found["cudnn"]) == ("12.5.1", "9")
+
+
 def test_a_cpu_builds_false_is_no_version(installed: Path) -> None:
     install(installed, "paddlepaddle", "3.3.1")
     (installed / "paddle/version").mkdir(parents=True)

@@ -29,6 +29,11 @@ def test_the_bare_loop_of_each_framework_trains_the_same_case_in_its_interpreter
     assert mxnet == (
         f"/m/python -m helpers.trainers.mxnet.bare_loop --batch-size 4 --learning-rate {rate} --cores 2 --bf16"
     )
+    tensorflow = bare_argv("tensorflow-resnet50v1.5-bf16-bs4-1x1-synthetic", Seat((2,), interpreter="/f/python"))
+    assert tensorflow == (
+        f"/f/python -m helpers.trainers.tensorflow.bare_loop --batch-size 4 --learning-rate {rate} --cores 2 "
+        "--amp-dtype bfloat16"
+    )
 
 
 def test_on_a_card_the_bare_loop_scales_the_loss_as_the_case_does_and_sees_that_card_alone() -> None:
@@ -47,6 +52,8 @@ def test_on_a_card_the_bare_loop_scales_the_loss_as_the_case_does_and_sees_that_
         "pytorch-resnet50v1.5-amp_o2-bs4-1x1-synthetic",
         "pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic-compile",
         "mxnet-resnet50v1.5-fp32-bs4-1x1-dali",
+        # DLPerf's, whose weight decay spares batch norm.
+        "tensorflow-resnet50v1.5-fp32-bs4-1x1-synthetic-xla",
     ],
 )
 def test_a_case_without_a_bare_loop_is_refused(case_id: str) -> None:

@@ -31,7 +31,14 @@ from helpers.trainers.common.images import (
     synthetic_batch,
 )
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused
-from helpers.trainers.common.readers import DaliPlan, DaliSource, dali_names, dali_pipeline, open_reader
+from helpers.trainers.common.readers import (
+    DaliPlan,
+    DaliSource,
+    dali_names,
+    dali_pipeline,
+    decoding_workers,
+    open_reader,
+)
 from helpers.trainers.common.settings import Augmentation, Dali, Settings
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DatasetError
@@ -396,7 +403,7 @@ def test_an_interpreter_without_opencv_is_refused_before_it_reads(
     _folder(tmp_path, 1)
     spec = JobSpec("job", case, 0, "/", "cpu", 0, 1, data_root=str(tmp_path), settings=settings)
     trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
-    loaders: Any = SimpleNamespace(native=lambda *args: args, native_loader="a loader")
+    loaders: Any = SimpleNamespace(native=lambda *args: args, native_loader=decoding_workers("a loader"))
     open_reader(trainer, Settings.of(spec), loaders)
     assert trainer.device.facts["loader"].startswith("a loader, 1 worker processes, decoding by OpenCV 4.")
     monkeypatch.setitem(sys.modules, "cv2", None)

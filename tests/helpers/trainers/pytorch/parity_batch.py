@@ -22,6 +22,8 @@ def shrink_images() -> None:
 def parity_batch(spec: JobSpec, settings: Settings) -> tuple[Any, Any, int]:
     """Images in float64, cut to SIZE; labels; how many."""
     share = Share(0, 1, spec.case.batch_size_per_card, spec.seed)
-    form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
+    form = Form("NCHW", settings.input_channels, settings.input_dtype)
     images, labels = synthetic_batch(share, form)
-    return images[:, :, :SIZE, :SIZE].astype("float64"), labels, share.batch_size
+    images = images[:, :, :SIZE, :SIZE].astype("float64")
+    # The same pixels in either layout.
+    return images.transpose(0, 2, 3, 1) if settings.feed_layout == "NHWC" else images, labels, share.batch_size

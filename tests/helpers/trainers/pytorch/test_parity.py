@@ -25,7 +25,7 @@ STEPS = 3
 TOLERANCE = 1e-6
 
 
-def _spec(folder: Path, case_id: str) -> Path:
+def job_file(folder: Path, case_id: str) -> Path:
     case = Case.parse(case_id)
     path = folder / f"{case.framework.value}.json"
     spec = JobSpec("j", case, 0, str(folder), "cpu", 0, STEPS, settings=settings_for(case, "cpu"))
@@ -33,7 +33,7 @@ def _spec(folder: Path, case_id: str) -> Path:
     return path
 
 
-def _paddle(spec: Path, weights: Path) -> dict[str, Any]:
+def run_paddle(spec: Path, weights: Path) -> dict[str, Any]:
     words = [sys.executable, str(HERE / "parity_paddle.py"), str(spec), str(weights)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300, check=False)
@@ -50,8 +50,8 @@ def _paddle(spec: Path, weights: Path) -> dict[str, Any]:
 def test_the_first_losses_are_paddle_s(tmp_path: Path, model: str, batch: int, parameters: int) -> None:
     weights = tmp_path / "weights.npz"
     case = f"{model}-fp32-bs{batch}-1x1-synthetic"
-    paddle = _paddle(_spec(tmp_path, f"paddle-{case}-dynamic"), weights)
-    words = [str(HERE / "parity_pytorch.py"), str(_spec(tmp_path, f"pytorch-{case}")), str(weights)]
+    paddle = run_paddle(job_file(tmp_path, f"paddle-{case}-dynamic"), weights)
+    words = [str(HERE / "parity_pytorch.py"), str(job_file(tmp_path, f"pytorch-{case}")), str(weights)]
     pytorch = json.loads(run_in_pytorch(*words))
     assert pytorch["parameters"] == paddle["parameters"] == parameters
     assert len(paddle["losses"]) == len(set(paddle["losses"])) == STEPS

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.common.process import bfloat16_hardware
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.pytorch.settings import PytorchSettings, bfloat16_hardware, has_kernels, setting_facts
+from helpers.trainers.pytorch.settings import PytorchSettings, has_kernels, setting_facts
 
 
 def _facts(case_id: str, device: str = "cpu", **overrides: Any) -> dict[str, str]:

@@ -1,0 +1,279 @@
+"""What this machine and this build of TensorFlow can run, how precision is forced, and what the header says of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Sequence, Tuple
+
+import tensorflow as tf
+
+from helpers.trainers.common.cuda import total_memory_bytes
+from helpers.trainers.common.loop import HostTimer
+from helpers.trainers.common.process import CardPlace, Refused, Trainer, bfloat16_hardware, cpu_flags, cpu_name
+from helpers.trainers.common.settings import on
+from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.tensorflow.settings import AUTOCLUSTERING, RING, TensorflowSettings
+
+# The first whose Python and CUDA the pinned environment has, and with which this trainer was written.
+_LEAST_VERSION = (2, 16)
+# What TF32 must be for a precision; as the build has it for any other.
+_TF32_WANTED = {Precision.FP32: False, Precision.TF32: True}
+_CAPABILITIES = {Precision.TF32: (8, 0), Precision.BF16: (8, 0), Precision.AMP: (7, 0)}
+# tf.config's enable_op_determinism is called where the job's environment has this variable with this value.
+DETERMINISTIC = ("TF_DETERMINISTIC_OPS", "1")
+
+
+def refuse_what_cannot_run(spec: JobSpec, settings: TensorflowSettings) -> None:
+    """Raise Refused with the reason where this machine, build or trainer cannot run the case as it stands."""
+    refuse_what_is_no_case(spec.case)
+    version = tuple(int(part) for part in tf.__version__.split(".")[:2])
+    if version < _LEAST_VERSION:
+        raise Refused(f"this trainer needs TensorFlow 2.16, this is {tf.__version__}")
+    if spec.device == "cpu":
+        _refuse_on_cpu(spec, settings)
+    else:
+        _refuse_on_gpu(spec)
+
+
+def refuse_what_is_no_case(case: Case) -> None:
+    for feature in ("compile", "graphs", "auto"):
+        if getattr(case, feature):
+            raise Refused(f"the feature {feature} is not TensorFlow's; it has xla")
+    if case.execution is not None:
+        raise Refused(f"execution {case.execution.value} is Paddle's; every step of TensorFlow's is a graph")
+    if case.precision not in TensorflowSettings.AMP_LEVELS:
+        raise Refused(f"precision {case.precision.value} does not say what TensorFlow is to compute in")
+
+
+def _refuse_on_cpu(spec: JobSpec, settings: TensorflowSettings) -> None:
+    if spec.case.precision is Precision.TF32:
+        raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
+    if settings.layout != "NHWC":
+        raise Refused(f"TensorFlow's convolutions on a CPU are NHWC, and the settings say {settings.layout}")
+    if spec.ranks > 1 and spec.cards_per_process > 1:
+        raise Refused(
+            "on CPUs several processes have one card each: MultiWorkerMirroredStrategy takes one of a process, "
+            f"{spec.cards_per_process} were asked for"
+        )
+
+
+def _refuse_on_gpu(spec: JobSpec) -> None:
+    if not tf.test.is_built_with_cuda():
+        raise Refused(
+            "this build of TensorFlow is for CPUs: make env-tensorflow installs one for CUDA where there is a GPU"
+        )
+    cards = tf.config.list_physical_devices("GPU")
+    if len(cards) < spec.cards_per_process:
+        raise Refused(
+            f"TensorFlow sees {len(cards)} GPUs that its CUDA works with, and this process is to drive "
+            f"{spec.cards_per_process}; the lines above, of its own, say why"
+        )
+    needed = _CAPABILITIES.get(spec.case.precision, (0, 0))
+    for card in cards[: spec.cards_per_process]:
+        details = tf.config.experimental.get_device_details(card)
+        capability, name = details.get("compute_capability", (0, 0)), details.get("device_name", card.name)
+        if capability < needed:
+            wanted, got = (".".join(map(str, each)) for each in (needed, capability))
+            raise Refused(f"{spec.case.precision.value} needs compute capability {wanted}, {name} has {got}")
+
+
+class Cards:
+    """The cards that this process drives, and the strategy that joins them to each other and to other processes'."""
+
+    def __init__(self, devices: Sequence[str], strategy: Optional[Any] = None) -> None:
+        """``devices`` as TensorFlow names them; ``strategy`` None for a job of one card."""
+        self.devices = tuple(devices)
+        self.strategy = strategy
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def scope(self) -> ContextManager[Any]:
+        """In which variables are made that every card has its own copy of."""
+        if self.strategy is None:
+            return contextlib.nullcontext()
+        scope: ContextManager[Any] = self.strategy.scope()
+        return scope
+
+    def each(self, values: List[Any]) -> Any:
+        """One value for each card, as a step takes it."""
+        if len(values) == 1:
+            return values[0]
+        assert self.strategy is not None
+        first = values
+        return self.strategy.experimental_distribute_values_from_function(
+            lambda context: first[context.replica_id_in_sync_group % len(first)]
+        )
+
+    def total(self) -> Callable[[float], float]:
+        """A function that adds a number of every card of every process; all processes must call it."""
+        strategy = self.strategy
+        if strategy is None:
+            return float
+
+        def add(number: Any) -> Any:
+            # As an operation of the card, where the sum is to be.
+            own = tf.identity(number)
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, own)
+
+        summed = tf.function(lambda number: strategy.run(add, (number,)), autograph=False)
+        return lambda number: float(strategy.experimental_local_results(summed(tf.constant(number)))[0])
+
+
+def cards_of(trainer: Trainer, settings: TensorflowSettings) -> Cards:
+    """The process's devices, with its threads and memory; nothing may have been computed before.
+
+    One process that drives several cards mirrors its variables over them (MirroredStrategy); several processes find
+    each other by TF_CONFIG, which the launcher sets (MultiWorkerMirroredStrategy).
+    """
+    spec, cards = trainer.spec, trainer.cards
+    on_gpu = spec.device == "gpu"
+    trainer.device.facts.update(_apply_threads(trainer, settings))
+    names = tuple(f"{'GPU' if on_gpu else 'CPU'}:{card.local}" for card in cards)
+    if on_gpu:
+        _share_memory(cards, settings)
+        if settings.xla_mode == AUTOCLUSTERING:
+            tf.config.optimizer.set_jit("autoclustering")
+    elif len(cards) > 1:
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        logical = [tf.config.LogicalDeviceConfiguration() for _ in cards]
+        tf.config.set_logical_device_configuration(cpu, logical)
+    facts = trainer.device.facts
+    if trainer.ranks.world_size > 1:
+        facts["strategy"] = "MultiWorkerMirroredStrategy"
+        options = tf.distribute.experimental.CommunicationOptions(
+            implementation=tf.distribute.experimental.CommunicationImplementation[str(settings.communication)]
+        )
+        return Cards(names, tf.distribute.MultiWorkerMirroredStrategy(communication_options=options))
+    if len(cards) == 1:
+        facts["strategy"] = "none"
+        return Cards(names)
+    facts["strategy"] = "MirroredStrategy"
+    return Cards(names, tf.distribute.MirroredStrategy(list(names), _exchange(settings)))
+
+
+def _exchange(settings: TensorflowSettings) -> Any:
+    """How one process adds its cards' gradients; None leaves it to the strategy, which takes its own ring."""
+    return None if settings.communication == RING else tf.distribute.NcclAllReduce()
+
+
+def _apply_threads(trainer: Trainer, settings: TensorflowSettings) -> Dict[str, str]:
+    # The cards of a process share its threads.
+    cores = len(os.sched_getaffinity(0))
+    between = max(2, cores - 2) if trainer.spec.device == "gpu" else cores
+    within = settings.intra_op_threads or cores
+    between = settings.inter_op_threads or between
+    tf.config.threading.set_intra_op_parallelism_threads(within)
+    tf.config.threading.set_inter_op_parallelism_threads(between)
+    return {"intra_op_threads": str(within), "inter_op_threads": str(between)}
+
+
+def _share_memory(cards: Sequence[CardPlace], settings: TensorflowSettings) -> None:
+    physical = tf.config.list_physical_devices("GPU")
+    tf.config.set_visible_devices([physical[card.local] for card in cards], "GPU")
+    for card in cards:
+        if settings.memory_fraction is None:
+            tf.config.experimental.set_memory_growth(physical[card.local], True)
+            continue
+        mebibytes = int(settings.memory_fraction * total_memory_bytes(card.local) / 2**20)
+        limit = tf.config.LogicalDeviceConfiguration(memory_limit=mebibytes)
+        tf.config.set_logical_device_configuration(physical[card.local], [limit])
+
+
+def device_name(trainer: Trainer) -> str:
+    if trainer.spec.device == "cpu":
+        return cpu_name()
+    card = tf.config.list_physical_devices("GPU")[trainer.cards[0].local]
+    return str(tf.config.experimental.get_device_details(card).get("device_name", "unknown GPU"))
+
+
+def build_facts(spec: JobSpec) -> Dict[str, str]:
+    """What of libraries there is, and whether operations are deterministic, which the environment may ask for."""
+    facts = {"deterministic": "off"}
+    if os.environ.get(DETERMINISTIC[0]) == DETERMINISTIC[1]:
+        tf.config.experimental.enable_op_determinism()
+        facts["deterministic"] = "on"
+    if spec.device == "cpu":
+        facts["onednn"] = on(os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0")
+        facts["bfloat16_hardware"] = bfloat16_hardware(cpu_flags())
+        return facts
+    built = tf.sysconfig.get_build_info()
+    facts["cuda"], facts["cudnn"] = (
+        str(built.get("cuda_version", "unknown")),
+        str(built.get("cudnn_version", "unknown")),
+    )
+    return facts
+
+
+def force_float32(spec: JobSpec) -> Dict[str, str]:
+    """Whether float32 is computed as such: TF32 off for fp32, on for tf32, else as the build has it; the facts say
+    what arithmetic shows.
+
+    Raises Refused where the state cannot be had, so that no figure stands under the wrong precision.
+    """
+    on_gpu, wanted = spec.device == "gpu", _TF32_WANTED.get(spec.case.precision)
+    if on_gpu and wanted is not None:
+        tf.config.experimental.enable_tensor_float_32_execution(wanted)
+    matmul, convolution = _rounds(on_gpu)
+    state = f"matmul {on(matmul)}, convolution {on(convolution)}"
+    if wanted is False and (matmul or convolution):
+        what = "TF32 could not be switched off" if on_gpu else "this CPU's library rounds float32 products"
+        raise Refused(f"{what} ({state}): this would not be fp32")
+    if wanted is True and not (matmul and convolution):
+        raise Refused(f"TF32 could not be switched on ({state}): this would not be tf32")
+    return {"tf32": state if on_gpu else "not on a CPU"}
+
+
+def _rounds(on_gpu: bool) -> Tuple[bool, bool]:
+    # 1 + 2**-12 has more digits than TF32's 10: times one it comes back as 1 where TF32 (or bfloat16) computed. Large
+    # enough on a GPU that TF32 is by far the fastest, since a search for the fastest algorithm may take float32 else.
+    value = 1.0 + 2.0**-12
+    size, batch, channels, side = (1024, 16, 256, 56) if on_gpu else (128, 2, 64, 14)
+    with tf.device("GPU:0" if on_gpu else "CPU:0"):
+        product = tf.linalg.matmul(tf.fill([size, size], value), tf.eye(size))
+        kernel = tf.reshape(tf.eye(channels), [1, 1, channels, channels])
+        convolved = tf.nn.conv2d(tf.fill([batch, side, side, channels], value), kernel, 1, "SAME")
+    return float(product[0, 0]) != value, float(convolved[0, 0, 0, 0]) != value
+
+
+def wait_for(devices: Iterable[str]) -> None:
+    """Return when the cards have done all that they were given."""
+    for device in devices:
+        with tf.device(device):
+            tf.raw_ops.SyncDevice()
+
+
+class WaitingTimer(HostTimer):
+    """The host's clock, with the cards waited for after every step: TensorFlow shows nobody the stream that it computes
+    on, so that no event can be recorded there.
+
+    A step's time so holds the launch of its first operations, too, as that of a session of TensorFlow 1 did.
+    """
+
+    def __init__(self, wait: Callable[[], None], clock: Callable[[], float]) -> None:
+        super().__init__(clock)
+        self._wait = wait
+
+    def begin(self) -> None:
+        self._wait()
+        super().begin()
+
+    def mark(self) -> None:
+        self._wait()
+        super().mark()
+
+
+def timer_of(spec: JobSpec, cards: Cards) -> Tuple[HostTimer, str]:
+    """What times the steps, and the words for it."""
+    if spec.device == "cpu":
+        return HostTimer(time.monotonic), "the host's clock; steps on a CPU are synchronous"
+    timer = WaitingTimer(lambda: wait_for(cards.devices), time.monotonic)
+    return timer, "the host's clock, the cards waited for after every step"
+
+
+def peak_device_bytes(cards: Cards) -> int:
+    """The most that TensorFlow's allocator held at a time, of the card on which that is largest."""
+    return max(int(tf.config.experimental.get_memory_info(device)["peak"]) for device in cards.devices)

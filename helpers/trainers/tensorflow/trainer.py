@@ -1,0 +1,77 @@
+"""Train one rank of a TensorFlow job: ``python -m helpers.trainers.tensorflow.trainer SPEC.json``.
+
+A process drives one card or all cards of its node; several processes are started as launchers/tensorflow.py does.
+Exit status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from helpers.trainers.common.loop import train
+from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
+from helpers.trainers.tensorflow.settings import TensorflowSettings, setting_facts
+
+# As the suite's own launcher sets them: rank, rank in the node, number of ranks.
+RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
+# Unless the caller's shell says otherwise: of the C++ code's lines those of errors alone.
+_QUIET = ("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def program(trainer: Trainer) -> None:
+    """One rank from the import of TensorFlow to its last step."""
+    spec, facts = trainer.spec, trainer.device.facts
+    settings = TensorflowSettings.of(spec)
+    trainer.beat("import tensorflow")
+    tf = _import_tensorflow(trainer, settings)
+    from helpers.trainers.tensorflow import data as tensorflow_data
+    from helpers.trainers.tensorflow import device as tensorflow_device
+    from helpers.trainers.tensorflow import steps as tensorflow_steps
+
+    tensorflow_device.refuse_what_cannot_run(spec, settings)
+    trainer.device.name = tensorflow_device.device_name(trainer)
+    several = trainer.ranks.world_size > 1
+    if several:
+        trainer.beat("connect ranks")
+    facts.update(tensorflow_device.build_facts(spec))
+    cards = tensorflow_device.cards_of(trainer, settings)
+    facts.update(tensorflow_device.force_float32(spec))
+    seed_everything(tf.random.set_seed, spec.seed)
+    facts.update(setting_facts(spec, settings))
+    trainer.beat("data")
+    reader = tensorflow_data.open_reader(trainer, settings, cards.devices)
+    trainer.beat("build model")
+    stepper = tensorflow_steps.TrainingStep(trainer, settings, cards)
+    timer, facts["step_timer"] = tensorflow_device.timer_of(spec, cards)
+    if spec.device == "gpu":
+        trainer.peak_device_bytes = lambda: tensorflow_device.peak_device_bytes(cards)
+    total = cards.total()
+    trainer.beat("first step")
+    plan = plan_of(trainer)
+    train(plan, reader, stepper, timer, io_of(trainer, lambda: _meet(total), lambda own: total(float(not own)) == 0))
+
+
+def _meet(total: Any) -> None:
+    total(0.0)
+
+
+def _import_tensorflow(trainer: Trainer, settings: TensorflowSettings) -> Any:
+    os.environ.setdefault(*_QUIET)
+    set_environment(trainer.spec, settings, os.environ)
+    try:
+        import tensorflow as tf
+    except ImportError as error:
+        raise Refused(f"TensorFlow is not installed in this interpreter ({error})") from error
+    # A supervisor's request to stop must end the process, whoever has a handler of its own.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    trainer.device.framework_version = str(tf.__version__)
+    # v2.21.0-rc1-5-ga481b10260d
+    trainer.device.framework_commit = str(tf.version.GIT_VERSION).rpartition("-g")[2]
+    return tf
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:], RANK_VARIABLES, program))

@@ -1,0 +1,74 @@
+"""Trains some steps of a job with TensorFlow's own step: ``parity_tensorflow.py SPEC.json WEIGHTS.npz``.
+
+Runs in .venv-tensorflow. Begins with the weights that ``parity_paddle.py`` wrote and prints what that prints.
+TensorFlow has no fused batch norm in float64, so it is written out here; test_steps.py holds the two against each
+other.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import tensorflow as tf
+
+from helpers.trainers.common.loop import Batch
+from helpers.trainers.common.process import DeviceRecord, RankPlace
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.tensorflow import models
+from helpers.trainers.tensorflow.device import Cards
+from helpers.trainers.tensorflow.settings import TensorflowSettings
+from helpers.trainers.tensorflow.steps import TrainingStep, form_of
+from tests.helpers.trainers.pytorch.parity_batch import SIZE, parity_batch, shrink_images
+
+
+def main(spec: JobSpec, weights: Path) -> dict[str, Any]:
+    shrink_images()
+    settings = TensorflowSettings.of(spec)
+    trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
+    fused: Any = models
+    fused.normalised = normalised
+    form = replace(form_of(settings, spec.seed), dtype=tf.float64, dropout=0.0)
+    step = TrainingStep(trainer, settings, Cards(["CPU:0"]), form)
+    trained = step.network.weights.trained
+    with numpy.load(weights) as given:
+        load(trained, {name: given[name] for name in given.files})
+    images, labels, samples = parity_batch(spec, settings)
+    batch = Batch([tf.constant(images)], [tf.constant(labels)], samples)
+    step.begin_epoch(0)
+    losses = [step.loss(step.step(batch)) for _ in range(spec.window_steps)]
+    return {"losses": losses, "parameters": sum(int(tf.size(each)) for each in trained.values())}
+
+
+def normalised(images: Any, scale: Any, offset: Any, mean: Any, variance: Any, form: Any) -> Any:
+    """As ``models.normalised``, in float64."""
+    found, spread = tf.nn.moments(images, [0, 1, 2])
+    normed = tf.nn.batch_normalization(images, found, spread, offset, scale, form.norm_epsilon)
+    moved = form.norm_momentum
+    return normed, moved * mean + (1 - moved) * found, moved * variance + (1 - moved) * spread
+
+
+def load(trained: dict[str, Any], given: dict[str, Any]) -> None:
+    """Every weight by its name, and no other, turned from Paddle's order into TensorFlow's."""
+    if set(trained) != set(given):
+        raise SystemExit(f"other weights: {sorted(set(trained) ^ set(given))}")
+    for name, variable in trained.items():
+        value = given[name]
+        if value.ndim == 4:
+            value = value.transpose(2, 3, 1, 0)
+        elif name == "classifier.0.weight":
+            # Its inputs are flattened from channels, rows, columns there, and from rows, columns, channels here.
+            side = SIZE // 32
+            value = value.reshape(512, side, side, -1).transpose(1, 2, 0, 3).reshape(value.shape)
+        variable.assign(value)
+
+
+if __name__ == "__main__":
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    told = main(JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2]))
+    print(json.dumps(told))

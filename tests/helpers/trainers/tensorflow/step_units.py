@@ -1,0 +1,196 @@
+"""Looks at the parts of TensorFlow's step one by one, in .venv-tensorflow: ``step_units.py``; prints JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import tensorflow as tf
+
+from helpers.trainers.common.loop import Batch
+from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, one_line
+from helpers.trainers.contract import models as layer_tables
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.models import Model
+from helpers.trainers.tensorflow.data import feed_to
+from helpers.trainers.tensorflow.device import Cards, WaitingTimer, refuse_what_cannot_run, wait_for
+from helpers.trainers.tensorflow.models import NetworkForm, network_of, normalised
+from helpers.trainers.tensorflow.settings import TensorflowSettings
+from helpers.trainers.tensorflow.steps import TrainingStep, cross_entropy, plain_error
+from tests.helpers.trainers.tensorflow.parity_tensorflow import normalised as written_out
+
+CPU = Cards(["CPU:0"])
+RULE = {"incr_every_n_steps": 2, "decr_every_n_nan_or_inf": 1, "incr_ratio": 2.0, "decr_ratio": 0.5}
+
+
+def refusal(act: Any) -> str:
+    try:
+        act()
+    except Refused as refused:
+        return str(refused)
+    return ""
+
+
+def parameters() -> dict[str, int]:
+    def count(model: Model, channels: int) -> int:
+        trained = network_of(model.spec, NetworkForm(channels=channels)).weights.trained
+        return sum(int(each.shape.num_elements()) for each in trained.values())
+
+    return {
+        "resnet50": count(Model.RESNET50, 3),
+        "four_channels": count(Model.RESNET50, 4),
+        "vgg16": count(Model.VGG16, 3),
+    }
+
+
+def batch_norm() -> float:
+    """How far the fused batch norm and its gradients are from those written out, as a share."""
+    form = NetworkForm()
+    images = tf.random.stateless_normal([8, 5, 5, 4], [1, 2], 3.0, 2.0)
+    scale, offset = tf.constant([1.0, 2.0, 0.5, 1.0]), tf.constant([0.0, 1.0, -1.0, 0.5])
+    found = []
+    for norm in (normalised, written_out):
+        with tf.GradientTape() as tape:
+            tape.watch([images, scale, offset])
+            normed, mean, _ = norm(images, scale, offset, tf.zeros(4), tf.ones(4), form)
+            total = tf.reduce_sum(normed**3)
+        found.append([normed, mean, *tape.gradient(total, [images, scale, offset])])
+    return max(float(tf.reduce_max(tf.abs(a - b)) / tf.reduce_max(tf.abs(b))) for a, b in zip(*found, strict=True))
+
+
+def labels(settings: TensorflowSettings) -> dict[str, float]:
+    """The loss of one sample with hard and with smooth labels, and the latter by its definition."""
+    logits = numpy.zeros((1, 1000), numpy.float32)
+    logits[0, 7] = 3.0
+    right, smooth = tf.constant([7], tf.int64), dataclasses.replace(settings, label_smoothing=0.1)
+    likely = logits[0].astype("float64") - numpy.log(numpy.exp(logits[0].astype("float64")).sum())
+    defined = -(0.9 * likely[7] + 0.1 * likely.mean())
+    return {
+        "hard": float(cross_entropy(logits, right, settings)) + float(likely[7]),
+        "smooth": float(cross_entropy(logits, right, smooth)) - float(defined),
+    }
+
+
+def trained_steps(spec: JobSpec, settings: TensorflowSettings, images: Any, number: int) -> list[Any]:
+    """The loss, the scale and whether a weight moved, step by step."""
+    trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
+    step = TrainingStep(trainer, settings, CPU)
+    stem = step.network.weights.trained["stem.convolution.weight"]
+    told = []
+    for _ in range(number):
+        before = stem.numpy()
+        loss = step.loss(step.step(Batch([images], [tf.constant([1, 2], tf.int64)], 2)))
+        told.append((loss, float(step._scale.value), bool((stem.numpy() != before).any())))
+    return told
+
+
+def scaling(spec: JobSpec, settings: TensorflowSettings) -> dict[str, Any]:
+    images = tf.random.stateless_normal([2, 64, 64, 3], [1, 2])
+    half = dataclasses.replace(settings, amp_level="O1", amp_dtype="bfloat16", loss_scaling_rule=RULE)
+    static = {**RULE, "incr_every_n_steps": 10**9, "decr_every_n_nan_or_inf": 10**9}
+    return {
+        "overflows": trained_steps(spec, dataclasses.replace(half, loss_scaling=2.0**127), images, 3),
+        "rises": trained_steps(spec, dataclasses.replace(half, loss_scaling=8.0), images, 3),
+        "static": trained_steps(spec, dataclasses.replace(half, loss_scaling=8.0, loss_scaling_rule=static), images, 3),
+        "none": trained_steps(spec, dataclasses.replace(half, loss_scaling_rule={}), images, 3),
+    }
+
+
+def proofs(spec: JobSpec, settings: TensorflowSettings) -> dict[str, str]:
+    def shown(wanted: TensorflowSettings, computed: Any) -> str:
+        trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
+        step = TrainingStep(trainer, wanted, CPU)
+        cast, step._compute = step._compute, computed
+        network = step.network
+
+        def cast_back(images: Any) -> Any:
+            step._compute = cast
+            return network(images)
+
+        cast_back.weights, cast_back.convolutions = network.weights, network.convolutions  # type: ignore[attr-defined]
+        step.network = cast_back
+        shapes = tf.TensorSpec([2, 64, 64, 3]), tf.TensorSpec([2], tf.int64), tf.TensorSpec([])
+        return refusal(lambda: step.graph(*shapes))
+
+    half = dataclasses.replace(settings, amp_level="O1", amp_dtype="bfloat16")
+    return {"right": shown(settings, tf.float32), "not_cast": shown(half, tf.float32)}
+
+
+def errors() -> list[str]:
+    """What becomes of errors: memory that no machine has, asked for by a graph and by XLA, and a wrong index."""
+    told = []
+    ones = tf.ones([1000, 1000])
+
+    def enormous(values: Any) -> Any:
+        return tf.reduce_sum(tf.tile(values, [1000, 1000]) * 2.0 + values[0, 0])
+
+    def outside(values: Any) -> Any:
+        return tf.gather(values, [2000])
+
+    for act, jit, device in ((enormous, None, "CPU:0"), (enormous, True, "GPU:0"), (outside, None, "CPU:0")):
+        try:
+            tf.function(act, jit_compile=jit)(ones)
+        except tf.errors.OpError as error:
+            plain = plain_error(error, device)
+            told.append(one_line(f"{type(plain).__name__}: {plain}"))
+    return told
+
+
+def waiting() -> list[Any]:
+    done: list[Any] = []
+    clock = iter((1.0, 2.5, 4.0))
+    timer = WaitingTimer(lambda: done.append("wait"), lambda: done.append("clock") or next(clock))
+    wait_for(["CPU:0"])
+    timer.begin()
+    timer.mark()
+    timer.mark()
+    return [*done, timer.resolve()]
+
+
+def lending() -> dict[str, bool]:
+    space = numpy.zeros(1024, numpy.uint8)
+    first = -space.ctypes.data % 64
+    told = {}
+    for name, start in (("aligned", first), ("elsewhere", first + 4)):
+        array = space[start : start + 64].view(numpy.float32)
+        tensor = feed_to("CPU:0")(array)
+        array[0] = 5.0
+        told[name] = float(tensor[0]) == 5.0
+        array[0] = 0.0
+    return told
+
+
+def refusals(settings: TensorflowSettings) -> dict[str, str]:
+    def of(case_id: str, device: str = "cpu", wanted: TensorflowSettings = settings) -> str:
+        case = Case.parse(f"tensorflow-resnet50v1.5-{case_id}")
+        spec = JobSpec("j", case, 0, "/", device, 0, 1)
+        return refusal(lambda: refuse_what_cannot_run(spec, wanted))
+
+    return {
+        "tf32": of("tf32-bs1-1x1-dali"),
+        "amp_o2": of("amp_o2-bs1-1x1-dali"),
+        "compile": of("fp32-bs1-1x1-dali-compile"),
+        "static": of("fp32-bs1-1x1-dali-static"),
+        "NCHW": of("fp32-bs1-1x1-dali", wanted=dataclasses.replace(settings, layout="NCHW")),
+        "gpu": of("fp32-bs1-1x1-dali", device="gpu"),
+        "none": of("fp32-bs1-1x1-dali"),
+    }
+
+
+def main(spec: JobSpec) -> dict[str, Any]:
+    settings = TensorflowSettings.of(spec)
+    told = {"parameters": parameters(), "batch_norm": batch_norm(), "labels": labels(settings), "lending": lending()}
+    told |= {"refusals": refusals(settings), "errors": errors(), "waiting": waiting()}
+    layer_tables.IMAGE_SIZE = 64
+    return {**told, "scaling": scaling(spec, settings), "proofs": proofs(spec, settings)}
+
+
+if __name__ == "__main__":
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    print(json.dumps(main(JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8")))))

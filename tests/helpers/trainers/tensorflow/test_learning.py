@@ -1,0 +1,74 @@
+"""Training that learns, in every mode that runs on a CPU: real processes, on two colours that are easily told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.trainers.contract.case import Case
+from tests.helpers.trainers.colours import MOST_STEPS, learn, two_colours
+from tests.helpers.trainers.cores import own_cores
+from tests.helpers.trainers.tensorflow_environment import INTERPRETER, needs_tensorflow, run_in_tensorflow
+
+pytestmark = [pytest.mark.training, pytest.mark.untimed, needs_tensorflow]
+
+CORES = own_cores()
+RESNET50, VGG16 = "tensorflow-resnet50v1.5", "tensorflow-vgg16"
+# Smoothed labels have a loss that stays, however much is learnt.
+HARD = {"label_smoothing": 0.0}
+CAST = "float32, cast where they are used"
+
+
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = two_colours(tmp_path_factory.mktemp("colours"))
+    run_in_tensorflow("-m", "helpers.trainers.tensorflow.records", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("case", "facts"),
+    [
+        (f"{RESNET50}-fp32-bs2-1x1-dali", {"float32_convolutions": "53", "NHWC_convolutions": "53"}),
+        (f"{RESNET50}-bf16-bs2-1x1-dali_cpu", {"bfloat16_convolutions": "53", "weights": CAST}),
+        (f"{RESNET50}-amp-bs2-1x1-native", {"bfloat16_convolutions": "53", "strategy": "none"}),
+        (f"{RESNET50}-fp32-bs2-1x1-synthetic-xla", {"float32_convolutions": "53", "xla": "jit_compile"}),
+        (f"{VGG16}-fp32-bs1-1x1-synthetic", {"float32_convolutions": "13"}),
+        (f"{RESNET50}-bf16-bs2-1x2-dali", {"strategy": "MultiWorkerMirroredStrategy", "communication": "RING"}),
+    ],
+)
+def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[str, str]) -> None:
+    if Case.parse(case).cards > len(CORES):
+        pytest.skip("two cards need two cores")
+    learnt = learn(tmp_path, case, colours, str(INTERPRETER), CORES, **HARD)
+    assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
+    assert facts.items() <= learnt.facts.items()
+
+
+def test_the_loss_falls_on_records_under_dynamic_loss_scaling(tmp_path: Path, colours: Path) -> None:
+    rule = {"incr_every_n_steps": 1000, "decr_every_n_nan_or_inf": 1, "incr_ratio": 2.0, "decr_ratio": 0.5}
+    # So large a scale overflows at first: those steps are skipped.
+    learnt = learn(
+        tmp_path, f"{RESNET50}-amp-bs2-1x1-native", colours, str(INTERPRETER), CORES,
+        loss_scaling=2.0**127, loss_scaling_rule=rule, native_source="tfrecord", **HARD,
+    )  # fmt: skip
+    assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
+    assert "from TFRecord" in learnt.facts["loader"]
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
+@pytest.mark.parametrize("case", [f"{RESNET50}-fp32-bs2-1x2-dali", f"{RESNET50}-fp32-bs2-1x2-synthetic-xla"])
+def test_the_loss_falls_where_one_process_drives_two_cards(tmp_path: Path, colours: Path, case: str) -> None:
+    learnt = learn(tmp_path, case, colours, str(INTERPRETER), CORES, cards_per_process=2, **HARD)
+    assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
+    assert {"strategy": "MirroredStrategy", "cards_per_process": "2"}.items() <= learnt.facts.items()
+
+
+def test_nothing_is_learnt_where_nothing_is_updated(tmp_path: Path, colours: Path) -> None:
+    # So that the tests above can fail: dropout and drawn crops alone do not let a loss fall.
+    learnt = learn(
+        tmp_path, f"{RESNET50}-fp32-bs2-1x1-dali", colours, str(INTERPRETER), CORES, learning_rate=0.0, **HARD
+    )
+    assert len(learnt.losses) == MOST_STEPS
+    assert not learnt.fallen

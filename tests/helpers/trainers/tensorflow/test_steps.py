@@ -1,0 +1,97 @@
+"""The parts of TensorFlow's step: counts, batch norm, labels, loss scale, proof of precision, lent memory, refusals."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from helpers.launch.failure import FailureClass, class_of_failure
+from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
+from tests.helpers.trainers.tensorflow_environment import needs_tensorflow, run_in_tensorflow
+
+pytestmark = [pytest.mark.slow, needs_tensorflow]
+
+CASE = Case.parse("tensorflow-resnet50v1.5-fp32-bs4-1x1-synthetic")
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("units")
+    spec = JobSpec("j", CASE, 0, str(folder), "cpu", 0, 1, settings=settings_for(CASE, "cpu"))
+    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+    printed = run_in_tensorflow("-m", "tests.helpers.trainers.tensorflow.step_units", str(spec.spec_path))
+    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return answer
+
+
+def test_the_models_have_as_many_parameters_as_every_framework_s(told: dict[str, Any]) -> None:
+    assert told["parameters"] == {"resnet50": 25_557_032, "four_channels": 25_560_168, "vgg16": 138_357_544}
+
+
+def test_the_fused_batch_norm_is_the_one_that_parity_was_shown_with(told: dict[str, Any]) -> None:
+    assert told["batch_norm"] < 1e-4
+
+
+def test_labels_are_as_smooth_as_the_settings_say(told: dict[str, Any]) -> None:
+    assert told["labels"] == pytest.approx({"hard": 0.0, "smooth": 0.0}, abs=1e-5)
+
+
+def test_an_overflow_changes_no_weight_and_halves_the_scale(told: dict[str, Any]) -> None:
+    assert [(scale, moved) for _, scale, moved in told["scaling"]["overflows"]] == [
+        (2.0**126, False), (2.0**125, False), (2.0**124, False)
+    ]  # fmt: skip
+
+
+def test_the_scale_rises_by_its_rule_and_a_static_one_stays(told: dict[str, Any]) -> None:
+    assert [(scale, moved) for _, scale, moved in told["scaling"]["rises"]] == [(8.0, True), (16.0, True), (16.0, True)]
+    assert [(scale, moved) for _, scale, moved in told["scaling"]["static"]] == [(8.0, True)] * 3
+
+
+def test_whatever_the_scale_the_weights_move_alike(told: dict[str, Any]) -> None:
+    losses = {name: [loss for loss, _, _ in steps] for name, steps in told["scaling"].items()}
+    # bfloat16 has as many exponents as float32: a power of two changes no digit.
+    assert losses["static"] == losses["rises"] == pytest.approx(losses["none"], rel=1e-5)
+
+
+def test_a_step_that_computes_in_another_type_than_its_case_is_refused(told: dict[str, Any]) -> None:
+    assert told["proofs"]["right"] == ""
+    assert told["proofs"]["not_cast"].endswith("convolutions in bfloat16 NHWC: it has 53 in float32 NHWC")
+
+
+def test_an_operation_s_error_says_whose_memory_is_full(told: dict[str, Any]) -> None:
+    host, card, other = told["errors"]
+    assert [class_of_failure(each, started=True) for each in (host, card, other)] == [
+        FailureClass.HOST_MEMORY, FailureClass.GPU_MEMORY, FailureClass.EXCEPTION
+    ]  # fmt: skip
+    assert host.startswith(
+        "MemoryError: ResourceExhaustedError: OOM when allocating tensor with shape[1000000,1000000]"
+    )
+    assert "File" not in host and "[[" not in host
+    assert card.startswith("RuntimeError: out of memory error on GPU: ResourceExhaustedError: Out of memory")
+    assert "2000 is not in [0, 1000)" in other
+
+
+def test_a_step_on_a_card_ends_when_the_card_has_done_it(told: dict[str, Any]) -> None:
+    assert told["waiting"] == ["wait", "clock"] * 3 + [[[1.0, 2.5], [2.5, 4.0]]]
+
+
+def test_aligned_memory_is_lent_and_other_memory_copied(told: dict[str, Any]) -> None:
+    assert told["lending"] == {"aligned": True, "elsewhere": False}
+
+
+def test_what_cannot_run_is_refused_with_its_reason(told: dict[str, Any]) -> None:
+    refusals = told["refusals"]
+    for name, reason in {
+        "tf32": "a CPU has none",
+        "amp_o2": "precision amp_o2",
+        "compile": "the feature compile",
+        "static": "execution static is Paddle's",
+        "NCHW": "convolutions on a CPU are NHWC",
+        "gpu": "make env-tensorflow",
+    }.items():
+        assert reason in refusals[name]
+    assert refusals["none"] == ""
