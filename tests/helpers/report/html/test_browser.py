@@ -24,6 +24,8 @@ pytestmark = pytest.mark.slow
 _NAMED = "PERFGATE_TEST_BROWSER"
 _NAMES = ("chromium", "google-chrome", "chromium-browser")
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+# A4 with margins of a centimetre, at 96 dots an inch.
+PAPER = {"width": 718, "height": 1047}
 MOST_SECONDS = 1.0
 LEAST_CONTRAST = 4.5
 
@@ -194,11 +196,14 @@ def test_without_javascript_everything_can_be_read(browser: Any, file: Path) -> 
     page.context.close()
 
 
-def test_what_is_folded_is_printed_and_what_is_to_be_clicked_is_not(shown: Shown) -> None:
+def test_what_is_folded_is_printed_within_the_paper_and_what_is_to_be_clicked_is_not(shown: Shown) -> None:
     page = shown.page
-    page.emulate_media(media="print")
+    page.emulate_media(media="print", color_scheme="dark")
+    page.set_viewport_size(PAPER)
     assert not page.locator("#filter").is_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PAPER["width"]
     assert page.locator("#case-1 table.nights tbody tr").first.is_visible()
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("details[open]").count() == page.locator("details[open] > pre").count()
