@@ -36,6 +36,7 @@ check test: export PYTHONDONTWRITEBYTECODE :=
 
 help:
 	@echo "make perf    train, measure and judge; PYTEST_ARGS=\"-m cpu\" and the like are passed on"
+	@echo "             (make ends with 2 whatever failed; for pytest's own exit code: make env && .venv/bin/python -m pytest perf_tests)"
 	@echo "make test    all tests, real training among them"
 	@echo "make test-paddle26  train with Paddle 2.6.2 too, in .venv-paddle26 (a download of 1.3 GB, no GPU needed)"
 	@echo "make check   lint, types and unit tests, in under 3 minutes"

@@ -234,6 +234,8 @@ class Evidence:
     # Those of them that are known not to change the throughput, each with the reason.
     neutral: Mapping[str, str] = field(default_factory=dict)
     record_command: str = "pytest perf_tests --update-baselines"
+    # Whether the session was started by that command, so that it records the case itself.
+    to_record: bool = False
     past: Past = field(default_factory=Past)
     budget: Budget = field(default_factory=Budget)
     # The name of the reference build at hand; None without one.

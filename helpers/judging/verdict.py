@@ -159,10 +159,12 @@ class AnswerAndStanding:
 
 
 def no_baseline(what: str, evidence: Evidence) -> SubVerdict:
-    """The answer where no recorded figure decides; ``what`` says so, and the message adds how to record one."""
+    """The answer where no recorded figure decides; ``what`` says so, and the message adds how one is recorded."""
     remedy = f"record it: {evidence.record_command}"
     if evidence.overrides:
         remedy = f"settings changed ({', '.join(evidence.overrides)}), so this is not recorded; without --set, {remedy}"
+    elif evidence.to_record:
+        remedy = "this session records it, or says under Baselines why not"
     message = f"recorded: {evidence.why_not_recorded}" if evidence.why_not_recorded else f"{what}; {remedy}"
     return SubVerdict(Question.RECORDED, Status.NO_BASELINE, Reason("no-baseline", message))
 

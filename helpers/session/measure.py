@@ -125,6 +125,7 @@ def evidence_of(
         cases_tonight=cases_tonight,
         seed=seed,
         recorded_required=plan.recorded_required,
+        to_record=plan.to_record,
     )
 
 

@@ -65,6 +65,27 @@ def test_the_case_has_the_worse_of_both_answers_and_tells_both() -> None:
 
 
 @pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (
+            (),
+            "nothing recorded for this case on this machine; this session records it, or says under Baselines why not",
+        ),
+        (
+            ("layout",),
+            "settings changed (layout), so this is not recorded; without --set, record it: pytest perf_tests",
+        ),
+    ],
+)
+def test_a_session_that_records_says_so_instead_of_naming_its_own_command(
+    overrides: tuple[str, ...], told: str
+) -> None:
+    answer = verdict(run(), recorded=None, to_record=True, overrides=overrides)
+    assert answer.status is Status.NO_BASELINE
+    assert told in answer.reason.message
+
+
+@pytest.mark.parametrize(
     ("required", "status", "told"),
     [
         (None, Status.PASS, "recorded: none; record it: pytest --update-baselines -k x"),

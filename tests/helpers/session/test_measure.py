@@ -125,6 +125,7 @@ def test_evidence_is_the_plan_and_its_runs(make_plan: MakePlan, make_run: MakeRu
     assert evidence.runs == (run.evidence,)
     assert evidence.overrides == ("a", "b")
     assert evidence.neutral == {}
+    assert [evidence_of(replace(plan, to_record=each), ()).to_record for each in (False, True)] == [False, True]
 
 
 def test_evidence_tells_which_overrides_do_not_matter_and_why(make_plan: MakePlan) -> None:
