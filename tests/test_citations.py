@@ -15,6 +15,8 @@ SUFFIXES = (".py", ".md", ".yaml", ".yml", ".txt", ".toml")
 PAGE = re.compile(r"(?<![\w/.-])(docs/[a-z-]+\.md|[A-Z]{3,}\.md)\b")
 # Of the folder that --series names.
 ELSEWHERE = ("INDEX.md",)
+# A link of a page to a file, without its heading.
+LINK = re.compile(r"\]\((?!https?:)([\w./-]+\.\w+)(?:#[\w-]+)?\)")
 # docs/page.md, "Section" and "Section".
 SECTIONS = re.compile(r'(docs/[a-z-]+\.md), ((?:"[^"]+"(?:, | and )?)+)')
 
@@ -48,6 +50,15 @@ def test_every_cited_page_and_section_exists() -> None:
             if not there.is_file() or (section and section not in titles(there.read_text(encoding="utf-8"))):
                 missing.append(f"{path.relative_to(ROOT)}: {page}" + (f', "{section}"' if section else ""))
     assert missing == []
+
+
+def test_the_index_lists_every_page_and_links_between_pages_lead_somewhere() -> None:
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    assert [page.name for page in pages if page.name != "README.md" and f"]({page.name})" not in index] == []
+    links = [(page, link) for page in pages for link in LINK.findall(page.read_text(encoding="utf-8"))]
+    assert links
+    assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).is_file()] == []
 
 
 @pytest.mark.parametrize(
