@@ -50,7 +50,11 @@ Rule = Callable[[Builds], Found]
 
 
 def own(builds: Builds, budget_runs: int = BUDGET_RUNS, sigma_factor: float = 1.0) -> Found:
-    """helpers.judging.bisection; ``sigma_factor`` makes what is known of the noise wrong."""
+    """helpers.judging.bisection; ``sigma_factor`` makes what is known of the noise wrong.
+
+    Every pair that a step asks for is made. ``perfgate bisect`` looks after each, and may leave the last ones out
+    (helpers.session.bisect).
+    """
     search = Bisection(_names(BUILDS), builds.sigma * sigma_factor, budget_runs=budget_runs)
     measured: list[Measurement] = []
     repeats: dict[int, int] = {}
