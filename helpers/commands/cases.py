@@ -14,12 +14,15 @@ from typing import Any, TextIO
 
 from helpers.commands.loading import (
     JSON,
+    LINES,
     MARKDOWN,
     TEXT,
     Formats,
     add_printed_formats,
+    find_cases,
     json_text,
     load_suite,
+    matching_cases,
     print_answer,
 )
 from helpers.judging.rates import rate_unit
@@ -78,6 +81,12 @@ COMPLETE = "complete"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "cases",
+        metavar="CASE",
+        nargs="*",
+        help='List these: case ids or patterns over them, "*resnet50*". Default: all',
+    )
+    parser.add_argument(
         "--framework",
         action="append",
         choices=[each.value for each in Framework],
@@ -114,7 +123,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if arguments.interpreter and not arguments.build:
         raise ConfigError("--interpreter", got=arguments.interpreter, expected="--build with it")
     suite = load_suite(arguments)
-    chosen = tuple(each for each in suite.cases if _is_chosen(each, arguments))
+    named = _named(suite.cases, arguments)
+    chosen = tuple(each for each in suite.cases if each.key in named and _is_chosen(each, arguments))
     if not chosen:
         raise ConfigError("perfgate cases", got="options that no case fits", expected="at least one case")
     about = {"machine": suite.machine.describe()}
@@ -132,6 +142,15 @@ def _exit_code(lines: Sequence[CaseLine]) -> int:
     states = {line.build for line in lines}
     answered = states & {BuildState.BUILT.value, BuildState.REFUSED.value}
     return EXIT_OK if answered and BuildState.FAILED.value not in states else EXIT_NOT_JUDGED
+
+
+def _named(cases: Sequence[SuiteCase], arguments: argparse.Namespace) -> set[tuple[str, str]]:
+    """The keys of the cases that the ids and patterns mean. Raises ConfigError where one means nothing."""
+    if not arguments.cases:
+        return {each.key for each in cases}
+    target = arguments.target
+    found = (matching_cases(cases, text, target) or find_cases(cases, text, target) for text in arguments.cases)
+    return {each.key for several in found for each in several}
 
 
 def _is_chosen(suite_case: SuiteCase, arguments: argparse.Namespace) -> bool:
@@ -443,7 +462,20 @@ def render_json(table: CaseTable, _width: int = WIDTH) -> str:
     return json_text(record)
 
 
-FORMATS: Formats[CaseTable] = {TEXT: render, MARKDOWN: render_markdown, JSON: render_json}
+def render_lines(table: CaseTable, _width: int = WIDTH) -> str:
+    """One line a case and nothing else, for grep and for a look: id, target, configuration, and whether it runs here."""
+    return "\n".join(Table.of(_LINE_COLUMNS, table.lines).grid().lines)
+
+
+_LINE_COLUMNS: tuple[Column[CaseLine], ...] = (
+    Column("case", lambda line: printable(line.case_id)),
+    Column("target", lambda line: printable(line.target)),
+    Column("configuration", lambda line: COMPLETE if line.configuration == COMPLETE else "incomplete"),
+    Column("build", lambda line: line.build),
+    Column("here", lambda line: "runs here" if line.here is None else printable(f"no: {line.here}")),
+)
+
+FORMATS: Formats[CaseTable] = {TEXT: render, MARKDOWN: render_markdown, LINES: render_lines, JSON: render_json}
 
 
 @dataclass(frozen=True)

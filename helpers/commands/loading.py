@@ -45,8 +45,8 @@ _WIDEST, _NARROWEST = 100, 60
 Answer = TypeVar("Answer")
 Formats = Mapping[str, Callable[[Answer, int], str]]
 
-TEXT, MARKDOWN, JSON = "text", "markdown", "json"
-_TITLES = {TEXT: "text", MARKDOWN: "Markdown", JSON: "JSON"}
+TEXT, MARKDOWN, LINES, JSON = "text", "markdown", "lines", "json"
+_TITLES = {TEXT: "text", MARKDOWN: "Markdown", LINES: "one line a case", JSON: "JSON"}
 
 
 def add_history(parser: argparse.ArgumentParser) -> None:

@@ -77,6 +77,23 @@ def test_the_54_published_paddle_rows_are_listed_with_complete_configurations() 
     assert document["summary"].startswith("54 cases, 54 with a complete configuration, 0 run here")
 
 
+def test_cases_are_chosen_by_ids_and_patterns_and_printed_as_one_line_each() -> None:
+    one = "paddle-resnet50v1.5-amp_o2-bs256-4x8-dali-static"
+    lines = told("*vgg16*bs32*", one, "--target", "v100", "--format", "lines").splitlines()
+    ids = {line.split()[0] for line in lines}
+    assert {each["case_id"] for each in record("--target", "v100")["cases"]} > ids > {one}
+    assert all("vgg16" in each and "bs32" in each for each in ids - {one})
+    assert len(lines) == len(ids)
+    (line,) = (each for each in lines if one in each)
+    assert " ".join(line.split()).startswith(f"{one} v100 complete not tried no: looked for a V100")
+
+
+@pytest.mark.parametrize("name", ["*resnet51*", "paddle-vgg17"])
+def test_a_name_that_no_case_has_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told(name, status=EXIT_USAGE)
+    assert name in capsys.readouterr().err
+
+
 def test_several_frameworks_are_listed_together() -> None:
     cases = record("--framework", "mxnet", "--framework", "pytorch", "--published")["cases"]
     assert {case["case_id"].partition("-")[0] for case in cases} == {"mxnet", "pytorch"}
