@@ -42,6 +42,7 @@ def call(folder: Path, *words: str) -> tuple[int, str]:
     return status, out.getvalue()
 
 
+@pytest.mark.slow
 def test_a_build_is_made_listed_checked_and_removed(here: Path) -> None:
     status, text = call(here, "builds", "make", WHEEL)
     assert status == 0

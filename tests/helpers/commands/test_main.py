@@ -213,10 +213,14 @@ def test_a_reader_that_has_seen_enough_is_no_error_and_no_whole_answer() -> None
 
 
 @pytest.mark.parametrize(("columns", "widest"), [("80", range(70, 81)), ("200", range(90, 101)), ("20", range(50, 61))])
-def test_the_answer_fits_the_terminal_between_60_and_100_columns(columns: str, widest: range) -> None:
-    out, errors = started("cases", "--target", "cpu", COLUMNS=columns).communicate()
-    assert max(map(len, out.splitlines())) in widest
-    assert errors == ""
+def test_the_answer_fits_the_terminal_between_60_and_100_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str, widest: range
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["cases", "--target", "cpu"]) == 0
+    told = capsys.readouterr()
+    assert max(map(len, told.out.splitlines())) in widest
+    assert told.err == ""
 
 
 def test_a_terminal_of_few_letters_still_gets_its_answer() -> None:

@@ -207,6 +207,7 @@ def test_dali_reads_every_image_once_where_all_batches_are_full(tmp_path: Path) 
         assert sorted(label for source in sources for label in _labels(source)) == list(range(12))
 
 
+@pytest.mark.slow
 def test_dali_repeats_no_image_where_its_shuffling_buffer_is_smaller_than_the_shard(tmp_path: Path) -> None:
     # DALI shuffles within a buffer of 1024 images; a shard of ImageNet is far larger.
     listed = _copies(tmp_path / "many", 2200)
