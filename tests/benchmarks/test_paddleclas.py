@@ -64,6 +64,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_paddleclas_s_loop_runs_on_over_its_epochs_and_stops_where_a_turn_ends(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,6 +145,7 @@ def record(case: Case, night: int, rate: float, standing: Standing | None, statu
     )
 
 
+@pytest.mark.slow
 def test_it_tells_the_past_as_history_does(history: History) -> None:
     """Accepted and refused nights, nights judged twice, new segments, nights without a standing: all alike."""
     generator, held = np.random.default_rng(0), HeldNights()

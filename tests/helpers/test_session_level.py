@@ -224,6 +224,7 @@ def test_a_small_gain_that_is_lost_is_no_slow_machine(world: World) -> None:
     assert set(statuses(world.nights(7, 100.0))) == {Status.REGRESSION}
 
 
+@pytest.mark.slow
 def test_a_level_that_nobody_knows_is_measured_on_one_unasked_night(world_after: Learn) -> None:
     world = world_after(sixteen_nights_without_a_good_build)
     world.record(105.0, NEW)
@@ -282,6 +283,7 @@ def test_a_slow_machine_above_the_pin_is_told_by_the_good_builds_own_nights(worl
     assert (found.verdict.status, found.verdict.reason.code) == (Status.PASS, "machine-slow")
 
 
+@pytest.mark.slow
 def test_slower_trainer_code_that_both_builds_run_never_becomes_green_unexplained(world_after: Learn) -> None:
     world = world_after(sixteen_nights)
     world.nights(2, 100.0)
