@@ -1,8 +1,9 @@
-"""docs/paddle-cases.md lists every published Paddle row once, with a complete configuration, and no machine's paths."""
+"""docs/paddle-cases.md and docs/other-cases.md list every published row once, complete, and no machine's paths."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,32 +13,71 @@ from helpers.plan.published import load_published
 from helpers.trainers.contract.frameworks import Framework
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = (ROOT / "docs" / "paddle-cases.md").read_text(encoding="utf-8")
-ROWS = [line for line in TEXT.splitlines() if line.startswith("| `paddle-")]
 
 
+@dataclass(frozen=True)
+class Page:
+    """A page with the output of ``perfgate cases``."""
+
+    name: str
+    # Whose cases it lists.
+    frameworks: tuple[Framework, ...]
+    # The number of its cases; a case has two figures where two tables print it.
+    cases: int
+
+    @property
+    def text(self) -> str:
+        return (ROOT / "docs" / self.name).read_text(encoding="utf-8")
+
+    @property
+    def rows(self) -> list[str]:
+        begins = tuple(f"| `{each.value}-" for each in self.frameworks)
+        return [line for line in self.text.splitlines() if line.startswith(begins)]
+
+
+PADDLE = Page("paddle-cases.md", (Framework.PADDLE,), 54)
+OTHERS = Page("other-cases.md", (Framework.PYTORCH, Framework.TENSORFLOW, Framework.MXNET), 53)
+PAGES = pytest.mark.parametrize("page", [PADDLE, OTHERS], ids=lambda page: page.name)
+
+
+@PAGES
 @pytest.mark.parametrize("target", ["v100", "a100"])
-def test_every_published_figure_stands_in_its_case_s_row(target: str) -> None:
+def test_every_published_figure_stands_in_its_case_s_row(page: Page, target: str) -> None:
     figures = [
         figure
         for figure in load_published(BASELINES / "published" / f"{target}.json").figures
-        if figure.case.framework is Framework.PADDLE
+        if figure.case.framework in page.frameworks
     ]
     assert figures
     for figure in figures:
-        begins = f"| `{figure.case.id}` | {target} | {figure.samples_per_s} ({figure.status.value}) | complete |"
-        assert [row for row in ROWS if row.startswith(begins)] != [], begins
+        begins = f"| `{figure.case.id}` | {target} | "
+        (row,) = [row for row in page.rows if row.startswith(begins)]
+        published, configuration = row.split(" | ")[2:4]
+        assert f"{figure.samples_per_s} ({figure.status.value})" in published.split(", ")
+        assert configuration == "complete"
 
 
-def test_there_are_the_54_rows_and_no_other() -> None:
-    assert len(ROWS) == 54
+@PAGES
+def test_there_are_the_published_rows_and_no_other(page: Page) -> None:
+    assert len(page.rows) == page.cases
 
 
-def test_every_footnote_that_is_used_is_there() -> None:
-    used = set(re.findall(r"\[(\d+)\]", "\n".join(ROWS)))
-    assert used == set(re.findall(r"^- \[(\d+)\] ", TEXT, re.MULTILINE))
+@PAGES
+def test_every_footnote_that_is_used_is_there(page: Page) -> None:
+    used = set(re.findall(r"\[(\d+)\]", "\n".join(page.rows)))
+    assert used == set(re.findall(r"^- \[(\d+)\] ", page.text, re.MULTILINE))
 
 
-def test_the_command_stands_beside_the_table_and_no_folder_of_a_machine() -> None:
-    assert "perfgate cases --framework paddle --published --build" in TEXT
-    assert re.search(r"(?<![\w.])/(?:root|home|tmp|work)/", TEXT) is None
+@PAGES
+def test_the_command_stands_beside_the_table_and_no_folder_of_a_machine(page: Page) -> None:
+    chosen = " ".join(f"--framework {each.value}" for each in page.frameworks)
+    assert f"perfgate cases {chosen} --published --build" in page.text
+    assert re.search(r"(?<![\w.])/(?:root|home|tmp|work)/", page.text) is None
+
+
+def test_every_program_of_tensorflow_and_mxnet_was_built() -> None:
+    """PyTorch's has none ahead of its first step, and Paddle's page says what was refused."""
+    built = {row.split("-")[0]: set[str]() for row in OTHERS.rows}
+    for row in OTHERS.rows:
+        built[row.split("-")[0]].add(row.split(" | ")[5].split(" ")[0])
+    assert built == {"| `pytorch": {"not"}, "| `tensorflow": {"built"}, "| `mxnet": {"built"}}
