@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import mxnet as mx
 
 from helpers.trainers.common.cuda import LIBRARY
-from helpers.trainers.common.process import CardPlace, Refused, cpu_flags, cpu_name
+from helpers.trainers.common.process import CardPlace, Refused, bfloat16_hardware, cpu_flags, cpu_name
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
@@ -20,8 +20,6 @@ _VERSION = "1.9"
 # What TF32 must be for a precision; as the build has it for any other.
 _TF32_WANTED = {Precision.FP32: False, Precision.TF32: True}
 _PRECISIONS = (Precision.FP32, Precision.TF32, Precision.AMP, Precision.BF16)
-# What a CPU has for products of bfloat16, as the kernel names it.
-_BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
 
 
 def refuse_what_cannot_run(spec: JobSpec) -> None:
@@ -106,8 +104,7 @@ def device_facts(spec: JobSpec) -> Dict[str, str]:
         "engine": os.environ.get("MXNET_ENGINE_TYPE", "default"),
     }
     if spec.device == "cpu":
-        flags = cpu_flags()
-        facts["bfloat16_hardware"] = ", ".join(name for name in _BFLOAT16_FLAGS if name in flags) or "none"
+        facts["bfloat16_hardware"] = bfloat16_hardware(cpu_flags())
         return facts
     facts["step_timer"] = "the host's clock when MXNet's engine says that the card has done the step"
     facts["peak_device_memory"] = "of the card at the end, by cudaMemGetInfo: MXNet's pool gives nothing back"
