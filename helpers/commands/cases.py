@@ -463,7 +463,7 @@ def render_json(table: CaseTable, _width: int = WIDTH) -> str:
 
 
 def render_lines(table: CaseTable, _width: int = WIDTH) -> str:
-    """One line a case and nothing else, for grep and for a look: id, target, configuration, and whether it runs here."""
+    """One line a case and nothing else, for grep and for a look: id, target, configuration, build, runs here or not."""
     return "\n".join(Table.of(_LINE_COLUMNS, table.lines).grid().lines)
 
 

@@ -299,3 +299,21 @@ def test_a_file_may_have_a_question_mark_and_a_percent_sign_in_its_name(tmp_path
         history.add_result(run("u"))
     assert path.exists()
     assert [each.name for each in tmp_path.iterdir()] == ["a?b=c %41"]
+
+
+def test_a_user_of_postgresql_who_may_only_read_reads(postgres: Server) -> None:
+    url = postgres.new_database()
+    with open_history(url) as history:
+        history.add_result(run("u"))
+        with history._database.writing() as connection:
+            connection.exec_driver_sql("CREATE ROLE reader LOGIN")
+            connection.exec_driver_sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+    try:
+        with open_history(sa.make_url(url).set(username="reader").render_as_string(hide_password=False)) as history:
+            assert len(history.results_of(case_id=CASE)) == 1
+            with pytest.raises(HistoryError, match="permission denied"):
+                history.add_result(run("v"))
+    finally:
+        with open_history(url) as history, history._database.writing() as connection:
+            connection.exec_driver_sql("DROP OWNED BY reader")
+            connection.exec_driver_sql("DROP ROLE reader")
