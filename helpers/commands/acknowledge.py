@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("case", metavar="CASE", help="Case id, or a pattern over several")
     parser.add_argument(
         "--at",
-        metavar="DATE|COMMIT",
+        metavar="DATE|SESSION|COMMIT",
         required=True,
-        help="Mark the step at this night, or at the first night of this build",
+        help="Mark the step at this night, at this session alone, or at the first night of this build",
     )
     parser.add_argument("--commit", metavar="HASH", required=True, type=_commit, help="Name the commit that caused it")
     parser.add_argument("--reason", metavar="TEXT", required=True, help="Say why it stays")
@@ -63,7 +63,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def bounds_of(nights: Sequence[StoredNight], at: str) -> tuple[str, str]:
-    """The first and the last day that ``at`` means: one day, or each case's first night of a build.
+    """The first and the last time that ``at`` means: a day, the nights of a session, or the days of each case's first
+    night of a build.
 
     Raises ConfigError where no night is meant.
     """
@@ -79,9 +80,16 @@ def bounds_of(nights: Sequence[StoredNight], at: str) -> tuple[str, str]:
             expected="a night of the case",
             remedy="Nearest: " + ", ".join(sorted(nearest)),
         )
+    if of_session := [night.record.created for night in nights if night.record.session == at]:
+        # Not the day, on which another session may have measured the case too.
+        moments = sorted(of_session, key=datetime.datetime.fromisoformat)
+        return moments[0], moments[-1]
     if not _COMMIT.fullmatch(at):
         raise ConfigError(
-            "perfgate acknowledge", field="--at", got=at, expected="a day (2026-11-21) or 4 or more digits of a commit"
+            "perfgate acknowledge",
+            field="--at",
+            got=at,
+            expected="a day (2026-11-21), a session that measured the case, or 4 or more digits of a commit",
         )
     firsts: dict[tuple[str, str], str] = {}
     for night in nights:

@@ -16,7 +16,7 @@ from helpers.builds.cache import BuildCache, KeptBuild, cache_of, refuse_unknown
 from helpers.builds.making import ImportedBuild, PreparedBuild, import_build, prepare
 from helpers.builds.naming import parse_build
 from helpers.commands.loading import json_text, say
-from helpers.commands.main import EXIT_OK
+from helpers.commands.main import BASELINES_OPTIONS, CONFIG_OPTIONS, EXIT_OK
 from helpers.launch.launchers import CHOICES
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.report.table import Align, Column, Table
@@ -57,8 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("build", metavar="BUILD", help=f"A build as for pytest --build{also}")
         # They may stand behind the action too; what is not given there stays as it was given before.
         action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="Print JSON")
-        for option in ("--config", "--baselines"):
-            action.add_argument(option, type=Path, default=argparse.SUPPRESS, help="As before the action")
+        for options in (CONFIG_OPTIONS, BASELINES_OPTIONS):
+            action.add_argument(*options, type=Path, default=argparse.SUPPRESS, help="As before the action")
     parser.set_defaults(action="list")
 
 

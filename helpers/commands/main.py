@@ -39,6 +39,8 @@ EXITS_OF_ANY = {
     EXIT_INTERRUPTED: "interrupted",
     EXIT_NO_READER: "the program that reads the output is gone",
 }
+# Options of every command, each also spelled as pytest spells it, whose own options take the shorter names.
+CONFIG_OPTIONS, BASELINES_OPTIONS = ("--config", "--perf-config"), ("--baselines", "--baselines-dir")
 _VERSION = "--version"
 
 
@@ -136,10 +138,14 @@ def parser_of(known: Sequence[Command]) -> argparse.ArgumentParser:
         sub = parsers.add_parser(command.NAME, help=command.HELP, description=command.HELP)
         sub.exits = {**EXITS_OF_ANY, **command.EXITS}
         sub.add_argument(
-            "--config", type=Path, default=ROOT / "perf.yaml", metavar="FILE", help="Read FILE instead of perf.yaml"
+            *CONFIG_OPTIONS,
+            type=Path,
+            default=ROOT / "perf.yaml",
+            metavar="FILE",
+            help="Read FILE instead of perf.yaml",
         )
         sub.add_argument(
-            "--baselines",
+            *BASELINES_OPTIONS,
             type=Path,
             default=ROOT / "baselines",
             metavar="FOLDER",

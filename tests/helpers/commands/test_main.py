@@ -182,11 +182,12 @@ def test_a_wrong_command_line_is_status_4_with_the_usage(argv: list[str], capsys
     assert "usage: perfgate" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--config", "--perf-config"])
 @pytest.mark.parametrize("command", ["show", "cases"])
 def test_a_configuration_that_is_not_there_is_named(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = [command, *(["paddle-x"] if command == "show" else []), "--config", str(tmp_path / "none.yaml")]
+    argv = [command, *(["paddle-x"] if command == "show" else []), option, str(tmp_path / "none.yaml")]
     assert main(argv) == EXIT_USAGE
     assert "none.yaml" in capsys.readouterr().err
 

@@ -158,6 +158,21 @@ def test_an_acknowledged_step_is_shown_as_known_and_stays(ask: Ask, at: str) -> 
     assert "steps: 1, open: 0" in found
 
 
+def test_a_session_is_its_night_alone_and_not_the_day(runs_folder: Path, ask: Ask) -> None:
+    later = f"{moment(STEP_AT)[:10]}T23:59:59+00:00"
+    with open_history(default_url(runs_folder)) as history:
+        history.add_night(replace(night(STEP_AT, 4.5, session="again"), created=later))
+    status, told = acknowledge(ask, f"s{STEP_AT}")
+    assert (status, told.split(", ")[0]) == (
+        0, f"acknowledged by me: the step of {CASE} at {moment(STEP_AT)}"
+    )  # fmt: skip
+    with open_history(default_url(runs_folder)) as history:
+        (known,) = history.acknowledgements()
+    assert known.covers(CASE, moment(STEP_AT))
+    assert not known.covers(CASE, later)
+    assert "steps: 1, open: 0" in " ".join(ask("trend")[1].split())
+
+
 def test_another_night_or_case_leaves_the_step_open(ask: Ask) -> None:
     acknowledge(ask, "2024-01-05")
     acknowledge(ask, GOOD[:8])
@@ -178,7 +193,7 @@ def test_a_pattern_acknowledges_several_cases_at_once(ask: Ask) -> None:
         (CASE, "2024-13-13", "a day of the calendar"),
         (CASE, "cccc", "a commit that a night of the case measured"),
         (CASE, "aa", "4 or more digits of a commit"),
-        (CASE, "yesterday", "a day"),
+        (CASE, "yesterday", "a session that measured the case"),
     ],
 )
 def test_what_no_night_has_is_refused_and_nothing_is_stored(
