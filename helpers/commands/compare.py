@@ -17,6 +17,7 @@ from helpers.commands.loading import (
     history_of,
     json_text,
     load_suite,
+    text_output,
     width_of,
     write_files,
 )
@@ -92,6 +93,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
     Raises ConfigError on selectors that mean the same runs, HistoryError on one that matches nothing.
     """
+    output = text_output(arguments, FILES, out)
     suite = load_suite(arguments)
     a, b = Selector.parse(arguments.a), Selector.parse(arguments.b)
     with history_of(arguments) as history:
@@ -101,7 +103,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         f"{name}: {given}, {_counted(side)}{''.join(f'; {each}' for each in side.left_out)}"
         for name, given, side in zip("AB", (arguments.a, arguments.b), chosen, strict=True)
     ]
-    print(render_comparisons(found, about, width_of(out)), file=out)
+    print(render_comparisons(found, about, width_of(out)), file=output)
     write_files(arguments, FILES, ComparedSides(arguments.a, arguments.b, about, found), out)
     return exit_status(found, arguments.gate)
 

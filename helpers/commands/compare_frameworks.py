@@ -17,6 +17,7 @@ from helpers.commands.loading import (
     measuring_options,
     say,
     say_each_run,
+    text_output,
     width_of,
     write_files,
 )
@@ -118,6 +119,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
     Raises SuiteError on options, files and a history that cannot be used.
     """
     check_files(arguments, FRAMEWORKS_FORMATS)
+    output = text_output(arguments, FRAMEWORKS_FORMATS, out)
     suite = load(_options(arguments))
     suite.name_builds(say)
     found = chosen(suite, arguments.cases, arguments.target, arguments.keyword)
@@ -137,7 +139,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
         "runs": f"{arguments.pairs} of each framework, in turn",
     }
     report = FrameworksReport(done.outcomes, about, arguments.pairs, done.exit_code)
-    print(render_frameworks(report, width_of(out)), file=out, flush=True)
+    print(render_frameworks(report, width_of(out)), file=output, flush=True)
     write_files(arguments, FRAMEWORKS_FORMATS, report, out)
     return done.exit_code
 

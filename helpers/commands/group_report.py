@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.import_log import AUTO, EXIT_UNREAD, add_settings, asked_of, print_error
-from helpers.commands.loading import JSON, Formats, add_file_formats, check_files, width_of, write_files
+from helpers.commands.loading import JSON, Formats, add_file_formats, check_files, text_output, width_of, write_files
 from helpers.judging.rates import rate_unit_of_model
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
@@ -48,18 +48,19 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     from helpers.logs.importer import read_groups
 
     check_files(arguments, FILES)
+    output = text_output(arguments, FILES, out)
     report = read_groups(arguments.folder.expanduser(), asked_of(arguments), arguments.format, arguments.rule)
     for lines in report.unread:
         print_error(NAME, lines)
     if report.groups:
-        print(render_dlperf(report), file=out)
+        print(render_dlperf(report), file=output)
         write_files(arguments, FILES, report, out)
         if arguments.json is not None:
             # DLPerf's own line.
-            print(printable(f"Saving result to {arguments.json}"), file=out)
-        print("\n" + render_groups(report, width_of(out)), file=out)
+            print(printable(f"Saving result to {arguments.json}"), file=output)
+        print("\n" + render_groups(report, width_of(out)), file=output)
         for note in report.notes:
-            print(printable(note), file=out)
+            print(printable(note), file=output)
     return EXIT_UNREAD if report.unread else EXIT_OK
 
 

@@ -46,6 +46,7 @@ Answer = TypeVar("Answer")
 Formats = Mapping[str, Callable[[Answer, int], str]]
 
 TEXT, MARKDOWN, LINES, JSON = "text", "markdown", "lines", "json"
+_STANDARD_OUTPUT = Path("-")
 _TITLES = {TEXT: "text", MARKDOWN: "Markdown", LINES: "one line a case", JSON: "JSON"}
 
 
@@ -286,21 +287,39 @@ def add_file_formats(parser: argparse.ArgumentParser, formats: Formats[Any]) -> 
     """An option ``--NAME FILE`` for each format."""
     for name in formats:
         parser.add_argument(
-            f"--{name}", type=Path, metavar="FILE", help=f"Write the answer to FILE as {_title(name)}, too"
+            f"--{name}",
+            type=Path,
+            metavar="FILE",
+            help=f"Write the answer to FILE as {_title(name)}, too. -: standard output",
         )
 
 
 def check_files(arguments: argparse.Namespace, formats: Formats[Any]) -> None:
     """Refuse, before hours of measuring, a file that could not be written. Raises ConfigError."""
     for name in formats:
-        check_place(f"--{name}", getattr(arguments, name))
+        if getattr(arguments, name) != _STANDARD_OUTPUT:
+            check_place(f"--{name}", getattr(arguments, name))
+
+
+def text_output(arguments: argparse.Namespace, formats: Formats[Any], out: TextIO) -> TextIO:
+    """Where the text for people goes: ``out``, or standard error where a file's place is ``-``, so that a program reads
+    one format alone. Raises ConfigError where two formats would be mixed."""
+    there = [f"--{name} -" for name in formats if getattr(arguments, name) == _STANDARD_OUTPUT]
+    if len(there) > 1:
+        raise ConfigError("standard output", got=" and ".join(there), expected="one of them")
+    return sys.stderr if there else out
 
 
 def write_files(arguments: argparse.Namespace, formats: Formats[Answer], answer: Answer, out: TextIO) -> None:
     """Write the files that the options of ``add_file_formats`` name. Raises ConfigError where one cannot be written."""
     for name, render in formats.items():
-        if (path := getattr(arguments, name)) is not None:
-            write_answer(f"--{name}", path, render(answer, width_of(out)).rstrip("\n") + "\n")
+        if (path := getattr(arguments, name)) is None:
+            continue
+        text = render(answer, width_of(out)).rstrip("\n") + "\n"
+        if path == _STANDARD_OUTPUT:
+            out.write(text)
+        else:
+            write_answer(f"--{name}", path, text)
 
 
 def _title(name: str) -> str:

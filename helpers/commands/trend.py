@@ -17,6 +17,7 @@ from helpers.commands.loading import (
     history_of,
     json_text,
     nights_option,
+    text_output,
     width_of,
     write_files,
 )
@@ -64,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Print the trends. Exit status 6 where Otava gives no answer. Raises SuiteError on a case that the history does
     not know."""
+    output = text_output(arguments, FILES, out)
     sensitivity = Sensitivity()
     with history_of(arguments) as history:
         series = _series(history, arguments.cases, arguments.last)
@@ -74,7 +76,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         print(f"perfgate {NAME}: error: {printable(str(error))}", file=sys.stderr)
         return EXIT_NOT_JUDGED
     write_files(arguments, FILES, (trends, sensitivity), out)
-    print(render_trends(trends, sensitivity, width_of(out)), file=out)
+    print(render_trends(trends, sensitivity, width_of(out)), file=output)
     return EXIT_OK
 
 

@@ -19,7 +19,7 @@ from helpers.machine.devices import Machine
 from helpers.session.examination import ExaminationIO
 from helpers.session.frameworks import configurations
 from helpers.session.suite import Suite, SuiteOptions
-from helpers.trainers.contract.errors import SuiteError
+from helpers.trainers.contract.errors import ConfigError, SuiteError
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.commands.conftest import MACHINE
 from tests.helpers.frameworks_double import (
@@ -258,6 +258,14 @@ def test_half_a_pair_is_made_again_with_its_other_half(bench: Bench) -> None:
     assert bench.runner.made == ["paddle", "pytorch", "pytorch", "paddle"]
     bench.compare(PADDLE, "--pairs", "2", "--resume", bench.runner.session)
     assert bench.runner.made[4:] == ["pytorch", "paddle"]
+
+
+def test_one_format_may_go_to_standard_output_and_two_are_refused_before_measuring(bench: Bench) -> None:
+    with pytest.raises(ConfigError, match="expected one of them"):
+        bench.compare(PADDLE, "--pairs", "2", "--json", "-", "--markdown", "-")
+    assert bench.runner.made == []
+    status, told = bench.compare(PADDLE, "--pairs", "2", "--json", "-")
+    assert (status, json.loads(told)["exit_code"]) == (0, 0)
 
 
 def test_markdown_and_json_hold_the_same_table(bench: Bench) -> None:

@@ -114,6 +114,14 @@ def test_the_record_goes_into_a_file_beside_the_text(ask: Ask, tmp_path: Path) -
     assert "OPEN" in told
 
 
+def test_a_file_called_minus_is_standard_output_and_the_text_goes_to_standard_error(
+    ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, told = ask("trend", CASE, "--json", "-")
+    assert (status, json.loads(told)["trends"][0]["case_id"]) == (0, CASE)
+    assert "OPEN" in capsys.readouterr().err
+
+
 def test_a_case_that_the_history_does_not_know_is_status_4(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
     assert ask("trend", "paddle-x") == (4, "")
     assert "paddle-x" in capsys.readouterr().err
