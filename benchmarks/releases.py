@@ -96,7 +96,7 @@ class Rounds:
             self.problems[build] = f"{result.verdict.status.value}: {result.verdict.reason.message}"
             return
         self.runs[build] = rates
-        say(f"round {number}: {build}: {rates[-1]:.4g} {rate_unit(self.case_id)}")
+        say(f"round {number}: {build}: {rates[number - 1]:.4g} {rate_unit(self.case_id)}")
 
     @contextmanager
     def _prepared(self, build: str) -> Iterator[NamedBuilds]:
