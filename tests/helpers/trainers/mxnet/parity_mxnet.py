@@ -1,6 +1,9 @@
-"""Trains some steps of a job with MXNet's own step: ``parity_mxnet.py SPEC.json WEIGHTS.npz``.
+"""Trains some steps of a job with MXNet's own step::
 
-Runs in .venv-mxnet. Begins with the weights that ``parity_paddle.py`` wrote and prints what that prints.
+    parity_mxnet.py SPEC.json WEIGHTS.npz GRADIENTS.npz float64|float32
+
+Runs in .venv-mxnet. Begins with the weights that ``parity_paddle.py`` wrote and prints what that prints, and how far
+the first step's gradients are from those that it wrote.
 """
 
 from __future__ import annotations
@@ -20,43 +23,63 @@ from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.mxnet.models import trained
 from helpers.trainers.mxnet.settings import MxnetSettings
 from helpers.trainers.mxnet.steps import TrainingStep, blocks_of
-from tests.helpers.trainers.pytorch.parity_batch import parity_batch, shrink_images
+from tests.helpers.trainers.pytorch.parity_batch import parity_batch, relative_errors, shrink_images
 
 
-def main(spec: JobSpec, weights: Path) -> dict[str, Any]:
+def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
     shrink_images()
     settings = MxnetSettings.of(spec)
     contexts = [mx.cpu(0)]
     trainer: Any = SimpleNamespace(spec=spec, device=DeviceRecord())
     step = TrainingStep(trainer, settings, contexts)
     network: Any = step.network
-    network.cast("float64")
+    if dtype == "float64":
+        network.cast(dtype)
+        # No case is computed in float64, and the proof of its type would refuse it.
+        step._proven = True
     with numpy.load(weights) as given:
         load(network, {name: given[name] for name in given.files})
-    images, labels, samples = parity_batch(spec, settings)
-    # No case is computed in float64, and the proof of its type would refuse it.
-    step._proven = True
-    batch = Batch([mx.nd.array(images, dtype="float64")], [mx.nd.array(labels, dtype="float32")], samples)
+    images, labels, samples = parity_batch(spec, settings, dtype)
+    batch = Batch([mx.nd.array(images, dtype=dtype)], [mx.nd.array(labels, dtype="float32")], samples)
     step.begin_epoch(0)
-    losses = [step.loss(step.step(batch)) for _ in range(spec.window_steps)]
-    return {"losses": losses, "parameters": sum(each.data().size for each in trained(network).values())}
+    losses = [step.loss(step.step(batch))]
+    # MXNet adds up the gradients of the batch's images and takes their mean in the update.
+    found = {name: each.grad().asnumpy() / samples for name, each in paddle_names(network).items()}
+    losses += [step.loss(step.step(batch)) for _ in range(spec.window_steps - 1)]
+    with numpy.load(gradients) as given:
+        errors = relative_errors(found, {name: turned(given[name]) for name in given.files})
+    parameters = sum(each.data().size for each in trained(network).values())
+    return {"losses": losses, "parameters": parameters, "gradient_errors": errors}
 
 
 def load(network: Any, given: dict[str, Any]) -> None:
-    """Every weight by its name, and no other; Paddle's matrices lie the other way round."""
-    own = {name.replace(".gamma", ".weight").replace(".beta", ".bias"): each for name, each in trained(network).items()}
+    """Every weight by its name, and no other."""
+    own = paddle_names(network)
     if set(own) != set(given):
         raise SystemExit(f"other weights: {sorted(set(own) ^ set(given))}")
     for name, weights in own.items():
-        value = given[name].T if len(weights.shape) == 2 else given[name]
+        value = turned(given[name])
         if value.shape != tuple(weights.shape):
             raise SystemExit(f"{name}: {value.shape}, expected {tuple(weights.shape)}")
-        weights.set_data(mx.nd.array(value, dtype="float64"))
+        weights.set_data(mx.nd.array(value, dtype=value.dtype))
     for block in blocks_of(network):
         if isinstance(block, mx.gluon.nn.Dropout):
             block._rate = 0.0
 
 
+def paddle_names(network: Any) -> dict[str, Any]:
+    """The trained weights by the names that Paddle has for them."""
+    return {
+        name.replace(".gamma", ".weight").replace(".beta", ".bias"): each for name, each in trained(network).items()
+    }
+
+
+def turned(value: Any) -> Any:
+    """Paddle's matrices lie the other way round."""
+    return value.T if value.ndim == 2 else value
+
+
 if __name__ == "__main__":
-    told = main(JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2]))
+    job = JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    told = main(job, Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
     print(json.dumps(told))

@@ -1,8 +1,12 @@
-"""The batch that both frameworks take their steps of parity on, and the size of images that makes them affordable."""
+"""The batch that the frameworks take their steps of parity on, the size of images that makes them affordable, and the
+comparison of gradients. Every framework's environment can import this module."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import numpy
 
 from helpers.trainers.common.images import Form, Share, synthetic_batch
 from helpers.trainers.common.settings import Settings
@@ -19,11 +23,34 @@ def shrink_images() -> None:
     models.IMAGE_SIZE = SIZE
 
 
-def parity_batch(spec: JobSpec, settings: Settings) -> tuple[Any, Any, int]:
-    """Images in float64, cut to SIZE; labels; how many."""
+def parity_batch(spec: JobSpec, settings: Settings, dtype: str) -> tuple[Any, Any, int]:
+    """Images of the NumPy type ``dtype``, cut to SIZE; labels; how many."""
     share = Share(0, 1, spec.case.batch_size_per_card, spec.seed)
     form = Form("NCHW", settings.input_channels, settings.input_dtype)
     images, labels = synthetic_batch(share, form)
-    images = images[:, :, :SIZE, :SIZE].astype("float64")
+    images = images[:, :, :SIZE, :SIZE].astype(dtype)
     # The same pixels in either layout.
     return images.transpose(0, 2, 3, 1) if settings.feed_layout == "NHWC" else images, labels, share.batch_size
+
+
+def relative_errors(found: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, float]:
+    """How far each found tensor is from the expected one, as a share of the expected one's Euclidean norm.
+
+    Both are NumPy arrays by the same names, in the same layout. Raises SystemExit where a tensor is missing, of another
+    shape, or expected to be zero: nothing could then be compared.
+    """
+    if set(found) != set(expected):
+        raise SystemExit(f"other gradients: {sorted(set(found) ^ set(expected))}")
+    errors = {}
+    for name, gradient in found.items():
+        wanted = expected[name].astype("float64")
+        norm = float(numpy.linalg.norm(wanted))
+        if gradient.shape != wanted.shape or norm == 0.0:
+            raise SystemExit(f"{name}: a gradient of {gradient.shape}, expected {wanted.shape} of norm {norm}")
+        errors[name] = float(numpy.linalg.norm(gradient.astype("float64") - wanted)) / norm
+    return errors
+
+
+def beyond(errors: Mapping[str, float], bound: float) -> dict[str, float]:
+    """The errors that are not within the bound, NaN among them."""
+    return {name: error for name, error in errors.items() if not error <= bound}

@@ -1,6 +1,9 @@
-"""Trains some steps of a job with PyTorch's own step: ``parity_pytorch.py SPEC.json WEIGHTS.npz``.
+"""Trains some steps of a job with PyTorch's own step::
 
-Runs in .venv-pytorch. Begins with the weights that ``parity_paddle.py`` wrote and prints what that prints.
+    parity_pytorch.py SPEC.json WEIGHTS.npz GRADIENTS.npz float64|float32
+
+Runs in .venv-pytorch. Begins with the weights that ``parity_paddle.py`` wrote and prints what that prints, and how far
+the first step's gradients are from those that it wrote.
 """
 
 from __future__ import annotations
@@ -19,37 +22,48 @@ from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings
 from helpers.trainers.pytorch.steps import TrainingStep
-from tests.helpers.trainers.pytorch.parity_batch import parity_batch, shrink_images
+from tests.helpers.trainers.pytorch.parity_batch import parity_batch, relative_errors, shrink_images
 
 
-def main(spec: JobSpec, weights: Path) -> dict[str, Any]:
+def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
     shrink_images()
     settings = PytorchSettings.of(spec)
     trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
     step = TrainingStep(trainer, settings, torch.device("cpu"))
     model: Any = step._model
-    model.double()
-    for state in step._optimizer.state.values():
-        state["momentum_buffer"] = state["momentum_buffer"].double()
-    # No case is computed in float64.
-    step._proof = None
+    if dtype == "float64":
+        model.double()
+        for state in step._optimizer.state.values():
+            state["momentum_buffer"] = state["momentum_buffer"].double()
+        # No case is computed in float64.
+        step._proof = None
     with numpy.load(weights) as given:
         load(model, {name: given[name] for name in given.files})
-    images, labels, samples = parity_batch(spec, settings)
+    images, labels, samples = parity_batch(spec, settings, dtype)
     batch = Batch(torch.tensor(images), torch.tensor(labels), samples)
     step.begin_epoch(0)
+    found: dict[str, Any] = {}
+
+    def record(optimizer: Any, positional: Any, named: Any) -> None:
+        if not found:
+            found.update({name: each.grad.numpy().copy() for name, each in model.named_parameters()})
+
+    step._optimizer.register_step_pre_hook(record)
     losses = [step.loss(step.step(batch)) for _ in range(spec.window_steps)]
-    return {"losses": losses, "parameters": sum(each.numel() for each in model.parameters())}
+    with numpy.load(gradients) as given:
+        errors = relative_errors(found, {name: turned(given[name]) for name in given.files})
+    parameters = sum(each.numel() for each in model.parameters())
+    return {"losses": losses, "parameters": parameters, "gradient_errors": errors}
 
 
 def load(model: Any, given: dict[str, Any]) -> None:
-    """Every weight by its name, and no other; Paddle's matrices lie the other way round."""
+    """Every weight by its name, and no other."""
     own = dict(model.named_parameters())
     if set(own) != set(given):
         raise SystemExit(f"other weights: {sorted(set(own) ^ set(given))}")
     with torch.no_grad():
         for name, weights in own.items():
-            value = given[name].T if weights.dim() == 2 else given[name]
+            value = turned(given[name])
             if value.shape != tuple(weights.shape):
                 raise SystemExit(f"{name}: {value.shape}, expected {tuple(weights.shape)}")
             weights.copy_(torch.from_numpy(value))
@@ -58,7 +72,13 @@ def load(model: Any, given: dict[str, Any]) -> None:
             layer.p = 0.0
 
 
+def turned(value: Any) -> Any:
+    """Paddle's matrices lie the other way round."""
+    return value.T if value.ndim == 2 else value
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    told = main(JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2]))
+    job = JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    told = main(job, Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
     print(json.dumps(told))

@@ -1,6 +1,9 @@
-"""Trains some steps of a job with TensorFlow's own step: ``parity_tensorflow.py SPEC.json WEIGHTS.npz``.
+"""Trains some steps of a job with TensorFlow's own step::
 
-Runs in .venv-tensorflow. Begins with the weights that ``parity_paddle.py`` wrote and prints what that prints.
+    parity_tensorflow.py SPEC.json WEIGHTS.npz GRADIENTS.npz float64|float32
+
+Runs in .venv-tensorflow. Begins with the weights that ``parity_paddle.py`` wrote and prints what that prints, and how
+far the first step's gradients are from those that it wrote.
 TensorFlow has no fused batch norm in float64, so it is written out here; test_steps.py holds the two against each
 other.
 """
@@ -24,25 +27,35 @@ from helpers.trainers.tensorflow import models
 from helpers.trainers.tensorflow.device import Cards
 from helpers.trainers.tensorflow.settings import TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, form_of
-from tests.helpers.trainers.pytorch.parity_batch import SIZE, parity_batch, shrink_images
+from tests.helpers.trainers.pytorch.parity_batch import SIZE, parity_batch, relative_errors, shrink_images
 
 
-def main(spec: JobSpec, weights: Path) -> dict[str, Any]:
+def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
     shrink_images()
     settings = TensorflowSettings.of(spec)
     trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
-    fused: Any = models
-    fused.normalised = normalised
-    form = replace(form_of(settings, spec.seed), dtype=tf.float64, dropout=0.0)
+    if dtype == "float64":
+        fused: Any = models
+        fused.normalised = normalised
+    form = replace(form_of(settings, spec.seed), dtype=tf.as_dtype(dtype), dropout=0.0)
     step = TrainingStep(trainer, settings, Cards(["CPU:0"]), form)
     trained = step.network.weights.trained
     with numpy.load(weights) as given:
         load(trained, {name: given[name] for name in given.files})
-    images, labels, samples = parity_batch(spec, settings)
+    images, labels, samples = parity_batch(spec, settings, dtype)
     batch = Batch([tf.constant(images)], [tf.constant(labels)], samples)
     step.begin_epoch(0)
-    losses = [step.loss(step.step(batch)) for _ in range(spec.window_steps)]
-    return {"losses": losses, "parameters": sum(int(tf.size(each)) for each in trained.values())}
+    begun = {name: each.numpy() for name, each in trained.items()}
+    losses = [step.loss(step.step(batch))]
+    # The momentum began as zero, so the first step left the gradient and the weight's decay in it.
+    found = {
+        name: speed.numpy() - decay * begun[name] for name, (_, speed, decay) in zip(trained, step._moved, strict=True)
+    }
+    losses += [step.loss(step.step(batch)) for _ in range(spec.window_steps - 1)]
+    with numpy.load(gradients) as given:
+        errors = relative_errors(found, {name: turned(name, given[name]) for name in given.files})
+    parameters = sum(int(tf.size(each)) for each in trained.values())
+    return {"losses": losses, "parameters": parameters, "gradient_errors": errors}
 
 
 def normalised(images: Any, scale: Any, offset: Any, mean: Any, variance: Any, form: Any) -> Any:
@@ -54,21 +67,26 @@ def normalised(images: Any, scale: Any, offset: Any, mean: Any, variance: Any, f
 
 
 def load(trained: dict[str, Any], given: dict[str, Any]) -> None:
-    """Every weight by its name, and no other, turned from Paddle's order into TensorFlow's."""
+    """Every weight by its name, and no other."""
     if set(trained) != set(given):
         raise SystemExit(f"other weights: {sorted(set(trained) ^ set(given))}")
     for name, variable in trained.items():
-        value = given[name]
-        if value.ndim == 4:
-            value = value.transpose(2, 3, 1, 0)
-        elif name == "classifier.0.weight":
-            # Its inputs are flattened from channels, rows, columns there, and from rows, columns, channels here.
-            side = SIZE // 32
-            value = value.reshape(512, side, side, -1).transpose(1, 2, 0, 3).reshape(value.shape)
-        variable.assign(value)
+        variable.assign(turned(name, given[name]))
+
+
+def turned(name: str, value: Any) -> Any:
+    """From Paddle's order into TensorFlow's."""
+    if value.ndim == 4:
+        return value.transpose(2, 3, 1, 0)
+    if name == "classifier.0.weight":
+        # Its inputs are flattened from channels, rows, columns there, and from rows, columns, channels here.
+        side = SIZE // 32
+        return value.reshape(512, side, side, -1).transpose(1, 2, 0, 3).reshape(value.shape)
+    return value
 
 
 if __name__ == "__main__":
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    told = main(JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2]))
+    job = JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    told = main(job, Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
     print(json.dumps(told))
