@@ -316,12 +316,12 @@ def test_what_nothing_can_measure_is_told_without_a_process(tmp_path: Path) -> N
     measured = Measured()
     peaks = Peaks(tmp_path, measured)
     assert peaks.of(replace(PROBE, precision="unstated")) == "no matrix product is known for precision unstated"
-    told = peaks.of(replace(PROBE, build={**BUILD, "framework": "mxnet"}))
-    assert told == "mxnet has no program that measures the peak (helpers.trainers.mxnet.peak)"
+    told = peaks.of(replace(PROBE, build={**BUILD, "framework": "caffe"}))
+    assert told == "caffe has no program that measures the peak (helpers.trainers.caffe.peak)"
     assert measured.asked == []
 
 
-@pytest.mark.parametrize("framework", ["paddle", "pytorch"])
+@pytest.mark.parametrize("framework", [each.value for each in Framework])
 def test_the_frameworks_that_train_have_a_program(tmp_path: Path, framework: str) -> None:
     assert Peaks(tmp_path, Measured()).of(replace(PROBE, build={**BUILD, "framework": framework})) == PEAK
 

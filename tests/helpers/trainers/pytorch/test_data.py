@@ -63,3 +63,15 @@ def test_a_broken_image_is_named_alone(twelve: Path, workers: int, kind: str) ->
     assert error.startswith(f"{broken}: got ")
     assert error.endswith("Copy it again, or take it out of the list")
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("worker", "error"),
+    [
+        ("dead", "RuntimeError: DataLoader worker (pid(s) PID) exited unexpectedly"),
+        ("alive", "ConnectionResetError: [Errno 104] Connection reset by peer"),
+    ],
+)
+def test_a_pipe_that_breaks_with_its_worker_is_the_workers_death(worker: str, error: str) -> None:
+    printed = run_in_pytorch(str(Path(__file__).with_name("dying_worker.py")), worker)
+    assert printed.splitlines()[-1] == error
