@@ -294,19 +294,13 @@ def bare_arm(name: str, case: Case, seat: Seat, settings: Mapping[str, Any]) -> 
 def _paddle_options(case: Case, seat: Seat, settings: Mapping[str, Any]) -> list[str]:
     if seat.device != "cpu" or len(seat.cores) != 1:
         raise ConfigError(f"case {case.id}", got="no bare loop there", expected="one core of a CPU")
-    return ["--core", str(seat.cores[0]), *(["--bf16"] if case.precision.is_amp else [])]
+    return ["--cores", str(seat.cores[0]), *(["--bf16"] if case.precision.is_amp else [])]
 
 
 def _pytorch_options(case: Case, seat: Seat, settings: Mapping[str, Any]) -> list[str]:
     if settings["amp_level"] == "O2" or settings["layout"] != "NCHW" or case.compile or case.graphs:
         raise ConfigError(f"case {case.id}", got="no bare loop", expected="NCHW, eager, float32 or autocast")
-    argv = ["--device", "cuda"] if seat.device == "gpu" else ["--cores", *map(str, seat.cores)]
-    if settings["amp_dtype"] is not None:
-        argv += ["--amp-dtype", settings["amp_dtype"]]
-    if settings["loss_scaling"] is not None:
-        argv += ["--loss-scaling", str(settings["loss_scaling"])]
-    if case.precision in (Precision.FP32, Precision.TF32):
-        argv += ["--tf32", "on" if case.precision is Precision.TF32 else "off"]
+    argv = _where_and_how(case, seat, settings, "cuda")
     return argv + (["--cudnn-benchmark"] if settings["cudnn_benchmark"] else [])
 
 
@@ -314,14 +308,20 @@ def _tensorflow_options(case: Case, seat: Seat, settings: Mapping[str, Any]) -> 
     static = not settings["loss_scaling"] or settings["loss_scaling_rule"]["decr_every_n_nan_or_inf"] >= 10**9
     if settings["label_smoothing"] or not settings["decay_norms"] or not static or settings["momentum"] != 0.9:
         raise ConfigError(f"case {case.id}", got="no bare loop", expected="Paddle's optimizer, and hard labels")
-    argv = ["--device", "gpu"] if seat.device == "gpu" else ["--cores", *map(str, seat.cores)]
+    argv = _where_and_how(case, seat, settings, "gpu")
+    return argv + (["--xla"] if settings["xla_mode"] == "jit_compile" else [])
+
+
+def _where_and_how(case: Case, seat: Seat, settings: Mapping[str, Any], gpu: str) -> list[str]:
+    """Device, precision and loss scale; the framework calls its GPU ``gpu``."""
+    argv = ["--device", gpu] if seat.device == "gpu" else ["--cores", *map(str, seat.cores)]
     if settings["amp_dtype"] is not None:
         argv += ["--amp-dtype", settings["amp_dtype"]]
     if settings["loss_scaling"] is not None:
         argv += ["--loss-scaling", str(settings["loss_scaling"])]
     if case.precision in (Precision.FP32, Precision.TF32):
         argv += ["--tf32", "on" if case.precision is Precision.TF32 else "off"]
-    return argv + (["--xla"] if settings["xla_mode"] == "jit_compile" else [])
+    return argv
 
 
 def _mxnet_options(case: Case, seat: Seat, settings: Mapping[str, Any]) -> list[str]:

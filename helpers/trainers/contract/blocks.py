@@ -7,14 +7,15 @@ there come from its libraries. Its first one says that it is ready. The end of i
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Tuple
+from typing import Any, Callable, Tuple
 
 MARK = "@"
 
@@ -22,6 +23,8 @@ MARK = "@"
 TRAIN = "train"
 FOR = "for"
 BARE = "bare"
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,10 @@ class StepBlock:
     @property
     def step_cpu_seconds(self) -> float:
         return self.cpu_seconds / self.steps
+
+
+# Trains a number of steps.
+Train = Callable[[int], StepBlock]
 
 
 class Stopwatch:
@@ -84,11 +91,36 @@ class BlockRequest:
     steps: int
 
 
-def serve(loops: Mapping[str, Callable[[int], StepBlock]], facts: Mapping[str, str]) -> None:
+def serve(loops: Mapping[str, Train], facts: Mapping[str, str]) -> None:
     """Say that this worker is ready, with what it runs on, and run the loops that it is asked for until the input
     ends."""
     for asked in requests(facts):
         reply(loops[asked.loop](asked.steps))
+
+
+def add_loop_arguments(parser: argparse.ArgumentParser) -> None:
+    """What every bare loop takes."""
+    parser.add_argument("--batch-size", type=int, default=4, help="Train on N images a step")
+    parser.add_argument("--learning-rate", type=float, default=0.1 * 4 / 256, help="Take RATE, as it stands")
+    parser.add_argument("--cores", type=int, nargs="*", default=(), help="Pin the process to these cores")
+    parser.add_argument("--steps", type=int, help="Train N steps, print images/s and end; else serve blocks")
+
+
+def run_bare_loop(arguments: argparse.Namespace, training: Callable[[argparse.Namespace], Train]) -> int:
+    """Pin this process, prepare the loop and serve it, or print its images/s over ``--steps``. Returns the exit status.
+
+    ``training`` imports its framework, which reads the number of threads then.
+    """
+    if arguments.cores:
+        os.sched_setaffinity(0, arguments.cores)
+        os.environ.update(dict.fromkeys(_THREADS, str(len(arguments.cores))))
+    train = training(arguments)
+    if arguments.steps is None:
+        serve({BARE: train}, {})
+        return 0
+    train(2)
+    print(f"{arguments.batch_size / train(arguments.steps).step_seconds:.4g} images/s")
+    return 0
 
 
 def requests(facts: Mapping[str, str]) -> Iterator[BlockRequest]:

@@ -1,6 +1,6 @@
 """A Paddle training loop as a user would write it; helpers/session/lockstep.py holds the trainer against it.
 
-``python -m helpers.trainers.paddle.bare_loop --core 0 --steps 10`` prints its images/s. It shares no code with
+``python -m helpers.trainers.paddle.bare_loop --cores 0 --steps 10`` prints its images/s. It shares no code with
 the trainer. Model and optimizer are Paddle's own; its ``resnet50`` is v1.5 (the stride is in the 3 x 3
 convolution).
 """
@@ -8,46 +8,33 @@ convolution).
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Callable
 from typing import Any
 
-from helpers.trainers.contract.blocks import BARE, StepBlock, Stopwatch, serve
+from helpers.trainers.contract.blocks import StepBlock, Stopwatch, Train, add_loop_arguments, run_bare_loop
 
 _FLOAT32 = {"add", "add_", "pool2d", "relu", "relu_"}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch-size", type=int, default=4, help="Train on N images a step")
     parser.add_argument("--bf16", action="store_true", help="Compile with to_static under AMP O1 in bfloat16")
-    parser.add_argument("--learning-rate", type=float, default=0.1 * 4 / 256, help="Take RATE, as it stands")
-    parser.add_argument("--core", type=int, default=0, help="Pin the process to this core")
-    parser.add_argument("--steps", type=int, help="Train N steps, print images/s and end; else serve blocks")
-    arguments = parser.parse_args()
-    os.sched_setaffinity(0, [arguments.core])
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
-    train = training(arguments.batch_size, arguments.learning_rate, arguments.bf16)
-    if arguments.steps is None:
-        serve({BARE: train}, {})
-        return 0
-    train(2)
-    print(f"{arguments.batch_size / train(arguments.steps).step_seconds:.4g} images/s")
-    return 0
+    add_loop_arguments(parser)
+    return run_bare_loop(parser.parse_args(), training)
 
 
-def training(batch_size: int, learning_rate: float, bf16: bool) -> Callable[[int], StepBlock]:
+def training(arguments: argparse.Namespace) -> Train:
     """A function that trains a number of steps, on one batch of noise."""
     import numpy
     import paddle
     import paddle.nn.functional as F
 
+    batch_size, rate, bf16 = arguments.batch_size, arguments.learning_rate, arguments.bf16
     paddle.set_device("cpu")
     paddle.seed(1234)
     model = _bfloat16_model(paddle) if bf16 else paddle.vision.models.resnet50()
     model.train()
-    optimizer = paddle.optimizer.Momentum(learning_rate, 0.9, parameters=model.parameters(), weight_decay=1e-4)
+    optimizer = paddle.optimizer.Momentum(rate, 0.9, parameters=model.parameters(), weight_decay=1e-4)
     if bf16:
         model = paddle.jit.to_static(model, full_graph=True, backend=None)
     random = numpy.random.RandomState(1234)

@@ -9,25 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
 
-from helpers.trainers.contract.blocks import BARE, StepBlock, Stopwatch, serve
+from helpers.trainers.contract.blocks import StepBlock, Stopwatch, Train, add_loop_arguments, run_bare_loop
 
 
 def main() -> int:
-    arguments = _parser().parse_args()
-    if arguments.cores:
-        os.sched_setaffinity(0, arguments.cores)
-    train = training(arguments)
-    if arguments.steps is None:
-        serve({BARE: train}, {})
-        return 0
-    train(2)
-    print(f"{arguments.batch_size / train(arguments.steps).step_seconds:.4g} images/s")
-    return 0
+    return run_bare_loop(_parser().parse_args(), training)
 
 
-def training(arguments: argparse.Namespace) -> Callable[[int], StepBlock]:
+def training(arguments: argparse.Namespace) -> Train:
     """A function that trains a number of steps, on one batch of noise."""
     import tensorflow as tf
 
@@ -79,14 +69,11 @@ def training(arguments: argparse.Namespace) -> Callable[[int], StepBlock]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Train ResNet50 v1.5 in a bare TensorFlow loop.")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="Train there")
-    parser.add_argument("--batch-size", type=int, default=4, help="Train on N images a step")
-    parser.add_argument("--learning-rate", type=float, default=0.1 * 4 / 256, help="Take RATE, as it stands")
     parser.add_argument("--amp-dtype", choices=("bfloat16", "float16"), help="Convolve and multiply in this type")
     parser.add_argument("--loss-scaling", type=float, help="Scale the loss by this number, which stays")
     parser.add_argument("--tf32", choices=("on", "off"), help="Force TF32. Default: as the build has it")
     parser.add_argument("--xla", action="store_true", help="Have XLA compile the whole step")
-    parser.add_argument("--cores", type=int, nargs="*", default=(), help="Pin the process to these cores")
-    parser.add_argument("--steps", type=int, help="Train N steps, print images/s and end; else serve blocks")
+    add_loop_arguments(parser)
     return parser
 
 

@@ -20,7 +20,7 @@ def test_the_bare_loop_of_each_framework_trains_the_same_case_in_its_interpreter
     paddle = bare_argv("paddle-resnet50v1.5-amp_o1-bs4-1x1-synthetic-to_static", Seat((3,), interpreter="/p/python"))
     rate = 0.1 * 4 / 256
     assert paddle == (
-        f"/p/python -m helpers.trainers.paddle.bare_loop --batch-size 4 --learning-rate {rate} --core 3 --bf16"
+        f"/p/python -m helpers.trainers.paddle.bare_loop --batch-size 4 --learning-rate {rate} --cores 3 --bf16"
     )  # fmt: skip
     pytorch = bare_argv("pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic", Seat((2, 3), interpreter="/t/python"))
     assert pytorch.startswith(f"/t/python -m helpers.trainers.pytorch.bare_loop --batch-size 4 --learning-rate {rate}")
