@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import mxnet as mx
 
 from helpers.trainers.common.cuda import LIBRARY
+from helpers.trainers.common.float32 import PROBE, checked_state, probe_shape
 from helpers.trainers.common.process import CardPlace, Refused, bfloat16_hardware, cpu_flags, cpu_name
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, Precision
@@ -17,8 +18,6 @@ from helpers.trainers.contract.job import JobSpec
 
 # The release that the trainer was written for, the last one.
 _VERSION = "1.9"
-# What TF32 must be for a precision; as the build has it for any other.
-_TF32_WANTED = {Precision.FP32: False, Precision.TF32: True}
 _PRECISIONS = (Precision.FP32, Precision.TF32, Precision.AMP, Precision.BF16)
 
 
@@ -131,35 +130,27 @@ def force_float32(spec: JobSpec, context: Any) -> Dict[str, str]:
 
     Raises Refused where the state cannot be had, so that no figure stands under the wrong precision.
     """
-    on_gpu, wanted = spec.device == "gpu", _TF32_WANTED.get(spec.case.precision)
-    matmul, convolution = rounds(context, on_gpu)
-    state = f"matmul {on(matmul)}, convolution {on(convolution)}"
-    if wanted is False and (matmul or convolution):
-        what = "TF32 could not be switched off" if on_gpu else "this CPU's library rounds float32 products"
-        raise Refused(f"{what} ({state}): this would not be fp32")
+    on_gpu = spec.device == "gpu"
     # MXNet has no switch for cuBLAS: what is nearly all of the work must round.
-    if wanted is True and not convolution:
-        raise Refused(f"TF32 could not be switched on ({state}): this would not be tf32")
+    state = checked_state(spec.case.precision, *products(context, on_gpu), on_gpu, by_product=False)
     return {"tf32": state if on_gpu else "not on a CPU"}
 
 
-def rounds(context: Any, on_gpu: bool) -> Tuple[bool, bool]:
-    """Whether products of matrices, and convolutions, of float32 are computed with fewer digits."""
-    # 1 + 2**-12 has more digits than TF32's 10: times one it comes back as 1 where TF32 (or bfloat16) computed.
-    value = 1.0 + 2.0**-12
-    size, batch, channels, side = (1024, 16, 256, 56) if on_gpu else (128, 2, 64, 14)
+def products(context: Any, on_gpu: bool) -> Tuple[float, float]:
+    """An element of a product of matrices and one of a convolution, which are PROBE where float32 is not rounded."""
+    size, batch, channels, side = probe_shape(on_gpu)
     product = mx.nd.FullyConnected(
-        mx.nd.full((size, size), value, ctx=context), mx.nd.eye(size, ctx=context), num_hidden=size, no_bias=True
+        mx.nd.full((size, size), PROBE, ctx=context), mx.nd.eye(size, ctx=context), num_hidden=size, no_bias=True
     )
     kernel = mx.nd.eye(channels, ctx=context).reshape((channels, channels, 1, 1))
     convolved = mx.nd.Convolution(
-        mx.nd.full((batch, channels, side, side), value, ctx=context),
+        mx.nd.full((batch, channels, side, side), PROBE, ctx=context),
         kernel,
         kernel=(1, 1),
         num_filter=channels,
         no_bias=True,
     )
-    return float(product[0, 0].asscalar()) != value, float(convolved[0, 0, 0, 0].asscalar()) != value
+    return float(product[0, 0].asscalar()), float(convolved[0, 0, 0, 0].asscalar())
 
 
 def peak_device_bytes(contexts: Sequence[Any]) -> int:

@@ -11,6 +11,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
+from helpers.trainers.common.float32 import PROBE
 from helpers.trainers.common.matrix_peak import SEED, Bench, PeakRequest, Product, Way, convolved, host_clock, run
 from helpers.trainers.common.process import Refused
 
@@ -21,18 +22,18 @@ _TYPES = {"fp16": "float16", "bf16": [("bfloat16", "uint16")]}
 def bench_of(request: PeakRequest) -> Bench:
     import mxnet as mx
 
-    from helpers.trainers.mxnet.device import device_name, last_line, rounds
+    from helpers.trainers.mxnet.device import device_name, last_line, products
 
     _refuse(mx, request)
     context = mx.gpu(0) if request.on_gpu else mx.cpu(0)
     mx.random.seed(SEED)
     ways = _ways(mx, _TYPES.get(request.precision, "float32"), context)
     try:
-        rounded = rounds(context, request.on_gpu)
+        product, convolved_value = products(context, request.on_gpu)
     except mx.MXNetError as error:
         raise Refused("MXNet %s does not compute on %s: %s" % (mx.__version__, context, last_line(error))) from error
     if request.on_gpu and request.precision in ("fp32", "tf32"):
-        ways = as_wanted(ways, rounded, request.precision == "tf32")
+        ways = as_wanted(ways, (product != PROBE, convolved_value != PROBE), request.precision == "tf32")
 
     def timed(product: Product, times: int) -> float:
         started = time.monotonic()

@@ -11,6 +11,7 @@ import sys
 from typing import Dict, List, MutableMapping
 
 from helpers.trainers.common.building import BuildAnswer, run_build
+from helpers.trainers.common.float32 import TF32_WANTED
 from helpers.trainers.common.process import Refused, set_environment
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import JobSpec
@@ -44,7 +45,7 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
     answer.facts["cards"] = f"{spec.case.nodes} x {spec.case.cards_per_node}, simulated"
     paddle_device.refuse_what_is_no_case(spec.case)
     answer.facts.update(paddle_device.flag_facts(settings))
-    answer.facts["tf32_switches"] = paddle_device.set_tf32_switches(paddle_device.TF32_WANTED.get(spec.case.precision))
+    answer.facts["tf32_switches"] = paddle_device.set_tf32_switches(TF32_WANTED.get(spec.case.precision))
     # Without a card there is no other place for what is built.
     paddle.set_device("cpu")
     automatic = paddle_auto.start(spec, answer.facts) if spec.case.auto else None

@@ -8,6 +8,7 @@ from typing import Any, Dict, Optional, Tuple
 import paddle
 
 from helpers.trainers.common.cuda import CudaEvents, EventTimer, cudnn_text
+from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
 from helpers.trainers.common.process import Refused, cpu_name
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
@@ -15,9 +16,6 @@ from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.settings import PaddleSettings
 
 core = paddle.base.core
-
-# What TF32 must be for a precision; as the build has it for any other.
-TF32_WANTED = {Precision.FP32: False, Precision.TF32: True}
 
 
 def refuse_what_cannot_run(spec: JobSpec) -> None:
@@ -112,12 +110,7 @@ def force_tf32(precision: Precision) -> Dict[str, str]:
     """
     wanted = TF32_WANTED.get(precision)
     switches = set_tf32_switches(wanted)
-    matmul, convolution = _rounds_like_tf32()
-    state = f"matmul {on(matmul)}, convolution {on(convolution)}"
-    if wanted is False and (matmul or convolution):
-        raise Refused(f"TF32 could not be switched off ({state}): this would not be fp32")
-    if wanted is True and not (matmul and convolution):
-        raise Refused(f"TF32 could not be switched on ({state}): this would not be tf32")
+    state = checked_state(precision, *_products(), on_gpu=True)
     return {"tf32": state, "tf32_switches": switches}
 
 
@@ -135,15 +128,13 @@ def set_tf32_switches(wanted: Optional[bool]) -> str:
     return ", ".join([*states, f"NVIDIA_TF32_OVERRIDE {os.environ.get('NVIDIA_TF32_OVERRIDE', 'not set')}"])
 
 
-def _rounds_like_tf32() -> Tuple[bool, bool]:
-    # 1 + 2**-12 has more digits than TF32's 10: times one it comes back as 1 where TF32 computed. Large enough
-    # that TF32 is by far the fastest, since a search for the fastest algorithm may take one of float32 else.
-    value = 1.0 + 2.0**-12
-    left = paddle.full([1024, 1024], value, dtype="float32")
-    product = paddle.matmul(left, paddle.eye(1024, dtype="float32"))
-    images = paddle.full([16, 256, 56, 56], value, dtype="float32")
-    convolved = paddle.nn.functional.conv2d(images, paddle.eye(256, dtype="float32").reshape([256, 256, 1, 1]))
-    return float(product[0, 0]) != value, float(convolved[0, 0, 0, 0]) != value
+def _products() -> Tuple[float, float]:
+    size, batch, channels, side = probe_shape(on_gpu=True)
+    product = paddle.matmul(paddle.full([size, size], PROBE, dtype="float32"), paddle.eye(size, dtype="float32"))
+    images = paddle.full([batch, channels, side, side], PROBE, dtype="float32")
+    kernel = paddle.eye(channels, dtype="float32").reshape([channels, channels, 1, 1])
+    convolved = paddle.nn.functional.conv2d(images, kernel)
+    return float(product[0, 0]), float(convolved[0, 0, 0, 0])
 
 
 def flag_facts(settings: PaddleSettings) -> Dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any, Dict, Tuple
 import torch
 
 from helpers.trainers.common.cuda import CudaEvents, EventTimer, cudnn_text
+from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
 from helpers.trainers.common.process import RankPlace, Refused, bfloat16_hardware, cpu_flags, cpu_name
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, Precision
@@ -17,8 +18,6 @@ from helpers.trainers.pytorch.settings import PytorchSettings, has_kernels
 
 # The first with fused SGD, GradScaler for any device and graph capture of both.
 _LEAST_VERSION = (2, 4)
-# What TF32 must be for a precision; as the build has it for any other.
-_TF32_WANTED = {Precision.FP32: False, Precision.TF32: True}
 _CAPABILITIES = {
     Precision.TF32: (8, 0),
     Precision.BF16: (8, 0),
@@ -125,31 +124,22 @@ def force_float32(spec: JobSpec, device: Any) -> Dict[str, str]:
 
     Raises Refused where the state cannot be had, so that no figure stands under the wrong precision.
     """
-    on_gpu, wanted = device.type == "cuda", _TF32_WANTED.get(spec.case.precision)
+    on_gpu, wanted = device.type == "cuda", TF32_WANTED.get(spec.case.precision)
     if on_gpu and wanted is not None:
         torch.backends.cuda.matmul.allow_tf32 = wanted
         torch.backends.cudnn.allow_tf32 = wanted
-    matmul, convolution = _rounds(device)
-    state = f"matmul {on(matmul)}, convolution {on(convolution)}"
-    if wanted is False and (matmul or convolution):
-        what = "TF32 could not be switched off" if on_gpu else "this CPU's library rounds float32 products"
-        raise Refused(f"{what} ({state}): this would not be fp32")
-    if wanted is True and not (matmul and convolution):
-        raise Refused(f"TF32 could not be switched on ({state}): this would not be tf32")
+    state = checked_state(spec.case.precision, *_products(device), on_gpu)
     return {"tf32": state if on_gpu else "not on a CPU"}
 
 
-def _rounds(device: Any) -> Tuple[bool, bool]:
-    # 1 + 2**-12 has more digits than TF32's 10: times one it comes back as 1 where TF32 (or bfloat16) computed. Large
-    # enough on a GPU that TF32 is by far the fastest, since a search for the fastest algorithm may take float32 else.
-    value = 1.0 + 2.0**-12
-    size, batch, channels, side = (1024, 16, 256, 56) if device.type == "cuda" else (128, 2, 64, 14)
+def _products(device: Any) -> Tuple[float, float]:
+    size, batch, channels, side = probe_shape(device.type == "cuda")
     with torch.no_grad():
-        product = torch.full((size, size), value, device=device) @ torch.eye(size, device=device)
-        images = torch.full((batch, channels, side, side), value, device=device)
+        product = torch.full((size, size), PROBE, device=device) @ torch.eye(size, device=device)
+        images = torch.full((batch, channels, side, side), PROBE, device=device)
         kernel = torch.eye(channels, device=device).reshape(channels, channels, 1, 1)
         convolved = torch.nn.functional.conv2d(images, kernel)
-    return float(product[0, 0]) != value, float(convolved[0, 0, 0, 0]) != value
+    return float(product[0, 0]), float(convolved[0, 0, 0, 0])
 
 
 def all_agree(device: Any) -> Any:

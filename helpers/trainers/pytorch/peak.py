@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, List, Optional, Tuple
 
+from helpers.trainers.common.float32 import PROBE, check_product
 from helpers.trainers.common.matrix_peak import (
     SEED,
     Bench,
@@ -90,12 +91,8 @@ def _force_tf32(torch: Any, precision: str) -> None:
     wanted = precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = wanted
     if precision in ("fp32", "tf32"):
-        # 1 + 2**-12 has more digits than TF32's 10: times one it comes back as 1 where TF32 computed.
-        value = 1.0 + 2.0**-12
-        product = torch.matmul(torch.full((1024, 1024), value, device="cuda"), torch.eye(1024, device="cuda"))
-        rounded = float(product[0, 0]) != value
-        if rounded is not wanted:
-            raise Refused("TF32 is %s and was to be %s" % (("off", "on")[rounded], ("off", "on")[wanted]))
+        product = torch.matmul(torch.full((1024, 1024), PROBE, device="cuda"), torch.eye(1024, device="cuda"))
+        check_product(wanted, float(product[0, 0]))
 
 
 def main(arguments: Optional[List[str]] = None) -> int:

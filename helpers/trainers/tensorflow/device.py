@@ -10,6 +10,7 @@ from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional
 import tensorflow as tf
 
 from helpers.trainers.common.cuda import total_memory_bytes
+from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
 from helpers.trainers.common.loop import HostTimer
 from helpers.trainers.common.process import CardPlace, Refused, Trainer, bfloat16_hardware, cpu_flags, cpu_name
 from helpers.trainers.common.settings import on
@@ -19,8 +20,6 @@ from helpers.trainers.tensorflow.settings import AUTOCLUSTERING, RING, Tensorflo
 
 # The first whose Python and CUDA the pinned environment has, and with which this trainer was written.
 _LEAST_VERSION = (2, 16)
-# What TF32 must be for a precision; as the build has it for any other.
-_TF32_WANTED = {Precision.FP32: False, Precision.TF32: True}
 _CAPABILITIES = {Precision.TF32: (8, 0), Precision.BF16: (8, 0), Precision.AMP: (7, 0)}
 # tf.config's enable_op_determinism is called where the job's environment has this variable with this value.
 DETERMINISTIC = ("TF_DETERMINISTIC_OPS", "1")
@@ -214,29 +213,20 @@ def force_float32(spec: JobSpec) -> Dict[str, str]:
 
     Raises Refused where the state cannot be had, so that no figure stands under the wrong precision.
     """
-    on_gpu, wanted = spec.device == "gpu", _TF32_WANTED.get(spec.case.precision)
+    on_gpu, wanted = spec.device == "gpu", TF32_WANTED.get(spec.case.precision)
     if on_gpu and wanted is not None:
         tf.config.experimental.enable_tensor_float_32_execution(wanted)
-    matmul, convolution = _rounds(on_gpu)
-    state = f"matmul {on(matmul)}, convolution {on(convolution)}"
-    if wanted is False and (matmul or convolution):
-        what = "TF32 could not be switched off" if on_gpu else "this CPU's library rounds float32 products"
-        raise Refused(f"{what} ({state}): this would not be fp32")
-    if wanted is True and not (matmul and convolution):
-        raise Refused(f"TF32 could not be switched on ({state}): this would not be tf32")
+    state = checked_state(spec.case.precision, *_products(on_gpu), on_gpu)
     return {"tf32": state if on_gpu else "not on a CPU"}
 
 
-def _rounds(on_gpu: bool) -> Tuple[bool, bool]:
-    # 1 + 2**-12 has more digits than TF32's 10: times one it comes back as 1 where TF32 (or bfloat16) computed. Large
-    # enough on a GPU that TF32 is by far the fastest, since a search for the fastest algorithm may take float32 else.
-    value = 1.0 + 2.0**-12
-    size, batch, channels, side = (1024, 16, 256, 56) if on_gpu else (128, 2, 64, 14)
+def _products(on_gpu: bool) -> Tuple[float, float]:
+    size, batch, channels, side = probe_shape(on_gpu)
     with tf.device("GPU:0" if on_gpu else "CPU:0"):
-        product = tf.linalg.matmul(tf.fill([size, size], value), tf.eye(size))
+        product = tf.linalg.matmul(tf.fill([size, size], PROBE), tf.eye(size))
         kernel = tf.reshape(tf.eye(channels), [1, 1, channels, channels])
-        convolved = tf.nn.conv2d(tf.fill([batch, side, side, channels], value), kernel, 1, "SAME")
-    return float(product[0, 0]) != value, float(convolved[0, 0, 0, 0]) != value
+        convolved = tf.nn.conv2d(tf.fill([batch, side, side, channels], PROBE), kernel, 1, "SAME")
+    return float(product[0, 0]), float(convolved[0, 0, 0, 0])
 
 
 def wait_for(devices: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
+from helpers.trainers.common.float32 import PROBE, check_product
 from helpers.trainers.common.matrix_peak import (
     IMAGES,
     SEED,
@@ -110,12 +111,8 @@ def _force_tf32(tf: Any, precision: str) -> None:
     wanted = precision == "tf32"
     tf.config.experimental.enable_tensor_float_32_execution(wanted)
     if precision in ("fp32", "tf32"):
-        # 1 + 2**-12 has more digits than TF32's 10: times one it comes back as 1 where TF32 computed.
-        value = 1.0 + 2.0**-12
-        product = tf.linalg.matmul(tf.fill([1024, 1024], value), tf.eye(1024))
-        rounded = float(product[0, 0]) != value
-        if rounded is not wanted:
-            raise Refused("TF32 is %s and was to be %s" % (("off", "on")[rounded], ("off", "on")[wanted]))
+        product = tf.linalg.matmul(tf.fill([1024, 1024], PROBE), tf.eye(1024))
+        check_product(wanted, float(product[0, 0]))
 
 
 def main(arguments: Optional[List[str]] = None) -> int:

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("paddle")
 
 from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.common.float32 import PROBE
 from helpers.trainers.common.process import Refused, set_environment
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case, Precision
@@ -39,7 +40,8 @@ def switches(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
 
 def _arithmetic(monkeypatch: pytest.MonkeyPatch, matmul: bool, convolution: bool) -> None:
-    monkeypatch.setattr(paddle_device, "_rounds_like_tf32", lambda: (matmul, convolution))
+    shown = tuple(1.0 if rounds else PROBE for rounds in (matmul, convolution))
+    monkeypatch.setattr(paddle_device, "_products", lambda: shown)
 
 
 def test_fp32_switches_both_off_and_says_what_arithmetic_shows(
@@ -101,7 +103,7 @@ def test_what_a_cpu_cannot_run_is_refused_with_its_reason(case: str, reason: str
 
 
 def test_arithmetic_in_float32_does_not_round_like_tf32() -> None:
-    assert paddle_device._rounds_like_tf32() == (False, False)
+    assert paddle_device._products() == (PROBE, PROBE)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,8 @@ def test_arithmetic_in_tf32_is_found_where_it_is(
         return exact(paddle_device.paddle.to_tensor(digits.view(numpy.float32)), right)
 
     monkeypatch.setattr(where, name, rounded)
-    assert paddle_device._rounds_like_tf32() == shown
+    product, convolved = paddle_device._products()
+    assert (product != PROBE, convolved != PROBE) == shown
 
 
 def test_mixed_precision_leaves_the_switches_as_the_build_has_them(
