@@ -1,4 +1,4 @@
-"""The README's commands exist, and its table of statuses is the policy's."""
+"""The README is short, the commands of the pages select cases, and the reference's table of statuses is the policy's."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from helpers.session.gate import effect
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^\.venv/bin/python -m (pytest perf_tests[^#\n]*)", README, re.MULTILINE)
-ROWS = dict(re.findall(r"^\| ([A-Z_]+|not run) \| .* \| (\w+) \| [\w' ]+ \|$", README, re.MULTILINE))
+MOST_LINES = 250
+REFERENCE = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+PAGES = README + "".join((ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("run", "record"))
+COMMANDS = re.findall(r"^\.venv/bin/python -m (pytest perf_tests[^#\n]*)", PAGES, re.MULTILINE)
+ROWS = dict(re.findall(r"^\| ([A-Z_]+|not run) \| .* \| (\w+) \| [\w', ]+ \|$", REFERENCE, re.MULTILINE))
 
 
 # Lists the cases of each command line of standard input: one process for all, which imports the suite once.
@@ -32,7 +35,7 @@ for words in json.load(sys.stdin):
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_readme_select_cases(tmp_path: Path) -> None:
+def test_the_commands_of_the_pages_select_cases(tmp_path: Path) -> None:
     assert len(COMMANDS) >= 5
     lines = [shlex.split(command.replace(" results.json", f" {tmp_path / 'results.json'}")) for command in COMMANDS]
     argv = [sys.executable, "-c", LISTS]
@@ -44,6 +47,10 @@ def test_the_commands_of_the_readme_select_cases(tmp_path: Path) -> None:
         assert any(f"test_{target}[" in listed for target in TARGETS), command
 
 
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= MOST_LINES
+
+
 @pytest.mark.parametrize("status", list(Status))
-def test_the_readme_says_what_a_status_does(status: Status) -> None:
+def test_the_reference_says_what_a_status_does(status: Status) -> None:
     assert ROWS[status.value] == effect(status).value
