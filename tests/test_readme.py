@@ -1,4 +1,4 @@
-"""The README is short, the commands of the pages select cases, and the reference's table of statuses is the policy's."""
+"""The README is short, the pages' commands select cases, and the reference's table of statuses is the policy's."""
 
 from __future__ import annotations
 
