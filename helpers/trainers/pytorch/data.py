@@ -110,8 +110,11 @@ def _while_workers_live(batches: Any) -> Iterator[Any]:
             return
         except (ConnectionError, EOFError) as error:
             workers = getattr(batches, "_workers", ())
-            # The pipe of a process is closed a moment before its end can be seen.
-            connection.wait([each.sentinel for each in workers], _DYING_SECONDS)
+            closed = connection.wait([each.sentinel for each in workers], _DYING_SECONDS)
+            # The pipe of a process is closed a moment before its end can be seen, and so is its sentinel.
+            for each in workers:
+                if each.sentinel in closed:
+                    each.join(_DYING_SECONDS)
             dead = [str(each.pid) for each in workers if not each.is_alive()]
             if not dead:
                 raise
