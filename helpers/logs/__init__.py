@@ -1,6 +1,6 @@
-"""Reading training logs of other programs: from a file to throughput by its publisher's rule and by the honest one.
+"""Reads training logs of other programs, and computes their throughput by the publisher's rule and by the honest rule.
 
-sources (files, archives, encodings) -> reading (which format, which runs, which records) with formats (a table each) ->
-figures (samples/s by every applicable rule, what was used, what is to be doubted); importer joins them. replay judges
-logs in the place of runs.
+sources (files, archives, encodings) -> reading (which format, which runs, which records) with formats (one table for
+each) -> figures (samples/s by every rule that applies, what was used for it, warnings); importer joins them. replay
+judges logs in place of runs.
 """

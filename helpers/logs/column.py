@@ -1,8 +1,8 @@
-"""A column of numbers of any length in bounded memory, and its order statistics, exact: no sketch, no sample.
+"""A column of numbers of any length in bounded memory, and its exact order statistics: nothing is sketched or sampled.
 
-Short columns stay in memory; of a long one all but the end lies on disk. For an order, a float's bits, turned so that
-they sort as the number does, are found 16 at a time: one pass over the column for each, with a count of what lies
-below.
+A short column stays in memory; a long one is on disk except for its end. To find the number of a given rank, its bits
+(changed so that they sort as the number does) are found 16 at a time. Each 16 bits take one pass over the column, which
+counts the numbers below.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import IO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-# How many numbers are in memory at a time: half a MiB.
+# How many numbers are in memory at a time (half a MiB).
 BLOCK = 2**16
 _BYTES = 8
-# How many numbers are sorted in memory: 8 MiB. More are counted.
+# The most numbers that are sorted in memory (8 MiB). In a longer column the order is found by counting.
 IN_MEMORY = 2**20
 _MANY = 2**12
 _DIGIT_BITS = 16
@@ -27,7 +27,8 @@ _SIGN = np.uint64(1 << 63)
 
 
 class NumberColumn:
-    """Numbers in the order in which they were appended. Reading goes block by block; nothing holds them all."""
+    """Numbers in the order in which they were appended. They are read block by block, so memory does not grow with
+    them."""
 
     def __init__(self) -> None:
         self._tail: list[NDArray[np.float64]] = []
@@ -60,14 +61,14 @@ class NumberColumn:
             yield self._tail[0][at - self._on_disk : stop - self._on_disk]
 
     def __getitem__(self, index: int) -> float:
-        """The number at ``index``, from the end where it is negative. Raises IndexError."""
+        """The number at ``index``; a negative index counts from the end. Raises IndexError."""
         at = index + len(self) if index < 0 else index
         if not 0 <= at < len(self):
             raise IndexError(f"record {index} of {len(self)}")
         return float(next(self.blocks(at, at + 1))[0])
 
     def values(self, start: int = 0, stop: int | None = None) -> list[float]:
-        """The numbers as a list, for a stretch that is known to be short."""
+        """The numbers from ``start`` up to ``stop`` as a list; only for a part that is known to be short."""
         return [float(each) for block in self.blocks(start, stop) for each in block]
 
     def _spill(self) -> None:
@@ -80,8 +81,8 @@ class NumberColumn:
 
 
 class ColumnPart(NumberColumn):
-    """The numbers of a column from ``first`` up to ``end`` (not included): those of one run, where a log's runs share a
-    column."""
+    """The numbers of one run, where the runs of a log share a column: those from ``first`` up to ``end`` (not
+    included)."""
 
     def __init__(self, whole: NumberColumn, first: int, end: int) -> None:
         super().__init__()
@@ -99,7 +100,7 @@ class ColumnPart(NumberColumn):
 
 
 class Numbers(Protocol):
-    """What has an order: a NumberColumn, or what is computed from one. NaN has no place in an order."""
+    """Numbers that can be put in order: a NumberColumn, or values computed from one. NaN is refused."""
 
     def __len__(self) -> int: ...
 
@@ -107,9 +108,9 @@ class Numbers(Protocol):
 
 
 def select(numbers: Numbers, ranks: Sequence[int], start: int = 0, in_memory: int = IN_MEMORY) -> list[float]:
-    """The numbers that stand at ``ranks`` (from 0) once those from ``start`` on are sorted.
+    """The numbers at ``ranks`` (from 0) after those from ``start`` on are sorted.
 
-    Raises IndexError for a rank that is not there, ValueError where one of the numbers is NaN.
+    Raises IndexError if there is no such rank, and ValueError if one of the numbers is NaN.
     """
     count = len(numbers) - start
     if wrong := [rank for rank in ranks if not 0 <= rank < count]:
@@ -123,7 +124,7 @@ def select(numbers: Numbers, ranks: Sequence[int], start: int = 0, in_memory: in
 
 
 def median(numbers: Numbers, start: int = 0, in_memory: int = IN_MEMORY) -> float:
-    """The middle number, or the mean of the two in the middle; NaN where there are none."""
+    """The middle number, or the mean of the two in the middle; NaN if there are no numbers."""
     count = len(numbers) - start
     if count <= 0:
         return math.nan
@@ -148,18 +149,19 @@ def trimmed_mean(numbers: Numbers, each_end: int, start: int = 0, in_memory: int
         sums.append(sum_of(between))
     if low == high:
         return low
-    # Only some of the numbers that equal a bound lie within it.
+    # Of the numbers that equal a bound, only some are within the trimmed range.
     at_low = at_or_below - each_end
     return math.fsum((*sums, at_low * low, (kept - inside - at_low) * high)) / kept
 
 
 def sum_of(values: NDArray[np.float64]) -> float:
-    """The sum, exact of few numbers; of many by numpy's pairs, which is good to the last digits and thrice as fast."""
+    """The sum: exact for few numbers; for many by numpy's pairwise summation, which is correct but for the last digits
+    and three times as fast."""
     return float(np.sum(values)) if len(values) > _MANY else math.fsum(values)
 
 
 def _by_counting(numbers: Numbers, ranks: Sequence[int], start: int) -> list[float]:
-    # For each rank the digits that were found so far, and how many numbers with these digits stand before it.
+    # For each rank: the digits found so far, and its position among the numbers that begin with these digits.
     places = [(0, rank) for rank in ranks]
     for digit in range(_DIGITS):
         shift = np.uint64(64 - (digit + 1) * _DIGIT_BITS)
@@ -187,7 +189,8 @@ def _check(values: NDArray[np.float64]) -> None:
 
 
 def _keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Unsigned integers in the numbers' order: all bits of a negative number are turned, else the sign alone."""
+    """Unsigned integers that sort as the numbers do: all bits of a negative number are inverted, of others only the
+    sign."""
     # Adding 0.0 turns -0.0 into 0.0, which it equals.
     bits = (np.ascontiguousarray(values) + 0.0).view(np.uint64)
     negative = (bits & _SIGN).astype(np.bool_)

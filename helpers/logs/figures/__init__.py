@@ -1,1 +1,1 @@
-"""From a run's records to images/s: the publishers' rules, the honest figure, and what is to be doubted."""
+"""Computes images/s from the records of a run: by the publishers' rules and by the honest rule, with warnings."""

@@ -1,13 +1,16 @@
-"""What one run of a log comes to: every figure, the reader's share, the spread, and what is to be doubted.
+"""Analyses one run of a log: all its figures, the share of time spent waiting for data, the spread and the warnings.
 
-The honest figure of a run is images of all cards / the wall time they took, as far as its log gives that time:
+The honest figure of a run is the images of all cards / the wall time they took. How it is computed depends on what the
+log states of that time:
 
-- Running means (PaddleClas): each epoch's last record gives its images and seconds since step 5, so their sum over
-  epochs is the figure. The first 4 steps of an epoch are in no record; warm-up after them is in the figure.
-- Records of equally many steps (rates or seconds): the harmonic mean of those after the publisher's warm-up.
-- TimeHistory: images / seconds of the records after warm-up.
-- Where a log prints epochs and no records: the harmonic mean of the epochs after the first.
-- One line for a whole run gives no time, so there is no figure.
+- Running means (PaddleClas): the last record of each epoch gives the epoch's images and seconds since step 5. The
+  figure is the sum of the images of all epochs / the sum of the seconds. The first 4 steps of an epoch are in no
+  record; any warm-up after them is part of the figure.
+- Records that cover the same number of steps each (rates or seconds): the harmonic mean of those after the publisher's
+  warm-up.
+- TimeHistory: images / seconds, both summed over the records after warm-up.
+- Epochs without records: the harmonic mean of the epochs after the first.
+- A single line for the whole run gives no time, so there is no figure.
 """
 
 from __future__ import annotations
@@ -35,12 +38,13 @@ _HOW = "images of all cards / seconds that the log tells"
 
 
 def analyse(run: LogRun, rule: str = AUTO) -> Imported:
-    """The run's figures. ``rule`` becomes its usual one; AUTO stands for the one its publisher used for such a log.
+    """The run's figures. ``rule`` is the rule whose figure is shown first; AUTO is the rule that the publisher of such
+    logs used.
 
     Raises LogError for a rule that is not known.
     """
     by_rule = figures(run)
-    # Where no publisher has a rule for such logs, the honest figure is the one.
+    # If no publisher has a rule for such logs, the honest figure is shown first.
     usual = usual_rule(by_rule) or HONEST
     if rule == HONEST:
         usual = HONEST
@@ -79,13 +83,13 @@ def _figure_of(run: LogRun, rule: str) -> RuleFigure:
 
 
 def _after_warm_up(run: LogRun) -> int:
-    """The first record after warm-up; the very first one where the log ends within it."""
+    """The index of the first record after warm-up; 0 if the log ends during warm-up."""
     start = warm_up_records(run)
     return start if start < run.records else 0
 
 
 def _spread(run: LogRun) -> RateSpread | None:
-    """The spread of the printed rates after warm-up; of all of them where the log ends within it."""
+    """The spread of the printed rates after warm-up, or of all rates if the log ends during warm-up."""
     if not run.records or run.format.is_summary:
         return None
     start = _after_warm_up(run)
@@ -104,7 +108,8 @@ def _spread(run: LogRun) -> RateSpread | None:
 
 
 def reader_share(run: LogRun) -> tuple[float | None, str]:
-    """The share of the records' time that was spent waiting for data, or why the log does not give it."""
+    """The share of the records' time that was spent waiting for data (0 to 1) and ""; or None and why the log does not
+    state it."""
     columns = run.columns.keys()
     if run.records and {RecordField.READER_SECONDS, RecordField.STEP_SECONDS} <= columns:
         waited, total = _waited(run)
@@ -122,7 +127,7 @@ def reader_share(run: LogRun) -> tuple[float | None, str]:
 
 
 def _waited(run: LogRun) -> tuple[float, float]:
-    """Seconds spent waiting for data, and seconds in all."""
+    """Seconds spent waiting for data, and all seconds."""
     columns = (RecordField.READER_SECONDS, RecordField.STEP_SECONDS)
     if run.format.running_mean is not None and RecordField.STEP in run.columns:
         waited, total = (running_seconds(run, each) for each in columns)

@@ -1,4 +1,4 @@
-"""What is to be doubted about a log's figures: warnings, each with its numbers."""
+"""Warnings about the figures of a log, each with its numbers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from helpers.logs.figures.series import images_per_step, samples_per_s_of, stret
 from helpers.logs.record import LogRun, RateOf, RateSpread, RecordField, RuleFigure, Stamp
 from helpers.logs.settings import LogSetting
 
-# Figures of one log that differ by more contradict each other.
+# Figures of one log that differ by more than this fraction contradict each other.
 _AGREE = 0.01
-# A last record so much below the median holds something beside steps: a checkpoint, the job's end.
+# A last record that is slower than the median by this fraction timed more than steps: a checkpoint, or the end of the
+# job.
 _SLOW_LAST = 0.10
-# The printed figures that include waiting for data, with their names in a message.
+# The figures printed by scripts that include waiting for data, each with its name in messages.
 _WHOLE_FIGURES = {
     "average": "Average total_ips",
     "train_throughput": "train_throughput",
@@ -28,18 +29,18 @@ _WHOLE_FIGURES = {
     "summary_ips": "Summary",
     "tipc": "summary line of TIPC",
 }
-# A run is divided into so many equal parts, ten a third. Neighbouring records depend on each other; the means of such
-# parts hardly do.
+# To look for a drift, each third of a run is divided into ten equal parts. Neighbouring records depend on each other;
+# the means of such parts hardly do.
 _PARTS_A_THIRD = 10
 _PARTS = 3 * _PARTS_A_THIRD
-# A smaller drift is not worth a warning, however certain.
+# A drift below this fraction is not worth a warning, however certain it is.
 _LEAST = 0.005
 
 
 def doubts(
     run: LogRun, by_rule: Sequence[RuleFigure], honest_figure: RuleFigure, spread: RateSpread | None
 ) -> tuple[str, ...]:
-    """The warnings of a run, the gravest kind first."""
+    """The warnings about a run, the most serious kind first."""
     return (
         *_of_the_log(run),
         *_of_batch(run),
@@ -55,7 +56,7 @@ def doubts(
 
 
 def _unit_of(run: LogRun) -> str:
-    """The unit of the run's rates, by its model's entry; images/s where the log does not say the model."""
+    """The unit of the run's rates: that of its model; images/s if the log does not state the model."""
     return rate_unit_of_model(run.stated(LogSetting.MODEL) or "")
 
 
@@ -68,7 +69,7 @@ def _of_the_log(run: LogRun) -> Iterator[str]:
 
 
 def _of_batch(run: LogRun) -> Iterator[str]:
-    """The batch size that a record's rate and seconds give, against the configuration's."""
+    """Compares the batch size that follows from the records' rates and seconds with that of the configuration."""
     configured = run.settings.get(LogSetting.BATCH_SIZE_PER_CARD)
     if RecordField.IMAGES_PER_S not in run.columns or configured is None or not run.records:
         return
@@ -83,7 +84,7 @@ def _of_batch(run: LogRun) -> Iterator[str]:
         return
     cards = run.stated(LogSetting.CARDS)
     per_card = images / int(cards) if run.format.rate_of is RateOf.JOB and cards else images
-    # Seconds are printed with 5 decimals or fewer, so a short step gives a rough number.
+    # Seconds are printed with 5 decimals or fewer, so for a short step the result is rough.
     if not abs(per_card / int(configured.value) - 1) <= 0.05:
         yield (
             f"the records' {_unit_of(run)} x seconds give {per_card:.4g} a card and step, the configuration says "
@@ -119,7 +120,7 @@ def _slow_last(run: LogRun, spread: RateSpread | None) -> Iterator[str]:
 
 
 def _last_rate(run: LogRun) -> float:
-    """The rate of the steps that the last record timed; NaN where it timed none."""
+    """The rate of the steps that the last record timed; NaN if it timed none."""
     try:
         rates = [float(each) for part in stretches(run, run.records - 1) for each in part.rates()]
     except RuleError:
@@ -141,7 +142,8 @@ def _drift(run: LogRun) -> Iterator[str]:
 
 
 def _printed(run: LogRun, honest_figure: RuleFigure) -> Iterator[str]:
-    """The script's own figures against the records: it may have counted other steps, or averaged rates and not time."""
+    """Compares the script's own figures with the records: the script may have counted other steps, or averaged rates
+    instead of times."""
     if honest_figure.samples_per_s is None:
         return
     for key, name in _WHOLE_FIGURES.items():
@@ -181,18 +183,19 @@ def _stamps(run: LogRun) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class RunDrift:
-    """A run that became faster or slower beyond what its thirds scatter."""
+    """A run that became faster or slower by more than the scatter within its thirds explains."""
 
-    # Of the last third's samples/s from the first's, as a fraction.
+    # (samples/s of the last third / samples/s of the first third) - 1.
     difference: float
     # The 95% bound that the difference exceeds.
     bound: float
 
 
 def drift_of(run: LogRun, start: int) -> RunDrift | None:
-    """The drift of the records from ``start`` on; None where none can be seen. Raises RuleError.
+    """The drift of the records from ``start`` on; None if none can be seen. Raises RuleError if the records hold no
+    time.
 
-    Each part has one mean (of a short run each record is a part), so memory does not grow with the log.
+    Only one mean for each part is kept (in a short run each record is a part), so memory does not grow with the log.
     """
     means = _part_means(run, start)
     third = len(means) // 3
@@ -211,7 +214,7 @@ def _part_means(run: LogRun, start: int) -> list[float]:
     means = []
     for part in range(parts):
         first, last = (start + records * each // parts for each in (part, part + 1))
-        # Of the steps that each record timed; a record that timed none has no rate.
+        # A record that timed no step of its own has no rate.
         blocks = [each.rates() for each in stretches(run, first, last)]
         count = sum(len(block) for block in blocks)
         if count:
@@ -221,15 +224,16 @@ def _part_means(run: LogRun, start: int) -> list[float]:
 
 @dataclass(frozen=True)
 class ByStamps:
-    """One stretch by its lines' time stamps and by its records: the records after ``first`` up to ``last`` (from 0)."""
+    """The speed over the records after ``first`` up to ``last`` (from 0), by the lines' time stamps and by the records
+    themselves."""
 
     first: int
     last: int
     seconds: float
-    # By the time stamps, and by the records.
+    # By the time stamps.
     samples_per_s: float
     records_samples_per_s: float
-    # A stamp's last digit, as a share of the seconds.
+    # One unit in the last digit of a time stamp, as a fraction of ``seconds``.
     resolution: float
 
     @property
@@ -238,7 +242,8 @@ class ByStamps:
 
 
 def by_stamps(run: LogRun) -> ByStamps | None:
-    """The longest stretch after warm-up, within one epoch, whose ends have a stamp and whose steps are known."""
+    """Measures the longest part after warm-up that lies within one epoch, has time stamps at both ends and known
+    steps."""
     ends = _ends(run)
     if ends is None:
         return None
@@ -269,7 +274,7 @@ def _ends(run: LogRun) -> tuple[Stamp, Stamp] | None:
     if RecordField.EPOCH not in run.columns:
         return first, after[-1]
     epochs = run.columns[RecordField.EPOCH]
-    # From the end, since every look at a long column costs.
+    # Searched from the end, since each access to a long column takes time.
     wanted = epochs[first.index]
     same = next((each for each in reversed(after[1:]) if epochs[each.index] == wanted), None)
     return None if same is None else (first, same)

@@ -1,7 +1,7 @@
 """The publishers' measuring rules over a log's records (docs/measuring-rules.md).
 
-Each is a pure function of a run. Some have a parameter, which stands after a colon: ``ngc-tf-mean:skip=5``. A rule that
-cannot be computed says why; it is never replaced by another one.
+Each rule is a pure function of a run. Some take a parameter, written after a colon: ``ngc-tf-mean:skip=5``. A rule that
+cannot be computed says why; no other rule is used in its place.
 """
 
 from __future__ import annotations
@@ -44,24 +44,25 @@ class ImportRule:
     """A publisher's measuring rule over the records of a log."""
 
     name: str
-    # In words.
+    # The rule in words.
     how: str
-    # A run's samples/s of all cards, from the rule's name for errors and how many records at the start are left out.
-    # Raises RuleError.
+    # Takes the run, the rule's name (for errors) and how many records to leave out at the start; returns samples/s of
+    # all cards. Raises RuleError.
     compute: Callable[[LogRun, str, int], RuleValue]
-    # How many records at the start the publisher leaves out.
+    # How many records the publisher leaves out at the start of this run.
     warm_up: Callable[[LogRun], int]
-    # Whether a rule's text may give another number (``NAME:skip=N``).
+    # Whether ``NAME:skip=N`` may state another number of records to leave out.
     takes_skip: bool = False
-    # Whether the figure's name always holds the number, since the publisher does not state it ("fitted" in
+    # Whether the figure's name always contains that number, because the publisher does not state it ("fitted" in
     # docs/measuring-rules.md).
     names_skip: bool = False
-    # Whether it is the usual rule wherever its figure is printed.
+    # Whether it is the usual rule of every log in which its figure is printed.
     goes_first: bool = False
 
 
 def figure(run: LogRun, rule: str) -> RuleFigure:
-    """The run's figure by ``rule`` (``NAME`` or ``NAME:skip=N``), or why there is none. LogError: no such rule."""
+    """The run's figure by ``rule`` (``NAME`` or ``NAME:skip=N``), or why there is none. Raises LogError if there is no
+    such rule."""
     known, asked = parse_rule(rule)
     name = rule
     try:
@@ -77,16 +78,17 @@ def figure(run: LogRun, rule: str) -> RuleFigure:
 
 
 def figures(run: LogRun) -> tuple[RuleFigure, ...]:
-    """The figures by every rule of the run's format, the usual one first, and by that of a summary line behind it."""
+    """The figures by all rules of the run's format, the usual rule first, and by TIPC's rule if a summary line follows
+    the records."""
     rules = run.format.rules
     return tuple(figure(run, rule) for rule in (*rules, *((_TIPC,) if _TIPC_LINE in run.printed else ())))
 
 
 def usual_rule(by_rule: Sequence[RuleFigure]) -> str:
-    """The rule that the publisher of such a log used; empty for a format without rules.
+    """The rule that the publisher of such logs used; empty for a format without rules.
 
-    It is the first that can be computed, the script's own figure before its records' mean; the first of all where none
-    can.
+    It is the first rule that can be computed; a figure that the script printed itself goes before the mean of its
+    records. If no rule can be computed, it is the first of all.
     """
     computed = [each.rule for each in by_rule if each.samples_per_s is not None]
     own = [each for each in computed if parse_rule(each)[0].goes_first]
@@ -94,14 +96,14 @@ def usual_rule(by_rule: Sequence[RuleFigure]) -> str:
 
 
 def warm_up_records(run: LogRun) -> int:
-    """How many records at the start the publisher of such logs leaves out, whatever rule is asked for."""
+    """How many records the publisher of such logs leaves out at the start, whichever rule is asked for."""
     if not run.format.rules or not run.records:
         return 0
     return min(parse_rule(run.format.rules[0])[0].warm_up(run), run.records)
 
 
 def parse_rule(text: str) -> tuple[ImportRule, int | None]:
-    """The rule and its parameter, None where the text has none. Raises LogError."""
+    """The rule and its parameter (None if the text has none). Raises LogError."""
     name, colon, parameter = text.partition(":")
     if name not in RULES:
         raise LogError("rule", got=text, expected="one of " + ", ".join(RULES))
@@ -127,7 +129,8 @@ def _record_mean(run: LogRun, rule: str, skip: int) -> RuleValue:
 
 
 def _printed(run: LogRun, rule: str, skip: int, *, key: str, line: str) -> RuleValue:
-    """The figure in the script's own ``line``, in the last one where it printed several."""
+    """The figure in the line that the script itself printed (the last one, if there are several); ``line`` describes it
+    in errors."""
     lines = run.printed.get(key, ())
     if not lines:
         raise RuleError(f"rule {rule}", got="no such line in the log", expected=line)
@@ -155,7 +158,7 @@ def _mxnet_epochs(run: LogRun, rule: str, skip: int) -> RuleValue:
 
 
 def mxnet_epochs(run: LogRun) -> tuple[Printed, ...]:
-    """The epochs' own figures, of all cards, in the order of the epochs."""
+    """The figures that the script printed after each epoch, of all cards, in the order of the epochs."""
     printed = run.printed.get("epoch", ())
     if printed and run.format.rate_of is RateOf.CARD:
         cards = cards_of(run)
@@ -175,13 +178,13 @@ def _ngc_pytorch_warm_up(run: LogRun) -> int:
 
 
 def _mxnet_warm_up(run: LogRun) -> int:
-    """How many records the first epoch has."""
+    """How many records the first epoch has: it is MXNet's warm-up."""
     if RecordField.EPOCH not in run.columns or not run.records:
         return 0
     return leading(run, RecordField.EPOCH, run.columns[RecordField.EPOCH][0] + MXNET_WARM_UP_EPOCHS)
 
 
-# The format whose line stands behind other formats' records, and its rule.
+# The format whose summary line may follow the records of other formats, and its rule.
 _TIPC_LINE, _TIPC = "tipc", "tipc-summary"
 
 RULES: Mapping[str, ImportRule] = MappingProxyType(

@@ -1,7 +1,7 @@
 """The rules that count steps from the start of a run: DLPerf's three and FleetX's (docs/measuring-rules.md).
 
-DLPerf's are those of its ``extract_*_logs.py`` and ``extract_*_logs_time.py``, their rounding included, as its tables
-were made with it.
+DLPerf's rules are those of its ``extract_*_logs.py`` and ``extract_*_logs_time.py``. They round as these scripts do,
+because DLPerf's tables were made with them.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from helpers.logs.record import LogRun, RecordField
 _LAST_STEPS = SKIPPED_STEPS + COUNTED_STEPS
 _TF2 = "dlperf-tensorflow2"
 _DECIMALS = 2
-# Digits to which the scripts round each record before they take the mean.
+# Decimals to which the scripts round each record before they take the mean.
 _RECORD_DECIMALS = {"dlperf-tensorflow1": 2, "dlperf-paddle": 4}
-# The scripts' two iterations whose time stamps they subtract, from 0.
+# The two iterations (from 0) whose time stamps the scripts subtract.
 _TIME_STEPS = {"dlperf-paddle": (SKIPPED_STEPS - 1, _LAST_STEPS - 1)}
 _TIME_STEPS_USUALLY = (SKIPPED_STEPS, _LAST_STEPS - 1)
-# A window of 120 steps has no more records, and so many records keep their time stamps.
+# A window of 120 steps has no more records than this, and the first 256 records of a log keep their time stamps.
 _MOST_RECORDS = 256
 
 
 def warm_up_steps(run: LogRun) -> int:
-    """How many records the first 20 steps have. DLPerf and FleetX count steps from 0, also where a log starts at 1."""
+    """How many records the first 20 steps have. DLPerf and FleetX count steps from 0, even if a log starts at 1."""
     if RecordField.STEP not in run.columns or not run.records:
         return 0
     return leading(run, RecordField.STEP, SKIPPED_STEPS + _origin(run))
@@ -39,7 +39,7 @@ def warm_up_spans(run: LogRun) -> int:
 
 
 def dlperf_log(run: LogRun, rule: str, skip: int) -> RuleValue:
-    """Mean of the rates of iterations 20 to 119, each as the script rounds it."""
+    """Mean of the rates of iterations 20 to 119, each rounded as the script does."""
     first, last = _records(run, rule, SKIPPED_STEPS, _LAST_STEPS - 1)
     decimals = _RECORD_DECIMALS.get(run.format.name, _DECIMALS)
     rates = [round(rate, decimals) for rate in Rates(run).values(first, last + 1)]
@@ -47,7 +47,7 @@ def dlperf_log(run: LogRun, rule: str, skip: int) -> RuleValue:
 
 
 def dlperf_time(run: LogRun, rule: str, skip: int) -> RuleValue:
-    """Images between two time stamps / the seconds between them."""
+    """Images between two time stamps / seconds between them."""
     if run.format.name == _TF2:
         first, last = _spans(run, rule)
         first, steps = first - 1, TF2_LAST_STEP - TF2_SKIPPED_STEPS
@@ -67,14 +67,14 @@ def dlperf_time(run: LogRun, rule: str, skip: int) -> RuleValue:
 
 
 def dlperf_tf2(run: LogRun, rule: str, skip: int) -> RuleValue:
-    """Mean of the examples/second of iterations 100 to 600."""
+    """Mean of TimeHistory's examples/second of iterations 100 to 600."""
     first, last = _spans(run, rule)
     rates = Rates(run).values(first, last + 1)
     return RuleValue(float(np.round(np.mean(rates), _DECIMALS)), len(rates), _left_out(run, first, last))
 
 
 def fleetx(run: LogRun, rule: str, skip: int) -> RuleValue:
-    """Images / seconds of 100 steps after the first 20: one of the seven runs."""
+    """Images / seconds of the 100 steps after the first 20. FleetX publishes the median of seven such runs."""
     first = last = None
     done = _steps_before(run)
     steps: list[float] = []
@@ -97,14 +97,14 @@ def fleetx(run: LogRun, rule: str, skip: int) -> RuleValue:
 
 
 def _steps_before(run: LogRun) -> float:
-    """How many steps a log leaves out before its first record."""
+    """How many steps the log leaves out before its first record."""
     if RecordField.STEP not in run.columns or not run.records:
         return 0.0
     return max(run.columns[RecordField.STEP][0] - usual_distance(run), 0.0)
 
 
 def _check_no_gap(run: LogRun, rule: str, last: int) -> None:
-    """Raises RuleError where a record up to ``last`` was dropped, whose steps then count as none."""
+    """Raises RuleError if a record up to ``last`` was dropped, because its steps would then be missing from the sum."""
     if RecordField.STEP not in run.columns:
         return
     steps = run.columns[RecordField.STEP].values(0, last + 1)
@@ -114,7 +114,8 @@ def _check_no_gap(run: LogRun, rule: str, last: int) -> None:
 
 
 def _records(run: LogRun, rule: str, first_step: int, last_step: int) -> tuple[int, int]:
-    """Where the records of these iterations stand. Raises RuleError unless every one has its record."""
+    """The first and last index of the records of these iterations. Raises RuleError unless each iteration has its
+    record."""
     if RecordField.STEP not in run.columns or not run.records:
         got = "records without iterations" if run.records else "no records"
         raise RuleError(f"rule {rule}", got=got, expected=f"one of each iteration from {first_step} to {last_step}")
@@ -138,12 +139,12 @@ def _records(run: LogRun, rule: str, first_step: int, last_step: int) -> tuple[i
 
 
 def _origin(run: LogRun) -> int:
-    """The number of the first iteration, 0 or 1; a log that leaves its first ones out counts from 0."""
+    """The number of the first iteration, 0 or 1; a log that leaves out its first iterations counts from 0."""
     return 1 if run.columns[RecordField.STEP][0] == 1 else 0
 
 
 def _spans(run: LogRun, rule: str) -> tuple[int, int]:
-    """Where the records of iterations 100 to 600 stand."""
+    """The first and last index of the records of iterations 100 to 600."""
     needed = (RecordField.SPAN_START, RecordField.SPAN_END)
     if not all(each in run.columns for each in needed):
         raise RuleError(f"rule {rule}", got="records without their first and last step", expected="TimeHistory's")

@@ -1,7 +1,7 @@
-"""A run's records as rates of all cards: those that are printed, and those of the steps that each record really timed.
+"""The records of a run as rates of all cards: as printed, and computed from the steps that each record really timed.
 
-A printed rate is not always the rate of the steps it stands at: PaddleClas prints batch / mean step time since step 5
-of the epoch. Such a record at step s is the mean of s - 4 steps, so two of them give the time between them.
+A printed rate is not always that of the steps just before it: PaddleClas prints batch size / mean step time since step
+5 of the epoch. Such a record at step s is the mean of s - 4 steps, so two of them give the time between them. See
 docs/measuring-rules.md, "What throughput means in each source".
 """
 
@@ -20,7 +20,7 @@ from helpers.logs.record import HONEST, LogRun, RateOf, RecordField
 from helpers.logs.settings import NEEDED, LogSetting
 
 Floats = NDArray[np.float64]
-# How far apart records are is taken from so many of the first ones.
+# How many records at the start are used to find the usual distance between records.
 _HEAD = 256
 
 
@@ -29,7 +29,7 @@ def cards_of(run: LogRun) -> int:
 
 
 def images_per_step(run: LogRun) -> int:
-    """The images of all cards in a step. Raises RuleError where the configuration does not give them."""
+    """The images of all cards in a step. Raises RuleError if the configuration does not state them."""
     return _whole(run, LogSetting.BATCH_SIZE_PER_CARD) * cards_of(run)
 
 
@@ -42,9 +42,9 @@ def _whole(run: LogRun, setting: LogSetting) -> int:
 
 
 class Rates:
-    """Images/s of all cards as each record prints it, or as its seconds give it where it prints no rate.
+    """Images/s of all cards of each record: as printed, or from its seconds if it prints no rate.
 
-    Raises RuleError where the records hold neither.
+    Raises RuleError if the records hold neither.
     """
 
     def __init__(self, run: LogRun) -> None:
@@ -79,25 +79,25 @@ def _scale_of(run: LogRun) -> tuple[float, RecordField]:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive records from ``first`` on. Images/s of all cards are the sum of ``steps`` over that of ``cost``; a
-    record that timed nothing of its own has 0 of both."""
+    """Consecutive records from index ``first`` on. Their images/s of all cards are sum(steps) / sum(cost). A record
+    that timed no step of its own has 0 in both arrays."""
 
     first: int
-    # The steps that each record timed.
+    # For each record: how many steps it timed.
     steps: Floats
-    # Those steps times the seconds that they took for an image of all cards.
+    # For each record: its steps times the seconds that they took per image of all cards.
     cost: Floats
-    # Whether the record is the first one of its epoch that timed anything.
+    # For each record: whether it is the first of its epoch that timed any step.
     begins: NDArray[np.bool_]
 
     def rates(self) -> Floats:
-        """Images/s of the records that took time."""
+        """Images/s of the records that timed any step."""
         timed = (self.cost > 0) & (self.steps > 0)
         return np.asarray(self.steps[timed] / self.cost[timed])
 
 
 def stretches(run: LogRun, start: int = 0, stop: int | None = None) -> Iterator[Stretch]:
-    """The records from ``start`` up to ``stop``, a block at a time. Raises RuleError where they hold no time."""
+    """The records from ``start`` up to ``stop`` in blocks. Raises RuleError if they hold no time."""
     stop = run.records if stop is None else min(stop, run.records)
     if run.format.running_mean is not None and RecordField.STEP in run.columns:
         yield from _running(run, run.format.running_mean, start, stop)
@@ -117,7 +117,7 @@ def stretches(run: LogRun, start: int = 0, stop: int | None = None) -> Iterator[
 
 
 def usual_distance(run: LogRun) -> float:
-    """Steps from one record to the next, by the median of the first ones; 1 where the log has no step numbers."""
+    """Steps from one record to the next: the median over the first records, or 1 if the log has no step numbers."""
     if run.format.record_covers is not None or RecordField.STEP not in run.columns:
         return float(run.format.record_covers or 1)
     steps = np.array(run.columns[RecordField.STEP].values(0, _HEAD))
@@ -127,10 +127,10 @@ def usual_distance(run: LogRun) -> float:
 
 
 def _covered(run: LogRun, distance: float, first: int, last: int) -> Floats:
-    """The steps that each record is the mean of: those since the record before it in its epoch, at most ``distance``.
+    """How many steps each record is the mean of: those since the record before it in its epoch, at most ``distance``.
 
-    The steps of a record that was dropped in between belong to none. The first record of an epoch may stand at a step
-    below ``distance``, counted from 0.
+    The steps of a dropped record are counted for no other record. The first record of an epoch may be at a step below
+    ``distance``, counted from 0.
     """
     if run.format.record_covers is not None or RecordField.STEP not in run.columns:
         return np.full(last - first, distance)
@@ -145,7 +145,8 @@ def _covered(run: LogRun, distance: float, first: int, last: int) -> Floats:
 
 
 def running_seconds(run: LogRun, wanted: RecordField) -> float:
-    """The sum of a running mean's seconds over the run: for each epoch what its last record gives."""
+    """The seconds of all steps of the run, from a field that holds running means: each epoch's last record gives those
+    of the epoch."""
 
     def total_of(first: int, last: int, timed: Floats) -> Floats:
         return timed * _part(run, wanted, first, last)
@@ -155,7 +156,8 @@ def running_seconds(run: LogRun, wanted: RecordField) -> float:
 
 
 def _running(run: LogRun, first_timed: int, start: int, stop: int) -> Iterator[Stretch]:
-    """Each record's own steps and time out of running means: the differences to the record before it in the epoch."""
+    """The steps and time of each record alone, where records are running means: the differences from the record before
+    it in the epoch."""
     cards = cards_of(run) if run.format.rate_of is RateOf.CARD else 1
 
     def total_of(first: int, last: int, timed: Floats) -> Floats:
@@ -191,7 +193,7 @@ def _differences(
         steps = np.where(again, 0.0, timed - np.where(goes_on, timed_before, 0.0))
         cost = np.where(again, 0.0, total - np.where(goes_on, total_before, 0.0))
         begins = (timed > 0) & ~again & (~goes_on | (timed_before == 0))
-        # The record before ``start`` is read for its difference alone.
+        # The record before ``start`` is read only for the difference from it.
         left_out = max(start - first, 0)
         yield Stretch(first + left_out, steps[left_out:], cost[left_out:], begins[left_out:])
 
@@ -202,17 +204,17 @@ def _part(run: LogRun, wanted: RecordField, first: int, last: int) -> Floats:
 
 @dataclass(frozen=True)
 class RuleValue:
-    """What a measuring rule gives for a run."""
+    """The figure that a measuring rule gives for a run."""
 
     # Of all cards.
     samples_per_s: float
-    # How many records (or steps, epochs, printed lines) it is of, and which others were left out and why.
+    # How many records (or steps, epochs, printed lines) were used, and which were left out and why.
     records: int
     left_out: tuple[str, ...] = ()
 
 
 def leading(run: LogRun, field: RecordField, below: float) -> int:
-    """How many records stand before the first one whose ``field`` is at least ``below``; all where none is."""
+    """How many records come before the first one whose ``field`` is at least ``below``; all of them if none is."""
     if field not in run.columns:
         return 0
     count = 0
@@ -225,7 +227,7 @@ def leading(run: LogRun, field: RecordField, below: float) -> int:
 
 
 def if_any(count: int, what: str) -> tuple[str, ...]:
-    """``("10 of warm-up",)``; empty for 0."""
+    """Such as ``("10 of warm-up",)``; empty for 0."""
     return (f"{count} {what}",) if count else ()
 
 
@@ -237,7 +239,8 @@ def samples_per_s_of(run: LogRun, start: int, stop: int) -> float:
 
 
 def images_over_seconds(steps: float, cost: float) -> float:
-    """``steps`` / ``cost``; RuleError where running means that contradict each other give no time, or less."""
+    """``steps`` / ``cost``. Raises RuleError if the time is not above 0, which happens when running means contradict
+    each other."""
     if not cost > 0:
         raise RuleError(f"rule {HONEST}", got=f"{cost} seconds", expected="more than 0")
     return steps / cost

@@ -1,4 +1,4 @@
-"""Every format that is read, by the name that ``--format`` takes."""
+"""All formats that can be read, by the names that ``--format`` takes."""
 
 from __future__ import annotations
 
