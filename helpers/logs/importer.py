@@ -1,4 +1,5 @@
-"""From files to figures: every run of every log, once. What cannot be read stands beside the rest."""
+"""Reads files and computes the figures of every run in them, each run once. Logs that cannot be read are listed with
+the reason."""
 
 from __future__ import annotations
 
@@ -23,34 +24,35 @@ from helpers.logs.settings import AUTO, NEEDED, LogSetting, Stated
 from helpers.logs.sources.source import LogFile, open_logs
 from helpers.trainers.contract.errors import LogError, SuiteError, lines_of
 
-# Runs of one configuration on one machine differ by less.
+# Runs of one configuration on one machine differ by less than this fraction.
 _DIFFER = 0.10
 
 
 @dataclass(frozen=True)
 class Unread:
-    """A log that gave nothing, and why."""
+    """A log from which nothing could be read, and why."""
 
     source: str
     error: str
-    # The same for people, where one line is too long.
+    # The error in several lines for people; empty if one line is enough.
     lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ImportBatch:
-    """What several files gave, in their order."""
+    """The runs read from several files, in the order of the files."""
 
     imported: tuple[Imported, ...]
     unread: tuple[Unread, ...] = ()
-    # What was left out and is no error: a log with the bytes of one before it, a member of an archive that is no log.
+    # What was left out without an error: a copy of an earlier log, or a member of an archive that is no log.
     notes: tuple[str, ...] = ()
 
 
 def import_file(
     path: Path, asked: Mapping[LogSetting, Stated], format: str = AUTO, rule: str = AUTO
 ) -> tuple[Imported, ...]:
-    """The runs of one file. Raises LogError where one of its logs cannot be read."""
+    """The runs of one file. ``asked`` are the settings that the user states. Raises LogError if one of its logs cannot
+    be read."""
     batch = import_files((path,), asked, format, rule)
     for each in batch.unread:
         raise LogError(each.error, lines=each.lines)
@@ -60,9 +62,9 @@ def import_file(
 def import_files(
     paths: Sequence[Path], asked: Mapping[LogSetting, Stated], format: str = AUTO, rule: str = AUTO
 ) -> ImportBatch:
-    """The runs of all files. Step logs of one job are one run, whichever files hold its ranks.
+    """The runs of all files. The step logs of one job are one run, whichever files hold its ranks.
 
-    Raises LogError for a rule or a format that is not known; a log that cannot be read is among ``unread``.
+    Raises LogError for an unknown rule or format. A log that cannot be read is among ``unread``.
     """
     check_rule(rule)
     check_format(format)
@@ -81,7 +83,7 @@ def import_files(
 
 
 class _Reader:
-    """Reads one log after another and keeps what it gave."""
+    """Reads one log after another and keeps the runs."""
 
     def __init__(self, asked: Mapping[LogSetting, Stated], format: str, rule: str) -> None:
         self._asked, self._format, self._rule = asked, format, rule
@@ -92,14 +94,14 @@ class _Reader:
         self.notes: list[str] = []
 
     def read(self, log: LogFile) -> None:
-        """A step log waits for the other ranks of its job."""
+        """Reads a log; a step log is kept until ``read_step_logs``, since it belongs to a job with other ranks."""
         try:
             if self._format == own.NAME or (self._format == AUTO and own.is_step_log(log)):
                 if self._is_new(log):
                     self._steps.append(log)
                 return
             found = [analyse(run, self._rule) for run in runs_of(log, self._asked, self._format)]
-            # Its hash is known once it was read; a file of gigabytes is not read twice for it.
+            # Only after reading, when the hash is known: a file of gigabytes should not be read twice.
             if self._is_new(log):
                 self.imported += with_doubts(found)
         except (SuiteError, OSError) as error:
@@ -128,7 +130,7 @@ def _unread(source: str, error: Exception) -> Unread:
 
 def runs_of(log: LogFile, asked: Mapping[LogSetting, Stated], format: str = AUTO) -> tuple[LogRun, ...]:
     """The runs of a log that is not one of this suite's step logs. Raises LogError."""
-    # Who names the format knows what else the log holds.
+    # A user who names the format knows which other records the log holds.
     rivals = [each for each in FORMATS.values() if format == AUTO or each.is_summary]
     return read_log(log, detect(log, FORMATS, format, (own.LOOKED_FOR,)), asked, rivals)
 
@@ -150,10 +152,10 @@ def check_rule(rule: str) -> None:
 
 
 def with_doubts(runs: Sequence[Imported]) -> list[Imported]:
-    """The runs of one file, each with a warning where the file's name may not be true of it.
+    """The runs of one file, with a warning on those for which the file's name may not be true.
 
-    A name stands for all runs of its file. Where they take a setting from it alone and differ by more than runs of one
-    configuration do, they have a warning more.
+    A name describes all runs of its file. If several runs take a setting from the name alone and differ by more than
+    runs of one configuration do, each of them gets the warning.
     """
     alike: dict[tuple[str, ...], list[Imported]] = {}
     for each in runs:
@@ -188,17 +190,17 @@ _BY_NAME = re.compile(r"(\d+)")
 
 @dataclass(frozen=True)
 class GroupRun:
-    """One log of a group."""
+    """The run of one log in a group."""
 
     path: Path
     number: int
-    # As DLPerf rounds it.
+    # Rounded as by DLPerf.
     samples_per_s: float
 
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one model on the cards of one folder."""
+    """The runs of one model in one folder, all on the same number of cards."""
 
     model: str
     folder: str
@@ -219,34 +221,35 @@ class Group:
 
     @property
     def spread(self) -> float | None:
-        """The largest distance of a run from the median, as a fraction of it; None for a single run."""
+        """The largest distance of a run from the median, as a fraction of the median; None for a single run."""
         if len(self.runs) < 2:
             return None
         return max(abs(each.samples_per_s - self.median) for each in self.runs) / self.median
 
     @property
     def shortfall(self) -> str:
-        """Why the runs do not meet the publisher's rule over runs; empty where they do."""
+        """Why the runs do not meet the publisher's rule for repeated runs; empty if they do."""
         return case_figure(self.rule, [{self.rule: each.samples_per_s} for each in self.runs]).reason
 
 
 @dataclass(frozen=True)
 class GroupReport:
-    """Every group of a folder, those of few cards first."""
+    """All groups of a folder, those with few cards first."""
 
     groups: tuple[Group, ...]
-    # For each log that gave no figure the reason, in lines.
+    # For each log without a figure: the reason, in lines.
     unread: tuple[tuple[str, ...], ...] = ()
-    # What is to be doubted and is no error.
+    # Warnings about logs that were read.
     notes: tuple[str, ...] = ()
 
     def speedup(self, group: Group) -> float | None:
-        """The group's median over that of the same model on one card; None where there is none, or one unlike it."""
+        """The group's median / that of the same model on one card; None if that group is missing or cannot be
+        compared."""
         base = self._base(group)
         return None if base is None or self.unlike(group) else _rounded(group.median / base.median)
 
     def unlike(self, group: Group) -> str:
-        """What keeps the runs on one card from being compared with the group's; empty where nothing does."""
+        """Why the group cannot be compared with the runs on one card; empty if it can."""
         base = self._base(group)
         if base is None:
             return ""
@@ -263,12 +266,13 @@ class GroupReport:
 
 
 def _rounded(value: float) -> float:
-    """DLPerf's scripts round by numpy."""
+    """Rounded by numpy, as DLPerf's scripts do."""
     return float(np.round(value, _DECIMALS))
 
 
 def read_groups(folder: Path, asked: Mapping[LogSetting, Stated], format: str = AUTO, rule: str = AUTO) -> GroupReport:
-    """The groups of a folder of folders. Raises LogError where there is no log, or one group holds unlike runs."""
+    """The groups of a folder that has one folder for each number of cards. Raises LogError if there is no log, or if
+    runs of one group differ in a setting."""
     check_rule(rule)
     paths = [each for each in sorted(folder.glob("*/*"), key=_natural) if each.name.endswith(_SUFFIXES)]
     if not paths:
@@ -326,6 +330,6 @@ def _one(about: str, setting: LogSetting, runs: Iterable[Imported]) -> str:
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
-    """A key that sorts ``run_10`` behind ``run_9``."""
+    """A sort key that puts ``run_10`` behind ``run_9``."""
     parts = _BY_NAME.split(path.as_posix())
     return [(int(each), "") if each.isdecimal() else (-1, each) for each in parts]

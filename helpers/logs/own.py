@@ -1,4 +1,4 @@
-"""This suite's own step logs: those of all ranks of one job are one run."""
+"""Reads this suite's own step logs. The logs of all ranks of one job are one run."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ from helpers.trainers.contract.steplog import COMPLETE, StepLog
 NAME = "steplog"
 LOOKED_FOR = f'{NAME}: lines {{"kind": "header", ...}} and {{"kind": "step", ...}} of this suite'
 _KINDS = ("header", "step", "footer")
-# What the logs of one job's ranks have in common.
+# Header fields that are the same in the logs of all ranks of a job.
 _SHARED = ("world_size", "cards_per_process", "case_id", "replicate", "framework", "framework_version")
 Logs = Sequence[StepLog]
-# How many steps or records a rule used, and which it left out.
+# How many steps or records a rule used, and in words which ones it left out.
 StepsUsed = tuple[int, tuple[str, ...]]
 
-# Fewer steps than the shortest window say little of a step's scatter.
+# With fewer steps, which is shorter than any window of the suite, the scatter of steps says little.
 _FEW_STEPS = 30
 _SLOW_LAST = 0.10
 
 
 def is_step_log(log: LogFile) -> bool:
-    """Whether the first line that is not empty is one of a step log."""
+    """Whether the first line that is not empty is a line of a step log."""
     return _first_record(log).get("kind") in _KINDS
 
 
 def jobs(logs: Sequence[LogFile]) -> tuple[tuple[LogFile, ...], ...]:
-    """The logs by job, in the order of each job's first one; a log that names no job stands alone."""
+    """The logs grouped by job, in the order of each job's first log; a log that names no job is a group of its own."""
     found: dict[object, list[LogFile]] = {}
     for log in logs:
         job_id = _first_record(log).get("job_id")
@@ -63,10 +63,10 @@ def jobs(logs: Sequence[LogFile]) -> tuple[tuple[LogFile, ...], ...]:
 
 
 def read_job(job: Sequence[LogFile], asked: Mapping[LogSetting, Stated], rule: str = AUTO) -> Imported:
-    """The run whose ranks these logs are.
+    """The run whose ranks wrote these logs.
 
-    Raises LogError where a rank is missing or there twice, where a log is damaged or its trainer did not complete, and
-    where the case contradicts what was asked for.
+    Raises LogError if a rank is missing or there twice, if a log is damaged or its trainer did not complete, and if the
+    case contradicts the settings in ``asked``.
     """
     by_rank = sorted(((_read(log), log) for log in job), key=lambda each: each[0].header.rank)
     logs = [log for log, _ in by_rank]
@@ -84,7 +84,7 @@ def read_job(job: Sequence[LogFile], asked: Mapping[LogSetting, Stated], rule: s
         number=1,
         runs_in_file=1,
         first_line=1,
-        # A header, the steps, a footer.
+        # One line for the header, one for each step, one for the footer.
         last_line=len(logs[0].steps) + 2,
         settings=settle(source, _settings(logs[0]), asked),
         figures=figures,
@@ -111,7 +111,7 @@ def _first_record(log: LogFile) -> Mapping[str, object]:
 
 
 def _read(log: LogFile) -> StepLog:
-    """The log by the strict reader, which takes a file: this one may lie in an archive."""
+    """Reads the log with the strict reader. That takes a file, and this log may be in an archive, so it is copied."""
     with tempfile.TemporaryDirectory(prefix="perfgate-steplog-") as folder:
         path = Path(folder) / "rank.jsonl"
         with path.open("wb") as file:
@@ -124,7 +124,7 @@ def _read(log: LogFile) -> StepLog:
 
 
 def _check(source: str, logs: Sequence[StepLog]) -> None:
-    """Raises LogError unless they are every rank of one job once, and completed."""
+    """Raises LogError unless the logs are those of all ranks of one completed job, each rank once."""
     for log, after in pairwise(logs):
         if log.header.rank == after.header.rank:
             raise LogError(
@@ -190,7 +190,7 @@ def _settings(log: StepLog) -> dict[LogSetting, Stated]:
 
 
 def _sha256(files: Sequence[LogFile]) -> str:
-    """The hash of the one log; of several logs that of their hashes in the order of ranks."""
+    """The hash of a single log; for several logs the hash of their hashes, in the order of ranks."""
     if len(files) == 1:
         return files[0].sha256()
     return hashlib.sha256("\n".join(file.sha256() for file in files).encode("ascii")).hexdigest()
@@ -201,12 +201,12 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 
 def rule_figures(logs: Logs) -> tuple[RuleFigure, ...]:
-    """The figures by the suite's own and by the publishers' rules, each with its reason where it has none."""
+    """The figures by the suite's own and by the publishers' rules; a figure that cannot be computed has its reason."""
     return tuple(_figure(name, samples_per_s, logs) for name, samples_per_s in figures(logs).items())
 
 
 def spread_of(logs: Logs) -> RateSpread | None:
-    """The spread of the window's steps; None where a log has no window."""
+    """The spread of the steps in the measured window; None if a log has no window."""
     rates = _rates(logs)
     if not rates:
         return None
@@ -249,7 +249,7 @@ def _figure(name: str, samples_per_s: float | str, logs: Logs) -> RuleFigure:
 
 
 def _used(rule: Rule) -> Callable[[Logs], StepsUsed]:
-    """What a rule used: as _USED has it, else all of the steps that it needs, or the window."""
+    """How many steps a rule used: by _USED, else all the steps that it needs, or the measured window."""
     return _USED.get(rule.name) or (_of_first(rule.steps, rule.steps) if rule.steps else _window)
 
 
@@ -274,7 +274,7 @@ def _counted(steps: int) -> Callable[[Logs], StepsUsed]:
 
 
 def _of_first(steps: int, counted: int, *left_out: str) -> Callable[[Logs], StepsUsed]:
-    """For a rule that takes ``counted`` steps, records or epochs of a run's first ``steps``."""
+    """For a rule that uses ``counted`` steps, records or epochs of a run's first ``steps`` steps."""
 
     def used(logs: Logs) -> StepsUsed:
         behind = len(logs[0].steps) - steps
@@ -288,7 +288,7 @@ def _pytorch_mean(logs: Logs) -> StepsUsed:
     return _of_first(100, 99 - skipped, f"{skipped} steps of warm-up", "the 100th")(logs)
 
 
-# The rules that leave out some of the steps that they need.
+# Rules that need more steps than they use.
 _USED: Mapping[str, Callable[[Logs], StepsUsed]] = MappingProxyType(
     {
         "paddleclas-mean": _paddleclas(lambda _: 0),

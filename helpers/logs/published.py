@@ -1,4 +1,4 @@
-"""Published figures against what their logs give: each log of an index is recomputed by its rule."""
+"""Checks published figures: recomputes each log of an index by its rule, and compares."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from helpers.machine.files import MOST_INDEX_BYTES, named_by_user, read_text_lim
 from helpers.trainers.contract.errors import LogError, SuiteError, lines_of
 
 INDEX = "INDEX.csv"
-# The longest value but a file's name: Python makes no number of 5,000 digits.
+# The longest value of any column except a file's name (Python refuses to parse a number of 5,000 digits).
 _MOST_CHARACTERS = 200
-# Decimal reads 5_17 too, and digits of other scripts.
+# Checked before Decimal, which also accepts 5_17 and digits of other scripts.
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
 _FILE, _RULE, _PUBLISHED, _COMPUTED = "file", "rule", "published_images_per_s", "computed_images_per_s"
 _SETTINGS = (
@@ -43,21 +43,21 @@ class IndexEntry:
     file: str
     settings: Mapping[LogSetting, Stated]
     published: Decimal
-    # The figure that the index's author recomputed; None where the row has none.
+    # The figure that the index's author recomputed; None if the row has none.
     computed: Decimal | None
     rule: str
 
 
 @dataclass(frozen=True)
 class Verified:
-    """An entry and what its log gives by its rule."""
+    """An entry of the index and the figure of its log by its rule."""
 
     entry: IndexEntry
     samples_per_s: float | None
     rule: str
-    # What is wrong; empty where the two agree.
+    # What is wrong; empty if the two agree.
     problem: str = ""
-    # The same for people, where one line is too long.
+    # The problem in several lines for people; empty if one line is enough.
     lines: tuple[str, ...] = ()
 
     @property
@@ -66,7 +66,7 @@ class Verified:
 
 
 def read_index(path: Path) -> tuple[IndexEntry, ...]:
-    """The rows of an index. Raises LogError on one that cannot be read, naming the line and the column."""
+    """The rows of an index. Raises LogError on a row that cannot be read, with its line and column."""
     columns, rows = index_rows(path)
     if twice := [each for each in (*NEEDED_COLUMNS, _COMPUTED) if columns.count(each) > 1]:
         raise LogError(str(path), got=f"the column {twice[0]} twice", expected="each once")
@@ -78,11 +78,11 @@ def read_index(path: Path) -> tuple[IndexEntry, ...]:
 
 
 def index_rows(path: Path) -> tuple[Sequence[str], Sequence[tuple[int, Mapping[str, str | None]]]]:
-    """The columns of an INDEX.csv, and its rows with their lines. Raises LogError where it cannot be read."""
+    """The columns of an INDEX.csv, and its rows with their line numbers. Raises LogError if it cannot be read."""
     try:
         text = read_text_limited(named_by_user(path), MOST_INDEX_BYTES, encoding="utf-8-sig")
         with StringIO(text, newline="") as lines:
-            # Strict, or a quotation mark that is never closed takes all rows after it for one value.
+            # Strict, since else a quotation mark that is never closed would make one value of all rows after it.
             table = csv.DictReader(lines, strict=True)
             return list(table.fieldnames or ()), [(table.line_num, row) for row in table]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -91,7 +91,7 @@ def index_rows(path: Path) -> tuple[Sequence[str], Sequence[tuple[int, Mapping[s
 
 def _entry(path: Path, line: int, row: Mapping[str, str | None]) -> IndexEntry:
     about = f"{path}:{line}"
-    # DictReader puts what no column names under None.
+    # DictReader keeps values beyond the last column under None.
     if row.get(None):  # type: ignore[call-overload]
         raise LogError(about, got="more values than columns", expected="as many", remedy='Write "1,323.1" as 1323.1')
     for column in NEEDED_COLUMNS:
@@ -116,7 +116,8 @@ def _figure(about: str, column: str, text: str) -> Decimal:
 
 
 def verify(folder: Path, entries: Sequence[IndexEntry]) -> tuple[Verified, ...]:
-    """Every entry recomputed, in their order. One that cannot be says why, and the others go on."""
+    """All entries recomputed, in their order. An entry that cannot be recomputed has the reason; the others are not
+    affected."""
     by_file: dict[str, list[IndexEntry]] = {}
     for entry in entries:
         by_file.setdefault(entry.file, []).append(entry)
@@ -125,7 +126,8 @@ def verify(folder: Path, entries: Sequence[IndexEntry]) -> tuple[Verified, ...]:
 
 
 def _verify_file(folder: Path, entries: Sequence[IndexEntry]) -> Iterable[Verified]:
-    """The rows of one file. It is read once where it states its own configuration, else once for each row."""
+    """Verifies the rows of one file. The file is read once if it states its own configuration, else once for each
+    row."""
     path = folder / entries[0].file
     runs: tuple[LogRun, ...] = ()
     silent_on: frozenset[LogSetting] = frozenset()
@@ -152,21 +154,22 @@ def _failed(entry: IndexEntry, error: Exception) -> Verified:
 
 
 def _silent_on(error: LogError) -> frozenset[LogSetting]:
-    """The settings that a log does not state, from the error that names them."""
+    """The settings that a log does not state, taken from the error that names them."""
     names = (error.field or "").split(", ")
     known = {each.value: each for each in NEEDED}
     return frozenset(known[name] for name in names) if all(name in known for name in names) else frozenset()
 
 
 def _runs_as_indexed(path: Path, entry: IndexEntry, silent_on: frozenset[LogSetting]) -> tuple[LogRun, ...]:
-    """The runs, with what the index alone states. What the log states too is compared afterwards."""
+    """The runs, with those settings from the index that the log does not state. The settings that both state are
+    compared later."""
     try:
         return _runs(path, {each: entry.settings[each] for each in silent_on})
     except LogError as error:
         more = _silent_on(error) - silent_on
         if not more:
             raise
-        # Another run of the log is silent on something else.
+        # Another run of the same log lacks another setting.
         return _runs_as_indexed(path, entry, silent_on | more)
 
 
@@ -176,7 +179,7 @@ def _check_inside(folder: Path, file: str) -> None:
     try:
         inside = inside and (folder / file).resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):
-        # A ring of links, which Python 3.12 and older call a RuntimeError.
+        # A loop of links; Python 3.12 and older raise RuntimeError for it.
         inside = False
     if not inside:
         raise LogError(f"log {file}", got="a path that leaves the folder", expected=f"a file in {folder}")
@@ -197,7 +200,8 @@ def _verify(entry: IndexEntry, runs: Sequence[LogRun]) -> Verified:
 
 
 def _run_of(entry: IndexEntry, runs: Sequence[LogRun]) -> LogRun:
-    """The one run on the entry's cards. Raises LogError where there is none, or several that fit it alike."""
+    """The one run on as many cards as the entry states. Raises LogError if there is none, or if several fit equally
+    well."""
     if len(runs) == 1:
         return runs[0]
     cards = entry.settings[LogSetting.CARDS]
@@ -236,7 +240,7 @@ def _problem(entry: IndexEntry, samples_per_s: float) -> str:
 
 
 def unit_of(value: Decimal) -> Decimal:
-    """One unit in the last printed digit: 0.01 of ``1323.10``, 1 of ``10336``."""
+    """One unit in the last printed digit: 0.01 for ``1323.10``, 1 for ``10336``."""
     exponent = value.as_tuple().exponent
     assert isinstance(exponent, int)
     return Decimal(1).scaleb(exponent)

@@ -1,13 +1,13 @@
-"""What formats share: pieces of patterns, and the facts that the lines beside the records state of a run.
+"""Shared by the formats: pieces of patterns, and a run's configuration from the lines beside its records.
 
 Sources: NVIDIA/DeepLearningExamples with its DLLogger, and PaddlePaddle's launchers.
 
-- DLLogger's parameter line holds ``key : value`` pairs; a value may have spaces or commas or be empty, so a pair ends
-  where the next key begins, two spaces on. Its JSON backend writes the same as one object, NVIDIA's MXNet script before
-  2021 as ``Namespace(key=value, ...)``.
-- paddle.distributed.launch, fleetrun and their ancestors of 1.8 print arguments (``gpus: 0,1,2,3``, ``nnodes: 4``)
-  and what they start (``PADDLE_TRAINERS_NUM  32``, ``Run Pod: ..., replicas 8``). ``ips: None`` and ``ips: 127.0.0.1``
-  among them are addresses of hosts, not rates.
+- DLLogger's parameter line holds ``key : value`` pairs, with two spaces between pairs. A value may contain spaces or
+  commas or be empty, so a pair ends only where the next key begins. DLLogger's JSON backend writes the same pairs as
+  one object; NVIDIA's MXNet script wrote them before 2021 as ``Namespace(key=value, ...)``.
+- paddle.distributed.launch, fleetrun and their predecessors of Paddle 1.8 print their arguments (``gpus: 0,1,2,3``,
+  ``nnodes: 4``) and what they start (``PADDLE_TRAINERS_NUM  32``, ``Run Pod: ..., replicas 8``). ``ips: None`` and
+  ``ips: 127.0.0.1`` among them are addresses of hosts, not rates.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from helpers.logs.formats.naming import settings_of_name
 from helpers.logs.record import Line, RunContext
 from helpers.logs.settings import LogSetting, Stated, has_tf32
 
-# A number as Python or C prints it, and not the first digits of an address, a version or a number with separators.
+# A number as Python or C prints it; the first digits of an address, a version or a number with separators do not match.
 NUMBER = r"[-+]?(?:\d{1,32}(?:\.\d{0,32})?|\.\d{1,32})(?:[eE][-+]?\d{1,4})?(?![\w.:]|,\d)"
-# A number that something definite follows; nan, None and an address match nothing.
+# A number, for patterns that go on with fixed text behind it; nan, None and an address do not match.
 BARE_NUMBER = r"[-+]?\d{1,32}(?:\.\d{0,32})?(?:[eE][-+]?\d{1,4})?"
-# Every repeat in a pattern has its limit, or a line of the pattern's own beginnings costs its square. These are of a
-# count, of alignment, of what stands between two things of a record, and of the parameters before a certain one.
+# Every repeat in a pattern has a limit. Without one, a line made of the pattern's own beginnings would take time that
+# grows with the square of its length. The following are a count, alignment, the text between two parts of a record, and
+# the parameters before a certain one.
 COUNT = r"\d{1,12}"
 SPACES = r" {0,40}"
 BETWEEN = r"[^\n]{0,500}"
 PARAMETERS_BETWEEN = r"[^\n]{0,4000}"
 
-# The largest number of cards or images that is believed of a log; more is a damaged line.
+# The largest number of cards or images that is taken from a log; a larger one means a damaged line.
 _LARGEST = 1_000_000
 _LONGEST_QUOTE = 80
-# No script prints a parameter line of a few thousand keys.
+# A longer line is not searched for parameters: no script prints thousands of them.
 _LONGEST_LINE = 65536
 
 _BETWEEN_PAIRS = " : "
@@ -47,7 +48,7 @@ _GPU = re.compile(r"(?:\bname: |\bTesla |\bNVIDIA )(?:Tesla |NVIDIA )?((?:GB|[AB
 _NCCL_RANKS = re.compile(r"NCCL INFO comm .{0,300}\bnranks (\d{1,9})\b")
 _BANNER = re.compile(r"^(?:TensorFlow|PyTorch|MXNet|Apache MXNet) [Vv]ersion:? (\d[\w.+]*)")
 
-# How many cards of all nodes, the surest first.
+# Lines with the number of cards of all nodes, the most reliable first.
 _CARDS = (
     re.compile(r"\bPADDLE_TRAINERS_NUM['\"]?(?: *[:=] *| +)['\"]?(\d+)\b"),
     re.compile(r"\bnumber of gpu is (\d+) in current training"),
@@ -55,7 +56,7 @@ _CARDS = (
     re.compile(r"\bnccl context nranks: (\d+) ", re.IGNORECASE),
     re.compile(r"_worker': (\d+)\}"),
 )
-# How many of one node.
+# Lines with the number of cards of one node.
 _REPLICAS = re.compile(r"\bRun Pod: \w+, replicas (\d+), status")
 _DEVICES = re.compile(
     r"(?:^|\s)(?:devices|gpus|selected_gpus|selected_devices): (\d+(?:,\d+)*)\s*$"
@@ -85,29 +86,29 @@ def compiled(pattern: str) -> re.Pattern[bytes]:
 
 
 def group(name: str, pattern: str = NUMBER) -> str:
-    """A named group of a record's pattern; the names are RecordField values and TIME_GROUP."""
+    """A named group of a record's pattern. The name is the value of a RecordField, or TIME_GROUP."""
     return f"(?P<{name}>{pattern})"
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a run's configuration is read from: its lines, the parameters that they print, and its name."""
+    """The sources of a run's configuration: its lines, the parameters printed in them, and the log's name."""
 
     context: RunContext
     parameters: Mapping[str, Stated]
     named: Mapping[LogSetting, Stated]
 
     def parameter(self, *keys: str) -> Stated | None:
-        """The first of the parameters that has a value."""
+        """The first of the parameters that has a value; None if none has."""
         return next((self.parameters[key] for key in keys if key in self.parameters), None)
 
     def switched_on(self, *keys: str) -> Stated | None:
-        """The first of the parameters that is True."""
+        """The first of the parameters that is True; None if none is."""
         return next((found for key in keys if (found := self.parameters.get(key)) and found.value == "True"), None)
 
     def line(self, *patterns: re.Pattern[str]) -> Stated | None:
-        """The group that matched (the whole match, where the pattern has none) in the first line that has the first
-        pattern, else the next pattern."""
+        """What the first of the patterns that occurs in any line matched there: its last group, or the whole match if
+        the pattern has no group. None if no pattern occurs."""
         for pattern in patterns:
             for line in self.context.lines:
                 if match := pattern.search(line.text):
@@ -115,11 +116,11 @@ class Facts:
         return None
 
     def command_arguments(self) -> dict[str, Stated]:
-        """``--KEY=VALUE`` and ``--KEY VALUE`` of command lines; of a key that is given twice the last."""
+        """``--KEY=VALUE`` and ``--KEY VALUE`` of command lines; if a key is given twice, the last one counts."""
         return dict(self._in_commands(_COMMAND_ARGUMENT))
 
     def paddleclas_options(self) -> dict[str, Stated]:
-        """PaddleClas' ``-o KEY=VALUE``; of a key that is given twice the last, as its script takes it."""
+        """PaddleClas' ``-o KEY=VALUE``; if a key is given twice, the last one counts, as in its script."""
         return dict(self._in_commands(_PADDLECLAS_OPTION))
 
     def _in_commands(self, pattern: re.Pattern[str]) -> Iterator[tuple[str, Stated]]:
@@ -139,7 +140,7 @@ def facts_of(context: RunContext) -> Facts:
 
 
 def finished(facts: Facts, stated: Mapping[LogSetting, Stated | None]) -> dict[LogSetting, Stated]:
-    """What the content states, completed by the log's name and by what follows from both."""
+    """The settings that the content states, completed from the log's name and by what follows from both."""
     content = present(stated)
     for setting, pattern in ((LogSetting.GPU, _GPU), (LogSetting.FRAMEWORK_VERSION, _BANNER)):
         if setting not in content and (found := facts.line(pattern)):
@@ -152,7 +153,7 @@ def present(stated: Mapping[LogSetting, Stated | None]) -> dict[LogSetting, Stat
 
 
 def with_tf32(settings: Mapping[LogSetting, Stated]) -> dict[LogSetting, Stated]:
-    """The settings with TF32 for FP32 on a card that has it: NVIDIA's containers leave TF32 on
+    """The settings with TF32 in place of FP32 if the card has TF32: NVIDIA's containers leave it on
     (docs/measuring-rules.md, "Traps in the published tables")."""
     precision, gpu = settings.get(LogSetting.PRECISION), settings.get(LogSetting.GPU)
     if precision is None or gpu is None or precision.value != "fp32" or not has_tf32(gpu.value):
@@ -162,39 +163,41 @@ def with_tf32(settings: Mapping[LogSetting, Stated]) -> dict[LogSetting, Stated]
 
 
 def valued(value: str, stated: Stated | None) -> Stated | None:
-    """``value``, stated where ``stated`` is."""
+    """``value`` with the place of ``stated``; None if ``stated`` is None."""
     return None if stated is None else Stated(value, stated.where)
 
 
 def mapped(known: Mapping[str, str], stated: Stated | None) -> Stated | None:
-    """What a script's own word for a value stands for; None for a word that is not known."""
+    """Translates a script's own word for a value; None for an unknown word."""
     return None if stated is None or stated.value not in known else Stated(known[stated.value], stated.where)
 
 
 def count(stated: Stated | None) -> Stated | None:
-    """The same where it is a whole number from 1; None where it is not."""
+    """``stated`` itself if it is a whole number of 1 or more; else None."""
     if stated is None or not re.fullmatch(r"\d{1,7}", stated.value, re.ASCII) or not 1 <= int(stated.value) <= _LARGEST:
         return None
     return Stated(str(int(stated.value)), stated.where)
 
 
 def per_card(batch: Stated | None, cards: Stated | None) -> Stated | None:
-    """A card's share of a batch of all cards; None where it is no multiple of them."""
+    """One card's share of a batch of all cards; None if the batch is not a multiple of the cards."""
     if batch is None or cards is None or int(batch.value) % int(cards.value):
         return None
     return Stated(str(int(batch.value) // int(cards.value)), f"{batch.where} of {cards.value} cards")
 
 
 def cards_of_nccl(facts: Facts) -> Stated | None:
-    """The number of cards that NCCL's lines name."""
+    """The number of cards by NCCL's lines; None if they state none."""
     return count(facts.line(_NCCL_RANKS))
 
 
 def cards_of_lines(facts: Facts) -> Stated | None:
-    """The number of cards by NCCL's lines, else by the ranks in the lines' prefixes, of a script with a process a card.
+    """The number of cards of a script with one process for each card: by NCCL's lines, else by the ranks in the lines'
+    prefixes.
 
-    A log that shows rank 0 alone may be one rank's part of a larger job. A gap in the ranks gives no number. The ranks
-    of a log with several runs need not be all of each. A name with more cards knows of lines that were left out.
+    The prefixes give no number if they name rank 0 alone (the log may be one rank's part of a larger job), if a rank is
+    missing among them, if the log holds several runs (they need not have the same ranks), or if the log's name states
+    more cards.
     """
     if by_nccl := cards_of_nccl(facts):
         return by_nccl
@@ -213,7 +216,7 @@ def paddle_version(facts: Facts) -> Stated | None:
 
 @dataclass(frozen=True)
 class LaunchFacts:
-    """What the lines of Paddle's launchers state of the job: all its cards, and its nodes. None where they are silent,
+    """The cards and nodes of the whole job, by the lines of Paddle's launchers. None if the lines do not state them,
     contradict each other or give no whole number."""
 
     cards: Stated | None
@@ -236,7 +239,8 @@ def launch_of(facts: Facts) -> LaunchFacts:
 
 
 def _hosts(facts: Facts) -> Stated | None:
-    """The number of several hosts. One alone is what some versions of the launcher print on every node."""
+    """The number of hosts if there are several. Some versions of the launcher print a single host on every node, so one
+    host says nothing."""
     stated = facts.line(_HOSTS)
     hosts = set(stated.value.split(",")) if stated else set()
     return Stated(str(len(hosts)), stated.where) if stated and len(hosts) > 1 else None
@@ -248,7 +252,7 @@ def quoted(text: str) -> str:
 
 
 def json_of(line: Line, prefix: str) -> Mapping[str, object]:
-    """The object behind ``prefix``; empty where the line has none."""
+    """The JSON object behind ``prefix``; empty if the line has none."""
     at = line.text.find(prefix)
     if at < 0 or len(line.text) > _LONGEST_LINE:
         return {}
@@ -274,9 +278,9 @@ def _parameters_of(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _spaced_pairs(text: str) -> Iterator[tuple[str, str]]:
-    """``key : value  key : value``: a key is the word before its colon, and a value ends before the next key.
+    """Parses ``key : value  key : value``: a key is the word before its colon, and a value ends before the next key.
 
-    A word that nothing stands before is no key but a part of a value that has a colon.
+    A colon with no word before it belongs to a value.
     """
     first, *rest = text.split(_BETWEEN_PAIRS)
     key, value = first.rpartition(" ")[2], ""

@@ -1,6 +1,7 @@
-"""The logs of Paddle's scripts beside PaddleClas: FleetX, Paddle 1.8's image classification (DLPerf), TIPC's summary.
+"""The logs of Paddle's other scripts (for PaddleClas see paddleclas.py): FleetX, Paddle 1.8's image classification
+(DLPerf), and TIPC's summary line.
 
-Their images/s are of one card; TIPC's line alone is of all.
+Their images/s are of one card, except in TIPC's line, where they are of all cards.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from helpers.logs.formats.naming import architecture, settings_of_name
 from helpers.logs.record import FormatSpec, Line, RateOf, RunContext
 from helpers.logs.settings import LogSetting, Stated
 
-# FleetX: "%25s : %s"; DLPerf's the same behind its logger's prefix.
+# FleetX prints "%25s : %s"; DLPerf's script prints the same behind its logger's prefix.
 _ARGUMENT_LINE = re.compile(r"(?:^|INFO:) +(\w+) : (.*)$")
 _TRAIN_BATCH = re.compile(r"^train_batch_size: (\d+) device_num: *\d+")
 _AMP_STRATEGY = re.compile(r"\bamp *= *True *<-> *amp_configs")
@@ -39,7 +40,8 @@ _DALI = re.compile(r"^dali gpu_id: ?(\d+)")
 _GPU_NUM = re.compile(r"^-----gpu_num: (\d+)")
 _DEVICE_NUM = re.compile(r"N(\d{1,4})C(\d{1,6})")
 _UNKNOWN_VERSION = ("", "0.0.0", "None", "null")
-# PaddleClas' test_tipc/common_func.sh: fp16 sets AMP.level=O2, amp sets O1; its static scripts say amp_fp16 for O1.
+# By PaddleClas' test_tipc/common_func.sh fp16 sets AMP.level=O2 and amp sets O1; its static scripts write amp_fp16 for
+# O1.
 _FP_ITEMS = {
     "fp32": "fp32",
     "null": "fp32",
@@ -59,7 +61,7 @@ def of_fleetx_dynamic(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 
 def _of_fleetx(context: RunContext, execution: Stated) -> Mapping[LogSetting, Stated]:
-    """A FleetX script's batch size is one process's, so one card's."""
+    """The batch size of a FleetX script is that of one process, so of one card."""
     facts = facts_of(context)
     arguments, launch = _arguments(facts), launch_of(facts)
     strategy = facts.line(_AMP_STRATEGY)
@@ -75,7 +77,7 @@ def _of_fleetx(context: RunContext, execution: Stated) -> Mapping[LogSetting, St
 
 
 def of_dlperf(context: RunContext) -> Mapping[LogSetting, Stated]:
-    """``batch_size`` is of the cards of one node (reader.py: ``batch_size // get_cuda_device_count()``)."""
+    """``batch_size`` is of all cards of one node (reader.py: ``batch_size // get_cuda_device_count()``)."""
     facts = facts_of(context)
     arguments, launch = _arguments(facts), launch_of(facts)
     return finished(
@@ -91,14 +93,14 @@ def of_dlperf(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 
 def of_tipc(context: RunContext) -> Mapping[LogSetting, Stated]:
-    """From the line's own keys; ``model_name`` holds the same in words (ResNet50_bs256_pure_fp16_DP)."""
+    """The settings by the line's keys; where they are missing, by ``model_name`` (ResNet50_bs256_pure_fp16_DP)."""
     facts = facts_of(context)
     line = context.first_record
     keys = _summary(line)
     name = str(keys.get("model_name", "")).replace("/", "_")
     where = f"line {line.number}: " if line else ""
     stated = {setting: Stated(each.value, f"{where}model_name") for setting, each in settings_of_name(name).items()}
-    # The name up to its batch size, where the suite knows no such model.
+    # A model that the suite does not know is called by the part of the name before the batch size.
     if model := re.split(r"_bs\d+", name)[0]:
         stated[LogSetting.MODEL] = Stated(architecture(model), f"{where}model_name")
     if (item := str(keys.get("fp_item", ""))) in _FP_ITEMS:
@@ -114,7 +116,7 @@ def of_tipc(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 
 def _arguments(facts: Facts) -> dict[str, Stated]:
-    """The arguments that the script prints, and from a command line those that it does not print."""
+    """The arguments that the script prints, and those of its command line that it does not print."""
     printed: dict[str, Stated] = {}
     for line in facts.context.lines:
         if match := _ARGUMENT_LINE.search(line.text):
@@ -142,7 +144,7 @@ def _common(
 
 
 def _fp16(stated: Stated | None) -> Stated | None:
-    """Paddle 1.8's fp16 is its mixed-precision decorator."""
+    """In Paddle 1.8, fp16 switches on the mixed-precision decorator, which is AMP."""
     if stated is None or stated.value.lower() not in ("true", "false"):
         return None
     return Stated("amp" if stated.value.lower() == "true" else "fp32", stated.where)
@@ -166,7 +168,7 @@ def _summary(line: Line | None) -> Mapping[str, object]:
 
 
 def _tipc_cards(facts: Facts, keys: Mapping[str, object], where: str) -> dict[LogSetting, Stated]:
-    """``N4C32``: four nodes, 32 cards of all (analysis.py takes the number behind C as the cards)."""
+    """``N4C32`` means four nodes and 32 cards in all (analysis.py takes the number behind C as the number of cards)."""
     match = _DEVICE_NUM.fullmatch(str(keys.get("device_num", "")))
     if match:
         place = f"{where}device_num {match[0]}"
@@ -182,8 +184,8 @@ _EPOCH, _STEP = group("epoch", COUNT), group("step", COUNT)
 _STEP_SECONDS = group("step_seconds", BARE_NUMBER)
 _IMAGES_PER_S = group("images_per_s")
 
-# PaddlePaddle/FleetX, deprecated/benchmark/collective/resnet/train_with_fleet.py and deprecated/examples: a record is
-# the mean of the steps since the one before it, speed = batch of one process / it.
+# PaddlePaddle/FleetX, deprecated/benchmark/collective/resnet/train_with_fleet.py and deprecated/examples: a record's
+# time is the mean over the steps since the previous record; its speed is the batch of one process / that time.
 FLEETX = FormatSpec(
     name="fleetx",
     title="FleetX's ResNet and VGG scripts (Pass N, trainbatch N)",
@@ -200,7 +202,7 @@ FLEETX = FormatSpec(
 )
 
 # PaddlePaddle/FleetX, python/fleetx/applications/trainer.py (its VGG16 and ResNet50 benchmarks): speed is 1 / the
-# seconds of the step, so steps/s; step 11 is the first that is printed.
+# seconds of the step, so it is in steps/s. Step 11 is the first that is printed.
 _ANY_VALUE = r"[^,\n]{0,100}"
 FLEETX_TRAINER = FormatSpec(
     name="fleetx-trainer",
@@ -217,7 +219,7 @@ FLEETX_TRAINER = FormatSpec(
     record_covers=1,
 )
 
-# Fleet's dynamic example prints epoch, batch and loss; where a rate with its unit stands behind, it is a process's.
+# Fleet's dynamic example prints epoch, batch and loss. If a rate with its unit follows, it is that of one process.
 FLEETX_DYNAMIC = FormatSpec(
     name="fleetx-dynamic",
     title="Fleet's dynamic example with a rate ([Epoch N, batch N])",
@@ -232,8 +234,9 @@ FLEETX_DYNAMIC = FormatSpec(
     rules=("fleetx-20-100-median7",),
 )
 
-# PaddlePaddle/benchmark's analysis.py, called by test_tipc/benchmark_train.sh: ips is the mean of the records times
-# the cards. Before 2021 its keys were FINAL_RESULT and UNIT. A line in another unit (ms/iteration) is not read.
+# Printed by PaddlePaddle/benchmark's analysis.py, which test_tipc/benchmark_train.sh calls: ips is the mean of the
+# records times the number of cards. Before 2021 the keys were FINAL_RESULT and UNIT. A line in another unit
+# (ms/iteration) is not read.
 _TIPC_MARKER = '"model_name": '
 _TIPC_RATE = f'"(?:ips|FINAL_RESULT)":{SPACES}"?{group("images_per_s", BARE_NUMBER)}"?[,}}]'
 _TIPC_UNIT = f'"(?:speed_unit|UNIT)":{SPACES}"(?:images|imgs|samples)/s'
@@ -247,12 +250,12 @@ TIPC = FormatSpec(
     rate_of=RateOf.JOB,
     configure=of_tipc,
     rules=("tipc-summary",),
-    # Each line is another job's.
+    # Each line is of another job.
     starts=(_TIPC_RECORD,),
     is_summary=True,
 )
 
-# PaddlePaddle/models release/1.8, PaddleCV/image_classification: each line is one step's seconds.
+# PaddlePaddle/models release/1.8, PaddleCV/image_classification: each line has the seconds of one step.
 _DLPERF_TIME = group("time", r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
 DLPERF_PADDLE = FormatSpec(
     name="dlperf-paddle",

@@ -1,8 +1,8 @@
 """The logs of tensorflow/models' image classification trainer with TimeHistory, as DLPerf runs it.
 
-TimeHistory (official/utils/misc/keras_utils.py) prints the rate of all replicas from one step to another. The trainer
-prints a dictionary of parameters three times: the defaults, the options, ``Final model parameters``. The last is what
-ran.
+TimeHistory (official/utils/misc/keras_utils.py) prints the rate of all replicas over the steps between two step
+numbers. The trainer prints a dictionary of parameters three times: the defaults, the options, and ``Final model
+parameters``, which are those of the run.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from helpers.logs.settings import LogSetting, Stated
 
 _TIME = r"\d{4} [\d:.]{1,20}"
 _FINAL = "Final model parameters: "
-# The most lines of the dictionary, one a key; the trainer has far fewer.
+# The most lines of a dictionary, which has one line for each key. The trainer's has far fewer.
 _MOST_LINES = 500
-# ResNet50 of the trainer has its stride in the 3x3 convolution (official/vision/.../resnet/resnet_model.py).
+# The trainer's ResNet50 has its stride in the 3x3 convolution (official/vision/.../resnet/resnet_model.py).
 _MODELS = {"resnet": "resnet50v1.5"}
 _PRECISIONS = {
     "float32": "fp32",
@@ -64,7 +64,8 @@ def of_keras(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 
 def _final_parameters(facts: Facts) -> dict[str, Stated]:
-    """The parameters by path (``runtime.num_gpus``); empty without such a dictionary, or with foreign lines in it."""
+    """The parameters by path (``runtime.num_gpus``); empty if there is no such dictionary, or if other lines interrupt
+    it."""
     lines = facts.context.lines
     for index, line in enumerate(lines):
         if (at := line.text.find(_FINAL)) >= 0:

@@ -1,12 +1,13 @@
-"""Configuration from a log's name: ``paddle_gpu8_pure_fp16_bs256.txt``, ``1n8g/rn50_b128_fp32_1.log``, ``A100_LOG/``.
+"""Reads configuration from a log's name: ``paddle_gpu8_pure_fp16_bs256.txt``, ``1n8g/rn50_b128_fp32_1.log``,
+``A100_LOG/``.
 
-It is used only where the log's content is silent. The file's name is read first, then its folders, from the innermost
-outwards, each for what is still unknown. A part that gives one setting two values (``gpu1_gpu8``) leaves that setting
-open, and no outer folder is asked for it either.
+A name is used only for settings that the log's content does not state. The file's name is read first, then its folders
+from the innermost outwards, each for the settings that are still unknown. If a name gives one setting two values
+(``gpu1_gpu8``), the setting stays unknown, and the outer folders are not read for it either.
 
 What the parts mean: ``gpu8``, ``8gpus``, ``1x8``: cards of all nodes. ``4n8g``: four nodes of eight cards. ``N4C32``:
 four nodes, 32 cards of all nodes (PaddlePaddle's benchmark scripts). ``pure_fp16``, ``amp_o2``: amp_o2. ``fp16``,
-``amp``: amp. ``bs256``, ``b128``, ``batch_size_64``: images a card.
+``amp``: amp. ``bs256``, ``b128``, ``batch_size_64``: images per card.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from helpers.logs.settings import LogSetting, Stated
 
-# How the place of a setting from a name begins.
+# How ``Stated.where`` begins for a setting that was read from a name.
 FILE_NAME, FOLDER_NAME = "file name", "folder name"
 
 _LARGEST = 1_000_000
@@ -28,7 +29,8 @@ Found = tuple[LogSetting, str]
 
 
 def settings_of_name(name: str) -> dict[LogSetting, Stated]:
-    """What the parts of ``name`` state; ``/`` and an archive's ``!`` separate them, the last one is the file."""
+    """The settings that the parts of ``name`` state. ``/`` and an archive's ``!`` separate the parts; the last part is
+    the file."""
     parts = [part for part in re.split(r"[/\\!]", name) if part not in ("", ".", "..")]
     settings: dict[LogSetting, Stated] = {}
     closed: set[LogSetting] = set()
@@ -42,30 +44,31 @@ def settings_of_name(name: str) -> dict[LogSetting, Stated]:
 
 
 def model_of(text: str) -> str | None:
-    """The model as in a case id (``resnet50v1.5``, ``vgg16``); None where the text names none or several.
+    """The model as in a case id (``resnet50v1.5``, ``vgg16``); None if the text names none or several.
 
-    ``ResNet50`` without more is v1.5 (stride in the 3x3 convolution) in every script whose logs are read here, and
-    MXNet's ``v1b`` is the same network. ``ResNet50_vd`` and ``vgg16_bn`` are other networks.
+    Plain ``ResNet50`` is v1.5 (stride in the 3x3 convolution) in every script whose logs are read here, and MXNet's
+    ``v1b`` is the same network. ``ResNet50_vd`` and ``vgg16_bn`` are other networks.
     """
     models = {value for setting, value in _found(text.lower(), _MODELS) if setting is LogSetting.MODEL}
     return models.pop() if len(models) == 1 else None
 
 
 def architecture(text: str) -> str:
-    """A script's name of a network as in a case id; one that the suite does not know in lower case, with ``_`` for what
-    an id cannot hold."""
+    """A script's name of a network, as in a case id. A network that the suite does not know is written in lower case,
+    with ``_`` for the characters that an id cannot hold."""
     return model_of(text) or re.sub(r"[^a-z0-9.]+", "_", text.lower()).strip("_")
 
 
 def precision_of(text: str) -> str | None:
-    """The precision as in a case id; None where the text names none or several."""
+    """The precision as in a case id; None if the text names none or several."""
     found = _narrowed({value for _, value in _found(text.lower(), _PRECISIONS)})
     return found.pop() if len(found) == 1 else None
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A pattern between characters that are neither letters nor digits, and what its match states."""
+    """A pattern for a part of a name (between characters that are neither letters nor digits), and the settings that a
+    match states."""
 
     pattern: re.Pattern[str]
     states: Callable[[re.Match[str]], Iterator[Found]]
@@ -81,13 +84,14 @@ def _values_of_part(part: str) -> dict[LogSetting, set[str]]:
 
 
 def _narrowed(precisions: set[str]) -> set[str]:
-    """The precisions without ``amp`` beside ``amp_o2``, which is the same but more exact."""
+    """The precisions, without ``amp`` if ``amp_o2`` is there too, since it is the more exact of the two."""
     exact = {each for each in precisions if each.startswith("amp_")}
     return precisions - {"amp"} if exact else precisions
 
 
 def _found(text: str, parts: tuple[_Part, ...]) -> list[Found]:
-    """What the patterns find, in their order; a match is taken out, so that ``pure_fp16`` is not ``fp16`` as well."""
+    """What the patterns find, tried in their order. A match is removed from the text, so that ``pure_fp16`` is not
+    found as ``fp16`` too."""
     found: list[Found] = []
     for part in parts:
         for match in part.pattern.finditer(text):
@@ -142,14 +146,14 @@ def _cards(match: re.Match[str]) -> Iterator[Found]:
         yield LogSetting.CARDS, str(cards)
 
 
-# With their case: B200 is a GPU, b200 a batch size.
+# Upper and lower case differ here: B200 is a GPU, b200 a batch size.
 _CASED = (
     _part(r"(?P<gpu>GB200|GB300|B100|B200|B300)(?P<before>)(?P<after>)", _gpu),
     _part(r"b(\d{1,7})", _number(LogSetting.BATCH_SIZE_PER_CARD)),
 )
 _MODELS = (
     _part(r"(?:resnet|rn|r)[-_]?50[-_]?v1(?:[._]5|b)", _is(LogSetting.MODEL, _RESNET50)),
-    # Other networks, taken out so that the plain names do not find them.
+    # Other networks. They state nothing, but are removed so that the plain names do not match them.
     _part(r"(?:resnet|rn|r)[-_]?50[-_]?(?:v1[ac-z]?|v2|vc|vd)(?:[-_]ssld)?", lambda match: iter(())),
     _part(r"(?:resnet|rn|r)[-_]?50", _is(LogSetting.MODEL, _RESNET50)),
     _part(r"vgg[-_]?16[-_]bn", lambda match: iter(())),

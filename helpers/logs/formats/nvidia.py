@@ -1,15 +1,19 @@
-"""The logs of NVIDIA's ResNet50 scripts (NVIDIA/DeepLearningExamples): TensorFlow, PyTorch, MXNet, MLPerf's lines.
+"""The logs of NVIDIA's ResNet50 scripts (NVIDIA/DeepLearningExamples) for TensorFlow, PyTorch and MXNet, and MLPerf's
+lines.
 
-Their images/s are of all cards: the scripts multiply a step's batch by the number of ranks. What a record times:
+Their images/s are of all cards: the scripts multiply a step's batch by the number of ranks. The steps that a record
+covers:
 
-- TensorFlow: the one step it stands at (utils/hooks/benchmark_hooks.py), whether every step or each tenth is printed;
-  in training ``imgs_per_sec`` (utils/hooks/training_hooks.py), with DLPerf's options of every step.
-- PyTorch: the mean of the iterations since the record before (image_classification/logger.py); by default one each.
-- MXNet: the batches since the record before, 20 by default (fit.py, ``disp_batches``).
+- TensorFlow: the one step whose number it has (utils/hooks/benchmark_hooks.py), whether every step or every tenth is
+  printed. In training the figure is called ``imgs_per_sec`` (utils/hooks/training_hooks.py); with DLPerf's options
+  every step is printed.
+- PyTorch: the mean over the iterations since the previous record (image_classification/logger.py); by default that is
+  one.
+- MXNet: the batches since the previous record, 20 by default (fit.py, ``disp_batches``).
 
-DLLogger's JSON backend writes the same figures, one object a line (``raport.json``, ``dllogger_log.log``): ``DLLL
+DLLogger's JSON backend writes the same figures, one object on each line (``raport.json``, ``dllogger_log.log``): ``DLLL
 {"timestamp": "1669262505.48", "datetime": ..., "elapsedtime": ..., "type": "LOG", "step": [0, 200], "data":
-{"total_ips": 1207.69}}``; a step of one number is an epoch's end, an empty one the run's.
+{"total_ips": 1207.69}}``. A step of one number is the end of an epoch, an empty step the end of the run.
 """
 
 from __future__ import annotations
@@ -33,14 +37,14 @@ _TIME = r"[\d-]{10} [\d:.]{1,20}"
 # DLLogger's parameter line; PyTorch's script writes a second one without a batch size.
 _PARAMETERS = compiled(r"DLL [\d: .-]{1,40}- PARAMETER " + PARAMETERS_BETWEEN + " batch_size : ")
 _NVLOG = r":::NVLOG\S{0,20} \S{1,100} \S{1,40} \([^)\n]{0,200}\) "
-# What the TensorFlow script prints first; that of 2019 at rank 0 alone.
+# Lines that the TensorFlow script prints first; in its version of 2019 only rank 0 prints them.
 _TENSORFLOW_STARTS = (_PARAMETERS, compiled(f"{_NVLOG}TF AMP is activated"), compiled(f"{_NVLOG}Model HParams:"))
 _SUMMARY = rf"- Summary: {BETWEEN}?\b"
 _EPOCH_END = rf"- Epoch: {_EPOCH}  {BETWEEN}?\b"
 _ITERATION = rf"DLL {group('time', _TIME)} - Epoch: {_EPOCH} Iteration: {_STEP}  train\.loss : \S{{1,40}} (?:None)?"
 
-# 2020 on: "DLL 2022-11-24 04:01:45.487468 - (0, 200) total_ips : 1207.69"; 2019: ":::NVLOGv0.2.3 resnet
-# 1621935982.789288282 (benchmark_hooks.py:60) total_ips: 1180.76", which prints the step in a line of its own.
+# From 2020 on: "DLL 2022-11-24 04:01:45.487468 - (0, 200) total_ips : 1207.69". In 2019: ":::NVLOGv0.2.3 resnet
+# 1621935982.789288282 (benchmark_hooks.py:60) total_ips: 1180.76", with the step on a line of its own.
 _STEP_OF_TENSORFLOW = (
     r"(?:DLL |:::\w{1,40}[\d.]{0,20} \S{1,100} )"
     + group("time", rf"{_TIME}|\d{{1,12}}\.\d{{1,12}}")
@@ -126,7 +130,7 @@ MXNET_2020 = FormatSpec(
     record=compiled(
         group("time", r"\d{4}-\d\d-\d\d [\d:]{8},\d{3}")
         + rf":INFO: Epoch\[{_EPOCH}\] Batch \[(?:\d{{1,12}}-)?{_STEP}\][\t ]{{1,9}}Speed: {_IMAGES_PER_S}"
-        # The learning rate's digits are consumed too: looked at as a date, they cost as much as the record.
+        # The learning rate is matched too; else its digits would be tried as a date, which takes as long as the record.
         + r" samples/sec(?:\tLR: \S{1,40})?"
     ),
     looked_for="lines 'INFO: Epoch[N] Batch [N-N] Speed: N samples/sec' and the script's arguments or its 'LR: N'",
@@ -138,7 +142,7 @@ MXNET_2020 = FormatSpec(
 )
 
 # mlperf_logging: {"namespace": "", "time_ms": 1719843792116, ..., "key": "tracked_stats", "value": {"throughput":
-# 14214.65}, "metadata": {"file": ..., "lineno": 1850, "epoch_num": 2}}, before 2021 "key": "throughput" itself.
+# 14214.65}, "metadata": {"file": ..., "lineno": 1850, "epoch_num": 2}}. Before 2021 the key was "throughput" itself.
 MLLOG = FormatSpec(
     name="nvidia-mllog",
     title="MLPerf's log lines (:::MLLOG) with a throughput",

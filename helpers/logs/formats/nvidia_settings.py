@@ -1,6 +1,7 @@
 """The configuration of a run of NVIDIA's ResNet50 scripts, from their parameters and the lines beside them.
 
-Images/s and step time are not used here. What the content and the log's name leave open stays open and is asked for.
+Nothing is concluded from images/s or step times. A setting that neither the content nor the log's name states must be
+given by the user.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _DATA = {
     "pytorch": "native",
     "mxnet": "native",
     "synthetic": "synthetic",
-    # PyTorch's script before 2022 spells it so.
+    # The spelling of PyTorch's script before 2022.
     "syntetic": "synthetic",
 }
 
@@ -77,7 +78,7 @@ def of_pytorch(context: RunContext) -> Mapping[LogSetting, Stated]:
             LogSetting.PRECISION: valued("amp", facts.switched_on("amp", "fp16"))
             or valued("fp32", facts.parameter("amp", "fp16")),
             LogSetting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size")),
-            # mpirun starts one launcher a node (multiproc.py), so its ranks are no cards.
+            # mpirun starts one launcher on each node (multiproc.py), so its ranks do not count the cards.
             LogSetting.CARDS: count(facts.parameter("world_size")) or cards_of_nccl(facts),
             LogSetting.DATA: mapped(_DATA, facts.parameter("data_backend")),
             LogSetting.SEED: count(facts.parameter("seed")),
@@ -105,7 +106,8 @@ def of_mxnet(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 
 def of_mllog(context: RunContext) -> Mapping[LogSetting, Stated]:
-    """MLPerf's log names the benchmark and the batch of all cards; by MLPerf's rules ``resnet`` is ResNet50 v1.5."""
+    """MLPerf's log states the benchmark and the batch size of all cards. By MLPerf's rules ``resnet`` is ResNet50
+    v1.5."""
     facts = facts_of(context)
     events: dict[str, Stated] = {}
     for line in context.lines:
@@ -128,7 +130,7 @@ def of_mllog(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 
 def _model(stated: Stated | None) -> Stated | None:
-    """The model as in a case id; another network keeps its own name, so that the log's name does not hide it."""
+    """The model as in a case id. Another network keeps its own name, so that the log's name cannot replace it."""
     return None if stated is None else Stated(model_of(stated.value) or stated.value, stated.where)
 
 
@@ -149,7 +151,7 @@ def _tensorflow_precision(facts: Facts) -> Stated | None:
         return valued("amp", amp)
     if given := facts.parameter("amp", "use_tf_amp", "precision"):
         return valued("fp32", given)
-    # The script of 2019 prints a line for AMP and none for FP32. The name decides where the beginning is cut off.
+    # The script of 2019 prints a line for AMP and none for FP32. If the log's beginning is cut off, the name decides.
     if LogSetting.PRECISION in facts.named or (header := facts.line(_TF_HEADER)) is None:
         return None
     return Stated("fp32", f'{header.where}, and no "TF AMP is activated"')
@@ -176,14 +178,14 @@ def _xla(facts: Facts) -> Stated | None:
 
 
 def _mxnet_cards(facts: Facts) -> Stated | None:
-    """The number of cards, from the first of these that has it.
+    """The number of cards, from the first of these that states it.
 
-    - The name that benchmark.py gives its report (``report.json-8,256``: cards, images a card).
+    - The name that benchmark.py gives its report (``report.json-8,256``: cards, images per card).
     - NCCL's lines.
-    - ``gpus``, which are those of one node. Under Horovod more ranks than those are more nodes, and where a log shows
-      no ranks its name may state several nodes.
+    - ``gpus``, which counts the cards of one node. Under Horovod, more ranks than cards mean several nodes; if a log
+      shows no ranks, its name may state several nodes.
 
-    None where a log of several runs leaves it open.
+    None if a log with several runs does not decide it.
     """
     report, batch = facts.parameter("dllogger_log", "report"), facts.parameter("batch_size")
     if report and batch and (match := _BENCHMARK.search(report.value)):

@@ -1,20 +1,20 @@
-"""PaddleClas' logs: the formats of its generations, and how a run's configuration is read from them.
+"""PaddleClas' logs: the formats of its versions, and how a run's configuration is read from them.
 
-Source: PaddlePaddle/PaddleClas. Images/s are of one card. What a record is the mean of (``batch_time.avg``, which
-starts anew at the step named):
+Source: PaddlePaddle/PaddleClas. Images/s are of one card. The steps over which a record is a mean (``batch_time.avg``,
+which is reset at the step named):
 
-- static, tools/static/program.py and ppcls/static/program.py: since step 5 of the epoch, up to today.
-- dynamic 2.0 and 2.1, tools/program.py: since step 10. Its lines have commas behind the epoch and the step.
-- dynamic 2.2 to 2.5, ppcls/engine/train/: since step 5. In April 2024 its develop branch began to start anew at every
-  printed line (ppcls/engine/train/utils.py, 07de476); such lines look the same, and time stamps show the difference.
-- 2020, branch release/static, tools/program.py: ``elapse``; with ``ips`` it is the mean since step 5 in the published
-  logs (step 10 in that branch since 2020-11-27, which moves a figure by less than its rounding); without ``ips`` each
-  step's own seconds.
+- static, tools/static/program.py and ppcls/static/program.py: since step 5 of the epoch; this has never changed.
+- dynamic 2.0 and 2.1, tools/program.py: since step 10. These lines have commas behind the epoch and the step.
+- dynamic 2.2 to 2.5, ppcls/engine/train/: since step 5. Since April 2024 the develop branch resets the mean at every
+  printed line (ppcls/engine/train/utils.py, 07de476). Its lines look the same; only time stamps show the difference.
+- 2020, branch release/static, tools/program.py: ``elapse``. With ``ips`` it is the mean since step 5 in the published
+  logs (since 2020-11-27 in that branch: since step 10, which changes a figure by less than its rounding). Without
+  ``ips`` it is the seconds of the one step.
 
-``ppcls/utils/config.py`` prints the configuration as a tree, four spaces a level, the overrides of ``-o`` already in
-it. What the batch sizes are of:
+``ppcls/utils/config.py`` prints the configuration as a tree with four spaces for each level; it contains the overrides
+of ``-o``. The batch sizes in it:
 
-- ``DataLoader.Train.sampler.batch_size`` (2.2 and later) is one card's.
+- ``DataLoader.Train.sampler.batch_size`` (2.2 and later) is of one card.
 - ``TRAIN.batch_size`` (before, ``ppcls/data/reader.py``: ``batch_size // trainers_num``) is of all cards.
 """
 
@@ -56,7 +56,7 @@ _EMPTY = ("", "None", "null")
 
 @dataclass(frozen=True)
 class _Tree:
-    """The printed configuration by its path (``Arch.name``), with the command line's overrides over it."""
+    """The printed configuration by path (``Arch.name``); options of the command line replace its values."""
 
     values: Mapping[str, Stated]
     printed: bool
@@ -65,12 +65,12 @@ class _Tree:
         return next((self.values[path] for path in paths if path in self.values), None)
 
     def switched(self, *paths: str) -> bool | None:
-        """Whether it is on; None where the configuration has no such path."""
+        """Whether the first of ``paths`` that is there is on; None if the configuration has none of them."""
         found = self.first(*paths)
         return None if found is None else found.value.lower() == "true"
 
     def where(self, section: str) -> str:
-        """The place of a section's first value; empty where there is no such section."""
+        """The place of a section's first value; empty if there is no such section."""
         found = (each for path, each in self.values.items() if path == section or path.startswith(f"{section}."))
         return next((each.where for each in found), "")
 
@@ -81,7 +81,7 @@ def of_paddleclas(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 
 def of_paddleclas_dynamic(context: RunContext) -> Mapping[LogSetting, Stated]:
-    """The configuration of a run whose graph is dynamic, unless it says that the graph was made static."""
+    """The configuration of a run with a dynamic graph, or to_static if the log states that the graph was converted."""
     return _configured(context, None)
 
 
@@ -140,7 +140,7 @@ def _precision(facts: Facts, tree: _Tree) -> Stated | None:
     capability = facts.line(_AMPERE)
     if stated is None or stated.value != "fp32" or capability is None:
         return stated
-    # Paddle leaves TF32 on where the card has it (docs/measuring-rules.md, "Traps in the published tables").
+    # Paddle leaves TF32 on if the card has it (docs/measuring-rules.md, "Traps in the published tables").
     return Stated("tf32", f"{stated.where}; TF32 is the default of this card ({capability.where})")
 
 
@@ -190,9 +190,10 @@ def _execution(tree: _Tree) -> Stated:
 
 
 def _stamp(behind: str) -> str:
-    """The time stamp, where the line has one; ``behind`` stands between it and where the pattern is.
+    """The pattern of the time stamp, if the line has one; ``behind`` is the text from the stamp to where this pattern
+    is inserted.
 
-    It stands behind the literal that begins a record, so that searching for that stays fast:
+    It looks back from behind the literal that begins a record, so that the search for that literal stays fast:
     ``[2022/12/02 18:10:52] ppcls INFO: epoch:``.
     """
     return f"{STAMP_BEGINS}(?:(?<={_DAY_AND_TIME}{behind}))?{STAMP_ENDS}"
@@ -208,7 +209,7 @@ _RATE = f"ips:{SPACES}{group('images_per_s', BARE_NUMBER)} (?:images|samples)/s"
 _COSTS = f"batch_cost:{SPACES}{_STEP_SECONDS} s,{SPACES}reader_cost:{SPACES}{_READER_SECONDS} s,{SPACES}{_RATE}"
 
 _RULES = ("paddleclas-trimmed", "paddleclas-mean")
-# The lines that only one process of a job prints, before anything else of its configuration.
+# Lines that only one process of a job prints, before the rest of its configuration.
 _STARTS = (
     compiled("-----------  Configuration(?: Arguments)? +----------"),
     compiled("==        PaddleClas is powered by PaddlePaddle !        =="),
