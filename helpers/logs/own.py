@@ -43,7 +43,7 @@ Logs = Sequence[StepLog]
 # How many steps or records a rule used, and in words which ones it left out.
 StepsUsed = tuple[int, tuple[str, ...]]
 
-# With fewer steps, which is shorter than any window of the suite, the scatter of steps says little.
+# The shortest measured window of the suite. Fewer steps say little about how much they scatter.
 _FEW_STEPS = 30
 _SLOW_LAST = 0.10
 

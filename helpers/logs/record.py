@@ -1,4 +1,4 @@
-"""What is found in a training log: runs, what the log states of their configuration, and their records as columns."""
+"""The contents of a training log: its runs with their configuration, and their records as columns."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from helpers.logs.settings import LogSetting, Stated
 
 
 class RecordField(enum.Enum):
-    """What a record (one throughput line) may hold; a format's record pattern names its groups by these values."""
+    """The fields of a record (one line that states a speed). A format's pattern names its groups by these values."""
 
     EPOCH = "epoch"
     STEP = "step"
-    # As printed; ``FormatSpec.rate_of`` says of how many cards.
+    # As printed; of one card or of all cards, by ``FormatSpec.rate_of``.
     IMAGES_PER_S = "images_per_s"
-    # As printed, without waiting for data.
+    # As printed, without the time spent waiting for data.
     COMPUTE_IMAGES_PER_S = "compute_images_per_s"
     # Seconds of a step as printed; in PaddleClas' logs a running mean (``FormatSpec.running_mean``).
     STEP_SECONDS = "step_seconds"
-    # The part of a step's seconds that was spent waiting for data.
+    # The seconds of a step that were spent waiting for data.
     READER_SECONDS = "reader_seconds"
-    # A record over the steps from SPAN_START to SPAN_END (TimeHistory).
+    # The seconds of the steps from SPAN_START to SPAN_END (TimeHistory).
     SPAN_SECONDS = "span_seconds"
     SPAN_START = "span_start"
     SPAN_END = "span_end"
-    # Kept as STEP_SECONDS: 1 / it.
+    # Kept as STEP_SECONDS, the reciprocal.
     STEPS_PER_S = "steps_per_s"
 
 
-# A group of a record pattern beside the fields: the line's time stamp. Kept of the first records and of the last.
+# The group of a record pattern for the line's time stamp. Only those of the first records and of the last are kept.
 TIME_GROUP = "time"
-# What a record pattern has between these two comments only looks back at that stamp, where the line has one.
+# A record pattern may have, between these two comments, a part that looks back at the time stamp if the line has one.
 STAMP_BEGINS, STAMP_ENDS = "(?#stamp)", "(?#end)"
 
 
 class RateOf(enum.Enum):
-    """Whose images/s a record prints."""
+    """Whether a record's images/s are those of one card or of all cards."""
 
     CARD = "one card"
     JOB = "all cards"
@@ -47,7 +47,7 @@ class RateOf(enum.Enum):
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a log, cleaned and without its end; ``number`` counts from 1 in the file as it is."""
+    """One line of a log, cleaned and without its line end. ``number`` is that of the original file, from 1."""
 
     number: int
     text: str
@@ -55,7 +55,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Dropped:
-    """Lines that look like records and were not used: how many, why, the first one."""
+    """Lines that look like records but were not used: how many, why, and the first of them."""
 
     count: int
     reason: str
@@ -64,7 +64,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Printed:
-    """A figure that the script itself printed at its end or after an epoch, with the epoch where it names one."""
+    """A figure that the script itself printed, at its end or after an epoch; ``epoch`` is None if it names none."""
 
     samples_per_s: float
     line: int
@@ -73,8 +73,8 @@ class Printed:
 
 @dataclass(frozen=True)
 class Stamp:
-    """When record ``index`` (from 0) was printed, in seconds of a clock without a zone; only differences mean
-    something."""
+    """When record ``index`` (from 0) was printed, in seconds. The clock has no time zone, so only differences have a
+    meaning."""
 
     index: int
     seconds: float
@@ -82,17 +82,17 @@ class Stamp:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a run's configuration is read from."""
+    """Everything from which a run's configuration is read."""
 
-    # The path of the file or of the archive's member as it was given, with ``/``.
+    # The path of the file or of the archive's member as it was given, with ``/`` between folders.
     name: str
-    # The run's lines that are no records, the first few thousand.
+    # Lines of the run that are not records, a few thousand at most.
     lines: Sequence[Line]
-    # Those that mpirun's prefixes name in the run.
+    # The ranks that mpirun's prefixes name in the run.
     ranks: frozenset[int] = frozenset()
     # How many runs share the name.
     runs_in_file: int = 1
-    # The run's first record, which is all there is of a summary line.
+    # The run's first record; a summary line has nothing else.
     first_record: Line | None = None
 
 
@@ -101,36 +101,36 @@ Configure = Callable[[RunContext], Mapping[LogSetting, Stated]]
 
 @dataclass(frozen=True)
 class FormatSpec:
-    """One format as a table; reading does the rest."""
+    """One format of logs as data; ``reading`` has the code."""
 
     # As in ``--format`` (``paddleclas``), and for people.
     name: str
     title: str
-    # A literal that stands in every record line and hardly anywhere else; searched for first, since that is fast.
+    # A text that is in every record's line and in few others. It is searched for first, since that is fast.
     marker: bytes
-    # The pattern of one record, its groups named by RecordField values and TIME_GROUP. It is searched in blocks of many
-    # lines, so nothing in it may match a line's end.
+    # The pattern of one record. Its groups are named by RecordField values and TIME_GROUP. It is searched for in blocks
+    # of many lines, so no part of it may match a line end.
     record: re.Pattern[bytes]
-    # A record in words, for the error of an unknown log.
+    # A record in words, for the error about an unknown log.
     looked_for: str
     rate_of: RateOf
     configure: Configure
     # The names of the publishers' rules that apply, the usual one first.
     rules: tuple[str, ...]
-    # Patterns of the lines that begin a new run. None of them matches a record, but for ``record`` itself where every
-    # record is a run.
+    # Patterns of the lines that begin a new run. None of them may match a record, except ``record`` itself in a format
+    # where every record is a run.
     starts: tuple[re.Pattern[bytes], ...] = ()
-    # Patterns of the figures that the script prints itself, with a group ``images_per_s``, and ``epoch`` where there is
-    # one. By name: ``average``, ``train_throughput``, ``summary_total``, ``summary_compute``, ``summary_ips`` and
-    # ``epoch``.
+    # Patterns of the figures that the script prints itself, by name: ``average``, ``train_throughput``,
+    # ``summary_total``, ``summary_compute``, ``summary_ips`` and ``epoch``. Each has a group ``images_per_s``, and may
+    # have a group ``epoch``.
     printed: Mapping[str, re.Pattern[bytes]] = field(default_factory=dict)
-    # Patterns of which a log of this format has at least one, beside its records.
+    # A log of this format has a match of at least one of these patterns besides its records.
     proofs: tuple[re.Pattern[bytes], ...] = ()
-    # Where a record's rate is the mean since a step of the epoch, that step (PaddleClas: 5).
+    # If a record's rate is the mean since a certain step of the epoch: that step (PaddleClas: 5).
     running_mean: int | None = None
-    # The steps of one record, where the log's own step numbers do not give them.
+    # How many steps a record covers, if the log's step numbers do not show it.
     record_covers: int | None = None
-    # Its records hold no step and no seconds; each is a figure for a whole run (TIPC's JSON line).
+    # Whether each record is a figure for a whole run, without step and seconds (TIPC's JSON line).
     is_summary: bool = False
 
 
@@ -139,26 +139,26 @@ class LogRun:
     """One training run of a log."""
 
     format: FormatSpec
-    # The file as given; ``archive.zip!member`` within an archive.
+    # The file's path as it was given; ``archive.zip!member`` for a log in an archive.
     source: str
-    # Of the file's bytes.
+    # The hash of the log's bytes, in hexadecimal.
     sha256: str
-    # From 1, of the ``runs_in_file`` runs.
+    # From 1 to ``runs_in_file``.
     number: int
     runs_in_file: int
-    # Lines of the file.
+    # Line numbers in the file, from 1.
     first_line: int
     last_line: int
     settings: Mapping[LogSetting, Stated]
-    # Every field that the format has, with one number a record; NaN where a record lacks it.
+    # The column of each field that the format has: one number for each record, NaN if the record lacks the field.
     columns: Mapping[RecordField, NumberColumn]
-    # Of the first 256 records and of the last, where the lines have a time.
+    # Time stamps of the first 256 records and of the last; empty if the lines have none.
     stamps: tuple[Stamp, ...] = ()
     printed: Mapping[str, tuple[Printed, ...]] = field(default_factory=dict)
-    # Lines that look like records and are not among the columns.
+    # Lines that look like records but are not in the columns.
     dropped: tuple[Dropped, ...] = ()
     notes: tuple[str, ...] = ()
-    # That the last line has no end or the last epoch did not finish, in words; empty where the log is whole.
+    # Says in words that the last line has no end or that the last epoch is incomplete; empty for a whole log.
     cut: str = ""
 
     @property
@@ -176,11 +176,11 @@ HONEST = "honest"
 class RuleFigure:
     """A run's figure by one rule."""
 
-    # With its parameter: ``ngc-tf-mean:skip=5``.
+    # The rule's name with its parameter, if any: ``ngc-tf-mean:skip=5``.
     rule: str
-    # Of all cards; None where the rule cannot be computed, and ``reason`` says why.
+    # Of all cards; None if the rule cannot be computed, and then ``reason`` says why.
     samples_per_s: float | None
-    # How many records or steps went into it, and which were left out and why (``10 of warm-up``).
+    # How many records or steps were used, and which were left out and why (``10 of warm-up``).
     used: int = 0
     unused: tuple[str, ...] = ()
     # The rule in words.
@@ -190,11 +190,11 @@ class RuleFigure:
 
 @dataclass(frozen=True)
 class RateSpread:
-    """How the records' rates of all cards are spread after the publisher's warm-up."""
+    """The spread of the records' rates (of all cards) after the publisher's warm-up."""
 
     records: int
     median_samples_per_s: float
-    # Coefficient of variation: 0.02 is 2%.
+    # Coefficient of variation, as a fraction: 0.02 is 2%.
     variation: float
     lowest_samples_per_s: float
     highest_samples_per_s: float
@@ -202,7 +202,7 @@ class RateSpread:
 
 @dataclass(frozen=True)
 class Imported:
-    """One run of one log, or of the step logs of all ranks. The first fields are those of LogRun."""
+    """One run, read from one log or from the step logs of all its ranks. The first fields are those of LogRun."""
 
     source: str
     sha256: str
@@ -212,21 +212,22 @@ class Imported:
     first_line: int
     last_line: int
     settings: Mapping[LogSetting, Stated]
-    # By every publisher's rule that applies; ``usual`` names the one that its publisher used for such a log.
+    # Figures by all rules that apply; ``usual`` names the rule that the publisher used for such logs.
     figures: tuple[RuleFigure, ...]
     usual: str
-    # Samples of all cards / wall time, where the log permits it, else with the reason why not.
+    # Samples of all cards / wall time; if the log does not allow it, the reason.
     honest: RuleFigure
-    # The share of a step that was spent waiting for data; None where ``reader_reason`` says why.
+    # The share of the time that was spent waiting for data (0 to 1); None if unknown, and then ``reader_reason`` says
+    # why.
     reader_share: float | None
     reader_reason: str
-    # None where there are no records.
+    # None if there are no records.
     spread: RateSpread | None
     dropped: tuple[Dropped, ...]
     warnings: tuple[str, ...]
 
     def figure(self, rule: str) -> RuleFigure | None:
-        """The figure by a rule's name; None where no such rule applies to the format."""
+        """The figure by a rule's name; None if the rule does not apply to the format."""
         every = (*self.figures, self.honest)
         return next((each for each in every if each.rule == rule), None)
 

@@ -107,8 +107,8 @@ class Facts:
         return next((found for key in keys if (found := self.parameters.get(key)) and found.value == "True"), None)
 
     def line(self, *patterns: re.Pattern[str]) -> Stated | None:
-        """What the first of the patterns that occurs in any line matched there: its last group, or the whole match if
-        the pattern has no group. None if no pattern occurs."""
+        """Searches all lines for the first pattern, then for the next one. Returns the last group of the first match
+        (the whole match if the pattern has no group); None if no line matches."""
         for pattern in patterns:
             for line in self.context.lines:
                 if match := pattern.search(line.text):

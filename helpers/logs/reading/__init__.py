@@ -1,1 +1,1 @@
-"""From cleaned lines to runs: which format (``detect``), which runs, which records (``reader.read_log``)."""
+"""Turns cleaned lines into runs: ``detect`` finds the format, ``reader.read_log`` the runs and their records."""

@@ -1,4 +1,4 @@
-"""A stretch of lines with its records: rows of texts, then columns of numbers, and the lines in which they stand."""
+"""A block of lines and the records in it, as rows of texts and as columns of numbers, each with its line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from helpers.logs.record import STAMP_BEGINS, STAMP_ENDS, TIME_GROUP, FormatSpec
 
 Floats = NDArray[np.float64]
 
-# A format's record has at least one of them; the first in this order is the one that every record must hold.
+# A record of any format has at least one of these fields. The first one that a format has must be in each of its
+# records.
 _MAIN = (RecordField.IMAGES_PER_S, RecordField.STEP_SECONDS, RecordField.SPAN_SECONDS)
 _POSITIVE = (
     RecordField.IMAGES_PER_S,
@@ -26,21 +27,21 @@ _POSITIVE = (
     RecordField.STEP_SECONDS,
     RecordField.SPAN_SECONDS,
 )
-# Beyond them a number is no measurement: the square or the reciprocal of one within them is still a number.
+# A number outside these limits is not a measurement. Within them, squares and reciprocals are still finite numbers.
 _SMALLEST, _LARGEST = 1e-100, 1e100
-# The significant digits, with the point among them, of a number whose missing end would not show in a rate.
+# A number of so many characters (digits and point) may lack its end without a visible change of the rate.
 _ENOUGH_DIGITS = 6
-# How many stamps of a block are looked for one by one; for one more, all of them are.
+# Up to so many time stamps of a block are searched for one by one; beyond, all of them at once.
 _FEW_TIMES = 4
-# A stamp stands near the beginning of its line.
+# A time stamp is within so many bytes of its line's beginning.
 _LARGEST_OFFSET = 200
 
 
 class RecordGroups:
-    """The record pattern of a format, and which of its groups is which field; made once a log.
+    """The record pattern of a format, and the field of each of its groups; made once for each log.
 
-    ``record`` is the pattern without its time stamp, ``timed`` the one with it, None where it has none: few stamps are
-    needed, and looking for all of them takes a tenth of the time.
+    ``record`` is the pattern without the time stamp; ``timed`` is the pattern with it, None if the format has no stamp.
+    Few stamps are needed, and searching for all of them would take a tenth of the reading time.
     """
 
     def __init__(self, spec: FormatSpec) -> None:
@@ -60,24 +61,25 @@ def _untimed(record: re.Pattern[bytes]) -> re.Pattern[bytes]:
 
 
 class LineBlock:
-    """Whole lines from ``first_line`` of a log on, and what a format's pattern finds in them: ``count`` records."""
+    """Whole lines of a log, from ``first_line`` on, and the ``count`` records that the format's pattern finds in
+    them."""
 
     _times_asked = 0
 
     def __init__(self, spec: FormatSpec, groups: RecordGroups, data: bytes, first_line: int) -> None:
         self.data, self.first_line = data, first_line
         self._groups = groups
-        # The text between records and the groups of each, one behind the other: columns are slices of it, and there is
-        # no tuple a record, which the garbage collector would look at.
+        # A flat list: the text before the first record, the groups of that record, the text before the next, and so on.
+        # A column is a slice of it. A tuple for each record would be work for the garbage collector.
         self._parts: list[bytes | None] = groups.record.split(data) if spec.marker in data else [data]
         self.count = len(self._parts) // groups.width
 
     @cached_property
     def others(self) -> list[tuple[int, bytes]]:
-        """The lines without a record that are not empty, by number."""
+        """The lines that are neither empty nor records, with their numbers."""
         found: list[tuple[int, bytes]] = []
         texts, ends = self._texts, self._line_ends
-        # What stands before the first line's end and behind the last one's is part of a record's line.
+        # The text before the first line end and that behind the last one belong to the lines of records.
         whole = ends - 1
         whole[0] += 1
         whole[-1] += 0 if self.count else 1
@@ -103,25 +105,25 @@ class LineBlock:
         return shown(number, self.data[start : self.data.find(b"\n", start)])
 
     def offset(self, number: int) -> int:
-        """Where the line of this number begins in the data."""
+        """The offset of line ``number`` in the data."""
         return int(self._starts[number - self.first_line])
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
-        """Where each line begins, and the end."""
+        """The offset of each line, then the length of the data."""
         ends = np.flatnonzero(np.frombuffer(self.data, dtype=np.uint8) == ord("\n"))
         return np.concatenate(([0], ends + 1))
 
     @cached_property
     def _texts(self) -> list[bytes]:
-        """What stands between the records: before the first, between each two, behind the last."""
+        """The texts before the first record, between two records, and behind the last."""
         return cast("list[bytes]", self._parts[:: self._groups.width])
 
     @cached_property
     def _line_ends(self) -> NDArray[np.int64]:
-        """How many line ends each of the texts has; a record has none."""
+        """How many line ends each of these texts has; a record contains none."""
         texts = self._texts
-        # Most often every line is a record and the same stands behind each.
+        # Usually every line is a record, and the same text follows each of them.
         if len(texts) > 2 and texts[1:-1].count(texts[1]) == len(texts) - 2:
             ends = np.full(len(texts), texts[1].count(b"\n"), dtype=np.int64)
             ends[0], ends[-1] = texts[0].count(b"\n"), texts[-1].count(b"\n")
@@ -129,11 +131,11 @@ class LineBlock:
         return np.fromiter(map(bytes.count, texts, repeat(b"\n")), dtype=np.int64, count=len(texts))
 
     def numbers(self) -> dict[RecordField, Floats]:
-        """Every field's column; NaN where a row lacks it, infinite where its text is no number."""
+        """The column of each field: NaN in rows without it, infinite if the text is not a number."""
         return {each: _numbers(self._parts[at :: self._groups.width]) for each, at in self._groups.fields.items()}
 
     def time(self, row: int) -> bytes:
-        """A row's time stamp; empty where its line has none."""
+        """The time stamp of a row; empty if its line has none."""
         if self._groups.timed is None:
             return b""
         self._times_asked += 1
@@ -148,7 +150,8 @@ class LineBlock:
     def seconds(self, rows: NDArray[np.intp]) -> Floats | None:
         """The time stamps of rows, in seconds.
 
-        None unless all stand in one place of their lines and are written alike; then ``time`` gives each alone.
+        None unless all are at the same offset in their lines and written in the same way; else use ``time`` for each
+        row.
         """
         stamp = self.time(int(rows[0]))
         begins = self._row_starts[rows]
@@ -160,7 +163,7 @@ class LineBlock:
 
     @cached_property
     def _row_starts(self) -> NDArray[np.int64]:
-        """Where each row's line begins."""
+        """The offset of each row's line."""
         return self._starts[np.cumsum(self._line_ends)[: self.count]]
 
     @cached_property
@@ -171,10 +174,10 @@ class LineBlock:
 
 def _numbers(texts: Sequence[bytes | None]) -> Floats:
     numbers: Floats | None = None
-    # An epoch has many records.
+    # Neighbouring records usually have the same epoch.
     if texts[0] == texts[-1] and texts.count(texts[0]) == len(texts):
         return np.full(len(texts), _number(texts[0]))
-    # None stands for a group that took no part in a match: most often in all of them.
+    # None is a group that took no part in a match, usually in any of them.
     if texts[0] is not None:
         with suppress(ValueError, TypeError):
             numbers = np.fromiter(map(float, cast("Sequence[bytes]", texts)), dtype=np.float64, count=len(texts))
@@ -194,14 +197,14 @@ def _number(text: bytes | None) -> float:
 
 
 def faults(fields: dict[RecordField, Floats], main: RecordField | None) -> list[tuple[str, NDArray[np.bool_]]]:
-    """Why rows cannot be used, each reason with its rows: rates that are no numbers or not above 0.
+    """The reasons why rows cannot be used (rates that are not finite or not above 0), each with a mask of its rows.
 
-    A row has one reason only, its first.
+    A row has only the first reason that applies.
     """
     found: list[tuple[str, NDArray[np.bool_]]] = []
     for each, numbers in fields.items():
         low = numbers.min()
-        # False where one of them is NaN.
+        # Also False if one of them is NaN.
         if (low >= _SMALLEST if each in _POSITIVE else low >= 0) and numbers.max() <= _LARGEST:
             continue
         checks = [(f"no {each.value}", np.isnan(numbers))] if each is main else []
@@ -218,8 +221,8 @@ def faults(fields: dict[RecordField, Floats], main: RecordField | None) -> list[
 
 
 def is_whole(match: re.Match[bytes], line: bytes) -> bool:
-    """Whether a record that ends a log without a line's end is certain to be whole, or to lack only digits that do not
-    show: something follows its last number, or the number has enough digits behind its point."""
+    """Whether a record at the end of a log is complete although its line has no end: text follows its last number, or
+    the number has so many digits that a missing one would not show."""
     ends = {match.end(number): match.group(number) for number in range(1, (match.re.groups or 0) + 1) if match[number]}
     if not ends:
         return True
@@ -230,7 +233,8 @@ def is_whole(match: re.Match[bytes], line: bytes) -> bool:
 
 
 def block_of(spec: FormatSpec, groups: RecordGroups, data: bytes, first_line: int) -> LineBlock:
-    """The block of these lines: by their shapes where they have few, else by the pattern itself, with equal results."""
+    """The block of these lines. If they have few shapes, records are found by shape, else by the pattern itself; both
+    give the same result."""
     shaped = groups.shapes.look(data) if spec.marker in data else None
     return (
         LineBlock(spec, groups, data, first_line) if shaped is None else _ShapedBlock(groups, data, first_line, shaped)

@@ -1,4 +1,4 @@
-"""Which format a log has, proven by its records; an unknown or ambiguous log is an error, never a guess."""
+"""Finds the format of a log by its records. If none or several fit, that is an error; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from helpers.trainers.contract.errors import LogError
 _SHOWN = 160
 _UNKNOWN = "no records of a format that is known"
 _SEVERAL = "records of several formats"
-# How many closest lines are shown.
+# How many of the closest lines an error shows.
 _MOST = 5
-# How many lines with one word are looked at in one chunk.
+# How many lines with the same word are looked at in each chunk.
 _LINES_A_CHUNK = 50
 _WORDS = (
     b"ips", b"images/s", b"imgs/s", b"img/s", b"images_per_s", b"imgs_per_s", b"samples/s", b"examples/s",
@@ -29,7 +29,7 @@ _NUMBER = re.compile(rb"\d")
 
 
 class Log(Protocol):
-    """What a reader needs of a log (source.LogFile)."""
+    """The part of source.LogFile that a reader uses."""
 
     @property
     def source(self) -> str: ...
@@ -43,9 +43,10 @@ class Log(Protocol):
 
 
 class _Search:
-    """What a log has of a format: its records and the first of them, and whether one of the format's proofs is there.
+    """Searches a log for one format: counts its records, keeps the first, and notes whether one of the format's proofs
+    is there.
 
-    Where it is looked for (``look_for_ends``), also the first figure that the script printed itself.
+    ``look_for_ends`` searches for the first figure that the script printed itself.
     """
 
     def __init__(self, spec: FormatSpec) -> None:
@@ -75,11 +76,11 @@ class _Search:
 
 
 def detect(log: Log, formats: Mapping[str, FormatSpec], wanted: str = AUTO, besides: Sequence[str] = ()) -> FormatSpec:
-    """The format of a log's first records, or the one that is wanted.
+    """The format of the log's first records, or the format named by ``wanted``.
 
-    A format of records goes before a summary of a whole run, which a job may print behind them. This reads until a
-    format is proven; ``read_log`` looks for records of the others in all of the log. ``besides`` are further formats in
-    words, for the error. Raises LogError for a name that is not known, and where no format or more than one fits.
+    A format with records is preferred to a summary of a whole run, which a job may print after them. Reading stops when
+    a format is proven; ``read_log`` searches the whole log for records of other formats. ``besides`` describes further
+    formats for the error. Raises LogError for an unknown name, and if no format or more than one fits.
     """
     if wanted != AUTO:
         if wanted not in formats:
@@ -97,7 +98,8 @@ def detect(log: Log, formats: Mapping[str, FormatSpec], wanted: str = AUTO, besi
 
 
 def _without_records(log: Log, searches: Sequence[_Search], besides: Sequence[str]) -> FormatSpec:
-    """The format by the figures that a script printed itself: some logs were kept by their last lines only."""
+    """Finds the format by the figures that the script printed itself, since of some logs only the last lines were
+    kept."""
     closest = ClosestLines([each.spec.marker for each in searches])
     for chunk in log.chunks():
         closest.look(chunk)
@@ -124,14 +126,15 @@ def _without_records(log: Log, searches: Sequence[_Search], besides: Sequence[st
 
 
 def check_only(log: Log, spec: FormatSpec, rival: FormatSpec) -> None:
-    """Raises LogError where the log has records of both formats and what else proves each."""
+    """Raises LogError if the log has records and proofs of both formats."""
     searches = _searched(log, (spec, rival))
     if all(each.fits for each in searches):
         _only(log, searches)
 
 
 def _only(log: Log, searches: Sequence[_Search]) -> FormatSpec:
-    """The format where there is one. Where there are several, LogError with the records of each in all of the log."""
+    """The format if there is only one. Raises LogError if there are several, with the number of records of each in the
+    whole log."""
     specs = [each.spec for each in searches]
     if len(specs) == 1:
         return specs[0]
@@ -173,7 +176,7 @@ def _unproven(searches: Sequence[_Search]) -> str:
 
 
 class ClosestLines:
-    """The lines of an unknown log that come closest to a record: those with a rate's words and a number."""
+    """The lines of an unknown log that are most like a record: those with a number and words that name a rate."""
 
     def __init__(self, markers: Sequence[bytes]) -> None:
         self._words = (*markers, *_WORDS)
@@ -207,7 +210,7 @@ class ClosestLines:
         return tuple(f"line {number}: {line_text(line)[:_SHOWN]}" for number, line in found)
 
     def _score(self, line: bytes) -> int:
-        """How many words the line has, 0 where it has no number; a format's marker counts as three."""
+        """How many words of a rate the line has (the marker of a format counts as three); 0 if it has no number."""
         if not _NUMBER.search(line):
             return 0
         return sum(3 if word in self._markers else 1 for word in self._words if word in line)

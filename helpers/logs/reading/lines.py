@@ -1,4 +1,4 @@
-"""Lines without a record: searching them fast, counting those that look like records, keeping those that tell the
+"""Lines that are not records: searches them fast, counts those that look like records, keeps those that state the
 configuration."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TOKEN = re.compile(
 )
 _CONTROLS = {b"\\t": b"\t", b"\\n": b"\n", b"\\r": b"\r"}
 
-# How many characters of a line are shown.
+# How many characters of a line a message shows.
 _SHOWN = 400
 
 NO_VALUE = "no value: None"
@@ -34,12 +34,12 @@ _ADDRESS = re.compile(rb"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 _NONE = re.compile(rb"\b(?:None|null)\b")
 _NOT_FINITE = re.compile(rb"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 
-# How many lines are kept from the run's start, before its first record (a log may begin with megabytes of other text)
-# and after it.
+# How many lines are kept of each part: the first lines of a run, the last before its first record (a log may begin with
+# megabytes of other text), and the first after it.
 _HEAD_LINES = 2000
 _BEFORE_LINES = 2000
 _AFTER_LINES = 1000
-# How many bytes each of the three may have.
+# How many bytes each of the three parts may have.
 _PART_BYTES = 4 * 2**20 // 3
 
 # A line's number and its bytes.
@@ -48,9 +48,9 @@ Numbered = tuple[int, bytes]
 
 @dataclass(frozen=True)
 class Finder:
-    """A pattern that is searched only where its literal is; always where that is empty.
+    """A pattern that is searched only in texts that contain ``literal``, or in all texts if that is empty.
 
-    A literal that every match of a pattern holds is found ten times as fast as the pattern.
+    Searching for text that every match contains is ten times as fast as searching for the pattern.
     """
 
     pattern: re.Pattern[bytes]
@@ -71,7 +71,8 @@ def finder(pattern: re.Pattern[bytes]) -> Finder:
 
 
 def literal_of(pattern: re.Pattern[bytes]) -> bytes:
-    """The longest stretch of plain characters outside groups, sets and repeats; empty where none is certain."""
+    """The longest run of plain characters that every match contains (outside groups, sets and repeats); empty if there
+    is none."""
     if pattern.flags & (re.IGNORECASE | re.VERBOSE):
         return b""
     stretches, depth = [b""], 0
@@ -96,7 +97,7 @@ def literal_of(pattern: re.Pattern[bytes]) -> bytes:
 
 
 def why_no_record(line: bytes, marker: bytes) -> str:
-    """Why a line that has a format's marker is no record of it."""
+    """Why a line with the marker of a format is not a record of it."""
     from_marker = line[max(line.find(marker), 0) :]
     for pattern, reason in ((_NONE, NO_VALUE), (_NOT_FINITE, NOT_FINITE), (_ADDRESS, ADDRESS)):
         if pattern.search(from_marker):
@@ -105,13 +106,13 @@ def why_no_record(line: bytes, marker: bytes) -> str:
 
 
 def shown(number: int, line: bytes) -> Line:
-    """A line as a message shows it: a long one without its end."""
+    """A line as a message shows it; a long line is cut."""
     text = line_text(line[: 4 * _SHOWN])
     return Line(number, text if len(text) <= _SHOWN else text[:_SHOWN] + " ...")
 
 
 class Drops:
-    """Lines that look like records and are none, or are not to be used: counted by reason, with the first of each."""
+    """Lines that look like records but are not used: counted by reason, with the first line for each reason."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -122,13 +123,13 @@ class Drops:
         self._first.setdefault(reason, first)
 
     def all(self) -> tuple[Dropped, ...]:
-        """In the order of their first lines."""
+        """All reasons, in the order of their first lines."""
         found = [Dropped(count, reason, self._first[reason]) for reason, count in self._counts.items()]
         return tuple(sorted(found, key=lambda each: (each.first.number, each.reason)))
 
 
 class _First:
-    """The first lines, up to ``most`` of them."""
+    """Keeps the first ``most`` lines."""
 
     def __init__(self, most: int) -> None:
         self.lines: list[Numbered] = []
@@ -137,7 +138,7 @@ class _First:
         self._most = most
 
     def add(self, lines: Sequence[Numbered]) -> int:
-        """Takes lines as long as there is room; how many it took."""
+        """Takes lines as long as there is room; returns how many it took."""
         for taken, (number, line) in enumerate(lines):
             line = line[:MOST_LINE_BYTES]
             if len(self.lines) >= self._most or self.size_bytes + len(line) > _PART_BYTES:
@@ -149,7 +150,8 @@ class _First:
 
 
 class _Last:
-    """The last lines, up to ``most`` of them. Whole batches come and go, so megabytes of other text cost little."""
+    """Keeps at least the last ``most`` lines. Whole batches are dropped, so megabytes of other text take little
+    time."""
 
     def __init__(self, most: int) -> None:
         self.size_bytes = 0
@@ -177,7 +179,8 @@ class _Last:
 
 
 class ContextLines:
-    """The lines that a run's configuration is read from; ``records_began`` is called at the run's first record."""
+    """Keeps the lines from which a run's configuration is read. ``records_began`` must be called at the run's first
+    record."""
 
     def __init__(self) -> None:
         self._head = _First(_HEAD_LINES)

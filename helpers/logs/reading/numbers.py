@@ -1,7 +1,7 @@
-"""Numbers and time stamps of many lines at once.
+"""Reads numbers and time stamps of many lines at once.
 
-A line's shape is the line with 0 for each digit. A log has few shapes: a pattern looks at each of them once, and numpy
-reads the numbers of all lines of a block together.
+The shape of a line is the line with each digit replaced by 0. A log has few shapes. So the pattern is matched once for
+each shape, and numpy reads the numbers of all lines of a block together.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ Floats = NDArray[np.float64]
 _TO_SHAPE = bytes.maketrans(b"123456789", b"000000000")
 _REPEATS = re.compile(rb"\{\d{0,9},?\d{0,9}\}")
 _PLAIN = re.compile(rb"(0*)(?:\.(0*))?")
-# A log with more shapes, or with a longer one, is read by the pattern itself.
+# A log with more shapes than this, or with a longer shape, is read by the pattern itself.
 _MOST_SHAPES = 4096
 _MOST_SHAPE_BYTES = 1024
-# Fewer bytes cost less than looking for their shapes.
+# For fewer bytes, finding shapes takes longer than using the pattern.
 _LEAST_BYTES = 2**14
-# How many more blocks may be looked at in vain than with success.
+# Shapes are given up once so many more blocks failed than succeeded.
 _MOST_IN_VAIN = 8
 _NEW, _HARD, _OTHER = -3, -2, -1
 
-# A number of so many digits is below 2**63 without its point.
+# A number with so many digits is below 2**63 when its point is ignored.
 MOST_DIGITS = 18
 _EXACT = 2**53
 _TENS = 10 ** np.arange(MOST_DIGITS + 1, dtype=np.int64)
-# x86 and POWER; elsewhere it may be no wider than a double.
+# True on x86 and POWER; elsewhere a long double may be no wider than a double.
 _WIDE = np.finfo(np.longdouble).nmant >= 63
 
 _DATE = re.compile(
@@ -44,7 +44,7 @@ _DATE = re.compile(
     rb"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 )
 _SECONDS = re.compile(rb"\d{1,12}(?:\.\d+)?")
-# glog prints no year; in a leap year every date of it exists.
+# glog prints no year. In a leap year each of its dates exists.
 _ANY_YEAR = b"2000"
 _PARTS = ("year", "month", "day", "hour", "minute", "second")
 _ZERO = datetime(1970, 1, 1)
@@ -52,26 +52,26 @@ _ZERO = datetime(1970, 1, 1)
 
 @dataclass(frozen=True)
 class Shaped:
-    """The shapes of a block's lines."""
+    """The lines of a block by shape."""
 
-    # For each line the index of its shape; below 0 where it has no record.
+    # For each line the index of its shape; negative if it is not a record.
     of_lines: Ints
-    # The lines with a record, from 0.
+    # The indices (from 0) of the lines that are records.
     rows: NDArray[np.intp]
 
 
 class Shapes:
-    """The shapes of one log, and where a record of each has its fields."""
+    """The shapes of one log, and where the fields are in a record of each shape."""
 
     def __init__(self, record: re.Pattern[bytes], fields: Mapping[RecordField, int]) -> None:
         self._record, self._fields = record, fields
         self._known: dict[bytes, int] = {}
-        # For each shape and field: where its whole part ends, and how many digits it has before and behind its point.
+        # For each shape and field: where the integer part ends, and the numbers of digits before and behind the point.
         self._places: list[list[tuple[int, int, int]]] = []
         self._in_vain = 0 if _takes_digits_alike(record) else _MOST_IN_VAIN + 1
 
     def look(self, data: bytes) -> Shaped | None:
-        """The shapes of the data's lines; None where one of them needs the pattern itself."""
+        """The shapes of the data's lines; None if one of the lines needs the pattern itself."""
         if len(data) < _LEAST_BYTES or self._in_vain > _MOST_IN_VAIN:
             return None
         found = self._look(data.translate(_TO_SHAPE).split(b"\n")[:-1])
@@ -111,7 +111,7 @@ class Shapes:
         return len(self._places) - 1
 
     def numbers(self, data: bytes, starts: Ints, shaped: Shaped) -> dict[RecordField, Floats]:
-        """Every field of the rows, whose lines begin at ``starts``; NaN where it is empty."""
+        """The column of each field for the rows, whose lines begin at ``starts``; NaN where a field is empty."""
         places = np.array(self._places, dtype=np.int64).reshape(len(self._places), -1, 3)
         of_rows = shaped.of_lines[shaped.rows]
         at = {each: places[of_rows, index] for index, each in enumerate(self._fields)}
@@ -119,15 +119,15 @@ class Shapes:
 
 
 def _takes_digits_alike(pattern: re.Pattern[bytes]) -> bool:
-    """Whether a pattern names no digit. Then all lines of a shape match as the shape does."""
+    """Whether a pattern names no particular digit, so that all lines of a shape match as the shape does."""
     return not re.search(rb"\d", _REPEATS.sub(b"", pattern.pattern))
 
 
 @dataclass(frozen=True)
 class DigitPlaces:
-    """Where numbers stand in a text."""
+    """The places of numbers in a text."""
 
-    # Where their whole parts end.
+    # Where the integer part of each ends.
     ends: Ints
     # How many digits each has before and behind its point.
     before: Ints
@@ -135,7 +135,7 @@ class DigitPlaces:
 
 
 def decimals(text: bytes, found: DigitPlaces) -> Floats:
-    """The numbers, each rounded as ``float`` rounds it; NaN for one without a digit."""
+    """The numbers, rounded exactly as by ``float``; NaN for one without a digit."""
     characters = np.frombuffer(text, dtype=np.uint8)
     digits = _whole(characters, found.ends, found.before)
     if found.behind.any():
@@ -152,7 +152,7 @@ def decimals(text: bytes, found: DigitPlaces) -> Floats:
 
 
 def _whole(characters: NDArray[np.uint8], ends: Ints, widths: Ints) -> Ints:
-    """The whole numbers that end before ``ends``, digit by digit."""
+    """The integers of ``widths`` digits that end before ``ends``."""
     widest, narrowest = int(widths.max()), int(widths.min())
     total = np.zeros(len(ends), dtype=np.int64)
     at = ends - widest
@@ -167,11 +167,12 @@ def _whole(characters: NDArray[np.uint8], ends: Ints, widths: Ints) -> Ints:
 
 
 def _of_large(text: bytes, found: DigitPlaces, digits: Ints, rows: NDArray[np.intp]) -> Floats:
-    """Numbers with more digits than a double holds: by long double where that is certain, else by ``float``."""
+    """Numbers with more digits than a double holds: computed in long double if the rounding is certain, else by
+    ``float``."""
     wide = digits.astype(np.longdouble) / _TENS[found.behind[rows]].astype(np.longdouble)
     numbers = wide.astype(np.float64)
     away, step = np.abs(wide - numbers), np.spacing(numbers)
-    # Halfway between two doubles the quotient's own rounding may have decided.
+    # If the quotient is halfway between two doubles, its own rounding may have decided.
     doubtful = np.flatnonzero(2 * away == step) if _WIDE else np.arange(len(rows))
     for at in doubtful.tolist():
         row = rows[at]
@@ -198,8 +199,8 @@ def seconds_of(text: bytes) -> float | None:
 
 
 def seconds_of_rows(texts: NDArray[np.uint8]) -> Floats | None:
-    """``seconds_of`` every row of a matrix of characters; None unless all rows are dates, written digit for digit like
-    the first one."""
+    """``seconds_of`` for each row of a matrix of characters; None unless all rows are dates with the same digits'
+    places as the first row."""
     found = _DATE.fullmatch(texts[0].tobytes())
     if found is None:
         return None

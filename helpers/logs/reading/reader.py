@@ -1,6 +1,7 @@
-"""From a log of a known format to its runs, block by block in constant memory.
+"""Reads the runs of a log of known format, block by block in constant memory.
 
-A block whose lines are all records costs one search of the pattern; everything else is looked for first by a literal.
+If all lines of a block are records, one search with the pattern is enough. Everything else is first searched for by a
+literal text.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from helpers.trainers.contract.errors import LogError
 
 _BLOCK_BYTES = 2**19
 _LEAST_PIECE_BYTES = 2**9
-# A log with more runs is one whose steps mean something else.
+# The most runs of a log. If there seem to be more, the steps mean something else.
 _MOST_RUNS = 10_000
-# How many bytes the lines may have that configuration is read from, over all runs of a log.
+# How many bytes may be kept, over all runs of a log, of the lines from which configuration is read.
 _CONTEXT_BYTES = 64 * 2**20
 _NO_END = "the last line has no end"
 _KEPT_AS = {RecordField.STEPS_PER_S: RecordField.STEP_SECONDS}
@@ -37,11 +38,11 @@ _KEPT_AS = {RecordField.STEPS_PER_S: RecordField.STEP_SECONDS}
 def read_log(
     log: Log, spec: FormatSpec, asked: Mapping[LogSetting, Stated], rivals: Iterable[FormatSpec] = ()
 ) -> tuple[LogRun, ...]:
-    """Every run of the log, in order, with its records, its configuration and what was dropped.
+    """All runs of the log in order, with their records, configuration and dropped lines.
 
-    ``asked`` fills what the log does not state of the configuration. Raises LogError where there is no record, where
-    steps go back in a way that neither another rank nor a new run explains, where the configuration is contradicted or
-    not known, and where the log holds a record of one of ``rivals`` too.
+    ``asked`` states the settings that the log does not state. Raises LogError if there is no record, if steps go back
+    in a way that neither another rank nor a new run explains, if a setting is unknown or contradicted, and if the log
+    also holds a record of one of ``rivals``.
     """
     reader = _Reader(log, spec, [each for each in rivals if each.name != spec.name])
     cut = ""
@@ -54,7 +55,7 @@ def read_log(
             log,
             number,
             len(runs),
-            # A card that only an option names counts as if the log's name had named it.
+            # A card named only by an option counts like one in the log's name.
             lambda about, read: with_tf32(settle(about, read, asked)),
             cut if number == len(runs) else "",
         )
@@ -65,7 +66,7 @@ def read_log(
 class _Reader:
     def __init__(self, log: Log, spec: FormatSpec, rivals: Sequence[FormatSpec]) -> None:
         self._log, self._source, self._spec = log, log.source, spec
-        # A summary line behind records is a figure that the job printed of them: TIPC does so in PaddleClas' logs.
+        # A summary line after records is a figure of these records: TIPC prints one in PaddleClas' logs.
         summaries = {} if spec.is_summary else {each.name: each for each in rivals if each.is_summary}
         self._rivals = [each for each in rivals if each.name not in summaries]
         self._groups = RecordGroups(spec)
@@ -89,7 +90,7 @@ class _Reader:
         self._besides.give(self._run, number)
 
     def finish(self) -> list[RunBuilder]:
-        """The runs with records or a figure that the script printed itself. Raises LogError where there is none."""
+        """The runs that have records or a figure printed by the script itself. Raises LogError if there is none."""
         self._run.last_line = self._last_line
         if self._run.has_figures:
             return [*self._done, self._run]
@@ -111,7 +112,7 @@ class _Reader:
         return block_of(self._spec, self._groups, data, number)
 
     def _take(self, block: LineBlock) -> int:
-        """Takes a block, divided at its start lines; the number of the line after it."""
+        """Takes a block, divided at its start lines; returns the number of the line after it."""
         starts = self._start_lines(block)
         if not starts:
             return self._take_of_run(block)
@@ -150,7 +151,7 @@ class _Reader:
         self._run = RunBuilder(self._spec, self._columns, number)
 
     def _take_of_run(self, block: LineBlock) -> int:
-        """Takes a block without a start line; the number of the line after it."""
+        """Takes a block without a start line; returns the number of the line after it."""
         data, number, size = block.data, block.first_line, len(block.data)
         while True:
             stopped = self._records(block)
@@ -161,7 +162,8 @@ class _Reader:
                 at = block.offset(number)
                 self._records(self._block(data[:at], block.first_line))
                 self._unannounced_run(number)
-                # Where runs are short, the rest is looked at in pieces of their size, not again and again.
+                # If runs are short, the rest is processed in pieces of their size, so that no line is processed many
+                # times.
                 data, size = data[at:], max(2 * at, _LEAST_PIECE_BYTES)
             if not data:
                 return number
@@ -174,7 +176,8 @@ class _Reader:
         self._run.notes.append(f"line {number}: steps begin anew without a line that says so: taken for a new run")
 
     def _records(self, block: LineBlock) -> int | None:
-        """Takes the whole block; or nothing, where a new run begins in it, whose first row is returned."""
+        """Takes the whole block and returns None; if a new run begins in it, takes nothing and returns that run's first
+        row."""
         if not block.count:
             self._others(block)
             return None
@@ -240,7 +243,7 @@ class _Reader:
         )
 
     def _without_cut_number(self, chunk: Chunk) -> bytes:
-        """The chunk without a record that ends within its last number."""
+        """The chunk's data, without a last record that was cut within its last number."""
         start = chunk.data.rfind(b"\n", 0, -1) + 1
         line = chunk.data[start:-1]
         match = self._spec.record.search(line)
@@ -252,7 +255,7 @@ class _Reader:
 
 
 def _kept(fields: dict[RecordField, NDArray[np.float64]]) -> dict[RecordField, NDArray[np.float64]]:
-    """The columns as they are kept: seconds of a step where the records hold steps/s."""
+    """The columns as they are kept: steps/s become seconds of a step."""
     with np.errstate(divide="ignore", over="ignore"):
         return {_KEPT_AS.get(each, each): 1 / found if each in _KEPT_AS else found for each, found in fields.items()}
 

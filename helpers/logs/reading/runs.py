@@ -1,4 +1,4 @@
-"""One run of a log while it is read: its records, the lines around them, and what its end looks like."""
+"""One run of a log while it is read: its records, the lines around them, and whether its end is missing."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ Floats = NDArray[np.float64]
 Settle = Callable[[str, Mapping[LogSetting, Stated]], Mapping[LogSetting, Stated]]
 
 _FIRST_STAMPS = 256
-# How many of a run's printed figures by one name are kept; the last one always is.
+# How many figures of one name, printed by the script itself, are kept for a run; the last is always kept.
 _MOST_PRINTED = 10_000
-# A new run that no line announces begins after the last record before it. How many of the lines there may be its own.
+# A new run that no line announces begins after the last record of the previous run. Up to so many of the lines between
+# may be its own.
 _MOST_TAIL = 1000
-# The figures that are printed once, when the script ends as it should.
+# The figures that a script prints once, at its regular end.
 _FINAL = ("average", "train_throughput", "summary_total", "summary_compute", "summary_ips")
 
 
@@ -55,7 +56,7 @@ class RunBuilder:
         return self.records > 0 or any(name in self.spec.printed for name in self._printed)
 
     def add_records(self, block: LineBlock, fields: Mapping[RecordField, Floats], rows: NDArray[np.intp]) -> None:
-        """Takes the rows of a block that are this run's next records."""
+        """Adds the given rows of a block as this run's next records."""
         if not len(rows):
             return
         if self._first_record is None:
@@ -72,9 +73,9 @@ class RunBuilder:
         self._epochs.add(kept)
 
     def add_others(self, lines: Sequence[tuple[int, bytes]], records_from: int | None, records_to: int) -> None:
-        """Takes a block's lines without a record.
+        """Adds the lines of a block that are not records.
 
-        The block's records stand from line ``records_from``, None where it has none, to line ``records_to``.
+        The block's records are in the lines ``records_from`` (None if it has no record) to ``records_to``.
         """
         if records_from is None:
             self.context.add(lines)
@@ -86,7 +87,7 @@ class RunBuilder:
         self.tail = [each for each in lines if each[0] > records_to][-_MOST_TAIL:]
 
     def add_printed(self, printed: Mapping[str, Finder], number: int, line: bytes) -> bool:
-        """Takes the figures in a line; whether there was one."""
+        """Adds the script's own figures in a line; returns whether there was one."""
         found = False
         for name, finder in printed.items():
             for match in finder.matches(line):
@@ -99,7 +100,7 @@ class RunBuilder:
         return found
 
     def build(self, log: Log, number: int, runs_in_file: int, settle: Settle, cut: str) -> LogRun:
-        """The run, ``number`` of ``runs_in_file`` from 1; ``cut`` says in words what its log's end lacks."""
+        """The run with ``number`` (from 1) of ``runs_in_file``; ``cut`` says what the log's end lacks."""
         context = RunContext(log.name, self.context.lines(), frozenset(self.ranks), runs_in_file, self._first_record)
         about = log.source
         if runs_in_file > 1:
@@ -138,7 +139,7 @@ class RunBuilder:
 
 
 class _Epochs:
-    """The last steps of the latest epoch and of the one before it."""
+    """The last step of the latest epoch and that of the epoch before."""
 
     def __init__(self) -> None:
         self._epoch: float | None = None
@@ -182,8 +183,8 @@ def _length(columns: Mapping[RecordField, NumberColumn]) -> int:
 
 
 class BesideRank0:
-    """What a chunk holds beside rank 0's lines, for the run in whose lines it stands: the ranks that prefixes name, the
-    other ranks' lines that look like records, and the lines that are too long."""
+    """The parts of a chunk that are not lines of rank 0, to be added to the run at that place: the ranks named by
+    prefixes, other ranks' lines that look like records, and lines that are too long."""
 
     def __init__(self, chunk: Chunk, marker: bytes) -> None:
         first = chunk.first_line
@@ -196,7 +197,7 @@ class BesideRank0:
         self._too_long = list(chunk.too_long)
 
     def give(self, run: RunBuilder, end: int) -> None:
-        """Gives the run what stands before line ``end``."""
+        """Adds to the run everything before line ``end``."""
         if self._rank_0:
             run.ranks.add(0)
         if self._ranks:

@@ -1,4 +1,4 @@
-"""The order of a run's records: rising steps, a step printed again by another rank, a run that begins anew."""
+"""Decides by steps where a record belongs: next in its run, the same step printed by another rank, or a new run."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ Floats = NDArray[np.float64]
 Seconds = Callable[[int], "float | None"]
 ManySeconds = Callable[[NDArray[np.intp]], "Floats | None"]
 
-# Ranks wait for each other in every step, so no rank's lines lag further behind another's, in records.
+# How many records one rank's lines may lag behind another's: few, since ranks wait for each other in every step.
 _LAG_RECORDS = 8
-# Without time stamps a first step that comes again after so many records is a new run's.
+# Without time stamps: if the first step comes again after so many records, it begins a new run.
 _FIRST_AGAIN_RECORDS = 3
-# Above the steps of any epoch.
+# More than the steps of any epoch.
 _EPOCH = 2.0**32
 
 
 class StepPlace(enum.Enum):
-    """Where a record stands in its run."""
+    """The place of a record in its run."""
 
     NEXT = "next"
     # Another rank printed it before.
     AGAIN = "again"
     # The first one of a new run.
     RESTART = "restart"
-    # None of these.
+    # It goes back, and none of these explains it.
     BACK = "back"
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Which rows of a block are the run's next records."""
+    """Which rows of a block are next records of the run."""
 
     kept: NDArray[np.bool_]
-    # The row where they end, why, and the run's last key before it.
+    # The row at which they end (None if they do not), why, and the run's last key before it.
     stop: int | None = None
     why: StepPlace = StepPlace.NEXT
     last: float = 0.0
 
 
 def step_keys(fields: Mapping[RecordField, Floats]) -> Floats | None:
-    """One rising number for each record's epoch and step; None where the records have no step."""
+    """A number for each record that rises with epoch and step; None if the records have no steps."""
     step = next(
         (fields[each] for each in (RecordField.STEP, RecordField.SPAN_END, RecordField.SPAN_START) if each in fields),
         None,
@@ -66,7 +66,7 @@ def key_text(key: float) -> str:
 
 
 class StepOrder:
-    """The order of one run's records, as far as they were accepted."""
+    """The order of the records of one run that were accepted so far."""
 
     def __init__(self) -> None:
         self.last: float | None = None
@@ -77,7 +77,7 @@ class StepOrder:
         self._last_seconds: float | None = None
 
     def plan(self, keys: Floats, seconds: Seconds, many: ManySeconds = lambda rows: None) -> RowPlan:
-        """What to do with rows of these keys; changes nothing.
+        """Plans what to do with rows of these keys, without changing the order.
 
         ``seconds`` gives a row's time stamp, ``many`` those of several rows at once, or None.
         """
@@ -95,7 +95,7 @@ class StepOrder:
         return RowPlan(kept)
 
     def accept(self, keys: Floats, first_seconds: float | None, last_seconds: float | None) -> None:
-        """Accepts rows that were planned and kept, with the time stamps of the first and of the last of them."""
+        """Accepts the rows that a plan keeps, with the time stamps of the first and the last of them."""
         keys = keys[~np.isnan(keys)]
         if not len(keys):
             return
@@ -108,7 +108,8 @@ class StepOrder:
     def _all_again(self, keys: Floats, many: ManySeconds) -> bool:
         """Whether every row is certain to be AGAIN, as in a log whose records were repeated.
 
-        This is what _Ahead finds row by row, for all rows together, since none of them changes the order.
+        _Ahead would find the same row by row. Here it is decided for all rows together, since none of them changes the
+        order.
         """
         if self.last is None or self._first is None or not np.all(keys <= self.last):
             return False
@@ -129,7 +130,7 @@ class StepOrder:
 
 
 class _Ahead:
-    """An order followed row by row, without changing it."""
+    """Follows an order row by row, without changing it."""
 
     def __init__(self, order: StepOrder, seconds: Seconds) -> None:
         self._seconds = seconds
@@ -138,7 +139,7 @@ class _Ahead:
         self._records = order._records
         self._first_at: int | float | None = order._first_seconds
         self._last_at = order._last_seconds
-        # Rows whose stamps are read only when they are asked for, which is seldom.
+        # The rows are kept rather than their time stamps, which are seldom needed.
         self._first_row: int | None = None
         self._last_row: int | None = None
 
@@ -147,7 +148,7 @@ class _Ahead:
         return self._last or 0.0
 
     def place(self, row: int, key: float) -> StepPlace:
-        # NaN, of a record without a step among others, compares false: the record stands where it is.
+        # A record without a step has the key NaN, which compares false; it keeps its place.
         if self._last is None or not key <= self._last:
             self._next(row, key)
             return StepPlace.NEXT
@@ -166,10 +167,10 @@ class _Ahead:
         self._records += 1
 
     def _unclear(self, key: float, now: float | None) -> StepPlace:
-        """The place of a first step or of an old one, by time stamps where there are some.
+        """The place of a record that repeats the first step or an old one; decided by time stamps if there are any.
 
-        Lines that were written before the last one and come after it are another rank's. A new run's first record is a
-        start-up later.
+        A line that was written before the last one but comes after it is of another rank. The first record of a new run
+        is later by the time of a start-up.
         """
         last = self._last_at if self._last_row is None else self._seconds(self._last_row)
         first = self._first_at if self._first_row is None else self._seconds(self._first_row)
@@ -180,7 +181,8 @@ class _Ahead:
             return StepPlace.RESTART if self._records >= _FIRST_AGAIN_RECORDS else StepPlace.AGAIN
         between_records = (last - first) / max(self._records - 1, 1)
         if now < last:
-            # Ranks begin together; what begins long before the run is another job's log, put behind it.
+            # Ranks begin together. A record from long before the run's beginning is of another job, whose log was
+            # appended.
             earlier = key <= self._first and first - now > _LAG_RECORDS * between_records
             return StepPlace.RESTART if earlier else StepPlace.AGAIN
         if key > self._first:
