@@ -1,8 +1,8 @@
-"""A log's run as a result, and the results of logs in the history: ``perfgate import-log --store``.
+"""Makes results of the runs of logs and stores them in the history: ``perfgate import-log --store``.
 
-A result is named by the file's hash and the run's number in it: the same file again, read by another rule or with
-other settings, is the same result: what is kept of it is replaced, and a message says so. It makes no night and nothing
-is learned from it, so no measured run is ever compared with it.
+A result is identified by the file's hash and the run's number in the file. If the same file is stored again, by another
+rule or with other settings, it replaces the stored result, and a message says so. Such a result is not a night, so no
+measured run is ever compared with it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 SOURCE_FACT, SHA256_FACT, USUAL_RULE_FACT = "source", "sha256", "usual rule"
 
 
-# The session of every imported result.
+# The session name of all imported results.
 SESSION = IMPORTED
-# The target of a log that does not name its card, or names one that no case is for.
+# The target of a log that names no card, or a card without a case.
 UNSTATED_TARGET = "unstated"
 
 _RUNS = uuid.UUID("0a3f6c52-7f1d-4b0e-9a58-5d2f5c1d9e77")
-# A log of more cards, which is more than one machine has, must state its nodes.
+# The most cards of one machine. A log of more cards must state its nodes.
 _MOST_CARDS_OF_ONE_NODE = 16
 _ON = ("true", "1", "yes", "on")
 _OPTION = {LogSetting.EXECUTION: "--execution", LogSetting.NODES: "--nodes", LogSetting.DATA: "--data"}
@@ -48,8 +48,8 @@ def result_of(
 ) -> RunResult:
     """The run as a result.
 
-    ``name`` is the log for people, ``settings`` the whole configuration, ``values`` are the fields that no log states
-    (uuid, session, case, origin …); ``doubts`` come after the log's own warnings.
+    ``name`` is the log's name in messages, ``settings`` the whole configuration, ``values`` are the fields that no log
+    states (uuid, session, case, origin …); ``doubts`` are added to the log's own warnings.
     """
     stated = {each: settings[each].value for each in settings}
     return RunResult(
@@ -71,7 +71,8 @@ def result_of(
 
 
 def figures_of(imported: Imported) -> dict[str, float | str]:
-    """Samples/s by each rule, or why there are none; under its plain name too where it stands with one parameter."""
+    """Samples/s by each rule, or the reason why there is none. A rule that occurs with a single parameter is also
+    listed by its plain name."""
     every = (*imported.figures, imported.honest)
     plain_names = [each.rule.partition(":")[0] for each in every]
     found = {each.rule: _rate_or_reason(each) for each in every}
@@ -89,14 +90,14 @@ def _rate_or_reason(figure: RuleFigure) -> float | str:
 
 
 def _line(name: str, imported: Imported, version: str) -> str:
-    """``a/b.log, lines 1-310, paddleclas, sha256 0123456789ab, version 2.5.0``."""
+    """Such as ``a/b.log, lines 1-310, paddleclas, sha256 0123456789ab, version 2.5.0``."""
     lines = f"lines {imported.first_line}-{imported.last_line}"
     parts = [name, lines, imported.format, f"sha256 {imported.sha256[:12]}"]
     return ", ".join([*parts, *([f"version {version}"] if version else [])])
 
 
 def _provenance(imported: Imported) -> dict[str, str]:
-    """What the figures rest on, as texts: file, hash, lines, records used and dropped by each rule."""
+    """The origin of the figures as texts: file, hash, lines, records used and dropped by each rule."""
     every = (*imported.figures, imported.honest)
     return {
         SOURCE_FACT: imported.source,
@@ -114,12 +115,13 @@ def _provenance(imported: Imported) -> dict[str, str]:
 
 
 def store(found: Sequence[Imported], url: str, on_wait: Callable[[str], None] | None = None) -> tuple[str, ...]:
-    """Put every run into the history at ``url``; a message says what became of each, in their order.
+    """Put all runs into the history at ``url``. Returns a message on each, in their order.
 
-    All are made ready before the first is written: LogError and ConfigError leave the history as it was. ``on_wait``
-    is called while another process holds the history. Raises HistoryUnreachable where it does so for too long.
+    All results are prepared before the first is written, so after LogError or ConfigError the history is unchanged.
+    ``on_wait`` is called while another process holds the history. Raises HistoryUnreachable if it holds it for too
+    long.
     """
-    # The database libraries take a while to import, and who only reads a log needs none.
+    # Imported only here: the database libraries take long to import, and reading a log does not need them.
     from helpers.history import open_history
 
     results = [imported_result(each) for each in found]
@@ -128,9 +130,10 @@ def store(found: Sequence[Imported], url: str, on_wait: Callable[[str], None] | 
 
 
 def keep(found: Sequence[Imported], runs_folder: Path, url: str) -> str:
-    """Put every run on disk for the history at ``url``, which is away; a message says where, and how they get in.
+    """Keep all runs on disk until the history at ``url`` can be reached. Returns a message that says where they are,
+    and how they get into the history.
 
-    Raises HistoryError where the disk takes none.
+    Raises HistoryError if they cannot be written.
     """
     from helpers.history.spool import Spool
 
@@ -142,13 +145,14 @@ def keep(found: Sequence[Imported], runs_folder: Path, url: str) -> str:
 
 
 def stored_of(history: History, case_id: str, target: str | None = None) -> tuple[RunResult, ...]:
-    """The imported results of a case, in the order in which they were stored. Raises HistoryError."""
+    """The imported results of a case, in the order in which they were stored. Raises HistoryError if they cannot be
+    read."""
     found = history.results_of(session=SESSION, case_id=case_id, target=target)
     return tuple(each.result for each in found if each.result.origin == IMPORTED)
 
 
 def imported_result(found: Imported) -> RunResult:
-    """The run as the history keeps it. Raises LogError where its case cannot be named."""
+    """The run as the history stores it. Raises LogError if its settings do not name a case."""
     return result_of(
         found,
         found.settings,
@@ -163,14 +167,15 @@ def imported_result(found: Imported) -> RunResult:
 
 
 def result_uuid(found: Imported) -> str:
-    """The same for the same bytes and run, whatever the file is called and however it is read."""
+    """The id of a result; it depends only on the file's bytes and the run's number, not on the file's name, rule or
+    settings."""
     return uuid.uuid5(_RUNS, f"{found.sha256} {found.number}").hex
 
 
 def case_of(settings: Mapping[LogSetting, Stated], about: str) -> Case:
-    """The case that a log's settings name; what they leave open is ``unstated`` where a case can leave it open.
+    """The case that a log's settings name. A setting that they do not state is ``unstated`` if a case allows that.
 
-    Raises LogError, which names the option that gives what is missing.
+    Raises LogError if more is missing, with the option that states it.
     """
     stated = {each: settings[each].value for each in settings}
     framework = choice(Framework, stated.get(LogSetting.FRAMEWORK), "framework")
@@ -226,7 +231,7 @@ def _put(history: History, result: RunResult) -> str:
         history.add_result(result)
         return f"stored {about}"
     old = known[0].result
-    # Where the file lies is no part of what it states.
+    # The place of the file does not count.
     if _states_the_same(old, result):
         return f"stored already {about}"
     history.add_result(result)

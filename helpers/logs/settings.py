@@ -1,4 +1,4 @@
-"""A run's configuration: what its log states, and what was asked for where the log is silent."""
+"""A run's configuration: the settings that its log states, and those that the user states where the log does not."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import PurePath
 
 from helpers.trainers.contract.errors import LogError
 
-# Of a format or a rule: chosen by what the log holds.
+# As a format or a rule: to be chosen by the log's content.
 AUTO = "auto"
 
 
 class LogSetting(enum.Enum):
-    """What a run's configuration consists of. NEEDED are those that are asked for where the log is silent."""
+    """The settings of a run. Those in NEEDED must be given by the user if the log does not state them."""
 
     FRAMEWORK = "framework"
     MODEL = "model"
@@ -31,7 +31,7 @@ class LogSetting(enum.Enum):
     SEED = "seed"
 
 
-# The option of ``perfgate import-log`` that gives each.
+# The option of ``perfgate import-log`` for each setting.
 _OPTIONS: Mapping[LogSetting, str] = {
     LogSetting.FRAMEWORK: "--framework",
     LogSetting.MODEL: "--model",
@@ -46,7 +46,7 @@ _LESS_EXACT = {"amp_o1": ("amp",), "amp_o2": ("amp",), "tf32": ("fp32",)}
 
 @dataclass(frozen=True)
 class Stated:
-    """A setting's value and where it is stated."""
+    """The value of a setting and the place where it is stated."""
 
     # Written as in a case id: ``paddle``, ``resnet50v1.5``, ``amp_o2``, ``256``.
     value: str
@@ -57,10 +57,10 @@ class Stated:
 def settle(
     about: str, read: Mapping[LogSetting, Stated], asked: Mapping[LogSetting, Stated]
 ) -> dict[LogSetting, Stated]:
-    """What was read from the log and what was asked for, together.
+    """Join the settings ``read`` from the log and those ``asked`` for by the user.
 
-    Where the two agree and one is more exact (``amp_o2`` than ``amp``), that one is taken, and its place names both.
-    Raises LogError where the two contradict each other, and where a needed setting is in neither.
+    If both state a setting and one value is more exact (``amp_o2`` than ``amp``), that value is taken, and its place
+    names both. Raises LogError if they contradict each other, and if neither has a needed setting.
     """
     settled = {**asked, **read}
     for setting, wanted in asked.items():
@@ -98,8 +98,8 @@ def _more_exact_of(setting: LogSetting, found: Stated, wanted: Stated) -> Stated
 def agrees(setting: LogSetting, one: str, other: str) -> bool:
     """Whether two values of a setting can be true at once.
 
-    They can where they are the same, or where one is less exact: ``amp`` than ``amp_o2``, ``fp32`` than ``tf32`` (which
-    is what frameworks call FP32 on a card that has it), ``A100`` than ``A100-SXM4-40GB``.
+    They can if they are the same, or if one is less exact: ``amp`` than ``amp_o2``, ``A100`` than ``A100-SXM4-40GB``,
+    ``fp32`` than ``tf32`` (on a card with TF32, frameworks call it FP32).
     """
     one, other = one.strip().lower(), other.strip().lower()
     if one == other:
@@ -114,7 +114,7 @@ def agrees(setting: LogSetting, one: str, other: str) -> bool:
 
 
 def more_exact(setting: LogSetting, one: str, other: str) -> bool:
-    """Of two values that agree, whether ``one`` is the more exact."""
+    """Whether ``one`` is the more exact of two values that agree."""
     if setting is LogSetting.PRECISION:
         return other in _LESS_EXACT.get(one, ())
     if setting is LogSetting.GPU:
@@ -134,9 +134,9 @@ _NOT_THE_MODEL = re.compile(r"NVIDIA|TESLA|GPU|HBM\d?E?|")
 
 
 def card_words(name: str) -> dict[str, str]:
-    """Model, form factor and memory of ``Tesla V100-SXM2-32GB``, as far as the name states them.
+    """Model, form factor and memory of a card (``Tesla V100-SXM2-32GB``), as far as the name states them.
 
-    A name with any further part (a MIG slice, a special edition) is another model.
+    A name with any other part (a MIG slice, a special edition) is taken for another model.
     """
     words: dict[str, str] = {}
     for word in re.split(r"[\s_-]+", name.strip().upper()):
@@ -150,7 +150,7 @@ def card_words(name: str) -> dict[str, str]:
 
 
 def same_card(one: str, other: str) -> bool:
-    """Whether two names may mean one model of card: the same model, and no part that both name differs."""
+    """Whether two names may mean the same card: the model is the same, and no part that both state differs."""
     mine, theirs = card_words(one), card_words(other)
     if "model" not in mine or "model" not in theirs:
         return False
@@ -158,18 +158,19 @@ def same_card(one: str, other: str) -> bool:
 
 
 def is_of_target(name: str, target: str) -> bool:
-    """Whether a card of this name belongs to a target, which a model names (``v100``)."""
+    """Whether a card of this name belongs to a target such as ``v100``."""
     return card_words(name).get("model", "").lower() == target
 
 
 def has_tf32(name: str) -> bool:
-    """Whether FP32 is TF32 on such a card where nobody switches that off (docs/measuring-rules.md,
-    "Traps in the published tables")."""
+    """Whether such a card computes FP32 as TF32 unless that is switched off (docs/measuring-rules.md, "Traps in the
+    published tables")."""
     return _WITH_TF32.fullmatch(card_words(name).get("model", "")) is not None
 
 
 def card_of_folders(path: PurePath) -> tuple[str, str] | None:
-    """Card and name of the innermost folder above ``path`` whose name has a card model as a part of its own."""
+    """The card model and the name of the innermost folder above ``path`` whose name contains a card model; None if
+    there is none."""
     for folder in path.parents:
         if match := _IN_NAME.search(folder.name):
             return "".join(match.groups()).upper().replace("_", "-"), folder.name

@@ -29,7 +29,7 @@ _POSITIVE = (
 )
 # A number outside these limits is not a measurement. Within them, squares and reciprocals are still finite numbers.
 _SMALLEST, _LARGEST = 1e-100, 1e100
-# A number of so many characters (digits and point) may lack its end without a visible change of the rate.
+# A decimal with so many significant digits may lack its end without a visible change of the rate.
 _ENOUGH_DIGITS = 6
 # Up to so many time stamps of a block are searched for one by one; beyond, all of them at once.
 _FEW_TIMES = 4

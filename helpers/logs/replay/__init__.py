@@ -1,1 +1,1 @@
-"""``--replay``: logs judged in the place of runs, from a folder (``logs``) to verdicts (``suite.ReplaySuite``)."""
+"""``--replay``: judges logs in place of runs, from a folder (``logs``) to verdicts (``suite.ReplaySuite``)."""

@@ -1,4 +1,4 @@
-"""Which log is of which case: everything that a log states has to agree, and with one case only."""
+"""Finds the case of each log: everything that a log states must agree with the case, and with no other case."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from helpers.trainers.contract.errors import ConfigError
 
 Key = tuple[str, str]
 
-# The features of a case that a log of another program never states.
+# Features of a case that logs of other programs never state.
 _UNSTATED_FEATURES = ("compile", "graphs", "auto")
 _TRUE = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
 @dataclass(frozen=True)
 class CaseLogs:
-    """The logs of one case."""
+    """The logs that are judged as one case."""
 
     runs: tuple[AnyRun, ...]
-    # On logs of the case that were left out.
+    # Notes on logs of the case that were left out.
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class LogsByCase:
-    """Every case that has logs, and why each of the others has none."""
+    """The cases that have logs, and why the others have none."""
 
     folder: LogFolder
     found: Mapping[Key, CaseLogs] = field(default_factory=dict)
     ambiguous: Mapping[Key, str] = field(default_factory=dict)
 
     def why_none(self, case: SuiteCase) -> str | None:
-        """Why no log is judged as the case, with the logs that came closest; None where there are some."""
+        """Why no log is judged as the case, with the logs that came closest; None if the case has logs."""
         if case.key in self.found:
             return None
         if case.key in self.ambiguous:
@@ -57,13 +57,13 @@ class LogsByCase:
         return f"no log of this case; closest: {few([name for why, name in nearest if why == first], 1)} ({first})"
 
     def _judged_as(self, name: str, case: SuiteCase) -> str:
-        """What became of a log that agrees with the case, and better with another one."""
+        """What happened to a log that agrees with the case, but better with another one."""
         others = (key for key, fitting in self.found.items() if any(run.name == name for run in fitting.runs))
         return next((f"it is judged as {case_id}" for target, case_id in others if target == case.target), "left out")
 
 
 def fit(cases: Sequence[SuiteCase], folder: LogFolder) -> LogsByCase:
-    """Give each log to the case that it is of. A log that fits several cases alike is given to none of them."""
+    """Assign each log to its case. A log that fits several cases equally well is assigned to none."""
     found: dict[Key, list[AnyRun]] = {}
     open_to: dict[Key, list[str]] = {}
     for run in folder.runs:
@@ -89,15 +89,15 @@ def fit(cases: Sequence[SuiteCase], folder: LogFolder) -> LogsByCase:
 
 @dataclass(frozen=True)
 class Difference:
-    """What of a run is not as the case has it."""
+    """A setting in which a run differs from a case."""
 
     what: str
-    # Whether the two are of different models, frameworks or devices.
+    # Whether model, framework or device differ.
     grave: bool = False
 
 
 def differences_of(run: AnyRun, case: SuiteCase) -> list[Difference]:
-    """Why a run is not of the case; empty where everything that the log states agrees."""
+    """Why a run is not of the case; empty if everything that the log states agrees."""
     return _own_differences(run, case) if isinstance(run, OwnRun) else _logged_differences(run, case)
 
 
@@ -164,7 +164,7 @@ def _card_differences(gpu: str, case: SuiteCase) -> list[Difference]:
 
 
 def _agreements(run: AnyRun, case: SuiteCase) -> int:
-    """How many settings the case states as the log does though it could leave them open."""
+    """How many optional settings the case and the log both state."""
     if isinstance(run, OwnRun):
         return 0
     data = run.stated(LogSetting.DATA)
@@ -172,7 +172,7 @@ def _agreements(run: AnyRun, case: SuiteCase) -> int:
 
 
 def _open(run: AnyRun) -> str:
-    """The settings that a log leaves open, by the names of INDEX.csv's columns."""
+    """The settings that a log does not state, by the names of INDEX.csv's columns."""
     names = (LogSetting.DATA, LogSetting.EXECUTION, LogSetting.XLA, LogSetting.NODES)
     if isinstance(run, OwnRun):
         return "target"
@@ -180,9 +180,10 @@ def _open(run: AnyRun) -> str:
 
 
 def _sorted_out(runs: Sequence[AnyRun], broken: Sequence[str], notes: Iterable[str]) -> CaseLogs:
-    """All logs of other programs; or this suite's own runs of the newest session, since nights are no replicates.
+    """Chooses the logs to be judged: all logs of other programs; or, of this suite's own runs, those of the newest
+    session, since runs of different nights do not count as repeated runs.
 
-    ``broken`` are the folders of own runs that were not read, ``notes`` are on logs that may be of the case.
+    ``broken`` are the folders of own runs that could not be read; ``notes`` are about logs that may be of the case.
     """
     own = [run for run in runs if isinstance(run, OwnRun)]
     if not own:
@@ -206,7 +207,8 @@ def _sorted_out(runs: Sequence[AnyRun], broken: Sequence[str], notes: Iterable[s
 
 
 def _versions(runs: Sequence[AnyRun]) -> tuple[str, ...]:
-    """A note on logs of several versions of a framework: they are not runs of one build, and their median hides it."""
+    """A note if the logs are of several versions of a framework: they are not runs of one build, which their median
+    would hide."""
     stated = (run.stated(LogSetting.FRAMEWORK_VERSION) for run in runs if not isinstance(run, OwnRun))
     versions = sorted({version for version in stated if version})
     return (f"of {len(versions)} versions of the framework: {few(versions)}",) if len(versions) > 1 else ()

@@ -1,7 +1,7 @@
-"""Logs judged where a session would otherwise train (``--replay``): from a case's logs to its verdict.
+"""Judges the logs of a case where a session would otherwise train (``--replay``).
 
-Nothing is started or leased, no framework is asked, and nothing is learned: a replayed result enters no baseline and
-no history, and no later run is compared with it.
+No process is started, no card is leased and no framework is asked. A replayed result enters neither baselines nor
+history, so no later run is compared with it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ _NOTHING = "nothing recorded for this case on this machine"
 
 @dataclass(frozen=True)
 class ReplayRunner:
-    """Implements session.Runner: its k-th run is the k-th log of the case. Beyond the logs it raises ResultError."""
+    """Implements session.Runner: the k-th run is the k-th log of the case. Raises ResultError when there are no more
+    logs."""
 
     case: SuiteCase
     runs: Sequence[AnyRun]
@@ -69,32 +70,32 @@ class ReplayRunner:
 
 @dataclass(frozen=True)
 class ReplayTerms:
-    """What the judging of logs takes from the session."""
+    """Values from the session that are needed to judge logs."""
 
     config: Config
-    # This machine's entry of a case.
+    # Returns this machine's recorded entry of a case; None if there is none.
     recorded: Callable[[SuiteCase], RecordedEntry | None]
-    # Opens the history, which is only read; None where there is none.
+    # Opens the history for reading; returns None if there is none.
     memory: Callable[[], Memory | None]
-    # Whether a run that others disturbed, or that was slowed down, may be judged.
+    # Whether runs that were disturbed by other processes, or slowed down, may be judged.
     allow_disturbed: bool = True
     cases_tonight: int = 1
-    # Whether perf.yaml requires a recorded figure of a case.
+    # Whether perf.yaml requires a recorded figure for a case.
     recorded_required: Callable[[SuiteCase], bool | None] = lambda case: None
 
 
 @dataclass(frozen=True)
 class _Recorded:
-    """What a case is compared with that this machine recorded."""
+    """This machine's recorded figures with which a case is compared."""
 
     entry: RecordedEntry | None = None
     past: Past = field(default_factory=Past)
-    # Why it is compared with nothing.
+    # Why there is nothing to compare with.
     why_not: str = ""
 
 
 def replay_case(case: SuiteCase, fitting: CaseLogs, store: ResultStore, terms: ReplayTerms) -> CaseResult:
-    """Judge the logs of a case. Each result is on disk before the verdict. SuiteError where the disk takes none."""
+    """Judge the logs of a case. Each result is written to disk before the verdict. Raises SuiteError if that fails."""
     runner = ReplayRunner(case, fitting.runs, store)
     plan = CasePlan(case)
     made = tuple(runner.run(plan, number) for number in range(len(fitting.runs)))
@@ -104,7 +105,7 @@ def replay_case(case: SuiteCase, fitting: CaseLogs, store: ResultStore, terms: R
     plan = replace(plan, recorded=recorded.entry)
     answer = judge_again(_evidence(plan, runs, recorded, terms))
     message = f"{_source_text(plan, fitting, runs)}: {answer.reason.message}"
-    # ``standing`` is what a night leaves to later ones: a replayed one leaves nothing.
+    # ``standing`` is kept for later nights. A replay leaves nothing for them.
     verdict = replace(answer, reason=Reason(answer.reason.code, message), standing=None)
     store.add_verdict(runs, verdict)
     return CaseResult(plan, verdict, runs)
@@ -125,9 +126,10 @@ def _plan(case: SuiteCase, logs: Sequence[AnyRun], runs: Sequence[RunResult], te
 
 
 def published_for(case: SuiteCase, gpus: Sequence[str], tolerance: float) -> tuple[PublishedReference, ...]:
-    """The published figures of the card that all logs ran on, as far as they name it.
+    """The published figures for the card on which all logs ran, as far as the logs name it.
 
-    A log that says ``V100`` is compared with the V100 rows of every form and memory, which the label states.
+    A log that says only ``V100`` is compared with the V100 rows of all form factors and memory sizes; the label says
+    so.
     """
     found = []
     for figure in case.figures:
@@ -142,10 +144,10 @@ def published_for(case: SuiteCase, gpus: Sequence[str], tolerance: float) -> tup
 
 
 def rule_of(published: Sequence[PublishedReference], logs: Sequence[AnyRun], runs: Sequence[RunResult]) -> str:
-    """The rule of the rate that is shown first.
+    """The rule whose rate is shown first.
 
-    It is a published figure's that the logs give, the deciding ones first, else the one that the log's publisher uses,
-    else the honest one. A published figure is compared by its own rule alone.
+    It is the rule of a published figure, if the logs give it (figures that decide go first); else the rule that the
+    log's publisher uses; else the honest rule. A published figure is compared only by its own rule.
     """
     measured = [run for run in runs if run.measured]
     names = [each.rule for each in sorted(published, key=lambda each: not each.gates)]
@@ -157,9 +159,10 @@ def rule_of(published: Sequence[PublishedReference], logs: Sequence[AnyRun], run
 
 
 def _recorded(plan: CasePlan, logs: Sequence[AnyRun], runs: tuple[RunResult, ...], terms: ReplayTerms) -> _Recorded:
-    """This machine's entry for own step logs that hold their environment; a difference in it counts as in any session.
+    """This machine's entry for a case, if the logs are own step logs with their environment; a different environment
+    counts as in any session.
 
-    The past is that before the logs' own session.
+    The past is that before the session of the logs.
     """
     own = [log for log in logs if isinstance(log, OwnRun)]
     if not own:
@@ -185,7 +188,7 @@ def _evidence(plan: CasePlan, runs: tuple[RunResult, ...], recorded: _Recorded, 
 
 
 def _checked(run: RunResult, allow_disturbed: bool) -> RunResult:
-    """The run, invalid where others disturbed it and that is not allowed: no such run enters a gate."""
+    """The run itself; marked invalid if it was disturbed and that is not allowed, since no such run enters a gate."""
     disturbed = [mark for mark in (CONTENDED, SLOWED) if mark in run.marks]
     if allow_disturbed or not disturbed or not run.measured:
         return run
@@ -204,7 +207,7 @@ def _source_text(plan: CasePlan, fitting: CaseLogs, runs: Sequence[RunResult]) -
 
 
 def replayed(run: AnyRun, case: SuiteCase, session: str, replicate: int) -> RunResult:
-    """The run as a result of origin ``replayed``: replicate ``replicate`` of ``case`` in the session that judges it."""
+    """The run as a result of origin ``replayed``: run ``replicate`` of ``case`` in the session that judges it."""
     if isinstance(run, OwnRun):
         return _of_own_run(run, case, session, replicate)
     return result_of(
@@ -222,7 +225,7 @@ def replayed(run: AnyRun, case: SuiteCase, session: str, replicate: int) -> RunR
 
 
 def _doubts(run: LoggedRun, case: Case) -> tuple[str, ...]:
-    """A warning on what the case states and the log does not."""
+    """A warning about settings that the case states and the log does not."""
     stated = {
         LogSetting.NODES: case.nodes > 1,
         LogSetting.DATA: case.data is not DataSource.UNSTATED,
@@ -234,7 +237,7 @@ def _doubts(run: LoggedRun, case: Case) -> tuple[str, ...]:
 
 
 def _of_own_run(run: OwnRun, case: SuiteCase, session: str, replicate: int) -> RunResult:
-    """The run's own result where there is one, with the figures computed anew from the step logs."""
+    """The run's own result, or a new one if there is none, with its figures computed again from the step logs."""
     ranks = f"step logs of {case.case.cards} rank{'' if case.case.cards == 1 else 's'}"
     kept = run.result or _without_result(run, case)
     how = f"measured {kept.created[:10]}" if run.result else "without a result.json: how it was measured is not known"

@@ -1,8 +1,9 @@
-"""The logs that ``--replay`` judges: what a folder holds, of which configuration and which GPU, and what was not read.
+"""Reads the folder of logs that ``--replay`` judges: its runs with configuration and GPU, and the files that could not
+be read.
 
 A folder with ``rank<k>.jsonl`` is one run of this suite, and so is ``r<n>`` with ``spec.json``; any other file is a log
-of another program. What it leaves open stands in the folder's INDEX.csv, which people write, the GPU also in a folder's
-name (``V100-LOG``).
+of another program. Settings that such a log does not state can be written into the folder's INDEX.csv; its GPU may also
+be in a folder's name (``V100-LOG``).
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from helpers.logs.settings import LogSetting, Stated, card_of_folders, card_word
 from helpers.trainers.contract.errors import LogError, SuiteError
 
 Index = Mapping[str, Mapping[LogSetting, Stated]]
-# Reads one file (every log of an archive), with the settings that are stated beside it.
+# Reads one file (of an archive every log), with the settings that INDEX.csv or the user states.
 ReadLog = Callable[[Path, Mapping[LogSetting, Stated]], ImportBatch]
 
 _NO_LOG = re.compile(
     rf"\..*|{re.escape(INDEX)}|{re.escape(NIGHT_FILE)}|(?:result|spec)\.json|{re.escape(FILE_NAME)}(?:-.*)?|r\d+\.aside\d+",
     re.ASCII,
 )
-# The settings that name a case: in them a log and INDEX.csv may not contradict each other.
+# The settings that identify a case. In these, a log and INDEX.csv must not contradict each other.
 _CASE = (
     LogSetting.FRAMEWORK,
     LogSetting.MODEL,
@@ -53,7 +54,7 @@ class LoggedRun:
 
     name: str
     imported: Imported
-    # The log's own; where it is silent those of INDEX.csv and, for the GPU, of a folder's name or ``--replay-gpu``.
+    # As the log states them, else as INDEX.csv does; the GPU also from a folder's name or ``--replay-gpu``.
     settings: Mapping[LogSetting, Stated]
 
     @property
@@ -69,25 +70,24 @@ AnyRun = LoggedRun | OwnRun
 
 @dataclass(frozen=True)
 class LogFolder:
-    """What a folder holds."""
+    """The contents of a folder of logs."""
 
     root: Path
     runs: tuple[AnyRun, ...] = ()
     # How many logs were found.
     files: int = 0
-    # The logs that gave no run, each with why.
+    # The logs without a run, each with the reason.
     unread: tuple[str, ...] = ()
-    # The folders of this suite's runs among them.
+    # Those of them that are folders of this suite's runs.
     broken: tuple[str, ...] = ()
-    # What else was left out.
+    # Notes on what else was left out.
     notes: tuple[str, ...] = ()
 
 
 def read_folder(root: Path, read_log: ReadLog, gpu: str | None = None) -> LogFolder:
-    """Read every log under ``root`` (a folder, or one file). ``gpu`` is the card model of logs that name none.
+    """Read all logs under ``root`` (a folder, or one file). ``gpu`` is the card model of logs that name none.
 
-    A file that cannot be read is among ``unread``, and the others are read. Raises LogError on an INDEX.csv that is no
-    such table.
+    A file that cannot be read is listed in ``unread``. Raises LogError if INDEX.csv cannot be read.
     """
     if is_rank_log(root.name) and root.is_file():
         root = root.parent
@@ -109,10 +109,11 @@ def read_folder(root: Path, read_log: ReadLog, gpu: str | None = None) -> LogFol
 
 
 def read_index(path: Path) -> Index:
-    """What all rows of a file agree on, by its path within the folder; empty where there is no such table.
+    """For each file, by its path within the folder: the settings on which all its rows agree. Empty if there is no
+    INDEX.csv.
 
-    The columns are named as the settings are (``gpu``, ``batch_size_per_card``). Raises LogError on a table without
-    the column ``file``.
+    The columns have the names of the settings (``gpu``, ``batch_size_per_card``). Raises LogError if the column
+    ``file`` is missing.
     """
     if not path.exists():
         return {}
@@ -125,7 +126,7 @@ def read_index(path: Path) -> Index:
         for setting in LogSetting:
             if value := (row.get(setting.value) or "").strip():
                 stated.setdefault(setting, []).append(Stated(value, f"{INDEX} line {number}"))
-    # Two rows of one file are two runs of it; what differs between them is stated of neither.
+    # Two rows of one file are two of its runs; a setting in which they differ is used for neither.
     return {
         file: {setting: every[0] for setting, every in stated.items() if len({each.value for each in every}) == 1}
         for file, stated in found.items()
@@ -133,19 +134,19 @@ def read_index(path: Path) -> Index:
 
 
 def _missing(index: Index, names: Sequence[str]) -> list[str]:
-    """A note on the files of INDEX.csv that are not there: their rows help no log, and a name may be mistyped."""
+    """A note on files of INDEX.csv that do not exist: a name may be mistyped."""
     absent = sorted(index.keys() - set(names))
     return [f"{INDEX} tells of {few(absent)}: no such log below this folder"] if absent else []
 
 
 def few(names: Sequence[str], shown: int = 3) -> str:
-    """``a, b, c and 2 more``."""
+    """Such as ``a, b, c and 2 more``."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
 
 
 class _Reader:
-    """Reads one log after another and keeps what it gave, or why it gave nothing."""
+    """Reads one log after another and keeps its runs, or the reason why it has none."""
 
     def __init__(self, read_log: ReadLog, gpu: str | None) -> None:
         self._read_log, self._gpu = read_log, gpu
@@ -173,7 +174,7 @@ class _Reader:
         self.unread += [f"{name}: {_in_short(each)}" for each in batch.unread]
         self.notes += batch.notes
         for imported in batch.imported:
-            # A run that contradicts itself costs no other run of its file.
+            # An error in one run must not lose the other runs of its file.
             try:
                 self.runs.append(_logged_run(path, name, imported, _row_of(imported, batch, listed), self._gpu))
             except LogError as error:
@@ -181,10 +182,10 @@ class _Reader:
 
 
 def _logs_under(place: Path) -> Iterator[Path]:
-    """The run folders of this suite and all other files, in the order of their names.
+    """The folders of this suite's runs and all other files, in the order of their names.
 
-    Hidden files are left out, and what a session keeps beside its runs: its records of them, the history, runs that
-    were set aside and made again.
+    Hidden files are left out, and so are the files that a session keeps beside its runs: results, history, and runs
+    that were set aside and repeated.
     """
     if not place.is_dir():
         yield place
@@ -203,7 +204,7 @@ def _logs_under(place: Path) -> Iterator[Path]:
 
 
 def _once(reader: _Reader) -> tuple[AnyRun, ...]:
-    """The runs, each once. One that lies there twice with different settings is left out."""
+    """The runs, without copies. If the copies of a run have different settings, the later ones are listed as unread."""
     found: dict[tuple[str, int], AnyRun] = {}
     contradicted = set()
     for run in reader.runs:
@@ -223,7 +224,7 @@ def _key(run: AnyRun) -> tuple[str, int]:
 
 
 def _apart(one: AnyRun, other: AnyRun) -> str:
-    """The settings in which two readings of the same bytes differ; empty where they agree."""
+    """The settings in which two copies of the same log differ; empty if they agree."""
     if isinstance(one, OwnRun) or isinstance(other, OwnRun):
         return ""
     pairs = (
@@ -233,10 +234,10 @@ def _apart(one: AnyRun, other: AnyRun) -> str:
 
 
 def _read(path: Path, listed: Settings, read_log: ReadLog) -> ImportBatch:
-    """The log read by itself, and where that is too little, with what INDEX.csv states of it."""
+    """Reads the log by itself; if it does not state enough, with the settings from INDEX.csv."""
     batch = read_log(path, {})
     asked = dict(listed)
-    # A reader needs no card; who names it is weighed in _card_of.
+    # The card is left to _card_of, which compares all places that name it.
     asked.pop(LogSetting.GPU, None)
     if not batch.unread or not asked:
         return batch
@@ -245,9 +246,10 @@ def _read(path: Path, listed: Settings, read_log: ReadLog) -> ImportBatch:
 
 
 def _row_of(imported: Imported, batch: ImportBatch, listed: Settings) -> Settings:
-    """What INDEX.csv states of one run of a file.
+    """The settings that INDEX.csv states for one run of a file.
 
-    Where it contradicts this run and not another one, it means that other run; its GPU is the file's all the same.
+    If they contradict this run but not another run of the file, the row is about that other run; only its GPU holds for
+    the whole file.
     """
     others = [each for each in batch.imported if each is not imported]
     if _contradicted(listed, imported.settings) and not all(_contradicted(listed, each.settings) for each in others):
@@ -266,7 +268,7 @@ def _logged_run(path: Path, name: str, imported: Imported, listed: Settings, gpu
     if imported.runs_in_file > 1:
         about += f" (run {imported.number} of {imported.runs_in_file})"
     if imported.format == STEP_LOG:
-        # A step log names no card, and its result does not stand beside it.
+        # A step log names no card, and without its folder it has no result that does.
         got, expected = "a step log of this suite", "its run's folder with rank0.jsonl … and result.json"
         raise LogError(about, got=got, expected=expected, remedy="Unpack it as it was")
     card = _card_of(about, [each.get(LogSetting.GPU) for each in (imported.settings, listed)], path, gpu)
@@ -279,7 +281,8 @@ def _logged_run(path: Path, name: str, imported: Imported, listed: Settings, gpu
 
 
 def _on_card(settings: Settings, card: Stated | None) -> Settings:
-    """The settings with TF32 for FP32 on a card that has it, which whoever wrote FP32 need not have known."""
+    """The settings with TF32 in place of FP32 on a card that has TF32; the author of the table may not have known
+    it."""
     precision = settings.get(LogSetting.PRECISION)
     if card is None or precision is None or precision.value != "fp32" or not has_tf32(card.value):
         return settings
@@ -287,9 +290,9 @@ def _on_card(settings: Settings, card: Stated | None) -> Settings:
 
 
 def _card_of(about: str, named_by: Sequence[Stated | None], path: Path, given: str | None) -> Stated | None:
-    """The card model as the most exact of its names has it; ``given`` is for a log without one.
+    """The card model by the most exact of its names; ``given`` is for a log without a name.
 
-    Raises LogError where two names contradict each other.
+    Raises LogError if two names contradict each other.
     """
     names = [each for each in named_by if each is not None]
     if (folder := card_of_folders(path.resolve())) is not None:
@@ -309,7 +312,7 @@ def _card_of(about: str, named_by: Sequence[Stated | None], path: Path, given: s
 
 
 def _in_short(unread: Unread) -> str:
-    """The first line of an error that takes many: a folder may hold many files that are no logs."""
+    """Only the first line of a long error, since a folder may hold many files that are not logs."""
     if len(unread.lines) < 2:
         return unread.error
     return f"{unread.lines[0]}; 'perfgate import-log {unread.source}' tells what was looked for"

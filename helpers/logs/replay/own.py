@@ -1,4 +1,4 @@
-"""A run of this suite as its folder holds it, to be judged again: ``session/case/rN/{spec.json, rank*.jsonl}``."""
+"""Reads a run of this suite from its folder, to be judged again: ``session/case/rN/{spec.json, rank*.jsonl}``."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class OwnRun:
     case_id: str
     # ``cpu`` or ``gpu``.
     device: str
-    # The card model; empty where nothing names it.
+    # The card model; empty if nothing names it.
     gpu: str
-    # Of all ranks; empty where the result calls the run failed, invalid or refused.
+    # The logs of all ranks; empty if the result says that the run failed, was invalid or was refused.
     logs: tuple[StepLog, ...]
-    # None where no result stands beside the step logs.
+    # None if there is no result beside the step logs.
     result: RunResult | None
-    # When the logs were written, in seconds.
+    # When the logs were written, in seconds since 1970.
     modified: float
 
     @property
@@ -54,14 +54,15 @@ def is_rank_log(name: str) -> bool:
 
 
 def is_run_folder(folder: Path, names: Collection[str]) -> bool:
-    """Whether a folder with these names in it is a run's. A run that broke off at its start has no step log."""
+    """Whether a folder that contains these names is that of a run. A run that failed at its start has no step log."""
     return any(map(is_rank_log, names)) or (_SPEC in names and _RUN.fullmatch(folder.resolve().name) is not None)
 
 
 def read_own_run(folder: Path, name: str, gpu: str | None = None) -> OwnRun:
-    """The run in ``folder``; ``gpu`` is its card model where nothing there names one.
+    """The run in ``folder``; ``gpu`` is the card model to use if nothing there names one.
 
-    Raises LogError or StepLogError where it is no whole run: a lost rank, two jobs, a crash without its result.
+    Raises LogError or StepLogError if the run is not whole: a rank is missing, the logs are of two jobs, or there are
+    neither logs nor a result that explains it.
     """
     paths = {int(match[1]): each for each in folder.iterdir() if (match := _RANK_LOG.fullmatch(each.name))}
     result = _result_of(folder, name)
@@ -96,7 +97,7 @@ def _check(name: str, logs: tuple[StepLog, ...], result: RunResult | None) -> No
             raise LogError(log.path, field="status", got=got, expected="a complete run")
     if not logs:
         return
-    # It refuses a lost rank, and the logs of two jobs.
+    # Raises StepLogError if a rank is missing or the logs are of two jobs.
     figures(logs)
     header = logs[0].header
     if len({log.header.case_id for log in logs}) > 1:
@@ -108,9 +109,9 @@ def _check(name: str, logs: tuple[StepLog, ...], result: RunResult | None) -> No
 
 
 def _check_window(name: str, logs: tuple[StepLog, ...], result: RunResult | None) -> None:
-    """Raises LogError unless the images are those of the case, and images and seconds those of the run's own result.
+    """Raises LogError unless the images fit the case, and images and seconds equal those of the run's own result.
 
-    A log that was changed or mixed up since would be judged as a run that never was.
+    Otherwise a log that was changed or mixed up later would be judged as a run that never took place.
     """
     case = Case.parse(logs[0].header.case_id)
     if (cards := cards_of(logs)) != case.cards:
@@ -133,7 +134,7 @@ def _check_window(name: str, logs: tuple[StepLog, ...], result: RunResult | None
 
 
 def _card(folder: Path, logs: tuple[StepLog, ...], result: RunResult | None, given: str | None) -> str:
-    """The card model by the result ("8 x NAME"), else by the trainer, else by a folder's name, else ``given``."""
+    """The card model: by the result ("8 x NAME"), else by the step logs, else by a folder's name, else ``given``."""
     if result is not None and result.environment.get("cards"):
         return _COUNT.sub("", result.environment["cards"])
     if logs and logs[0].header.facts.get("device_name"):

@@ -1,4 +1,4 @@
-"""The suite of ``--replay``: the same cases, baselines and gate, with logs in the place of runs."""
+"""The suite of ``--replay``: the same cases, baselines and gate, with logs in place of runs."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _SHOWN = 10
 
 
 def read_log(path: Path, stated: Mapping[LogSetting, Stated]) -> ImportBatch:
-    """Every run of one file, whatever its format."""
+    """All runs of one file, whatever its format."""
     return import_files((path,), stated)
 
 
 class ReplaySuite(Suite):
-    """A suite that judges logs. It needs no device, no framework and no data, and starts no process."""
+    """A suite that judges logs. It needs no device, framework or data, and starts no process."""
 
     reader: ReadLog = staticmethod(read_log)
 
     @cached_property
     def logs(self) -> LogFolder:
-        """The folder's logs, read on first use. Raises LogError on an index that cannot be read."""
+        """The folder's logs, read on first use. Raises LogError if INDEX.csv cannot be read."""
         return read_folder(Path(self.options.replay or "."), self.reader, self.options.replay_gpu)
 
     @cached_property
@@ -53,7 +53,7 @@ class ReplaySuite(Suite):
         return self.fits.why_none(suite_case)
 
     def prepare(self, chosen: Iterable[SuiteCase]) -> str | None:
-        """Check that the logs' index, the gate's rules and the baselines can be read, and that no case is chosen on two
+        """Check that INDEX.csv, the gate's rules and the baselines can be read, and that no case is chosen on two
         targets."""
         chosen = tuple(chosen)
         judged = self.expect(chosen)
@@ -64,11 +64,12 @@ class ReplaySuite(Suite):
         return self.gate.summary(chosen, self.cases)
 
     def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
-        """Nobody disturbs what is not run."""
+        """Always empty: nothing runs that could be disturbed."""
         return ""
 
     def selection_here(self) -> tuple[frozenset[tuple[str, str]], str]:
-        """The cases that are taken without a marker: those that have logs, under ``--gate`` the gate's."""
+        """The cases that are chosen without a marker: those that have logs, or with ``--gate`` those of the gate; and a
+        line about them."""
         here = [case.key for case in self.cases if self.why_not(case) is None]
         what = f"the {len(here)} cases that {self.logs.root} has logs of"
         if self.options.gate:
@@ -78,7 +79,7 @@ class ReplaySuite(Suite):
         return frozenset(here), f"no marker given: {what}; {left} left out (-m v100, -m a100, -m cpu …)"
 
     def header_lines(self) -> list[str]:
-        """What is judged, and which files gave nothing."""
+        """Lines on what is judged, and on files without a run."""
         logs, options = self.logs, self.options
         fitting = sum(len(each.runs) for each in self.fits.found.values())
         return [
@@ -90,14 +91,14 @@ class ReplaySuite(Suite):
         ]
 
     def history_notes(self) -> tuple[str, ...]:
-        """Nothing goes into the history."""
+        """Empty: nothing goes into the history."""
         return ()
 
     def _nights_of(self, outcome: CaseOutcome) -> CaseNights:
         return CaseNights(unknown="logs were judged, which go into no history")
 
     def recorded_entry(self, target: str, case_id: str) -> RecordedEntry | None:
-        """None: what this machine recorded is no part of a speed-up that was measured elsewhere."""
+        """Always None: figures recorded here must not enter a speed-up that was measured elsewhere."""
         return None
 
     def propose(self, outcomes: Iterable[CaseOutcome], accepted: Sequence[Accepted] = ()) -> tuple[Proposal, ...]:
@@ -107,7 +108,8 @@ class ReplaySuite(Suite):
         raise _no_baseline()
 
     def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseOutcome:
-        """The outcome by the logs, also where a suspicion is to be confirmed: there is nothing to run for it."""
+        """The outcome by the logs. It stays the same when a suspicion is to be confirmed, since nothing can be run for
+        that."""
         return replace(self._outcome(self._replayed(suite_case)), origin=REPLAYED)
 
     def _replayed(self, suite_case: SuiteCase) -> CaseResult:
@@ -128,7 +130,7 @@ class ReplaySuite(Suite):
             return CaseResult(plan, Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, str(error))))
 
     def _memory_to_ask(self) -> Memory | None:
-        """The history, None where there is none yet."""
+        """The history; None if there is none yet."""
         opened = "memory" in self.__dict__
         return self.memory if opened or is_there(self.options, self.config) else None
 

@@ -1,1 +1,1 @@
-"""From files, archives and encodings to cleaned lines: ``source.open_logs``."""
+"""Opens files and archives, and reads them as cleaned lines: ``source.open_logs``."""

@@ -1,7 +1,7 @@
-"""A log's bytes in a plain or a gzip file, the bounds of what may be unpacked, and what the beginning of a file shows.
+"""Reads a log's bytes from a plain or gzip file, limits what is unpacked, and recognises a file by its beginning.
 
-Nothing is unpacked to disk. What an archive's headers say is never believed: while it is read, what comes out is
-counted and compared with what went in.
+Nothing is unpacked to disk. The sizes in an archive's headers are not trusted: the unpacked bytes are counted while
+reading and compared with the packed bytes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from helpers.trainers.contract.errors import LogError
 
 BLOCK_BYTES = 2**20
 _PACKED_BLOCK_BYTES = 2**18
-# A log has a hundred bytes a line, of which a dozen are new: it packs 10 to 30 times. Deflate's utmost is 1032 times,
-# reached by one line repeated.
+# A line of a log has about a hundred bytes, of which a dozen are new, so a log packs by a factor of 10 to 30. Deflate's
+# maximum is 1032, reached by repeating one line.
 MOST_RATIO = 250
-# Up to so many bytes any ratio is harmless: they are read and counted, not kept.
+# Up to so many unpacked bytes any ratio is harmless, since they are read and counted but not kept.
 FREE_BYTES = 2**26
 MOST_UNPACKED_BYTES = 2**35
 _UNPACK = "If you trust it, unpack it and give the log itself"
 
-# Enough to know what a file is; at least 512, where tar's mark stands.
+# Enough to recognise a file. tar's mark is within the first 512 bytes.
 HEAD_BYTES = 2**16
 GZIP, ZIP, EMPTY = "a gzip file", "a zip archive", "empty"
 _TAR = "a tar archive"
@@ -48,15 +48,15 @@ _MARKS = (
     (b"\xff\xfe", Encoding("utf-16-le", 2)),
     (b"\xfe\xff", Encoding("utf-16-be", 2)),
 )
-# Control characters that no program prints as text; NUL is not among them, since crashed disks leave it in logs.
+# Control characters that no program prints as text. NUL is not among them, since crashed disks leave it in logs.
 _CONTROL = bytes((*range(1, 7), *range(14, 27), *range(28, 32)))
 _MOST_CONTROL_SHARE = 0.02
-# Of UTF-16 that is mostly ASCII every second byte is NUL, and the others are not.
+# In UTF-16 text that is mostly ASCII, every second byte is NUL and the other bytes are not.
 _LEAST_NUL_SHARE, _MOST_OTHER_NUL_SHARE = 0.4, 0.01
 
 
 class Stored(Protocol):
-    """Where a log's bytes come from."""
+    """A source of a log's bytes."""
 
     @property
     def source(self) -> str:
@@ -70,7 +70,7 @@ class Stored(Protocol):
 
 @dataclass(frozen=True)
 class FileState:
-    """Which file it is, its size and its time. Another state later means that it was written or replaced."""
+    """The identity, size and time of a file. If they are different later, the file was written or replaced."""
 
     device: int
     inode: int
@@ -87,7 +87,7 @@ def state_of(file: BinaryIO) -> FileState:
 def opened(path: Path, state: FileState | None = None) -> Iterator[BinaryIO]:
     """The file for reading, links followed.
 
-    Raises LogError where it is no regular file, cannot be read, or is not in ``state`` before and after.
+    Raises LogError if it is not a regular file, cannot be read, or is not in ``state`` before and after reading.
     """
     try:
         with open_regular(named_by_user(path)) as file:
@@ -111,7 +111,7 @@ def _check_state(path: Path, file: BinaryIO, state: FileState | None) -> None:
 
 @dataclass(frozen=True)
 class LogOnDisk:
-    """A plain file, or a gzip file of one member or of several."""
+    """A plain file, or a gzip file of one or several members."""
 
     path: Path
     state: FileState
@@ -140,7 +140,7 @@ def damaged(source: str, kind: str, error: Exception | str) -> LogError:
 
 
 class Bounds:
-    """Compares what comes out of an archive with what went in."""
+    """Counts the packed and unpacked bytes of an archive."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -148,14 +148,14 @@ class Bounds:
         self._unpacked = 0
 
     def count(self, packed: int, unpacked: int) -> None:
-        """Adds bytes that went in and came out. Raises LogError where they become too many."""
+        """Adds packed and unpacked bytes. Raises LogError if too many were unpacked."""
         self._packed += packed
         self._unpacked += unpacked
         check_bounds(self._source, self._packed, self._unpacked)
 
 
 def check_bounds(source: str, packed: int, unpacked: int) -> None:
-    """Raises LogError where ``packed`` bytes give more than a log does."""
+    """Raises LogError if ``unpacked`` bytes are more than a log has, or more than ``packed`` bytes of a log give."""
     if unpacked > MOST_UNPACKED_BYTES:
         raise LogError(
             f"log {source}", got="more unpacked", expected=f"at most {MOST_UNPACKED_BYTES >> 30} GiB", remedy=_UNPACK
@@ -173,7 +173,7 @@ def _unzipped(file: BinaryIO, bounds: Bounds) -> Iterator[bytes]:
     packed, member, members = b"", None, 0
     while packed := packed or file.read(_PACKED_BLOCK_BYTES):
         if member is None:
-            # Tapes and some programs fill up with NUL behind a member.
+            # Tapes and some programs pad with NUL behind a member.
             packed = packed.lstrip(b"\0") if members else packed
             if not packed:
                 continue
@@ -193,13 +193,13 @@ def _unzipped(file: BinaryIO, bounds: Bounds) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class FileHead:
-    """What the beginning of a file shows."""
+    """What kind of file it is, by its beginning."""
 
-    # Of a text.
+    # The encoding of a text.
     encoding: Encoding = AS_IT_IS
-    # What it is instead of text, in words; empty for text.
+    # The kind of file in words; empty for text.
     what: str = ""
-    # Whether that is something to be unpacked.
+    # Whether the file can be unpacked.
     packed: bool = False
 
     @property
@@ -208,7 +208,7 @@ class FileHead:
 
 
 def head_of(blocks: Iterable[bytes]) -> bytes:
-    """The first HEAD_BYTES from the first byte that is not NUL, at an even place; fewer where there are no more."""
+    """Up to HEAD_BYTES from the first byte that is not NUL (at an even offset)."""
     offset, head = 0, b""
     for block in blocks:
         if head:
@@ -222,7 +222,7 @@ def head_of(blocks: Iterable[bytes]) -> bytes:
 
 
 def read_head(head: bytes) -> FileHead:
-    """What the bytes of ``head_of`` show."""
+    """Recognise a file by the bytes of ``head_of``."""
     if not head:
         return FileHead(what=EMPTY)
     for magic, kind in _MAGIC:

@@ -1,13 +1,13 @@
-"""From a log's bytes to chunks of clean lines, in constant memory.
+"""Turns the bytes of a log into chunks of clean lines, in constant memory.
 
-Every step looks for its quirk first and works on whole blocks, so a log without quirks costs little more than reading
-it. What a chunk holds does not depend on where the blocks were divided.
+Each step first checks whether there is anything to clean and works on whole blocks, so a clean log takes little more
+time than reading it. The lines do not depend on where the blocks were divided.
 
 mpirun's and Horovod's prefixes name the rank that wrote a part of a line: ``[1,0]<stdout>:``, with a date in front
 (``Wed Jun  1 12:20:31 2022[1,0]<stdout>:``), ``[job@1,0]<stderr>: `` and ``[1,0][host:pid]<stdout>: `` (Open MPI 5),
-``[0]<stdout>:`` (horovodrun with gloo). ``--tag-output`` promises one at a line's start; in truth one stands before
-every piece that a rank wrote, so in the middle of lines too. Other launchers' prefixes (``[0] ``, ``0: ``) are left:
-such text is a part of ordinary lines.
+``[0]<stdout>:`` (horovodrun with gloo). According to ``--tag-output`` a prefix is at the start of each line; in fact
+one is before each piece that a rank wrote, so also in the middle of lines. Prefixes of other launchers (``[0] ``, ``0:
+``) are not removed, since ordinary lines contain such text.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from helpers.logs.record import Line
 MOST_LINE_BYTES = 2**16
 
 _LINE_END = ord("\n")
-# How much of a line that is too long is shown.
+# How much a message shows of a line that is too long.
 _SHOWN_BYTES = 200
-# ECMA-48: control sequences (colours, cursor), strings up to their terminator (titles, links), short escapes. Without
-# its terminator a string is no string: only its first two bytes go.
+# ECMA-48: control sequences (colours, cursor), strings up to their terminator (titles, links), short escapes. If a
+# string has no terminator, only its first two bytes are removed.
 _ESCAPE = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[PX\]^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-~])|\x1b", re.DOTALL
 )
 _DATE_BYTES = 24
-# Among how many prefixes one of rank 0 is looked for.
+# How many prefixes are looked at to find one of rank 0.
 _LOOKED_AT = 64
-# The date is looked for backwards from the bracket: so the pattern begins with a literal, which is found fast.
+# The date is matched backwards from the bracket, so that the pattern begins with a literal, which is found fast.
 _PREFIX = re.compile(
     rb"\[(?:(?<=([A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\[))?"
     rb"(?:[^\[\]\s,]{1,100},)?(\d{1,7})\](?:\[[^\[\]\s]{1,100}\])?<std(?:out|err|diag)>:"
@@ -47,9 +47,9 @@ _PREFIX = re.compile(
 class Encoding:
     """How a log's characters are stored."""
 
-    # To decode with; None where the bytes are left as they are (UTF-8, GBK, any that keeps ASCII).
+    # The codec for decoding; None if the bytes are left as they are (UTF-8, GBK, any encoding that keeps ASCII).
     codec: str | None = None
-    # The length of the byte order mark in front.
+    # The length of the byte order mark at the beginning.
     mark_bytes: int = 0
 
 
@@ -58,30 +58,31 @@ AS_IT_IS = Encoding()
 
 @dataclass(frozen=True)
 class Chunk:
-    """A stretch of a log, in lines."""
+    """A part of a log in whole lines."""
 
-    # Whole lines, each ended by ``\n``. Lines of other ranks and lines that are too long are empty in it, so that line
-    # n of the log is line ``n - first_line`` (from 0) here. A lone ``\r`` ends a line, as editors have it.
+    # Whole lines, each ended by ``\n``. Lines of other ranks and lines that are too long are emptied, so that line n of
+    # the log is line ``n - first_line`` (from 0) here. A single ``\r`` ends a line, as in editors.
     data: bytes
     first_line: int
-    # The lines of ranks above 0, without the prefix, each ended by ``\n``.
+    # The lines of ranks above 0, without their prefix, each ended by ``\n``.
     other_ranks: bytes = b""
-    # Every rank that a prefix names, 0 included.
+    # All ranks that prefixes name, 0 included.
     ranks: frozenset[int] = frozenset()
-    # For each prefix of a rank above 0 the line of ``data`` (from 0) where it stands, and the rank.
+    # For each prefix of a rank above 0: its line in ``data`` (from 0) and the rank.
     rank_lines: tuple[tuple[int, int], ...] = field(default=(), compare=False)
-    # The line of ``data`` in which each line of ``other_ranks`` began.
+    # For each line of ``other_ranks``: the line of ``data`` in which it began.
     others_lines: tuple[int, ...] = field(default=(), compare=False)
-    # Nothing comes after it.
+    # Whether it is the last chunk of the log.
     last: bool = False
-    # Its last line has no end in the file.
+    # Whether the file has no line end after the last line.
     cut: bool = False
-    # The lines above MOST_LINE_BYTES that were emptied, with their beginning.
+    # The lines longer than MOST_LINE_BYTES, which were emptied; only the beginning of each is kept here.
     too_long: tuple[Line, ...] = ()
 
 
 def line_text(line: bytes) -> str:
-    """One line for people: as UTF-8, else as GB18030 (GBK is a part of it), else as Latin-1, which never fails."""
+    """A line decoded for messages: as UTF-8, else as GB18030 (which includes GBK), else as Latin-1, which never
+    fails."""
     for codec in ("utf-8", "gb18030"):
         try:
             return line.decode(codec)
@@ -91,7 +92,7 @@ def line_text(line: bytes) -> str:
 
 
 def clean(blocks: Iterable[bytes], encoding: Encoding, most_line_bytes: int = MOST_LINE_BYTES) -> Iterator[Chunk]:
-    """The chunks of a log whose bytes come in ``blocks``, about one a block; none for a log without a line."""
+    """The chunks of a log whose bytes come in ``blocks``: about one for each block, none for a log without a line."""
     number = 1
     before: Chunk | None = None
     texts = _with_line_ends(_decoded(blocks, encoding))
@@ -105,12 +106,12 @@ def clean(blocks: Iterable[bytes], encoding: Encoding, most_line_bytes: int = MO
 
 
 def _line_count(lines: bytes) -> int:
-    """Counted by numpy: thrice as fast as ``bytes.count``."""
+    """Counts line ends by numpy, which is three times as fast as ``bytes.count``."""
     return int(np.count_nonzero(np.frombuffer(lines, dtype=np.uint8) == _LINE_END))
 
 
 def _decoded(blocks: Iterable[bytes], encoding: Encoding) -> Iterator[bytes]:
-    """The blocks in an encoding that keeps ASCII."""
+    """The blocks, converted to an encoding that keeps ASCII."""
     decoder = codecs.getincrementaldecoder(encoding.codec)("replace") if encoding.codec else None
     mark = encoding.mark_bytes
     for block in blocks:
@@ -122,7 +123,7 @@ def _decoded(blocks: Iterable[bytes], encoding: Encoding) -> Iterator[bytes]:
 
 
 def _with_line_ends(texts: Iterable[bytes]) -> Iterator[bytes]:
-    """The text without NULs, with ``\\n`` for ``\\r\\n`` and for a lone ``\\r``."""
+    """The text without NULs, with ``\\n`` in place of ``\\r\\n`` and of a single ``\\r``."""
     held = False
     for block in texts:
         text = block.replace(b"\0", b"") if b"\0" in block else block
@@ -140,9 +141,9 @@ def _with_line_ends(texts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _whole_lines(texts: Iterable[bytes], most_line_bytes: int) -> Iterator[tuple[bytes, bool]]:
-    """Whole lines, block by block, and whether the last one was without its end.
+    """Whole lines, block by block, each with whether its last line had no line end.
 
-    At most ``most_line_bytes + 1`` bytes of a line over several blocks are kept: enough to see that it is too long.
+    Of a line over several blocks at most ``most_line_bytes + 1`` bytes are kept: enough to see that it is too long.
     """
     begun: list[bytes] = []
     room = most_line_bytes + 1
@@ -180,7 +181,8 @@ def _without_long_lines(lines: bytes, number: int, most: int) -> tuple[bytes, tu
 
 
 def _long_lines(lines: bytes, most: int) -> Iterator[tuple[int, int]]:
-    """Where the lines above ``most`` bytes begin and end; looks once in every ``most`` bytes, not at every line."""
+    """The begin and end of each line longer than ``most`` bytes. Looks once in every ``most`` bytes instead of at every
+    line."""
     at = 0
     while len(lines) - at > most + 1:
         end = lines.rfind(b"\n", at, at + most + 1)
@@ -191,9 +193,9 @@ def _long_lines(lines: bytes, most: int) -> Iterator[tuple[int, int]]:
 
 
 def by_rank(chunk: Chunk) -> Chunk:
-    """A chunk of whole lines, divided by their prefixes; the same where they have none."""
+    """The chunk with the lines of other ranks taken out, by their prefixes; the same chunk if there are no prefixes."""
     lines = chunk.data
-    # The first of the two is found far faster, and most logs have neither.
+    # Searching for the first of the two is far faster, and most logs have neither.
     if b"<" not in lines or b"]<std" not in lines:
         return chunk
     lines, first = _without_first_ranks(lines)
@@ -212,23 +214,24 @@ def by_rank(chunk: Chunk) -> Chunk:
 
 
 def _without_first_ranks(lines: bytes) -> tuple[bytes, frozenset[int]]:
-    """The lines without rank 0's prefix at their starts, where most have the same one without a date; and its rank.
+    """The lines without rank 0's prefix at their beginning, if most lines have the same prefix without a date; and the
+    ranks named by it.
 
-    Any other prefix is left, also rank 0's within a line.
+    Any other prefix stays, also one of rank 0 within a line.
     """
     found = next((each for each in islice(_PREFIX.finditer(lines), _LOOKED_AT) if not int(each[2])), None)
     if found is None or found[1]:
         return lines, frozenset()
     prefix = found[0]
     rest = (b"\n" + lines).replace(b"\n" + prefix, b"\n")[1:]
-    # The space behind a prefix goes with it; _strip_spaces looks at it piece by piece.
+    # Spaces behind prefixes need _strip_spaces, which decides piece by piece.
     if prefix + b" " in lines:
         return lines, frozenset()
     return rest, frozenset((0,))
 
 
 def _strip_dates(texts: list[bytes], dates: Sequence[bytes | None]) -> None:
-    """Each date is the end of the text before its prefix."""
+    """Removes the dates: each is at the end of the text before its prefix."""
     if any(dates):
         for index, date in enumerate(dates):
             if date is not None:
@@ -236,7 +239,8 @@ def _strip_dates(texts: list[bytes], dates: Sequence[bytes | None]) -> None:
 
 
 def _strip_spaces(texts: list[bytes]) -> None:
-    """Open MPI 5 sets a space behind a prefix. Only at a line's start, since a piece may begin with its own."""
+    """Removes the space that Open MPI 5 puts behind a prefix. Only at the start of a line, since other pieces may begin
+    with a space of their own."""
     for index, text in enumerate(islice(texts, 1, None), 1):
         if text[:1] == b" " and texts[index - 1][-1:] in (b"\n", b""):
             texts[index] = text[1:]
@@ -245,18 +249,19 @@ def _strip_spaces(texts: list[bytes]) -> None:
 def _taken(
     texts: list[bytes], places: Sequence[tuple[int, int]]
 ) -> tuple[bytes, tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """The pieces of the ranks above 0, taken out of ``texts``, with ``rank_lines`` and ``others_lines`` of Chunk.
+    """Takes the pieces of the ranks above 0 out of ``texts``. Returns them, and ``rank_lines`` and ``others_lines`` of
+    Chunk.
 
-    Up to the line's end a piece is its rank's; lines without a prefix that follow are the launcher's.
+    A piece belongs to its rank up to the line end; following lines without a prefix are the launcher's.
     """
     others: list[bytes] = []
     at: list[tuple[int, int]] = []
     others_at: list[int] = []
-    # The piece before this one, where it has not come to its line's end.
+    # The previous piece, if it has not reached its line end.
     begun: tuple[int, int] | None = None
     line, counted = 0, 0
     for index, rank in places:
-        # Every line end stays where it is, whatever was taken.
+        # Line ends stay in place, whatever was taken out.
         line += b"".join(texts[counted:index]).count(b"\n")
         counted = index
         at.append((line, rank))

@@ -1,7 +1,7 @@
-"""Opening what a user names: one log, a packed log, a zip archive of logs.
+"""Opens a file that a user names: one log, a packed log, or a zip archive of logs.
 
-Refused as a whole: an archive that would write outside its folder when unpacked, with links, with one name twice, with
-another archive in it, with more than MOST_MEMBERS or more bytes than logs have, encrypted, damaged.
+An archive is refused as a whole if it would write outside its folder when unpacked, has links, has a name twice, holds
+another archive, has more than MOST_MEMBERS members or more bytes than logs have, is encrypted or is damaged.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from helpers.trainers.contract.errors import LogError
 
 _A_LOG = "a training log: text, or text packed by gzip or zip"
 _GZIP_SUFFIX = ".gz"
-# How many members of an archive without a log are named.
+# How many members of an archive without a log an error names.
 _NAMED = 5
 MOST_MEMBERS = 10_000
-# A list of contents of so many members and long names; zipfile reads it as one block, whatever size the archive says.
+# The largest list of contents of a zip archive. zipfile reads it as one block of the size that the archive states.
 _MOST_READ_BYTES = 2**24
 _ENCRYPTED = 0x1
 _OUTSIDE = re.compile(r"^(?:[A-Za-z]:|[/\\])|(?:^|[/\\])\.\.(?:[/\\]|$)|\0")
-# What lies beside logs and is no log, by its name. The beginning of any other member is looked at.
+# Names of files that are no logs but often beside logs. Any other member is recognised by its beginning.
 _NO_LOG_NAMES = re.compile(
     r"\.(png|jpe?g|gif|svg|pdf|html|css|js|json|csv|tsv|xml|ya?ml|toml|ini|cfg|md|rst|pyc?|ipynb|sh|bat|cc?|cpp|cu|h"
     r"|patch|diff|prototxt|params|pdparams|ckpt|pth?|h5|np[yz]|pb|docx|xlsx|pptx)$",
@@ -69,7 +69,7 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class Skipped:
-    """A member of an archive that is no log, and why."""
+    """A member of an archive that is not a log, and why."""
 
     name: str
     reason: str
@@ -82,7 +82,7 @@ class ZipMember:
     path: Path
     state: FileState
     name: str
-    # Where it stands in the archive's list of contents, from 0.
+    # The index in the archive's list of contents, from 0.
     index: int
     packed_bytes: int
 
@@ -95,7 +95,7 @@ class ZipMember:
             yield from self.blocks_of(archive)
 
     def blocks_of(self, archive: zipfile.ZipFile) -> Iterator[bytes]:
-        """The same out of an archive that is open already."""
+        """The same bytes, from an archive that is already open."""
         bounds = Bounds(self.source)
         bounds.count(self.packed_bytes, 0)
         with archive.open(archive.infolist()[self.index]) as member:
@@ -105,7 +105,7 @@ class ZipMember:
 
 
 def zip_members(path: Path, state: FileState) -> tuple[list[tuple[ZipMember, Encoding]], list[Skipped]]:
-    """The members that are text with their encodings, in the archive's order, and the others with why they are none.
+    """The members that are text with their encodings, in the archive's order, and the other members with the reasons.
 
     Raises LogError.
     """
@@ -126,7 +126,7 @@ def zip_members(path: Path, state: FileState) -> tuple[list[tuple[ZipMember, Enc
 
 
 class _Bounded:
-    """A file that refuses to read more at once than a list of contents has."""
+    """A file that refuses to read more at once than a list of contents may have."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -162,12 +162,12 @@ def _check_list(path: Path, state: FileState, infos: list[zipfile.ZipInfo]) -> N
         if info.filename in seen and not info.is_dir():
             raise LogError(about, got=info.filename, expected="each name once")
         seen.add(info.filename)
-    # Members may lie upon each other, so each can be harmless alone.
+    # The sum counts, since members may share bytes of the archive, and then each alone looks harmless.
     check_bounds(str(path), state.size_bytes, sum(info.file_size for info in infos))
 
 
 def _no_log(info: zipfile.ZipInfo) -> str:
-    """Why the member is no log, by its name; empty where it may be one."""
+    """Why the member is not a log, by its name; empty if it may be one."""
     name = PurePosixPath(info.filename)
     if info.is_dir():
         return "a folder"
@@ -179,7 +179,7 @@ def _no_log(info: zipfile.ZipInfo) -> str:
 
 
 def _head(member: ZipMember, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> FileHead:
-    """What the beginning of a member shows. Raises LogError where it cannot be read or is an archive."""
+    """Recognise a member by its beginning. Raises LogError if it cannot be read or is an archive."""
     about = f"log {member.source}"
     if info.flag_bits & _ENCRYPTED:
         raise LogError(about, got="an encrypted member", expected="an archive without a password", remedy="Unpack it")
@@ -204,8 +204,8 @@ def _head(member: ZipMember, archive: zipfile.ZipFile, info: zipfile.ZipInfo) ->
 class LogFile:
     """One log.
 
-    ``source`` is where it lies, for people (``logs.zip!1n8g/b128.log``). ``name`` is the same with ``/`` between
-    folders and without ``.gz``, for what a name states of the configuration.
+    ``source`` is its place, for messages (``logs.zip!1n8g/b128.log``). ``name`` is the same with ``/`` between folders
+    and without ``.gz``; configuration is read from it.
     """
 
     def __init__(self, source: str, name: str, stored: Stored, encoding: Encoding) -> None:
@@ -219,15 +219,16 @@ class LogFile:
         return f"LogFile({self.source!r})"
 
     def chunks(self) -> Iterator[Chunk]:
-        """The log in clean lines, from its beginning at each call. Raises LogError where it cannot be read on, where
-        its archive is damaged or a bomb, and where the file changes while it is read."""
+        """The log in clean lines; each call begins at the start. Raises LogError if it cannot be read, if its archive
+        is damaged or a decompression bomb, and if the file changes while it is read."""
         blocks = self._stored.blocks()
         return clean(blocks if self._sha256 else self._hashed(blocks), self._encoding)
 
     def sha256(self) -> str:
-        """The hash of the log's bytes, unpacked: the same log has the same one in a zip, in a gz and plain.
+        """The SHA-256 of the log's unpacked bytes, in hexadecimal: the same for a log in a zip, in a gz and as a plain
+        file.
 
-        It is known once the chunks were read to their end; else this reads the file. Raises LogError.
+        It is known after the chunks were read to their end; otherwise this reads the file. Raises LogError.
         """
         if self._sha256 is None:
             for _ in self._hashed(self._stored.blocks()):
@@ -245,10 +246,10 @@ class LogFile:
 
 @dataclass(frozen=True)
 class LogFiles:
-    """The logs in what was opened."""
+    """The logs in the opened file."""
 
     logs: tuple[LogFile, ...]
-    # The members of an archive that are no logs.
+    # Members of an archive that are not logs.
     skipped: tuple[Skipped, ...] = ()
 
     def __iter__(self) -> Iterator[LogFile]:
@@ -256,10 +257,10 @@ class LogFiles:
 
 
 def open_logs(path: Path) -> LogFiles:
-    """The log in a file, or the logs in a zip archive, by what the file holds and not by its name.
+    """The log in a file, or the logs in a zip archive; recognised by the file's content, not by its name.
 
-    Raises LogError on what is no regular file, cannot be read, is empty, not text, packed otherwise, or an archive
-    that is damaged, unsafe or without any log.
+    Raises LogError if it is not a regular file, cannot be read, is empty, is not text, is packed in another way, or is
+    an archive that is damaged, unsafe or without a log.
     """
     with opened(path) as file:
         state = state_of(file)
