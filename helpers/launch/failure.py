@@ -1,6 +1,6 @@
-"""Says why a process ended, from its exit status and its last lines, and of which class of faults that is.
+"""Finds out why a process ended, and the class of its failure, from its exit status and last lines.
 
-The class decides whether the run is worth another attempt.
+The class decides whether the run is tried again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from helpers.machine.files import open_regular
 
 
 class FailureClass(enum.Enum):
-    """The value stands at the beginning of an INFRA_ERROR's reason and in a result's ``facts["failure_class"]``."""
+    """Classes of failures. The value begins the reason of an INFRA_ERROR and is in a result's
+    ``facts["failure_class"]``."""
 
     KILLED = "killed by a signal"
     OOM_KILLED = "killed by the kernel for want of memory"
@@ -28,9 +29,9 @@ class FailureClass(enum.Enum):
     HUNG = "hung"
     TIMED_OUT = "over the time limit"
     NEVER_STARTED = "never started"
-    # Its ranks were still alive.
+    # The launcher's process ended while its ranks were alive.
     LAUNCHER_DIED = "launcher died"
-    # A rank's process is gone, or lost the connection to other ranks, and nothing says how.
+    # A rank's process ended, or lost its connection to other ranks, and nothing says why.
     RANK_LOST = "rank lost"
     PORT_IN_USE = "port in use"
     UNREACHABLE = "rendezvous unreachable"
@@ -44,8 +45,8 @@ class FailureClass(enum.Enum):
     def retriable(self) -> bool:
         """Whether another attempt at the same run may end differently.
 
-        Bad data, a diverged loss, a missing module and a full disk stay as they are. A run over its time limit may show
-        a build that got slower, and another attempt must not hide that.
+        Bad data, a diverged loss, a missing module or a full disk would fail again. A run over its time limit may be a
+        build that got slower, which another attempt must not hide.
         """
         return self not in _FINAL
 
@@ -59,7 +60,7 @@ _FINAL = frozenset(
         FailureClass.TIMED_OUT,
     }
 )
-# The name of the fact of a result that holds its failure class.
+# The key of the failure class in the facts of a result.
 FAILURE_FACT = "failure_class"
 
 NATIVE_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
@@ -81,7 +82,7 @@ _WORDS = (
         r"\bMemoryError\b|cannot allocate memory|std::bad_alloc|ENOMEM|\[Errno 12\]|fail to alloc memory of"
         r"|Failed to allocate CPU Memory",
     ),
-    # PyTorch's data workers die of this only when killed from outside: an exception of theirs is shown as itself.
+    # PyTorch says this of a data worker only if it was killed from outside; a worker's exception is printed as it is.
     (FailureClass.KILLED, r"DataLoader worker \(pid(?:\(s\))? [^)]*\) (?:is killed by signal|exited unexpectedly)"),
     (
         FailureClass.FRAMEWORK_MISSING,
@@ -89,7 +90,7 @@ _WORDS = (
     ),
     (FailureClass.DATA_FAULT, r"\bDatasetError\b"),
     (FailureClass.DIVERGED, r"\bLossError\b"),
-    # Paddle 3's TCPStore aborts without a message where its port is taken: only its traceback, or libuv's, shows it.
+    # If its port is taken, Paddle 3's TCPStore aborts without a message: only its traceback, or libuv's, shows it.
     (
         FailureClass.PORT_IN_USE,
         r"address already in use|EADDRINUSE|\[Errno 98\]|TCPServer::create\(|uv__finish_close: Assertion",
@@ -107,37 +108,37 @@ _UNREACHABLE = re.compile(
     r"|\d+/\d+ clients joined",
     re.IGNORECASE,
 )
-# What a rank prints when another one's end is all that is wrong with it.
+# What a rank prints when it fails only because another rank ended.
 _COMMUNICATION = re.compile(
     r"connection (?:reset|closed|refused)|closed by peer|broken pipe|gloo|nccl|c10d|tcp_?store|timed? ?out"
     r"|collective ops is aborted|socket closed|failed to connect to all addresses",
     re.IGNORECASE,
 )
-# The last line that Python prints of an exception that nobody caught. torchrun's own exceptions are left out, since
-# they say only that a rank failed.
+# The last line that Python prints for an uncaught exception. torchrun's own exceptions do not match, since they say
+# only that a rank failed.
 EXCEPTION_LINE = re.compile(
     r"^(?!torch\.distributed\.elastic\.multiprocessing\.)[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*", re.MULTILINE
 )
 
 
 def is_consequence(reason: str) -> bool:
-    """Whether a rank's failure reads as if it lost another rank, so that the other one is to blame."""
+    """Whether the text of a rank's failure shows that it lost another rank, which is then to blame."""
     return _COMMUNICATION.search(reason) is not None and class_of_words(reason) is None
 
 
 def class_of_words(text: str) -> FailureClass | None:
-    """The class that the words of an exception or an output name; None where they name none."""
+    """The class that the text of an exception or an output shows; None if it shows none."""
     return next((failure for failure, pattern in _PATTERNS if pattern.search(text)), None)
 
 
 def words_of_class(text: str) -> str:
-    """The last line of an output that names a class; empty where none does."""
+    """The last line of an output that shows a class; empty if none does."""
     named = [line.strip() for line in text.splitlines() if class_of_words(line) is not None]
     return named[-1] if named else ""
 
 
 def class_of_failure(reason: str, started: bool) -> FailureClass:
-    """The class of a rank's failure by its footer's ``reason``, which is an exception's class and text.
+    """The class of a rank's failure by the ``reason`` in its footer, which is an exception's class and text.
 
     ``started``: whether the job had taken a step.
     """
@@ -152,7 +153,7 @@ def class_of_failure(reason: str, started: bool) -> FailureClass:
 def class_of_exit(exit_code: int | None, tail: str, started: bool) -> FailureClass:
     """The class of a failure of a process whose log does not say why it ended.
 
-    ``exit_code`` is None where it is not known; ``tail`` is the end of the process's output, and ``started`` says
+    ``exit_code`` is None if it is not known; ``tail`` is the end of the process's output, and ``started`` says
     whether the job had taken a step. The output counts before the exit code: an allocator that finds no memory aborts.
     """
     named = class_of_words(tail)
@@ -169,12 +170,13 @@ def class_of_exit(exit_code: int | None, tail: str, started: bool) -> FailureCla
 
 
 def waits_for_rendezvous(tail: str) -> bool:
-    """Whether the last lines of an output say that nobody answers at the rendezvous."""
+    """Whether the last lines of an output say that nothing answers at the rendezvous."""
     return any(_UNREACHABLE.search(line) for line in tail.splitlines()[-8:])
 
 
 def signal_of(exit_code: int) -> signal.Signals | None:
-    """The signal that ended a process: by its own status (-9), a shell's (137) or ``sys.exit(-9)``'s (247)."""
+    """The signal that ended a process, from its own status (-9), a shell's status (137) or that of ``sys.exit(-9)``
+    (247)."""
     if 0 <= exit_code <= 128:
         return None
     number = -exit_code if exit_code < 0 else exit_code - 128 if exit_code <= 192 else 256 - exit_code
@@ -193,8 +195,8 @@ _FIRST_FAILED = (
     re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+) \(pid"),
     re.compile(r"^rank \d+ \(local (?P<rank>\d{1,9})\) failed first: exit status (?P<code>-?\d{1,9})$", re.MULTILINE),
 )
-# torch.distributed.run's list of all ranks that failed, among them those that it ended itself, with SIGTERM; and
-# start_ranks' lines, which tell the two apart.
+# The lists of failed ranks: torch.distributed.run's, which includes the ranks that it ended itself with SIGTERM; and
+# that of start_ranks, which marks these.
 _LISTED = (
     re.compile(r"rank\s*: \d+ \(local_rank: (?P<rank>\d+)\)\s+exitcode\s*: (?P<code>-?\d+) "),
     re.compile(r"^rank \d+ \(local (?P<rank>\d{1,9})\) failed \w+: exit status (?P<code>-?\d{1,9})$", re.MULTILINE),
@@ -210,9 +212,10 @@ _SIGNAL_MEANINGS = {
 
 
 def crash_reason(exit_code: int | None, tail: str, first_rank: int = 0, guilty: int | None = None) -> str:
-    """One line: how the process ended and, where its output says so, why.
+    """One line that says how the process ended and, if its output shows it, why.
 
-    ``first_rank`` is the first of the node: its launcher counts its own ranks only, and ``guilty`` is one of them.
+    ``first_rank`` is the node's first rank in the job. The node's launcher counts only its own ranks; ``guilty`` is
+    counted so too.
     """
     first = _own_end(guilty, tail) or _first_failed(tail)
     parts = []
@@ -228,9 +231,9 @@ def crash_reason(exit_code: int | None, tail: str, first_rank: int = 0, guilty: 
 
 
 def status_of(exit_code: int | None, tail: str, guilty: int | None = None) -> int | None:
-    """The exit status of the rank that a launcher names as the first to fail; else ``exit_code``.
+    """The exit status of the rank that the launcher names as the first to fail; if it names none, ``exit_code``.
 
-    With ``guilty``, one of the node's ranks, it is that rank's status, and None where the launcher names only others.
+    With ``guilty``, one of the node's ranks, it is that rank's status; None if the launcher names only other ranks.
     """
     first = _own_end(guilty, tail) or _first_failed(tail)
     if first is None:
@@ -239,26 +242,29 @@ def status_of(exit_code: int | None, tail: str, guilty: int | None = None) -> in
 
 
 def failed_first(tail: str) -> int | None:
-    """Which of its node's ranks failed first by the launcher's output; None where that names none."""
+    """The number, within its node, of the rank that failed first by the launcher's output; None if the output names
+    none."""
     first = _first_failed(tail)
     return None if first is None else first[0]
 
 
 def _first_failed(text: str) -> tuple[int, int] | None:
-    """The node's rank that a launcher names, and the exit status that it gives."""
+    """The rank (numbered within its node) that the launcher's output names as the first to fail, and its exit
+    status."""
     found = next((match for pattern in _FIRST_FAILED if (match := pattern.search(text))), None)
     return None if found is None else (int(found["rank"]), int(found["code"]))
 
 
 def ended_by_launcher(tail: str) -> frozenset[int]:
-    """The node's ranks that the launcher, by its output, ended itself because another one had failed."""
+    """The ranks (numbered within their node) that, by its output, the launcher ended because another rank had
+    failed."""
     listed = {int(match["rank"]) for match in _LISTED[0].finditer(tail) if int(match["code"]) == -signal.SIGTERM}
     listed |= {int(match["rank"]) for match in _ENDED.finditer(tail)}
     return frozenset(listed - {failed_first(tail)})
 
 
 def _own_end(rank: int | None, text: str) -> tuple[int, int] | None:
-    """The rank and its exit status, where the launcher lists it and did not end it itself."""
+    """The rank and its exit status, if the launcher lists the rank and did not end it itself."""
     if rank in ended_by_launcher(text):
         return None
     found = (match for listed in _LISTED for match in listed.finditer(text) if int(match["rank"]) == rank)
@@ -275,7 +281,8 @@ def last_words(tail: str) -> str:
 
 
 def exit_text(exit_code: int) -> str:
-    """``ended by SIGKILL (...)`` or ``exited with 1``; a shell's 137 and ``sys.exit(-9)``'s 247 are signals too."""
+    """Such as ``ended by SIGKILL (...)`` or ``exited with 1``; 137 (from a shell) and 247 (from ``sys.exit(-9)``) are
+    signals too."""
     name = signal_of(exit_code)
     if name is None:
         return f"exited with {exit_code}"
@@ -292,7 +299,7 @@ def tail_of(paths: Iterable[Path]) -> str:
 def launcher_tail(path: Path) -> str:
     """The last lines of a launcher's output, and the lines before them that name the rank that failed first.
 
-    A launcher may quote more of that rank's output than the last lines hold.
+    A launcher may quote so much of that rank's output that its own line is no longer among the last lines.
     """
     lines = _end_of(path).splitlines()
     naming = [line for line in lines[:-_TAIL_LINES] if _first_failed(line)]

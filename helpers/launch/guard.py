@@ -1,13 +1,13 @@
-"""Stands between the suite and one job, so that the job never outlives the suite, whatever ends the suite.
+"""The guard of one job: a small process between the suite and the job that ends the job when the suite ends, for
+whatever reason.
 
-``python -I -S guard.py MARK GRACE_SECONDS``, started by ``guarded``, with a socket to the suite as standard input.
-It takes an order (``guarded.order``), starts the launcher in a session of its own, and answers in lines:
-``started PID`` or ``failed ERRNO``, then ``exited CODE``. When the socket ends, because the suite is done or dead, it
-ends everything below it and all whose environment holds MARK (``NAME=VALUE``), frees the shared memory of what it
-ended, and exits.
+``python -I -S guard.py MARK GRACE_SECONDS`` is started by ``guarded``, with a socket to the suite as standard input. It
+receives an order (``guarded.order``), starts the launcher in a session of its own, and answers in lines: ``started
+PID`` or ``failed ERRNO``, then ``exited CODE``. When the suite closes the socket or dies, the guard ends all its
+descendants and all processes whose environment holds MARK (``NAME=VALUE``), frees their shared memory, and exits.
 
-It imports the standard library only, and little of it: one guard starts with every run, and it must work when the
-checkout is gone.
+It imports little, and only from the standard library: a guard is started for each run, and it must work even if the
+checkout was removed.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import signal
 import sys
 import time
 
-# prctl(2): orphans below this process become its children, whatever session or environment they gave themselves.
+# prctl(2): orphaned descendants of this process become its children, whatever session or environment they have.
 _PR_SET_CHILD_SUBREAPER = 36
 _SOCKET = 0
 _LENGTH_BYTES = 4
-# As in processes.end_processes: a process that is inside the kernel outlives SIGKILL until it comes out.
+# As in processes.end_processes: a process inside a system call ends only after the call, even on SIGKILL.
 _KILL_SECONDS = 10.0
 _SHARED_MEMORY = "/dev/shm"
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
-# Python itself ignores the last ones; a program expects the default (subprocess restores them too).
+# Python ignores SIGPIPE and SIGXFSZ, but a program expects the default (subprocess restores them too).
 _RESTORED = (*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
 
 
 def main(mark: bytes, grace_seconds: float) -> int:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    # Where this is not allowed (prctl returns -1), marks and parents must be enough to find the processes.
+    # If this is not allowed (prctl returns -1), the processes are found by their marks and parents alone.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     children = _wake_at_childs_end()
     order = _order()
@@ -60,7 +60,8 @@ def _wake_at_childs_end() -> int:
 
 
 def _order() -> list[bytes] | None:
-    """Folder, number of words, words, variables; None where the suite died before it had sent all of them."""
+    """The parts of the order: folder, number of words, words, variables. None if the suite died before it had sent all
+    of it."""
     head = _receive(_LENGTH_BYTES)
     body = _receive(int.from_bytes(head, "big")) if head else None
     return body.split(b"\0") if body else None
@@ -83,12 +84,12 @@ def _send_line(text: str) -> None:
     try:
         os.write(_SOCKET, text.encode() + b"\n")
     except OSError:
-        # The suite is gone, which the caller finds at the socket's end.
+        # The suite is gone; the caller notices it when the socket ends.
         return
 
 
 def _start(order: list[bytes]) -> int | None:
-    """Start the launcher and send its process id, or why it cannot be started; returns the id, or None."""
+    """Start the launcher and send its process id, or the error. Returns the id, or None."""
     folder, count, *rest = order
     argv, variables = rest[: int(count)], dict(each.split(b"=", 1) for each in rest[int(count) :])
     read, write = os.pipe()
@@ -96,7 +97,7 @@ def _start(order: list[bytes]) -> int | None:
     if pid == 0:
         _become(folder, argv, variables, write)
     os.close(write)
-    # Ends empty when the program has replaced the child.
+    # It is closed, with nothing written, when the program has replaced the child.
     failure = os.read(read, 16)
     os.close(read)
     if failure:
@@ -108,7 +109,7 @@ def _start(order: list[bytes]) -> int | None:
 
 
 def _become(folder: bytes, argv: list[bytes], variables: dict[bytes, bytes], failure: int) -> None:
-    """Runs in the child: becomes the launcher, or writes to ``failure`` why it cannot. Never returns."""
+    """Runs in the child: becomes the launcher, or writes the error to ``failure``. Never returns."""
     number = 0
     try:
         signal.set_wakeup_fd(-1)
@@ -140,7 +141,7 @@ def _watch(launcher: int, children: int) -> None:
 
 
 def _reap(launcher: int = 0) -> None:
-    """Collect the exit statuses of children that have ended, so that they are no zombies."""
+    """Collect the exit statuses of children that have ended, so that no zombies are left."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -153,9 +154,9 @@ def _reap(launcher: int = 0) -> None:
 
 
 def _end_all(mark: bytes, grace_seconds: float, everyone: set[int]) -> bool:
-    """Send SIGTERM, and after the grace SIGKILL, until no process is found; returns whether that was reached.
+    """Send SIGTERM, and after the grace SIGKILL, until no process is found. Returns whether none is left.
 
-    The ids of all that were found are added to ``everyone``.
+    The ids of all processes that were found are added to ``everyone``.
     """
     found = _alive(mark)
     everyone |= found
@@ -165,7 +166,7 @@ def _end_all(mark: bytes, grace_seconds: float, everyone: set[int]) -> bool:
         time.sleep(0.05)
         found = _alive(mark)
     deadline = time.monotonic() + _KILL_SECONDS
-    # When none is found it searches once more: a process that was being started during one search is in the next.
+    # After a search that finds none, search once more, because a process may have been started during the search.
     while left := found or _alive(mark):
         if time.monotonic() >= deadline:
             return False
@@ -177,7 +178,7 @@ def _end_all(mark: bytes, grace_seconds: float, everyone: set[int]) -> bool:
 
 
 def _free_segments(pids: set[int]) -> None:
-    """Does what shared_memory.free_segments does, for a suite that is dead."""
+    """Does the same as supervisor.free_segments, in case the suite is dead."""
     for name in os.listdir(_SHARED_MEMORY) if pids else ():  # noqa: PTH208
         kind, _, rest = name.partition("_")
         pid = rest.partition("_")[0]
@@ -199,7 +200,7 @@ def _send(pids: set[int], *numbers: int) -> None:
 
 
 def _alive(mark: bytes) -> set[int]:
-    """All processes with the mark, and all below them or below this one, except zombies."""
+    """All processes with the mark, and all descendants of these and of this process, except zombies."""
     _reap()
     this, parents, dead, found = os.getpid(), {}, set(), set()
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib takes longer to load than all the rest

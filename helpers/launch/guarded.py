@@ -18,13 +18,13 @@ from helpers.machine.watch.processes import GUARD_VARIABLE, JOB_VARIABLE
 from helpers.trainers.contract.errors import LaunchError
 
 GUARD = Path(__file__).with_name("guard.py")
-# A guard answers within tens of milliseconds, but a machine that begins to swap is much slower.
+# A guard answers within tens of milliseconds; on a machine that begins to swap it takes much longer.
 _ANSWER_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
 
 
 class GuardLostError(LaunchError):
-    """The guard of a job ended before the job did, so nobody will know how the launcher ends."""
+    """The guard of a job ended before the job, so it is not known how the launcher ends."""
 
 
 class GuardedProcess:
@@ -43,16 +43,16 @@ class GuardedProcess:
 
     def poll(self) -> int | None:
         """The launcher's exit code, negative for a signal; None while it runs. Raises GuardLostError."""
-        # Where the launcher ends at once, its end comes together with its start.
+        # If the launcher ends at once, its end is received together with its start.
         if self._exit_code is None and (self._received or select.select([self._link], [], [], 0)[0]):
             self._exit_code = int(self._value_of("exited"))
         return self._exit_code
 
     def close(self) -> None:
-        """Close the connection, on which the guard ends what is left of the job, and itself; kill a guard that does not
-        end in time."""
+        """Close the connection. The guard then ends what is left of the job, and itself; one that does not end in time
+        is killed."""
         with self._link:
-            # The guard's end shows as the end of the connection; waiting for the process itself would mean polling.
+            # The connection ends with the guard; to wait for the process with a time limit would need polling.
             with contextlib.suppress(OSError):
                 self._link.shutdown(socket.SHUT_WR)
             deadline = time.monotonic() + _CLOSE_SECONDS
@@ -62,23 +62,23 @@ class GuardedProcess:
         self._guard.wait()
 
     def _receives(self, seconds: float) -> bool:
-        """Whether the guard sends something within this time; False at its end."""
+        """Whether the guard sends anything within this time; False once it has ended."""
         try:
             return bool(select.select([self._link], [], [], max(0.0, seconds))[0] and self._link.recv(256))
         except ConnectionError:
             return False
 
     def give_order(self, data: bytes) -> None:
-        """Have the guard start the launcher. Raises the OSError that starting it here would raise, and GuardLostError
-        where the guard does not answer."""
-        # An order larger than the socket's buffer is sent only as the guard reads it, which may never happen.
+        """Have the guard start the launcher. Raises the same OSError as starting it here would, and GuardLostError if
+        the guard does not answer."""
+        # An order larger than the socket's buffer is sent only when the guard reads it, which may never happen.
         self._link.settimeout(_ANSWER_SECONDS)
         try:
             self._link.sendall(data)
         except TimeoutError:
             raise self._lost(f"nothing read within {_ANSWER_SECONDS:g} s") from None
         except ConnectionError:
-            # What is received below says how the guard ended.
+            # The receive below finds out how the guard ended.
             pass
         self._link.settimeout(None)
         if not select.select([self._link], [], [], _ANSWER_SECONDS)[0]:
@@ -126,20 +126,20 @@ class GuardedProcess:
 def start_guarded(
     argv: tuple[str, ...], environment: Mapping[str, str], output: IO[bytes], folder: Path, grace_seconds: float
 ) -> GuardedProcess:
-    """Start ``argv`` under a guard in ``folder``, the run's, because frameworks leave files where they are started
-    (fleet: ``main_sharding_0``).
+    """Start ``argv`` under a guard. Both run in ``folder``, the run's folder, because frameworks leave files where they
+    are started (fleet: ``main_sharding_0``).
 
-    Both start in sessions of their own, so that Ctrl-C reaches the suite alone, which then ends the job in order.
-    Raises OSError where the program cannot be started, GuardLostError where the guard cannot.
+    Each has a session of its own, so that Ctrl-C reaches only the suite, which then ends the job in order. Raises
+    OSError if the program cannot be started, and GuardLostError if the guard cannot.
     """
     job_id = environment.get(JOB_VARIABLE, "")
-    # Marked as the job's guard instead of as the job's process: it is ended after all of them.
+    # Marked as the job's guard, not as a process of the job, since it is ended after all of those.
     marked = {**environment, GUARD_VARIABLE: job_id}
     marked.pop(JOB_VARIABLE, None)
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            # Without the site module the guard starts in half the time, and a broken environment cannot harm it.
+            # Without the site module (-S) the guard starts in half the time, and a broken environment cannot harm it.
             guard = subprocess.Popen(
                 (sys.executable, "-I", "-S", str(GUARD), f"{JOB_VARIABLE}={job_id}", str(grace_seconds)),
                 env=marked, cwd="/", stdin=theirs.fileno(), stdout=output, stderr=subprocess.STDOUT,

@@ -35,7 +35,7 @@ class OutcomeKind(enum.Enum):
     """How a job ended; only COMPLETE is a measurement."""
 
     COMPLETE = "complete"
-    # The trainer says that this device or build cannot run the case.
+    # By the trainer, this device or build cannot run the case.
     REFUSED = "refused"
     CRASHED = "crashed"
     HUNG = "hung"
@@ -46,15 +46,15 @@ class OutcomeKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Ending:
-    """How a job ended, before its processes are gone and its contention is known."""
+    """How a job ended, as known before its last processes are ended and its contention is computed."""
 
     kind: OutcomeKind
     reason: str
-    # The rank to blame; None where there is none.
+    # The rank to blame; None if there is none.
     rank: int | None = None
-    # Only of a COMPLETE job, in rank order.
+    # The step logs in rank order; only for a COMPLETE job.
     logs: tuple[StepLog, ...] = ()
-    # The class of a failure; None where the kind decides it.
+    # The class of a failure; None if the kind decides it.
     cause: FailureClass | None = None
 
 
@@ -67,27 +67,27 @@ class JobOutcome:
     # The end of the guilty rank's output.
     log_tail: str
     exit_code: int | None
-    # The step logs in rank order, only of a COMPLETE job.
+    # The step logs in rank order; only for a COMPLETE job.
     logs: tuple[StepLog, ...]
     wall_seconds: float
-    # Until the first step of the slowest rank; None where a rank made none.
+    # The time until the slowest rank began its first step; None if a rank made no step.
     start_up_seconds: float | None
     contention: ContentionSample
-    # Why the cards were not fit for measuring; empty where they were.
+    # Why the cards were not fit for measuring; empty if they were.
     unhealthy: tuple[str, ...] = ()
     guilty_rank: int | None = None
-    # The class of a failure; None where the kind decides it.
+    # The class of a failure; None if the kind decides it.
     cause: FailureClass | None = None
 
     @property
     def failure_class(self) -> FailureClass | None:
-        """Which fault ended the job; None where it is complete or was refused."""
+        """The class of the failure that ended the job; None if the job is complete or was refused."""
         if self.cause is not None:
             return self.cause
         if self.kind is OutcomeKind.START_UP_FAILED and waits_for_rendezvous(self.log_tail):
             return FailureClass.UNREACHABLE
         if self.kind is OutcomeKind.CRASHED:
-            # Where no rank is to blame, the launcher died, which had started them all.
+            # If no rank is to blame, the launcher itself died.
             return FailureClass.LAUNCHER_DIED if self.guilty_rank is None else FailureClass.RANK_LOST
         return _CLASS_OF_KIND.get(self.kind)
 
@@ -101,8 +101,8 @@ _CLASS_OF_KIND = {
 
 
 def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch], exit_code: int | None) -> Ending:
-    """The ending of a job that ended by itself, or in which a rank died. A job is COMPLETE only where all its ranks
-    are and every log can be read."""
+    """The ending of a job that ended by itself, or in which a rank died. A job is COMPLETE only if all its ranks are
+    complete and every log can be read."""
     refused = [rank for rank in ranks if rank.footer_status == REFUSED]
     if refused:
         return Ending(OutcomeKind.REFUSED, refused[0].footer_reason or "refused without a reason", refused[0].rank)
@@ -122,7 +122,7 @@ def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch],
         return Ending(kind, crash_reason(exit_code, tail, first_rank), cause=class_of_exit(exit_code, tail, started))
     own, local_rank = output_tail(spec, command, guilty.rank), guilty.rank - first_rank
     reason = crash_reason(exit_code, tail, first_rank, local_rank)
-    # Where two ranks are gone within one look of the launcher, it names the lower one, which may only have lost the
+    # If two ranks end between two checks of the launcher, it names the lower rank, which may only have lost the
     # connection to the other.
     cause = class_of_exit(status_of(exit_code, tail, local_rank), own, started)
     if guilty.footer_status == FAILED:
@@ -131,10 +131,10 @@ def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch],
 
 
 def _left_alone(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch], exit_code: int | None) -> str | None:
-    """How a launcher ended that no rank made end; None where a rank did, or the rank has no launcher.
+    """How the launcher ended, if it ended by itself; None if a rank's failure ended it, or if there is no launcher.
 
-    A negative exit code is the launcher's own signal: for a rank's signal it exits with a status above 0. Always None
-    for several nodes, where the code may be any node's.
+    A negative exit code is a signal to the launcher itself; after a signal to a rank it exits with a status above 0.
+    Always None for several nodes, since the code may be that of any node.
     """
     if exit_code is None or spec.case.nodes > 1 or any(rank.footer_status == FAILED for rank in ranks):
         return None
@@ -150,8 +150,8 @@ def _left_alone(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch
 
 
 def _without_footer(spec: JobSpec, guilty: RankWatch) -> Ending:
-    """The ending of a job that exited with 0 although a rank's log has no footer: what is wrong with that log, by file
-    and line."""
+    """The ending of a job that exited with 0 although a rank's log has no footer. It says what is wrong with that log,
+    with file and line."""
     lost = f"{guilty.name} ended without its log's footer, although the job exited with 0"
     cause = FailureClass.BAD_LOG
     try:
@@ -162,23 +162,24 @@ def _without_footer(spec: JobSpec, guilty: RankWatch) -> Ending:
 
 
 def _class_of_log(error: StepLogError) -> FailureClass:
-    """The class of a log that the reader refused: a loss that is not finite is the training's fault, not the log's."""
+    """The class of a job whose log the reader refused. A loss that is not finite is a failure of the training, not of
+    the log."""
     return FailureClass.DIVERGED if error.field == "loss" else FailureClass.BAD_LOG
 
 
 def guilty_rank(ranks: Sequence[RankWatch]) -> RankWatch | None:
-    """The first rank that failed; None when every rank's log is complete.
+    """The rank that caused the failure; None if every rank's log is complete.
 
-    A rank that failed by itself comes before one whose process went while others lived, and that one before a rank that
-    only lost the connection to another. Ranks that were ended with the job come last. Among equals it is the one that
-    fell silent first.
+    A rank that failed by itself comes before one whose process ended while others ran, and that before a rank that only
+    lost the connection to another. Ranks that were ended with the job come last. Among equals it is the rank that fell
+    silent first.
     """
     unfinished = [rank for rank in ranks if rank.footer_status != COMPLETE]
     return min(unfinished, key=_blame_order, default=None)
 
 
 def _unborn(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -> RankWatch | None:
-    """The rank that failed by its launcher's output and never wrote a heartbeat: the others were ended because of
+    """A rank that, by the launcher's output, failed before it ever wrote a heartbeat: the others were ended because of
     it."""
     each = spec.ranks_per_node
     for first in range(0, len(ranks), each):
@@ -189,7 +190,8 @@ def _unborn(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -
 
 
 def _not_ended(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -> Sequence[RankWatch]:
-    """The ranks that no launcher ended itself; those may be gone within the same look as the rank that it names."""
+    """The ranks that no launcher ended itself. Ranks that it ended may disappear between the same two checks as the
+    rank that failed."""
     each, left = spec.ranks_per_node, []
     for first in range(0, len(ranks), each):
         ended = ended_by_launcher(launcher_tail(_launchers_output(spec, command, first)))
@@ -198,20 +200,20 @@ def _not_ended(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]
 
 
 def output_tail(spec: JobSpec, command: LaunchCommand, rank: int | None) -> str:
-    """The end of the rank's own output, or of the job's where ranks have no output of their own."""
+    """The end of the rank's own output, or of the job's output if ranks have none of their own."""
     common = _launchers_output(spec, command, rank or 0)
     own = [Path(command.rank_logs[rank])] if rank is not None and rank < len(command.rank_logs) else []
     return tail_of(own) or tail_of([common])
 
 
 def _launchers_output(spec: JobSpec, command: LaunchCommand, rank: int) -> Path:
-    """The output of whatever started this rank."""
+    """The output file of the launcher that started this rank."""
     node = rank // spec.ranks_per_node
     return Path(command.outputs[node]) if node < len(command.outputs) else Path(spec.run_folder) / "output.log"
 
 
 def _blame_order(rank: RankWatch) -> tuple[int, float, float, int]:
-    # Of two that fell silent between the same two looks, the one that took fewer steps is to blame.
+    # Of two ranks that fell silent between the same two checks, the one with fewer steps is to blame.
     silent_since, step = rank.last_growth or 0.0, rank.step
     if rank.footer_status == FAILED:
         return (2 if is_consequence(rank.footer_reason) else 0), 0.0, silent_since, step
@@ -226,7 +228,8 @@ def _blame(command: LaunchCommand, spec: JobSpec, guilty: RankWatch, how_it_ende
     where = f"step {guilty.step}" if guilty.step else f"phase {guilty.phase!r}"
     text = how_it_ended.removeprefix(f"rank {guilty.rank} ")
     if text.startswith("rank "):
-        # How another rank ended, for which the loss of this one was the cause, does not say how this one ended.
+        # The text is about another rank, which ended because of the loss of this one; it does not say how this one
+        # ended.
         text = f"the launcher says only how another rank ended: {text}"
     words = last_words(output_tail(spec, command, guilty.rank)) if command.rank_logs else ""
     if words and words not in text:
@@ -254,7 +257,7 @@ def _read(spec: JobSpec) -> Ending:
 
 
 def _check(spec: JobSpec, log: StepLog, before: Sequence[StepLog]) -> None:
-    """Raise StepLogError where a log is not this job's, or not whole: a shorter run is another measurement.
+    """Raise StepLogError if a log is not of this job, or not whole: a shorter run would be another measurement.
 
     ``before`` are the lower ranks' logs.
     """

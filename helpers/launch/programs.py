@@ -1,9 +1,9 @@
-"""Runs a framework's programs other than its trainer. They say whether the trainers accept a job's settings, whether a
-GPU's program can be built, and which peak a card reaches.
+"""Runs a framework's programs other than its trainer. They check whether the trainers accept a job's settings and
+whether the program of a case can be built, and measure a card's peak.
 
-A peak is measured by multiplying matrices on a leased card, once for a build, precision and card. It is kept in a file,
-which other processes of the session and a later ``--resume`` find. A probe that failed is not tried again by the same
-process.
+A peak is measured by multiplying matrices on a leased card, once for each build, precision and card. It is kept in a
+file, so that other processes of the session and a later ``--resume`` find it. A probe that failed is not tried again by
+the same process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from helpers.trainers.contract.job import JobSpec
 _SETTINGS_CHECK = "helpers.trainers.common.settings"
 _SETTINGS_SECONDS = 60
 _COUNT = {"type": ["integer", "null"], "minimum": 0}
-# The answer of a program that builds.
+# The form of a build check's answer.
 _ANSWER = Checker(
     {
         "type": "object",
@@ -52,13 +52,14 @@ _ANSWER = Checker(
         "additionalProperties": False,
     }
 )
-# Each check holds a whole program in memory and, with a GPU wheel, some gigabytes of libraries.
+# How many build checks run at the same time. Each holds a whole program in memory and, with a GPU wheel, some gigabytes
+# of libraries.
 AT_ONCE = 2
-# A program builds in seconds; a cold wheel of several gigabytes is read first.
+# A program is built within seconds, but a wheel of several gigabytes may have to be read from disk first.
 TIMEOUT_SECONDS = 300.0
 _NOT_APPLIED = "not applied"
 _EXITS = {0: True, 3: False}
-# A probe takes five seconds where nothing is wrong, but a cold wheel of several gigabytes is read first.
+# A probe takes about five seconds, but a wheel of several gigabytes may have to be read from disk first.
 PROBE_SECONDS = 120.0
 _REASON_LENGTH = 300
 
@@ -71,13 +72,13 @@ class BuildState(enum.Enum):
 
 @dataclass(frozen=True)
 class BuildReport:
-    """How a build went."""
+    """The result of a build check."""
 
     state: BuildState
     reason: str = ""
     # The trainer's own facts.
     facts: Mapping[str, str] = field(default_factory=dict)
-    # Counts of the program.
+    # How many the program has; None if it was not built.
     operators: int | None = None
     parameters: int | None = None
 
@@ -91,7 +92,7 @@ class BuildReport:
 class Finished:
     """A process that ended."""
 
-    # None where the process was ended because its time was over.
+    # None if the process was ended because it exceeded its time limit.
     returncode: int | None
     stdout: str
     stderr: str
@@ -101,7 +102,7 @@ Run = Callable[[tuple[str, ...], Mapping[str, str], str, float], Finished]
 
 
 def why_no_build_check(framework: Framework, root: Path = ROOT) -> str | None:
-    """Why builds of this framework cannot be checked; None where they can."""
+    """Why programs of this framework cannot be built without a card; None if they can."""
     file = f"helpers/trainers/{framework.value}/build.py"
     return None if (root / file).exists() else f"there is no build check for {framework.value} ({file})"
 
@@ -114,11 +115,11 @@ def check_builds(
     on_report: Callable[[JobSpec, BuildReport], None] | None = None,
     run: Run | None = None,
 ) -> tuple[BuildReport, ...]:
-    """Build each job's program with ``interpreter``, at most AT_ONCE side by side; returns reports in the jobs' order.
+    """Build each job's program with ``interpreter``, at most AT_ONCE at the same time. Returns the reports in the order
+    of the jobs.
 
-    ``on_report`` is called with each report in that order, as soon as it and those before it are there.
-    Writes each job's spec into its run folder, which must exist. Raises LaunchError where the interpreter cannot be
-    started.
+    ``on_report`` is called with each report in that order, as soon as it and those before it are available. Writes each
+    job's spec into its run folder, which must exist. Raises LaunchError if the interpreter cannot be started.
     """
     start = run or run_process
     pool = ThreadPoolExecutor(AT_ONCE)
@@ -131,16 +132,16 @@ def check_builds(
                 on_report(spec, report)
         return tuple(reports)
     finally:
-        # After Ctrl-C, which reaches the builds too, no further one is started.
+        # After Ctrl-C, which also reaches the running checks, no further check is started.
         pool.shutdown(cancel_futures=True)
 
 
 def run_process(argv: tuple[str, ...], environment: Mapping[str, str], job_id: str, timeout_seconds: float) -> Finished:
-    """Run a program until it ends or its time is over. Raises OSError where it cannot be started.
+    """Run a program until it ends or exceeds its time limit. Raises OSError if it cannot be started.
 
-    All that the program started is ended, whatever happens, and nobody waits longer than the limit: not for a process
-    that is inside the kernel, nor for one that holds the program's output open. The program is marked as a job, so that
-    the next job ends it where this suite was killed meanwhile.
+    All processes that the program started are ended in any case. It never waits longer than the limit, not even for a
+    process inside a system call or one that holds the program's output open. The program is marked as a job, so that
+    the next job ends it if this suite is killed meanwhile.
     """
     processes = Processes()
     process = subprocess.Popen(
@@ -153,7 +154,8 @@ def run_process(argv: tuple[str, ...], environment: Mapping[str, str], job_id: s
     except subprocess.TimeoutExpired:
         return Finished(None, "", "")
     finally:
-        # A process that is left all the same is found later as an orphan, and until then as foreign on the card.
+        # If a process remains, later jobs find it as an orphan, and until then it counts as a foreign process on the
+        # card.
         with contextlib.suppress(LaunchError):
             end_processes(JobProcesses(processes, job_id).find, 0.0, about=f"{argv[0]} {job_id}")
         process.poll()
@@ -178,7 +180,7 @@ def _check(spec: JobSpec, interpreter: str, timeout_seconds: float, run: Run) ->
 
 
 def read_report(finished: Finished) -> BuildReport:
-    """The report of a process that ended; the check failed where exit status and answer contradict each other."""
+    """The report of a check whose process ended. It failed if exit status and answer contradict each other."""
     lines = finished.stdout.strip().splitlines()
     record: Any
     try:
@@ -203,9 +205,9 @@ def _last_line(finished: Finished) -> str:
 
 
 def check_settings(specs: Sequence[JobSpec], interpreter: str = sys.executable) -> tuple[str | None, ...]:
-    """For each job, what is wrong with its settings in one line; None where they are complete and right.
+    """For each job one line on what is wrong with its settings; None if they are complete and right.
 
-    No framework is imported. Raises LaunchError when the check itself gives no answer.
+    No framework is imported. Raises LaunchError if the check gives no answer.
     """
     if not specs:
         return ()
@@ -234,7 +236,7 @@ def check_settings(specs: Sequence[JobSpec], interpreter: str = sys.executable) 
 
 @dataclass(frozen=True)
 class Probe:
-    """The peak that is to be measured."""
+    """A peak that is to be measured: on which card, with which build and precision."""
 
     # As in a case's plan.
     build: Mapping[str, str]
@@ -257,7 +259,7 @@ class Probe:
 
     @property
     def name(self) -> str:
-        """The name of the file that keeps the peak; it differs by build, host, card and variables."""
+        """The name of the file for the peak; it depends on build, host, card and variables."""
         cores = self.card.cores if isinstance(self.card, CpuCard) else ()
         parts = [dict(self.build), self.host_id, self.device, self.card.id, cores, dict(self.variables)]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -270,8 +272,8 @@ Measure = Callable[[Probe], Peak]
 def measure_peak(probe: Probe, timeout_seconds: float = PROBE_SECONDS) -> Peak:
     """Run the probe on its card, which must be leased.
 
-    Raises LaunchError where the probe takes too long (it is then ended), fails or saw another card, and ResultError on
-    a record that is no peak.
+    Raises LaunchError if the probe takes too long (it is then ended), fails, or ran on another card, and ResultError if
+    its record is not a peak.
     """
     about = f"{probe.module} {probe.precision} {probe.device}"
     argv = [probe.build["interpreter"], "-m", probe.module, probe.precision, probe.device]
@@ -291,7 +293,7 @@ def measure_peak(probe: Probe, timeout_seconds: float = PROBE_SECONDS) -> Peak:
 
 
 class Peaks:
-    """The peaks that are kept in ``folder``, which is made with the first one."""
+    """The peaks kept in ``folder``, which is created with the first peak."""
 
     def __init__(self, folder: Path, measure: Measure = measure_peak) -> None:
         self._folder = folder
@@ -324,12 +326,12 @@ class Peaks:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, (json.dumps(asdict(peak), allow_nan=False) + "\n").encode())
         except OSError:
-            # This case has the peak all the same; the next one measures it again.
+            # This case has its peak anyway; the next case measures it again.
             return
 
 
 def _answer_of(argv: Sequence[str], environment: Mapping[str, str], timeout_seconds: float) -> str:
-    """The last line that a program prints which succeeds."""
+    """Runs a program that must succeed; returns the last line that it prints."""
     done = run_process(tuple(argv), environment, uuid.uuid4().hex, timeout_seconds)
     if done.returncode is None:
         raise subprocess.TimeoutExpired(argv, timeout_seconds)
@@ -339,7 +341,7 @@ def _answer_of(argv: Sequence[str], environment: Mapping[str, str], timeout_seco
 
 
 def card_environment(card: Card, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The caller's variables, with which only this card is visible: a GPU by its UUID, for a CPU card no GPU."""
+    """The caller's variables, changed so that only this card is visible: a GPU by its UUID; for a CPU card, no GPU."""
     inherited = os.environ if inherited is None else inherited
     path = inherited.get("PYTHONPATH")
     return {
@@ -351,7 +353,7 @@ def card_environment(card: Card, inherited: Mapping[str, str] | None = None) -> 
 
 
 def _read(path: Path) -> Peak | None:
-    """The peak that an earlier process kept; None where there is none, or the file is damaged and will be replaced."""
+    """The peak that an earlier process kept; None if there is none, or if the file is damaged and will be replaced."""
     try:
         return Peak.from_record(json.loads(read_text_limited(path, MOST_NOTE_BYTES, within=path.parent)), str(path))
     except (OSError, ValueError, RecursionError, ResultError):

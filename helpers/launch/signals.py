@@ -1,4 +1,5 @@
-"""Handles Ctrl-C, SIGTERM, SIGHUP and pytest-timeout's alarm while a job runs, so that none cuts its ending short."""
+"""Handles Ctrl-C, SIGTERM, SIGHUP and pytest-timeout's alarm while a job runs, so that no signal interrupts the ending
+of the job."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ Handler = Callable[[int, "FrameType | None"], Any]
 
 
 class EndRequests:
-    """Counts how often the end was requested; one request may come as several signals.
+    """Counts how often the user asked to end; one request may come as several signals.
 
     When a terminal closes, the kernel and the shell each send SIGHUP. A Ctrl-C reaches an xdist worker from the
     terminal, and as SIGHUP from its controller, in either order.
@@ -27,7 +28,7 @@ class EndRequests:
         self._seen: list[int] = []
 
     def take(self, number: int) -> bool:
-        """Count the signal where it is a request of its own; returns whether it is."""
+        """Count the signal if it is a new request; returns whether it is."""
         seen, again = self._seen, False
         if seen:
             again = number == signal.SIGHUP or (
@@ -50,16 +51,16 @@ class StopSignals:
         self._alarm_due = False
 
     def at_once(self) -> bool:
-        """Whether the job is to be ended without grace."""
+        """Whether the job must be ended without grace."""
         return self._requests.times >= 2
 
     def check(self) -> None:
-        """Raise the interrupt again where the code that it interrupted has swallowed it."""
+        """Raise the interrupt again, in case the interrupted code has swallowed it."""
         if self._raised:
             raise interrupt(signal.SIGINT)
 
     def defer(self) -> None:
-        """From now on no signal raises: the job is being ended."""
+        """From now on no signal raises an exception, since the job is being ended."""
         self._deferring = True
 
     def ask(self, number: int, frame: FrameType | None) -> None:
@@ -70,7 +71,7 @@ class StopSignals:
             raise interrupt(number)
 
     def take_alarm(self, number: int, frame: FrameType | None) -> None:
-        """The handler of SIGALRM where it had one, which raises at pytest-timeout."""
+        """The handler of SIGALRM, if there was one: that of pytest-timeout, which raises an exception."""
         if self._deferring:
             self._alarm_due = True
         elif self._alarm is not None:
@@ -90,7 +91,7 @@ class StopSignals:
             yield
 
     def pass_on(self) -> None:
-        """Raise what was deferred, and what was raised and then swallowed."""
+        """Raise interrupts that were deferred, and one that was raised and then swallowed."""
         if self._requests.times:
             raise interrupt(signal.SIGINT)
         if self._alarm_due and self._alarm is not None:
@@ -112,14 +113,15 @@ def stop_signals() -> Generator[StopSignals, None, None]:
         interrupted = True
         raise
     finally:
-        # Somebody may have swallowed the interrupt at the last look, or a fault of the ending have taken its place.
+        # The interrupt may have been swallowed at the last look at the job, or replaced by an error while the job was
+        # ended.
         if not interrupted:
             stop.pass_on()
 
 
 @contextlib.contextmanager
 def signals_interrupt() -> Generator[None, None, None]:
-    """Let SIGTERM and SIGHUP interrupt as Ctrl-C does; for a program whose main thread this is."""
+    """Let SIGTERM and SIGHUP interrupt as Ctrl-C does. To be called in the main thread."""
 
     def raise_interrupt(number: int, frame: FrameType | None) -> None:
         raise interrupt(number)
@@ -139,7 +141,7 @@ def heeded(number: int) -> bool:
 
 
 def interrupt(number: int) -> KeyboardInterrupt:
-    """The interrupt for a signal; its text names the signal where it is not that of Ctrl-C."""
+    """The interrupt for a signal. Its text names the signal, unless it is Ctrl-C's."""
     return (
         KeyboardInterrupt() if number == signal.SIGINT else KeyboardInterrupt(f"ended by {signal.Signals(number).name}")
     )

@@ -1,4 +1,5 @@
-"""Decides from every rank's log whether a run was warm when its window began, and plots why it was not."""
+"""Decides from the logs of all ranks whether a run was steady when its measured window began; if not, writes a plot
+that shows why."""
 
 from __future__ import annotations
 
@@ -28,14 +29,14 @@ PLOT_DATA, PLOT = "steadiness.json", "steadiness.svg"
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 900, 380, 80, 50
 _INNER, _TALL = _WIDTH - _LEFT - 20, _HEIGHT - _TOP - 56
-# Colours that colour-blind readers can tell apart (Okabe and Ito), one for each rank. Where there are more ranks, only
-# the worst one has a colour.
+# Colours that colour-blind readers can tell apart (Okabe and Ito), one for each rank. With more ranks than colours,
+# only the worst rank has a colour.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
 _OTHERS = "#bbb"
 
 
 def steadiness_of(spec: JobSpec, log: StepLog) -> Steadiness:
-    """The steadiness of one rank when its window began, by the trainer's own rule over the same numbers."""
+    """The steadiness of one rank when its window began, computed as in the trainer from the same numbers."""
     return steadiness([step.step_seconds for step in log.warmup], spec.steady_window_steps, _looked_once(log))
 
 
@@ -44,14 +45,14 @@ def _looked_once(log: StepLog) -> bool:
 
 
 def _of_all_ranks(spec: JobSpec, logs: Sequence[StepLog]) -> Steadiness:
-    """The steadiness of the mean of the ranks' steps, which is one test of the job; a test of each rank would be as
-    many tests as there are ranks."""
+    """The steadiness of the mean over the ranks' steps: one test for the job. Testing each rank would be as many tests
+    as there are ranks, and fail more often by chance."""
     steps = zip(*([step.step_seconds for step in log.warmup] for log in logs), strict=True)
     return steadiness([statistics.fmean(seconds) for seconds in steps], spec.steady_window_steps, looked_once=True)
 
 
 def why_unsteady(spec: JobSpec, logs: Sequence[StepLog]) -> str | None:
-    """Why the run is no measurement, with the numbers of its worst rank; None if it was steady or did not have to
+    """Why the run is not a measurement, with the numbers of its worst rank; None if it was steady or did not have to
     be."""
     if not spec.steady_window_steps:
         return None
@@ -93,7 +94,8 @@ def write_plot(spec: JobSpec, logs: Sequence[StepLog]) -> None:
 
 
 def plot_data(spec: JobSpec, logs: Sequence[StepLog]) -> str:
-    """A JSON text: every step's seconds by rank, where the window begins, the last warm-up windows' means, limit."""
+    """A JSON text with the seconds of each step by rank, the step at which the window begins, the means of the last
+    warm-up windows, and the limit."""
     ranks = []
     for log in logs:
         found = steadiness_of(spec, log)
@@ -120,10 +122,10 @@ def plot_data(spec: JobSpec, logs: Sequence[StepLog]) -> str:
 
 
 def plot(spec: JobSpec, logs: Sequence[StepLog]) -> str:
-    """An SVG of every step's seconds by rank. Bars are the means of the judged windows; the window begins at the broken
-    line.
+    """An SVG of the seconds of each step by rank. Bars are the means of the judged warm-up windows; the measured window
+    begins at the dashed line.
 
-    It is drawn without pygal, which on import replaces the metadata finder of the process, and the process is pytest's.
+    It is drawn without pygal: importing pygal replaces the metadata finder of the process, which here is pytest's.
     """
     axes = _axes_of(spec, logs)
     found = [steadiness_of(spec, log) for log in logs]
@@ -142,7 +144,7 @@ def plot(spec: JobSpec, logs: Sequence[StepLog]) -> str:
         f'<text x="{_LEFT}" y="38">{"; ".join(titles)}</text>',
         *axes.frame(),
     ]
-    # The worst rank is drawn over the others, and the bars over all of them.
+    # The worst rank is drawn on top of the others, and the bars on top of all ranks.
     for rank in sorted(range(len(logs)), key=lambda rank: rank == worst):
         seconds = [step.step_seconds for step in logs[rank].steps]
         points = " ".join(f"{axes.x(number + 0.5)},{axes.y(value)}" for number, value in enumerate(seconds))
@@ -164,7 +166,8 @@ def plot(spec: JobSpec, logs: Sequence[StepLog]) -> str:
 
 @dataclass(frozen=True)
 class _Axes:
-    """``warmup`` of ``steps`` steps to the right, seconds a step from ``low`` to ``high`` upward."""
+    """The axes: horizontally ``steps`` steps, of which ``warmup`` are warm-up; vertically seconds of a step, from
+    ``low`` to ``high``."""
 
     warmup: int
     steps: int
@@ -175,7 +178,7 @@ class _Axes:
         return round(_LEFT + _INNER * step / self.steps, 1)
 
     def y(self, seconds: float) -> float:
-        # The first steps may take a hundred times as long: they end at the frame.
+        # The first steps may take a hundred times as long; they are cut at the frame.
         return round(_TOP + _TALL * (1 - (min(seconds, self.high) - self.low) / (self.high - self.low)), 1)
 
     def frame(self) -> list[str]:
@@ -204,7 +207,7 @@ class _Axes:
 
 
 def _axes_of(spec: JobSpec, logs: Sequence[StepLog]) -> _Axes:
-    """The axes, scaled to the steps that were judged or measured: the start of warm-up would flatten both."""
+    """The axes, scaled to the steps that were judged or measured; the slow start of warm-up would flatten them."""
     warmup = len(logs[0].warmup)
     first = max(0, warmup - STEADY_WINDOWS * spec.steady_window_steps)
     shown = [step.step_seconds for log in logs for step in log.steps[first:]]

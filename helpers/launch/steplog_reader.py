@@ -1,4 +1,4 @@
-"""Reads step logs strictly: a log is read whole and found consistent, or refused with file and line."""
+"""Reads step logs strictly: a log must be whole and consistent, or it is refused with file and line."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from helpers.trainers.contract.steplog import (
 # Larger than any uptime, memory size or batch, and small enough that no sum over a log overflows.
 _MOST_SECONDS = 1e12
 _MOST_COUNT = 2**53
-# One tick of a clock; above it no rate and no share of a log overflows either.
+# The shortest step: one tick of a clock. From it on, no rate and no share overflows either.
 _LEAST_STEP_SECONDS = 1e-9
-# A header with all its facts has a few kilobytes; a line without an end must not fill the memory.
+# A header with all its facts has a few kilobytes. The limit keeps a line without end from filling the memory.
 MOST_LINE_BYTES = 2**20
 
 
 def read_step_log(path: Path, job_id: str | None = None, rank: int | None = None) -> StepLog:
     """Read a log strictly.
 
-    Raises StepLogError with file and line on: no header or footer, a foreign job id or rank, an
-    unknown or missing key, a value that is not finite, a negative time, a step that overlaps the one
-    before, a gap, a step twice, a warm-up step after the window began, a line beyond 1 MiB. Raises it with the file
-    where that is no regular file.
+    Raises StepLogError with file and line on: no header or footer, another job id or rank than expected, an unknown or
+    missing key, a value that is not finite, a negative time, a step that overlaps the previous one, a missing or
+    repeated step, a warm-up step after the window began, or a line above 1 MiB. Raises it with the file's name if that
+    is not a regular file.
     """
     reader = _Reader(path, job_id, rank)
     try:

@@ -1,4 +1,4 @@
-"""Runs one job from outside: starts it, watches every rank, ends all of it, and says how it went."""
+"""Runs one job from outside: starts it, watches every rank, ends all its processes, and says how it ended."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Starter(Protocol):
 
 @dataclass(frozen=True)
 class SupervisorIO:
-    """The clock, the processes and the environment that a job is run with; a test replaces them."""
+    """The clock, processes and environment with which a job is run; tests replace them."""
 
-    # Must be the step logs' clock where contention is measured.
+    # Must be the clock of the step logs if contention is measured.
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     start: Starter = start_guarded
@@ -63,9 +63,10 @@ class SupervisorIO:
 def clear_for(
     spec: JobSpec, command: LaunchCommand, mark: str, io: SupervisorIO, grace_seconds: float
 ) -> dict[str, str]:
-    """End what a killed suite left on this machine; return the variables of a job whose processes have ``mark``.
+    """End the processes that a killed suite left on this machine. Returns the environment of a job whose processes have
+    ``mark``.
 
-    Raises LaunchError when an orphan cannot be ended.
+    Raises LaunchError if an orphan cannot be ended.
     """
     processes = io.processes
     if processes.orphans():
@@ -84,13 +85,13 @@ def run_job(
     io: SupervisorIO | None = None,
     others: OtherNodes | None = None,
 ) -> JobOutcome:
-    """Run a job to its end and leave none of its processes behind.
+    """Run a job to its end, and leave none of its processes behind.
 
-    It blocks; outside the main thread signals are not handled. It writes ``spec.json`` and ``output.log`` into the run
-    folder, which must be new. ``on_progress`` is called at every look. ``command`` starts the ranks of this node, which
-    is the first; ``others`` are the other nodes.
-    Raises LaunchError when the job cannot be started or ended. KeyboardInterrupt passes through after the job was
-    ended, and SIGTERM and SIGHUP become one. A second signal ends the job without grace.
+    This call blocks. Outside the main thread signals are not handled. It writes ``spec.json`` and ``output.log`` into
+    the run folder, which must be new. ``on_progress`` is called at every look at the job. ``command`` starts the ranks
+    of this node, which is the first; ``others`` are the other nodes. Raises LaunchError if the job cannot be started or
+    ended. After SIGINT, SIGTERM or SIGHUP the job is ended and KeyboardInterrupt is raised; a second signal ends the
+    job without grace.
     """
     return _Run(spec, command, limits, meter, on_progress, io or SupervisorIO(), others or NoOtherNodes()).outcome()
 
@@ -130,7 +131,7 @@ class _Run:
                 try:
                     ending, exit_code = self._watch(environment, stop)
                 finally:
-                    # A signal that comes just before this line raises once more, which the outer block handles.
+                    # A signal just before this line still raises; the outer block handles that.
                     stop.defer()
             finally:
                 left = self._end(stop)
@@ -151,7 +152,7 @@ class _Run:
         )
 
     def _prepare(self) -> dict[str, str]:
-        """Make the run folder with its spec, end orphans of a killed suite, and return the job's variables."""
+        """Make the run folder with its spec, end orphans of a killed suite, and return the job's environment."""
         spec = self._spec
         try:
             Path(spec.run_folder).mkdir(parents=True, exist_ok=True)
@@ -189,7 +190,7 @@ class _Run:
         while True:
             stop.check()
             try:
-                # The exit code comes before the logs are read: a process that has exited writes no more.
+                # The exit code is read before the logs: after it, the process writes nothing more.
                 exit_code = process.poll()
             except GuardLostError as lost:
                 begun = any(rank.step > 0 for rank in self._ranks)
@@ -214,7 +215,7 @@ class _Run:
         return at
 
     def _end(self, stop: StopSignals) -> str:
-        """Leave nothing of the job behind; returns what may still run on another node."""
+        """End all processes of the job. Returns in words what may still run on another node."""
         grace_seconds, about = self._limits.grace_seconds, f"job {self._spec.job_id}"
         self._others.ask_to_end()
         try:
@@ -244,10 +245,10 @@ def _unusable(folder: Path, error: OSError) -> LaunchError:
 
 
 def free_segments(pids: Collection[int], lives: Callable[[int], bool], folder: Path = Path("/dev/shm")) -> int:
-    """Remove the shared memory of a job's processes (``pids``) that no longer live; returns the number of files.
+    """Remove the shared memory of those of a job's processes (``pids``) that have ended. Returns the number of files.
 
-    Nobody else frees what a killed job leaves behind, and it would fill /dev/shm night by night. Paddle's and PyTorch's
-    loaders hand batches over in files whose names hold the process id of their maker. Another user's are left alone.
+    Nothing else frees the shared memory of a killed job, and it would fill /dev/shm night by night. Paddle's and
+    PyTorch's loaders pass batches in files whose names contain the process id of the maker. Files of another user stay.
     """
     freed = 0
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -255,7 +256,7 @@ def free_segments(pids: Collection[int], lives: Callable[[int], bool], folder: P
         if match is None or int(match["pid"]) not in pids or lives(int(match["pid"])):
             continue
         with contextlib.suppress(FileNotFoundError, PermissionError):
-            # Root could remove another user's segment, whose maker had the same process id before.
+            # Root could otherwise remove another user's file, whose maker once had the same process id.
             if path.lstat().st_uid == os.geteuid():
                 path.unlink()
                 freed += 1

@@ -1,4 +1,5 @@
-"""Follows what a running job's ranks write, for the progress line and the watchdog; never for measured numbers."""
+"""Follows the files that the ranks of a running job write, for the progress line and the watchdog. Measured numbers are
+never taken from here."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from helpers.machine.files import open_regular
 from helpers.trainers.contract.job import JobSpec, finite
 from helpers.trainers.contract.steplog import WARMUP, WINDOW
 
-# The name of the phase in which warm-up goes beyond the steps that every run makes.
+# The name of the phase in which warm-up goes on beyond the steps that every run makes.
 EXTENDED = "warm-up extended"
-# The shown rate is the mean over so many steps: steady enough to read, and quick enough to follow the job.
+# The progress line shows the mean rate over so many steps: steady enough to read, and still following the job.
 _RECENT_STEPS = 10
 _CHUNK_BYTES = 2**20
-# Beyond it the progress line's sums could overflow; no run gives such seconds or samples.
+# Larger values are not added up, since sums could overflow; no run has so many seconds or samples.
 _MOST_SHOWN = 1e12
 
 
@@ -31,20 +32,21 @@ class Progress:
     case_id: str
     replicate: int
     phase: str
-    # Counts from 1 over warm-up and window.
+    # Counted from 1 through warm-up and window.
     step: int
-    # All steps of the job: 0 while its case waits for cards; it grows where warm-up is extended.
+    # The number of all steps of the job: 0 while its case waits for cards; it grows when warm-up is extended.
     steps: int
-    # Over all ranks.
+    # The rate of all ranks together; None before it is known.
     samples_per_s: float | None
     seconds_left: float | None
 
 
 class LineTail:
-    """Reads the new whole lines of a growing file, which may not exist yet; a line that is still being written waits.
+    """Reads the new whole lines of a growing file, which may not exist yet. A line that is still being written is read
+    later.
 
-    Whatever the file holds, watching goes on: the strict reader judges the log later. A file with a longer line than
-    that reader accepts is read no further.
+    Bad content does not stop the watching, since the strict reader checks the log later. After a line longer than that
+    reader accepts, the file is read no further.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,11 +56,11 @@ class LineTail:
         self._given_up = False
 
     def new_records(self) -> list[dict[str, Any]]:
-        """The JSON objects of the lines that came since the last call. Other lines are left out."""
+        """The JSON objects of the lines written since the last call; other lines are left out."""
         records: list[dict[str, Any]] = []
         try:
             with open_regular(self._path) as file:
-                # No further than the file reaches now: a rank that writes without end must not hold the watch.
+                # Only up to the file's present end: a rank that writes without end must not block the watching.
                 end = os.fstat(file.fileno()).st_size
                 file.seek(self._offset)
                 while (
@@ -84,14 +86,14 @@ class RankWatch:
 
     def __init__(self, spec: JobSpec, rank: int, host: str = "") -> None:
         self.rank = rank
-        # As messages call it, with its host where there are several.
+        # The rank's name in messages, with its host if the job has several.
         self.name = f"rank {rank} on {host}" if host else f"rank {rank}"
         self.pid: int | None = None
         self.footer: dict[str, Any] | None = None
         self.last_growth: float | None = None
         # When its process was first found gone.
         self.gone_at: float | None = None
-        # The last step for which it has had its data.
+        # The last step for which it has received its data.
         self.begun = 0
         self.log_path = spec.step_log_path(rank)
         self._log = LineTail(self.log_path)
@@ -124,7 +126,8 @@ class RankWatch:
 
     @property
     def steps(self) -> int:
-        """All steps of the job as far as is known: of an extended warm-up, those until its next test for steadiness."""
+        """The number of all steps of the job, as far as known: an extended warm-up counts up to its next test for
+        steadiness."""
         return self._warmup_steps + self._spec.window_steps
 
     @property
@@ -143,7 +146,8 @@ class RankWatch:
     def _warmup_steps(self) -> int:
         spec = self._spec
         if self._in_window:
-            # All of warm-up is in the log before the window begins; but a node's log may arrive after its heartbeat.
+            # All warm-up steps are logged before the window begins, but a node's log may arrive later than its
+            # heartbeat.
             return max(spec.warmup_steps, self._warmup_logged)
         over = max(0, self.step - spec.warmup_steps)
         windows = -(-over // spec.steady_window_steps) if spec.steady_window_steps else 0

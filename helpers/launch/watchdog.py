@@ -1,5 +1,5 @@
-"""Decides when a running job is given up, and which rank is to blame: one that died, fell silent, was stopped or never
-started."""
+"""Decides when a running job must be ended, and which rank is to blame: one that died, fell silent, was stopped or
+never started."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from helpers.trainers.contract.steplog import FAILED, REFUSED
 
 @dataclass(frozen=True)
 class JobLimits:
-    """The times after which the supervisor gives up on a job, and those between its looks."""
+    """The times after which the supervisor ends a job, and the times between its looks at the job."""
 
-    # Until every rank is in its first step.
+    # The longest time until every rank is in its first step.
     start_up_seconds: float
-    # Afterwards: without a sign of life from a rank that is not finished, or without an exit when all ranks are.
+    # After that: the longest time without a sign of life from an unfinished rank, or without an exit after all ranks
+    # have finished.
     no_progress_seconds: float
-    # The whole job.
+    # The longest time of the whole job.
     run_seconds: float
-    # Between SIGTERM and SIGKILL.
+    # The time between SIGTERM and SIGKILL.
     grace_seconds: float
-    # For the launcher to notice a dead rank itself and to say how it died (Paddle's looks once a second). With the
-    # grace and the kill, a job ends within 10 s of a rank's death.
+    # How long the launcher has to notice a dead rank itself and to say how it died (Paddle's checks once a second).
+    # With the grace and the kill, a job ends within 10 s of a rank's death.
     rank_death_seconds: float = 3.0
-    # Between the first sign of life of the first rank and of the last one. It comes before a rank loads its framework.
+    # The longest time between the first sign of life of the first rank and that of the last rank. A rank gives it
+    # before it loads its framework.
     rank_start_seconds: float = 60.0
-    # Between two looks at the job.
+    # The time between two looks at the job.
     poll_seconds: float = 0.25
-    # Between two looks at all processes of the machine.
+    # The time between two looks at all processes of the machine.
     survey_seconds: float = 2.0
 
 
@@ -62,7 +64,7 @@ class Watchdog:
         self.start_up_seconds: float | None = None
 
     def look(self, at: float) -> None:
-        """Read what the ranks have written, and note whose process is gone."""
+        """Read what the ranks have written, and note the ranks whose process is gone."""
         for rank in self._ranks:
             rank.poll(at)
             self._miss(rank, at)
@@ -95,7 +97,7 @@ class Watchdog:
         return self._hung(at)
 
     def _not_started(self, at: float) -> Ending | None:
-        """The ending of a job in which one rank never started: all others wait for it, and none of them says so."""
+        """The ending of a job in which one rank never started: all others wait for it without a message."""
         unborn = [rank for rank in self._ranks if rank.last_growth is None]
         if self._first_sign is None and len(unborn) < len(self._ranks):
             self._first_sign = at
@@ -106,7 +108,7 @@ class Watchdog:
         return Ending(OutcomeKind.START_UP_FAILED, reason, unborn[0].rank)
 
     def _never_met(self) -> Ending | None:
-        """The ending of a job whose launchers never met: those of several nodes start no rank before."""
+        """The ending of a job on several nodes whose launchers never met: before that they start no rank."""
         meeting = self._command.rendezvous
         if not meeting or any(rank.last_growth is not None for rank in self._ranks):
             return None
@@ -130,7 +132,7 @@ class Watchdog:
         silence = {rank.rank: at - (rank.last_growth or self._started) for rank in waiting}
         if max(silence.values()) < limit:
             return None
-        # A rank that waits for the guilty one may have fallen silent before it.
+        # A rank that waits for the guilty one may have fallen silent earlier.
         silent = [rank for rank in waiting if silence[rank.rank] >= limit / 2]
         stopped = [rank for rank in silent if self._is_stopped(rank)]
         # Ranks wait for each other in every step, so the one furthest behind is the one that hangs.
@@ -144,7 +146,7 @@ class Watchdog:
         """Note when a rank's process is gone although its log has no footer."""
         if rank.footer is not None or rank.gone_at is not None or rank.pid is None:
             return
-        # A process id of another host means nothing on this one; that host's agent looks for it.
+        # Process ids of another host have no meaning here; that host's agent looks for its ranks.
         if not self._lives(rank) if rank in self._own_ranks else rank.rank in self._others.gone:
             rank.gone_at = at
 

@@ -1,7 +1,7 @@
-"""The launchers by name: what starts the ranks of a job on one node.
+"""The launchers by name. A launcher starts the ranks of a job on one node.
 
-How many there are follows from the settings (``cards_per_process``). A framework's entry names the launcher that it
-uses; perf.yaml may choose another for cases of one node.
+How many ranks there are follows from the setting ``cards_per_process``. A framework's entry names its launcher; for
+cases of one node perf.yaml may choose another.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ LAUNCHERS: Mapping[str, type[Launcher]] = {
 }
 
 
-# The names that ``frameworks.NAME.launcher`` of perf.yaml may have for every framework: those that start several ranks.
+# The values that ``frameworks.NAME.launcher`` in perf.yaml may have for any framework: launchers that start several
+# ranks.
 CHOICES = tuple(name for name in LAUNCHERS if name != ONE_PROCESS)
 
 
 def launcher_for(spec: JobSpec) -> Launcher:
-    """The launcher of this job: the one that its settings name, else its framework's; one process needs none.
+    """The launcher of this job: that of its settings, else its framework's. A single process is started directly.
 
-    Raises LaunchError where none is known, or the named one would not start what the settings say.
+    Raises LaunchError if there is none, or if it would not start as many processes as the settings state.
     """
     case, chosen = spec.case, spec.launcher
     if chosen and chosen not in LAUNCHERS:

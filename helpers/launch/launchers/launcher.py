@@ -1,4 +1,4 @@
-"""Makes a job's command line: what starts its ranks, and with which variables."""
+"""Makes the command that starts the ranks of a job, with its environment variables."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING, JobSpec
 
-# Another launcher may have set these for the suite; the job's ranks would take them for their own place in the job.
-# PET_ variables are defaults of torch.distributed.run's own options.
-# DMLC_ variables are those of MXNet's distributed kvstore.
+# Variables with these prefixes may come from a launcher that started the suite. The job's ranks would read their own
+# place in the job from them, so they are not passed on. PET_ variables are defaults of torch.distributed.run's own
+# options. DMLC_ variables are those of MXNet's distributed kvstore.
 _FOREIGN_PREFIXES = ("PADDLE_", "POD_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "PET_", "DMLC_")
 _FOREIGN_NAMES = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WITH_COVERAGE", "TF_CONFIG",
 )  # fmt: skip
 
 
-# The folder inside the run folder that takes what the ranks and their launcher print.
+# The folder inside the run folder for the output of the ranks and their launcher.
 LOG_FOLDER = "launch_logs"
 
 
@@ -41,18 +41,18 @@ class Place:
 
 @dataclass(frozen=True)
 class LaunchCommand:
-    """How a job is started."""
+    """The command that starts a job, and where its files will be."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    # The files that take each rank's own output, in rank order; empty where all print into the job's common output.
+    # The file of each rank's own output, in rank order; empty if all ranks print into the job's common output.
     rank_logs: tuple[str, ...] = ()
-    # Patterns in the run folder of files that are removed after the job, because they repeat the whole environment,
-    # tokens included.
+    # Patterns of files in the run folder that are removed after the job, because they contain the whole environment,
+    # with any tokens in it.
     discard: tuple[str, ...] = ()
-    # The name of each node's host, in node order; empty where there is one node.
+    # The name of each node's host, in node order; empty for a single node.
     hosts: tuple[str, ...] = ()
-    # The file of each launcher's output, in node order; empty where there is one node.
+    # The file of each launcher's output, in node order; empty for a single node.
     outputs: tuple[str, ...] = ()
     # The ``HOST:PORT`` at which the nodes' launchers meet before they start any rank.
     rendezvous: str = ""
@@ -60,7 +60,7 @@ class LaunchCommand:
 
 class Launcher(Protocol):
     def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
-        """What starts the job's ranks of one node; ``place`` is None where there is one node."""
+        """The command that starts the job's ranks on one node; ``place`` is None for a job of a single node."""
         ...
 
 
@@ -69,24 +69,24 @@ def trainer_module(framework: Framework) -> str:
 
 
 def trainer_argv(spec: JobSpec, interpreter: str) -> tuple[str, ...]:
-    """The command of one rank; with ``-u`` the last lines of a killed rank are in its log."""
+    """The command of one rank. With ``-u`` the log of a killed rank has its last lines."""
     return (interpreter, "-u", "-m", trainer_module(spec.case.framework), str(spec.spec_path))
 
 
 def card_variables(spec: JobSpec) -> dict[str, str]:
-    """Shows the job its GPUs, by index in NVML's order, or hides them all from a CPU job."""
+    """The variables that show the job its GPUs (by index in NVML's order), or hide all GPUs from a CPU job."""
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(spec.cards)}
 
 
 def interface_variables(interface: str | None) -> dict[str, str]:
-    """The variables that bind the ranks' traffic to an interface; none where ``interface`` is None."""
+    """The variables that bind the ranks' traffic to an interface; empty if ``interface`` is None."""
     return {} if interface is None else dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), interface)
 
 
 def job_environment(
     inherited: Mapping[str, str], spec: JobSpec, command: LaunchCommand, marks: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables that a job starts with: the caller's without those of another launcher, and the job's own."""
+    """The environment of a job: the caller's variables without those of another launcher, and the job's own."""
     kept = {
         name: value
         for name, value in inherited.items()
@@ -98,9 +98,9 @@ def job_environment(
 
 
 class LocalLauncher:
-    """Starts the trainer directly, as one process that drives all cards of the node; its output is the job's.
+    """Starts the trainer directly, as one process that drives all cards of the node. Its output is that of the job.
 
-    On several nodes the processes find their place in variables, and meet as their framework does.
+    On several nodes each process reads its place from variables, and the framework connects them.
     """
 
     def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:

@@ -1,8 +1,8 @@
 """Starts jobs on several cards with ``python -m paddle.distributed.launch``: NCCL on GPUs, gloo on CPU.
 
-This was tried with Paddle 3.3.1. The launcher picks free ports itself, gives each rank a session of its own, and
-ends the other ranks of its node when one fails. With several nodes it runs on each; they meet at ``--master``,
-which node 0 serves when its ``--host`` is the same address.
+This was tried with Paddle 3.3.1. The launcher picks free ports itself, gives each rank a session of its own, and ends
+the other ranks of its node when one fails. For several nodes, one launcher runs on each node. They meet at
+``--master``, which the launcher of node 0 serves because its ``--host`` is the same address.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class PaddleLauncher:
             *_where(place),
             "--job_id", spec.job_id,
             "--log_dir", str(folder),
-            # Otherwise nvidia-smi would run every 5 s beside what is measured.
+            # Otherwise nvidia-smi would run every 5 s during the measurement.
             "--enable_gpu_log", "0",
-            # A "script" that does not end in .py is run as it is written. So the trainer runs as a module, and its
-            # own folder is not first on sys.path.
+            # A "script" that does not end in .py is run as a command. So the trainer runs as a module, and its own
+            # folder does not come first on sys.path.
             *trainer_argv(spec, interpreter),
         )  # fmt: skip
         variables = {"PADDLE_DISTRI_BACKEND": "gloo"} if on_cpu else {}
@@ -52,7 +52,7 @@ class PaddleLauncher:
 
 def _where(place: Place | None) -> tuple[str, ...]:
     if place is None:
-        # Names do not resolve on every machine, and one machine needs none.
+        # Host names do not resolve on every machine, and a single machine does not need them.
         return ("--host", "127.0.0.1")
     return (
         "--nnodes", str(place.nodes), "--rank", str(place.node), "--master", place.master, "--host", place.address,
@@ -66,5 +66,6 @@ def _node_variables(place: Place) -> dict[str, str]:
 
 
 def _cpu_devices(ranks: int) -> str:
-    """One empty name for each rank: where no GPU is visible, the launcher would find one device for all ranks."""
+    """One empty name for each rank. Without them, and without a visible GPU, the launcher would assume one device for
+    all ranks."""
     return "," * (ranks - 1)

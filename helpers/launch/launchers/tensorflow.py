@@ -1,7 +1,8 @@
-"""Starts TensorFlow's jobs of several processes, on one node or on several: one a card, or one for a node's cards.
+"""Starts TensorFlow's jobs of several processes, on one or several nodes: one process for each card, or one for all
+cards of a node.
 
-TensorFlow has no launcher: tf.distribute reads from TF_CONFIG which process is which, and where they all are. Our own
-``start_ranks`` finds the ports, has the nodes' starters meet where there are several, and starts the ranks.
+TensorFlow has no launcher: tf.distribute reads the number of each process and the addresses of all from TF_CONFIG. The
+suite's ``start_ranks`` finds the ports, connects the nodes if there are several, and starts the ranks.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class TensorflowLauncher:
 
 def _where(place: Place | None, job_id: str) -> tuple[str, ...]:
     if place is None:
-        # Names do not resolve on every machine, and one machine needs none.
+        # Host names do not resolve on every machine, and a single machine does not need them.
         return ("--address", "127.0.0.1")
     return (
         "--address", place.address, "--nodes", str(place.nodes), "--node", str(place.node), "--meet", place.master,

@@ -1,8 +1,8 @@
 """Starts jobs on several cards with ``python -m torch.distributed.run`` (torchrun): NCCL on GPUs, gloo on CPU.
 
-This was tried with PyTorch 2.13. On one node the launcher picks a free port itself; several nodes meet at the job's own
-rendezvous, which node 0 serves, and keep their order. When one rank fails, the launcher ends the other ranks of its
-node and restarts none: a run that began twice is no measurement.
+This was tried with PyTorch 2.13. On a single node the launcher picks a free port itself. Several nodes meet at the
+job's own rendezvous, which node 0 serves, and keep their order. When one rank fails, the launcher ends the other ranks
+of its node and restarts none, since a run that began twice is not a measurement.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from helpers.launch.launchers.launcher import (
 )
 from helpers.trainers.contract.job import JobSpec
 
-# The module that sends a rank's output into a file of its own and then becomes the trainer.
+# The module that redirects a rank's output to a file of its own and then becomes the trainer.
 RANK_LOG = "helpers.trainers.common.rank_log"
 _HOME = "127.0.0.1"
 
@@ -33,7 +33,7 @@ class TorchLauncher:
             "--nproc-per-node", str(ranks),
             *_where(place, spec.job_id),
             "--max-restarts", "0",
-            # The seconds between two looks at the ranks, which run beside what is measured.
+            # The seconds between two checks of the ranks; each check takes processor time during the measurement.
             "--monitor-interval", "1",
             # Otherwise it would leave a folder in /tmp at every start.
             "--log-dir", str(folder),
@@ -41,11 +41,12 @@ class TorchLauncher:
             interpreter, "-u", "-m", RANK_LOG, str(folder),
             *trainer_argv(spec, interpreter),
         )  # fmt: skip
-        # On one node no name must resolve. Without ``lo`` gloo takes the interface to which the host's name resolves.
+        # On a single node no host name should be needed. Without ``lo``, gloo uses the interface to which the host's
+        # name resolves.
         interface = "lo" if place is None and spec.device == "cpu" else None if place is None else place.interface
         return LaunchCommand(
             argv=argv,
-            # The trainer sets OMP_NUM_THREADS again, to its cores; the launcher would warn where it is not set.
+            # The launcher warns if OMP_NUM_THREADS is not set. The trainer sets it to its number of cores.
             environment={**card_variables(spec), **interface_variables(interface), "OMP_NUM_THREADS": "1"},
             rank_logs=tuple(str(folder / f"rank{rank}.log") for rank in range(ranks)),
             rendezvous="" if place is None else place.master,
@@ -59,7 +60,7 @@ def _where(place: Place | None, job_id: str) -> tuple[str, ...]:
             "--local-addr", _HOME,
         )  # fmt: skip
     host, _, port = place.master.rpartition(":")
-    # The backend c10d would number the nodes in the order in which they come.
+    # The backend c10d would number the nodes in the order in which they connect.
     return (
         "--nnodes", str(place.nodes), "--node-rank", str(place.node), "--rdzv-backend", "static", "--rdzv-id", job_id,
         "--master-addr", host, "--master-port", port, "--local-addr", place.address,

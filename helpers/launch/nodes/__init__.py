@@ -1,4 +1,4 @@
-"""The other nodes of a job, as the supervisor on the first one sees them."""
+"""The other nodes of a job, as the supervisor on the first node sees them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helpers.machine.watch.contention import ContentionSample
 
 @dataclass(frozen=True)
 class Lost:
-    """A node that no longer answers, or that broke off its share of the job."""
+    """A node that no longer answers, or that could not go on with its share of the job."""
 
     reason: str
     # The node's first rank.
@@ -19,10 +19,10 @@ class Lost:
 
 
 class OtherNodes(Protocol):
-    """All nodes of a job but the first. ``look`` copies what they wrote into the run folder; the properties say what
-    it found.
+    """All nodes of a job except the first. ``look`` copies their files into the run folder; the properties are as of
+    the last ``look``.
 
-    A node that sends what no node of the same suite would send counts as lost.
+    A node that sends anything invalid counts as lost.
     """
 
     def start(self) -> None:
@@ -32,25 +32,26 @@ class OtherNodes(Protocol):
 
     @property
     def exit_code(self) -> int | None:
-        """The first exit code of a node's launcher that is not 0; 0 when all have ended well, None before."""
+        """The first exit code of a node's launcher that is not 0; 0 if all have ended with 0; None while any still
+        runs."""
 
     @property
     def over(self) -> bool:
-        """Whether nothing of the job runs on any of them."""
+        """Whether no process of the job runs on any of them."""
 
     @property
     def lost(self) -> Lost | None: ...
 
     @property
     def gone(self) -> Collection[int]:
-        """Ranks whose process ended without its log's footer."""
+        """Ranks whose process ended before it wrote its log's footer."""
 
     def ask_to_end(self) -> None: ...
 
     def wait_for_end(self, grace_seconds: float, at_once: Callable[[], bool] = lambda: False) -> str:
-        """Wait for the nodes to end their shares; returns what may still run, and where (empty where nothing does).
+        """Wait for the nodes to end their shares. Returns in words what may still run and where; empty if nothing does.
 
-        ``at_once`` is called again and again; the grace ends when it returns True.
+        ``at_once`` is called repeatedly; when it returns True, the nodes have no more grace.
         """
 
     def contention(self, own: ContentionSample) -> ContentionSample:

@@ -1,8 +1,9 @@
 """The suite's agent on a node that is not the first: ``python -m helpers.launch.nodes.agent``.
 
-The first node starts it through the host's ``connect`` command and speaks to it over standard input and
-output (``wire``). It holds the node's cards for a case and runs this node's share of each job. When its
-input ends or falls silent, the suite was killed or the network broke: the agent then ends the whole job.
+The first node starts the agent through the host's ``connect`` command and exchanges frames with it over standard input
+and output (``wire``). The agent leases the node's cards for a case and runs this node's share of each job. When its
+input ends or nothing comes for too long, the suite was killed or the network broke; the agent then ends the job on this
+node.
 """
 
 from __future__ import annotations
@@ -54,12 +55,13 @@ from helpers.trainers.contract.job import JobSpec
 # Relative to the checkout, as for the suite itself.
 SMALL_DATASET = Path(".cache") / "imagenet-small"
 _POLL_SECONDS = 0.25
-# Between two jobs the first node may be silent for longer, but cards are not held for a dead one.
+# Between two jobs the first node may be silent for so many times SILENCE_SECONDS. Then it is taken for dead, and the
+# cards are released.
 _IDLE_SILENCES = 20.0
 
 
 class Hangup(Exception):
-    """The first node is gone, so nobody waits for this node's job."""
+    """The first node is gone, so this node's job must end."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,12 @@ class Ready:
     """A node that is prepared for a case."""
 
     cards: tuple[Card, ...]
-    # None where the case reads no images.
+    # None if the case reads no images.
     data_root: str | None
 
 
 class Agent:
-    """Serves one first node over two file descriptors until ``incoming`` ends."""
+    """Serves the first node over two file descriptors until ``incoming`` ends."""
 
     def __init__(self, incoming: int, outgoing: int, silence_seconds: float = SILENCE_SECONDS) -> None:
         self._incoming = incoming
@@ -102,13 +104,13 @@ class Agent:
                     self.send("error", text=str(error))
 
     def send(self, kind: str, **values: Any) -> None:
-        """Write a frame; raises Hangup where nobody reads it."""
+        """Write a frame. Raises Hangup if nobody reads it in time."""
         data = encode(kind, **values)
         try:
             while data:
                 if not select.select([], [self._outgoing], [], self._silence_seconds)[1]:
                     raise Hangup(f"nobody reads for {self._silence_seconds:g} s")
-                # No more than what a pipe with room takes without waiting (pipe(7)).
+                # At most as much as a pipe with room accepts without blocking (pipe(7)).
                 data = data[os.write(self._outgoing, data[: select.PIPE_BUF]) :]
         except BrokenPipeError as error:
             raise Hangup("nobody reads") from error
@@ -126,7 +128,7 @@ class Agent:
             if (folder := _folder(frame["job_id"], frame["node"])).exists():
                 shutil.rmtree(folder)
             self.send("swept")
-        # An order to end can cross with the end itself.
+        # An order to end may arrive after the job has already ended.
         elif kind not in ("alive", "end"):
             raise LaunchError("the first node", got=kind, expected="prepare, job, sweep, end or alive")
 
@@ -161,7 +163,7 @@ class Agent:
             )  # fmt: skip
             cards = held.enter_context(lease).cards
         self._ready = Ready(cards, str(data.root) if data else None)
-        # Nothing was read from the first node while the data were checked.
+        # While the data was checked, nothing was read from the first node; that is not its silence.
         self._last_received = time.monotonic()
         versions = {"distribution": build.distribution, "version": build.version, "commit": build.commit}
         described = data.describe() if data else "none"
@@ -202,11 +204,11 @@ class Agent:
                     with contextlib.suppress(Hangup):
                         job.end(stop.at_once)
         finally:
-            # Where this agent was slow to end, another one may have removed the folder already.
+            # If this agent was slow to end, another one may have removed the folder already.
             shutil.rmtree(folder, ignore_errors=True)
 
     def _asked_again(self) -> bool:
-        """Whether the first node is in a hurry, or gone: its second order to end allows no grace."""
+        """Whether the first node sent a second order to end, which allows no grace, or is gone."""
         try:
             frame = self._next(0.0)
         except Hangup:
@@ -224,7 +226,7 @@ class Agent:
             raise Hangup(f"no word from the first node for {limit:g} s")
 
     def _nap(self, seconds: float) -> None:
-        """Wait for cards, and notice meanwhile when nobody wants them any more."""
+        """Sleep while waiting for cards; raises Hangup if the first node is gone meanwhile."""
         frame = self._next(seconds)
         if frame is not None and frame["kind"] != "alive":
             self._frames.insert(0, frame)
@@ -242,7 +244,8 @@ class Agent:
 
 
 def _folder(job_id: str, node: int) -> Path:
-    """Where a node keeps a job's files until they are sent. Another agent must find it when this one has died."""
+    """Where a node keeps a job's files until they are sent. The name is fixed, so that another agent finds the folder
+    if this one dies."""
     return Path(tempfile.gettempdir()) / f"perfgate-{node_mark(job_id, node)}"
 
 
@@ -266,7 +269,8 @@ def _data(order: NodeOrder) -> DatasetFacts | None:
 
 
 def main() -> int:
-    # Frames go where standard output went. What else prints goes to standard error, so that it stays out of them.
+    # Frames go to the original standard output. All other prints are redirected to standard error, so that they do not
+    # mix with frames.
     outgoing = os.dup(1)
     os.dup2(2, 1)
     try:

@@ -1,5 +1,5 @@
-"""The nodes of one case: they are connected before its first run, prepared once its cards are leased, and released
-at its end."""
+"""The nodes of one case. They are connected before its first run, prepared when its cards are leased, and released at
+its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError, SuiteError
 from helpers.trainers.contract.job import JobSpec
 
-# A name service that takes longer is a problem by itself.
+# The doctor reports a name service that takes longer as a problem.
 _PATIENCE_SECONDS = 2.0
 
 
@@ -39,7 +39,7 @@ class CaseNeeds:
     target: str
     # Distribution, version and commit.
     build: Mapping[str, str]
-    # The first node's machine; the cards of the others must be like its own.
+    # The first node's machine; the others must have equal cards.
     machine: Machine
     data: DatasetFacts | None = None
     exclusive_machine: bool = True
@@ -48,7 +48,7 @@ class CaseNeeds:
 
 
 class ConnectedNodes:
-    """This machine, which is the first node, and the links to the other nodes (none where a case has one node)."""
+    """This machine, which is the first node, and the links to the other nodes (none for a case of one node)."""
 
     def __init__(
         self, hosts: Sequence[HostConfig] = (), links: Sequence[NodeLink] = (), port: int | None = None
@@ -66,11 +66,11 @@ class ConnectedNodes:
         return 1 + len(self._here())
 
     def prepare(self, needs: CaseNeeds, cards: Sequence[Card], on_wait: Callable[[str], None]) -> tuple[Card, ...]:
-        """Have every node check what it has and lease its cards; returns those of the leased ``cards`` that are
-        this node's own.
+        """Have every node check its framework, cards and data, and lease its cards. Of the leased ``cards``, returns
+        those that this node itself uses.
 
-        ``on_wait`` is called with what a node waits for. Raises LaunchError naming the node whose framework, cards,
-        driver or data differ from this one's.
+        ``on_wait`` is called with a text on what a node waits for. Raises LaunchError, naming the node, if its
+        framework, cards, driver or data differ from those of this node.
         """
         each = needs.case.cards_per_node
         shares = [tuple(cards[start : start + each]) for start in range(0, len(cards), each)]
@@ -96,7 +96,7 @@ class ConnectedNodes:
 
     @property
     def nodes(self) -> str:
-        """The value of Environment.nodes for what these nodes measure; empty until they are prepared."""
+        """The value of Environment.nodes for results of these nodes; empty until they are prepared."""
         return " + ".join(self._nodes)
 
     def environment(self, of_this_node: Environment) -> Environment:
@@ -106,11 +106,11 @@ class ConnectedNodes:
         )
 
     def facts(self) -> dict[str, str]:
-        """The facts of a result that name its hosts, in node order; none for one node."""
+        """The facts of a result that name its hosts, in node order; empty for a single node."""
         return {"nodes": ", ".join(self._names())} if self._hosts else {}
 
     def start_of(self, spec: JobSpec, interpreter: str, grace_seconds: float) -> tuple[LaunchCommand, OtherNodes]:
-        """The command that starts this node's share of a job, and the shares of the other nodes."""
+        """The command that starts this node's share of a job, and the other nodes with their shares."""
         launcher = launcher_for(spec)
         if not self._links:
             return launcher.command(spec, interpreter), NoOtherNodes()
@@ -130,7 +130,7 @@ class ConnectedNodes:
         return command, LinkedNodes(spec, self._links, places[1:], files, grace_seconds)
 
     def _note(self, records: Sequence[Frame], caller_flags: Sequence[str]) -> None:
-        """Keep which nodes these are, in rank order. Flags that the caller set for all nodes are not repeated."""
+        """Record the nodes in rank order. Flags that the caller set for all nodes are not repeated."""
         texts = []
         for host, record in zip(self._hosts, records, strict=False):
             interface = [f"interface={host.interface}"] if host.interface else []
@@ -155,7 +155,7 @@ class ConnectedNodes:
 
     def _order(self, needs: CaseNeeds, link: NodeLink, assigned: tuple[str, ...]) -> NodeOrder:
         framework, host = needs.case.framework.value, link.host
-        # Another machine makes the suite's small dataset for itself; a node on this one reads the same folder.
+        # Another machine makes the suite's small dataset itself; a node on this machine reads the same folder.
         made_here = needs.data is not None and (needs.data.root / RECORD).exists()
         small = made_here and host.data is None and link not in self._here()
         root = None if needs.data is None or small else host.data or str(needs.data.root)
@@ -182,7 +182,8 @@ class ConnectedNodes:
         )
 
     def _files(self, spec: JobSpec, command: LaunchCommand, folder: Path, node: int) -> dict[str, Path]:
-        """Where a node's files go: its ranks' logs beside those of this node, the others into a folder of its own."""
+        """The places of a node's files: its ranks' logs go beside those of this node, its other files into a folder of
+        their own."""
         ranks = set(node_files(spec, node, ())) - {OUTPUT}
         names = node_files(spec, node, command.rank_logs)
         return {name: folder / name if name in ranks else folder / f"node{node}" / name for name in names}
@@ -192,7 +193,8 @@ class ConnectedNodes:
 def connect_nodes(case: Case, nodes: NodesConfig, interpreter: str) -> Generator[ConnectedNodes, None, None]:
     """Connect to every node of the case; all connections are closed at the end.
 
-    Raises LaunchError naming the host that cannot be reached, has another checkout, or is the same machine as another.
+    Raises LaunchError, naming the host, if it cannot be reached, has another checkout, or is the same machine as
+    another host.
     """
     if case.nodes == 1:
         yield ConnectedNodes()
@@ -204,7 +206,7 @@ def connect_nodes(case: Case, nodes: NodesConfig, interpreter: str) -> Generator
             links.append(NodeLink(host, node, agent_argv(host, interpreter)))
             closing.callback(links[-1].close)
         connected = ConnectedNodes(hosts, links, nodes.port)
-        # The port itself is opened once the cards are leased: until then another session may use it.
+        # The configured port is opened only after the cards are leased; until then another session may use it.
         open_port(hosts[0], resolve(hosts[0]), None)
         deadline = time.monotonic() + nodes.connect_seconds
         for link in links:
@@ -214,7 +216,7 @@ def connect_nodes(case: Case, nodes: NodesConfig, interpreter: str) -> Generator
 
 
 def _refuse_one_machine_twice(links: Sequence[NodeLink]) -> None:
-    """Each node leases its machine's cards, so the second of two would wait for the first one without end."""
+    """Each node leases cards of its machine, so two nodes on one machine would wait for each other for ever."""
     seen: dict[str, NodeLink | None] = {boot_id(): None}
     for link in links:
         machine = link.hello["boot_id"]
@@ -229,7 +231,7 @@ def _refuse_one_machine_twice(links: Sequence[NodeLink]) -> None:
 
 
 def resolve(host: HostConfig) -> str:
-    """The host's IPv4 address; Paddle's launcher knows no other."""
+    """The host's IPv4 address; Paddle's launcher supports no other kind."""
     try:
         found = socket.getaddrinfo(host.address, None, socket.AF_INET, socket.SOCK_STREAM)
     except OSError as error:
@@ -244,9 +246,9 @@ def resolve(host: HostConfig) -> str:
 
 
 def open_port(host: HostConfig, address: str, port: int | None) -> int:
-    """``port`` where it is free on this machine, any free port where it is None.
+    """``port`` if it is free on this machine; any free port if it is None.
 
-    Raises LaunchError where the port is taken or ``address`` is not one of this machine's.
+    Raises LaunchError if the port is taken or ``address`` is not one of this machine's.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -264,7 +266,7 @@ def open_port(host: HostConfig, address: str, port: int | None) -> int:
 
 
 def loopback_problem() -> str:
-    """Why two processes of this machine cannot meet at a port, as ranks do; empty where they can."""
+    """Why two processes of this machine cannot connect through a port, as ranks do; empty if they can."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), 1.0):
             return ""
@@ -278,7 +280,7 @@ def node_problems(
     patience_seconds: float = _PATIENCE_SECONDS,
 ) -> tuple[str, ...]:
     """Why configured hosts cannot be used: a name does not resolve in time, the rendezvous port is taken, or the first
-    host is not this machine. All names are resolved at the same time."""
+    host is not this machine. All names are resolved in parallel."""
     answers: dict[str, str] = {}
     addresses: dict[str, str] = {}
 

@@ -22,19 +22,21 @@ from helpers.trainers.contract.job import JobSpec, finite
 OUTPUT = "output.log"
 _SURVEY_SECONDS = 2.0
 _CHUNK_BYTES = 256 * 1024
-# The most that is sent of one file at one look, so that an order to end is read however much a rank prints.
+# How much of a file is sent at most in each ``look``, so that an order to end is read in time however much a rank
+# prints.
 _MOST_BYTES = 2 * 1024 * 1024
 
 Send = Callable[..., None]
 
 
 def node_mark(job_id: str, node: int) -> str:
-    """The mark of a node's processes, by which two nodes on one machine do not end each other's."""
+    """The mark of a node's processes. It includes the node, so that two nodes on one machine do not end each other's
+    processes."""
     return f"{job_id}.node{node}"
 
 
 def node_files(spec: JobSpec, node: int, rank_logs: tuple[str, ...]) -> dict[str, Path]:
-    """The files of a node that are sent to the first node, by the names under which they are sent."""
+    """The files that a node sends to the first node, by the names under which they are sent."""
     files = {OUTPUT: Path(spec.run_folder) / OUTPUT}
     for rank in node_ranks(spec, node):
         files[spec.step_log_path(rank).name] = spec.step_log_path(rank)
@@ -48,11 +50,12 @@ def node_ranks(spec: JobSpec, node: int) -> range:
 
 
 class NodeJob:
-    """Runs from its construction on until ``look`` says that it is over, or until ``end``. It sends the frames
+    """One node's share of a job. It is started by the constructor and runs until ``look`` returns False, or until
+    ``end``. It sends the frames
 
     - ``file``: new bytes of a file;
     - ``gone``: a rank whose process ended before its log had a footer;
-    - ``over``: the launcher's exit code (None when the job was ended), and contention and health over this node's
+    - ``over``: the launcher's exit code (None if ``end`` ended the job), and contention and health during this node's
       own window.
     """
 
@@ -75,7 +78,7 @@ class NodeJob:
 
     def look(self) -> bool:
         """Send what is new; returns whether the job still runs here."""
-        # The exit code comes before the files are read: a process that has exited writes no more.
+        # The exit code is read before the files: after it, the process writes nothing more.
         code = self._process.poll()
         self._cards.look(survey=code is not None)
         self._send_files()
@@ -85,7 +88,7 @@ class NodeJob:
         return not self._over
 
     def end(self, at_once: Callable[[], bool] = lambda: False) -> None:
-        """End all processes of the job on this node; does nothing where it is over. ``at_once``: see end_processes."""
+        """End all processes of the job on this node; does nothing if it is over. ``at_once``: see end_processes."""
         if not self._over:
             self._finish(None, at_once)
 
@@ -140,9 +143,9 @@ class NodeJob:
                     self._send("gone", rank=rank.rank)
 
     def _window(self) -> tuple[float, float] | None:
-        """From the first to the last window step of this node's ranks, in this host's clock.
+        """Start and end of the measured window of this node's ranks, in seconds of this host's clock.
 
-        None where a log is not whole, which the first node finds too.
+        None if a log is not whole; the first node finds that too.
         """
         try:
             logs = [
@@ -154,7 +157,7 @@ class NodeJob:
 
 
 def contention_from(record: dict[str, Any]) -> ContentionSample:
-    """The contention of an ``over`` frame; raises LaunchError on a record that no meter makes."""
+    """The contention in an ``over`` frame. Raises LaunchError if the record is invalid."""
     try:
         sample = ContentionSample(**{**record, "top": tuple(ForeignProcess(*each) for each in record["top"])})
     except (TypeError, KeyError) as error:

@@ -1,5 +1,5 @@
-"""The connection to the agent of one node: the host's ``connect`` command starts the agent, frames go both ways;
-and the other nodes' shares of a job, over these connections."""
+"""The connection to the agent of one node (the host's ``connect`` command starts the agent, frames go both ways), and
+the shares of a job that other nodes run over these connections."""
 
 from __future__ import annotations
 
@@ -38,22 +38,23 @@ from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 
 _CLOSE_SECONDS = 5.0
-# The most that is read at one look: the caller has other nodes and limits to look at, however fast an agent writes.
+# The most bytes that are read at once, however fast an agent writes: the caller must also look at other nodes and at
+# its limits.
 _MOST_BYTES = 4 * 1024 * 1024
 _SHOWN_LINES = 3
-# Beyond the grace, for a node to kill what stays, to look twice, and to answer.
+# The time after the grace for a node to kill the remaining processes, check twice, and answer.
 _END_SECONDS = 15.0
-# An agent that needs so much more than the grace may be frozen, so another one ends its job.
+# An agent that is so much later than the grace may hang, so another agent is started to end its job.
 _LATE_SECONDS = 2.0
-# After a second interrupt nobody waits longer for a node that does not answer: it ends its job by itself.
+# After a second interrupt: how long to wait for a node that does not answer. It ends its job by itself.
 _AT_ONCE_SECONDS = 3.0
 _MOST_NAMED = 3
 
 
 def agent_argv(host: HostConfig, interpreter: str) -> tuple[str, ...]:
-    """The host's ``connect`` command and the agent that it runs.
+    """The host's ``connect`` command, with the agent's command behind it.
 
-    Each word must mean the same with a shell and without one. Everything else is sent through the pipe.
+    Each word must mean the same with and without a shell. All other values are sent through the pipe.
     """
     words = ("env", f"PYTHONPATH={host.root or ROOT}", host.interpreter or interpreter, "-u", "-m", AGENT_MODULE)
     for word in words:
@@ -68,7 +69,7 @@ def agent_argv(host: HostConfig, interpreter: str) -> tuple[str, ...]:
 
 
 class NodeLink:
-    """One running agent. No method blocks for longer than its caller allows.
+    """The link to one running agent. No method blocks for longer than its caller allows.
 
     ``hello`` is the agent's first frame. ``lost`` says why the agent no longer answers; a lost link stays lost.
     """
@@ -88,7 +89,7 @@ class NodeLink:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the link
         self._last_received = self._last_sent = clock()
         try:
-            # In a session of its own, so that Ctrl-C reaches the suite alone, which then ends the job in order.
+            # In a session of its own, so that Ctrl-C reaches only the suite, which then ends the job in order.
             self._process = subprocess.Popen(
                 argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
                 start_new_session=True, bufsize=0,
@@ -107,7 +108,7 @@ class NodeLink:
         os.set_blocking(self._stdin.fileno(), False)
 
     def send(self, kind: str, **values: Any) -> None:
-        """Send a frame; an agent that does not read it is lost."""
+        """Send a frame. If the agent does not read it in time, the link is lost."""
         if self.lost is not None:
             return
         self._last_sent = self._clock()
@@ -122,7 +123,7 @@ class NodeLink:
             self.lost = self._how_it_ended()
 
     def show_life(self) -> None:
-        """Send a sign of life where one is due."""
+        """Send a sign of life if it is time."""
         if self._clock() - self._last_sent >= ALIVE_SECONDS:
             self.send("alive")
 
@@ -131,13 +132,13 @@ class NodeLink:
         self._last_received = self._clock()
 
     def keep_in_touch(self) -> None:
-        """While a job runs: send a sign of life where one is due, and check when the agent's last one came."""
+        """While a job runs: send a sign of life if it is time, and check when the agent's last one came."""
         self.show_life()
         if self.lost is None and self._clock() - self._last_received > SILENCE_SECONDS:
             self.lost = f"no word from its agent for {SILENCE_SECONDS:g} s"
 
     def receive(self, timeout_seconds: float = 0.0) -> list[Frame]:
-        """The frames that have come, or that come within the time."""
+        """The frames that have arrived, or that arrive within the time."""
         frames, self._frames = self._frames, []
         if frames or self.lost is not None:
             return frames
@@ -165,7 +166,7 @@ class NodeLink:
     ) -> Frame:
         """The next frame of this kind. Raises LaunchError when the node refuses, is lost, or does not answer in time.
 
-        ``on_wait`` is called with what the node waits for. ``meanwhile`` is called again and again (default:
+        ``on_wait`` is called with a text on what the node waits for. ``meanwhile`` is called repeatedly (default:
         ``show_life``).
         """
         deadline = self._clock() + seconds
@@ -186,7 +187,7 @@ class NodeLink:
             (meanwhile or self.show_life)()
 
     def greet(self, seconds: float) -> None:
-        """Wait for the agent's first frame; raises LaunchError where it runs another checkout."""
+        """Wait for the agent's first frame; raises LaunchError if it runs another checkout."""
         self.hello = self.wait_for("hello", seconds)
         here = {"protocol": PROTOCOL_VERSION, "suite": suite_digest()}
         there = {name: self.hello.get(name) for name in here}
@@ -209,11 +210,11 @@ class NodeLink:
         )
 
     def close(self) -> None:
-        """Close the connection, on which the agent ends; then end the ``connect`` command."""
+        """Close the connection, which ends the agent; then end the ``connect`` command."""
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
         try:
-            # Nobody waits for a lost agent: where it still lives, it ends when its connection is cut.
+            # A lost agent is not waited for: if it still runs, it ends when its connection is cut.
             self._process.wait(0 if self.lost is not None else _CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
             # The whole session is killed: a connect command may be a script that waits for another program.
@@ -227,12 +228,12 @@ class NodeLink:
             code = self._process.wait(1.0)
         except subprocess.TimeoutExpired:
             return f"its agent closed the connection{self._last_output()}"
-        # ssh's own failure is 255, which is no shell's way to name a signal.
+        # ssh's own failure is 255, which does not stand for a signal.
         how = exit_text(code) if code < 0 else f"exited with {code}"
         return f"its agent {how}{self._last_output()}"
 
     def _last_output(self) -> str:
-        """The last lines that came instead of frames, to stand behind an error's text."""
+        """The last lines that came instead of frames, to be appended to an error's text."""
         self._errors.seek(0)
         lines = [*self._reader.chatter, *self._errors.read().decode(errors="replace").splitlines()]
         shown = [" ".join(line.split()) for line in lines if line.strip()][-_SHOWN_LINES:]
@@ -246,10 +247,10 @@ class _Share:
 
     link: NodeLink
     place: Place
-    # The files that the node may write here, by the names that it sends.
+    # The files that the node may write on this node, by the names that it sends.
     files: Mapping[str, Path]
     started: bool = False
-    # Why the share cannot go on, by its agent or by this node's disk.
+    # Why the share cannot go on, according to its agent or this node's disk.
     refused: str = ""
     # The frame with which the share ended.
     over: Frame | None = None
@@ -326,7 +327,7 @@ class LinkedNodes:
         deadline, hurried = time.monotonic() + grace_seconds + _LATE_SECONDS, False
         while not all(share.settled for share in self._shares) and time.monotonic() < deadline:
             if not hurried and at_once():
-                # An agent that is asked a second time ends the job without grace.
+                # A second request makes an agent end the job without grace.
                 hurried, deadline = True, time.monotonic() + _AT_ONCE_SECONDS
                 self.ask_to_end()
             for share in self._shares:
@@ -367,7 +368,8 @@ class LinkedNodes:
             raise LaunchError("its agent", got=shown, expected="a file of this job and node, or its end")
 
     def _left(self, share: _Share, grace_seconds: float, hurried: bool) -> str:
-        """What may still run of this share, as text. Where the node's agent was killed, another one ends the job."""
+        """In words, what may still run of this share; empty if nothing. If the node's agent was killed, another agent
+        ends the job."""
         about = f"node {share.link.name}"
         if not share.started:
             return ""
@@ -383,7 +385,7 @@ class LinkedNodes:
 
 
 def sweep(link: NodeLink, job_id: str, grace_seconds: float) -> None:
-    """End a job's processes on a node whose agent is gone; raises LaunchError where the node cannot be reached."""
+    """End a job's processes on a node whose agent is gone; raises LaunchError if the node cannot be reached."""
     other = NodeLink(link.host, link.node, link.argv)
     try:
         other.greet(_END_SECONDS)
@@ -394,7 +396,8 @@ def sweep(link: NodeLink, job_id: str, grace_seconds: float) -> None:
 
 
 def merged(own: ContentionSample, theirs: Mapping[str, ContentionSample]) -> ContentionSample:
-    """The largest foreign share of all nodes; it counts as not measured where one node did not measure it."""
+    """The contention of all nodes together: the largest foreign share. If one node did not measure its share, the whole
+    is not measured."""
     for name, each in theirs.items():
         if each.foreign_share is None and own.foreign_share is not None:
             own = replace(own, foreign_share=None, note=f"on {name}: {each.note}")

@@ -1,7 +1,7 @@
-"""The frames that the first node and the agents of the others send to each other: JSON objects, one a line.
+"""The frames that the first node and the agents of the other nodes exchange: JSON objects, one on each line.
 
-The first node writes to an agent's standard input and reads its standard output. A line with the mark is a frame.
-Any other line is chatter of a log-in shell, which is kept only for an error's text.
+The first node writes to an agent's standard input and reads its standard output. A line with the mark is a frame. Any
+other line is output of a log-in shell, which is kept only for an error's text.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ PROTOCOL_VERSION = 1
 
 # The module that is started as the agent.
 AGENT_MODULE = "helpers.launch.nodes.agent"
-# Between two signs of life, in both directions.
+# The time between two signs of life, in both directions.
 ALIVE_SECONDS = 1.0
-# After so long without a sign of life the other side counts as lost, and so does the job.
+# After so long without a sign of life the other side counts as lost, and the job fails.
 SILENCE_SECONDS = 30.0
 
 _NONE = type(None)
@@ -67,7 +67,7 @@ def encode(kind: str, **values: Any) -> bytes:
 
 
 class FrameReader:
-    """Takes bytes as they come and returns whole frames. ``chatter`` holds the last lines that are no frames."""
+    """Takes bytes as they arrive and returns whole frames. ``chatter`` holds the last lines that are not frames."""
 
     def __init__(self, about: str) -> None:
         self._about = about
@@ -75,14 +75,14 @@ class FrameReader:
         self.chatter: deque[str] = deque(maxlen=_CHATTER_LINES)
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that ``data`` completes; raises LaunchError on a line that has the mark and is no frame."""
+        """The frames that ``data`` completes. Raises LaunchError on a line that has the mark but is not a frame."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LONGEST_LINE:
             raise LaunchError(self._about, got=f"a line of over {_LONGEST_LINE} bytes", expected="a frame")
         return [frame for frame in map(self._frame, lines) if frame is not None]
 
     def _frame(self, line: bytes) -> Frame | None:
-        # What the shell printed without a line break stands before the first frame.
+        # Output of the shell without a line break may precede the first frame on its line.
         chatter, mark, body = line.partition(_MARK)
         if chatter.strip():
             self.chatter.append(chatter.decode(errors="replace").strip())
@@ -100,7 +100,7 @@ class FrameReader:
     def _check(self, frame: Frame) -> None:
         kind = frame["kind"]
         wrong = {"kind", *_KINDS[kind]} ^ set(frame)
-        # Another checkout may greet with more keys; it is refused later, for being another one.
+        # Another checkout may greet with more keys; it is refused later, by its digest.
         for name in sorted(wrong - set(frame) if kind == "hello" else wrong):
             raise LaunchError(
                 self._about, field=name, got=f"{kind} {sorted(frame)}", expected=f"the keys {sorted(_KINDS[kind])}"
@@ -114,12 +114,12 @@ class FrameReader:
 
 
 def text_of(data: bytes) -> str:
-    """Any bytes as text that ``bytes_of`` turns back into exactly them."""
+    """Any bytes as text; ``bytes_of`` returns exactly these bytes again."""
     return data.decode("latin-1")
 
 
 def bytes_of(text: str) -> bytes:
-    """The bytes that ``text_of`` made this text from; raises LaunchError where it did not make it."""
+    """The bytes from which ``text_of`` made this text. Raises LaunchError if the text is not from ``text_of``."""
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError as error:
@@ -136,7 +136,7 @@ def _no_constant(name: str) -> None:
 
 
 def suite_digest(package: Path | None = None) -> str:
-    """A digest of every source file of ``helpers``, by which all nodes are seen to run the same suite."""
+    """A digest of all source files of ``helpers``, which shows whether all nodes run the same suite."""
     root = Path(helpers.__file__).resolve().parent if package is None else package
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -146,35 +146,36 @@ def suite_digest(package: Path | None = None) -> str:
 
 
 def boot_id(proc: Path = Path("/proc")) -> str:
-    """The kernel's boot id: the same in all containers of a running machine, and different on every other machine."""
+    """The kernel's boot id: the same in all containers of a running machine, different on any other machine."""
     return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-# Beside the caller's flags: the ports on which a firewall allows the launcher and its ranks to listen, on all nodes.
+# Passed to all nodes like the caller's flags: the ports on which a firewall allows the launcher and its ranks to
+# listen.
 _PORTS = ("PORT_RANGE",)
 
 
 @dataclass(frozen=True)
 class NodeOrder:
-    """How a node is to prepare for a case."""
+    """The order to a node to prepare for a case."""
 
     case_id: str
     framework: str
     target: str
     # The node must have this address.
     address: str
-    # So many cards of ``target`` are leased.
+    # How many cards of ``target`` the node leases.
     cards: int
     # How long the node may wait for its cards.
     lease_seconds: float
-    # The data folder on the node; None where the case reads no images, or with ``small_data``.
+    # The data folder on the node; None if the case reads no images, or with ``small_data``.
     data_root: str | None = None
     # Whether the node makes and reads the small dataset of its own checkout.
     small_data: bool = False
-    # Cards that the first node, being on the same machine, has leased for this one already.
+    # Ids of cards that the first node has leased for this node, if both are on one machine.
     assigned: tuple[str, ...] = ()
     exclusive_machine: bool = True
-    # Holds for everything that the node's agent starts.
+    # Variables for every process that the node's agent starts.
     environment: Mapping[str, str] = field(default_factory=dict)
     cpu_cards: int | None = None
 
@@ -186,7 +187,8 @@ class NodeOrder:
 def node_facts(
     build: Mapping[str, str], machine: Machine, cards: Sequence[Card], target: str, data: str
 ) -> dict[str, str]:
-    """What must be alike on all nodes of a job, as text: nodes that differ would be measured as if they did not."""
+    """The facts (as text) that must be equal on all nodes of a job; a difference would make the measurement
+    meaningless."""
     if target == CPU:
         of_device = {"processor": machine.facts.cpu_model}
     else:
@@ -203,7 +205,7 @@ def node_facts(
 def node_record(
     machine: Machine, cards: Sequence[Card], variables: Mapping[str, str], framework: str
 ) -> dict[str, Any]:
-    """Which node this is: its host's id, its GPUs, and the variables that change what is measured, each as text."""
+    """A node's record: its host's id, its GPUs, and the variables that change results, each as text."""
     return {
         "host_id": machine.host_id,
         "card_ids": [card.uuid for card in cards if isinstance(card, Gpu)],
@@ -212,11 +214,11 @@ def node_record(
 
 
 def flag_texts(variables: Mapping[str, str], framework: str) -> list[str]:
-    """``NAME=value`` of each variable that changes what is measured, sorted."""
+    """``NAME=value`` for each variable that changes results, sorted."""
     chosen = sorted(flag_variables(variables, framework).items())
     return [flags_of({name: value}, framework) for name, value in chosen]
 
 
 def variables_along(variables: Mapping[str, str], framework: str) -> dict[str, str]:
-    """Those of the caller's variables that must hold on every node."""
+    """Those of the caller's variables that must have the same value on every node."""
     return {**flag_variables(variables, framework), **{name: variables[name] for name in _PORTS if name in variables}}

@@ -111,7 +111,7 @@ class Shapes:
         return len(self._places) - 1
 
     def numbers(self, data: bytes, starts: Ints, shaped: Shaped) -> dict[RecordField, Floats]:
-        """The column of each field for the rows, whose lines begin at ``starts``; NaN where a field is empty."""
+        """The column of each field for the rows, whose lines begin at ``starts``; NaN if a field is empty."""
         places = np.array(self._places, dtype=np.int64).reshape(len(self._places), -1, 3)
         of_rows = shaped.of_lines[shaped.rows]
         at = {each: places[of_rows, index] for index, each in enumerate(self._fields)}
