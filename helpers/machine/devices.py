@@ -1,7 +1,6 @@
 """Finds the cards of this machine (GPUs by NVML, CPU cards by core topology), and says why a case cannot run on them.
 
-A CPU card is a set of physical cores of its own, to which the process that drives it is pinned: two cards share no
-core.
+A CPU card is a set of physical cores, to which the process that drives the card is pinned. No two cards share a core.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Machine:
     driver: str = ""
     # The newest CUDA that the driver serves.
     cuda_driver: str = ""
-    # Why there are no GPUs, where there are none.
+    # Why there are no GPUs; empty if there are some.
     gpu_note: str = ""
     # The UUIDs of all GPUs, also of those that CUDA_VISIBLE_DEVICES hides.
     card_ids: tuple[str, ...] = ()
@@ -72,7 +71,7 @@ class Machine:
     def cards_of(self, target: str) -> tuple[Card, ...]:
         """The cards of a target: ``cpu``, ``gpu`` (any), or a model by NVML's name (``v100``, ``a100``).
 
-        A GPU that is split by MIG is no card: no figure was measured on a slice.
+        A GPU that is split by MIG does not count as a card, since no figure was measured on a slice.
         """
         if target == CPU:
             return self.cpu_cards
@@ -86,21 +85,21 @@ class Machine:
 
     @property
     def former_ids(self) -> tuple[str, ...]:
-        """The names under which this machine was known before; none for a pool, which is no machine."""
+        """Earlier names of this machine; empty for a pool."""
         if self.pool:
             return ()
         return ((self.host_id,) if self.name else ()) + self.facts.former_ids
 
     @property
     def known_by(self) -> str:
-        """What names the machine in its baselines, as text."""
+        """In words, how the machine is named in its baselines."""
         if self.pool:
             return f"by the pool {self.pool} of perf.yaml, whose nodes count as equal"
         return f"by its name in perf.yaml, {self.name}" if self.name else f"by {self.facts.id_by}"
 
     def machine_key(self, device: str, host_id: str | None = None) -> str:
-        """The name of this machine's recorded baselines, fit as a file name: the machine's name in perf.yaml or its
-        host id, its device models and their count. ``host_id`` is one under which it was known before."""
+        """The name of this machine's recorded baselines, usable as a file name: the machine's name in perf.yaml or its
+        host id, its device models and their count. ``host_id`` may be an earlier id of the machine."""
         cards: Sequence[Card] = self.cpu_cards if device == CPU else self.gpus
         models = sorted({gpu.name for gpu in self.gpus}) if device == GPU else [self.facts.cpu_model]
         if device == CPU:
@@ -144,9 +143,9 @@ def discover(
 ) -> Machine:
     """Find what this machine has.
 
-    ``nvml`` is opened where it is None; a text is the reason why there is none. ``cpu_cards`` is the number of CPU
-    cards (by default 2 where there are 2 cores, else 1). Raises DeviceError when NVML fails, when there are fewer cores
-    than CPU cards, and outside Linux.
+    If ``nvml`` is None, NVML is opened; a text is the reason why there is no NVML. ``cpu_cards`` is the number of CPU
+    cards (by default 2 if there are at least 2 cores, else 1). Raises DeviceError if NVML fails, if there are fewer
+    cores than CPU cards, and on other systems than Linux.
     """
     if not sys.platform.startswith("linux"):
         raise DeviceError(
@@ -171,7 +170,8 @@ def discover(
 
 
 def _found(nvml: Nvml | str | None, *, may_fail: bool) -> Nvml | str:
-    """NVML, or why there is none. Where no GPU is used it may fail: only facts about the cards are then missing."""
+    """NVML, or why there is none. With ``may_fail`` an error of NVML counts as a reason too: without GPUs in use, only
+    facts about the cards are missing then."""
     try:
         return open_nvml() if nvml is None else nvml
     except DeviceError as error:
@@ -181,14 +181,15 @@ def _found(nvml: Nvml | str | None, *, may_fail: bool) -> Nvml | str:
 
 
 def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, by index (PCI bus order) or UUID prefix; None leaves all."""
+    """The GPUs that CUDA_VISIBLE_DEVICES (``visible``) selects, by index in PCI bus order or by UUID prefix; all if it
+    is None."""
     if visible is None:
         return tuple(gpus)
     words = [word.strip() for word in visible.split(",")]
     chosen = []
     for word in words:
         match = [g for g in gpus if str(g.index) == word or (word.startswith("GPU-") and g.uuid.startswith(word))]
-        # CUDA shows only the devices before the first word that names none.
+        # CUDA ignores everything from the first word on that names no device.
         if len(match) != 1:
             break
         chosen += match
@@ -242,7 +243,7 @@ def tightest_quota(root: Path) -> float | None:
 
 
 def split_cores(cores: Sequence[int], cards: int | None) -> tuple[CpuCard, ...]:
-    """``cards`` CPU cards of equally many neighbouring cores; cores left over stay unused."""
+    """``cards`` CPU cards, each of the same number of neighbouring cores; remaining cores are not used."""
     count = cards if cards is not None else min(2, len(cores))
     if not 1 <= count <= len(cores):
         raise DeviceError(
@@ -277,7 +278,7 @@ def _wanted(target: str) -> str:
     if target == GPU:
         return "an NVIDIA GPU"
     model = target.upper()
-    # Letters whose names begin with a vowel sound: an A100, an H100, a V100.
+    # The names of these letters begin with a vowel sound: an A100, an H100, but a V100.
     article = "an" if model[0] in "AEFHILMNORSX" else "a"
     return f"{article} {model} (NVML name with {model!r})"
 
@@ -331,7 +332,8 @@ def environment_of(
 
 
 def _cuda_of(facts: Mapping[str, str]) -> str:
-    """The build's CUDA, and the loaded runtime where that is another version; empty where neither is known."""
+    """The CUDA for which the build was made, and the loaded runtime if its version differs; empty if neither is
+    known."""
     build, runtime = facts.get("cuda", ""), facts.get("cuda_runtime", "")
     return f"{build or 'unknown'} (runtime {runtime})" if runtime not in ("", build) else build
 

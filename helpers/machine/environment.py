@@ -1,8 +1,8 @@
-"""The environment of a result: everything on which it depends besides the case (host, cards, driver, framework build,
-flags), and which results can be compared.
+"""The environment of a result: everything besides the case on which the result depends (host, cards, driver, framework
+build, flags). It decides which results can be compared.
 
-Two recorded results are compared only within one *segment* (docs/verdicts.md, "Environment changed"): the same
-host, cards, driver, CUDA, power cap and framework line. Everything else is only shown beside a result.
+Two recorded results are compared only within one *segment* (docs/verdicts.md, "Environment changed"): host, cards,
+driver, CUDA, power cap and framework line must be the same. Everything else is only shown with a result.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _LIBRARY_FLAGS = (
 )  # fmt: skip
 # Every trainer sets these from its own cores (helpers/trainers/common/process.py), whatever the caller's shell says.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-# These change nothing that is measured: the visible cards are recorded themselves, and logging is no setting.
+# These variables change no figure: the visible cards are recorded in another field, and logging is not a setting.
 _NOT_FLAGS = (
     *THREAD_VARIABLES, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "FLAGS_selected_gpus",
     "CUDA_MPS_LOG_DIRECTORY", "NCCL_DEBUG", "NCCL_DEBUG_FILE",
 )  # fmt: skip
-# Container images and shells use names with these endings to say what is installed where; they change no measurement.
+# Variables with these endings say what is installed where, in container images and shells; they change no figure.
 _PLACES = ("VERSION", "_HOME", "_PATH", "_ROOT", "_DIR")
 
 # Names of the facts that hold median clocks of the measured window in MHz: of each GPU, of its memory, of the leased
@@ -47,25 +47,25 @@ LOADED_FACTS = ("cuda_runtime", "cudnn", "nccl")
 
 # systemd writes "uninitialized" into images; an id is 32 hexadecimal digits.
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
-# The name that container engines give a container that nobody named; it differs at every start.
+# The name that container engines give to a container without a name; it differs at every start.
 _MADE_UP_NAME = re.compile(r"[0-9a-f]{12}", re.ASCII)
 _PRODUCT = Path("sys/class/dmi/id/product_uuid")
 
-# The host of a segment begins so where it is a pool.
+# How the host of a segment begins if it is a pool.
 POOL = "pool "
-# Fields that older files lack; they are then empty.
+# Fields that older files do not have; they are read as empty.
 _ADDED = ("driver_cuda", "machine", "pool")
 
 
 @dataclass(frozen=True)
 class HostIdentity:
-    """Which machine this is."""
+    """The identity of a machine."""
 
     # 16 hexadecimal digits.
     host_id: str
-    # The source of the id, as text.
+    # The source of the id, in words.
     by: str
-    # Ids under which the same machine was known before; baselines may be kept under them.
+    # Earlier ids of the same machine; baselines may be kept under them.
     former: tuple[str, ...] = ()
 
 
@@ -87,7 +87,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Environment:
-    """What one result was measured in, as texts that a file can hold. A field that does not apply is empty."""
+    """The environment of one result, as texts. A field that does not apply is empty."""
 
     host: str
     host_id: str
@@ -100,7 +100,7 @@ class Environment:
     # Models and count: ``8 x NVIDIA A100-SXM4-40GB``, ``2 x 1 core``. All nodes of a case have the same; they are
     # counted on one.
     cards: str
-    # The very cards, by NVML's UUIDs, on all nodes of the case.
+    # The individual cards, by NVML's UUIDs, on all nodes of the case.
     card_ids: str = ""
     driver: str = ""
     # The CUDA that the build was made for; in files without ``driver_cuda`` it may be the driver's.
@@ -112,7 +112,7 @@ class Environment:
     framework: str = ""
     framework_version: str = ""
     framework_commit: str = ""
-    # Of one rank, as the trainer states it.
+    # The threads of one rank, as stated by the trainer.
     threads: str = ""
     # The caller's own variables (``NCCL_P2P_DISABLE=1``); the settings of the case are in the result.
     flags: str = ""
@@ -157,10 +157,9 @@ def segment(environment: Environment) -> dict[str, str]:
     """The facts that must be equal for recorded results to be compared; otherwise they are INCOMPARABLE
     (docs/verdicts.md, "Environment changed").
 
-    For GPUs the very cards are part of the segment, since
-    the same model varies by 8% from card to card; CPU cards are cores of one package, and are not part of it. With
-    several nodes each host is part of it, with its interface and its own variables. With a pool of equal nodes neither
-    the host nor the very cards are.
+    For GPUs the individual cards are part of the segment, since cards of one model differ by up to 8%; CPU cards are
+    cores of one package and are not part of it. With several nodes each host is part of it, with its network interface
+    and its own variables. In a pool of equal nodes neither the host nor the individual cards are.
     """
     common = {
         "host": place_of(environment.host_id, environment.machine, environment.pool),
@@ -168,17 +167,17 @@ def segment(environment: Environment) -> dict[str, str]:
         "framework line": environment.framework_line,
         "flags": environment.flags,
         "data": environment.data,
-        # Only where there are several nodes, so that what was recorded before there were any stays comparable.
+        # Only with several nodes, so that results from before cases had nodes stay comparable.
         **({"nodes": environment.nodes} if environment.nodes else {}),
     }
     if environment.device == GPU:
         return {
             **common,
-            # In a pool the cards change from night to night; the noise of that is learned.
+            # In a pool the cards change from night to night; the noise from it is learned.
             **({} if environment.pool else {"card ids": environment.card_ids}),
             "driver": environment.driver,
             "CUDA": environment.cuda,
-            # Older files have neither; results that may differ in them are not compared.
+            # Older files have neither of the two; results that may differ in them are not compared.
             "cuDNN": environment.cudnn,
             "NCCL": environment.nccl,
             "power cap (W)": environment.power_limit_watts,
@@ -197,12 +196,13 @@ def place_of(host_id: str, machine: str, pool: str) -> str:
 
 
 def clocks_of(facts: Mapping[str, str]) -> dict[str, str]:
-    """The clocks among a result's facts, for the entry that is recorded from it."""
+    """The clocks among the facts of a result, to be kept in the entry that is recorded from it."""
     return {name: facts[name] for name in CLOCK_FACTS if facts.get(name)}
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """The differences of two segments, each as ``driver: 525.60 → 535.1``; a key that one side lacks is one."""
+    """The differences of two segments, each as ``driver: 525.60 → 535.1``. A key that one side lacks is a
+    difference."""
     keys = [*before, *(key for key in after if key not in before)]
     return tuple(
         f"{key}: {_shown(before.get(key))} → {_shown(after.get(key))}"
@@ -240,7 +240,8 @@ def probe_host(
     logical_cores: Callable[[], int | None] = os.cpu_count,
     card_ids: Sequence[str] = (),
 ) -> Host:
-    """What this machine is, from ``/proc`` and ``/etc`` under ``root``; ``card_ids`` are the UUIDs of all its GPUs."""
+    """This machine's facts and identity, from ``/proc`` and ``/etc`` under ``root``; ``card_ids`` are the UUIDs of all
+    its GPUs."""
     name, cpu_model, cores, memory_bytes = node(), _cpu_model(root), logical_cores() or 1, _memory_bytes(root)
     hardware = f"{cpu_model}, {cores} cores, {memory_bytes / 1024**3:.0f} GiB"
     identity = identify(root, name, card_ids, hardware)
@@ -258,8 +259,8 @@ def probe_host(
 
 
 def identify(root: Path, name: str, card_ids: Sequence[str], hardware: str) -> HostIdentity:
-    """The machine's identity: by the machine id of ``/etc`` under ``root``; where there is none, as in a container, by
-    the cards' UUIDs, then the mainboard's UUID, then the host's ``name``, then its ``hardware`` (a text)."""
+    """The machine's identity: by the machine id in ``/etc`` under ``root``. If there is none, as in a container: by the
+    cards' UUIDs, else the mainboard's UUID, else the host's ``name``, else its ``hardware`` (a text)."""
     machine_id = _word(root / "etc/machine-id")
     if _MACHINE_ID.fullmatch(machine_id):
         return HostIdentity(_digits(machine_id), "its machine id")
@@ -274,12 +275,12 @@ def identify(root: Path, name: str, card_ids: Sequence[str], hardware: str) -> H
 
 
 def _digits(source: str) -> str:
-    # systemd asks that the id itself is not shown.
+    # Hashed, since systemd asks programs not to show the id itself.
     return hashlib.sha256(f"perfgate:{source}".encode()).hexdigest()[:16]
 
 
 def _word(path: Path) -> str:
-    """The file's text in small letters; empty where this user may not read it, as root alone may the mainboard's."""
+    """The file's text in lower case; empty if this user may not read it (only root may read the mainboard's UUID)."""
     try:
         return _text(path).strip().lower()
     except OSError:

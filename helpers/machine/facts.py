@@ -1,8 +1,8 @@
-"""Gathers once what the environment tables and the doctor's checks are about: which disks, network adapters and cards
-the kernel lists, and how the cards and adapters are connected, in the terms of ``nvidia-smi topo -m``.
+"""Gathers the facts for the environment tables and the doctor's checks: the disks, network adapters and cards that the
+kernel lists, and how cards and adapters are connected, in the terms of ``nvidia-smi topo -m``.
 
-Between GPUs NVML says it (by NVLinks, or else by the common ancestor on PCI Express). NVML does not know InfiniBand
-adapters; for them it follows from the places in the kernel's device tree.
+NVML states the connection of two GPUs (NVLinks, else the common ancestor on PCI Express). It does not know InfiniBand
+adapters; their connections follow from the places in the kernel's device tree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SELF = "X"
 UNKNOWN = "?"
 # nvml.h, nvmlGpuTopologyLevel_t; the words are nvidia-smi's.
 _LEVELS = {0: "PSB", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-# As `nvidia-smi topo -m` prints it. PSB and "?" are explained only where they occur.
+# The legend that `nvidia-smi topo -m` prints. PSB and "?" are explained only if they occur.
 LEGEND = {
     SELF: "Self",
     "SYS": "Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)",
@@ -41,13 +41,13 @@ LEGEND = {
     UNKNOWN: "Not known: this driver or container does not say",
 }
 _ONLY_WHERE_USED = ("PSB", UNKNOWN)
-# File systems that are reached over a network, so that every image comes through it.
+# File systems that are reached over a network.
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "9p", "afs")
 _NVIDIA = "0x10de"
 # PCI classes of display and 3D controllers: a data centre card is 0x0302.
 _GPU_CLASSES = ("0x0300", "0x0302")
 _GIT_SECONDS = 10
-# Where the dynamic linker finds a machine's own cuDNN and NCCL.
+# Folders in which the dynamic linker finds a machine's own cuDNN and NCCL.
 _LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/local/lib", "usr/local/cuda/lib64")
 
 
@@ -55,9 +55,9 @@ _LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/local/lib", "u
 class Adapter:
     """A device's place in the kernel's device tree."""
 
-    # For a network adapter, such as ``mlx5_0``.
+    # Such as ``mlx5_0`` for a network adapter.
     name: str
-    # Under ``/sys/devices``, with links resolved.
+    # The device's path under ``/sys/devices``, with links resolved.
     path: Path
     # -1 where it has none.
     numa_node: int = -1
@@ -70,11 +70,11 @@ class Topology:
     names: tuple[str, ...] = ()
     # Rows and columns are in the order of ``names``.
     cells: tuple[tuple[str, ...], ...] = ()
-    # By row name: the CPUs and the NUMA node that are near.
+    # By row name: the nearest CPUs and NUMA node.
     affinity: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def legend(self) -> dict[str, str]:
-        """The meaning of the symbols: those that nvidia-smi always explains, and others that occur."""
+        """The meaning of the symbols: those that nvidia-smi always explains, and the others that occur."""
         used = {cell for row in (*self.cells, *self.affinity.values()) for cell in row}
         return {symbol: text for symbol, text in LEGEND.items() if symbol not in _ONLY_WHERE_USED or symbol in used}
 
@@ -87,7 +87,7 @@ def topology_of(
     places: Mapping[str, Adapter] | None = None,
     adapters: Sequence[Adapter] = (),
 ) -> Topology:
-    """The matrix. ``details`` and ``places`` (a GPU's own place in the device tree) are by UUID."""
+    """Makes the matrix. ``details`` and ``places`` (each GPU's place in the device tree) are by UUID."""
     places = places or {}
     names = (*(f"GPU{gpu.index}" for gpu in gpus), *(adapter.name for adapter in adapters))
 
@@ -114,7 +114,7 @@ def topology_of(
 
 
 def nvlinks_between(one: GpuDetails, other: GpuDetails) -> int | Unknown:
-    """How many NVLinks connect two GPUs: direct ones, or else those that both have to a switch."""
+    """How many NVLinks connect two GPUs directly; if none do, how many both have to a switch."""
     if isinstance(one.links, Unknown):
         return one.links
     if isinstance(other.links, Unknown):
@@ -122,16 +122,16 @@ def nvlinks_between(one: GpuDetails, other: GpuDetails) -> int | Unknown:
     direct = sum(link.remote in (TO_GPU, TO_UNKNOWN) and link.bus_id == other.bus_id for link in one.links)
     if direct:
         return direct
-    # A link whose end is not known may lead to a switch, and then PCI Express would be a false answer.
+    # A link with an unknown end may lead to a switch; then PCI Express would be a wrong answer.
     unknown = [any(link.remote == TO_UNKNOWN for link in links) for links in (one.links, other.links)]
     switched = min(sum(link.remote == TO_SWITCH for link in links) for links in (one.links, other.links))
     return switched or (Unknown("NVML does not say where the NVLinks end") if all(unknown) else 0)
 
 
 def pci_relation(one: Adapter, other: Adapter) -> str:
-    """SYS, NODE, PHB, PXB or PIX from two places in the device tree.
+    """The connection (SYS, NODE, PHB, PXB or PIX) of two devices by their places in the device tree.
 
-    A path is host bridge, then bridges, then the device:
+    A path holds the host bridge, then bridges, then the device:
     ``/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:04.0/0000:3d:00.0``.
     """
     ways = [_pci_way(each.path) for each in (one, other)]
@@ -146,7 +146,7 @@ def pci_relation(one: Adapter, other: Adapter) -> str:
         shared += 1
     if shared == 1:
         return "PHB"
-    # Below the last shared bridge, each side's way to its device: one bridge of a common switch at most, or more.
+    # The length of the longer way from the last shared bridge to a device. PIX allows one bridge of a common switch.
     below = max(len(way) - shared - 1 for way in ways)
     return "PIX" if below <= 1 else "PXB"
 
@@ -188,7 +188,7 @@ class Storage:
 
     file_system: str
     device: str
-    # Whether the kernel calls it a spinning disk; of a virtual disk, what its host says.
+    # Whether the kernel reports a spinning disk; for a virtual disk this depends on its host.
     spinning: bool | Unknown
 
     @property
@@ -219,32 +219,33 @@ def storage_of(folder: Path, root: Path = Path("/")) -> Storage:
 
 
 def infiniband_adapters(root: Path = Path("/")) -> tuple[Adapter, ...]:
-    """The InfiniBand (and RoCE) adapters, by name."""
+    """The InfiniBand (and RoCE) adapters, sorted by name."""
     folders = sorted((root / "sys/class/infiniband").glob("*"))
     return tuple(adapter_at(folder.name, folder / "device") for folder in folders)
 
 
 def adapter_at(name: str, device: Path) -> Adapter:
-    """A device's place in the tree, from its folder or the link to it."""
+    """A device's place in the tree, by its folder or a link to it."""
     node = ask(lambda: int((device / "numa_node").read_text()))
     return Adapter(name, device.resolve(), -1 if isinstance(node, Unknown) else node)
 
 
 def interconnect(root: Path = Path("/")) -> str:
-    """How nodes would be connected: ``InfiniBand 100 Gb/sec (4X EDR) (mlx5_0)``, or else the network interfaces."""
+    """How this machine would be connected to other nodes: ``InfiniBand 100 Gb/sec (4X EDR) (mlx5_0)``, else its network
+    interfaces."""
     found = []
     for adapter in sorted((root / "sys/class/infiniband").glob("*")):
         for port in sorted((adapter / "ports").glob("*")):
             found.append(f"{_word(port / 'link_layer')} {_word(port / 'rate')} ({adapter.name})")
     if found:
         return "; ".join(found)
-    # Interfaces with a device behind them; bridges and loopback have none.
+    # Only interfaces of a device; bridges and loopback have none.
     cards = [path.name for path in sorted((root / "sys/class/net").glob("*")) if (path / "device").exists()]
     return "no InfiniBand; " + (", ".join(_with_speed(root, name) for name in cards) or "no network card")
 
 
 def nvidia_cards_on_bus(root: Path = Path("/")) -> int:
-    """NVIDIA graphics cards on the PCI bus, whether or not a driver runs them."""
+    """How many NVIDIA graphics cards are on the PCI bus, with or without a driver."""
     count = 0
     for device in (root / "sys/bus/pci/devices").glob("*"):
         count += _word(device / "vendor") == _NVIDIA and str(_word(device / "class"))[:6] in _GPU_CLASSES
@@ -284,21 +285,21 @@ class FrameworkFacts:
     """A build and its libraries."""
 
     build: FrameworkBuild
-    # By framework_probe's names; a text says why they are not known.
+    # Versions by the names of framework_probe; a text says why they are not known.
     libraries: Mapping[str, str] | str
 
     def stated(self, name: str) -> str:
-        """The version of ``cuda``, ``cudnn``, ``nccl`` …; empty when the build does not state it."""
+        """The version of ``cuda``, ``cudnn``, ``nccl`` …; empty if the build does not state it."""
         return "" if isinstance(self.libraries, str) else self.libraries.get(name, "")
 
 
 @dataclass(frozen=True)
 class SystemFacts:
-    """One look at everything that the tables and the checks are about."""
+    """All facts for the tables and the checks, gathered at one time."""
 
     machine: Machine
     host: HostState
-    # By the GPU's UUID.
+    # By UUID of the GPU.
     details: Mapping[str, GpuDetails] = field(default_factory=dict)
     topology: Topology = field(default_factory=Topology)
     interconnect: str | Unknown = ""
@@ -325,10 +326,10 @@ def gather(
     host: HostState | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> SystemFacts:
-    """Gather the facts of the machine. ``nvml`` is a text where there is none; ``folders`` are those whose disks are
-    looked up, by name.
+    """Gather the facts of the machine. ``nvml`` is a text if there is no NVML; ``folders`` are the folders, by name,
+    whose disks are looked up.
 
-    It takes about 0.1 s and imports no framework; it takes longer where a framework has an interpreter of its own.
+    It imports no framework. It takes about 0.1 s, or longer if a framework has an interpreter of its own.
     """
     variables = os.environ if variables is None else variables
     found = [builds.find_build(framework, interpreter) for framework, interpreter in interpreters.items()]
@@ -372,9 +373,9 @@ def _library_folders(root: Path, variables: Mapping[str, str]) -> list[Path]:
 
 
 def suite_commit(checkout: Path) -> str:
-    """The suite's commit, ``e94319a0c2d1``, with ``-dirty`` where tracked files were changed.
+    """The suite's commit, such as ``e94319a0c2d1``, with ``-dirty`` behind it if tracked files were changed.
 
-    Raises OSError where git is missing, ValueError where ``checkout`` is no work tree of it.
+    Raises OSError if git is missing, and ValueError if ``checkout`` is not a work tree.
     """
     argv = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:

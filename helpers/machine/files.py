@@ -1,10 +1,10 @@
-"""Opens files that somebody else may have put there, and writes files so that nobody ever sees a part. Nothing else in
-the suite does.
+"""Opens files that another user may have put there, and writes files so that no reader sees an incomplete one. All
+other code of the suite uses this module for both.
 
-A FIFO keeps its reader waiting for ever, a device or a sparse file fills the memory, and a link shows another user's
-file. So a file is opened without waiting and without following a link. What was opened (not what the name means a
-moment later) must be a regular file, no larger than its reader expects. Where a folder is named, the file must be
-within that folder and belong to an owner whom the reader trusts.
+A FIFO would block its reader for ever, a device or a sparse file would fill the memory, and a link could lead to
+another user's file. So a file is opened without blocking and without following a link. The opened file (not what the
+name means a moment later) must be a regular file, no larger than its reader expects. If a folder is given, the file
+must be within that folder and belong to an owner whom the reader trusts.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 _MIB = 2**20
-# A result of a hundred thousand steps has 6 MB; a value of JSON takes up to 30 times its characters in memory.
+# A result of a hundred thousand steps has 6 MB. In memory, JSON takes up to 30 times its size on disk.
 MOST_RESULT_BYTES = 16 * _MIB
-# The spool holds a result as a text within a JSON text.
+# In the spool a result is a JSON text inside another JSON text.
 MOST_SPOOLED_BYTES = 2 * MOST_RESULT_BYTES
 # A night of hundreds of runs has a hundred kilobytes.
 MOST_NIGHT_BYTES = _MIB
-# A note has a few values: who holds a lock, which peak a card reached, how a data set was made.
+# A note has a few values: the holder of a lock, the peak of a card, how a data set was made.
 MOST_NOTE_BYTES = _MIB
 # A table of logs; 100,000 rows have 10 MB.
 MOST_INDEX_BYTES = 16 * _MIB
@@ -39,16 +39,16 @@ _KINDS = {
     stat.S_IFLNK: "a symbolic link",
 }
 _ROOT_USER = 0
-# The user that a user namespace (a rootless container) shows for all users outside it, also for its host's root.
+# The user id that a user namespace (a rootless container) shows for all users outside it, including the host's root.
 _UNMAPPED_USER = 65534
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace ``path``: a reader or a crash sees the old or the new content, never a part.
+    """Replace ``path``. A reader sees the old or the new content, even after a crash, and never a part.
 
     It writes a temporary file ``.<name>.<pid>-<token>.tmp`` in the same folder, syncs it, and renames it. Raises
-    OSError when the disk refuses; the old file is then unchanged and the temporary one is gone. The token keeps the
-    temporary file of a killed process, or of another machine with the same process id, out of the way.
+    OSError if the disk refuses; then the old file is unchanged and the temporary file is removed. The token avoids the
+    temporary file of a killed process, or of another machine's process with the same id.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
@@ -64,8 +64,8 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def check_replaceable(path: Path) -> None:
-    """Raise OSError where ``path`` may not be replaced by a file: root could put one in the place of /dev/null, and of
-    /dev/stdout, a link into /proc."""
+    """Raise OSError if ``path`` must not be replaced by a file: root could replace /dev/null, or /dev/stdout, which is
+    a link into /proc."""
     try:
         found = path.stat().st_mode
     except FileNotFoundError:
@@ -75,7 +75,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in ``folder`` to the disk, so that they outlive a power cut. Raises OSError."""
+    """Write the names in ``folder`` to the disk, so that they survive a power cut. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -88,14 +88,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def open_regular(path: Path, *, within: Path | None = None, most_bytes: int | None = None) -> BinaryIO:
-    """Open a regular file for reading, without waiting; never a link, a folder, a FIFO, a socket or a device.
+    """Open a regular file for reading, without blocking; a link, folder, FIFO, socket or device is refused.
 
-    With ``within`` the file must be in that folder when all links are followed, and belong to this process's user, to
-    root or to the folder's owner. With ``most_bytes`` it must be no larger. Raises OSError with what the file is
-    instead.
+    With ``within`` the file must be in that folder after all links are followed, and belong to this process's user, to
+    root or to the folder's owner. With ``most_bytes`` it must not be larger. Raises OSError, which names the kind of
+    file that was found.
     """
     try:
-        # With an opener, no interrupt can come between the descriptor and the file object that owns it.
+        # With an opener, no interrupt can come after the descriptor is opened and before a file object owns it.
         file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
     except OSError as error:
         # Linux reports a link as ELOOP ("too many levels") and a socket as ENXIO ("no such device").
@@ -117,8 +117,8 @@ def open_regular(path: Path, *, within: Path | None = None, most_bytes: int | No
 
 
 def read_limited(path: Path, most_bytes: int, *, within: Path | None = None) -> bytes:
-    """The content of a file of at most ``most_bytes``. Raises OSError as ``open_regular`` does, also where the file
-    grows beyond that while it is read."""
+    """The content of a file of at most ``most_bytes``. Raises OSError as ``open_regular`` does, also if the file grows
+    beyond the limit while it is read."""
     with open_regular(path, within=within, most_bytes=most_bytes) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
@@ -127,20 +127,21 @@ def read_limited(path: Path, most_bytes: int, *, within: Path | None = None) -> 
 
 
 def read_text_limited(path: Path, most_bytes: int, *, within: Path | None = None, encoding: str = "utf-8") -> str:
-    """The content as text. Raises OSError, and UnicodeDecodeError (a ValueError) where it is no such text."""
+    """The content as text. Raises OSError, and UnicodeDecodeError (a ValueError) if it is not text of that encoding."""
     return read_limited(path, most_bytes, within=within).decode(encoding)
 
 
 def named_by_user(path: Path) -> Path:
-    """The file to which a path leads that a user typed. Its links are followed, since a user may name any file."""
+    """The file to which a path of the user leads. Links are followed, since a user may name any file."""
     return Path(os.path.realpath(path))
 
 
 def open_lock(path: Path, mode: int = 0o600) -> int:
-    """Open a lock file, which is made where it does not exist. Raises OSError where it is a link or no regular file.
+    """Open a lock file; it is made if it does not exist. Raises OSError if it is a link or not a regular file.
 
-    A child process does not inherit the descriptor, so a trainer that outlives the suite does not keep the lock. A user
-    who may read a file can hold its lock for ever, so those who may not write to the file lose the right to read it.
+    A child process does not inherit the descriptor, so a trainer that outlives the suite does not keep the lock.
+    Whoever may read a file can hold its lock for ever, so users who may not write to the file lose the right to read
+    it.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, mode)
@@ -155,8 +156,7 @@ def open_lock(path: Path, mode: int = 0o600) -> int:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make ``folder`` where it does not exist. Raises OSError where another user could put a file into it, or another
-    folder in its place."""
+    """Make ``folder`` if it does not exist. Raises OSError if another user could put a file into it or replace it."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for place in (folder.absolute(), *folder.absolute().parents):
         state = place.stat() if place != folder.absolute() else place.lstat()
@@ -194,12 +194,12 @@ def _check_place(file: BinaryIO, path: Path, within: Path, owner: int) -> None:
 
 
 def _place_of(file: BinaryIO, path: Path) -> Path:
-    """Where the open file is; by its name where the kernel does not say (a system without /proc)."""
+    """The path of the open file, from the kernel; from its name on a system without /proc."""
     try:
         found = Path(f"/proc/self/fd/{file.fileno()}").readlink()
     except OSError:
         return path.resolve()
-    # The file was replaced meanwhile, but only its folder counts.
+    # " (deleted)" means that the file was replaced meanwhile; only its folder counts here.
     return found.with_name(found.name.removesuffix(" (deleted)"))
 
 

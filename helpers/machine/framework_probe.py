@@ -1,4 +1,4 @@
-"""Finds which build of a framework an interpreter has; only ``imports`` imports the framework.
+"""Finds out which build of a framework an interpreter has. Only ``imports`` imports the framework.
 
 It runs as ``python -m helpers.machine.framework_probe FRAMEWORK [libraries|identity|imports]`` in that interpreter and
 prints JSON. It needs the standard library only, and Python 3.8.
@@ -20,16 +20,17 @@ from typing import Dict, Iterator, List
 
 from helpers.trainers.contract.frameworks import Framework
 
-# Distributions that bring a library with them; where none is installed, the library is the machine's.
+# Distributions that contain a library. If none of them is installed, the library is the machine's.
 _WHEELS = {
     "cudnn": r"nvidia-cudnn-cu\d+",
     "nccl": r"nvidia-nccl-cu\d+",
     "dali": r"nvidia-dali(-nightly|-weekly)?-cuda\d+",
 }
-# Other distributions from which a framework loads libraries: where one of these differs, the build is another one.
+# Other distributions from which a framework loads libraries. If one of these differs, it is another build.
 _LOADED = re.compile(r"(nvidia-.+|triton|pytorch-triton)", re.IGNORECASE)
 _NATIVE = re.compile(r"\.so(\.[0-9.]+)?$")
-# A rebuilt library differs in its size, in its first blocks (which hold its build id), or nearly everywhere.
+# Only samples of a library are read: a rebuilt one differs in its size, in its first blocks (which hold its build id),
+# or nearly everywhere.
 _BLOCK_BYTES, _BLOCKS = 65536, 16
 _STATED = r"(?:^%s\s*(?::[^=]*)?=|\(['\"]%s['\"],)\s*['\"]([^'\"]*)['\"]"
 # The values by which a CPU build says that it has no such library.
@@ -37,7 +38,7 @@ _NONE = ("", "0", "False", "None")
 
 
 def probe(framework: str) -> Dict[str, str]:
-    """``{distribution, version, commit}``, empty when none of the framework's distributions is installed."""
+    """``{distribution, version, commit}``; empty if none of the framework's distributions is installed."""
     for name in Framework(framework).spec.distributions:
         try:
             found = metadata.distribution(name)
@@ -78,9 +79,9 @@ def libraries(framework: str) -> Dict[str, str]:
 
 
 def imports(framework: str) -> Dict[str, str]:
-    """The build's own answers after its import: ``version``, ``commit``, ``cuda`` if it is built for one, the parts
-    that trainers need and it lacks (``lacks``, with spaces between), and why DALI does not work with it (``dali``,
-    empty if it does). Raises whatever the import raises."""
+    """The build's own answers after its import: ``version``, ``commit``, ``cuda`` if it is built for CUDA, ``lacks``
+    (the parts that trainers need and it does not have, separated by spaces), and ``dali`` (why DALI does not work with
+    it; empty if it does). Raises whatever the import raises."""
     name = Framework(framework).spec.version_file.partition("/")[0]
     module = importlib.import_module(name)
     build = probe(framework)
@@ -102,10 +103,10 @@ def _why_no_dali(framework: str) -> str:
 
 
 def identity(framework: str) -> Dict[str, str]:
-    """Which installation a build is; empty where there is none.
+    """Identifies the installation of a build; empty if there is none.
 
     ``prefix`` is the interpreter's environment and ``place`` the folder of the framework's packages, both with links
-    resolved. ``digest`` is 16 hexadecimal digits over what was installed, equal for equal builds; it is empty where the
+    resolved. ``digest`` is 16 hexadecimal digits over what was installed, equal for equal builds; it is empty if the
     installation keeps no list of its files (a build in its source folder, conda).
     """
     build = probe(framework)
@@ -121,7 +122,7 @@ def identity(framework: str) -> Dict[str, str]:
 
 def _digest(found: metadata.Distribution) -> str:
     """A digest over the hashes that the installer recorded, the present sizes of modules and libraries, samples of the
-    libraries, and the distributions that bring further ones. No path of the machine is part of it."""
+    libraries, and the distributions with further libraries. It contains no path of the machine."""
     lines = sorted(_contents(found))
     if not lines:
         return ""
@@ -174,7 +175,7 @@ def _commit(framework: str, found: metadata.Distribution) -> str:
 def _main(arguments: List[str]) -> None:
     answers = {"": probe, "libraries": libraries, "identity": identity, "imports": imports}
     found = answers["".join(arguments[1:])](arguments[0])
-    # On a line of its own: a framework may print while it is imported.
+    # On a line of its own, since a framework may print while it is imported.
     print("\n" + json.dumps(found), flush=True)
 
 

@@ -1,5 +1,5 @@
-"""Finds the interpreter that runs a framework and the build of it that the interpreter has, and makes the environments
-that are missing with ``requirements/bootstrap.py``."""
+"""Finds the interpreter of a framework and the build that it has, and makes missing environments with
+``requirements/bootstrap.py``."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ _PROBE_SECONDS = 60
 
 @dataclass(frozen=True)
 class FrameworkBuild:
-    """A framework that is ready to run."""
+    """An installed build of a framework, with the interpreter that runs it."""
 
     interpreter: str
     framework: Framework
     distribution: str
     version: str
-    # Empty where the build does not state it.
+    # Empty if the build does not state it.
     commit: str = ""
 
     @property
     def for_cpu_alone(self) -> bool:
-        """Whether the build has no GPU kernels, so that a GPU case would train on the processor. This is so for a
-        framework's distribution for CPUs, and for a version such as 2.13.0+cpu."""
+        """Whether the build has no GPU kernels, so that a GPU case would train on the processor: a distribution for
+        CPUs, or a version such as 2.13.0+cpu."""
         return self.distribution in self.framework.spec.for_cpu_alone or self.version.endswith("+cpu")
 
 
 @dataclass(frozen=True)
 class BuildIdentity:
-    """Which installation a build is (framework_probe.identity). A field is empty where it could not be found out."""
+    """Identifies the installation of a build (framework_probe.identity). A field is empty if it is not known."""
 
     # The folder of the interpreter's environment.
     prefix: str = ""
     # The folder of the framework's packages.
     place: str = ""
-    # A digest over what was installed.
+    # A digest over the installed files.
     digest: str = ""
 
 
@@ -55,7 +55,7 @@ class BuildFinder:
     """Finds builds, and asks each interpreter only once.
 
     ``root`` is the checkout with ``helpers/trainers``. ``named_in`` is the file or option that names the interpreters;
-    where it is empty, that is perf.yaml.
+    empty stands for perf.yaml.
     """
 
     def __init__(self, root: Path = ROOT, named_in: str = "") -> None:
@@ -66,10 +66,10 @@ class BuildFinder:
         self._identities: dict[tuple[Framework, str], BuildIdentity] = {}
 
     def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
-        """The build, or one line that says why there is none and what to do. With ``interpreter`` None it is looked for
-        in the suite's own interpreter.
+        """The build, or one line that says why there is none and what to do. With ``interpreter`` None the suite's own
+        interpreter is searched.
 
-        The framework is not imported: the metadata of its distribution are read.
+        The framework is not imported; the metadata of its distribution is read.
         """
         path = interpreter or sys.executable
         key = (framework, path)
@@ -78,7 +78,7 @@ class BuildFinder:
         return self._known[key]
 
     def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
-        """The libraries that the build's interpreter has (framework_probe.libraries), or why it does not say."""
+        """The libraries that the build's interpreter has (framework_probe.libraries), or why they are not known."""
         key = (build.framework, build.interpreter)
         if key not in self._libraries:
             name, executable = build.framework.value, build.interpreter
@@ -87,7 +87,8 @@ class BuildFinder:
         return self._libraries[key]
 
     def find_identity(self, build: FrameworkBuild) -> BuildIdentity:
-        """Which installation the build is; empty where its interpreter does not say. The first call takes up to 1 s."""
+        """The identity of the build's installation; empty if its interpreter does not answer. The first call takes up
+        to 1 s."""
         key = (build.framework, build.interpreter)
         if key not in self._identities:
             name, executable = build.framework.value, build.interpreter
@@ -143,9 +144,9 @@ def _no_json(executable: str, name: str, named_in: str) -> str:
 
 BUILD_OPTION = "--build-envs"
 _BOOTSTRAP = Path("requirements") / "bootstrap.py"
-# The file that the bootstrap writes last, into an environment that is complete.
+# The file that the bootstrap writes last, when an environment is complete.
 _STAMP = ".perfgate-stamp.json"
-# So many last lines of a failed build's output are shown: they hold pip's reason.
+# How many last lines of a failed build's output are shown; they hold pip's reason.
 _LAST_LINES = 5
 
 # Runs a command from the checkout and returns its exit status and output.
@@ -154,11 +155,12 @@ Run = Callable[[Sequence[str]], tuple[int, str]]
 
 @dataclass(frozen=True)
 class FrameworkConfig:
-    """Where perf.yaml says that a framework is."""
+    """A framework's interpreter, as named in perf.yaml."""
 
-    # The absolute path of the Python that has the framework; None is the Python that runs pytest.
+    # The absolute path of the Python that has the framework; None for the Python that runs pytest.
     interpreter: str | None = None
-    # The requirements from which ``requirements/bootstrap.py`` makes its environment; None where it is the user's own.
+    # The requirements from which ``requirements/bootstrap.py`` makes its environment; None for the user's own
+    # environment.
     requirements: str | None = None
 
 
@@ -173,7 +175,7 @@ class FrameworkEnvironment:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the bootstrap would leave it as it is. The Python that it was made with may be gone since."""
+        """Whether the environment is complete. It is not if the Python with which it was made is gone."""
         return (self.folder / _STAMP).exists() and os.access(self.folder / "bin" / "python", os.X_OK)
 
     @property
@@ -183,13 +185,13 @@ class FrameworkEnvironment:
 
     @property
     def command(self) -> str:
-        """The command with which a user builds it in the checkout."""
+        """The command that builds it, to be called in the checkout."""
         if self.folder == ROOT / f".venv-{self.requirements}":
             return f"make env-{self.requirements}"
         return " ".join(["python", str(_BOOTSTRAP), *self.arguments])
 
     def why_missing(self) -> str:
-        """What is wrong with it, in one line with the command that builds it."""
+        """One line that says what is wrong with it and which command builds it."""
         state = "not complete" if self.folder.exists() else "missing"
         return (
             f"the environment of {self.framework.value} is {state} ({self.folder}): {self.command} builds it, "
@@ -198,15 +200,16 @@ class FrameworkEnvironment:
 
 
 def environment_for(framework: Framework, configured: FrameworkConfig) -> FrameworkEnvironment | None:
-    """The environment that the bootstrap builds for a framework by perf.yaml; None where it is the user's own."""
+    """The environment that the bootstrap builds for a framework according to perf.yaml; None for the user's own
+    environment."""
     if configured.requirements is None or configured.interpreter is None:
         return None
     return FrameworkEnvironment(framework, Path(configured.interpreter).parents[1], configured.requirements)
 
 
 def find_framework(framework: Framework, configured: FrameworkConfig, builds: BuildFinder) -> FrameworkBuild | str:
-    """The framework's build; or a text that says why there is none and, where its environment is missing, what builds
-    that."""
+    """The framework's build, or a text that says why there is none and, if its environment is missing, which command
+    builds it."""
     found = builds.find_build(framework, configured.interpreter)
     environment = environment_for(framework, configured)
     if isinstance(found, str) and environment is not None and not environment.is_whole:
@@ -217,7 +220,7 @@ def find_framework(framework: Framework, configured: FrameworkConfig, builds: Bu
 def missing_environments(
     frameworks: Iterable[Framework], configured: Mapping[Framework, FrameworkConfig]
 ) -> tuple[FrameworkEnvironment, ...]:
-    """The environments of ``frameworks`` that can be built and are not complete, each once."""
+    """The environments of ``frameworks`` that the bootstrap can build and that are not complete, each once."""
     found = (environment_for(each, configured[each]) for each in dict.fromkeys(frameworks))
     return tuple(each for each in found if each is not None and not each.is_whole)
 
@@ -251,8 +254,7 @@ def build_missing(
     say: Callable[[str], None],
     run: Run | None = None,
 ) -> None:
-    """Build the missing environments of ``frameworks``, one after another. Raises LaunchError at the first that
-    fails."""
+    """Build the missing environments of ``frameworks`` one after another. Raises LaunchError when one fails."""
     for environment in missing_environments(frameworks, configured):
         build(environment, say, run)
 

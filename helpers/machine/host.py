@@ -1,7 +1,7 @@
-"""Reads the state of the machine around the cards from ``/proc``, ``/sys`` and the limits of this process; finds its
-control groups, and whether the kernel's OOM killer worked while a job ran in them.
+"""Reads the state of the machine from ``/proc``, ``/sys`` and the limits of this process. Also finds out whether the
+kernel's OOM killer ended processes while a job ran.
 
-Everything is read under ``root``. What cannot be read is an Unknown, never a default.
+All files are read under ``root``. A value that cannot be read is an Unknown, never a default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from helpers.machine.devices import control_groups, parse_cpu_list, siblings_of,
 from helpers.machine.unknown import Unknown, ask
 
 UNLIMITED = resource.RLIM_INFINITY
-# Variables of NVIDIA's images, which are read by name, since the whole environment is never printed.
+# Variables of NVIDIA's images. Only these are read, since the whole environment must never be printed.
 _IMAGE_VARIABLES = (
     "NVIDIA_PADDLEPADDLE_VERSION",
     "NVIDIA_PYTORCH_VERSION",
@@ -30,11 +30,11 @@ _RUNTIMES = {"docker": "docker", "kubepods": "Kubernetes", "libpod": "podman", "
 
 @dataclass(frozen=True)
 class OomKills:
-    """The kernel's counts of processes that it killed because memory ran out; None where it does not say."""
+    """The kernel's counts of processes that it killed because memory ran out; None if a count cannot be read."""
 
-    # Of this process's own memory control group, in which its jobs run.
+    # In this process's memory control group, in which its jobs run too.
     group: int | None = None
-    # Of the whole machine, other containers included.
+    # On the whole machine, other containers included.
     machine: int | None = None
     # Whether the group's count includes the groups below it (version 2).
     inherits: bool = False
@@ -52,9 +52,10 @@ def read_oom_kills(root: Path = Path("/")) -> OomKills:
 
 
 def oom_evidence(before: OomKills, after: OomKills) -> tuple[bool, str]:
-    """Whether the OOM killer worked between two readings, and a text that says so of a process ended by SIGKILL.
+    """Whether the OOM killer ended processes between two readings, and a text about it for a process that ended by
+    SIGKILL.
 
-    The machine's count decides only where the group's cannot, since another container may have run out of memory.
+    The machine's count is used only if the group's is not known, since another container may have run out of memory.
     """
     group, machine = _grown(before.group, after.group), _grown(before.machine, after.machine)
     if group:
@@ -89,17 +90,17 @@ class Space:
     """The space of a mounted file system."""
 
     total_bytes: int
-    # What an ordinary user may use.
+    # Free space for ordinary users.
     free_bytes: int
-    # How many more files it can hold; None where it sets no limit.
+    # How many more files it can hold; None if it sets no limit.
     free_files: int | None = None
 
 
 @dataclass(frozen=True)
 class HostState:
-    """One look at the machine."""
+    """The state of the machine at one moment."""
 
-    # The logical CPUs of this process.
+    # The logical CPUs that this process may use.
     allowed_cpus: frozenset[int]
     # By CPU, the logical CPUs that share its core.
     siblings: Mapping[int, frozenset[int]]
@@ -111,7 +112,7 @@ class HostState:
     steal_share: float | Unknown
     # The CPU quota of the container; None without one.
     quota_cores: float | Unknown | None
-    # How many periods the quota has cut short.
+    # In how many periods the quota stopped this container.
     throttled_periods: int | Unknown
     # How often a core was slowed by heat since boot.
     core_throttles: int | Unknown
@@ -126,23 +127,23 @@ class HostState:
     huge_pages_defrag: str | Unknown
     numa_balancing: bool | Unknown
     shared_memory: Space | Unknown
-    # The next four are soft limits of this process; UNLIMITED where there is none.
+    # The next four are soft limits of this process; UNLIMITED if there is none.
     open_files: int
     locked_bytes: int
     processes: int
     core_bytes: int
-    # Where the kernel writes the memory of a crashed process.
+    # The kernel's pattern of the file for the memory of a crashed process.
     core_pattern: str | Unknown
-    # How many more processes the container may have; None where it has no limit.
+    # How many more processes the container may have; None if it has no limit.
     free_processes: int | Unknown | None
-    # Ports that connections and ranks can still get.
+    # How many ports are free for connections and ranks.
     free_ports: int | Unknown
-    # Cores whose governor may not choose the hardware's top frequency, as (allowed, top) in MHz.
+    # For each core that may not run at the hardware's top frequency: (allowed, top) in MHz.
     capped_cores: Mapping[int, tuple[float, float]] | Unknown
 
     @property
     def physical_cores(self) -> int:
-        """How many cores this process may use, no matter how many threads of each."""
+        """How many physical cores this process may use."""
         return len({min(self.siblings.get(cpu, frozenset({cpu}))) for cpu in self.allowed_cpus})
 
 
@@ -263,7 +264,7 @@ def _free_processes(root: Path) -> int | None:
 
 
 def _free_ports(root: Path) -> int:
-    """How many ports of the kernel's range no TCP socket holds; a socket that is closing still holds its port."""
+    """How many ports of the kernel's range are not used by a TCP socket; a closing socket still uses its port."""
     first, last = map(int, _read(root / "proc/sys/net/ipv4/ip_local_port_range").split())
     found = re.search(r"^TCP: inuse (\d{1,20}).{0,200}? tw (\d{1,20})", _read(root / "proc/net/sockstat"), re.MULTILINE)
     if found is None:
@@ -281,7 +282,7 @@ def _capped(cpu_folder: Path, cpus: Collection[int]) -> dict[int, tuple[float, f
 
 
 def frequency_bounds(cpufreq: Path) -> tuple[float, float]:
-    """In MHz: the most that a core's governor may choose, and the most that the hardware can."""
+    """In MHz: the highest frequency that the core's governor may choose, and the highest of the hardware."""
     most, top = (int(_read(cpufreq / f"{name}_max_freq")) / 1000 for name in ("scaling", "cpuinfo"))
     return most, top
 
@@ -314,7 +315,7 @@ def _chosen(text: str) -> str:
 
 
 def _container(root: Path, variables: Mapping[str, str]) -> str:
-    """The kind of this container; empty when nothing says that this is one."""
+    """The kind of this container; empty if nothing shows that this is one."""
     if variables.get("APPTAINER_CONTAINER") or variables.get("SINGULARITY_CONTAINER"):
         return "Apptainer"
     if variables.get("KUBERNETES_SERVICE_HOST"):

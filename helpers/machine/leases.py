@@ -1,12 +1,12 @@
-"""Leases cards, so that two cases never share one, across processes and checkouts of a user on this machine.
+"""Leases cards, so that two cases never share a card, across all processes and checkouts of a user on this machine.
 
-Each card, and the machine as a whole, has a file that its holder locks with ``flock``. The operating system drops the
-lock of a dead holder, and programs that a holder starts do not inherit it. The folder belongs to one user: what other
-users do is found by the contention check.
+Each card, and the machine as a whole, has a file that its holder locks with ``flock``. The operating system releases
+the lock of a dead holder, and programs that a holder starts do not inherit it. The folder belongs to one user; other
+users' work is found by the contention check.
 
-Cards are leased in the order of requests. Each case takes a numbered ticket, a file that it keeps locked until it has
-its cards, and only the lowest ticket whose owner lives may choose. A killed process leaves its ticket unlocked, and
-such a ticket no longer counts.
+Cards are leased in the order of requests. Each case takes a numbered ticket, which is a file that it keeps locked until
+it has its cards. Only the lowest locked ticket may choose cards. The ticket of a killed process is not locked and does
+not count.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Lease(Generic[C]):
     """Cards that are held until the ``with`` block ends."""
 
     cards: tuple[C, ...]
-    # Whether no other lease of this machine is given out meanwhile.
+    # Whether no other lease of this machine is given meanwhile.
     exclusive: bool
 
 
@@ -82,13 +82,13 @@ class Leases:
         timeout_seconds: float | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> Generator[Lease[C], None, None]:
-        """Hold ``count`` of the candidates: the first free ones in the given order.
+        """Lease ``count`` of the candidates: the first free ones in the given order.
 
-        ``exclusive_machine`` also keeps every other lease of this machine out; without it, other cards can be leased at
-        the same time. Requests are served in their order, even where a later one needs fewer cards. ``on_wait`` is
-        called with who holds what, or who waits before this case, each time that changes.
-        Raises DeviceError when there are fewer candidates, after ``timeout_seconds`` (None waits as long as a holder
-        lives), and when the folder cannot be written.
+        With ``exclusive_machine`` no other lease of this machine is given meanwhile; without it, other cards can be
+        leased at the same time. Requests are served in their order, even if a later one needs fewer cards. ``on_wait``
+        is called with a text on who holds the cards, or who waits before this case, whenever that changes. Raises
+        DeviceError if there are too few candidates, after ``timeout_seconds`` (None: no limit), and if the folder
+        cannot be written.
         """
         if not 1 <= count <= len(candidates):
             raise DeviceError(
@@ -121,14 +121,16 @@ class Leases:
             yield Lease(tuple(chosen), exclusive_machine)
 
     def held(self, candidates: Sequence[Leasable]) -> tuple[str, ...]:
-        """Who holds the machine, or else who holds which card, one line each. It takes no lock and makes no file."""
+        """One line on the holder of the machine, else one line on the holder of each card. It takes no lock and makes
+        no file."""
         names = ["machine"] if self._is_locked("machine") else [card.id for card in candidates]
         return tuple(self._holder(name) for name in names if self._is_locked(name))
 
     def _attempt(
         self, candidates: Sequence[C], count: int, case_id: str, exclusive: bool, held: contextlib.ExitStack
     ) -> tuple[list[C], str]:
-        """Take all cards or none, without waiting. A case that waits holds no card, so cases never wait in a circle."""
+        """Take all cards or none, without waiting. A waiting case holds no card, so cases never wait for each other in
+        a circle."""
         with contextlib.ExitStack() as tried:
             if not self._take("machine", exclusive, case_id, tried):
                 return [], self._holder("machine")
@@ -155,9 +157,9 @@ class Leases:
         return number
 
     def _ahead(self, number: int) -> str:
-        """Who is served before this ticket, as an obstacle; empty when it is this one's turn."""
+        """A text on who is served before this ticket; empty when it is this ticket's turn."""
         waiting = []
-        # While this process holds the door, no ticket is made, so one without a lock belongs to a dead process.
+        # While this process holds the door's lock, no ticket is made, so an unlocked ticket belongs to a dead process.
         with self._door():
             for other in self._tickets():
                 if other >= number:
@@ -177,7 +179,7 @@ class Leases:
 
     @contextlib.contextmanager
     def _door(self) -> Generator[None, None, None]:
-        """Lock the tickets, so that this process alone looks at them or makes one."""
+        """Lock the folder of tickets, so that only this process reads or makes tickets."""
         descriptor = self._open("tickets")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -232,10 +234,10 @@ class Leases:
         return f"{what} is held by {self._who(name)}"
 
     def _who(self, name: str) -> str:
-        """Who holds a lock, by its file's text, which is for readers only: the lock itself decides."""
+        """The holder of a lock, by its file's text. The text is only for messages; the lock itself decides."""
         try:
             record = json.loads(read_text_limited(self._path(name), MOST_NOTE_BYTES, within=self._folder))
-            # A killed holder's text stays when the next lock is shared, since a shared lock writes no text.
+            # A shared lock writes no text, so the text may be that of an earlier holder, which was killed.
             os.kill(record["pid"], 0)
             return f"process {record['pid']} for {record['case']} since {record['since']}"
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):

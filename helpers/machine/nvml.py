@@ -1,8 +1,8 @@
-"""NVIDIA's management library behind a Protocol: which GPUs there are, in what state they are, and who uses them.
+"""NVIDIA's management library (NVML) behind a Protocol: the GPUs, their states, and the processes on them.
 
-``PyNvml`` is the adapter to ``nvidia-ml-py``; tests put a stand-in behind the same Protocol. Where the entry point of a
-query changed with the driver, the newest one that this driver has is called: nvidia-ml-py calls only the newest, and
-where the driver lacks that, it raises an exception that is no NVMLError.
+``PyNvml`` is the adapter to ``nvidia-ml-py``; tests use a stand-in with the same Protocol. Some queries have had
+several entry points over time. The newest one that this driver has is called here; nvidia-ml-py itself tries only the
+newest, and raises an exception that is not an NVMLError if the driver lacks it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from helpers.trainers.contract.errors import DeviceError
 T = TypeVar("T")
 
 _REMEDY = "Repair the driver ('nvidia-smi' must work), or set CUDA_VISIBLE_DEVICES= (empty) to run without GPUs"
-# The suffixes of drivers from 510 on, and from 450 or 455 on. Before them the entry point had no suffix and used
-# another structure.
+# The suffixes of the entry points of drivers from 510 on, and from 450 or 455 on. Earlier entry points had no suffix
+# and used another structure.
 _VERSIONS = ("_v3", "_v2")
 COMPUTE, MPS_COMPUTE, GRAPHICS = "Compute", "MPSCompute", "Graphics"
 
@@ -29,7 +29,7 @@ COMPUTE, MPS_COMPUTE, GRAPHICS = "Compute", "MPSCompute", "Graphics"
 class Gpu:
     """One GPU."""
 
-    # In PCI bus order, as NVML and CUDA_DEVICE_ORDER=PCI_BUS_ID count.
+    # The number in PCI bus order, as used by NVML and by CUDA_DEVICE_ORDER=PCI_BUS_ID.
     index: int
     uuid: str
     name: str
@@ -43,7 +43,7 @@ class Gpu:
         return self.uuid
 
     def is_model(self, family: str) -> bool:
-        """Whether the GPU is of this family by NVML's name: an ``RTX A1000`` is no ``a100``."""
+        """Whether the GPU is of this family by NVML's name: an ``RTX A1000`` is not an ``a100``."""
         return re.search(rf"(?<![a-z0-9]){re.escape(family.lower())}(?![0-9])", self.name.lower()) is not None
 
 
@@ -63,7 +63,7 @@ class GpuState:
 
 @dataclass(frozen=True)
 class GpuSettings:
-    """The settings and the damage that hold a GPU back. A field is None where this card or driver does not say."""
+    """Settings and damage that slow a GPU down. A field is None if this card or driver does not report it."""
 
     power_limit_watts: int | None = None
     default_power_limit_watts: int | None = None
@@ -71,12 +71,12 @@ class GpuSettings:
     default_applications_clock_mhz: int | None = None
     # The temperature at which the card slows itself down.
     slowdown_c: int | None = None
-    # Whether a reset will take memory out of use, after errors that were not corrected.
+    # Whether the next reset will take memory out of use because of uncorrected errors.
     pages_pending: bool | None = None
 
 
 class Nvml(Protocol):
-    """The part of NVML that the suite uses. Every method raises DeviceError when the library fails."""
+    """The part of NVML that the suite uses. Every method raises DeviceError if the library fails."""
 
     def driver(self) -> str: ...
 
@@ -91,19 +91,19 @@ class Nvml(Protocol):
     def settings(self, gpu: Gpu) -> GpuSettings: ...
 
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
-        """The ids of processes with a compute context on the GPU, also through MPS. In a container they may be the
-        host's ids."""
+        """The ids of processes with a compute context on the GPU, also through MPS. In a container they may be ids of
+        the host."""
         ...
 
     def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
-        """The ids of processes with a graphics context that used the GPU since the last call, which an idle display
-        server did not; all with such a context where NVML does not say who used it.
+        """The ids of processes with a graphics context that used the GPU since the last call (an idle display server
+        does not). If NVML does not report use, all processes with such a context.
         """
         ...
 
 
 def open_nvml() -> PyNvml | str:
-    """NVML, or the reason why this machine has none; raises DeviceError when the library is there and fails."""
+    """NVML, or the reason why this machine has none. Raises DeviceError if the library is there but fails."""
     try:
         import pynvml
     except ModuleNotFoundError:
@@ -196,11 +196,11 @@ class PyNvml:
             return () if quiet else tuple(sorted(drawing))
         self._drawing_seen[gpu.index] = max((int(each.timeStamp) for each in samples), default=since)
         used = {int(each.pid) for each in samples if int(each.smUtil) > 0}
-        # The first answer also holds what happened before the first call.
+        # The first answer includes use before the first call, so it is ignored.
         return tuple(sorted(drawing & used)) if since else ()
 
     def _pages_pending(self, handle: Any) -> bool | None:
-        """Whether memory waits to be taken out of use: Ampere and later cards remap rows, earlier ones retire pages."""
+        """Whether memory is to be taken out of use: Ampere and later cards remap rows, earlier cards retire pages."""
         nv = self._library
         rows = self._answer_or_none(nv.nvmlDeviceGetRemappedRows, handle)
         if rows is not None:
@@ -227,7 +227,7 @@ class PyNvml:
         return self._ask(self._library.nvmlDeviceGetHandleByIndex, index)
 
     def _ask(self, function: Callable[..., Any], *arguments: object, none_for: Collection[int] = ()) -> Any:
-        """The answer, or None where NVML's error is one of ``none_for``; every other error is a DeviceError."""
+        """The answer, or None if NVML's error is one of ``none_for``; raises DeviceError for any other error."""
         try:
             return function(*arguments)
         except self._library.NVMLError as error:
@@ -237,7 +237,7 @@ class PyNvml:
             raise DeviceError(f"NVML {name}", got=str(error), expected="an answer", remedy=_REMEDY) from error
 
     def _answer_or_none(self, function: Callable[..., T], *arguments: object) -> T | None:
-        """The answer, or None where this card, driver or user gets none; raises DeviceError for a card that is lost."""
+        """The answer, or None if this card, driver or user gets none; raises DeviceError for a lost card."""
         nv = self._library
         refusals = (
             nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_NO_PERMISSION, nv.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -247,7 +247,7 @@ class PyNvml:
         return answer
 
     def _optional(self, absent: T, function: Callable[..., T], *arguments: object) -> T:
-        """The answer, or ``absent`` where this card or its driver has no such thing (no ECC memory, no MIG)."""
+        """The answer, or ``absent`` if this card or its driver does not support the query (no ECC memory, no MIG)."""
         missing = (self._library.NVML_ERROR_NOT_SUPPORTED, self._library.NVML_ERROR_FUNCTION_NOT_FOUND)
         answer: T | None = self._ask(function, *arguments, none_for=missing)
         return absent if answer is None else answer
@@ -270,13 +270,13 @@ class _FirstProcessInfo(ctypes.Structure):
 
 
 def processes_of(library: Any, kind: str) -> Callable[[Any], tuple[int, ...]]:
-    """A function that takes a card's handle and returns the ids of the processes with a context of ``kind`` on it, each
-    once and sorted.
+    """A function that takes a card's handle and returns the sorted ids of the processes with a context of ``kind`` on
+    the card.
 
-    It raises the library's NVMLError, with "function not found" where this driver has no such list.
+    It raises the library's NVMLError; this is "function not found" if the driver has no such list.
     """
     name = f"nvmlDeviceGet{kind}RunningProcesses"
-    # An old nvidia-ml-py has no newer functions itself.
+    # An old nvidia-ml-py lacks the newer functions.
     newer = [getattr(library, name + version, None) for version in _VERSIONS]
     candidates: list[Callable[[Any], Iterable[Any]]] = [each for each in newer if each is not None]
 
@@ -289,7 +289,7 @@ def processes_of(library: Any, kind: str) -> Callable[[Any], tuple[int, ...]]:
 
 
 def first_there(library: Any, functions: Iterable[Callable[..., Any]], *arguments: object) -> Any:
-    """The answer of the first of ``functions``, newest first, that this driver has; NVMLError where it has none."""
+    """The answer of the first of ``functions`` (newest first) that this driver has. Raises NVMLError if it has none."""
     missing: Exception | None = None
     for function in functions:
         try:
@@ -302,14 +302,14 @@ def first_there(library: Any, functions: Iterable[Callable[..., Any]], *argument
 
 
 def _first_list(library: Any, name: str, handle: Any) -> list[_FirstProcessInfo]:
-    """The processes by the entry point without a suffix, for which nvidia-ml-py has no function."""
+    """The processes, by the entry point without a suffix, for which nvidia-ml-py has no function."""
     function = getattr(library.nvmlLib, name, None)
     if function is None:
         raise library.NVMLError(library.NVML_ERROR_FUNCTION_NOT_FOUND)
     count = ctypes.c_uint(0)
     code = function(handle, ctypes.byref(count), None)
     while code == library.NVML_ERROR_INSUFFICIENT_SIZE:
-        # This leaves room for processes that start between the two calls.
+        # Leaves room for processes that start between the two calls.
         count.value = count.value * 2 + 5
         found = (_FirstProcessInfo * count.value)()
         code = function(handle, ctypes.byref(count), found)

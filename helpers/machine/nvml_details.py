@@ -1,7 +1,7 @@
-"""Asks NVML what the environment report and ``perfgate doctor`` need beyond a measurement.
+"""Further queries to NVML, for the environment report and ``perfgate doctor``.
 
 Any answer may be missing (an old driver, a card without ECC, a container without the permission). It is then an Unknown
-with NVML's own words, and the other answers are still given.
+with NVML's message, and the other queries go on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from helpers.trainers.contract.errors import DeviceError
 
 T = TypeVar("T")
 
-# What an NVLink ends at (nvml.h, nvmlIntNvLinkDeviceType_t).
+# The device at the other end of an NVLink (nvml.h, nvmlIntNvLinkDeviceType_t).
 TO_GPU, TO_SWITCH, TO_OTHER, TO_UNKNOWN = "gpu", "switch", "other", "unknown"
 _REMOTE_TYPES = {0: TO_GPU, 2: TO_SWITCH}
 _AFFINITY_WORDS = 64  # of 64 CPUs each
@@ -26,7 +26,7 @@ _AFFINITY_WORDS = 64  # of 64 CPUs each
 class Link:
     """One active NVLink."""
 
-    # What is at its other end: TO_GPU, TO_SWITCH, TO_OTHER, or TO_UNKNOWN where this driver does not say.
+    # The device at its other end: TO_GPU, TO_SWITCH, TO_OTHER, or TO_UNKNOWN if this driver does not report it.
     remote: str
     # The PCI address of its other end.
     bus_id: str = ""
@@ -34,7 +34,7 @@ class Link:
 
 @dataclass(frozen=True)
 class GpuDetails:
-    """Everything that the report says of one GPU."""
+    """The facts of one GPU for the report."""
 
     # The PCI address as sysfs writes it: ``0000:3a:00.0``.
     bus_id: str | Unknown
@@ -45,7 +45,7 @@ class GpuDetails:
     # Whether ECC will be on after the next reset.
     pending_ecc: bool | Unknown
     uncorrected_ecc: int | Unknown
-    # Whether a reset will take memory out of use, after errors that were not corrected.
+    # Whether the next reset will take memory out of use because of uncorrected errors.
     pages_pending: bool | Unknown
     power_limit_watts: int | Unknown
     default_power_limit_watts: int | Unknown
@@ -61,12 +61,12 @@ class GpuDetails:
     max_pcie_generation: int | Unknown
     cpus: frozenset[int] | Unknown
     processes: tuple[int, ...] | Unknown
-    # Active ones only.
+    # Only active links.
     links: tuple[Link, ...] | Unknown
 
 
 class DetailedNvml(Nvml, Protocol):
-    """NVML for the report. ``gpus`` still raises DeviceError; the other two never do."""
+    """NVML for the report. ``gpus`` raises DeviceError; the two methods below never do."""
 
     def details(self, gpu: Gpu) -> GpuDetails: ...
 
@@ -76,7 +76,7 @@ class DetailedNvml(Nvml, Protocol):
 
 
 def open_details() -> DetailedNvml | str:
-    """The library, or why there is none; raises DeviceError when it is there and fails, as ``open_nvml`` does."""
+    """NVML, or why there is none. Raises DeviceError if it is there but fails, as ``open_nvml`` does."""
     found = open_nvml()
     return found if isinstance(found, str) else PyNvmlDetails(found.library)
 
@@ -134,7 +134,7 @@ class PyNvmlDetails(PyNvml):
             try:
                 active = nv.nvmlDeviceGetNvLinkState(handle, number)
             except nv.NVMLError as error:
-                # The number is past the card's last link. A card without links is no failure of NVML.
+                # There is no link with this number; a card without links is not an error.
                 if getattr(error, "value", None) in (nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_INVALID_ARGUMENT):
                     break
                 return Unknown(f"nvmlDeviceGetNvLinkState: {error}")
@@ -148,7 +148,7 @@ class PyNvmlDetails(PyNvml):
         bus_id = "" if isinstance(address, Unknown) else sysfs_address(address.busId)
         kind = self._try(nv.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number)
         if isinstance(kind, Unknown):
-            # Old drivers have no such query; the address can still be that of a GPU of this machine.
+            # Old drivers lack this query. The address may still be that of a GPU of this machine.
             return Link(TO_UNKNOWN, bus_id)
         return Link(_REMOTE_TYPES.get(kind, TO_OTHER), bus_id)
 
@@ -161,7 +161,7 @@ class PyNvmlDetails(PyNvml):
 
 
 class _Look:
-    """Sends queries for one card; where its handle is unknown, every answer is unknown."""
+    """Sends queries for one card. If its handle is unknown, every answer is unknown."""
 
     def __init__(self, nvml: PyNvmlDetails, handle: Any) -> None:
         self._nvml = nvml
@@ -178,7 +178,7 @@ class _Look:
 
 
 def _pages_pending(look: _Look) -> bool | Unknown:
-    """Whether memory waits to be taken out of use: Ampere and later cards remap rows, earlier ones retire pages."""
+    """Whether memory is to be taken out of use: Ampere and later cards remap rows, earlier cards retire pages."""
     rows = look.get("nvmlDeviceGetRemappedRows", make=lambda found: bool(found[2] or found[3]))
     return look.get("nvmlDeviceGetRetiredPagesPendingStatus", make=bool) if isinstance(rows, Unknown) else rows
 

@@ -1,8 +1,9 @@
-"""The one checker of records: a record from a file, the history or a worker is checked against a JSON Schema.
+"""Checks records (from a file, the history or a worker process) against a JSON Schema. The suite has no other checker
+of records.
 
-It is draft 2020-12 with three additions. A ``number`` is finite, and neither it nor an ``integer`` is a truth value.
-``numbers`` checks a whole list against bounds at once (``least``, ``most``, ``above``, ``whole``), since a run has
-thousands of steps. ``depth`` limits the depth of a value that has no schema of its own.
+The schemas are of draft 2020-12 with three additions. A ``number`` must be finite, and neither it nor an ``integer``
+may be a truth value. ``numbers`` checks a whole list against bounds at once (``least``, ``most``, ``above``,
+``whole``), since a run has thousands of steps. ``depth`` limits the depth of a value without a schema of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Schema = Mapping[str, Any]
 class Violation:
     """The first thing that is wrong with a record."""
 
-    # The path of the value inside the record.
+    # The path of the value in the record, such as ``figures[3].rule``.
     field: str
     got: object
     expected: str
@@ -38,11 +39,11 @@ class Checker:
 
     @cached_property
     def _validator(self) -> Any:
-        # jsonschema is imported by the first check: collecting tests makes checkers and checks nothing.
+        # jsonschema is imported at the first check: collecting tests makes checkers but checks nothing.
         return _validator_class()(self._schema)
 
     def violation(self, record: object) -> Violation | None:
-        """What is wrong with the record; None where it is as the schema says."""
+        """The first thing that is wrong with the record; None if it fits the schema."""
         violations = self._validator.iter_errors(record)
         first = min(violations, key=lambda each: [str(part) for part in each.absolute_path], default=None)
         return None if first is None else _violation_of(first)
@@ -99,7 +100,7 @@ def _numbers(_: object, bounds: Mapping[str, Any], values: object, schema: Schem
             or (above is not None and value <= above)
         )
         if wrong:
-            # The error has the field's own schema, whose description says what is expected.
+            # The error gets the field's schema, whose description says what is expected.
             yield _error("numbers", path=[at], instance=value, schema=schema)
             return
 

@@ -1,5 +1,5 @@
-"""Makes the environment tables of the source documents for this machine: system, GPU, CPU, memory, software,
-interconnect and storage, and the topology matrix with its legend.
+"""Makes the environment tables, as the published documents have them: system, GPU, CPU, memory, software, interconnect
+and storage, and the topology matrix with its legend.
 
 All values are texts. They are stored with every result and printed by ``perfgate doctor``.
 """
@@ -24,7 +24,7 @@ TOPOLOGY = "topology"
 COLUMNS = "columns"
 _STORAGE = "interconnect and storage"
 _LEGEND = "legend"
-# The order of the tables; those of frameworks come before _STORAGE.
+# The first tables in order; those of the frameworks follow, before _STORAGE.
 _FIRST = ("system", "GPU", "CPU", "memory")
 _LAST = (_STORAGE, TOPOLOGY, _LEGEND)
 _CPU_BUILD = "none: a build for CPUs"
@@ -34,7 +34,7 @@ _CPU_BUILD = "none: a build for CPUs"
 class SystemReport:
     """The environment tables."""
 
-    # By title, in the order of printing: each table's rows of name and value.
+    # By table title, in the order of printing: the rows of the table, values by name.
     sections: Mapping[str, Mapping[str, str]]
 
     def to_mapping(self) -> dict[str, dict[str, str]]:
@@ -42,7 +42,8 @@ class SystemReport:
 
     @staticmethod
     def from_mapping(tables: Mapping[str, Mapping[str, str]]) -> SystemReport:
-        """The report from a result's ``system``; files sort their keys, so the order of the tables is restored."""
+        """The report from the field ``system`` of a result. Keys are sorted in files, so this restores the order of the
+        tables."""
         middle = [name for name in tables if name not in (*_FIRST, *_LAST)]
         sections = {name: tables[name] for name in (*_FIRST, *middle, *_LAST) if name in tables}
         if matrix := sections.get(TOPOLOGY):
@@ -59,7 +60,7 @@ def session_tables(
     data: str,
     folders: Mapping[str, Path],
 ) -> dict[str, dict[str, str]]:
-    """The tables as a result holds them; NVML is opened only where the machine has GPUs."""
+    """The tables for a result. NVML is opened only if the machine has GPUs."""
     nvml = ask(open_details) if machine.gpus else "no GPU"
     found = str(nvml) if isinstance(nvml, Unknown) else nvml
     facts = gather(machine, found, builds, interpreters=interpreters, data=data, folders=folders)
@@ -67,7 +68,7 @@ def session_tables(
 
 
 def report_of(facts: SystemFacts) -> SystemReport:
-    """The tables; a value that is not known says so and why."""
+    """Makes the tables. In place of an unknown value they say why it is unknown."""
     sections = {"system": _system(facts), "GPU": _gpus(facts), "CPU": _cpu(facts), "memory": _memory(facts)}
     for framework in facts.frameworks:
         sections[framework.build.framework.value] = _framework(framework, facts)
@@ -129,7 +130,7 @@ def _cpu(facts: SystemFacts) -> dict[str, str]:
     threads = max((len(each) for each in state.siblings.values()), default=1)
     cards = " + ".join(f"{card.id}: {_cores(card.cores)}" for card in facts.machine.cpu_cards)
     return {
-        # As the documents write it: model, then logical CPUs.
+        # As in the published documents: model, then logical CPUs.
         "CPU": f"{host.cpu_model} * {host.logical_cores}",
         "physical cores of this process": f"{state.physical_cores} (threads a core: {threads})",
         "CPU cards": cards,
@@ -172,7 +173,7 @@ def _framework(framework: FrameworkFacts, facts: SystemFacts) -> dict[str, str]:
 
 
 def _library(framework: FrameworkFacts, name: str, facts: SystemFacts) -> str:
-    """The version for which a build was made, and the one that it finds: the interpreter's own wheel, or else the
+    """The version for which the build was made, and the version that it finds: the interpreter's wheel, else the
     machine's files."""
     parts = [f"built for {framework.stated(name)}"] if framework.stated(name) else []
     if wheel := framework.stated(f"{name}_wheel"):
@@ -198,7 +199,7 @@ def _counted(machine: Machine) -> str:
 
 
 def _each(values: Mapping[int, str]) -> str:
-    """The value that all cards have, or else each value with its cards: ``GPU0-2,4-7: on; GPU3: off``."""
+    """The value that all cards have; if they differ, each value with its cards: ``GPU0-2,4-7: on; GPU3: off``."""
     cards: dict[str, list[int]] = {}
     for index, value in values.items():
         cards.setdefault(value, []).append(index)

@@ -1,4 +1,4 @@
-"""A value for what could not be found out, with the reason."""
+"""A stand-in for a value that could not be found out, with the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Unknown:
-    """Takes the place of a value that is not known; its text is ``unknown: reason``."""
+    """Stands in for a value that is not known. Its text is ``unknown: reason``."""
 
     reason: str
 
@@ -22,10 +22,10 @@ class Unknown:
 
 
 def ask(probe: Callable[[], T]) -> T | Unknown:
-    """The probe's answer, or why this machine does not give it.
+    """The probe's answer, or an Unknown with the reason.
 
-    It catches errors of the system and text in an unexpected form, but no error of the suite's own code (TypeError,
-    AttributeError …).
+    Catches errors of the system and of unexpected text, but not errors in the suite's code (TypeError, AttributeError
+    …).
     """
     try:
         return probe()

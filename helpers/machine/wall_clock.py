@@ -1,5 +1,4 @@
-"""The time of day, always in order: a process gives a later moment a later time, even if the machine's clock is set in
-between."""
+"""A wall clock that never goes back within a process, even if the machine's clock is set meanwhile."""
 
 from __future__ import annotations
 
@@ -11,12 +10,12 @@ from collections.abc import Callable
 class WallClock:
     """Reads the wall clock once, when it is made, and continues with the monotonic clock.
 
-    Where the machine's clock is set during a session, the next session uses it.
+    If the machine's clock is set during a session, only the next session uses the new time.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        # Read once and in this order: a pause between the two calls makes the clock late by it, but never uneven.
+        # Read once and in this order: a pause between the two calls makes the clock late by a constant.
         self._offset_seconds = wall() - monotonic()
 
     def __call__(self) -> datetime.datetime:

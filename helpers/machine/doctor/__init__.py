@@ -1,5 +1,5 @@
-"""The checks of ``perfgate doctor``: runs all of them on one look at the machine, sorts the findings with the worst
-first, and sums them up."""
+"""Runs all checks of ``perfgate doctor`` on the facts of one look at the machine. Sorts the findings, worst first, and
+sums them up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RANK = {severity: number for number, severity in enumerate(Severity)}
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The tables and the findings. A machine is fit when no finding is a blocker, whatever the warnings say."""
+    """The tables and the findings. A machine is fit to measure if no finding is a blocker; warnings do not count."""
 
     report: SystemReport
     findings: tuple[Finding, ...]
@@ -43,7 +43,7 @@ class Diagnosis:
 
 
 def not_looked_at(context: Context) -> Iterator[Finding]:
-    """Reports what no check could judge, so that a missing answer never looks like a good one."""
+    """Reports the facts that are not known, so that a missing answer never looks like a good one."""
     state = context.facts.host
     unseen = {item.name: getattr(state, item.name) for item in fields(state)}
     for gpu in context.facts.machine.gpus:

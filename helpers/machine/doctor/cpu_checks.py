@@ -1,4 +1,4 @@
-"""Checks of the processor for what spoils a measurement: others on the cores, clocks, quotas, topology."""
+"""Checks of the processor: foreign processes on the cores, clocks, quotas, topology."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from helpers.machine.doctor.finding import Check, Context, Finding, blocker, not
 from helpers.machine.facts import cpu_list
 from helpers.machine.unknown import Unknown
 
-# Reading these clocks costs tens of nanoseconds; others cost microseconds at every step and every event.
+# Reading these clocks takes tens of nanoseconds; other clocks take microseconds, at every step and every event.
 _FAST_CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter")
-# A clock that the system only adjusts, and does not set, moves by less than 0.5 ms in a second (adjtimex(2)).
+# A clock that is only adjusted (adjtimex(2)) moves by less than 0.5 ms in a second; a larger jump means that it was
+# set.
 _CLOCK_JUMP_SECONDS = 0.1
-# A smaller share of the hypervisor is an error of its accounting.
+# A smaller share of stolen time is an error of the hypervisor's accounting.
 _STEAL = 0.005
 
 

@@ -15,7 +15,7 @@ from helpers.machine.watch.contention import ContentionSample
 
 
 class Severity(enum.Enum):
-    """How bad a finding is; the worst comes first."""
+    """The severity of a finding, worst first."""
 
     # Makes a measurement worthless or impossible.
     BLOCKER = "blocker"
@@ -41,48 +41,48 @@ class Finding:
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that the checks look at, as values. A field that names a problem is empty where there is none."""
+    """All values that the checks look at. A field that describes a problem is empty if there is none."""
 
     facts: SystemFacts
-    # What others used of the cores while the doctor looked.
+    # How much foreign processes used the cores while the doctor looked.
     contention: ContentionSample
     # The limit in perf.yaml.
     max_foreign_share: float
     variables: Mapping[str, str]
-    # How NVML fails, in its own words.
+    # The error message of NVML.
     gpu_failure: str = ""
-    # The NVIDIA cards that the kernel lists.
+    # How many NVIDIA cards the kernel lists on the PCI bus.
     gpus_on_bus: int = 0
     # The disk of the run folder.
     runs: Space | Unknown = field(default_factory=lambda: Unknown("not looked at"))
-    # Why nothing can be written to the run folder.
+    # Why the run folder cannot be written to.
     runs_problem: str = ""
     # The user's images; None for the small dataset.
     data_root: Path | None = None
     # Why the user's images cannot be used.
     data_problem: str = ""
-    # The largest batch of the published cases that run on this machine's cards, in images of all cards; 0 where none
-    # do.
+    # The largest batch (in images of all cards) of the published cases that run on this machine's cards; 0 if there are
+    # none.
     largest_batch: int = 0
-    # Who holds cards.
+    # One line on each holder of leased cards.
     leases: tuple[str, ...] = ()
-    # Processes that a killed session has left.
+    # Processes left behind by a killed session.
     orphans: tuple[str, ...] = ()
-    # By framework, why no case of it can run.
+    # For each framework of which no case can run: why.
     framework_problems: Mapping[str, str] = field(default_factory=dict)
-    # Why two processes of this machine cannot meet at a port.
+    # Why two processes of this machine cannot connect through a port.
     loopback_problem: str = ""
     # The names of the processes on the cards, by process id.
     process_names: Mapping[int, str] = field(default_factory=dict)
-    # How much a night on this machine writes.
+    # How many bytes a night on this machine writes.
     runs_needed_bytes: int = 0
     # Why hosts of perf.yaml cannot be used.
     node_problems: tuple[str, ...] = ()
     # Why the history's database does not answer.
     history_problem: str = ""
-    # By how much the wall clock moved against the steady clock while the doctor looked.
+    # How far the wall clock moved relative to the monotonic clock while the doctor looked.
     clock_jump_seconds: float = 0.0
-    # Files that are dated after the present.
+    # Files whose date is in the future.
     files_from_the_future: str = ""
 
     @property

@@ -1,4 +1,4 @@
-"""Checks of the cards for what spoils a measurement; every bound comes from NVML or from the suite's own rules."""
+"""Checks of the GPUs. Every limit comes from NVML or from the suite's own rules."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from helpers.machine.nvml_details import GpuDetails
 from helpers.machine.unknown import Unknown
 from helpers.machine.watch.gpu_health import THROTTLE_REASONS
 
-# A driver keeps some hundred MiB on an idle card; more than this belongs to a process.
+# The driver uses some hundred MiB on an idle card. More than this is used by a process.
 _IDLE_BYTES = GIB
 _HOT_C = 75
-# nvml.h, nvmlClocksEventReasons: a card without work may show them, too.
+# nvml.h, nvmlClocksEventReasons: reasons that an idle card may show, too.
 _HELD_BACK = {0x02: "applications clocks setting", 0x10: "sync boost", 0x100: "display clock setting"}
 
 

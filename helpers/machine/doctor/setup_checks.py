@@ -1,5 +1,5 @@
-"""Checks for what spoils or prevents a measurement besides cores and cards: memory, disk, limits, data, this shell, and
-whether driver, framework build, cuDNN, NCCL and DALI fit each other, as far as is known without loading them."""
+"""Checks of everything besides cores and cards: memory, disk, limits, data, this shell's variables, and whether driver,
+framework build, cuDNN, NCCL and DALI fit each other, as far as that is known without loading them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _MEMORY_BYTES = 8 * GIB
 # Docker's default for /dev/shm. One batch of 256 images of 224 x 224 in fp32 alone is 147 MiB.
 _SHM_DEFAULT = 64 * MIB
 _SHM_PER_GPU = GIB
-# Step logs and results of a case take kilobytes; a crashed job's log and core file take more.
+# Step logs and results of a case take kilobytes; the log and core file of a crashed job take more.
 _DISK_WARNING, _DISK_BLOCKER = GIB, 100 * MIB
-# A run makes ten files and a few more a rank, a night some hundred runs.
+# A run makes ten files and a few more for each rank; a night has some hundred runs.
 _FILES_WARNING, _FILES_BLOCKER = 10_000, 500
-# Eight ranks with their loaders, NCCL's and the allocator's threads; every thread counts.
+# Enough for eight ranks with their loaders and the threads of NCCL and the allocator; each thread counts as a process.
 _PROCESSES = 4096
-# Each rank, and each of NCCL's channels to another node, takes some.
+# Each rank needs some ports, and each of NCCL's channels to another node too.
 _FREE_PORTS = 500
 # Loader workers and eight ranks hold hundreds of files and sockets each.
 _OPEN_FILES = 4096
-# Switches that exist to find errors: with one of them the figure is not the framework's.
+# Switches for finding errors. They change the speed, so a figure measured with one is worthless.
 _DEBUG_SWITCHES = (
     "CUDA_LAUNCH_BLOCKING",
     "NCCL_P2P_DISABLE",
@@ -45,7 +45,7 @@ _DEBUG_SWITCHES = (
 )
 _OFF = ("", "0", "false", "False")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECASE)
-# The cards for which builds were made that do not state it themselves (requirements/gpu-cuda11.txt).
+# The cards for which a build was made, for builds that do not state it themselves (requirements/gpu-cuda11.txt).
 _BUILT_FOR = {("paddlepaddle-gpu", "2.6"): ((6, 1), (8, 6))}
 # For each toolkit, the oldest and the newest card for which it compiles, by CUDA's release notes; newest first.
 _TOOLKITS = (
@@ -252,7 +252,7 @@ def other_sessions(context: Context) -> Iterator[Finding]:
 
 
 def shell(context: Context) -> Iterator[Finding]:
-    """Variables that reach the trainer; only named ones are looked at, and secrets among them stay hidden."""
+    """Variables that reach the trainer. Only known names are looked at, and secrets are not shown."""
     found = [each.build.framework for each in context.facts.frameworks]
     frameworks = [each.value for each in found or FRAMEWORKS]
     flags = {}
@@ -361,9 +361,9 @@ def _kernels_for_the_cards(context: Context, framework: FrameworkFacts) -> Itera
 
 
 def _why_no_kernels(build: FrameworkBuild, cuda: str, archs: str, card: tuple[int, int]) -> str:
-    """Why a build has no kernels for a card; empty when it has some, or when nothing says so.
+    """Why a build has no kernels for a card; empty if it has some, or if it is not known.
 
-    Kernels run on cards of the same major number whose minor number is not smaller (CUDA's binary compatibility).
+    Kernels run on cards with the same major and the same or a higher minor number (CUDA's binary compatibility).
     """
     if archs:
         built_for = sorted({(int(word) // 10, int(word) % 10) for word in archs.split()})

@@ -1,4 +1,4 @@
-"""The clocks and the power at which the cards of a case should run: those at which its entry was recorded, else the
+"""The clocks and power limits at which the cards of a case should run: those of its recorded entry, else the
 defaults."""
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from helpers.machine.environment import CLOCK_FACTS
 from helpers.machine.nvml import Gpu
 from helpers.trainers.contract.errors import ConfigError
 
-# A median clock that differs so much from the recorded one is another clock: V100 and A100 hold theirs within 1 to 2%
-# under the same load. A processor's boost also depends on its temperature.
+# A median clock that differs by more than this fraction from the recorded one counts as changed: V100 and A100 hold
+# theirs within 1 to 2% under the same load. A processor's clock also depends on its temperature.
 GPU_CLOCK_SHARE = 0.05
 CPU_CLOCK_SHARE = 0.10
 _REMEDY = "Record the case again with --update-baselines"
@@ -21,9 +21,9 @@ _REMEDY = "Record the case again with --update-baselines"
 
 @dataclass(frozen=True)
 class Norm:
-    """The clocks and the power at which the leased cards should run."""
+    """The clocks and power limits at which the leased cards should run."""
 
-    # Whether an entry was recorded on these very cards; if not, a GPU's own defaults count.
+    # Whether the entry was recorded on these same cards; if not, a GPU's defaults count.
     recorded: bool = False
     # The power limits of all cards.
     power_limits_watts: frozenset[int] = frozenset()
@@ -39,8 +39,8 @@ class Norm:
 def norm_of(recorded: Mapping[str, str] | None, cards: Sequence[Card], to_record: bool) -> Norm | None:
     """The norm for a run on the leased ``cards``, from the environment of the case's recorded entry (None without one).
 
-    It is None while a new entry is recorded, which the old one must not prevent. An entry of other cards says nothing
-    about these; its result is INCOMPARABLE. Raises ConfigError on a clock that is no number.
+    It is None while a new entry is recorded, so that the old entry cannot prevent it. An entry of other cards says
+    nothing about these cards; its result is INCOMPARABLE. Raises ConfigError on a clock that is not a number.
     """
     if to_record:
         return None

@@ -1,8 +1,8 @@
-"""Measures how much others used the leased cores while a run was timed.
+"""Measures how much other processes used the leased cores during the measured window.
 
-The kernel counts how long each core was busy. Others used what the job's own processes did not, and what the hypervisor
-took away (steal) went to others too. The run queue says how long the job waited. Who the others are, by name, id, owner
-and CPU seconds, is known as far as surveys of all processes show them.
+The kernel counts how long each core was busy. Busy time that the job's own processes did not use was used by others,
+and so was time that the hypervisor took away (steal). The run queue shows how long the job waited for a core. The
+others' names, ids, owners and CPU seconds are known as far as surveys of all processes show them.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from helpers.machine.watch.cpu_health import CpuHealth
 from helpers.machine.watch.processes import Process, Processes
 from helpers.trainers.contract.errors import LaunchError
 
-# For a process that has used less CPU time since the first survey, the owner is not looked up.
+# The owner is looked up only of processes that have used at least so much CPU time since the first survey.
 _WORTH_A_NAME_SECONDS = 0.05
-# So many processes are named to help find the disturbance.
+# How many processes are named, to help find the disturbance.
 _TOP = 3
-# Below this an amount is the rounding of the kernel's clock ticks.
+# A smaller amount is a rounding error of the kernel's clock ticks.
 _NAMED_SECONDS = 0.05
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class ForeignProcess(NamedTuple):
-    """A process that is not the job's, and how much it used the cards."""
+    """A process that does not belong to the job, and for how long it used the cards."""
 
     name: str
     pid: int
     seconds: float
-    # Empty where it could not be found out.
+    # Empty if it could not be found out.
     user: str = ""
 
     def describe(self) -> str:
@@ -44,7 +44,7 @@ class ForeignProcess(NamedTuple):
 
 @dataclass(frozen=True)
 class Interval:
-    """What others did between two surveys."""
+    """The work of other processes between two surveys."""
 
     start: float
     end: float
@@ -67,7 +67,7 @@ def owner_of(pid: int, proc: Path = Path("/proc")) -> str:
 
 
 class Surveyor:
-    """Compares each survey with the one before, and keeps only the processes that worked: thousands did not."""
+    """Compares each survey with the previous one, and keeps only the processes that worked; most did not."""
 
     def __init__(self, cores: Collection[int], owner: Callable[[int], str] = owner_of) -> None:
         self._cores = frozenset(cores)
@@ -79,7 +79,7 @@ class Surveyor:
         self.intervals: list[Interval] = []
 
     def survey(self, at: float, others: Collection[Process]) -> None:
-        """Take in a survey. ``others`` are all processes but the job's; a new one counts with all its CPU time."""
+        """Add a survey. ``others`` are all processes except the job's; a new one counts with all its CPU time."""
         found = {process.pid: process for process in others}
         if self._at is not None and at > self._at:
             worked = [self._foreign(p, self._worked(p)) for p in found.values() if self._worked(p) > 0]
@@ -110,12 +110,14 @@ class Surveyor:
 
 
 def named(intervals: Sequence[Interval], window: tuple[float, float]) -> tuple[ForeignProcess, ...]:
-    """The processes that worked in the window, most seconds first; an interval that is partly in it counts in part."""
+    """The processes that worked in the window, those with most seconds first. An interval that is partly in the window
+    counts in proportion."""
     return _summed([(each.worked, _share(each, window)) for each in intervals])
 
 
 def parent_of_the_ended(intervals: Sequence[Interval], window: tuple[float, float]) -> str:
-    """The process whose ended children had most time in the window, ``make (pid 7)``; empty where there is none."""
+    """The process whose ended children used most time in the window, such as ``make (pid 7)``; empty if there is
+    none."""
     parents = _summed([(each.reaped, _share(each, window)) for each in intervals])
     if not parents or parents[0].seconds < _WORTH_A_NAME_SECONDS:
         return ""
@@ -140,25 +142,25 @@ def _summed(shares: Sequence[tuple[Sequence[ForeignProcess], float]]) -> tuple[F
 class ContentionSample:
     """How much others used the leased cards during the window."""
 
-    # Of the cores' time; of GPUs, the share of looks at which another process was on a card. None where it could not be
-    # measured, which does not count as quiet.
+    # The share of the cores' time; for GPUs, the share of looks at which another process was on a card. None if it
+    # could not be measured, which does not count as quiet.
     foreign_share: float | None
-    # The other processes that used most.
+    # The other processes that used the most time.
     top: tuple[ForeignProcess, ...] = ()
     window_seconds: float = 0.0
-    # What the hypervisor gave to other guests.
+    # Time that the hypervisor gave to other guests.
     steal_seconds: float = 0.0
     # Why ``foreign_share`` was not measured.
     note: str = ""
-    # How many more processes used the cores, and how much, as text.
+    # In words, how many more processes used the cores, and how long.
     more: str = ""
-    # The part that no process explains which a survey has seen.
+    # Foreign time of no process that a survey has seen.
     unnamed_seconds: float = 0.0
     # The parent of short-lived processes that may have used it.
     unnamed: str = ""
-    # How long the job's main threads stood in the run queue, also behind each other.
+    # How long the job's main threads waited in the run queue, also for each other.
     waited_seconds: float = 0.0
-    # Threads of the whole machine that ran or waited for a core, in the mean of all looks.
+    # The mean number, over all looks, of the machine's threads that ran or waited for a core.
     runnable: float = 0.0
 
     def is_quiet(self, limit: float) -> bool:
@@ -183,10 +185,11 @@ class ContentionSample:
 
 
 class Meter(Protocol):
-    """Watches the cards of a run from outside. All times are monotonic seconds, as in the step logs."""
+    """Watches the cards of a run from outside the job. All times are monotonic seconds, as in the step logs."""
 
     def sample(self, at: float, own: Collection[int], everyone: Collection[Process] | None) -> None:
-        """Look once. ``own`` are the job's process ids; ``everyone``, all other processes, is given at some looks."""
+        """Look once. ``own`` are the job's process ids; ``everyone`` are all other processes, which are listed only at
+        some looks."""
         ...
 
     def contention(self, window: tuple[float, float] | None) -> ContentionSample: ...
@@ -220,9 +223,9 @@ def contention_of(
 ) -> ContentionSample:
     """The share of ``window`` x cores in which the cores neither worked for the job nor were idle.
 
-    It is (busy - own + steal) / (window x cores), interpolated linearly between looks. A process's own time counts
-    where it last ran on a leased core. The ``intervals`` between surveys name other processes; time that they do not
-    explain counts too. The share is not measured when the looks do not enclose the window.
+    It is (busy - own + steal) / (window x cores), interpolated linearly between looks. A process of the job counts if
+    it last ran on a leased core. The ``intervals`` between surveys name other processes; time that they do not explain
+    counts too. The share is not measured if the looks do not enclose the window.
     """
     if window is None or window[1] <= window[0]:
         return ContentionSample(None, note="the run has no measured window")
@@ -313,7 +316,7 @@ class CpuMeter:
 
 
 def run_queue_seconds(pid: int, proc: Path = Path("/proc")) -> float:
-    """How long the main thread has waited for a core (the kernel's schedstat); 0 where the kernel does not say."""
+    """How long the main thread has waited for a core (the kernel's schedstat); 0 if the kernel does not report it."""
     try:
         descriptor = os.open(f"{proc}/{pid}/schedstat", os.O_RDONLY)
     except OSError:
@@ -345,7 +348,7 @@ def core_seconds(stat: str) -> dict[int, tuple[float, float]]:
 
 
 def _cumulative(looks: Sequence[Mapping[int, tuple[float, bool]]]) -> list[float]:
-    """Cumulative seconds of the job at each look, from the seconds of its processes and whether they count there."""
+    """Cumulative seconds of the job at each look. Each look has, by process id, its seconds and whether they count."""
     # The supervisor worked before the first look; processes that appear later belong to the job from their start.
     seen = {pid: seconds for pid, (seconds, _) in looks[0].items()}
     total, totals = 0.0, []

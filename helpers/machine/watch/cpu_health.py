@@ -1,7 +1,7 @@
 """Checks whether the processor was fit for measuring during the window: quota, heat, frequency, swapping.
 
-It reads only what the kernel shows without root. What the kernel does not show is reported as not measured; it never
-counts as healthy.
+It reads only files that need no root rights. A value that the kernel does not show is reported as not measured; it
+never counts as healthy.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from helpers.machine.host import frequency_bounds
 from helpers.machine.unknown import Unknown, ask
 from helpers.machine.watch import CPU_CLOCK_SHARE, Norm
 
-# The smallest change of a throughput that counts (tolerances in perf.yaml): a core that stood still for a
-# smaller share of the window cannot have made one.
+# The smallest change of throughput that counts (tolerances in perf.yaml). A core that was stopped for a smaller share
+# of the window cannot have caused such a change.
 _STOPPED_SHARE = 0.005
-# 1 MiB of 4 KiB pages, because a few pages of another program are no disturbance.
+# 1 MiB in pages of 4 KiB. Fewer pages, of another program, do not disturb.
 _SWAPPED_PAGES = 256
-# The seconds that a page from a slow disk takes. Every program reads a few of its files late.
+# How long a page from a slow disk takes. Every program reads a few of its files late.
 _DISK_WAIT_SECONDS = 0.01
-# Reading one frequency file takes 10 us or more, so of a card with many cores only so many are read.
+# Reading a frequency file takes 10 us or more, so only this many cores of a card are read.
 _MOST_CORES = 16
 
 
@@ -48,7 +48,7 @@ class CpuLook:
     quota: Mapping[str, QuotaCount] | Unknown
     # The frequency of each core.
     mhz: Mapping[int, float] | Unknown
-    # By core: the most that the governor may choose, and the most that the hardware can.
+    # By core: the highest frequency that the governor may choose, and the highest of the hardware.
     most_mhz: Mapping[int, tuple[float, float]] | Unknown
     # How often each core, and its package, was slowed by heat.
     heat: Mapping[str, int] | Unknown
@@ -56,12 +56,12 @@ class CpuLook:
     swapped_in: int | Unknown
     # Seconds in which some thread of the machine waited for a core.
     pressure_seconds: float | Unknown
-    # Page faults of the job's processes that waited for a disk.
+    # Page faults of the job's processes that had to wait for a disk.
     major_faults: int = 0
 
 
 class CpuHealth:
-    """Takes samples of the leased cores. With ``norm`` None nothing is compared with what was recorded."""
+    """Takes samples of the leased cores. With ``norm`` None nothing is compared with recorded values."""
 
     def __init__(self, cores: Collection[int], norm: Norm | None = None, root: Path = Path("/")) -> None:
         self._cores = sorted(cores)[:_MOST_CORES]
@@ -107,7 +107,7 @@ class CpuHealth:
         return tuple(found)
 
     def facts(self, window: tuple[float, float] | None) -> dict[str, str]:
-        """Medians of the window, and what could not be measured."""
+        """The medians in the window, and the names of values that could not be measured."""
         around = _around(self.looks, window)
         if window is None or not around:
             return {}
@@ -192,7 +192,7 @@ def _stopped(first: CpuLook, last: CpuLook) -> list[str]:
                 f"CPU quota of the control group {group}: stopped in {stopped} periods, {seconds:.1f} s of all cores in"
                 f" {last.at - first.at:.1f} s (give the container cores instead: docker run --cpuset-cpus)"
             )
-    # When an outer group is stopped, the groups in it stop too, and each of them counts it.
+    # When an outer group is stopped, the groups inside it are stopped and count it too, so only one is reported.
     return found[:1]
 
 
@@ -217,7 +217,8 @@ def _swapped(first: CpuLook, last: CpuLook) -> list[str]:
 
 
 def _slower(inside: Sequence[CpuLook], before: Sequence[CpuLook], norm: Norm | None) -> list[str]:
-    """Whether the cores were slower than in warm-up under the same load, or than when the case was recorded."""
+    """Reasons, if the cores were slower than in warm-up under the same load, or slower than when the case was
+    recorded."""
     now, then = _median_mhz(inside), _median_mhz(before)
     if now is None:
         return []
@@ -243,7 +244,7 @@ def _capped(first: CpuLook, last: CpuLook, norm: Norm | None) -> list[str]:
     now = min(most for most, _ in last.most_mhz.values())
     if now != before:
         found.append(f"frequency cap changed in the window, from {before:.0f} to {now:.0f} MHz")
-    # Without a recorded entry, the machine's owner has chosen the cap, and only the doctor reports it.
+    # Without a recorded entry the cap is taken as chosen by the machine's owner; only the doctor reports it.
     recorded = norm.clock(CPU_MOST_MHZ) if norm is not None else None
     if recorded is not None and now != recorded:
         found.append(
@@ -273,6 +274,7 @@ def _inside(looks: Sequence[CpuLook], window: tuple[float, float]) -> list[CpuLo
 
 
 def _before(looks: Sequence[CpuLook], window: tuple[float, float]) -> list[CpuLook]:
-    """Looks from the end of warm-up, over a time as long as the window; at its start a single core boosts."""
+    """Looks at the end of warm-up, over a time as long as the window. At the start of warm-up a single core may run at
+    a boosted clock."""
     start = window[0] - (window[1] - window[0])
     return [look for look in looks if look.at < window[0] and look.at >= max(start, (looks[0].at + window[0]) / 2)]

@@ -1,7 +1,7 @@
 """Checks whether GPUs were fit for measuring during the window: throttling, heat, ECC, power cap and clocks.
 
-It reads only what NVML shows without root. Xid errors are in the kernel's log, which needs root: one that stops the job
-is seen as the job's crash, and any other is not seen.
+It uses only NVML queries that need no root rights. Xid errors are in the kernel's log, which only root may read: an Xid
+error that stops the job shows as the job's crash; others are not noticed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from helpers.machine.environment import MEMORY_MHZ, SM_MHZ
 from helpers.machine.nvml import Gpu, GpuSettings, GpuState
 from helpers.machine.watch import GPU_CLOCK_SHARE, Norm
 
-# NVML's clocks-event reasons (nvml.h, nvmlClocksEventReasons) that mean the card ran below what it can.
+# NVML's clocks-event reasons (nvml.h, nvmlClocksEventReasons) that mean that the card was slowed down.
 THROTTLE_REASONS = {
     0x08: "hardware slowdown",
     0x10: "sync boost",
@@ -23,23 +23,23 @@ THROTTLE_REASONS = {
     0x80: "hardware power brake",
     0x100: "display clock setting",
 }
-# A reason seen in a larger share of the window's looks is a throttled run. A card that brushes its limit for one look
-# of thousands (two a second) lost that moment alone: even at half its clock 2% of the looks are 1% of the time, less
-# than runs differ by (docs/verdicts.md, "What is known about the noise": 1.41% at the 90th percentile), and no median
-# step sees them. The same share holds for heat close to the limit and for a power cap. A result's facts hold the share
-# of each.
+# A run is throttled if a reason is seen in a larger share of the window's looks (two a second). A card that reaches its
+# limit at one look of thousands loses almost nothing: even at half its clock, 2% of the looks are 1% of the time, which
+# is less than runs differ (docs/verdicts.md, "What is known about the noise": 1.41% at the 90th percentile), and the
+# median step does not change. The same share holds for heat close to the limit and for a power cap. A result's facts
+# have the share of each.
 MOST_THROTTLED_SHARE = 0.02
-# A card without work, one at its applications clocks, one at its power cap: a V100 or A100 under full load sits at
-# the cap by design, so that only another cap than usual is a fault.
+# The reasons of an idle card and of a card at its power cap. A V100 or A100 under full load is at the cap by design, so
+# only a cap other than usual is a fault.
 _IDLE, _AT_POWER_CAP = 0x01, 0x04
 _OTHER_REASONS = {_IDLE: "idle", 0x02: "applications clocks setting", _AT_POWER_CAP: "software power cap"}
-# A card this close to its limit slows itself down with slightly warmer air; its sensor shows whole degrees.
+# So close to its limit, a card slows down as soon as the air is slightly warmer. Its sensor shows whole degrees.
 _NEAR_SLOWDOWN_C = 3
 
 
 @dataclass(frozen=True)
 class HealthSample:
-    """One look at one GPU."""
+    """The state of one GPU at one look."""
 
     # In monotonic seconds.
     at: float
@@ -51,12 +51,12 @@ class HealthSample:
 
 @dataclass(frozen=True)
 class CardLooks:
-    """The looks at one GPU up to the window's end."""
+    """The looks at one GPU up to the end of the window."""
 
     gpu: Gpu
     # The card's index among the leased cards.
     place: int
-    # The state at the first look: an error between it and the window (a page to be retired) counts too.
+    # The state at the first look. An error after it but before the window (a page to be retired) counts too.
     before: GpuState
     # The states in the window.
     states: Sequence[GpuState]
@@ -65,8 +65,8 @@ class CardLooks:
 
     @property
     def working(self) -> list[GpuState]:
-        """The states in which the card worked: an idle card's low clock is the loader's fault or the build's, not the
-        card's."""
+        """The states in which the card worked. The low clock of an idle card is caused by the loader or the build, not
+        by the card."""
         return [state for state in self.states if not state.throttle_reasons & _IDLE]
 
     @property
@@ -75,13 +75,13 @@ class CardLooks:
 
 
 def looks_at(samples: Sequence[HealthSample], gpu: Gpu, place: int, window: tuple[float, float]) -> CardLooks | None:
-    """The looks at a card in the window; None when there were none."""
+    """The looks at a card in the window; None if there were none."""
     seen = [sample for sample in samples if sample.uuid == gpu.uuid and sample.at <= window[1]]
     states = [sample.state for sample in seen if sample.at >= window[0]]
     if not states:
         return None
     settings = [(sample.at, sample.settings) for sample in seen if sample.settings is not None]
-    # The last settings before the window still hold at its beginning.
+    # The last settings read before the window are those at its beginning.
     first = max((number for number, (at, _) in enumerate(settings) if at <= window[0]), default=0)
     return CardLooks(gpu, place, seen[0].state, states, [each for _, each in settings[first:]])
 
@@ -92,7 +92,7 @@ def unhealthy_reasons(
     window: tuple[float, float] | None,
     norm: Norm | None = None,
 ) -> tuple[str, ...]:
-    """Why cards were not fit during the window, with numbers and remedies; empty when they were."""
+    """Why cards were not fit for measuring during the window, with numbers and remedies; empty if they were."""
     if window is None:
         return ()
     reasons: list[str] = []
@@ -111,8 +111,8 @@ def unhealthy_reasons(
 def gpu_facts(
     samples: Sequence[HealthSample], gpus: Sequence[Gpu], window: tuple[float, float] | None
 ) -> dict[str, str]:
-    """The facts of the window, for each card in order: median clocks, power and temperature, the hottest look,
-    limits."""
+    """The facts of the window. Each has a value for every card, in order: median clocks, power and temperature, highest
+    temperature, limits."""
     looks = [window and looks_at(samples, gpu, place, window) for place, gpu in enumerate(gpus)]
     cards = [each for each in looks if each]
     if not cards or len(cards) < len(gpus):
@@ -134,14 +134,14 @@ def gpu_facts(
     limits = [card.settings[-1].power_limit_watts for card in cards if card.settings]
     if limits and None not in limits:
         found["gpu_power_limit_watts"] = each(limits)
-    # Where a driver does not say the memory clock, there is none to compare.
+    # A memory clock of 0 means that the driver does not report it, so it is left out.
     if "0" in found[MEMORY_MHZ].split():
         del found[MEMORY_MHZ]
     return found
 
 
 def _throttled(looks: CardLooks) -> list[str]:
-    # All reasons count together: a card that changes from one to another is slowed all the time.
+    # All reasons are counted together: a card that changes from one to another is slowed all the time.
     if not _often(looks.states, lambda state: any(state.throttle_reasons & bit for bit in THROTTLE_REASONS)):
         return []
     found = []
@@ -186,8 +186,8 @@ def _memory(looks: CardLooks) -> list[str]:
 
 
 def _power_cap(looks: CardLooks, norm: Norm) -> list[str]:
-    """Whether the power cap is another than recorded; without a recorded entry, whether one below the card's default
-    held the card back."""
+    """Reasons, if the power cap is not the recorded one; without a recorded entry, if a cap below the card's default
+    slowed the card down."""
     limits = [each.power_limit_watts for each in looks.settings if each.power_limit_watts is not None]
     found = []
     if len(set(limits)) > 1:
@@ -212,8 +212,8 @@ def _power_cap(looks: CardLooks, norm: Norm) -> list[str]:
 
 
 def _clocks(looks: CardLooks, norm: Norm) -> list[str]:
-    """Whether a clock is another than recorded although the card was neither idle nor at its power cap; without a
-    recorded entry, whether applications clocks are below the card's default."""
+    """Reasons, if a clock differs from the recorded one although the card was neither idle nor at its power cap;
+    without a recorded entry, if applications clocks are below the card's default."""
     index = looks.gpu.index
     if not norm.recorded:
         clocks = [(s.applications_clock_mhz, s.default_applications_clock_mhz) for s in looks.settings]
@@ -221,7 +221,8 @@ def _clocks(looks: CardLooks, norm: Norm) -> list[str]:
         text = "applications clock {} MHz, by default {} MHz (sudo nvidia-smi -i {} -rac, or record with {})"
         return [text.format(*low[-1], index, "--update-baselines")] if low else []
     free = [state for state in looks.working if not state.throttle_reasons & _AT_POWER_CAP]
-    # Where a card is at its power cap most of the time, its clock follows the load, and so depends on the build.
+    # If a card is at its power cap most of the time, its clock follows the load and so depends on the build; it is not
+    # compared.
     free = free if len(free) * 2 >= len(looks.working) else []
     found = []
     for name, title, values in (

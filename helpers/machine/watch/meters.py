@@ -1,5 +1,5 @@
-"""Watches the leased GPUs during a run (their state, and who else is on them), chooses the meter for a run's cards, and
-decides when it looks."""
+"""Watches the leased GPUs during a run (their state, and foreign processes on them), chooses the meter for a run's
+cards, and decides when it looks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from helpers.machine.watch.processes import JobProcesses, Process
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.steplog import StepLog
 
-# The CPU time of a survey of some 130 processes; every 2 s (JobLimits) that is 0.2% of a core.
+# The CPU time of a survey of some 130 processes. With a survey every 2 s (JobLimits) this is 0.2% of a core.
 CHEAP_SURVEY_SECONDS = 0.004
 
 
@@ -28,10 +28,10 @@ def meter_for(
     *,
     processes: int | None = None,
 ) -> CpuMeter | GpuMeter:
-    """The meter that watches the leased cards. Raises DeviceError where NVML is gone since it listed them.
+    """The meter that watches the leased cards. Raises DeviceError if NVML is gone since it listed them.
 
-    ``norm`` is what the case was recorded at (norm_of); with None nothing is compared. ``processes`` of the job drive
-    the cards; with None one drives each.
+    ``norm`` has the recorded clocks and power limits of the case (norm_of); with None nothing is compared.
+    ``processes`` is how many processes of the job drive the cards; with None, one drives each card.
     """
     gpus = [card for card in cards if isinstance(card, Gpu)]
     if not gpus:
@@ -44,24 +44,25 @@ def meter_for(
 
 
 def window_facts(meter: CpuMeter | GpuMeter, logs: Sequence[StepLog], ranks: int) -> dict[str, str]:
-    """The facts of the cards in the window of this node's ``ranks``, which come first; empty without logs."""
+    """The facts of the cards in the measured window of this node. Its ``ranks`` are the first of the logs; empty
+    without logs."""
     window = window_of(logs[:ranks])
     return meter.facts(window) if window else {}
 
 
 def window_of(logs: Sequence[StepLog]) -> tuple[float, float] | None:
-    """From the first to the last window step of ranks on one host; other hosts' clocks have nothing to do with it."""
+    """Start and end of the measured window of ranks on one host, in seconds; clocks of different hosts cannot be
+    compared."""
     steps = [step for log in logs for step in log.window]
     return (min(step.start for step in steps), max(step.end for step in steps)) if steps else None
 
 
 class CardWatch:
-    """Lets a meter sample at every look, and gives it all processes every ``survey_seconds``, since listing them is
-    expensive.
+    """Has a meter sample at every look. Since listing all processes takes time, the meter gets the list only every
+    ``survey_seconds``.
 
-    Where so many processes run that a list takes more than CHEAP_SURVEY_SECONDS of CPU time (``spent``), the next one
-    is made later by the same factor. So surveys take no larger share of a core on a crowded machine than on a quiet
-    one.
+    If there are so many processes that a list takes more than CHEAP_SURVEY_SECONDS of CPU time (``spent``), the next
+    list is delayed by the same factor. So surveys take the same share of a core on a crowded machine as on a quiet one.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class CardWatch:
         self._surveyed: float | None = None
 
     def look(self, survey: bool) -> None:
-        """Sample now; with ``survey`` all processes are listed, whenever that was done last."""
+        """Sample now; with ``survey`` all processes are listed, even if they were listed recently."""
         now = self._clock()
         others = None
         if survey or self._surveyed is None or now - self._surveyed >= self._pause_seconds:
@@ -95,11 +96,11 @@ class CardWatch:
 
 
 class GpuMeter:
-    """Implements Meter for GPUs. It looks at most every ``every_seconds``, since NVML's answers take milliseconds.
+    """Implements Meter for GPUs. It looks at most once every ``every_seconds``, since NVML's answers take milliseconds.
 
-    With every survey of all processes, and so at the first and the last look, it also reads the cards' settings and who
-    draws on them. The first look must come before the job starts: a process that is on a card then is foreign.
-    ``norm`` and ``processes`` are as in ``meter_for``.
+    At every survey of all processes, which includes the first and the last look, it also reads the cards' settings and
+    the processes with a graphics context. The first look must come before the job starts: a process that is on a card
+    at that time is foreign. ``norm`` and ``processes`` are as in ``meter_for``.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class GpuMeter:
             before = self._before.setdefault(gpu.uuid, users)
             foreign |= self._strangers(users, before, own)
         for pid in foreign - set(self._names):
-            # The name is read now, because a process that is gone has none.
+            # The name is read now, since it cannot be read after the process has ended.
             self._names[pid] = (self._name(pid), self._owner(pid))
         self._foreign.append((at, frozenset(foreign)))
 
@@ -168,10 +169,10 @@ class GpuMeter:
         return self._nvml.settings(gpu)
 
     def _strangers(self, users: frozenset[int], before: frozenset[int], own: Collection[int]) -> set[int]:
-        """The processes on a card that are not the job's.
+        """The processes on a card that do not belong to the job.
 
-        In a container NVML may give the host's process ids, which say nothing about whether a process is a rank of the
-        job. So as many such processes as there are ranks count as the job's, unless they were there before it.
+        In a container NVML may give process ids of the host, which do not show whether a process is a rank of the job.
+        So as many of these processes as the job has ranks count as the job's, unless they were there before the job.
         """
         new = users - before
         unseen = sorted(pid for pid in new if not (self._proc / str(pid)).exists())

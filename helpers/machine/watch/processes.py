@@ -1,8 +1,9 @@
-"""Finds all processes of a job, and ends every one of them.
+"""Finds all processes of a job, and ends them.
 
-Launchers put their ranks into sessions of their own, so a process group does not hold a job together, and an orphan has
-lost its parent. But every descendant keeps its environment, which holds the job id, and ``/proc/<pid>/environ`` shows
-it. Processes that cleared it are still below the job's guard (``guard``).
+A job's processes cannot be found by their process group, since launchers put ranks into sessions of their own, nor by
+their parents, since an orphan has lost its parent. But every descendant keeps its environment, which holds the job id
+and can be read in ``/proc/<pid>/environ``. Processes that cleared their environment are still descendants of the job's
+guard (``guard``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Process:
-    """One look at one process."""
+    """A process as it was at one look."""
 
     pid: int
     parent: int
@@ -37,26 +38,26 @@ class Process:
     state: str
     # The time of all its threads, without its children's.
     cpu_seconds: float
-    # When it started; differs where a process id is used again.
+    # When it started, in clock ticks since boot; tells apart two processes that had the same id.
     started_ticks: int
     # The logical CPU on which it ran last.
     processor: int
     # Page faults that had to wait for a disk.
     major_faults: int = 0
-    # The time of ended children for which it has waited.
+    # The CPU time of ended children for which it has waited.
     children_seconds: float = 0.0
 
     @property
     def alive(self) -> bool:
-        """Whether it is no zombie; a zombie holds no resource and only waits for its parent."""
+        """False for a zombie, which holds no resources and only waits for its parent."""
         return self.state not in ("Z", "X")
 
 
 class Processes:
-    """Reads ``/proc``. A process that ends while it is read counts as not there.
+    """Reads ``/proc``. A process that ends while it is read is left out.
 
-    ``supervisor_variable`` names the mark of a job's supervisor; a test has its own, so that no suite beside it ends
-    the test's orphans.
+    ``supervisor_variable`` is the name of the variable that marks processes with the job's supervisor. A test uses
+    another name, so that a suite on the same machine does not end the test's orphans.
     """
 
     def __init__(self, proc: Path = Path("/proc"), supervisor_variable: str = SUPERVISOR_VARIABLE) -> None:
@@ -72,7 +73,7 @@ class Processes:
         return [process for process in found if process is not None]
 
     def marked(self, job_id: str) -> tuple[list[Process], list[Process]]:
-        """The processes, except zombies, whose environment names the job as theirs; and the job's guards."""
+        """The processes (except zombies) whose environment marks them as the job's; and the job's guards."""
         own_mark, guard_mark = (f"{name}={job_id}".encode() for name in (JOB_VARIABLE, GUARD_VARIABLE))
         own: list[Process] = []
         guards: list[Process] = []
@@ -86,9 +87,9 @@ class Processes:
         return own, guards
 
     def orphans(self) -> list[Process]:
-        """The processes of any job whose supervisor was killed before it could end them, and all below them.
+        """The processes of any job whose supervisor was killed before it could end them, and their descendants.
 
-        Guards are returned only when nothing else is left: until then they hold together what they guard.
+        Guards are returned only when nothing else is left: until then other processes are found through them.
         """
         marked, guards = self._orphans()
         below = family({process.pid for process in (*marked, *guards)}, self.all()) if marked or guards else ()
@@ -105,7 +106,7 @@ class Processes:
             if owner is None:
                 continue
             mark = _MARK.fullmatch(owner.decode(errors="replace").partition("=")[2])
-            # The process ids of another container mean nothing in this one.
+            # Process ids of another container have no meaning here.
             if mark is None or mark["namespace"] != namespace:
                 continue
             parent = self.look(int(mark["pid"]))
@@ -118,7 +119,7 @@ class Processes:
         return found, guards
 
     def marks(self, job_id: str) -> Mapping[str, str]:
-        """The variables that mark every process of a job which this process supervises."""
+        """The environment variables that mark all processes of a job that this process supervises."""
         this = self.look(os.getpid())
         if this is None:
             raise LaunchError("supervisor", got=f"nothing in {self._proc}", expected="this process in /proc")
@@ -132,7 +133,7 @@ class Processes:
             return [int(entry.name) for entry in entries if entry.name.isdigit()]
 
     def _read(self, pid: int, name: str) -> bytes:
-        # Plain system calls, because this runs for every process several times a minute while a case is timed.
+        # Plain system calls, since this runs for every process several times a minute during a measurement.
         try:
             descriptor = os.open(f"{self._proc}/{pid}/{name}", os.O_RDONLY)
         except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -166,7 +167,7 @@ def parse_stat(text: str) -> Process:
 
 
 def family(roots: Collection[int], everyone: Collection[Process]) -> list[Process]:
-    """The living processes among ``everyone`` that are ``roots`` or below one of them."""
+    """The living processes among ``everyone`` that are ``roots`` or their descendants."""
     found = set(roots)
     grew = True
     while grew:
@@ -177,7 +178,7 @@ def family(roots: Collection[int], everyone: Collection[Process]) -> list[Proces
 
 
 class JobProcesses:
-    """All processes of one job, also those that cleared their environment or lost their parent."""
+    """All processes of one job, including those that cleared their environment or lost their parent."""
 
     def __init__(self, processes: Processes, job_id: str) -> None:
         self._processes = processes
@@ -186,16 +187,16 @@ class JobProcesses:
 
     @property
     def known(self) -> frozenset[int]:
-        """The ids of all that were ever seen to be the job's, living or not."""
+        """The ids of all processes that were ever found to be the job's, living or not."""
         return frozenset(self._known)
 
     def find(self) -> tuple[Process, ...]:
-        """Search for the job's living processes: marked ones, those found before, all their children, and what is below
-        the job's guard. The guard itself is not among them, since it ends when its work is done."""
+        """Search for the job's living processes: those that are marked or were found before, their descendants, and the
+        guard's descendants. The guard itself is not included, since it ends by itself when its work is done."""
         return self._look()[0]
 
     def find_with_guard(self) -> tuple[Process, ...]:
-        """The same; the guard when nothing else is left."""
+        """The same; if nothing else is left, the guard."""
         mine, guards, _ = self._look()
         return mine or guards
 
@@ -206,7 +207,8 @@ class JobProcesses:
         return (*mine, *guards), tuple(process for process in everyone if process.pid not in own)
 
     def _look(self) -> tuple[tuple[Process, ...], tuple[Process, ...], list[Process]]:
-        # The marked ones come first, so that what they start meanwhile is found as their child.
+        # Marked processes are searched for first; a process that one of them starts meanwhile is then found as its
+        # child.
         marked, guards = self._processes.marked(self._job_id)
         everyone = self._processes.all()
         known = {process.pid for process in everyone if self._known.get(process.pid) == process.started_ticks}
@@ -229,10 +231,10 @@ def end_processes(
 ) -> tuple[int, ...]:
     """End all processes that ``find`` returns: with SIGTERM, and after the grace with SIGKILL, until it returns none.
 
-    ``at_once`` is called again and again during the grace, which ends when it returns True.
+    ``at_once`` is called repeatedly during the grace, which ends when it returns True.
 
-    Returns the ids of those that needed SIGKILL. Raises LaunchError when some are left 10 s after it: a process inside
-    the kernel cannot be killed, and holds its card.
+    Returns the ids of the processes that needed SIGKILL. Raises LaunchError if some are left 10 s after it: a process
+    inside a system call cannot be killed, and still holds its card.
     """
     found = find()
     _send_all(found, signal.SIGTERM, send)
@@ -243,7 +245,7 @@ def end_processes(
         sleep(0.05)
     killed: set[int] = set()
     deadline = clock() + 10.0
-    # The search must be empty twice: a process that was being started during the first one is in the second.
+    # The search must find nothing twice, because a process may have been started during the first search.
     while left := find() or find():
         if clock() >= deadline:
             names = ", ".join(f"{process.name} ({process.pid}, state {process.state})" for process in left)
@@ -264,5 +266,5 @@ def _send_all(processes: Iterable[Process], number: int, send: Callable[[int, in
         try:
             send(process.pid, number)
         except (ProcessLookupError, PermissionError):
-            # A process that became another user's is found again, and named where it stays.
+            # A process that changed to another user stays; it is found again and named in the error.
             continue
