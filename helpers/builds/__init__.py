@@ -1,1 +1,2 @@
-"""Builds of a framework: named by a user, made into an environment once, and kept for every session that uses it."""
+"""Builds of a framework: a user names a build, the suite makes an environment of it once, and keeps it for later
+sessions."""

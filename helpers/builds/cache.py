@@ -1,9 +1,10 @@
-"""The environments that were made, one folder each, by the digest of all that decides their content.
+"""Keeps the environments that were made, each in a folder named by the digest of everything that decides its content.
 
-An environment is made beside its place under another name and renamed when it is complete, so that it is complete or
-absent whatever ends its maker. Its lock file is held by everyone who uses it (shared) or makes or removes it (alone);
-the system drops the lock of a dead holder. The program that fills an environment inherits the lock: it may outlive a
-killed maker, and nobody else writes there meanwhile.
+An environment is made under a temporary name and renamed when it is complete, so a folder with its final name is always
+complete, even if a process that makes one is killed. A process that uses an environment holds a shared lock on its lock
+file; a process that makes or removes it holds an exclusive lock. The operating system releases the locks of a dead
+process. The program that fills an environment inherits the lock, since it may outlive a killed suite; so no other
+process writes there meanwhile.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True)
 class KeptBuild:
-    """An environment that is kept."""
+    """An environment in the cache."""
 
     digest: str
     folder: Path
     note: Mapping[str, str]
-    # When a session last took it, in seconds since the epoch.
+    # When a session last took it, in seconds since 1970.
     last_used: float
-    # Bytes of its files on the disk, and of those that no other folder shares with it.
+    # Bytes of its files on the disk: of all files, and of those that are shared with no other folder.
     size: int
     own_size: int
     in_use: bool
@@ -56,13 +57,14 @@ class KeptBuild:
 
 
 class BuildCache:
-    """The environments in ``folder``. What is taken stays in use until ``release``, the end of a ``with`` block, or
-    the end of this process."""
+    """The environments in ``folder``. An environment that was taken is in use until ``release``, the end of the
+    ``with`` block, or the end of this process."""
 
     def __init__(self, folder: Path, most_bytes: float = float("inf")) -> None:
         self.folder = folder.absolute()
         self._most_bytes = most_bytes
-        # The lock of each environment that this process uses, by digest; by its path where it is of another folder.
+        # The lock of each environment that this process uses, by digest; by path for an environment in another cache's
+        # folder.
         self._held: dict[str, int] = {}
 
     def __enter__(self) -> BuildCache:
@@ -81,11 +83,12 @@ class BuildCache:
         fill: Callable[[Path, int], Mapping[str, str]],
         on_wait: Callable[[str], None] = lambda text: None,
     ) -> KeptBuild:
-        """The environment of ``digest``, in use from now on. Where it is missing, ``fill`` makes it in a folder that it
-        is given, with a lock to hand to its programs, and returns the environment's note.
+        """The environment of ``digest``, which is in use from now on. If it is missing, ``fill`` is called with a
+        folder in which to make it and with the lock, which its programs must inherit; ``fill`` returns the
+        environment's note.
 
-        Raises BuildUnavailable for ``build`` where the folder cannot be written, and what ``fill`` raises; nothing
-        half-made is left.
+        Raises BuildUnavailable (with the name ``build``) if the folder cannot be written, and whatever ``fill`` raises;
+        nothing incomplete is left.
         """
         if digest not in self._held:
             try:
@@ -100,14 +103,15 @@ class BuildCache:
         return found
 
     def hold(self, build: str, python: Path, on_wait: Callable[[str], None] = lambda text: None) -> None:
-        """Take the environment that ``python`` is of, where it is one that is kept, here or in another such folder.
+        """Mark the environment of ``python`` as in use, if it is kept in this cache or in another one; do nothing for
+        other environments.
 
-        Raises BuildUnavailable for ``build`` where it is gone meanwhile, or cannot be held.
+        Raises BuildUnavailable (with the name ``build``) if it was removed meanwhile or cannot be locked.
         """
-        # Its Python is a link to the one that it was made with, so only its folder is resolved.
+        # Only the folder is resolved, since an environment's Python is a link to the Python with which it was made.
         folder = python.parent.parent.resolve()
         path = folder.with_name(f"{folder.name}.lock")
-        # A copy of one has no lock beside it.
+        # A copy of a kept environment has no lock file beside it.
         if not (_DIGEST.fullmatch(folder.name) and (folder / NOTE).is_file() and path.is_file()):
             return
         home = self if folder.parent == self.folder.resolve() else BuildCache(folder.parent)
@@ -136,26 +140,26 @@ class BuildCache:
             os.close(descriptor)
 
     def kept(self) -> list[KeptBuild]:
-        """Every environment that is complete, that used last first."""
+        """All complete environments, the most recently used first."""
         names = [each.name for each in self._entries() if _DIGEST.fullmatch(each.name)]
         found = [each for name in names if (each := self._kept(name)) is not None]
         return sorted(found, key=lambda each: -each.last_used)
 
     def meant(self, text: str) -> list[str]:
-        """The digests that begin with ``text``, of 4 characters at least."""
+        """The digests that begin with ``text``; none if it has fewer than 4 characters."""
         if len(text) < _SHORTEST or not re.fullmatch(r"[0-9a-f]+", text):
             return []
         return [each.name for each in self._entries() if _DIGEST.fullmatch(each.name) and each.name.startswith(text)]
 
     def stands(self, digest: str) -> bool:
-        """Whether the environment is complete just now; ``take`` alone keeps it so."""
+        """Whether the environment is complete at this moment. Only ``take`` makes sure that it is not removed."""
         return self._is_complete(digest)
 
     def remove(self, digest: str) -> bool:
-        """Remove an environment; False where it is in use."""
+        """Remove an environment; returns False if it is in use."""
         with self._alone(digest) as mine:
             if mine:
-                # Renamed first: a deletion that is cut short leaves no environment that looks complete.
+                # Renamed first, so that an interrupted deletion leaves nothing that looks like a complete environment.
                 doomed = self.folder / f"{_REMOVING}{digest}-{secrets.token_hex(4)}"
                 with contextlib.suppress(FileNotFoundError):
                     (self.folder / digest).rename(doomed)
@@ -163,18 +167,18 @@ class BuildCache:
             return mine
 
     def read_answer(self, question: str) -> dict[str, str] | None:
-        """What was kept under ``question``, 16 hexadecimal digits; None without it, or where it is damaged."""
+        """The answer kept under ``question`` (16 hexadecimal digits); None if there is none or it is damaged."""
         return _read_note(self.folder / "answers" / f"{question}.json")
 
     def keep_answer(self, question: str, answer: Mapping[str, str]) -> None:
-        """Keep an answer that later sessions need not ask for. Raises OSError."""
+        """Keep an answer, so that later sessions need not ask again. Raises OSError."""
         make_private_folder(self.folder)
         (self.folder / "answers").mkdir(exist_ok=True, mode=0o700)
         write_whole(self.folder / "answers" / f"{question}.json", json.dumps(dict(answer), sort_keys=True).encode())
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder for a download, on the disk of the environments; gone at the end."""
+        """A folder for a download, on the same disk as the environments; it is removed at the end."""
         make_private_folder(self.folder)
         token = secrets.token_hex(8)
         lock = open_lock(self.folder / f"{token}.lock")
@@ -189,7 +193,7 @@ class BuildCache:
             os.close(lock)
 
     def sweep(self) -> None:
-        """Delete what makers that were killed have left."""
+        """Delete the incomplete folders of processes that were killed."""
         for entry in self._entries():
             if entry.name.startswith((_MAKING, _REMOVING)):
                 digest = entry.name.removeprefix(_MAKING).removeprefix(_REMOVING)[:16]
@@ -204,7 +208,7 @@ class BuildCache:
         fill: Callable[[Path, int], Mapping[str, str]],
         on_wait: Callable[[str], None],
     ) -> int:
-        """The shared lock of a complete environment, which is made where it is missing."""
+        """Lock a complete environment as shared, and return the lock; a missing environment is made first."""
         path = self.folder / f"{digest}.lock"
         lock = open_lock(path)
 
@@ -217,7 +221,7 @@ class BuildCache:
                 if self._is_complete(digest):
                     os.utime(path)
                     return lock
-                # Not one step: between the two locks another session may make it, or remove it.
+                # The lock is not changed in one step: in between, another session may make or remove the environment.
                 _lock(lock, fcntl.LOCK_EX, waits)
                 if not self._is_complete(digest):
                     self._make(digest, lock, fill)
@@ -229,7 +233,8 @@ class BuildCache:
     def _make(self, digest: str, lock: int, fill: Callable[[Path, int], Mapping[str, str]]) -> None:
         self.sweep()
         _delete(self.folder / digest)
-        # What a killed maker of the same environment has left: its lock is ours, so sweep() passed over it.
+        # Remove what a killed process left of this environment; sweep() passed over it because this process holds the
+        # lock.
         for entry in self._entries():
             if entry.name.startswith(f"{_MAKING}{digest}-"):
                 _delete(entry)
@@ -263,7 +268,7 @@ class BuildCache:
 
     @contextlib.contextmanager
     def _alone(self, digest: str) -> Iterator[bool]:
-        """Whether nobody uses or makes it; nobody can while the block runs."""
+        """Yields whether no process uses or makes it; then none can while the block runs."""
         try:
             lock = open_lock(self.folder / f"{digest}.lock")
         except FileNotFoundError:
@@ -272,7 +277,7 @@ class BuildCache:
         try:
             state = os.fstat(lock)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Opening has not changed when it was last used.
+            # Locking must not count as use: the time of last use is restored.
             os.utime(lock, ns=(state.st_atime_ns, state.st_mtime_ns))
             yield True
         except BlockingIOError:
@@ -281,7 +286,8 @@ class BuildCache:
             os.close(lock)
 
     def _make_room(self) -> None:
-        """Remove environments that nobody uses, those used longest ago first, until the rest has its size."""
+        """Remove environments that are not in use, least recently used first, until the rest fits into the allowed
+        size."""
         if self._most_bytes == float("inf"):
             return
         found = [(each, _sizes(each.folder)[1]) for each in self.kept()]
@@ -300,7 +306,7 @@ class BuildCache:
 
 
 def cache_of(root: Path, most_gigabytes: float) -> BuildCache:
-    """The environments beside the perf.yaml in ``root``."""
+    """The cache in the folder ``root`` of perf.yaml."""
     return BuildCache(root / FOLDER, most_gigabytes * 1e9)
 
 
@@ -328,7 +334,7 @@ def _read_note(path: Path) -> dict[str, str] | None:
 
 
 def _sizes(folder: Path) -> tuple[dict[int, int], dict[int, int]]:
-    """Bytes on the disk by inode: of the files that stand in no other folder, and of all."""
+    """Bytes on the disk by inode: of the files that are linked from no other folder, and of all files."""
     own: dict[int, int] = {}
     every: dict[int, int] = {}
     for root, _, names in os.walk(folder):
@@ -342,7 +348,7 @@ def _sizes(folder: Path) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _together(sizes: list[dict[int, int]]) -> int:
-    """A file that several environments share counts once."""
+    """The bytes of several folders together; a file that they share counts once."""
     every: dict[int, int] = {}
     for each in sizes:
         every.update(each)
@@ -350,5 +356,5 @@ def _together(sizes: list[dict[int, int]]) -> int:
 
 
 def _delete(folder: Path) -> None:
-    """Delete a folder as far as this user may."""
+    """Delete a folder, as far as this user is allowed to."""
     shutil.rmtree(folder, ignore_errors=True)

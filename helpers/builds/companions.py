@@ -1,4 +1,4 @@
-"""What stands beside a framework in its environment, by its line of versions: requirements/companions.yaml."""
+"""Reads requirements/companions.yaml: the packages that are installed with a framework, by ranges of its versions."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _MACHINES = (_GPU, "cpu")
 
 @dataclass(frozen=True)
 class Companions:
-    """What the builds of one line of versions have beside them."""
+    """The packages that are installed with the builds of one range of versions."""
 
-    # As the file has it: ranges of versions with ``||`` between them.
+    # As in the file: ranges of versions, separated by ``||``.
     versions: str
     why: str
-    # Each with one exact version.
+    # Requirements, each with one exact version.
     requirements: tuple[str, ...]
-    # The distributions for which it holds, by their names in indexes; empty for all.
+    # The distributions for which the entry holds, by their names in package indexes; empty for all.
     distributions: tuple[str, ...] = ()
-    # Whether it holds only on machines with an NVIDIA GPU (True), only on others (False), or on all.
+    # True if the entry holds only on machines with an NVIDIA GPU, False if only on others, None if on all.
     on_gpu: bool | None = None
 
     def fit(self, distribution: str, version: Version, has_gpu: bool) -> bool:
@@ -46,8 +46,8 @@ class Companions:
 def companions_for(
     framework: Framework, distribution: str, version: str, has_gpu: bool, path: Path = COMPANIONS
 ) -> Companions:
-    """The first entry of the file that fits on a machine with, or without, an NVIDIA GPU. Raises ConfigError on a file
-    that cannot be read, and where none fits."""
+    """The first entry of the file that fits; ``has_gpu`` says whether the machine has an NVIDIA GPU. Raises ConfigError
+    if the file cannot be read, and if no entry fits."""
     entries = read_companions(path).get(framework, ())
     for entry in entries:
         if entry.fit(distribution, Version(version), has_gpu):
@@ -64,7 +64,7 @@ def companions_for(
 
 
 def read_companions(path: Path = COMPANIONS) -> dict[Framework, tuple[Companions, ...]]:
-    """The whole file. Raises ConfigError."""
+    """All entries of the file. Raises ConfigError if it cannot be read."""
     top = read_yaml(path).mapping(optional=[each.value for each in Framework])
     return {Framework(name): tuple(map(_entry, value.sequence())) for name, value in top.items()}
 

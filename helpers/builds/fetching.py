@@ -1,4 +1,5 @@
-"""Brings a wheel here: its digest, whether it is whole, and whether it is for the Python that will run it."""
+"""Downloads and opens wheels, and checks them: the digest, whether the file is whole, and whether it is for the right
+Python."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from helpers.builds.naming import BuildSource, BuildUnavailable, Why, shown_url
 from helpers.machine.files import named_by_user, open_regular
 
 _BLOCK = 1 << 20
-# A wheel of Paddle for CUDA has 2 GB.
+# The largest download. A wheel of Paddle for CUDA has 2 GB.
 _MOST_BYTES = 20 * 1024**3
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NOT_MODIFIED = 304
@@ -30,7 +31,7 @@ _NOT_MODIFIED = 304
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel on this machine, checked."""
+    """A checked wheel on this machine."""
 
     path: Path
     sha256: str
@@ -40,7 +41,7 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Fetched:
-    """A download: the file's name and digest, and what the server calls this state of the address."""
+    """A download: the file's name and digest, and the ETag and date by which the server identifies its version."""
 
     name: str
     sha256: str
@@ -56,7 +57,7 @@ def wheel_name(source: BuildSource) -> str:
 
 
 def check_python(source: BuildSource, name: str, version: tuple[int, int]) -> None:
-    """Raise BuildUnavailable where a wheel of that name is for another Python or system than ``version`` here."""
+    """Raise BuildUnavailable if a wheel of that name is not for Python ``version`` on this system."""
     theirs = parse_wheel_filename(name)[3]
     interpreter = f"cp{version[0]}{version[1]}"
     ours = {*tags.cpython_tags(version), *tags.compatible_tags(version, interpreter)}
@@ -69,7 +70,7 @@ def check_python(source: BuildSource, name: str, version: tuple[int, int]) -> No
 
 
 def open_wheel(source: BuildSource, path: Path, sha256: str) -> Wheel:
-    """The wheel at ``path``. Raises BuildUnavailable where it is cut off, or is not the one that was asked for."""
+    """The wheel at ``path``. Raises BuildUnavailable if it is incomplete, or is not the wheel that was asked for."""
     check_digest(source, sha256)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -85,7 +86,7 @@ def open_wheel(source: BuildSource, path: Path, sha256: str) -> Wheel:
 
 
 def check_digest(source: BuildSource, sha256: str) -> None:
-    """Raise BuildUnavailable where the source names another digest."""
+    """Raise BuildUnavailable if the source names another digest."""
     if source.sha256 and source.sha256 != sha256:
         raise BuildUnavailable(
             source.text,
@@ -113,14 +114,14 @@ def fetch(
     cert: str | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Fetched:
-    """Download the wheel into ``folder``; with ``known`` only where the server has another one by now.
+    """Download the wheel into ``folder``; with ``known``, only if the server has another version of it now.
 
-    Raises BuildUnavailable on an address that does not answer, answers with an error or falls silent, on a file that
-    ends early, and on a full disk.
+    Raises BuildUnavailable if the server does not answer, answers with an error or falls silent, if the file ends
+    early, and if the disk is full.
     """
     request = urllib.request.Request(_without_user(source.url), headers=_headers(known))
     if user := _authorization(source.url):
-        # Not for the host of another address to which this one leads.
+        # Unredirected: the password must not be sent to another host if the address redirects there.
         request.add_unredirected_header("Authorization", user)
     try:
         context = ssl.create_default_context(cafile=cert) if source.url.startswith("https:") else None

@@ -1,4 +1,4 @@
-"""From a build's name to an interpreter that has it, checked."""
+"""Prepares a build: from its name to a checked interpreter that has it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 
-# Changed where the same names would give another environment.
+# Increased whenever the same names would result in another environment.
 _CONTENT_VERSION = 1
 _IMPORT_SECONDS = 300
 _PYTHON = "import platform, sys; print(platform.python_version(), *sys.version_info[:2])"
@@ -43,35 +43,35 @@ class PreparedBuild:
     """A build that is ready to run."""
 
     interpreter: Path
-    # 16 hexadecimal digits over all that decides the content: of a made environment its key in the cache, of the
-    # user's own the digest of the framework's installed files, empty where that is not known.
+    # 16 hexadecimal digits over everything that decides the content. For an environment made by the suite it is the key
+    # in the cache; for the user's own it is the digest of the framework's installed files, empty if that is not known.
     digest: str
-    # The distribution and its version.
+    # The distribution.
     name: str
     version: str
-    # Empty where the build does not state it.
+    # Empty if the build does not state it.
     commit: str
-    # As the user named it.
+    # The build's name as the user gave it.
     source_text: str
     framework: Framework
-    # Whether the suite made its environment, which belongs to this framework alone.
+    # Whether the suite made its environment; such an environment has only this framework.
     made: bool
 
     def to_record(self) -> dict[str, str]:
-        """As plain values."""
+        """The build as plain values, for a file."""
         values = {**asdict(self), "interpreter": str(self.interpreter), "framework": self.framework.value}
         return {**values, "made": "yes" if self.made else ""}
 
 
 @dataclass(frozen=True)
 class ImportedBuild:
-    """What a build says of itself once it is imported."""
+    """The answers of a build after its import."""
 
     version: str
     commit: str
     # Empty for a build without CUDA.
     cuda: str
-    # Why DALI does not work with it; empty where it does.
+    # Why DALI does not work with it; empty if it does.
     dali: str
 
 
@@ -84,7 +84,7 @@ class _Python:
 
 @dataclass(frozen=True)
 class _Making:
-    """What all steps of one preparation share."""
+    """One preparation of a build; its fields are shared by all steps."""
 
     source: BuildSource
     cache: BuildCache
@@ -97,7 +97,7 @@ class _Making:
     uv: Uv
 
     def of_requirement(self) -> KeptBuild:
-        """The environment of an exact requirement is resolved once; any other is resolved each time."""
+        """The environment of a requirement. An exact requirement is resolved only once, any other each time."""
         wanted = self.source.requirement
         version = _exact(wanted) or self._newest(wanted)
         locked = self._locked(
@@ -112,7 +112,8 @@ class _Making:
         return self._of_wheel(open_wheel(self.source, path.absolute(), digest_of(path)))
 
     def of_url(self) -> KeptBuild:
-        """Nothing is fetched where the environment of the wheel's digest stands, or of the server's state of it."""
+        """The environment of a wheel at an address. Nothing is downloaded if there is an environment for the wheel's
+        digest, or for the version that the server still has."""
         name, source = wheel_name(self.source), self.source
         check_python(source, name, self.python.numbers)
         key = _key("address", source.url)
@@ -137,7 +138,7 @@ class _Making:
         return self._taken(beside, wheel.sha256, wheel.version, (*beside, f"{direct} --hash=sha256:{wheel.sha256}"))
 
     def _standing(self, sha256: str, name: str) -> KeptBuild | None:
-        """The environment of a wheel that need not be fetched, None where it is not there."""
+        """The environment of a wheel with this digest; None if it is not in the cache."""
         digest = self._digest_of_standing(sha256, name)
         return self.cache.take(digest, self.source.text, self._gone) if digest else None
 
@@ -161,7 +162,7 @@ class _Making:
         return found.partition("==")[2].split()[0]
 
     def _locked(self, what: str, requirements: Sequence[str], version: str) -> tuple[str, ...]:
-        """All that the environment holds, each with its exact version and hashes."""
+        """All packages of the environment, each with its exact version and hashes."""
         question = self._question(what, version)
         if (answer := self.cache.read_answer(question)) is not None:
             return tuple(answer["locked"].splitlines())
@@ -223,11 +224,11 @@ def prepare(
     companions: Path = COMPANIONS,
     has_gpu: bool | None = None,
 ) -> PreparedBuild:
-    """The build's interpreter; its environment is made where it is missing, and is in use until ``cache`` releases it.
+    """Prepare a build. Its environment is made if it is missing, and is in use until ``cache`` releases it.
 
-    So is a kept one that was named by its folder. Of the user's own environment the first framework that it has is
-    meant, unless ``framework`` says which. Raises BuildUnavailable, and ConfigError on what perf.yaml and
-    requirements/companions.yaml lack.
+    A kept environment that is named by its folder is in use too. In the user's own environment the build is that of
+    ``framework``, or of the first framework found. Raises BuildUnavailable, and ConfigError if perf.yaml or
+    requirements/companions.yaml lack an entry.
     """
     settings = settings or BuildsConfig()
     if not source.is_made:
@@ -255,7 +256,7 @@ def prepare(
 
 
 def import_build(text: str, framework: Framework, interpreter: Path) -> ImportedBuild:
-    """Import the build in a process of its own. Raises BuildUnavailable where that fails, and where it lacks a part
+    """Import the build in a process of its own. Raises BuildUnavailable if that fails, or if the build lacks a part
     that the trainers use."""
     argv = [str(interpreter), "-m", "helpers.machine.framework_probe", framework.value, "imports"]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -307,7 +308,7 @@ def _found(source: BuildSource, framework: Framework | None) -> PreparedBuild:
 
 
 def _python(settings: BuildsConfig) -> _Python:
-    """The Python that environments are made with. Raises ConfigError where perf.yaml names none that runs."""
+    """The Python with which environments are made. Raises ConfigError if the Python named in perf.yaml does not run."""
     if settings.python is None:
         base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
         return _Python(base, platform.python_version(), (sys.version_info.major, sys.version_info.minor))
@@ -322,20 +323,20 @@ def _python(settings: BuildsConfig) -> _Python:
 
 
 def _has_gpu() -> bool:
-    """Whether this machine has an NVIDIA GPU, which may be hidden from this process. Raises DeviceError."""
+    """Whether this machine has an NVIDIA GPU, even if it is hidden from this process. Raises DeviceError."""
     nvml = open_nvml()
     return not isinstance(nvml, str) and bool(nvml.gpus())
 
 
 def _exact(requirement: str) -> str:
-    """The version of a requirement that has one alone, else empty."""
+    """The version of a requirement that pins a single one; else empty."""
     specifiers = list(Requirement(requirement).specifier)
     alone = len(specifiers) == 1 and specifiers[0].operator in ("==", "===") and "*" not in specifiers[0].version
     return specifiers[0].version if alone else ""
 
 
 def _is_of(line: str, distribution: str) -> bool:
-    """Whether a line of a resolution pins this distribution."""
+    """Whether a line that uv resolved pins this distribution."""
     return canonicalize_name(re.split(r"[ =@;\[]", line, maxsplit=1)[0]) == canonicalize_name(distribution)
 
 

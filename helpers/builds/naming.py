@@ -1,6 +1,6 @@
-"""What a user may call a build: an environment, a Python, a wheel, a requirement, or a commit.
+"""Parses the names by which a user may call a build: an environment, a Python, a wheel, a requirement, or a commit.
 
-Nothing is fetched here, and nothing is made.
+Nothing is downloaded or made here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from helpers.trainers.contract.errors import ConfigError, SuiteError
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 
 COMMIT = "commit:"
-# Taken for no build: --reference-build none leaves out the one that perf.yaml pins.
+# The name for no build: --reference-build none ignores the build that perf.yaml pins.
 NONE = "none"
 NAMES = (
     "a virtual environment's folder, a Python, a wheel's path or URL (with #sha256=…), a requirement "
@@ -41,7 +41,7 @@ class BuildKind(enum.Enum):
 
 
 class Why(enum.Enum):
-    """Why a build is not available; it is never slow for that."""
+    """Why a build is not available. Such a build is never judged, so it cannot count as slow."""
 
     NOT_FETCHED = "cannot be fetched"
     WRONG_DIGEST = "wrong digest"
@@ -54,7 +54,7 @@ class Why(enum.Enum):
 
 
 class BuildUnavailable(SuiteError):
-    """A build cannot be used here; ``kind`` says in which of the known ways."""
+    """A build cannot be used here; ``kind`` is the reason."""
 
     def __init__(self, build: str, kind: Why, got: str, expected: str | None = None, remedy: str | None = None) -> None:
         self.kind = kind
@@ -69,23 +69,23 @@ def _is(kind: Why) -> str:
 
 @dataclass(frozen=True)
 class BuildSource:
-    """A build as it was named, checked as far as its name goes."""
+    """A build by its name. Only the name is checked."""
 
     kind: BuildKind
-    # As the user named it, without a password.
+    # The name as the user gave it, without a password.
     text: str
-    # The environment's Python, or the wheel.
+    # The path of the environment's Python, or of the wheel; None for the other kinds.
     path: Path | None = None
-    # Where the wheel is, with whatever signs the caller in.
+    # The address of the wheel, with user, password or signature.
     url: str = ""
-    # The digest that the wheel must have, 64 hexadecimal digits; empty where none was given.
+    # The SHA-256 that the wheel must have, 64 hexadecimal digits; empty if none was given.
     sha256: str = ""
     # ``paddlepaddle==3.2.2``.
     requirement: str = ""
     commit: str = ""
-    # None where an environment may have any.
+    # None for an environment, which may have any framework.
     framework: Framework | None = None
-    # The distribution, by its name in indexes; empty for an environment.
+    # The distribution, by its name in package indexes; empty for an environment.
     distribution: str = ""
 
     @property
@@ -95,7 +95,8 @@ class BuildSource:
 
 
 def parse_build(text: str, root: Path, config: Config) -> BuildSource:
-    """What ``text`` names; a relative path starts at ``root``. Raises ConfigError where it names no build."""
+    """The build that ``text`` names; relative paths start at ``root``. Raises ConfigError if it does not name a
+    build."""
     if not text.strip() or not text.isprintable():
         raise _refused(text, text or "nothing")
     if text.startswith(COMMIT):
@@ -122,7 +123,7 @@ def parse_build(text: str, root: Path, config: Config) -> BuildSource:
 
 
 def anchored(text: str | None, folder: Path) -> str | None:
-    """A build's name that means the same in every folder: a relative path of ``folder`` becomes absolute."""
+    """A build's name that is valid in every folder: a relative path is made absolute, starting at ``folder``."""
     if text is None or "://" in text or text.startswith(COMMIT) or text == NONE:
         return text
     name, sign, fragment = text.partition("#")
@@ -130,7 +131,7 @@ def anchored(text: str | None, folder: Path) -> str | None:
         path = folder / Path(name).expanduser()
         if not name or not path.exists():
             return text
-        # The last part may be an environment's link to its Python, which stands for the environment.
+        # The last part is not resolved: it may be an environment's link to its Python, which names the environment.
         path = path.resolve() if path.name == ".." else path.parent.resolve() / path.name
         return f"{path}{sign}{fragment}"
     except (OSError, RuntimeError, ValueError):
@@ -138,19 +139,20 @@ def anchored(text: str | None, folder: Path) -> str | None:
 
 
 def framework_of(distribution: str) -> Framework | None:
-    """The framework that a distribution carries, None for any other."""
+    """The framework of a distribution; None for any other distribution."""
     name = canonicalize_name(distribution)
     known = ((each, spec.distributions) for each, spec in FRAMEWORKS.items())
     return next((each for each, names in known if name in names), None)
 
 
 def without_user(text: str) -> str:
-    """Text without the user and password of any URL in it."""
+    """The text, with users and passwords removed from all URLs in it."""
     return _USER.sub("", text)
 
 
 def shown_url(url: str) -> str:
-    """An address as it may be printed and kept: without user and password, and without a query, which may sign."""
+    """An address for printing and keeping: without user and password, and without the query, which may be a
+    signature."""
     parts = urlsplit(url)
     return without_user(urlunsplit(parts._replace(query="…" if parts.query else "")))
 

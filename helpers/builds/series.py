@@ -1,4 +1,5 @@
-"""The builds of a search in their order: the lines of a file, the commits of git rev-list, or an index's releases."""
+"""The ordered builds of a search for the first bad build: lines of a file, commits of git rev-list, or the releases in
+an index."""
 
 from __future__ import annotations
 
@@ -17,32 +18,32 @@ from helpers.builds.uv import Uv
 from helpers.plan.perf_yaml import BuildsConfig, Config
 from helpers.trainers.contract.errors import ConfigError
 
-# A search of more builds has lost its way, or was given another file.
+# The most builds of a search. More means that the file is probably another one.
 MOST_BUILDS = 10_000
 _FULL_COMMIT = re.compile(r"[0-9a-fA-F]{4,40}", re.ASCII)
 _NONE_LEFT = ("No solution found", "unsatisfiable", "no versions")
 
-# The newest version that a requirement allows, empty where it allows none.
+# Returns the newest version that a requirement allows; empty if it allows none.
 Newest = Callable[[str], str]
 
 
 @dataclass(frozen=True)
 class BuildSeries:
-    """Builds by the names that a user may give them, from the good one to the bad one, which are named so too."""
+    """The names of builds, from the good build to the bad build, both included."""
 
     builds: tuple[str, ...]
-    # How many builds of the list lie before the good one or behind the bad one.
+    # How many builds of the list are before the good build or after the bad build.
     left_out: int = 0
 
 
 def series_of_lines(
     text: str, about: str, good: str, bad: str, root: Path, config: Config, *, commits: bool = False
 ) -> BuildSeries:
-    """The builds of a file with one a line, oldest first; empty lines and those that begin with # are none.
+    """The builds of a file, one on each line, oldest first. Empty lines and lines that begin with # are ignored.
 
-    With ``commits`` the lines are commits as ``git rev-list --reverse GOOD..BAD`` prints them, which leaves GOOD out;
-    the good build is then put in front where it is missing. Raises ConfigError on a line that names no build, a build
-    that is there twice, a list without the good or the bad build, and on both exchanged.
+    With ``commits`` the lines are commits as printed by ``git rev-list --reverse GOOD..BAD``. As this does not print
+    GOOD, the good build is put first if it is missing. Raises ConfigError if a line does not name a build, if a build
+    occurs twice, if the good or the bad build is missing, and if the bad build comes before the good one.
     """
     named: list[tuple[str, int]] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -73,11 +74,11 @@ def series_of_releases(
     newest: Newest | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> BuildSeries:
-    """Every release of a distribution from one exact requirement to a later one, in the index for which uv is
+    """All releases of a distribution from one exact requirement to a later one, in the index for which uv is
     configured.
 
-    Raises ConfigError where they are not two exact requirements of one distribution, the older one first, and
-    BuildUnavailable where the index does not answer.
+    Raises ConfigError unless they are two exact requirements of one distribution, the older one first. Raises
+    BuildUnavailable if the index does not answer.
     """
     ends = [parse_build(each, root, config) for each in (good, bad)]
     _refuse_same(*ends)
@@ -103,7 +104,8 @@ def series_of_releases(
 
 
 def newest_of_index(settings: BuildsConfig) -> Newest:
-    """Asks the index of the caller's uv or pip for what installs on the Python of perf.yaml."""
+    """A function that asks the index of the caller's uv or pip for the newest version that can be installed on the
+    Python of perf.yaml."""
     uv = Uv.of(silence_seconds=settings.silence_seconds)
 
     def newest(requirement: str) -> str:
@@ -202,11 +204,11 @@ def _same(one: BuildSource, other: BuildSource) -> bool:
 
 
 def _key(source: BuildSource) -> tuple[str, ...]:
-    """Equal for two names of one build, as far as names tell."""
+    """A key that is equal for two names of the same build, as far as names show it."""
     if source.commit:
         return (COMMIT, source.commit)
     if (version := _exact(source)) is not None:
         return (source.distribution, canonicalize_version(version))
-    # The Python of an environment is a link to the one that it was made with, so only its folder is resolved.
+    # Only the folder is resolved, since an environment's Python is a link to the Python with which it was made.
     path = "" if source.path is None else str(source.path.parent.resolve() / source.path.name)
     return (source.requirement, source.url, path)

@@ -1,6 +1,7 @@
-"""Runs uv: which versions a build needs, an empty environment, and what is put into it.
+"""Runs uv: resolves the versions that a build needs, makes an empty environment, and installs packages into it.
 
-uv does not read pip's settings, so a caller's index in them is passed on; its own (UV_INDEX_URL, uv.toml) come first.
+uv does not read pip's settings, so the caller's index in pip's settings is passed on to uv; uv's own settings
+(UV_INDEX_URL, uv.toml) take precedence.
 """
 
 from __future__ import annotations
@@ -19,29 +20,29 @@ from pathlib import Path
 from helpers.builds.naming import BuildUnavailable, Why, without_user
 from helpers.trainers.contract.errors import ConfigError
 
-# What pip calls a setting -> what uv calls it, and what separates several values of it there.
+# pip's name of a setting -> uv's name of it, and the separator of several values.
 _SETTINGS = {
     "index-url": ("UV_DEFAULT_INDEX", " "),
     "extra-index-url": ("UV_INDEX", " "),
     "find-links": ("UV_FIND_LINKS", ","),
     "cert": ("SSL_CERT_FILE", " "),
     "trusted-host": ("UV_INSECURE_HOST", " "),
-    # uv has no variable for it, only an option.
+    # An option, since uv has no variable for it.
     "no-index": ("--no-index", " "),
 }
-# A caller that sets one of these has configured uv itself.
+# If the caller has set one of these, uv is configured and pip's settings are not used.
 _TOLD_UV = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
-# They name another environment, or other Pythons, than the ones that are meant.
+# Variables of the caller that would choose another environment or another Python.
 _FOREIGN = (
     "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "UV_PYTHON", "UV_SYSTEM_PYTHON", "UV_TARGET",
     "UV_PREFIX", "UV_PROJECT_ENVIRONMENT", "UV_CONSTRAINT", "UV_OVERRIDE", "UV_VENV_SEED", "UV_REQUIRE_HASHES",
 )  # fmt: skip
-# pip takes the best version of all its indexes, uv that of the first index that has the package.
+# As pip does: take the best version of all indexes. By default uv takes that of the first index that has the package.
 _AS_PIP = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
 _LINE = re.compile(r"^(?P<key>[^=]+)='(?P<value>.*)'$")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _NO_SPACE = ("No space left on device", "Disk quota exceeded", "os error 28", "os error 122")
-# What uv's errors say, by what is wrong; the first that is found counts.
+# Texts in uv's errors, for each reason; the first text that is found decides.
 _SIGNS = (
     (Why.WRONG_DIGEST, ("Hash mismatch", "hash mismatch")),
     (Why.WRONG_PYTHON, (
@@ -57,7 +58,7 @@ _MISSING = ("there is no version of", "is available and", "are available and", "
 _PREAMBLE = re.compile(r"^(error: |[×╰─▶|:\s]|cause: |No solution found when resolving dependencies)+")
 _CONCLUSION = re.compile(r",?( and)? we can conclude that .*$")
 _LAST_LINES = 6
-# Resolving and unpacking gigabytes takes minutes on a slow disk.
+# The time limit of uv. Resolving and unpacking gigabytes takes minutes on a slow disk.
 _MOST_SECONDS = 3600.0
 
 
@@ -67,12 +68,12 @@ class Uv:
 
     program: str
     variables: Mapping[str, str] = field(default_factory=dict)
-    # Whether no index is asked, only folders of wheels.
+    # Whether uv uses no index, only folders of wheels.
     no_index: bool = False
 
     @classmethod
     def of(cls, environ: Mapping[str, str] | None = None, silence_seconds: float = 30.0) -> Uv:
-        """uv of this environment. Raises ConfigError where it has none."""
+        """uv of the suite's environment. Raises ConfigError if it has none."""
         environ = os.environ if environ is None else environ
         program = Path(sys.executable).parent / "uv"
         found = str(program) if program.exists() else shutil.which("uv")
@@ -97,7 +98,7 @@ class Uv:
 
     @property
     def indexes(self) -> str:
-        """What decides where packages come from, as one text."""
+        """All settings on which the origin of packages depends, as one text."""
         names = (*(name for name, _ in _SETTINGS.values()), "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INDEX_STRATEGY")
         given = [f"{name}={self.variables[name]}" for name in sorted(names) if self.variables.get(name)]
         return " ".join([*given, *self._no_index])
@@ -107,7 +108,8 @@ class Uv:
         return ("--no-index",) if self.no_index else ()
 
     def resolve(self, build: str, requirements: Sequence[str], python: str, *, alone: bool = False) -> tuple[str, ...]:
-        """Exact versions with their hashes for ``requirements`` and, unless ``alone``, all that they need, sorted."""
+        """Exact versions with hashes for ``requirements`` and, unless ``alone``, for everything that they need;
+        sorted."""
         more = (*self._no_index, *(("--no-deps",) if alone else ()))
         argv = ["pip", "compile", "-", "--python", python, "--generate-hashes", "--no-header", "--no-annotate", *more]
         text = self._run(build, argv, stdin="\n".join(requirements) + "\n")
@@ -115,13 +117,13 @@ class Uv:
         return tuple(sorted(line.strip() for line in joined.splitlines() if line.strip() and not line.startswith("#")))
 
     def make_environment(self, build: str, folder: Path, python: str, keep_open: Sequence[int] = ()) -> None:
-        """An empty environment whose scripts are right wherever it is moved to."""
-        # uv lays no file of its cache into it yet.
+        """Make an empty environment that can be moved: its scripts do not depend on its place."""
+        # No file of uv's cache is linked into it at this point.
         argv = ["venv", "--quiet", "--no-project", "--relocatable", "--python", python, str(folder)]
         self._run(build, argv, keep_open=keep_open)
 
     def install(self, build: str, folder: Path, locked: Sequence[str], keep_open: Sequence[int] = ()) -> None:
-        """Put exactly these pins, of ``resolve``, into the environment."""
+        """Install exactly these pins, which ``resolve`` returned, into the environment."""
         argv = [
             "pip",
             "install",
@@ -131,7 +133,7 @@ class Uv:
             "--no-deps",
             "--require-hashes",
         ]
-        # Not from standard input, which uv does not take for requirements with hashes of local wheels.
+        # A file, since uv does not accept requirements with hashes of local wheels on standard input.
         file = folder / ".perfgate-requirements.txt"
         try:
             file.write_text("\n".join(locked) + "\n", encoding="utf-8")
@@ -156,7 +158,8 @@ class Uv:
 
 
 def pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """uv's variables for the indexes that the caller's pip uses, from its files and variables; empty without any."""
+    """The variables that make uv use the indexes of the caller's pip, from pip's files and variables; empty if it has
+    none."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pip", "config", "list"], env={**environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
@@ -170,8 +173,8 @@ def pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def uv_variables(listed: str) -> dict[str, str]:
-    """uv's variables for what ``pip config list`` printed. A variable comes before a file, and ``install``'s section
-    before ``global``'s, as in pip."""
+    """uv's variables for the output of ``pip config list``. As in pip, a variable takes precedence over a file, and the
+    section ``install`` over ``global``."""
     found: dict[str, tuple[int, str]] = {}
     for line in listed.splitlines():
         match = _LINE.match(line.strip())
@@ -200,10 +203,10 @@ def _refusal(build: str, output: str) -> BuildUnavailable:
     why = next((why for why, signs in _SIGNS if any(sign in text for sign in signs)), Why.NOT_INSTALLED)
     missing = why is Why.NOT_INSTALLED and any(sign in text for sign in _MISSING)
     remedy = "Look which versions the index has that uv or pip is configured with" if missing else None
-    # A message has room for the cause, and uv says at length what follows from it.
+    # Only the cause fits into a message; uv also prints at length what follows from it.
     return BuildUnavailable(build, why, _CONCLUSION.sub("", _PREAMBLE.sub("", last)), remedy=remedy)
 
 
 def to_json(record: Mapping[str, object]) -> bytes:
-    """A note beside environments, as bytes of JSON."""
+    """A note that is kept beside environments, as JSON."""
     return json.dumps(record, indent=1, sort_keys=True).encode()
