@@ -1,8 +1,9 @@
-"""A framework's trainer as a worker: ``python -m helpers.trainers.common.block_worker SPEC.json``, in its interpreter.
+"""Runs a framework's trainer as a worker that trains block by block: ``python -m helpers.trainers.common.block_worker
+SPEC.json``, in the framework's interpreter.
 
-The whole trainer runs as it stands (job, environment, pinning, data, model, log); only its loop is called once a block
-instead of once a run. It offers two loops: ``train`` is the trainer's own, with everything recorded; ``for`` is nothing
-but the optimizer steps of the same process.
+The trainer is unchanged (job, environment, pinning, data, model, log), except that its loop is called once for each
+block instead of once for the run. The worker offers two loops: ``train`` is the trainer's own, with all recording;
+``for`` is only the optimizer steps, in the same process.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def program(trainer: Trainer) -> None:
         worker = _Worker(plan, reader, stepper, timer, io, waits=trainer.spec.device == "gpu")
         serve({TRAIN: worker.train, FOR: worker.bare}, trainer.device.facts)
 
-    # The one seam: the program is the trainer's, and so stays what the suite runs.
+    # The only change: everything else is the trainer's program, as the suite runs it.
     module = trainer_of(trainer.spec)
     module.train = blocks_instead
     module.program(trainer)
@@ -42,7 +43,7 @@ class _Worker:
     def __init__(
         self, plan: loop.LoopPlan, reader: loop.Reader, stepper: Any, timer: Any, io: loop.LoopIO, waits: bool
     ) -> None:
-        # The steps are issued to a card, and a block ends when the card has done its last one.
+        # On a card, steps are only issued; a block ends when the card has done the last one.
         self._waits = waits
         self._plan = plan
         self._reader = _OnePass(reader)
@@ -76,7 +77,7 @@ class _Worker:
 
 
 class _OnePass:
-    """Goes on where the last block stopped, because a loader that begins anew has nothing ready."""
+    """Continues with the reader where the last block stopped, because a loader that starts again has no batch ready."""
 
     def __init__(self, reader: loop.Reader) -> None:
         self._batches = self._all(reader)
@@ -93,7 +94,7 @@ class _OnePass:
 
 
 class _Watch:
-    """The loop's io, with the seconds that the log and the life signs take."""
+    """The loop's io; measures the seconds spent in the log and the heartbeat."""
 
     def __init__(self, io: loop.LoopIO) -> None:
         self.seconds = 0.0
@@ -115,7 +116,7 @@ class _Watch:
 
 def main() -> int:
     spec = JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"), about=sys.argv[1])
-    # A spec serves many workers, and each writes a log of its own.
+    # Several workers may have the same spec, so each writes its log into a folder of its own.
     with tempfile.TemporaryDirectory() as folder:
         own = dataclasses.replace(spec, run_folder=folder)
         own.spec_path.write_text(own.to_json(), encoding="utf-8")

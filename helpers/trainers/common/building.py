@@ -1,9 +1,10 @@
-"""What builds a GPU job's program without a GPU has in common: ``python -m helpers.trainers.NAME.build SPEC.json``.
+"""The common part of the programs that build a GPU job's program without a GPU: ``python -m helpers.trainers.NAME.build
+SPEC.json``.
 
-The last line on standard output is one JSON object: ``built``; ``reason`` (empty when built); ``facts`` as a
-step log's header has them, with the options and flags that this build does not know; ``operators`` of the
-program, null where there is none; ``parameters`` that the optimizer trains. Exit status: 0 built,
-1 failed, 3 refused.
+The last line on standard output is one JSON object: ``built``; ``reason`` (empty if built); ``facts`` as in the header
+of a step log, including the options and flags that this build does not know; ``operators`` of the program (their
+number, null if there is no program); ``parameters`` (how many the optimizer trains). Exit status: 0 built, 1 failed, 3
+refused.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from helpers.trainers.contract.job import JobSpec
 
 @dataclass
 class BuildAnswer:
-    """What became of a build; filled in as it goes."""
+    """The result of a build check; filled in step by step."""
 
     built: bool = False
     reason: str = ""

@@ -1,8 +1,9 @@
-"""NVIDIA's libraries, called directly: steps timed by the card itself, and which versions this process has loaded.
+"""Calls NVIDIA's libraries directly: times steps on the card, and reads the versions that this process has loaded.
 
-Not every build of a framework returns its events' times: in Paddle 2.6 ``paddle.device.Event.elapsed_time`` is a
-constant 0. So steps are timed by events of the CUDA driver, in the same way under every build. And a build states the
-versions of the CUDA runtime, cuDNN and NCCL that it was compiled against; the loader may have found others.
+Not every build of a framework returns the times of its events: in Paddle 2.6 ``paddle.device.Event.elapsed_time`` is
+always 0. So steps are timed by events of the CUDA driver, in the same way for every build. A build states the versions
+of the CUDA runtime, cuDNN and NCCL with which it was compiled; the dynamic linker may have found others, so the loaded
+libraries are asked.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Callable, Dict, List, Protocol, Tuple
 from helpers.trainers.contract.errors import DeviceError
 
 LIBRARY = "libcuda.so.1"
-# cuEventQuery's answer for work that is under way.
+# cuEventQuery's answer while the work is not finished.
 _NOT_READY = 600
 
 
@@ -24,26 +25,27 @@ class Events(Protocol):
     """Marks in a card's stream of work; CudaEvents, or a stand-in."""
 
     def record(self) -> Any:
-        """A mark behind all work issued so far; does not wait for it."""
+        """Sets a mark behind all work issued so far, without waiting for it."""
 
     def wait(self, event: Any) -> None:
         """Return when the card has reached the mark."""
 
     def reached(self, event: Any) -> bool:
-        """Whether the card has reached the mark; does not wait for it."""
+        """Whether the card has reached the mark; does not wait."""
 
     def seconds_between(self, first: Any, second: Any) -> float:
-        """The time between two marks that were reached, by the card's clock; DeviceError unless it is positive."""
+        """The time between two marks that were reached, by the card's clock. Raises DeviceError unless it is
+        positive."""
 
     def release(self, event: Any) -> None:
         """Free a mark that is not needed any more."""
 
 
 class CudaEvents:
-    """Events on the stream that ``stream`` names, a ``cudaStream_t`` as a number, of the card ``index``.
+    """Events on a stream of the card ``index``; ``stream`` returns the ``cudaStream_t`` as a number.
 
-    ``index`` counts as CUDA does (CUDA_VISIBLE_DEVICES). The framework works in the card's primary
-    context, which need not be the calling thread's. Every method raises DeviceError when the driver fails.
+    ``index`` is CUDA's number (CUDA_VISIBLE_DEVICES). The framework works in the card's primary context, which need not
+    be that of the calling thread. Every method raises DeviceError if the driver fails.
     """
 
     def __init__(self, index: int, stream: Callable[[], int], driver: Any = None) -> None:
@@ -107,14 +109,14 @@ def _failure(name: str, code: int) -> DeviceError:
 
 
 class EventMark:
-    """A mark behind all that was issued so far (readers.Lent), by an event that is released once reached."""
+    """A mark behind all work issued so far (for readers.Lent): an event that is released when it is reached."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
         self._event = events.record()
 
     def query(self) -> bool:
-        """Whether the card has reached it, which frees it: after True it is not called again."""
+        """Whether the card has reached the mark. It is then freed, so this must not be called again after True."""
         if not self._events.reached(self._event):
             return False
         self._events.release(self._event)
@@ -122,12 +124,13 @@ class EventMark:
 
 
 class EventTimer:
-    """A StepTimer of ``loop``: events chained from one host time at the phase's begin."""
+    """A StepTimer of ``loop``: the intervals between events are added to the host's time at the beginning of the
+    phase."""
 
     def __init__(
         self, events: Events, synchronize: Callable[[], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """``synchronize`` waits for everything that was issued to the card."""
+        """``synchronize`` waits until the card has done everything that was issued."""
         self._events = events
         self._synchronize = synchronize
         self._clock = clock
@@ -159,7 +162,7 @@ class EventTimer:
 
 
 def total_memory_bytes(index: int, driver: Any = None) -> int:
-    """The memory of the card ``index``, which counts as CUDA does; DeviceError where the driver fails."""
+    """The memory of the card with CUDA's number ``index``. Raises DeviceError if the driver fails."""
     library = _load() if driver is None else driver
     device, size = ctypes.c_int(), ctypes.c_size_t()
     for name, arguments in (
@@ -185,15 +188,16 @@ def _load() -> Any:
 MAPS = Path("/proc/self/maps")
 # libcudnn.so.9, libcudart-d0da41ae.so.11.0 (as wheels rename them); not libcudnn_ops.so.9.
 _NAMES = re.compile(r"lib(cudnn|nccl|cudart)(?:-[0-9a-f]+)?\.so[.0-9]*")
-# As the header of a step log names them.
+# Their keys in the header of a step log.
 CUDA_RUNTIME, CUDNN, NCCL = "cuda_runtime", "cudnn", "nccl"
 
 
 def loaded_facts(maps: Path = MAPS, load: Callable[[str], Any] = ctypes.CDLL) -> Dict[str, str]:
-    """``{cudnn: 9.10.2, nccl: 2.27.5, cuda_runtime: 12.8}`` of those that are mapped; several copies with `` + ``.
+    """The versions of the libraries that this process has mapped: ``{cudnn: 9.10.2, nccl: 2.27.5, cuda_runtime:
+    12.8}``. Versions of several copies are joined by `` + ``.
 
-    To be called after the first step, since frameworks load them when they first need them. The file's name stands for
-    the version of a library that does not return it.
+    To be called after the first step, since frameworks load libraries when they need them. If a library does not return
+    its version, the name of its file is given.
     """
     found = {}  # type: Dict[str, List[str]]
     lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()

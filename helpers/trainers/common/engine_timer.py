@@ -1,4 +1,4 @@
-"""Times the steps of a framework that tells when an operation is done but gives no way to its cards' streams."""
+"""Times the steps of a framework that reports when an operation is done but gives no access to its cards' streams."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Callable, List, Optional, Tuple, Union
 
 
 class EngineTimer:
-    """A StepTimer of ``loop``: the host's clock at the moment when the framework says that a step is done.
+    """A StepTimer of ``loop``: reads the host's clock when the framework reports that a step is done.
 
-    MXNet is one: its engine says that an operation is done when the card has done it. A thread of its own waits for
-    what ends with a step, so that the loop goes on issuing steps meanwhile.
+    MXNet is such a framework: its engine reports an operation as done when the card has done it. A separate thread
+    waits for the end of each step, so that the loop can go on issuing steps.
     """
 
     def __init__(
@@ -21,8 +21,8 @@ class EngineTimer:
         mark: Callable[[], Callable[[], None]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``synchronize`` waits for everything that was issued; ``mark`` gives a function that returns, or raises, when
-        what was issued so far is done."""
+        """``synchronize`` waits for everything that was issued. ``mark`` returns a function that returns (or raises)
+        when everything issued before the call of ``mark`` is done."""
         self._synchronize = synchronize
         self._mark = mark
         self._clock = clock

@@ -1,5 +1,5 @@
-"""Whether float32 is computed as such or rounded to TF32, as arithmetic shows it: each framework makes the products,
-here is what they mean."""
+"""Decides by arithmetic whether float32 is computed exactly or rounded to TF32. Each framework computes the products;
+this module interprets them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from helpers.trainers.common.process import Refused
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Precision
 
-# What a precision asks of TF32; the others leave it as the build has it.
+# Whether a precision needs TF32 on or off; for other precisions the build's default stays.
 TF32_WANTED = {Precision.FP32: False, Precision.TF32: True}
-# It has more digits than TF32's 10: times one it comes back as 1 where TF32 (or bfloat16) computed.
+# It needs more than the 10 digits of TF32: multiplied by one, it becomes 1 if TF32 (or bfloat16) was used.
 PROBE = 1.0 + 2.0**-12
 
 
 class ProbeShape(NamedTuple):
-    """Of the matrices (size x size), and of the images (batch, channels, side, side) that are convolved."""
+    """The shape of the multiplied matrices (size x size) and of the convolved images (batch, channels, side, side)."""
 
     size: int
     batch: int
@@ -25,18 +25,19 @@ class ProbeShape(NamedTuple):
 
 
 def probe_shape(on_gpu: bool) -> ProbeShape:
-    """Large enough on a GPU that TF32 is by far the fastest, since a search for the fastest algorithm may otherwise
-    take one of float32."""
+    """The shapes to compute. They are large on a GPU, so that TF32 is by far the fastest there; else a search for the
+    fastest algorithm might choose one in float32."""
     return ProbeShape(1024, 16, 256, 56) if on_gpu else ProbeShape(128, 2, 64, 14)
 
 
 def checked_state(
     precision: Precision, product: float, convolved: float, on_gpu: bool, *, by_product: bool = True
 ) -> str:
-    """How products of matrices and convolutions are computed, from an element of each that should be PROBE.
+    """In words, how matrix products and convolutions are computed, from an element of each that is PROBE if float32 is
+    exact.
 
-    ``by_product`` says whether a framework can switch the products of matrices too. Raises Refused where the state is
-    not the precision's, so that no figure stands under the wrong one.
+    ``by_product`` says whether the framework can also switch TF32 for matrix products. Raises Refused if the state does
+    not fit the precision, so that no figure is recorded under a wrong precision.
     """
     matmul, convolution = product != PROBE, convolved != PROBE
     state, wanted = f"matmul {on(matmul)}, convolution {on(convolution)}", TF32_WANTED.get(precision)
@@ -49,7 +50,7 @@ def checked_state(
 
 
 def check_product(wanted: bool, product: float) -> None:
-    """Raise Refused where an element of a product that should be PROBE is not rounded as ``wanted``."""
+    """Raise Refused if an element of a product, which is PROBE if float32 is exact, is not rounded as ``wanted``."""
     rounded = product != PROBE
     if rounded is not wanted:
         raise Refused(f"TF32 is {on(rounded)} and was to be {on(wanted)}")

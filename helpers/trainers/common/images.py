@@ -1,6 +1,7 @@
-"""The images of a job, for any framework: the list, each rank's share, decoding, and which file a loader failed on.
+"""The images of a job, for any framework: the list, each rank's share, decoding, and the search for the file on which a
+loader failed.
 
-Every epoch has the same number of full batches on every rank; what is left over is dropped.
+Every epoch has the same number of full batches on every rank; the remaining images are dropped.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ from helpers.trainers.contract.errors import DatasetError
 from helpers.trainers.contract.models import CLASSES, IMAGE_SIZE
 
 TRAIN_LIST = "train_list.txt"
-# Of ImageNet's pixels, on the scale 0..255, by channel.
+# Mean and deviation of ImageNet's pixels, on the scale 0..255, for each channel.
 MEAN = [123.675, 116.28, 103.53]
 STD = [58.395, 57.12, 57.375]
-# What a level is multiplied by and what is added then, by channel.
+# Factor and offset that normalise a pixel, for each channel.
 _SCALES = [(numpy.float32(1 / std), numpy.float32(-mean / std)) for mean, std in zip(MEAN, STD)]
 _JPEG = b"\xff\xd8"
-# As in DALI and torchvision; after so many the centre is taken.
+# As in DALI and torchvision: after so many failed attempts the centre is taken.
 _CROP_ATTEMPTS = 10
-# The formats that DALI decodes too, recognised by content, so that one folder trains alike through both loaders.
+# The formats that DALI decodes as well, recognised by content, so that a folder is read in the same way by both
+# loaders.
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")
 _UNREADABLE = (OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, struct.error, zlib.error)
 _COPY_AGAIN = "Copy it again, or take it out of the list"
-# The most to find the image that a loader failed on; far less than what counts as no progress.
+# The longest search for the image on which a loader failed; far shorter than the time after which a job counts as hung.
 SEARCH_SECONDS = 30.0
 
 
@@ -50,8 +52,8 @@ class ImageList:
 
 @dataclass(frozen=True)
 class Share:
-    """What one reader reads, a rank or a card of it: its place among ``world_size`` such readers, in batches of
-    ``batch_size`` images."""
+    """The share of the images that one reader reads, for a rank or for one of its cards: its number ``rank`` among
+    ``world_size`` readers, and batches of ``batch_size`` images."""
 
     rank: int
     world_size: int
@@ -59,7 +61,7 @@ class Share:
     seed: int
 
     def steps_per_epoch(self, images: int) -> int:
-        """Full batches that every rank gets; DatasetError where that is none."""
+        """How many full batches every rank gets in an epoch. Raises DatasetError if it is none."""
         steps = images // self.world_size // self.batch_size
         if steps == 0:
             needed = self.world_size * self.batch_size
@@ -73,7 +75,8 @@ class Share:
         return steps
 
     def batches(self, images: int, epoch: int) -> Iterator[List[int]]:
-        """This rank's image numbers, batch by batch: a new order each epoch, no image on two ranks."""
+        """The numbers of this rank's images, batch by batch. Each epoch has a new order, and no image is on two
+        ranks."""
         order = list(range(images))
         random.Random(f"{self.seed} {epoch}").shuffle(order)
         own = order[self.rank :: self.world_size]
@@ -83,11 +86,11 @@ class Share:
 
 @dataclass(frozen=True)
 class Form:
-    """How a batch arrives."""
+    """The form of a batch of images."""
 
     # NCHW or NHWC.
     layout: str
-    # 3, or 4 of which the last one is zero.
+    # 3; or 4, of which the last is zero.
     channels: int
     # float32 or float16.
     dtype: str
@@ -99,7 +102,7 @@ class Form:
 
 
 def read_train_list(root: Optional[str]) -> ImageList:
-    """The images of ``root``'s list; the label stands behind the last space. Raises DatasetError."""
+    """Reads the list of images of ``root``. In each line the label is behind the last space. Raises DatasetError."""
     if root is None:
         raise DatasetError("job", field="data_root", got="nothing", expected="a folder for this data source")
     path = Path(root) / TRAIN_LIST
@@ -123,22 +126,23 @@ def read_train_list(root: Optional[str]) -> ImageList:
 
 
 def decode(path: Path, rng: random.Random, augmentation: Augmentation, form: Form) -> Any:
-    """One image as the model takes it: decoded, random resized crop, flip, normalised; an array without batch
-    dimension. Raises DatasetError naming the file."""
+    """One image as input of the model: decoded, randomly cropped, resized, flipped and normalised; an array without
+    batch dimension. Raises DatasetError with the name of the file."""
     pixels = _cropped(path, rng, augmentation)
     if rng.random() < augmentation.flip_probability:
         pixels = pixels[:, ::-1]
     image = numpy.zeros(form.shape(1)[1:], form.dtype)
     planes = image if form.layout == "NCHW" else image.transpose(2, 0, 1)
     for channel, (scale, shift) in enumerate(_SCALES):
-        # From bytes in two passes over one channel; the image in float32 first would be six over all three.
+        # From bytes, in two passes over each channel. Converting the image to float32 first would take six passes over
+        # all three channels.
         plane = numpy.multiply(pixels[:, :, channel], scale, dtype=numpy.float32)
         numpy.add(plane, shift, out=planes[channel], casting="same_kind")
     return image
 
 
 def _cropped(path: Path, rng: random.Random, augmentation: Augmentation) -> Any:
-    """A random crop of a file's image in the model's size: 8 bits, red, green, blue."""
+    """A random crop of a file's image, resized to the model's input: 8 bits, in the order red, green, blue."""
     bgr = read_jpeg(path)
     if bgr is None:
         from PIL import Image
@@ -148,13 +152,13 @@ def _cropped(path: Path, rng: random.Random, augmentation: Augmentation) -> Any:
         return numpy.asarray(rgb.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BILINEAR, box=box))
     cv2 = opencv()
     left, top, right, bottom = crop_box(bgr.shape[1], bgr.shape[0], rng, augmentation)
-    # Smooths what it shrinks, as DALI and Pillow do, and interpolates what it enlarges.
+    # Averages when it shrinks, as DALI and Pillow do, and interpolates when it enlarges.
     size, smooth = (IMAGE_SIZE, IMAGE_SIZE), cv2.INTER_AREA
     return cv2.resize(bgr[top:bottom, left:right], size, interpolation=smooth)[:, :, ::-1]
 
 
 def opencv() -> Any:
-    """The module, which computes in the calling thread alone, since the workers use the cores. Raises ImportError."""
+    """Imports OpenCV and limits it to the calling thread, since the workers use the other cores. Raises ImportError."""
     import cv2
 
     if cv2.getNumThreads() != 1:
@@ -163,9 +167,9 @@ def opencv() -> Any:
 
 
 def read_jpeg(path: Path) -> Any:
-    """The pixels of a JPEG, height by width by blue, green, red, upright where it says how it was held; by OpenCV.
+    """The pixels of a JPEG by OpenCV: height x width x (blue, green, red), rotated as the file's orientation says.
 
-    None for what is no JPEG, and for one that OpenCV finds broken. Raises DatasetError where the file cannot be read.
+    None if it is not a JPEG, or if OpenCV finds it broken. Raises DatasetError if the file cannot be read.
     """
     try:
         content = path.read_bytes()
@@ -176,13 +180,14 @@ def read_jpeg(path: Path) -> Any:
     cv2 = opencv()
     try:
         return cv2.imdecode(numpy.frombuffer(content, numpy.uint8), cv2.IMREAD_COLOR)
-    # It claims more pixels than OpenCV takes.
+    # The file states more pixels than OpenCV accepts.
     except cv2.error:
         return None
 
 
 def read_rgb(path: Path) -> Any:
-    """A whole image file in RGB by Pillow, in whatever format its content is. Raises DatasetError naming the file."""
+    """A whole image in RGB by Pillow, in any format that Pillow recognises. Raises DatasetError with the name of the
+    file."""
     from PIL import Image
 
     try:
@@ -190,7 +195,7 @@ def read_rgb(path: Path) -> Any:
             if image.mode.startswith(("I", "F")):
                 raise ValueError(f"mode {image.mode}, expected 8 bits a colour")
             return image.convert("RGB")
-    # Pillow lets its plug-ins' own errors through on files that are not what they seem.
+    # On files with misleading content Pillow passes on the errors of its plug-ins.
     except (*_UNREADABLE, Image.DecompressionBombError) as error:
         raise _unreadable(path, error) from error
 
@@ -201,7 +206,7 @@ def _unreadable(path: Path, error: Exception) -> DatasetError:
 
 
 def crop_box(width: int, height: int, rng: random.Random, augmentation: Augmentation) -> Tuple[int, int, int, int]:
-    """Left, top, right, bottom of a random resized crop in pixels."""
+    """A random crop: left, top, right and bottom in pixels."""
     low, high = augmentation.crop_aspect_ratio
     for _ in range(_CROP_ATTEMPTS):
         area = width * height * rng.uniform(*augmentation.crop_area)
@@ -216,7 +221,7 @@ def crop_box(width: int, height: int, rng: random.Random, augmentation: Augmenta
 
 
 def synthetic_batch(share: Share, form: Form) -> Tuple[Any, Any]:
-    """One batch of noise with real labels, the same for a seed and a rank: images, labels (int64)."""
+    """One batch of noise with valid labels, which depends only on seed and rank: images, labels (int64)."""
     rng = numpy.random.RandomState(share.seed + share.rank)
     images = rng.standard_normal(form.shape(share.batch_size)).astype(form.dtype)
     if form.channels == 4:
@@ -226,10 +231,11 @@ def synthetic_batch(share: Share, form: Form) -> Tuple[Any, Any]:
 
 
 def reading_error(images: ImageList, words: str, suspects: Iterable[str]) -> DatasetError:
-    """The error of a loader that failed with ``words``; it names the broken file, which ``words`` may not do.
+    """The error of a loader that failed with the message ``words``; it names the broken file even if ``words`` does
+    not.
 
-    ``suspects`` are the paths of the batches at which the loader was; they are read again. Where none of them is broken
-    (the loader's memory or processes failed), the error names the loader.
+    ``suspects`` are the paths of the batches that the loader was reading; they are read again. If none of them is
+    broken (the loader's memory or processes failed), the error names the loader.
     """
     broken = _first_unreadable(images, suspects) or _named(images, words)
     return DatasetError(
@@ -253,6 +259,6 @@ def _first_unreadable(images: ImageList, names: Iterable[str]) -> Optional[Path]
 
 
 def _named(images: ImageList, words: str) -> Optional[Path]:
-    """The listed image that the words name; of ``1.jpeg`` and ``11.jpeg`` the one that stands there whole."""
+    """The listed image that the message names; ``11.jpeg`` in a message does not count as ``1.jpeg``."""
     found = [name for name in images.paths if name in words]
     return images.root / max(found, key=len) if found else None

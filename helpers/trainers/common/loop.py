@@ -1,8 +1,8 @@
-"""The training loop of every trainer: warm-up, barrier, measured window; knows no framework.
+"""The training loop of all trainers: warm-up, barrier, measured window. It does not depend on any framework.
 
-A step runs from the end of the step before to its own end, so a phase's steps are contiguous and
-whatever happens between two steps (data, the loss's way to the host, the log) counts in one of them.
-Warm-up goes on, window by window, until its end is steady or its budget is used.
+A step lasts from the end of the previous step to its own end. So the steps of a phase are contiguous, and everything
+between two steps (reading data, fetching the loss, writing the log) counts in one of them. Warm-up goes on, window by
+window, until its last windows are steady or its budget is used up.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Clock = Callable[[], float]
 
 
 class LossError(SuiteError):
-    """The loss is not finite: what runs is no training any more."""
+    """The loss is not finite, so the training has failed."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images with their labels, in whatever form the framework's step takes them."""
+    """Images with their labels, in the form that the framework's step takes."""
 
     images: Any
     labels: Any
@@ -32,7 +32,7 @@ class Batch:
 
 
 class Reader(Protocol):
-    """Batches of this rank, epoch by epoch; each epoch ends where no full batch is left."""
+    """The batches of this rank, epoch by epoch. An epoch ends when no full batch is left."""
 
     def epoch(self, number: int) -> Iterator[Batch]: ...
 
@@ -46,24 +46,24 @@ class Stepper(Protocol):
         """Train on the batch; returns the loss, still on the device."""
 
     def loss(self, handle: Any) -> float:
-        """The number behind what ``step`` returned; waits for the device."""
+        """The value of a loss that ``step`` returned; waits for the device."""
 
 
 class StepTimer(Protocol):
-    """Where steps begin and end, in seconds of the host's monotonic clock."""
+    """Times the begin and end of steps, in seconds of the host's monotonic clock."""
 
     def begin(self) -> None:
-        """A phase starts now: wait for the device first."""
+        """Begin a phase; waits for the device first."""
 
     def mark(self) -> None:
-        """The running step ends here, on the device's own time line; does not wait for it."""
+        """End the current step, at this place in the device's work; does not wait for it."""
 
     def resolve(self) -> List[Tuple[float, float]]:
         """Start and end of each step marked since the last call; waits for the device."""
 
 
 class HostTimer:
-    """For devices whose steps are synchronous: the host's clock itself."""
+    """Times steps by the host's clock, for devices whose steps are synchronous."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -89,20 +89,20 @@ class LoopPlan:
 
     warmup_steps: int
     window_steps: int
-    # So often, and at a phase's end, the loss comes to the host and the steps since then go into the log; 1 on a CPU,
-    # where nothing waits for it.
+    # After so many steps, and at the end of a phase, the loss is fetched and the steps are written to the log; 1 on a
+    # CPU, where fetching does not wait.
     fetch_every_steps: int
     # As in JobSpec.
     steady_window_steps: int = 0
     most_warmup_steps: int = 0
-    # For tests: makes every step longer by this share of its own time, and fetches every loss, without which the host's
-    # time is not the step's.
+    # Only for tests: makes every step longer by this fraction of its time. It also fetches every loss, since the host's
+    # time is the step's only then.
     slowdown: float = 0.0
 
 
 @dataclass(frozen=True)
 class LoopIO:
-    """The log, the heartbeat, the other ranks and the clock, as the loop uses them."""
+    """The functions through which the loop reaches the log, the heartbeat, the other ranks and the clock."""
 
     # Writes steps into the log.
     record: Callable[[Sequence[Step]], None]
@@ -111,18 +111,18 @@ class LoopIO:
     # Returns when all ranks have called it.
     barrier: Callable[[], None]
     clock: Clock
-    # Whether all ranks are steady; all of them must call it. None where ranks cannot ask each other: they then warm up
-    # for the whole budget, so that all stop at the same step, and steadiness is tested once.
+    # Returns whether all ranks are steady; all ranks must call it. None if ranks cannot ask each other: then they warm
+    # up for the whole budget, so that all stop at the same step, and steadiness is tested once.
     agree: Optional[Callable[[bool], bool]] = bool
-    # Called before each step is computed, so that the log shows which rank keeps the others waiting.
+    # Called with the step's number before it is computed, so that the heartbeat shows which rank the others wait for.
     begin: Callable[[int], None] = lambda number: None
 
 
 def train(plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> None:
-    """Train warm-up and window steps and record each; the window begins behind ``io.barrier``.
+    """Train the steps of warm-up and window, and record each of them. The window begins after ``io.barrier``.
 
-    Raises LossError at a loss that is not finite, after recording the steps before it, and DatasetError
-    where an epoch holds no batch.
+    Raises LossError if a loss is not finite, after the steps before it were recorded, and DatasetError if an epoch has
+    no batch.
     """
     run = _Run(plan, reader, stepper, timer, io)
     run.warm_up()
@@ -139,12 +139,12 @@ class _Run:
         self._source = _Source(reader, stepper, io.clock)
         self._number = 0
         self._began = 0.0
-        # The steps that were issued; their times are not known yet.
+        # Steps that were issued and whose times are not known yet.
         self._pending: List[Step] = []
         self._step_seconds: List[float] = []
 
     def warm_up(self) -> None:
-        """The plan's warm-up, and more of it while it is not steady."""
+        """Train the planned warm-up steps, and more as long as they are not steady."""
         plan = self._plan
         self.phase(WARMUP, plan.warmup_steps)
         while plan.steady_window_steps and self._number < plan.most_warmup_steps and not self._steady():
@@ -191,7 +191,7 @@ class _Run:
         self._io.beat(phase, self._number)
 
     def _linger(self) -> None:
-        """Keep the host busy, as slower code would, for the slowdown's share of what the step took so far."""
+        """Keep the host busy, as slower code would, for ``slowdown`` times the duration of the step so far."""
         now = self._io.clock()
         end = now + (now - self._began) * self._plan.slowdown
         while self._io.clock() < end:
@@ -207,7 +207,7 @@ class _Run:
 
 
 class _Source:
-    """Batches without end, with the epoch and the step that the newest one belongs to."""
+    """An endless series of batches, with the epoch and step of the newest batch."""
 
     def __init__(self, reader: Reader, stepper: Stepper, clock: Clock) -> None:
         self._reader = reader
@@ -218,7 +218,7 @@ class _Source:
         self.step = 0
 
     def next(self) -> Tuple[Batch, float]:
-        """The next batch, and the seconds that the caller was blocked for it."""
+        """The next batch, and the seconds for which the caller waited for it."""
         started = self._clock()
         batch = next(self._batches, None) if self._batches is not None else None
         if batch is None:

@@ -1,10 +1,10 @@
 """Measures the fastest matrix product of a device, for each framework's ``peak.py``; imports no framework.
 
-``python -m helpers.trainers.<framework>.peak PRECISION DEVICE``: PRECISION is fp32, tf32, fp16 or bf16, DEVICE ``cpu``
-or ``gpu`` (the first visible card). Square matrices of random numbers (zeros would need less power, and so be faster)
-are multiplied, doubled in size until that is no faster any more; a size's figure is the median of repeats, each long
-enough for its clock: the card's own events, or the host's monotonic clock. Prints one JSON object as its last line.
-Exit status: 0 measured, 3 refused (``process.EXIT_REFUSED``).
+``python -m helpers.trainers.<framework>.peak PRECISION DEVICE``: PRECISION is fp32, tf32, fp16 or bf16; DEVICE is
+``cpu`` or ``gpu`` (the first visible card). It multiplies square matrices of random numbers (zeros would need less
+power and so be faster) and doubles their size until that is no longer faster. The figure of a size is the median of
+repeats, each long enough for the clock, which is the card's events or the host's monotonic clock. The last line of
+output is a JSON object. Exit status: 0 measured, 3 refused (``process.EXIT_REFUSED``).
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from typing import Any, Callable, Dict, List, MutableMapping, Optional, Sequence
 from helpers.trainers.common.process import EXIT_REFUSED, THREAD_VARIABLES, Refused
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-# A size that gains less than this over the fastest so far is no faster; after two such in a row the device is full
-# (one may have met somebody else's work).
+# A size counts as faster only if it gains this factor over the fastest so far. The search ends after two sizes in a row
+# that are not faster; a single one may have been disturbed.
 LEAST_GAIN = 1.02
 PATIENCE = 2
 WARMUPS = 3
 SEED = 1234
-# A 1 x 1 convolution over this many images is the same product, for which oneDNN is asked on a single core too.
+# A 1 x 1 convolution over this many images is the same product; it is computed by oneDNN even on a single core.
 IMAGES = 16
 _TERA = 1e12
 
 Product = Callable[[], Any]
-# How a product of square matrices of a size can be had.
+# Returns a function that computes a product of square matrices of the given size.
 Way = Callable[[int], Product]
-# Seconds that a number of products take, from the first one's start to the last one's end.
+# Returns the seconds that a number of products take, from the start of the first to the end of the last.
 Timer = Callable[[Product, int], float]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long and how far the search goes."""
+    """The limits of the search."""
 
     # The sizes of the first and the largest matrices.
     first: int
     largest: int
-    # Timings of a size.
+    # How many timings of each size.
     repeats: int
-    # So long, or one product.
+    # How long each timing is, or one product if that is longer.
     repeat_seconds: float
-    # A size whose product takes longer is the last one.
+    # A size whose product takes longer is the last.
     longest_seconds: float
 
 
@@ -59,7 +59,7 @@ ON_CPU = Limits(first=1024, largest=2048, repeats=5, repeat_seconds=0.02, longes
 
 @dataclass(frozen=True)
 class PeakRequest:
-    """Which peak is to be measured."""
+    """The peak to be measured."""
 
     precision: str
     device: str
@@ -85,11 +85,11 @@ class Bench:
     """A framework that is ready to multiply on the device."""
 
     device_name: str
-    # The card's; empty on a CPU, and where the framework does not say it.
+    # The card's UUID; empty on a CPU, or if the framework does not report it.
     uuid: str
     framework_version: str
     timer: Timer
-    # The timer's clock, as text.
+    # The timer's clock in words.
     clock: str
     # The products to try, by name.
     ways: Dict[str, Way]
@@ -104,7 +104,7 @@ class BestProduct:
 
 
 def grow(product_of: Way, timer: Timer, limits: Limits) -> BestProduct:
-    """The fastest size: doubled until PATIENCE sizes in a row were not LEAST_GAIN faster."""
+    """The fastest size. Sizes are doubled until PATIENCE sizes in a row were not faster by LEAST_GAIN."""
     best = BestProduct(0.0, 0)
     size, patience = limits.first, PATIENCE
     while True:
@@ -138,7 +138,7 @@ def host_clock(threads: int) -> str:
 
 
 def probe(request: PeakRequest, bench: Bench) -> Dict[str, Any]:
-    """The answer as it is printed (``helpers.judging.utilisation.Peak`` reads it)."""
+    """The answer to be printed (read by ``helpers.judging.utilisation.Peak``)."""
     tried = {name: grow(way, bench.timer, request.limits) for name, way in bench.ways.items()}
     way, found = max(tried.items(), key=lambda each: each[1].tflops)
     return {
@@ -155,7 +155,8 @@ def probe(request: PeakRequest, bench: Bench) -> Dict[str, Any]:
 
 
 def prepare(request: PeakRequest, environment: MutableMapping[str, str]) -> None:
-    """Pin this process and set what CUDA and the framework read when they are loaded, as the trainers do."""
+    """Pin this process, and set the variables that CUDA and the framework read when they are loaded, as the trainers
+    do."""
     if request.cores:
         os.sched_setaffinity(0, request.cores)
     threads = str(len(os.sched_getaffinity(0)))
@@ -167,9 +168,10 @@ def prepare(request: PeakRequest, environment: MutableMapping[str, str]) -> None
 
 
 def run(arguments: Optional[List[str]], framework: str, bench_of: Callable[[PeakRequest], Bench]) -> int:
-    """The program: ``bench_of`` imports the framework, once this process is prepared for it.
+    """The main program. ``bench_of`` imports the framework after this process was prepared for it.
 
-    It raises ImportError without the framework and Refused where the device or the build has no such arithmetic.
+    ``bench_of`` raises ImportError if the framework is missing, and Refused if the device or the build lacks the
+    precision.
     """
     request = _read(arguments, framework)
     prepare(request, os.environ)

@@ -1,4 +1,5 @@
-"""The frame around every trainer: reads the job, prepares the process, and ends its step log in every case."""
+"""The part that all trainers share: reads the job, prepares the process, and writes the step log's footer however the
+run ends."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, Footer,
 
 EXIT_COMPLETE = 0
 EXIT_FAILED = 1
-# This device or build cannot run the case; the footer says why. Nothing was measured and nothing is broken.
+# The exit status of a refused case: this device or build cannot run it, and the footer says why. This is not a failure.
 EXIT_REFUSED = 3
 
 _MOST_SLOWDOWN = 10.0
@@ -34,12 +35,12 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 class Refused(Exception):
-    """This device or this build of the framework cannot run the case; nothing is put in its place."""
+    """This device or this build of the framework cannot run the case. No other configuration is run instead."""
 
 
 @dataclass(frozen=True)
 class RankPlace:
-    """Which of the job's processes this one is."""
+    """The place of this process among the job's processes."""
 
     rank: int
     # Counts within the node.
@@ -48,7 +49,8 @@ class RankPlace:
 
     @staticmethod
     def from_environment(environment: Mapping[str, str], names: Sequence[Sequence[str]]) -> RankPlace:
-        """``names``: the launcher's variables for rank, local rank and world size, the first set one counts."""
+        """``names`` has the launcher's variables for rank, local rank and world size; of each, the first variable that
+        is set counts."""
         values = []
         for wanted, default in zip(names, ("0", "0", "1")):
             name = next((name for name in wanted if environment.get(name)), wanted[0])
@@ -63,11 +65,11 @@ class RankPlace:
 class CardPlace:
     """One of the cards that this process drives."""
 
-    # Counts over the cards of all nodes: the rank that the card would have with one process a card.
+    # Counted over the cards of all nodes: the rank that the card would have with one process for each card.
     number: int
-    # Counts within this process. Where the launcher shows a process its own GPUs alone, it is the GPU's index.
+    # Counted within this process. If the launcher shows a process only its own GPUs, it is the GPU's index.
     local: int
-    # The CPU cores of the card; empty on a GPU job and where nothing is pinned.
+    # The CPU cores of the card; empty for a GPU job and if nothing is pinned.
     cores: Tuple[int, ...] = ()
 
 
@@ -82,7 +84,7 @@ def cards_of(spec: JobSpec, ranks: RankPlace) -> Tuple[CardPlace, ...]:
 
 @dataclass
 class DeviceRecord:
-    """What the step log's header says of framework and device; filled in as it becomes known."""
+    """The facts on framework and device for the header of the step log; filled in as they become known."""
 
     framework_version: str = "unknown"
     framework_commit: str = "unknown"
@@ -91,19 +93,19 @@ class DeviceRecord:
 
 
 class Trainer:
-    """One rank's run: its job, its place in it, its log. A framework's program fills ``device`` in.
+    """The run of one rank: its job, its place in the job, and its log. A framework's program fills in ``device``.
 
-    The log is opened with the first recorded block, when every fact of the header is known.
+    The log is opened when the first steps are recorded, since all facts of the header are known then.
     """
 
     def __init__(self, spec: JobSpec, ranks: RankPlace) -> None:
         self.spec = spec
         self.ranks = ranks
-        # Those that this process drives.
+        # The cards that this process drives.
         self.cards = cards_of(spec, ranks)
         self.device = DeviceRecord()
         self.slowdown = 0.0
-        # Of the card on which it is largest, in bytes.
+        # The peak memory in bytes of that card of the process on which it is largest.
         self.peak_device_bytes: Callable[[], int] = lambda: 0
         self.loaded: Callable[[], Dict[str, str]] = loaded_facts if spec.device == "gpu" else dict
         self._heartbeat = Heartbeat(spec.heartbeat_path(ranks.rank))
@@ -113,7 +115,7 @@ class Trainer:
         self._heartbeat.beat(phase, step, time.monotonic())
 
     def begin(self, step: int) -> None:
-        """Write to the heartbeat which step this rank has come to, where several ranks wait for each other."""
+        """Write to the heartbeat that this rank begins a step; only if several ranks wait for each other."""
         if self.ranks.world_size > 1:
             self._heartbeat.begin(step)
 
@@ -139,7 +141,7 @@ class Trainer:
                 framework_version=self.device.framework_version,
                 framework_commit=self.device.framework_commit,
                 device=spec.device,
-                # The loaded libraries' own versions win over those that the build was made with.
+                # The versions of the loaded libraries replace those with which the build was made.
                 facts={**self.device.facts, **self.loaded(), "device_name": self.device.name},
                 cards_per_process=spec.cards_per_process,
             )
@@ -150,7 +152,7 @@ class Trainer:
 def run(argv: List[str], rank_variables: Sequence[Sequence[str]], program: Callable[[Trainer], None]) -> int:
     """Run ``program`` as one rank of the job in ``argv[0]`` and return the exit status.
 
-    Its step log gets a footer whether it completes, is refused or fails; a failure's traceback goes to
+    The step log gets a footer whether the run completes, is refused or fails. The traceback of a failure goes to
     standard error.
     """
     try:
@@ -170,8 +172,8 @@ def run(argv: List[str], rank_variables: Sequence[Sequence[str]], program: Calla
         return EXIT_REFUSED
     except Exception as error:  # noqa: BLE001 - whatever went wrong, the log says so and the status is not 0
         if isinstance(error, MemoryError):
-            # The program's frames hold what filled the memory: neither footer nor traceback can be written without any.
-            # This function's own cannot be cleared, and its refusal would need memory too.
+            # The frames of the program hold the objects that filled the memory. They are cleared, since footer and
+            # traceback need memory too. This function's own frame cannot be cleared, and trying it would need memory.
             own = error.__traceback__
             traceback.clear_frames(own and own.tb_next)
         trainer.end(FAILED, one_line(f"{type(error).__name__}: {error}"))
@@ -181,16 +183,16 @@ def run(argv: List[str], rank_variables: Sequence[Sequence[str]], program: Calla
 
 
 def prepare(trainer: Trainer, environment: MutableMapping[str, str]) -> None:
-    """Set the job's variables and threads and pin this process; to be done before a framework is imported.
+    """Set the job's variables and threads, and pin this process. Must be called before a framework is imported.
 
-    A process of several CPU cards is pinned to the cores of all of them. The threads are those of one card: the cards
-    of a process compute at the same time, each with its own.
+    A process that drives several CPU cards is pinned to the cores of all of them. The number of threads is that of one
+    card, since the cards compute at the same time, each with threads of its own.
     """
     spec, facts = trainer.spec, trainer.device.facts
     environment.update(spec.environment)
     cores = _pin(trainer)
     threads = str(max(1, len(cores) // len(trainer.cards)))
-    # The frameworks' launchers set OMP_NUM_THREADS=1 whatever a rank's share of the machine is.
+    # The frameworks' launchers set OMP_NUM_THREADS=1, whatever a rank's share of the machine is.
     environment.update(dict.fromkeys(THREAD_VARIABLES, threads))
     facts["cores"] = ",".join(map(str, cores))
     facts["pinned"] = "yes" if spec.cores else "no"
@@ -203,9 +205,9 @@ def prepare(trainer: Trainer, environment: MutableMapping[str, str]) -> None:
 
 
 def set_environment(spec: JobSpec, settings: Settings, environment: MutableMapping[str, str]) -> None:
-    """Set the settings' variables and those of the precision, which a framework and CUDA read when they are loaded.
+    """Set the variables of the settings and of the precision, which the framework and CUDA read when they are loaded.
 
-    A variable of the job itself wins.
+    Variables of the job itself take precedence.
     """
     for name, value in settings.environment.items():
         environment[name] = spec.environment.get(name, str(value))
@@ -216,7 +218,7 @@ def set_environment(spec: JobSpec, settings: Settings, environment: MutableMappi
 
 
 def slowdown_of(environment: Mapping[str, str]) -> float:
-    """The share by which a test wants every step longer, 0 without one; ConfigError on anything else."""
+    """The fraction by which a test makes every step longer; 0 without a test. Raises ConfigError on any other value."""
     text = environment.get(SLOWDOWN_VARIABLE, "")
     try:
         share = float(text or 0)
@@ -275,7 +277,8 @@ def _pin(trainer: Trainer) -> List[int]:
 
 
 def peak_host_bytes() -> int:
-    """The largest resident size of this process so far; loader workers are processes of their own."""
+    """The largest resident size of this process so far, in bytes; loader workers are other processes and not
+    included."""
     # ru_maxrss is in KiB on Linux.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -286,17 +289,17 @@ def one_line(text: str) -> str:
 
 
 def cpu_name(cpuinfo: Path = CPUINFO) -> str:
-    """The processor's name as the kernel tells it."""
+    """The processor's name, from the kernel."""
     return _cpu("model name", cpuinfo) or "unknown CPU"
 
 
 def cpu_flags(cpuinfo: Path = CPUINFO) -> FrozenSet[str]:
-    """The processor's instruction sets as the kernel names them."""
+    """The processor's instruction sets, by the kernel's names."""
     return frozenset(_cpu("flags", cpuinfo).split())
 
 
 def bfloat16_hardware(flags: AbstractSet[str]) -> str:
-    """What a CPU with these flags of /proc/cpuinfo has for products of bfloat16."""
+    """In words, how a CPU with these flags of /proc/cpuinfo computes products of bfloat16."""
     known = (("amx_bf16", "AMX"), ("avx512_bf16", "AVX512_BF16"))
     found = [name for flag, name in known if flag in flags]
     if found:
@@ -315,8 +318,8 @@ def _cpu(wanted: str, cpuinfo: Path) -> str:
 
 
 def seed_everything(framework: Callable[[int], Any], seed: int) -> None:
-    """The same weights on every rank; the readers add the rank to the seed of the data."""
-    # Only here: the variables that say how many threads it takes are set by then.
+    """Seed all random numbers. Every rank gets the same weights; the readers add the rank to the seed of the data."""
+    # Imported only here, when the variables that set its number of threads are set.
     import numpy
 
     framework(seed)
@@ -329,7 +332,7 @@ def plan_of(trainer: Trainer) -> LoopPlan:
     return LoopPlan(
         spec.warmup_steps,
         spec.window_steps,
-        # On a CPU the loss is at hand after every step; on a GPU fetching it would empty the queue.
+        # On a CPU the loss is known after every step; on a GPU fetching it would empty the queue of issued steps.
         spec.record_every_steps if spec.device == "gpu" else 1,
         spec.steady_window_steps,
         spec.most_warmup_steps,

@@ -1,7 +1,7 @@
-"""Put one rank's output into a file of its own: ``python -m helpers.trainers.common.rank_log FOLDER COMMAND...``.
+"""Redirects one rank's output to a file of its own: ``python -m helpers.trainers.common.rank_log FOLDER COMMAND...``.
 
-``torch.distributed.run`` starts it in the trainer's stead, and it becomes the trainer: the launcher's own logs lie in
-folders whose names nobody knows beforehand.
+``torch.distributed.run`` starts it in place of the trainer, and it then becomes the trainer. The launcher's own logs
+are not used, since the names of their folders are not known beforehand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ def log_path(folder: Path, local_rank: int) -> Path:
 
 
 def main(argv: List[str], environment: Mapping[str, str]) -> None:
-    """Does not return. Raises ConfigError outside of a launcher, OSError where the file or the command is none."""
+    """Does not return. Raises ConfigError without a launcher, and OSError if the file or the command cannot be
+    opened."""
     rank = environment.get("LOCAL_RANK", "")
     if not rank.isdigit() or len(argv) < 2:
         raise ConfigError("rank log", field="LOCAL_RANK", got=rank, expected="a rank's number, a folder and a command")

@@ -1,5 +1,5 @@
-"""A job's readers, for any framework: through DALI (the numbers are those of docs/measuring-rules.md), through the
-framework's own loader, or synthetic; ``open_reader`` chooses, and adds what it chose to the header's facts."""
+"""The readers of a job's images, for any framework: through DALI (with the numbers of docs/measuring-rules.md), through
+the framework's own loader, or synthetic. ``open_reader`` chooses one, and adds it to the header's facts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from helpers.trainers.contract.models import IMAGE_SIZE
 
 @dataclass(frozen=True)
 class DaliPlan:
-    """What a rank's pipeline reads, and how."""
+    """The plan of a rank's DALI pipeline."""
 
     share: Share
     form: Form
@@ -46,14 +46,14 @@ class DaliPlan:
 
 
 class DaliSource:
-    """DALI's pipeline over a list: ``epoch()`` runs through one epoch and hands out each run's outputs."""
+    """A DALI pipeline over a list of images."""
 
     def __init__(
         self, images: ImageList, plan: DaliPlan, runner: Callable[[Any], Callable[[], Any]] = lambda p: p.run
     ) -> None:
-        """``runner`` makes of the built pipeline the function that gives the next outputs."""
+        """``runner`` takes the built pipeline and returns a function that returns the next outputs."""
         self.steps_per_epoch = plan.share.steps_per_epoch(len(images.paths))
-        # The reader pads every shard to the longest one; the runs that hold padding are skipped.
+        # The reader pads every shard to the length of the longest; runs that contain padding are skipped.
         longest = -(-len(images.paths) // plan.share.world_size)
         self._skipped_per_epoch = -(-longest // plan.share.batch_size) - self.steps_per_epoch
         self._images = images
@@ -62,7 +62,8 @@ class DaliSource:
         self._next = runner(dali_pipeline(images, plan))
 
     def epoch(self) -> Iterator[Any]:
-        """The outputs (images, labels) of each full batch; valid until the next one is asked for."""
+        """The outputs (images, labels) of each full batch of one epoch; each is valid until the next one is
+        requested."""
         for _ in range(self.steps_per_epoch):
             yield self._run()
         for _ in range(self._skipped_per_epoch):
@@ -86,14 +87,14 @@ class Mark(Protocol):
 
 
 class Lent:
-    """Keeps tensors in a loader's own memory until the card has done the work that was issued on them.
+    """Holds tensors that are in a loader's memory until the card has done the work that was issued on them.
 
-    With the dynamic executor (DALI 2's default) DALI's plugins copy nothing, and DALI takes a tensor back as soon as
-    nobody holds it. It does not know of the framework's stream, and the host is several steps ahead of the card.
+    With the dynamic executor (DALI 2's default) DALI's plugins do not copy, and DALI reuses a tensor's memory as soon
+    as no object holds it. It does not know the framework's stream, and the host is several steps ahead of the card.
     """
 
     def __init__(self, mark: Callable[[], Mark]) -> None:
-        """``mark`` gives a mark behind all that was issued so far."""
+        """``mark`` returns a mark behind all work issued so far."""
         self._mark = mark
         self._held: Deque[Tuple[Mark, Any]] = deque()
 
@@ -105,21 +106,23 @@ class Lent:
 
 @dataclass(frozen=True)
 class Plugin:
-    """What a framework has for DALI on a card."""
+    """A framework's functions for DALI on a card."""
 
-    # Makes of a pipeline a function that gives the next batch: the framework's tensors, by the names images and labels.
+    # Takes a pipeline and returns a function that returns the next batch: the framework's tensors ``images`` and
+    # ``labels``.
     runner: Callable[[Any], Callable[[], Mapping[str, Any]]]
-    # Lent's.
+    # The argument of Lent.
     mark: Callable[[], Mark]
 
 
 class DaliReader:
-    """DALI on the CPU hands out host arrays, which ``feed`` copies; on a GPU the plugin lends device tensors."""
+    """Reads through DALI. On the CPU it gives host arrays, which ``feed`` copies; on a GPU the plugin lends device
+    tensors."""
 
     def __init__(
         self, images: ImageList, plan: DaliPlan, feed: Callable[[Any], Any], plugin: Optional[Plugin] = None
     ) -> None:
-        """``plugin`` None: for a pipeline wholly on the CPU."""
+        """``plugin`` is None for a pipeline that is completely on the CPU."""
         self._samples = plan.share.batch_size
         self._feed = feed
         self._lent = None if plugin is None else Lent(plugin.mark)
@@ -129,7 +132,7 @@ class DaliReader:
         for outputs in self._source.epoch():
             images, labels = self._tensors(outputs)
             yield Batch(images, labels, self._samples)
-            # Whoever asks for the next batch has issued the work on this one.
+            # When the next batch is requested, the work on this one has been issued.
             if self._lent is not None:
                 self._lent.keep((outputs, images, labels))
 
@@ -141,10 +144,10 @@ class DaliReader:
 
 
 def dali_names(images: ImageList, plan: DaliPlan, run: int) -> List[str]:
-    """The images of DALI's run number ``run`` and of the runs that it had begun ahead.
+    """The images of DALI's run number ``run`` and of the later runs that it had already begun.
 
-    They are found by reading again, without decoding, in the reader's own order. The list ends after SEARCH_SECONDS,
-    and where the reader itself fails.
+    They are found by reading again in the same order, without decoding. The list ends after SEARCH_SECONDS, or where
+    the reader fails.
     """
     from nvidia.dali.pipeline import Pipeline
 
@@ -169,7 +172,7 @@ def dali_names(images: ImageList, plan: DaliPlan, run: int) -> List[str]:
 
 
 def dali_version() -> str:
-    """DALI's version; Refused where it is not installed."""
+    """DALI's version. Raises Refused if it is not installed."""
     try:
         import nvidia.dali as dali
     except ImportError as error:
@@ -178,7 +181,7 @@ def dali_version() -> str:
 
 
 def dali_pipeline(images: ImageList, plan: DaliPlan) -> Any:
-    """The built pipeline: read by shard, random crop while decoding, resize, flip and normalise."""
+    """The built pipeline: reads a shard, decodes with a random crop, resizes, flips and normalises."""
     dali_version()
     from nvidia.dali import fn, types
     from nvidia.dali.pipeline import Pipeline
@@ -219,7 +222,7 @@ def dali_pipeline(images: ImageList, plan: DaliPlan) -> Any:
             pad_output=form.channels == 4,
             mirror=fn.random.coin_flip(probability=plan.augmentation.flip_probability),
         )
-        # A label is a vector of one element; the step wants a number.
+        # A label is a vector of one element; the step takes a number.
         label = fn.squeeze(fn.cast(labels.gpu() if on_gpu else labels, dtype=types.INT64), axes=[0])
         pipeline.set_outputs(normalised, label)
     pipeline.build()
@@ -231,7 +234,8 @@ def _dali_seed(plan: DaliPlan) -> int:
 
 
 def _dali_reader(images: ImageList, share: Share) -> Any:
-    """Encoded images and labels of a rank's shard; the first operator of its pipeline, whose seed it takes."""
+    """The reader of encoded images and labels of a rank's shard. It is the first operator of the pipeline and takes its
+    seed."""
     from nvidia.dali import fn
 
     return fn.readers.file(
@@ -246,32 +250,33 @@ def _dali_reader(images: ImageList, share: Share) -> Any:
     )
 
 
-# From what a loader gives to what the step takes.
+# Converts a loader's batch to the form that the step takes.
 Feed = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class Loaders:
-    """What a framework has of its own."""
+    """A framework's own functions for reading."""
 
     feed: Feed
-    # The index of the card that decodes, the rank's own.
+    # Returns the index of the decoding card, which is the rank's own.
     gpu_index: Callable[[], int]
     dali: Callable[[ImageList, DaliPlan], Reader]
     native: Callable[[ImageList, Share, Form], Reader]
-    # What the header says of the native loader, by its number of workers; Refused where it lacks something.
+    # Takes the number of workers and returns the header's text on the native loader. Raises Refused if that lacks a
+    # part.
     native_loader: Callable[[int], str]
 
 
 def share_of(trainer: Trainer) -> Share:
-    """The share of this process, in batches for all of its cards."""
+    """The share of this process, with batches for all of its cards."""
     spec, ranks = trainer.spec, trainer.ranks
     batch_size = spec.case.batch_size_per_card * spec.cards_per_process
     return Share(ranks.rank, ranks.world_size, batch_size, spec.seed)
 
 
 def card_shares(trainer: Trainer) -> Tuple[Share, ...]:
-    """The share of each card of this process: what one process a card would read."""
+    """The share of each card of this process, as if each card had a process of its own."""
     spec = trainer.spec
     return tuple(
         Share(card.number, spec.case.cards, spec.case.batch_size_per_card, spec.seed) for card in trainer.cards
@@ -279,15 +284,16 @@ def card_shares(trainer: Trainer) -> Tuple[Share, ...]:
 
 
 def open_reader(trainer: Trainer, settings: Settings, loaders: Loaders) -> Reader:
-    """The reader of the job's data source, whose batches are for all cards of the process; adds what it does to the
-    header's facts. Raises DatasetError."""
+    """The reader of the job's data source. Its batches are for all cards of the process. It is added to the header's
+    facts. Raises DatasetError."""
     return _open(trainer, settings, loaders, share_of(trainer))
 
 
 def open_card_readers(trainer: Trainer, settings: Settings, loaders: Callable[[CardPlace], Loaders]) -> Reader:
-    """As ``open_reader``, with a reader for each card of the process, which reads what one process a card would read.
+    """As ``open_reader``, but with a reader for each card, which reads the same images as if the card had a process of
+    its own.
 
-    A batch's images and its labels are lists with an entry for each card.
+    The images and the labels of a batch are lists with an entry for each card.
     """
     shares = zip(trainer.cards, card_shares(trainer))
     return CardReaders([_open(trainer, settings, loaders(card), share) for card, share in shares])
@@ -314,7 +320,7 @@ def _open(trainer: Trainer, settings: Settings, loaders: Loaders, share: Share) 
 
 
 def decoding_workers(name: str) -> Callable[[int], str]:
-    """``Loaders.native_loader`` of a loader whose worker processes decode by ``images.decode``."""
+    """A ``Loaders.native_loader`` for a loader whose worker processes decode with ``images.decode``."""
     return lambda workers: f"{name}, {workers} worker processes, decoding by OpenCV {_opencv_version()}"
 
 
@@ -329,7 +335,7 @@ def _opencv_version() -> str:
 
 
 class SyntheticReader:
-    """One batch again and again: an epoch without end."""
+    """Returns the same batch again and again, in one endless epoch."""
 
     def __init__(self, share: Share, form: Form, feed: Feed) -> None:
         images, labels = synthetic_batch(share, form)
@@ -340,7 +346,7 @@ class SyntheticReader:
 
 
 class CardReaders:
-    """The batches of several cards' readers, joined."""
+    """Joins the batches of the readers of several cards."""
 
     def __init__(self, readers: Sequence[Reader]) -> None:
         self._readers = list(readers)
@@ -348,8 +354,8 @@ class CardReaders:
     def epoch(self, number: int) -> Iterator[Batch]:
         epochs = [reader.epoch(number) for reader in self._readers]
         while True:
-            # Not zip(), which asks no other reader once the first one has ended: what a reader does at an epoch's end
-            # (DaliSource) would be left undone.
+            # Not zip(): when the first reader ends, it would not ask the others, and these would miss their work at the
+            # end of an epoch (DaliSource).
             batches = [batch for batch in [next(epoch, None) for epoch in epochs] if batch is not None]
             if len(batches) < len(epochs):
                 return
@@ -358,9 +364,9 @@ class CardReaders:
 
 
 class KeyedBatches:
-    """Batches of keys (epoch, image) of one rank, so that a worker draws the same crop whatever worker it is.
+    """Batches of keys (epoch, image) of one rank. The random crop depends on the key, so it is the same in any worker.
 
-    ``epoch`` is set before it is iterated.
+    ``epoch`` must be set before each iteration.
     """
 
     def __init__(self, images: ImageList, share: Share) -> None:
@@ -376,7 +382,8 @@ class KeyedBatches:
         return self._share.steps_per_epoch(len(self._images.paths))
 
     def names(self, done: int, ahead: int) -> List[str]:
-        """The images of the batch after ``done`` ones of this epoch and of ``ahead`` more, which workers had begun."""
+        """The images of the batch after ``done`` batches of this epoch, and of ``ahead`` more batches that workers had
+        begun."""
         batches = self._share.batches(len(self._images.paths), self.epoch)
         begun = itertools.islice(batches, done, done + 1 + ahead)
         return [self._images.paths[image] for batch in begun for image in batch]
@@ -384,7 +391,7 @@ class KeyedBatches:
 
 @dataclass(frozen=True)
 class KeyedImages:
-    """Image and label of a key (epoch, image), the same for a seed."""
+    """Reads the image and label of a key (epoch, image); the result depends only on key and seed."""
 
     images: ImageList
     form: Form

@@ -1,4 +1,4 @@
-"""The settings of the frameworks whose publishers raised the learning rate step by step and smoothed the labels."""
+"""Settings of the frameworks whose publishers warmed up the learning rate and smoothed the labels."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ STEP, COSINE = "step", "cosine"
 
 @dataclass(frozen=True)
 class ScheduledSettings(Settings):
-    """Beside the settings of every framework: the schedule, the labels and batch norm."""
+    """The settings of every framework, and those of learning rate schedule, labels and batch norm."""
 
-    # STEP: the boundaries in epochs, as in every framework. COSINE: half a cosine down to 0.
+    # STEP: it changes at boundaries in epochs, as in every framework. COSINE: it falls along half a cosine to 0.
     learning_rate_schedule: str
-    # The rate rises linearly from 0 at the first step; 0: it starts at its peak.
+    # Over so many steps the rate rises linearly from 0; with 0 it starts at its peak.
     learning_rate_warmup_steps: int
     # The length of the half cosine, counted from the first step; None for STEP.
     learning_rate_decay_steps: Optional[int]
-    # The share of a label that is spread over all classes.
+    # The share of a label that is spread over all classes, from 0 to below 1.
     label_smoothing: float
     # Whether weight decay acts on batch norm's parameters too.
     decay_norms: bool
-    # The share of the moving mean and variance that a step keeps, and what is added to the variance.
+    # The share of the moving mean and variance that a step keeps, and the number added to the variance.
     batch_norm_momentum: float
     batch_norm_epsilon: float
 
@@ -43,7 +43,7 @@ class ScheduledSettings(Settings):
 
     @property
     def label_targets(self) -> Tuple[float, float]:
-        """The target of the right class and of each other one."""
+        """The targets of the right class and of each other class."""
         spread = self.label_smoothing / CLASSES
         return 1 - self.label_smoothing + spread, spread
 
@@ -65,7 +65,7 @@ class ScheduledSettings(Settings):
 
 
 def scheduled_facts(settings: ScheduledSettings) -> Dict[str, str]:
-    """What a step log's header says of these settings, beside ``common_facts``."""
+    """The header's facts on these settings, in addition to ``common_facts``."""
     peak, warmup = settings.learning_rate, settings.learning_rate_warmup_steps
     schedule = f"cosine over {settings.learning_rate_decay_steps} steps"
     if settings.learning_rate_schedule == STEP:

@@ -1,12 +1,13 @@
-"""A job's settings, read strictly: what ``helpers/plan/recipes/recipe.py`` writes, with the user's overrides in it.
+"""Reads a job's settings strictly. They are written by ``helpers/plan/recipes/recipe.py`` and contain the user's
+overrides.
 
-An unknown key, a missing one or a value that contradicts the case is an error, so that no override is
-lost and none turns a case into another one. ``Settings`` holds what every framework has; a framework's subclass adds
-what only it has.
+An unknown key, a missing key or a value that contradicts the case is an error. So no override is lost, and none turns a
+case into another case. ``Settings`` has the settings of every framework; a framework's subclass adds its own.
 
-``python -m helpers.trainers.common.settings < JOBS.json`` says whether the trainers take the settings of jobs. The
-input is a JSON list of job files' texts. The answer on standard output is a JSON list as long: null where the settings
-are complete and right, else what is wrong in words. Exit status 0, 1 for an input that is no such list.
+``python -m helpers.trainers.common.settings < JOBS.json`` checks whether the trainers accept the settings of jobs. The
+input is a JSON list of the texts of job files. The answer on standard output is a JSON list of the same length: null if
+a job's settings are complete and right, else a text that says what is wrong. The exit status is 0, or 1 if the input is
+not such a list.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import START_SETTINGS, JobSpec, finite
 
-# AMP level and type by precision; None where the precision leaves the type open, or has neither.
+# AMP level and type by precision; None if the precision leaves the type open, or has neither.
 AmpLevels = Mapping[Precision, Tuple[Optional[str], Optional[str]]]
 BASIC_AMP_LEVELS: AmpLevels = {
     Precision.FP32: (None, None),
@@ -31,7 +32,7 @@ BASIC_AMP_LEVELS: AmpLevels = {
     Precision.AMP_O2: ("O2", None),
 }
 S = TypeVar("S", bound="Settings")
-# Steps until the loss scale moves, and by what factor; the names are Paddle's.
+# The steps after which the loss scale changes, and the factors; the names are Paddle's.
 LOSS_SCALING_RULE = ("incr_every_n_steps", "decr_every_n_nan_or_inf", "incr_ratio", "decr_ratio")
 
 
@@ -39,9 +40,9 @@ LOSS_SCALING_RULE = ("incr_every_n_steps", "decr_every_n_nan_or_inf", "incr_rati
 class Augmentation:
     """Random resized crop and flip."""
 
-    # The least and the most, as a share of the image.
+    # Smallest and largest area, as a share of the image.
     crop_area: Tuple[float, float]
-    # The least and the most width / height.
+    # Smallest and largest width / height.
     crop_aspect_ratio: Tuple[float, float]
     flip_probability: float
 
@@ -50,11 +51,11 @@ class Augmentation:
 class Dali:
     """The settings of DALI's pipeline."""
 
-    # None: as many as a card of the rank has cores.
+    # None: as many threads as a card of the rank has cores.
     threads: Optional[int]
     prefetch_queue_depth: int
     seed: int
-    # In bytes, for decoding on a GPU alone.
+    # In bytes; used only for decoding on a GPU.
     device_memory_padding: int
     host_memory_padding: int
 
@@ -78,12 +79,12 @@ class Settings:
 
     optimizer: str
     learning_rate: float
-    # Epochs, at each of which the learning rate is multiplied by ``learning_rate_decay``.
+    # At each of these epochs the learning rate is multiplied by ``learning_rate_decay``.
     learning_rate_boundaries: Tuple[int, ...]
     learning_rate_decay: float
     momentum: float
     weight_decay: float
-    # NCHW or NHWC: how the model works, and how the images arrive.
+    # NCHW or NHWC: the model's layout, and the layout in which images arrive.
     layout: str
     feed_layout: str
     input_channels: int
@@ -91,10 +92,10 @@ class Settings:
     # None, O1 or O2.
     amp_level: Optional[str]
     amp_dtype: Optional[str]
-    # The first loss scale, None without one, and how it moves.
+    # The first loss scale (None: no loss scaling), and the rule by which it changes.
     loss_scaling: Optional[float]
     loss_scaling_rule: Mapping[str, Any]
-    # Variables that are set before the framework's import.
+    # Variables that are set before the framework is imported.
     environment: Mapping[str, str]
     augmentation: Augmentation
     dali: Dali
@@ -102,12 +103,12 @@ class Settings:
 
     @classmethod
     def of(cls: Type[S], spec: JobSpec) -> S:
-        """The settings of a job, those of its framework; ConfigError names the key."""
+        """The settings of a job, in the class of its framework. Raises ConfigError, which names the key."""
         kind = _kind_of(spec.case.framework)
         if kind is None or not issubclass(kind, cls):
             known = ", ".join(each.value for each in Framework if issubclass(_kind_of(each) or object, cls))
             raise ConfigError(f"job {spec.job_id}", field="framework", got=spec.case.framework.value, expected=known)
-        # How the ranks were started is no part of what they train.
+        # Settings of how ranks are started do not belong to the training.
         given = {name: value for name, value in spec.settings.items() if name not in START_SETTINGS}
         settings: S = _build(kind, given, "settings")
         settings._check(spec)
@@ -115,7 +116,7 @@ class Settings:
 
     @property
     def learning_rates(self) -> Tuple[float, ...]:
-        """The learning rate of each stretch of epochs, one more than there are boundaries."""
+        """The learning rate before, between and after the boundaries."""
         return tuple(
             self.learning_rate * self.learning_rate_decay**passed
             for passed in range(len(self.learning_rate_boundaries) + 1)
@@ -161,7 +162,7 @@ class Settings:
 
 
 def _kind_of(framework: Framework) -> Optional[Type[Settings]]:
-    """The class of a framework's settings, from the folder of its trainer; None where it has no trainer."""
+    """The class of a framework's settings, from the folder of its trainer; None if it has no trainer."""
     try:
         module = import_module(f"helpers.trainers.{framework.value}.settings")
     except ModuleNotFoundError:
@@ -216,13 +217,13 @@ def refused(name: str, got: object, expected: str) -> ConfigError:
     )
 
 
-# A scale that is to rise after so many steps is a static one, in the terms of a dynamic one.
+# A loss scale that rises only after so many steps is static: a static scale in the terms of a dynamic one.
 _NEVER_STEPS = 10**9
 
 
 def common_facts(settings: Settings) -> Dict[str, str]:
-    """What a step log's header says of a job in float32; a framework says what mixed precision makes of ``precision``
-    and ``weights``."""
+    """The header's facts on the settings, as for float32. For mixed precision a framework replaces ``precision`` and
+    ``weights``."""
     facts = {
         "feed": f"{settings.feed_layout}, {settings.input_channels} channels, {settings.input_dtype}",
         "layout": settings.layout,
@@ -269,5 +270,5 @@ def main(given: TextIO, out: TextIO, errors: TextIO) -> int:
 
 
 if __name__ == "__main__":
-    # By its name: the frameworks' classes derive from that module's Settings, and not from those of __main__.
+    # Imported by its name, since the frameworks' classes derive from the Settings of that module, not of __main__.
     sys.exit(import_module("helpers.trainers.common.settings").main(sys.stdin, sys.stdout, sys.stderr))

@@ -1,13 +1,13 @@
-"""Start the ranks of a job on one node: ``python -m helpers.trainers.common.start_ranks OPTIONS -- COMMAND...``.
+"""Starts the ranks of a job on one node: ``python -m helpers.trainers.common.start_ranks OPTIONS -- COMMAND...``.
 
-It is the launcher of a framework that has none. It finds a free port of this node for each rank, meets the starters of
-the other nodes to learn of theirs, starts the ranks and waits for them. Each rank finds its place in the variables that
-torch.distributed.run would set, and all ranks' addresses in TF_CONFIG, as tf.distribute reads them. Of the node's GPUs
-each sees its own alone.
+It is the launcher for a framework that has none. It finds a free port of this node for each rank, exchanges ports with
+the starters of the other nodes, starts the ranks and waits for them. Each rank finds its place in the variables that
+torch.distributed.run would set, and the addresses of all ranks in TF_CONFIG, as tf.distribute reads it. Each rank sees
+only its own GPUs.
 
-When a rank fails, the starter names it, ends the other ranks of its node and restarts none: a run that began twice is
-no measurement. Exit status: 0 where all ranks ended with 0, else that of the first that failed, 1 where a signal ended
-it.
+When a rank fails, the starter names it, ends the other ranks of its node and restarts none, since a run that began
+twice is not a measurement. Exit status: 0 if all ranks ended with 0; else that of the first rank that failed, or 1 if a
+signal ended that rank.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from helpers.trainers.contract.errors import LaunchError
 
-# A rank that was asked to end is killed after so long. The supervisor's own grace is longer.
+# A rank that was asked to end is killed after this time. The supervisor's grace is longer.
 _GRACE_SECONDS = 5.0
-# Between two attempts to reach the first node's starter.
+# The time between two attempts to reach the first node's starter.
 _RETRY_SECONDS = 0.2
-# A node that has connected says at once what it has to say.
+# How long to wait for the message of a node that has connected; it sends it at once.
 _ANSWER_SECONDS = 10.0
 _LONGEST_LINE = 2**20
 _PORT_ATTEMPTS = 200
-# gRPC would ask the caller's proxy for the other ranks.
+# Without these, gRPC would connect to the other ranks through the caller's proxy.
 _NO_PROXY = ("NO_PROXY", "no_proxy", "no_grpc_proxy")
 
 
@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
 def rank_environment(
     inherited: Mapping[str, str], workers: Sequence[str], first: int, ranks: int, local: int
 ) -> Dict[str, str]:
-    """The variables of the rank with the number ``local`` of this node's ``ranks``, whose first one is ``first``.
+    """The environment of rank number ``local`` of this node's ``ranks``; ``first`` is the node's first rank in the job.
 
     ``workers`` are the HOST:PORT of all ranks of the job.
     """
@@ -98,8 +98,8 @@ def _share(visible: str, ranks: int, local: int) -> List[str]:
 def meet(meeting: str, job: str, node: int, nodes: int, own: Sequence[str]) -> List[str]:
     """The HOST:PORT of all ranks of the job, in rank order; ``own`` are those of this ``node``.
 
-    Returns when the starters of all nodes have called it. The first node's serves ``meeting``, a HOST:PORT. Nobody here
-    gives up: the supervisor knows how long the start may take.
+    Returns when the starters of all nodes have called it. The starter of the first node serves ``meeting``, a
+    HOST:PORT. There is no time limit here; the supervisor limits the start.
     """
     host, _, port = meeting.rpartition(":")
     words = {"job": job, "node": node, "workers": list(own)}
@@ -121,7 +121,7 @@ def _serve(address: Tuple[str, int], words: Mapping[str, object], nodes: int) ->
                 found[record["node"]] = record["workers"]
                 waiting.append(connection)
             else:
-                # Another program, or another job's node, that came to this port.
+                # Another program, or a node of another job, connected to this port.
                 connection.close()
         everyone = [worker for node in sorted(found) for worker in found[node]]
         for connection in waiting:
@@ -133,7 +133,7 @@ def _ask(address: Tuple[str, int], words: Mapping[str, object]) -> List[str]:
     while True:
         with contextlib.suppress(OSError), socket.create_connection(address, _ANSWER_SECONDS) as connection:
             connection.sendall(_line(words))
-            # The first node answers when the last one has come.
+            # The first node answers when all nodes have connected.
             answer = _receive(connection, seconds=None)
             if answer is not None and answer.get("job") == words["job"] and _are_workers(answer.get("workers")):
                 return list(answer["workers"])
@@ -145,7 +145,7 @@ def _line(words: Mapping[str, object]) -> bytes:
 
 
 def _receive(connection: socket.socket, seconds: Optional[float] = _ANSWER_SECONDS) -> Optional[Dict[str, Any]]:
-    """The JSON object of one line; None where the other side sends none within ``seconds``."""
+    """The JSON object of one line; None if the other side sends none within ``seconds``."""
     connection.settimeout(seconds)
     try:
         with connection.makefile("rb") as lines:
@@ -164,9 +164,9 @@ def _are_workers(value: object) -> bool:
 
 
 def _reserve(port_range: str, meeting: str) -> socket.socket:
-    """A socket on a port that is free on all addresses of this node, which tf.distribute's servers listen on.
+    """A socket on a port that is free on all addresses of this node, since tf.distribute's servers listen on all.
 
-    ``port_range`` is ``FIRST:LAST``, the ports that may be taken; empty for any. The port ``meeting`` is left free.
+    ``port_range`` is ``FIRST:LAST``, the allowed ports; empty allows all. The port of ``meeting`` is not taken.
     """
     first, _, last = port_range.partition(":")
     if port_range and not (first.isdigit() and last.isdigit() and 0 < int(first) <= int(last) < 2**16):
@@ -188,11 +188,11 @@ def _watch(started: Mapping[int, "subprocess.Popen[bytes]"], first: int) -> int:
     """Wait for all ranks; end the others when one fails. Returns the exit status."""
     running, failed = dict(started), 0
     while running and not failed:
-        # Which rank ended first is known only where nobody looks at them in turn.
+        # Wait for any child: asking the ranks one by one would not show which ended first.
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         local = next((each for each, process in running.items() if ended and process.pid == ended.si_pid), None)
         if local is None:
-            # A process whose parent, a rank, is gone; a launcher in a container may be the first process there.
+            # An orphan of a rank: in a container the launcher may be the first process, which inherits orphans.
             os.waitpid(ended.si_pid if ended else -1, 0)
             continue
         status = running.pop(local).wait()
@@ -207,7 +207,7 @@ def _watch(started: Mapping[int, "subprocess.Popen[bytes]"], first: int) -> int:
 
 
 def _end(running: Mapping[int, "subprocess.Popen[bytes]"]) -> "List[Tuple[int, subprocess.Popen[bytes], bool]]":
-    """End the ranks; returns each with whether it was asked to, since it had not ended by itself."""
+    """End the ranks. Returns each with whether it had to be ended, or had already ended by itself."""
     asked = {local: process.poll() is None for local, process in running.items()}
     for local, process in running.items():
         if asked[local]:
