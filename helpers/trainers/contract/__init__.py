@@ -1,9 +1,10 @@
-"""What the suite and the trainers share: the only part of the trainers that the suite imports.
+"""The code that the suite and the trainers share. The suite imports no other part of the trainers.
 
-Trainers import it in the frameworks' own interpreters: standard library, Python 3.8 syntax.
+Trainers import it in the frameworks' own interpreters, so it uses only the standard library and the syntax of Python
+3.8.
 """
 
 from pathlib import Path
 
-# Where this checkout is.
+# The folder of this checkout.
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,8 +1,9 @@
-"""What a worker and its conductor exchange: one line each way for each block of steps.
+"""The exchange between a worker and its conductor: for each block of steps, one line in each direction.
 
-The conductor (``helpers/session/lockstep.py``) writes one JSON object a line to the worker's standard input: which loop
-is to run and for how many steps. The worker writes ``@`` and one JSON object a line to its standard output; other lines
-there come from its libraries. Its first one says that it is ready. The end of its input ends the worker.
+The conductor (``helpers/session/lockstep.py``) writes a JSON object on one line to the worker's standard input: the
+loop to run and the number of steps. The worker answers with ``@`` and a JSON object on one line of its standard output;
+other lines there come from its libraries. The worker's first line says that it is ready. The worker ends when its input
+ends.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any, Callable, Tuple
 
 MARK = "@"
 
-# The loops that workers offer: the trainer's own with everything recorded, its bare steps, and a user's bare loop.
+# The loops that workers offer: the trainer's own with all recording, only its steps, and a bare loop as a user would
+# write it.
 TRAIN = "train"
 FOR = "for"
 BARE = "bare"
@@ -29,18 +31,18 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @dataclass(frozen=True)
 class StepBlock:
-    """How long a number of optimizer steps in a row took."""
+    """The duration of a number of consecutive optimizer steps."""
 
     steps: int
     # By the wall clock.
     seconds: float
-    # Of all threads and of the loader's processes.
+    # CPU seconds of all threads and of the loader's processes.
     cpu_seconds: float
-    # The part of ``seconds`` that went into the step log and the life signs.
+    # The part of ``seconds`` spent in the step log and the heartbeat.
     recording_seconds: float = 0.0
-    # The part of ``seconds`` that went into waiting for data.
+    # The part of ``seconds`` spent waiting for data.
     reader_seconds: float = 0.0
-    # Those that the loop fetched.
+    # The losses that the loop fetched.
     losses: Tuple[float, ...] = ()
 
     @property
@@ -57,20 +59,20 @@ Train = Callable[[int], StepBlock]
 
 
 class Stopwatch:
-    """Started when it is made."""
+    """A stopwatch that starts when it is made."""
 
     def __init__(self) -> None:
         self._cpu = _cpu_seconds()
         self._wall = time.perf_counter()
 
     def read(self) -> Tuple[float, float]:
-        """Seconds since the start: by the wall clock, and on the cores of this process and its children."""
+        """Seconds since the start: by the wall clock, and CPU seconds of this process and its children."""
         return time.perf_counter() - self._wall, _cpu_seconds() - self._cpu
 
 
 def _cpu_seconds() -> float:
-    """Seconds on the cores so far. A loader's processes outlive a block, so living children count; the kernel counts
-    theirs in ticks."""
+    """CPU seconds so far. Living children are included, since a loader's processes outlive a block; the kernel counts
+    their time in clock ticks."""
     ticks = 0
     for listed in Path("/proc/self/task").glob("*/children"):
         for child in listed.read_text().split():
@@ -85,21 +87,20 @@ def _cpu_seconds() -> float:
 
 @dataclass(frozen=True)
 class BlockRequest:
-    """Asks for ``steps`` steps of the loop with this name."""
+    """A request for ``steps`` steps of the loop with this name."""
 
     loop: str
     steps: int
 
 
 def serve(loops: Mapping[str, Train], facts: Mapping[str, str]) -> None:
-    """Say that this worker is ready, with what it runs on, and run the loops that it is asked for until the input
-    ends."""
+    """Say that this worker is ready and send its ``facts``; then run the requested loops until the input ends."""
     for asked in requests(facts):
         reply(loops[asked.loop](asked.steps))
 
 
 def add_loop_arguments(parser: argparse.ArgumentParser) -> None:
-    """What every bare loop takes."""
+    """Add the arguments of all bare loops."""
     parser.add_argument("--batch-size", type=int, default=4, help="Train on N images a step")
     parser.add_argument("--learning-rate", type=float, default=0.1 * 4 / 256, help="Take RATE, as it stands")
     parser.add_argument("--cores", type=int, nargs="*", default=(), help="Pin the process to these cores")
@@ -107,9 +108,10 @@ def add_loop_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_bare_loop(arguments: argparse.Namespace, training: Callable[[argparse.Namespace], Train]) -> int:
-    """Pin this process, prepare the loop and serve it, or print its images/s over ``--steps``. Returns the exit status.
+    """Pin this process and prepare the loop; then serve it, or print its images/s over ``--steps``. Returns the exit
+    status.
 
-    ``training`` imports its framework, which reads the number of threads then.
+    ``training`` imports the framework, which reads the number of threads at that time.
     """
     if arguments.cores:
         os.sched_setaffinity(0, arguments.cores)
@@ -124,7 +126,7 @@ def run_bare_loop(arguments: argparse.Namespace, training: Callable[[argparse.Na
 
 
 def requests(facts: Mapping[str, str]) -> Iterator[BlockRequest]:
-    """Say that this worker is ready, with what it runs on; then give each request until the input ends."""
+    """Say that this worker is ready and send its ``facts``; then yield the requests until the input ends."""
     _write({"facts": dict(facts)})
     for line in sys.stdin:
         yield BlockRequest(**json.loads(line))

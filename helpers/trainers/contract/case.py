@@ -19,7 +19,8 @@ from helpers.trainers.contract.models import Model
 
 
 class Precision(enum.Enum):
-    """``UNSTATED`` is what the auto-parallel table leaves open: the strategy chooses, the result records it."""
+    """The precision of a case. ``UNSTATED`` is for the auto-parallel table, which does not state it: the strategy
+    chooses it, and the result records the choice."""
 
     FP32 = "fp32"
     TF32 = "tf32"
@@ -55,7 +56,7 @@ _ID = re.compile(
     r"-(?P<nodes>\d+)x(?P<cards>\d+)-(?P<data>[^-]+)(?P<rest>(?:-[a-z0-9_]+)*)",
     re.ASCII,
 )
-# Ids become folder names; a number of this size is a typing error, not a batch.
+# The largest number in a case id; a larger one is a typing error.
 _LARGEST = 1_000_000
 _LONGEST_ID = 200
 
@@ -109,8 +110,8 @@ class Case:
 
     @property
     def read_from(self) -> DataSource:
-        """Where the trainers take the images from: an unstated source is DALI, which the draft that leaves it open says
-        of all its tests (docs/measuring-rules.md, "The other frameworks' configurations")."""
+        """The source from which the trainers read. An unstated source is read through DALI, since the draft that does
+        not state it says so of all its tests (docs/measuring-rules.md, "The other frameworks' configurations")."""
         return DataSource.DALI if self.data is DataSource.UNSTATED else self.data
 
     @cached_property
@@ -133,7 +134,7 @@ class Case:
 
     @staticmethod
     def parse(case_id: str) -> Case:
-        """The case of an id; ConfigError names the field that is not known. ``parse(c.id) == c``."""
+        """The case of an id: ``parse(c.id) == c``. Raises ConfigError, which names the unknown field."""
         match = _ID.fullmatch(case_id) if len(case_id) <= _LONGEST_ID else None
         if match is None:
             raise ConfigError(
@@ -163,7 +164,7 @@ class Case:
 
 
 def choice(kind: type[E], value: object, field: str) -> E:
-    """The member of ``kind`` whose value is ``value``; ConfigError lists the known ones."""
+    """The member of ``kind`` with this value. Raises ConfigError, which lists the known values."""
     for member in kind:
         if member.value == value:
             return member
@@ -189,7 +190,7 @@ def _features(words: list[str], case_id: str) -> dict[str, bool]:
 
 
 def _number(text: str, case_id: str) -> int:
-    # int() of a hostile thousand-digit string is slow and, past 4300 digits, a ValueError.
+    # Checked before int(), which is slow for thousands of digits and raises ValueError beyond 4300.
     if len(text) > 7:
         raise ConfigError(f"case id {case_id[:80]!r}", got=text[:20], expected=f"a number up to {_LARGEST}")
     return int(text)

@@ -1,4 +1,4 @@
-"""The suite's errors: each names the object, the field, what was got, what was expected and the remedy."""
+"""The suite's errors. Each names the object, the field, the value that was got, what was expected, and the remedy."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Mapping, TypeVar
 Key = TypeVar("Key")
 Entry = TypeVar("Entry")
 
-# The most characters of a message: a longer one holds somebody's file, and nobody reads it.
+# The most characters of a message. A longer one contains a whole file, and nobody would read it.
 _LONGEST = 8000
-# A name of C++ (std::bad_alloc) and a test's (file.py::test) are no commands.
+# Commands of CI systems. A C++ name (std::bad_alloc) or a test's id (file.py::test) does not match.
 _COMMAND_OF_CI = re.compile(r"(?<![\w>:]):(?=:[A-Za-z])|#(?=#(?:vso)?\[)")
 
 
 class SuiteError(Exception):
-    """Anything the suite refuses, in words its reader can act on.
+    """An error that the suite reports to its user, who should be able to act on it.
 
-    ``about`` is the object (a file, a case, an option), ``remedy`` what to do next. ``lines`` tell it to people where
-    one line would be too long: what is wrong, then line by line why.
+    ``about`` is the object (a file, a case, an option) and ``remedy`` the next thing to do. If one line would be too
+    long, ``lines`` have the text for people: what is wrong, then the reasons line by line.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SuiteError(Exception):
 
 
 class BaselineError(SuiteError):
-    """A baseline file is damaged, from a future version, or holds what no measurement can give."""
+    """A baseline file is damaged, is from a newer version, or holds a value that cannot be measured."""
 
 
 class LaunchError(SuiteError):
@@ -63,27 +63,29 @@ class LaunchError(SuiteError):
 
 
 class StepLogError(SuiteError):
-    """A step log cannot be trusted: ``about`` is ``file:line``."""
+    """A step log is damaged or inconsistent; ``about`` is ``file:line``."""
 
 
 class DeviceError(SuiteError):
-    """The machine lacks what the case needs, or it is held by someone else."""
+    """The machine lacks a device that the case needs, or another process holds it."""
 
 
 class ConfigError(SuiteError):
-    """perf.yaml, a case id, a job file or an option holds what the suite does not know."""
+    """perf.yaml, a case id, a job file or an option has an unknown name or a wrong value."""
 
 
 class DatasetError(SuiteError):
-    """The data folder is not the ImageNet layout the trainers read."""
+    """The data folder does not have the ImageNet layout that the trainers read, or an image cannot be read."""
 
 
 class LogError(SuiteError):
-    """A training log of another program that cannot be read: unknown, ambiguous, cut, or silent on what is needed."""
+    """A training log of another program cannot be read: its format is unknown or ambiguous, it is incomplete, or it
+    does not state what is needed."""
 
 
 def entry_of(registry: Mapping[Key, Entry], key: Key, about: str, table: str, holds: str = "") -> Entry:
-    """The entry of ``key``; where there is none, ConfigError names ``about``, the ``table`` and what an entry holds."""
+    """The entry of ``key``. If there is none, raises ConfigError with ``about``, the ``table`` and what an entry
+    ``holds``."""
     if key not in registry:
         raise ConfigError(
             about,
@@ -95,7 +97,7 @@ def entry_of(registry: Mapping[Key, Entry], key: Key, about: str, table: str, ho
 
 
 def lines_of(error: Exception) -> tuple[str, ...]:
-    """An error as people read it: one line, of some more."""
+    """An error's text for people: one line, or several."""
     return error.lines if isinstance(error, SuiteError) else (str(error),)
 
 
@@ -104,11 +106,11 @@ class ResultError(SuiteError):
 
 
 def _quoted(value: object) -> str:
-    """A value on one printable line, so that no input can forge terminal output."""
+    """A value as text on one line without control characters, so that no input can forge terminal output."""
     try:
         text = repr(value)
     except (RecursionError, ValueError):
-        # A value nested too deeply, or an int of more digits than Python prints.
+        # The value is nested too deeply, or is an int with more digits than Python prints.
         text = f"an unprintable {type(value).__name__}"
     return text if len(text) <= 200 else text[:197] + "..."
 
@@ -118,14 +120,15 @@ class HistoryError(SuiteError):
 
 
 class HistoryUnreachable(HistoryError):
-    """The history's database is away for now: down, cut off, locked, its disk full. Later it may answer."""
+    """The history's database does not answer now (down, unreachable, locked, disk full); it may answer later."""
 
 
 def printable(text: str) -> str:
-    """Text of foreign origin on one line: what is not printable (newlines, ESC, bidirectional controls) as an escape.
+    """Text from outside the suite, on one line: characters that are not printable (newlines, ESC, bidirectional
+    controls) are replaced by escapes.
 
-    So no file name, log line or process name can forge output, in a terminal or in a report; nor does a CI that reads
-    the output take a word of it for one of its commands (``::error``, ``##[error]``), whose first character is escaped.
+    So no file name, log line or process name can forge output in a terminal or a report. The first character of a CI
+    system's command (``::error``, ``##[error]``) is escaped too, so that the CI system does not obey it.
     """
     if not text.isprintable():
         text = "".join(

@@ -1,4 +1,5 @@
-"""The frameworks: one entry each. Whoever needs to know something of a framework asks its entry, never its name."""
+"""The registry of frameworks, with one entry for each. Code that depends on a framework uses its entry, never its
+name."""
 
 from __future__ import annotations
 
@@ -17,36 +18,36 @@ class Framework(enum.Enum):
 
     @property
     def spec(self) -> FrameworkSpec:
-        """Its entry; ConfigError names a framework that has none."""
+        """The framework's entry. Raises ConfigError if it has none."""
         table = "FRAMEWORKS of helpers/trainers/contract/frameworks.py"
         return entry_of(FRAMEWORKS, self, f"framework {self.value}", table, "distributions, flags, launcher")
 
 
 @dataclass(frozen=True)
 class FrameworkSpec:
-    """What the suite knows of a framework without importing it."""
+    """The facts about a framework that the suite needs without importing it."""
 
-    # In tables.
+    # The name in tables.
     title: str
-    # Those that carry it; the first that is installed counts.
+    # The distributions that contain it; the first one that is installed counts.
     distributions: Tuple[str, ...]
-    # Within the distribution.
+    # The file with its version, within the distribution.
     version_file: str = ""
-    # The variable of the version file with the build's commit.
+    # The variable in that file that has the build's commit.
     commit: str = ""
-    # Its variables with the versions of CUDA and of CUDA's libraries that the build was made for.
+    # The variables in that file that have the versions of CUDA and its libraries for which the build was made.
     stated: Mapping[str, str] = field(default_factory=dict)
-    # Its distributions without code for a GPU.
+    # Those of its distributions that have no GPU code.
     for_cpu_alone: Tuple[str, ...] = ()
-    # What its trainer uses of it, without which a build cannot train.
+    # The parts that its trainer uses; a build without one of them cannot train.
     parts: Tuple[str, ...] = ()
-    # The module of DALI that its trainer reads through.
+    # The module of DALI through which its trainer reads.
     dali: str = ""
-    # Beginnings of the variables of the caller's shell that change what it measures.
+    # Prefixes of variables in the caller's shell that change its results.
     flags: Tuple[str, ...] = ()
-    # What starts several cards (launch/launchers/__init__.py); empty where nothing does yet.
+    # The launcher for several cards (launch/launchers/__init__.py); empty if there is none yet.
     launcher: str = ""
-    # Whether each of its cases names one (static, dynamic, to_static).
+    # Whether each of its cases names an execution (static, dynamic, to_static).
     names_execution: bool = False
     # Whether one of its processes can drive several cards: its recipe then says how many (``cards_per_process``).
     several_cards: bool = False
@@ -74,8 +75,8 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         {"cuda": "cuda"},
         parts=("amp", "distributed", "nn", "optim"),
         dali="nvidia.dali.plugin.pytorch",
-        # Of Triton's (its knobs.py), which torch.compile calls on a GPU, those that change the code: the others say
-        # where it is kept and what is printed.
+        # Of the variables of Triton (knobs.py), which torch.compile uses on a GPU, those that change the generated
+        # code; the others set folders and what is printed.
         flags=(
             "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_F32_DEFAULT", "TRITON_DEFAULT_FP_FUSION",
             "TRITON_INTERPRET", "TRITON_DEBUG", "TRITON_ENABLE_", "TRITON_KERNEL_OVERRIDE", "TRITON_OVERRIDE_ARCH",
@@ -86,14 +87,14 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
     Framework.TENSORFLOW: FrameworkSpec(
         "TensorFlow",
         ("tensorflow", "nvidia-tensorflow", "tensorflow-gpu", "tensorflow-cpu"),
-        # Its commit stands in its libraries alone.
+        # There is no variable for the commit: only its libraries contain it.
         "tensorflow/python/platform/build_info.py",
         stated={"cuda": "cuda_version", "cudnn": "cudnn_version"},
         for_cpu_alone=("tensorflow-cpu",),
         parts=("config", "data", "distribute", "function", "nn", "raw_ops"),
-        # Its plug-in would have to be compiled; DALI's tensors are handed over by DLPack.
+        # DALI's plug-in would have to be compiled, so DALI's tensors are passed by DLPack.
         dali="nvidia.dali",
-        # By name: Terraform's variables start with TF_ too.
+        # Full names instead of the prefix TF_, since Terraform's variables start with TF_ too.
         flags=(
             "TF_XLA_FLAGS", "XLA_FLAGS", "TF_ENABLE_", "TF_DISABLE_", "TF_CUDNN_", "TF_GPU_", "TF_FORCE_GPU_",
             "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_AUTOTUNE_THRESHOLD", "TF_AUTO_MIXED_PRECISION_",

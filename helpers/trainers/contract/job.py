@@ -1,7 +1,7 @@
-"""A job: everything one run of a trainer needs, as a file that goes to the trainer's own process.
+"""A job: everything that one run of a trainer needs, as a file for the trainer's processes.
 
-``python -m helpers.trainers.<framework>.trainer SPEC.json`` reads it in every rank. One job is one
-replicate: one set of fresh processes, one step log a rank beside the spec.
+Every rank reads it: ``python -m helpers.trainers.<framework>.trainer SPEC.json``. A job is one run: one set of fresh
+processes, each of which writes a step log beside the spec.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from helpers.trainers.contract.errors import ConfigError
 # 2: warm-up until the steps are steady (steady_window_steps, most_warmup_steps).
 JOB_SCHEMA_VERSION = 2
 
-# So many windows of steps at its end must agree before warm-up is over (docs/verdicts.md, "Measure").
+# Warm-up ends when its last windows of steps agree; this is their number (docs/verdicts.md, "Measure").
 STEADY_WINDOWS = 3
 
-# The tests' own slowdown of every step, a share of its time, and what the step log then says of it: a regression
-# of a known size. Set by tests and benchmarks alone; such a result is marked and never recorded.
+# The variable by which tests slow down every step by a fraction of its time (a regression of known size), and the fact
+# of it in the step log. Only tests and benchmarks set it; such a result is marked and never recorded.
 SLOWDOWN_VARIABLE = "PERFGATE_TEST_SLOWDOWN"
 SLOWDOWN_FACT = "test_slowdown"
 
-# The setting that names the launcher, present where perf.yaml, or the recipe, chooses another than the framework's own.
+# The setting that names the launcher; present only if perf.yaml or the recipe chooses another than the framework's own.
 LAUNCHER_SETTING = "launcher"
-# The setting that says how many cards one process drives, stated by the recipes of frameworks that can drive several.
-# It is 1 or all cards of a node: so every process of a job has as many.
+# The setting that says how many cards one process drives; present for frameworks whose processes can drive several. It
+# is 1 or the number of all cards of a node, so it is the same for every process of a job.
 CARDS_PER_PROCESS_SETTING = "cards_per_process"
-# How the processes of a job are started, which is no part of what they train.
+# The settings of how the processes of a job are started; they do not change the training.
 START_SETTINGS = (LAUNCHER_SETTING, CARDS_PER_PROCESS_SETTING)
-# The launcher that starts one process a node, which drives all of its cards.
+# The launcher that starts one process on each node, which drives all cards of the node.
 ONE_PROCESS = "process"
 
 
@@ -47,31 +47,31 @@ class JobSpec:
     job_id: str
     case: Case
     replicate: int
-    # Receives ``spec.json``, ``rank<k>.jsonl`` and ``rank<k>.heartbeat``.
+    # The folder for ``spec.json``, ``rank<k>.jsonl`` and ``rank<k>.heartbeat``.
     run_folder: str
     # ``cpu`` or ``gpu``.
     device: str
-    # Steps of every rank. A rank is a process of the job, whatever number of cards it drives.
+    # The steps of each rank. A rank is a process of the job, however many cards it drives.
     warmup_steps: int
     window_steps: int
-    # The publisher's print interval, at which the loss is fetched.
+    # The loss is fetched after every so many steps: the publisher's print interval.
     record_every_steps: int = 10
-    # The last windows of so many steps must agree before warm-up ends (``steplog.steadiness``); it goes on until they
-    # do, up to ``most_warmup_steps``. With both 0 warm-up has ``warmup_steps``.
+    # Warm-up goes on until its last windows of so many steps agree (``steplog.steadiness``), up to
+    # ``most_warmup_steps`` steps. If both are 0, warm-up has ``warmup_steps``.
     steady_window_steps: int = 0
     most_warmup_steps: int = 0
     seed: int = 1234
     # The ImageNet-layout folder; None for synthetic data.
     data_root: str | None = None
-    # The training configuration as it is to be used: optimizer, layout, flags (``helpers/plan/recipes/recipe.py``).
+    # The complete training configuration: optimizer, layout, flags (``helpers/plan/recipes/recipe.py``).
     settings: Mapping[str, Any] = field(default_factory=dict)
     # The keys of ``settings`` that the user changed.
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    # Set for the trainer before its framework is imported.
+    # Variables that are set for the trainer before its framework is imported.
     environment: Mapping[str, str] = field(default_factory=dict)
-    # For each card of this node the CPU cores that its process is pinned to; empty: not pinned.
+    # For each card of this node: the CPU cores to which its process is pinned; empty if it is not pinned.
     cores: tuple[tuple[int, ...], ...] = ()
-    # The GPU indices or UUIDs of this node.
+    # The indices or UUIDs of this node's GPUs.
     cards: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class JobSpec:
             self._at_least(name, 0)
         steady = self.steady_window_steps
         if steady:
-            # A window of one step has no deviation, and the least warm-up is what is judged first.
+            # A window of one step has no deviation. The first test needs all its windows within the shortest warm-up.
             self._at_least("steady_window_steps", 2)
             self._at_least("warmup_steps", STEADY_WINDOWS * steady)
             self._at_least("most_warmup_steps", self.warmup_steps)
@@ -100,7 +100,7 @@ class JobSpec:
 
     @property
     def steps(self) -> int:
-        """Steps of each rank in all, warm-up and window, where warm-up need not go on."""
+        """The steps of each rank, warm-up and window, if warm-up is not extended."""
         return self.warmup_steps + self.window_steps
 
     @property
@@ -114,12 +114,12 @@ class JobSpec:
 
     @property
     def ranks_per_node(self) -> int:
-        """The processes that are started on each node."""
+        """How many processes are started on each node."""
         return self.case.cards_per_node // self.cards_per_process
 
     @property
     def ranks(self) -> int:
-        """The processes of all nodes, each of which writes a step log."""
+        """How many processes all nodes have; each writes a step log."""
         return self.case.nodes * self.ranks_per_node
 
     @property
@@ -148,7 +148,7 @@ class JobSpec:
 
     @staticmethod
     def from_json(text: str, about: str = "job") -> JobSpec:
-        """The job of a file's text; ConfigError on another schema, an unknown or a missing key."""
+        """The job from a file's text. Raises ConfigError on another schema, and on an unknown or missing key."""
         try:
             record = json.loads(text, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
@@ -182,7 +182,7 @@ class JobSpec:
 
 
 def check_cards_per_process(case: Case, cards: object) -> None:
-    """Raise ConfigError unless each process of ``case`` can drive so many cards: 1, or all cards of its node."""
+    """Raise ConfigError unless a process of ``case`` can drive so many cards: 1, or all cards of its node."""
     several = case.framework.spec.several_cards
     allowed = sorted({1, case.cards_per_node}) if several else [1]
     if not isinstance(cards, int) or isinstance(cards, bool) or cards not in allowed:
@@ -199,13 +199,13 @@ def check_cards_per_process(case: Case, cards: object) -> None:
 
 
 def finite(value: object) -> bool:
-    """Whether ``value`` is a real number that can be measured: an int or float, not NaN, not infinite."""
+    """Whether ``value`` is an int or float that is neither NaN nor infinite."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     try:
         return math.isfinite(value)
     except OverflowError:
-        # An int beyond the largest float: no clock and no count gives one.
+        # An int above the largest float, which no clock and no count gives.
         return False
 
 
@@ -214,7 +214,7 @@ def _no_constant(name: str) -> None:
 
 
 def _check_json(about: str, name: str, value: Any) -> None:
-    """Types of a job file's values; the numbers' ranges are JobSpec's own."""
+    """Check the type of a value in a job file; JobSpec checks the ranges of numbers."""
     if name in ("job_id", "case", "run_folder", "device"):
         right, expected = isinstance(value, str), "text"
     elif name == "data_root":

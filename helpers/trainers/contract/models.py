@@ -1,7 +1,7 @@
-"""The models: one entry each. Whoever needs to know something of a model asks its entry, never its name.
+"""The registry of models, with one entry for each. Code that depends on a model uses its entry, never its name.
 
-A network is defined once, as a table of layers: the trainers build it from that table, and its operations are counted
-over the same one.
+A network is defined once, as a table of layers. The trainers build it from the table, and its operations are counted
+over the same table.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Iterator, Mapping, Optional, Tuple, Union
 
 from helpers.trainers.contract.errors import entry_of
 
-# Of ImageNet as every reader gives it: height and width in pixels, and the number of labels.
+# ImageNet as every reader gives it: height and width of an image in pixels, and the number of labels.
 IMAGE_SIZE = 224
 CLASSES = 1000
 
@@ -23,13 +23,14 @@ class Model(enum.Enum):
 
     @property
     def spec(self) -> ModelSpec:
-        """Its entry; ConfigError names a model that has none."""
+        """The model's entry. Raises ConfigError if it has none."""
         table = "MODELS of helpers/trainers/contract/models.py"
         return entry_of(MODELS, self, f"model {self.value}", table, "network, publisher, learning rate")
 
 
 class Publisher(enum.Enum):
-    """Whose configuration a model's published figures were trained with (docs/measuring-rules.md)."""
+    """The publisher whose configuration the published figures of a model were trained with
+    (docs/measuring-rules.md)."""
 
     PADDLECLAS = "PaddleClas"
     FLEETX = "FleetX"
@@ -52,7 +53,7 @@ class Convolution:
 
     @property
     def multiply_adds(self) -> int:
-        """Of its forward pass over one sample."""
+        """Multiply-adds of its forward pass over one sample."""
         return self.kernel**2 * self.inputs * self.outputs * self.size**2
 
 
@@ -67,13 +68,13 @@ class Connected:
 
     @property
     def multiply_adds(self) -> int:
-        """Of its forward pass over one sample."""
+        """Multiply-adds of its forward pass over one sample."""
         return self.inputs * self.outputs
 
 
 @dataclass(frozen=True)
 class BottleneckLayers:
-    """Three convolutions around a shortcut, which is a convolution where the block changes the shape."""
+    """Three convolutions and a shortcut around them. The shortcut is a convolution if the block changes the shape."""
 
     reduce: Convolution
     spatial: Convolution
@@ -87,8 +88,8 @@ class BottleneckLayers:
 
 
 def bottleneck(name: str, inputs: int, width: int, size: int, stride: int) -> BottleneckLayers:
-    """The block over ``inputs`` channels of ``size`` x ``size`` pixels, as of v1.5: the stride is the 3 x 3
-    convolution's."""
+    """The block for ``inputs`` channels of ``size`` x ``size`` pixels, as in v1.5: the 3 x 3 convolution has the
+    stride."""
     outputs, after = 4 * width, size // stride
     shortcut = None
     if inputs != outputs or stride != 1:
@@ -103,7 +104,8 @@ def bottleneck(name: str, inputs: int, width: int, size: int, stride: int) -> Bo
 
 @dataclass(frozen=True)
 class ResidualLayers:
-    """A 3 x 3 pooling with stride 2 follows the stem, an average over all pixels the last block."""
+    """The layers of a residual network. After the stem there is a 3 x 3 pooling with stride 2, and after the last block
+    an average over all pixels."""
 
     stem: Convolution
     blocks: Tuple[BottleneckLayers, ...]
@@ -118,7 +120,7 @@ class ResidualLayers:
 
 @dataclass(frozen=True)
 class PlainLayers:
-    """A 2 x 2 pooling with stride 2 follows each stage."""
+    """The layers of a plain network. After each stage there is a 2 x 2 pooling with stride 2."""
 
     stages: Tuple[Tuple[Convolution, ...], ...]
     classifier: Tuple[Connected, ...]
@@ -131,7 +133,7 @@ class PlainLayers:
 
 @dataclass(frozen=True)
 class Residual:
-    """Bottleneck blocks with batch norm behind each convolution."""
+    """A network of bottleneck blocks, with batch norm after each convolution."""
 
     # (width, blocks) from the image to the classifier.
     stages: Tuple[Tuple[int, int], ...]
@@ -150,11 +152,11 @@ class Residual:
 
 @dataclass(frozen=True)
 class Plain:
-    """3 x 3 convolutions with bias, without batch norm, and fully connected layers."""
+    """A network of 3 x 3 convolutions (with bias, without batch norm) and fully connected layers."""
 
     # (outputs, convolutions) from the image to the classifier.
     stages: Tuple[Tuple[int, int], ...]
-    # Outputs of the fully connected layers but the last.
+    # The outputs of all fully connected layers except the last.
     hidden: Tuple[int, ...] = (4096, 4096)
 
     def layers(self, channels: int) -> PlainLayers:
@@ -185,27 +187,27 @@ Layers = Union[ResidualLayers, PlainLayers]
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What the suite knows of a model."""
+    """The facts about a model."""
 
     # In tables.
     title: str
-    # For ``pytest -m``.
+    # The marker for ``pytest -m``.
     marker: str
     network: Network
-    # Whose strategies and loss scaling it is trained with.
+    # The publisher whose strategies and loss scaling it is trained with.
     follows: Publisher
-    # From 256 samples a step on; a CPU's smaller batches lower it in proportion.
+    # The rate for 256 or more samples per step; smaller batches, as on a CPU, lower it in proportion.
     learning_rate: float
-    # What one sample is.
+    # The name of a sample.
     sample: str = "image"
 
     @property
     def rate_unit(self) -> str:
-        """What samples/s are called: images/s."""
+        """The unit of samples/s for this model: images/s."""
         return f"{self.sample}s/s"
 
     def layers(self, channels: int = 3) -> Layers:
-        """Its convolutions and fully connected layers, for samples of so many channels."""
+        """Its convolutions and fully connected layers, for samples with ``channels`` channels."""
         return self.network.layers(channels)
 
 
@@ -214,8 +216,8 @@ MODELS: Mapping[Model, ModelSpec] = {
     Model.RESNET50: ModelSpec(
         "ResNet50 v1.5", "resnet50", Residual(((64, 3), (128, 4), (256, 6), (512, 3))), Publisher.PADDLECLAS, 0.1
     ),
-    # 138,357,544 parameters. Its published rate of 0.1 makes a network without batch norm diverge; this is its
-    # authors'.
+    # 138,357,544 parameters. With the published rate of 0.1 a network without batch norm diverges; this is the rate of
+    # VGG's authors.
     Model.VGG16: ModelSpec(
         "VGG16", "vgg16", Plain(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))), Publisher.FLEETX, 0.01
     ),

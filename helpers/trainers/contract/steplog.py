@@ -1,11 +1,10 @@
-"""The step log: what one rank of one job recorded, as JSON lines (header, steps, footer).
+"""The step log of one rank of a job, as JSON lines: header, steps, footer.
 
-A rank is a process. It may drive several cards: a step is then one step of all of them, from the start of the first to
-the end of the last, and its samples are those of all.
+A rank is a process. If it drives several cards, a step is one step of all of them, from the start of the first to the
+end of the last, and its samples are those of all cards.
 
-Trainers write it; the suite reads it with steplog_reader. A
-file without a footer is a crashed run. Life signs go to a heartbeat file beside the log, so that
-nothing but measurements stands in the log.
+Trainers write it; the suite reads it with steplog_reader. A log without a footer is that of a crashed run. Signs of
+life go to a heartbeat file beside the log, so that the log contains only measurements.
 """
 
 from __future__ import annotations
@@ -30,11 +29,12 @@ STEP_LOG_SCHEMAS_READ = (1, 2)
 WARMUP = "warm-up"
 WINDOW = "window"
 
-# docs/verdicts.md, "Measure": the windows at the end of warm-up must agree within the larger of the two, a share of a
-# step's time and so many standard errors of one window's mean.
+# The windows at the end of warm-up must agree within the larger of two limits: a fraction of a step's time, and a
+# number of standard errors of one window's mean (docs/verdicts.md, "Measure").
 STEADY_SHARE = 0.003
 STEADY_STANDARD_ERRORS = 3.0
-# A run whose ranks cannot ask each other warms up for the whole budget and is looked at once, which the header says.
+# The fact in the header of a run whose ranks cannot ask each other: it warms up for the whole budget and is tested
+# once.
 STEADINESS_FACT = "steadiness"
 LOOKED_ONCE = "looked at once, at the end of the warm-up's budget"
 
@@ -45,24 +45,24 @@ FAILED = "failed"
 
 @dataclass(frozen=True)
 class Header:
-    """Who recorded, where, with what."""
+    """The identity of a log: its job, rank, process, framework and device."""
 
     job_id: str
     case_id: str
     replicate: int
     rank: int
-    # The ranks of the job, which are its processes.
+    # How many ranks (processes) the job has.
     world_size: int
     host: str
     pid: int
     framework: str
     framework_version: str
     framework_commit: str
-    # The job's: ``cpu`` or ``gpu``.
+    # The device of the job: ``cpu`` or ``gpu``.
     device: str
-    # What a result depends on: the device's name, flags, the TF32 state, threads.
+    # Facts on which a result depends: the device's name, flags, the TF32 state, threads.
     facts: Mapping[str, str] = field(default_factory=dict)
-    # The cards that this process drives.
+    # How many cards this process drives.
     cards_per_process: int = 1
 
 
@@ -71,18 +71,18 @@ class Step:
     """One optimizer step of one rank."""
 
     epoch: int
-    # Counts within the epoch.
+    # Counted within the epoch.
     step: int
     # WARMUP or WINDOW.
     phase: str
     # In seconds of the host's monotonic clock.
     start: float
     end: float
-    # Those that went through this rank, through all of its cards.
+    # The samples of this rank, on all of its cards.
     samples: int
-    # The part of the step that was spent waiting for data.
+    # The part of the step's time spent waiting for data.
     reader_seconds: float
-    # None where it was not fetched.
+    # None if it was not fetched.
     loss: float | None = None
 
     @property
@@ -97,13 +97,13 @@ class Footer:
     status: str
     reason: str = ""
     peak_host_bytes: int = 0
-    # Of the rank's card; of several the largest.
+    # The peak memory of the rank's card; for several cards the largest.
     peak_device_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class StepLog:
-    """A log that was read whole and found consistent."""
+    """A step log that is whole and consistent."""
 
     path: str
     header: Header
@@ -121,11 +121,11 @@ class StepLog:
 
 @dataclass(frozen=True)
 class Steadiness:
-    """How far the last windows of a warm-up are apart. Fewer than STEADY_WINDOWS windows are never steady."""
+    """How far the last windows of a warm-up differ. With fewer than STEADY_WINDOWS windows it is not steady."""
 
-    # Of each window, in seconds a step, oldest first.
+    # The mean seconds of a step in each window, oldest first.
     means: Tuple[float, ...]
-    # The distance of the farthest two as a share of the mean of all.
+    # The distance between the largest and the smallest mean, as a fraction of the mean of all.
     spread: float
     # The largest spread that counts as steady.
     limit: float
@@ -136,25 +136,25 @@ class Steadiness:
 
 
 def standard_errors(window_steps: int, looked_once: bool = False) -> float:
-    """How many standard errors of a window the last windows may be apart.
+    """How many standard errors of a window's mean the last windows may differ.
 
-    One that looks again after every window may be strict: of stationary warm-ups (1% of noise a step, autocorrelation
-    0.3) 3 turns away 28% at a look of 20-step windows, and 0.1% at all of its looks from step 60 to 220. One look must
-    be right alone: the farthest two of three windows are within 4.12 standard errors in 99% (studentized range), the
-    autocorrelation makes 1.36 of 1 (square root of 1.3 / 0.7), and the error itself is an estimate, the more so the
-    fewer steps a window has. The curve lies on or above the simulated 99% points from 3 steps a window on: 11.8, 7.9
-    (5 steps), 6.6 (10), 6.1 (20), 5.8 (40).
+    A test that is repeated after every window may be strict. Of stationary warm-ups (1% noise per step, autocorrelation
+    0.3, windows of 20 steps), the limit 3 rejects 28% at one test, but only 0.1% at all tests from step 60 to 220. A
+    single test must be right by itself. The largest and smallest of three means are within 4.12 standard errors in 99%
+    of cases (studentized range); the autocorrelation multiplies the true error by 1.36 (square root of 1.3 / 0.7); and
+    the standard error is itself an estimate, which is less exact the fewer steps a window has. The curve is on or above
+    the simulated 99% points from 3 steps per window on: 11.8 (3 steps), 7.9 (5), 6.6 (10), 6.1 (20), 5.8 (40).
     """
     return 5.65 + 9.3 / (window_steps - 1.5) if looked_once else STEADY_STANDARD_ERRORS
 
 
 def steadiness(step_seconds: Sequence[float], window_steps: int, looked_once: bool = False) -> Steadiness:
-    """Whether a warm-up is over, from the seconds of one rank's steps in it; ``window_steps`` make one window.
+    """Whether a warm-up is steady, from the seconds of one rank's steps in it; a window has ``window_steps`` steps.
 
-    ``looked_once``: nobody looks again, so the limit is that of ``standard_errors`` for one look.
-    The trainer, and the suite that judges its log, call this with the same recorded numbers. The standard error is that
-    of the window whose variance is the median: with the largest one, a stall or a first step ten times as long would
-    make room for any difference. Raises StepLogError where a window has no deviation.
+    With ``looked_once`` the test is not repeated, so the limit is that of ``standard_errors`` for a single test. The
+    trainer, and later the suite that reads its log, call this with the same recorded numbers. The standard error is
+    that of the window with the median variance: with the largest variance, a stall or a first step ten times as long
+    would allow any difference. Raises StepLogError if a window has fewer than 2 steps.
     """
     if window_steps < 2:
         raise StepLogError("steadiness", field="window_steps", got=window_steps, expected="2 or more steps a window")
@@ -172,7 +172,8 @@ def steadiness(step_seconds: Sequence[float], window_steps: int, looked_once: bo
 
 
 class StepLogWriter:
-    """Writes one rank's log; each line is handed to the kernel whole, so a kill loses at most the last one."""
+    """Writes the log of one rank. Each line is passed to the kernel whole, so if the process is killed, at most the
+    last line is lost."""
 
     def __init__(self, path: Path, header: Header) -> None:
         self._file: IO[str] = path.open("x", encoding="utf-8")
@@ -182,7 +183,7 @@ class StepLogWriter:
         self.steps((step,))
 
     def steps(self, steps: Iterable[Step]) -> None:
-        """Append a block of steps, with one write (device times are resolved in blocks)."""
+        """Append several steps with one write (times of a device become known in blocks)."""
         for step in steps:
             self._file.write(json.dumps(dict(asdict(step), kind="step")) + "\n")
         self._file.flush()
@@ -198,17 +199,19 @@ class StepLogWriter:
 
 
 class Heartbeat:
-    """A rank's life signs for its supervisor: phase and step, one JSON line each, never read for numbers."""
+    """A rank's signs of life for its supervisor: phase and step, one JSON line each. No measured number is taken from
+    them."""
 
     def __init__(self, path: Path) -> None:
         self._file: IO[str] = path.open("a", encoding="utf-8")
 
     def beat(self, phase: str, step: int = 0, monotonic_seconds: float = 0.0) -> None:
-        """``phase`` is free text such as ``import framework``; ``step`` counts from 1 over warm-up and window."""
+        """Write a sign of life. ``phase`` is free text such as ``import framework``; ``step`` counts from 1 through
+        warm-up and window."""
         self._write({"phase": phase, "step": step, "monotonic_seconds": monotonic_seconds})
 
     def begin(self, step: int) -> None:
-        """This rank has its data for the step and computes from now on, with the others."""
+        """Write that this rank has its data for the step and begins to compute."""
         self._write({"begun": step})
 
     def _write(self, record: dict[str, Any]) -> None:

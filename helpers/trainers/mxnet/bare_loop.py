@@ -1,7 +1,7 @@
-"""An MXNet training loop as a user would write it with Gluon; helpers/session/lockstep.py holds the trainer against it.
+"""An MXNet training loop as a user would write it with Gluon; helpers/session/lockstep.py compares the trainer with it.
 
 ``python -m helpers.trainers.mxnet.bare_loop --cores 0 --steps 10`` prints its images/s. The model is the trainer's,
-because MXNet's own ResNet50 has its strides elsewhere; step, optimizer, precision and batch are written out here.
+because MXNet's own ResNet50 is not v1.5; step, optimizer, precision and batch are written out here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main() -> int:
 
 
 def training(arguments: argparse.Namespace) -> Train:
-    """A function that trains a number of steps, on one batch of noise."""
+    """Returns a function that trains a given number of steps on one batch of noise."""
     import mxnet as mx
     from mxnet import autograd, gluon
     from mxnet.contrib import amp

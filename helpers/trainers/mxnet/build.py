@@ -1,7 +1,8 @@
-"""Build what a GPU job would train, without a GPU: ``python -m helpers.trainers.mxnet.build SPEC.json`` (see
+"""Builds the program of a GPU job without a GPU: ``python -m helpers.trainers.mxnet.build SPEC.json`` (see
 ``common.building``).
 
-``operators`` are those of one card's forward pass with its loss: MXNet 1.9 makes the backward pass while it trains.
+``operators`` counts those of one card's forward pass with its loss, since MXNet 1.9 makes the backward pass only while
+it trains.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from helpers.trainers.mxnet.settings import MxnetSettings, setting_facts
 
 
 def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
-    """Trace ``spec``'s network and loss into ``answer``. Raises Refused where MXNet cannot."""
+    """Trace the network and loss of ``spec``, and fill in ``answer``. Raises Refused if MXNet cannot build them."""
     settings = MxnetSettings.of(spec)
     answer.facts.update(setting_facts(spec, settings))
     environment.update(spec.environment)

@@ -1,4 +1,4 @@
-"""A job's batches for MXNet: synthetic, through DALI, or through Gluon's own DataLoader; a reader for each card."""
+"""A job's batches for MXNet: synthetic, through DALI, or through Gluon's DataLoader. Each card has a reader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helpers.trainers.mxnet.settings import MxnetSettings
 
 
 def open_reader(trainer: Trainer, settings: MxnetSettings, contexts: Sequence[Any]) -> Reader:
-    """As ``readers.open_card_readers``, through DALI and Gluon's own loader."""
+    """As ``readers.open_card_readers``, with DALI and Gluon's loader."""
 
     def loaders(card: CardPlace) -> readers.Loaders:
         context = contexts[card.local]
@@ -36,9 +36,9 @@ def open_reader(trainer: Trainer, settings: MxnetSettings, contexts: Sequence[An
 
 
 def feed_to(context: Any) -> Feed:
-    """Copies a loader's arrays, which it may overwrite, and MXNet's own onto a card.
+    """Copies arrays of a loader (which may overwrite them later), and MXNet's own arrays, onto a card.
 
-    Labels become float32, as MXNet has them: under AMP its oneDNN takes no whole numbers.
+    Labels become float32, as usual in MXNet: under AMP its oneDNN does not accept integers.
     """
 
     def feed(batch: Any) -> Any:
@@ -51,7 +51,7 @@ def feed_to(context: Any) -> Feed:
 
 
 def dali_reader(images: ImageList, plan: DaliPlan, context: Any) -> DaliReader:
-    """DALI without a plug-in of MXNet's, which it no longer has: its batches are copied once."""
+    """Reads through DALI without a plug-in, since DALI no longer has one for MXNet: its batches are copied once."""
     feed = feed_to(context)
     if plan.gpu is None:
         return DaliReader(images, plan, feed)
@@ -59,7 +59,7 @@ def dali_reader(images: ImageList, plan: DaliPlan, context: Any) -> DaliReader:
 
 
 def copying(pipeline: Any, context: Any) -> Callable[[], Dict[str, Any]]:
-    """A function that gives the pipeline's next batch, in MXNet's own memory on the pipeline's device."""
+    """Returns a function that returns the pipeline's next batch, in MXNet's memory on the pipeline's device."""
 
     def batch() -> Dict[str, Any]:
         images, labels = (copied(output.as_tensor(), context) for output in pipeline.run())
@@ -69,7 +69,7 @@ def copying(pipeline: Any, context: Any) -> Callable[[], Dict[str, Any]]:
 
 
 def copied(tensor: Any, context: Any) -> Any:
-    """A copy of DALI's tensor, which lies on the same device as ``context``; there when the function returns."""
+    """A copy of DALI's tensor, which must be on the device of ``context``. It is complete when the function returns."""
     from nvidia.dali.types import to_numpy_type
 
     array = mx.nd.empty(tuple(tensor.shape()), ctx=context, dtype=to_numpy_type(tensor.dtype))
@@ -81,14 +81,14 @@ def copied(tensor: Any, context: Any) -> Any:
 
 
 class _Done:
-    """A mark of readers.Lent: nothing is lent where every batch was copied."""
+    """A mark for readers.Lent that is always reached: batches are copied, so nothing is lent."""
 
     def query(self) -> bool:
         return True
 
 
 class NativeReader:
-    """Worker processes decode; they are pinned with their process, whose cores they share."""
+    """Reads through Gluon's DataLoader. Its worker processes decode; they are pinned to the cores of their parent."""
 
     def __init__(
         self, images: ImageList, share: Share, form: Form, settings: MxnetSettings, spec: JobSpec, feed: Feed
@@ -113,7 +113,7 @@ class NativeReader:
 
 
 class _Images(Dataset):
-    """Whose keys are of an epoch and an image; an image that cannot be read is an error of the worker, which Gluon
+    """A dataset with keys of epoch and image. An image that cannot be read raises an error in the worker, which Gluon
     raises again."""
 
     def __init__(self, images: KeyedImages) -> None:

@@ -1,5 +1,5 @@
-"""What this machine and this build of MXNet can run, where its threads run, how precision is forced, and when a card
-has done a step."""
+"""Checks what this machine and this build of MXNet can run, pins threads, forces the precision, and finds out when a
+card has done a step."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
 
-# The release that the trainer was written for, the last one.
+# The release for which the trainer was written; it is MXNet's last.
 _VERSION = "1.9"
 _PRECISIONS = (Precision.FP32, Precision.TF32, Precision.AMP, Precision.BF16)
 
 
 def refuse_what_cannot_run(spec: JobSpec) -> None:
-    """Raise Refused with the reason where this machine, build or trainer cannot run the case as it stands."""
+    """Raise Refused with the reason if this machine, build or trainer cannot run the case exactly as it is."""
     refuse_what_is_no_case(spec.case)
     if not mx.__version__.startswith(_VERSION + "."):
         raise Refused(f"this trainer needs MXNet {_VERSION}, its last release; this is {mx.__version__}")
@@ -34,7 +34,7 @@ def refuse_what_cannot_run(spec: JobSpec) -> None:
 
 
 def refuse_what_is_no_case(case: Case) -> None:
-    """Raise Refused for what this trainer has nothing for on any machine."""
+    """Raise Refused if this trainer cannot run the case on any machine."""
     for feature in ("compile", "graphs", "xla", "auto"):
         if getattr(case, feature):
             raise Refused(f"the feature {feature} is not MXNet's")
@@ -61,9 +61,10 @@ def _refuse_on_gpu(case: Case) -> None:
 
 
 def contexts_of(spec: JobSpec, cards: Sequence[CardPlace]) -> List[Any]:
-    """The device of each card. Raises Refused with MXNet's own words where a GPU does not compute."""
+    """The device of each card. Raises Refused with MXNet's message if a GPU does not compute."""
     if spec.device == "cpu":
-        # cpu(0) is what MXNet takes for work of no card; its thread starts with those that all devices share.
+        # MXNet uses cpu(0) for work that belongs to no card; its thread starts together with those that all devices
+        # share.
         return [mx.cpu(1 + card.local) for card in cards]
     contexts = [mx.gpu(card.local) for card in cards]
     for context in contexts:
@@ -75,15 +76,16 @@ def contexts_of(spec: JobSpec, cards: Sequence[CardPlace]) -> List[Any]:
 
 
 def last_line(error: Exception) -> str:
-    """The line of an MXNetError that says what is wrong, which stands behind a stack of C++."""
+    """The line of an MXNetError that says what is wrong; it follows a stack trace of C++."""
     return str(error).strip().splitlines()[-1]
 
 
 def pin_workers(cards: Sequence[CardPlace], contexts: Sequence[Any]) -> None:
-    """Start the thread of each CPU card of this process on the card's own cores; each card's OpenMP threads follow it.
+    """Start the thread of each CPU card of this process on the card's own cores; the card's OpenMP threads inherit
+    them.
 
-    MXNet's engine starts a device's threads with the first work for it, and a thread begins with the cores of the one
-    that starts it. What the devices share starts before them, on all cores.
+    MXNet's engine starts the threads of a device at the first work for it, and a new thread has the cores of the thread
+    that starts it. Threads that all devices share are started first, on all cores.
     """
     everything = os.sched_getaffinity(0)
     mx.nd.ones((1,)).wait_to_read()
@@ -96,7 +98,7 @@ def pin_workers(cards: Sequence[CardPlace], contexts: Sequence[Any]) -> None:
 
 
 def device_facts(spec: JobSpec) -> Dict[str, str]:
-    """What the header says of build and machine."""
+    """The header's facts on build and machine."""
     features = mx.runtime.Features()
     facts = {
         "onednn": on(bool(features.is_enabled("MKLDNN"))),
@@ -111,7 +113,8 @@ def device_facts(spec: JobSpec) -> Dict[str, str]:
 
 
 def device_name(on_gpu: bool) -> str:
-    """The processor's name, or that of the first card, which MXNet does not tell: CUDA's driver does."""
+    """The name of the processor or of the first card. CUDA's driver is asked for the latter, since MXNet does not
+    report it."""
     if not on_gpu:
         return cpu_name()
     driver, device, name = ctypes.CDLL(LIBRARY), ctypes.c_int(), ctypes.create_string_buffer(256)
@@ -125,19 +128,19 @@ def device_name(on_gpu: bool) -> str:
 
 
 def force_float32(spec: JobSpec, context: Any) -> Dict[str, str]:
-    """Whether float32 is computed as such: TF32 off for fp32 (by NVIDIA_TF32_OVERRIDE), on for tf32, else as the build
-    has it; the facts say what arithmetic shows.
+    """Check whether float32 is rounded: TF32 must be off for fp32 (by NVIDIA_TF32_OVERRIDE) and on for tf32; for other
+    precisions the build's default stays. The returned facts say what arithmetic shows.
 
-    Raises Refused where the state cannot be had, so that no figure stands under the wrong precision.
+    Raises Refused if that is not so, so that no figure is recorded under a wrong precision.
     """
     on_gpu = spec.device == "gpu"
-    # MXNet has no switch for cuBLAS: what is nearly all of the work must round.
+    # MXNet has no switch for cuBLAS, so only convolutions, which are nearly all of the work, are required to round.
     state = checked_state(spec.case.precision, *products(context, on_gpu), on_gpu, by_product=False)
     return {"tf32": state if on_gpu else "not on a CPU"}
 
 
 def products(context: Any, on_gpu: bool) -> Tuple[float, float]:
-    """An element of a product of matrices and one of a convolution, which are PROBE where float32 is not rounded."""
+    """An element of a matrix product and one of a convolution; they are PROBE if float32 is not rounded."""
     size, batch, channels, side = probe_shape(on_gpu)
     product = mx.nd.FullyConnected(
         mx.nd.full((size, size), PROBE, ctx=context), mx.nd.eye(size, ctx=context), num_hidden=size, no_bias=True
@@ -154,7 +157,8 @@ def products(context: Any, on_gpu: bool) -> Tuple[float, float]:
 
 
 def peak_device_bytes(contexts: Sequence[Any]) -> int:
-    """Of the card on which it is largest. MXNet's pool gives nothing back, so what is taken now is the most so far."""
+    """The peak memory of the card on which it is largest. MXNet's pool never releases memory, so the present size is
+    the peak."""
     taken = []
     for context in contexts:
         free, total = mx.context.gpu_memory_info(context.device_id)
@@ -163,8 +167,9 @@ def peak_device_bytes(contexts: Sequence[Any]) -> int:
 
 
 def last_of_step(weights: Sequence[Any], contexts: Sequence[Any]) -> Callable[[], Callable[[], None]]:
-    """EngineTimer's ``mark``: copies of single elements of some ``weights`` on every card, which exist when the updates
-    before them are done. The updates of a card run in groups, so the first, a middle and the last weights are taken."""
+    """EngineTimer's ``mark``. It copies single elements of some ``weights`` on every card; the copies are done when the
+    updates before them are done. The updates of a card run in groups, so elements of the first, a middle and the last
+    weights are taken."""
     watched = [weights[0], weights[len(weights) // 2], weights[-1]]
 
     def mark() -> Callable[[], None]:

@@ -21,16 +21,16 @@ from helpers.trainers.contract.models import (
     ResidualLayers,
 )
 
-# What turns images of the first layout into those of the second.
+# The axes that transpose images from the first layout to the second.
 _AXES = {("NCHW", "NHWC"): (0, 2, 3, 1), ("NHWC", "NCHW"): (0, 3, 1, 2)}
 
 
 @dataclass(frozen=True)
 class NetworkForm:
-    """In what a model's networks differ from each other; layouts are NCHW or NHWC."""
+    """The variable parts of a model's network. Layouts are NCHW or NHWC."""
 
     layout: str = "NCHW"
-    # In which images arrive.
+    # The layout in which images arrive.
     feed_layout: str = "NCHW"
     channels: int = 3
     norm_momentum: float = 0.9
@@ -46,7 +46,7 @@ def _convolution(layer: Convolution, bias: bool, layout: str) -> Any:
         in_channels=layer.inputs,
         use_bias=bias,
         layout=layout,
-        # He's normal over the inputs, as Paddle's default.
+        # He's normal distribution over the inputs, as Paddle's default.
         weight_initializer=mx.init.Normal(math.sqrt(2.0 / (layer.inputs * layer.kernel**2))),
     )
 
@@ -56,7 +56,7 @@ def _connected(layer: Connected, initializer: Any) -> Any:
 
 
 class Arriving(nn.HybridBlock):
-    """Images in the layout that the model works in, from the one in which they arrive."""
+    """Transposes images from the layout in which they arrive to the model's layout."""
 
     def __init__(self, form: NetworkForm) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Arriving(nn.HybridBlock):
 
 
 class ConvolutionNorm(nn.HybridBlock):
-    """Convolution without bias, batch norm, and a ReLU where ``activate``."""
+    """Convolution without bias, batch norm, and, with ``activate``, a ReLU."""
 
     def __init__(self, layer: Convolution, form: NetworkForm, activate: bool = True) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class ResidualNetwork(nn.HybridBlock):
         self.blocks = nn.HybridSequential()
         self.blocks.add(*(Bottleneck(each, form) for each in layers.blocks))
         self.average = nn.GlobalAvgPool2D(layout=form.layout)
-        # Glorot's uniform, as Paddle's default.
+        # Glorot's uniform distribution, as Paddle's default.
         glorot = mx.init.Xavier(rnd_type="uniform", factor_type="avg", magnitude=3)
         self.classifier = _connected(layers.classifier, glorot)
 
@@ -134,7 +134,7 @@ class PlainNetwork(nn.HybridBlock):
             self.features.add(nn.MaxPool2D(2, strides=2, layout=form.layout))
         self.classifier = nn.HybridSequential()
         *hidden, last = layers.classifier
-        # As its authors drew them. A wider draw makes the first loss three times that of a guess.
+        # The deviation used by VGG's authors. With a larger one, the first loss is three times that of a guess.
         narrow = mx.init.Normal(0.01)
         for layer in hidden:
             self.classifier.add(_connected(layer, narrow), nn.Activation("relu"), nn.Dropout(0.5))
@@ -149,7 +149,7 @@ _NETWORKS: Dict[type, Type[Any]] = {Residual: ResidualNetwork, Plain: PlainNetwo
 
 
 def network_of(spec: ModelSpec, form: NetworkForm) -> Any:
-    """A model without weights: ``initialize()`` draws them."""
+    """A model without weights; ``initialize()`` makes them."""
     kind = type(spec.network)
     about = f"network {kind.__name__} of {spec.title}"
     network = entry_of(_NETWORKS, kind, about, "_NETWORKS of helpers/trainers/mxnet/models.py")
@@ -157,5 +157,5 @@ def network_of(spec: ModelSpec, form: NetworkForm) -> Any:
 
 
 def trained(network: Any) -> Dict[str, Any]:
-    """The parameters that training moves, by Paddle's names but for batch norm's gamma and beta."""
+    """The parameters that are trained, by Paddle's names, except that batch norm's are called gamma and beta."""
     return {name: each for name, each in network._collect_params_with_prefix().items() if each.grad_req != "null"}

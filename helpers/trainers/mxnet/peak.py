@@ -1,7 +1,7 @@
-"""The fastest matrix product that MXNet gets out of a device: ``python -m helpers.trainers.mxnet.peak`` (see
+"""Measures the fastest matrix product of MXNet on a device: ``python -m helpers.trainers.mxnet.peak`` (see
 ``matrix_peak``).
 
-The product is tried as a fully connected layer, since ``mx.nd.dot`` has no bfloat16, and as a 1 x 1 convolution.
+The product is computed as a fully connected layer (``mx.nd.dot`` has no bfloat16) and as a 1 x 1 convolution.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from helpers.trainers.common.float32 import PROBE
 from helpers.trainers.common.matrix_peak import SEED, Bench, PeakRequest, Product, Way, convolved, host_clock, run
 from helpers.trainers.common.process import Refused
 
-# MXNet's bfloat16 is a structure of NumPy's with that name.
+# MXNet represents bfloat16 by a NumPy structure of that name.
 _TYPES = {"fp16": "float16", "bf16": [("bfloat16", "uint16")]}
 
 
@@ -44,7 +44,7 @@ def bench_of(request: PeakRequest) -> Bench:
 
     return Bench(
         device_name=device_name(request.on_gpu),
-        # MXNet does not tell it.
+        # MXNet does not report it.
         uuid="",
         framework_version=str(mx.__version__),
         timer=timed,
@@ -61,7 +61,8 @@ def _refuse(mx: Any, request: PeakRequest) -> None:
 
 
 def as_wanted(ways: Dict[str, Way], rounded: Tuple[bool, bool], wanted: bool) -> Dict[str, Way]:
-    """The ways that round as TF32 does, or do not: ``rounded`` is that of each; Refused where none is as wanted."""
+    """The ways that round like TF32, or those that do not; ``rounded`` says it for each. Raises Refused if there is
+    none."""
     found = {name: way for (name, way), rounds in zip(ways.items(), rounded) if rounds is wanted}
     if not found:
         raise Refused("TF32 is %s and was to be %s" % (("on", "off") if not wanted else ("off", "on")))

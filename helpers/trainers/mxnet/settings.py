@@ -1,4 +1,4 @@
-"""The settings of an MXNet case, read strictly, and what a step log's header says of them; needs no framework."""
+"""The settings of an MXNet case, read strictly, and the header's facts on them; imports no framework."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CAST, AMP = "cast", "amp"
 
 @dataclass(frozen=True)
 class MxnetSettings(ScheduledSettings):
-    """What MXNet has beside the scheduled settings."""
+    """The scheduled settings and those of MXNet alone."""
 
     # Precision.AMP has level O2 on a GPU and O1 on a CPU: ``_check``.
     AMP_LEVELS: ClassVar[AmpLevels] = {
@@ -27,7 +27,7 @@ class MxnetSettings(ScheduledSettings):
 
     # CAST, AMP, or None in single precision.
     amp_through: Optional[str]
-    # The kvstore that exchanges the gradients of the process's cards: "device" or "local"; None for one card.
+    # The kvstore that sums the gradients of the process's cards: "device" or "local"; None for a single card.
     kvstore: Optional[str]
     # The arguments of hybridize().
     static_alloc: bool
@@ -46,7 +46,7 @@ class MxnetSettings(ScheduledSettings):
         one_of("amp_through", self.amp_through, (through,))
 
 
-# What helpers.trainers.common.settings reads a job of this framework into.
+# The class into which helpers.trainers.common.settings reads a job of this framework.
 SETTINGS = MxnetSettings
 
 

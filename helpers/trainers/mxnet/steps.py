@@ -1,5 +1,5 @@
-"""One optimizer step in MXNet's Gluon, hybridized, on all cards of the process, and the proof that it computes what its
-case says."""
+"""One optimizer step in MXNet's Gluon, hybridized, on all cards of the process; and checks that it computes as its case
+says."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from helpers.trainers.contract.models import CLASSES
 from helpers.trainers.mxnet.models import NetworkForm, network_of, trained
 from helpers.trainers.mxnet.settings import AMP, CAST, MxnetSettings
 
-# How far the sum of several cards' gradients may be from that of the single ones, as a share of the largest: they are
-# added in another order.
+# How far the kvstore's sum of the cards' gradients may differ from the sum computed here, as a fraction of the largest
+# element: the order of addition is different.
 _SUM_TOLERANCES = {"float16": 3e-2, "float32": 1e-5, "float64": 1e-12}
 
 
 class ConvolutionFound(NamedTuple):
-    """A convolution of the graph that a hybridized network runs."""
+    """A convolution in the graph of a hybridized network."""
 
-    # Of its output.
+    # The type of its output.
     dtype: str
     layout: str
 
 
 def traced(network: Any) -> Tuple[str, Any]:
-    """The graph that a hybridized network runs, after its first forward pass: the name of its input, and its output."""
+    """The graph of a hybridized network, after its first forward pass: the name of the input, and the output."""
     (images, *_), output = network._cached_graph
     return images.name, output
 
 
 def convolutions(output: Any, inputs: Mapping[str, str]) -> List[ConvolutionFound]:
-    """Those of the graph up to ``output``; ``inputs``: the types of its inputs by their names."""
+    """The convolutions of the graph up to ``output``; ``inputs`` are the types of its inputs, by name."""
     layers = output.get_internals()
     _, dtypes, _ = layers.infer_type(**inputs)
     of = {name: numpy.dtype(each) for name, each in zip(layers.list_outputs(), dtypes)}
@@ -48,13 +48,13 @@ def convolutions(output: Any, inputs: Mapping[str, str]) -> List[ConvolutionFoun
     for node in json.loads(output.tojson())["nodes"]:
         if node["op"] == "Convolution":
             dtype = of[f"{node['name']}_output"]
-            # MXNet's bfloat16 is a structure of NumPy's with that name.
+            # MXNet represents bfloat16 by a NumPy structure of that name.
             found.append(ConvolutionFound((dtype.names or (dtype.name,))[0], node["attrs"].get("layout", "NCHW")))
     return found
 
 
 def check_convolutions(found: Sequence[ConvolutionFound], settings: MxnetSettings, of: int) -> Dict[str, str]:
-    """Counts for the header; Refused unless all of the model's convolutions are of the case's type and layout."""
+    """Counts for the header. Raises Refused unless all convolutions of the model have the case's type and layout."""
     wanted = settings.amp_dtype or "float32"
     dtypes, layouts = Counter(each.dtype for each in found), Counter(each.layout for each in found)
     if not of or dtypes != {wanted: of}:
@@ -67,8 +67,8 @@ def check_convolutions(found: Sequence[ConvolutionFound], settings: MxnetSetting
 
 
 def check_weights(network: Any, settings: MxnetSettings) -> None:
-    """Refused unless the weights are of the case's type: half where the network is cast, but for batch norm's; else
-    float32."""
+    """Raise Refused unless the weights have the case's type: half precision if the network is cast (except batch
+    norm's), else float32."""
     half = settings.amp_dtype if settings.amp_through == CAST else "float32"
     for name, each in trained(network).items():
         wanted = "float32" if name.endswith((".gamma", ".beta")) else half
@@ -77,13 +77,13 @@ def check_weights(network: Any, settings: MxnetSettings) -> None:
 
 
 def begin_amp(settings: MxnetSettings) -> None:
-    """Have MXNet put casts around its operators, in every network that is traced from now on in this process."""
+    """Make MXNet insert casts around its operators, in every network that is traced from now on in this process."""
     if settings.amp_through == AMP:
         amp.init(settings.amp_dtype)
 
 
 def network_for(spec: JobSpec, settings: MxnetSettings) -> Any:
-    """The case's network, hybridized and of the case's types; it has no weights before ``initialize()``."""
+    """The case's network, hybridized and with the case's types; it has no weights before ``initialize()``."""
     form = NetworkForm(
         settings.layout,
         settings.feed_layout,
@@ -107,8 +107,8 @@ def build_network(spec: JobSpec, settings: MxnetSettings, contexts: Sequence[Any
 
 
 class SmoothedLoss(nn.HybridBlock):
-    """Softmax cross-entropy of each image, over labels of which a share is spread over all classes; in float32, or in
-    float64 where the logits are that."""
+    """Softmax cross-entropy of each image with smoothed labels: a share of each label is spread over all classes.
+    Computed in float32, or in float64 if the logits are float64."""
 
     def __init__(self, settings: MxnetSettings) -> None:
         super().__init__()
@@ -125,8 +125,8 @@ class SmoothedLoss(nn.HybridBlock):
 
 
 def build_trainer(network: Any, settings: MxnetSettings) -> Any:
-    """MXNet's SGD: v = momentum v - rate (gradient + decay w), w = w + v. While the rate stays the same it is Paddle's
-    Momentum; where the rate changes, Paddle's velocity follows at once and this one gradually."""
+    """MXNet's SGD: v = momentum v - rate (gradient + decay w), w = w + v. With a constant rate this equals Paddle's
+    Momentum. When the rate changes, it takes full effect at once in Paddle, and gradually here."""
     for name, each in trained(network).items():
         if not settings.decay_norms and name.endswith((".gamma", ".beta")):
             each.wd_mult = 0.0
@@ -136,7 +136,7 @@ def build_trainer(network: Any, settings: MxnetSettings) -> Any:
         "wd": settings.weight_decay,
         "multi_precision": settings.amp_through == CAST,
     }
-    # With the updates in the kvstore its sums could not be looked at (SumCheck).
+    # If the kvstore updated the weights, its sums could not be checked (SumCheck).
     return gluon.Trainer(network.collect_params(), "sgd", options, kvstore=settings.kvstore, update_on_kvstore=False)
 
 
@@ -159,13 +159,14 @@ class TrainingStep:
         self._losses: List[Any] = []
 
     def begin_epoch(self, number: int) -> None:
-        """The learning rate's steps between epochs."""
+        """Set the learning rate of the epoch."""
         self._epoch = number
 
     def step(self, batch: Batch) -> Any:
-        """``batch``: images and labels of each card, in the order of the process's cards."""
+        """Train on the batch, which has images and labels for each card, in the order of the process's cards."""
         if self._on_gpu:
-            # As the published script: the host is at most a step ahead, or the cards' memory would fill with batches.
+            # As in the published script: the host may be at most one step ahead, or the cards' memory would fill with
+            # batches.
             for loss in self._losses:
                 loss.wait_to_read()
         self._trainer.set_learning_rate(self._settings.rate(self._steps, self._epoch))
@@ -180,17 +181,17 @@ class TrainingStep:
             self._prove(batch)
         self._steps += 1
         if not self._on_gpu:
-            # MXNet computes behind the host's back on a CPU too: a step ends when all of it is done.
+            # MXNet computes asynchronously on a CPU too; a step ends when all of it is done.
             mx.nd.waitall()
         return self._losses
 
     def loss(self, handle: Any) -> float:
-        """The mean over the images of all cards; waits for the whole step."""
+        """The mean loss over the images of all cards; waits for the whole step."""
         mx.nd.waitall()
         return float(numpy.mean([numpy.mean(each.asnumpy(), dtype="float64") for each in handle]))
 
     def _prove(self, batch: Batch) -> None:
-        """The first step's update, between the proofs of what was computed and what was summed."""
+        """The update of the first step, with checks of what was computed and what was summed."""
         images, output = traced(self.network)
         found = convolutions(output, {images: numpy.dtype(batch.images[0].dtype).name})
         self._facts.update(check_convolutions(found, self._settings, number_of_convolutions(self.network)))
@@ -205,15 +206,15 @@ class TrainingStep:
 
 
 class SumCheck:
-    """Compares the gradients that the kvstore gives every card with the sum of the cards' own, which it takes when it
-    is made."""
+    """Compares the gradients that the kvstore gives to every card with the sum of the cards' own gradients, which is
+    computed when this object is made."""
 
     def __init__(self, weights: Sequence[Any]) -> None:
         self._weights = weights
         self._sums = [sum(each.asnumpy().astype("float64") for each in one.list_grad()) for one in weights]
 
     def compare(self) -> str:
-        """What the header says of it; Refused where a card has another sum."""
+        """The header's text on the comparison. Raises Refused if a card has another sum."""
         for weights, wanted in zip(self._weights, self._sums):
             tolerance = _SUM_TOLERANCES[numpy.dtype(weights.dtype).name]
             for gradient in weights.list_grad():

@@ -1,5 +1,5 @@
-"""Train an MXNet job in one process that drives all of a node's cards: ``python -m helpers.trainers.mxnet.trainer
-SPEC.json``. MXNet is retired: 1.9.1 is its last release.
+"""Trains an MXNet job in one process that drives all cards of a node: ``python -m helpers.trainers.mxnet.trainer
+SPEC.json``. MXNet is retired; 1.9.1 is its last release.
 
 Exit status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
 """
@@ -17,7 +17,7 @@ from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
 from helpers.trainers.mxnet.settings import MxnetSettings, setting_facts
 
-# Of a launcher; without one the process is the only rank.
+# Set by a launcher. Without a launcher this process is the only rank.
 RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
 
 
@@ -56,10 +56,10 @@ def _import_mxnet(trainer: Trainer, settings: MxnetSettings) -> Any:
     set_environment(trainer.spec, settings, os.environ)
     try:
         import mxnet
-    # OSError: a library that MXNet loads is not there.
+    # OSError: a library that MXNet loads is missing.
     except (ImportError, OSError) as error:
         raise Refused(f"MXNet is not installed in this interpreter, or lacks a library ({error})") from error
-    # A supervisor's request to stop must end the process, whoever has a handler of its own.
+    # The supervisor's SIGTERM must end the process, even if a library has installed a handler.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     trainer.device.framework_version = str(mxnet.__version__)
     return mxnet
