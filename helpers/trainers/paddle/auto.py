@@ -1,13 +1,13 @@
-"""Automatic parallelism in the Paddle at hand: the switch of 2020 where this build honours it, else today's interface.
+"""Automatic parallelism in the installed Paddle: the switch of 2020 if this build supports it, else today's interface.
 
-``DistributedStrategy.auto``, which the published auto table was measured with, turns on every strategy that
-fleet knows and keeps the longest chain of them that fits together. Both lines in use still do that
-(paddlepaddle-gpu 2.6.2 and paddlepaddle 3.3.1): on 1 card the chain is tensor parallelism of degree 1, AMP
-and LARS; on several it is sharding, ASP, AMP and LARS, and its sharding is over 8 cards whatever their number
-is, so that ``minimize`` fails on any other. Today's interface is a mesh of cards, and where on it each tensor
-lies: ``shard_layer`` and a distributed batch in dynamic execution, ``paddle.distributed.to_static`` in static.
+The published auto table was measured with the switch ``DistributedStrategy.auto``. It turns on every strategy that
+fleet knows, and keeps the longest chain of them that fits together. paddlepaddle-gpu 2.6.2 and paddlepaddle 3.3.1 still
+do that. On 1 card the chain is tensor parallelism of degree 1, AMP and LARS. On several cards it is sharding, ASP, AMP
+and LARS; the sharding is always over 8 cards, so ``minimize`` fails on any other number. Today's interface is a mesh of
+cards and the placement of each tensor on it: ``shard_layer`` and a distributed batch in dynamic execution,
+``paddle.distributed.to_static`` in static execution.
 
-No version number stands here: each build is examined for what it can do.
+Nothing here depends on a version number: each build is examined for what it supports.
 """
 
 from __future__ import annotations
@@ -39,27 +39,28 @@ class Way(enum.Enum):
 
 @dataclass(frozen=True)
 class Switch:
-    """What ``DistributedStrategy.auto`` comes to in this build."""
+    """The effect of ``DistributedStrategy.auto`` in this build."""
 
     # Its strategies, outermost first.
     chain: Tuple[str, ...]
-    # What keeps it from training the case; None where the build honours it.
+    # Why it cannot train the case; None if it can.
     obstacle: Optional[str]
 
 
 @dataclass(frozen=True)
 class Automatic:
-    """The way of a case."""
+    """The way in which a case is trained."""
 
     way: Way
-    # How the step log's header describes it.
+    # The text on it in the step log's header.
     fact: str
 
 
 def start(spec: JobSpec, facts: Dict[str, str]) -> Automatic:
-    """Choose the case's way, add it to ``facts``, and make the process ready for it; before any program is made.
+    """Choose the case's way, add it to ``facts``, and prepare the process for it. Must be called before any program is
+    made.
 
-    Raises Refused where this device or build has no way for the case.
+    Raises Refused if this device or build has no way for the case.
     """
     automatic = choose(spec)
     facts[FACT] = automatic.fact
@@ -69,7 +70,8 @@ def start(spec: JobSpec, facts: Dict[str, str]) -> Automatic:
 
 
 def choose(spec: JobSpec) -> Automatic:
-    """The way of a case with the feature ``auto`` on the job's device; Refused says why there is none."""
+    """The way of a case with the feature ``auto`` on the job's device. Raises Refused with the reason if there is
+    none."""
     case = spec.case
     if case.execution is Execution.TO_STATIC:
         raise Refused("automatic parallelism has a dynamic and a static form; its static form is the execution static")
@@ -118,10 +120,10 @@ def _only_single_precision(case: Case) -> None:
 
 
 def examine_switch(case: Case, device: str) -> Switch:
-    """What this build's fleet makes of ``DistributedStrategy.auto`` for the case's number of ranks.
+    """The effect of ``DistributedStrategy.auto`` in this build's fleet, for the case's number of ranks.
 
-    Asks fleet's own factory and compiler, as ``Fleet.minimize`` does, without a program. Leaves the mode of
-    execution as it was.
+    It asks fleet's own factory and compiler, as ``Fleet.minimize`` does, but without a program. The mode of execution
+    stays as it was.
     """
     if device != "gpu":
         return Switch((), "fleet's program communicates among GPUs alone")
@@ -146,16 +148,17 @@ def _obstacle(case: Case, chain: Tuple[str, ...], degrees: Dict[str, int], amp: 
 
 
 def _chain(ranks: int) -> Tuple[Tuple[str, ...], Dict[str, int], bool]:
-    """The strategies that the switch would apply, the degrees of its sharding, and whether AMP is among them."""
+    """The strategies that the switch would apply, the degrees of its sharding, and whether AMP is one of them."""
     from paddle.distributed import fleet
     from paddle.distributed.fleet.base import distributed_strategy
     from paddle.distributed.fleet.base.meta_optimizer_factory import MetaOptimizerFactory
     from paddle.distributed.fleet.base.strategy_compiler import StrategyCompiler
 
-    # Paddle keeps in a module's variable whether any strategy was ever set beside ``auto``; asking sets some.
+    # A variable of Paddle's module says whether any strategy besides ``auto`` was ever set. The examination sets some,
+    # so the variable is restored.
     untouched = distributed_strategy.non_auto_func_called
     dynamic = paddle.in_dynamic_mode()
-    # An optimizer of a program needs no parameters.
+    # In static mode an optimizer needs no parameters.
     paddle.enable_static()
     try:
         strategy = fleet.DistributedStrategy()
@@ -167,7 +170,7 @@ def _chain(ranks: int) -> Tuple[Tuple[str, ...], Dict[str, int], bool]:
             worker_endpoints=[f"127.0.0.1:{port}" for port in range(6170, 6170 + ranks)],
         )  # fmt: skip
         momentum = paddle.optimizer.Momentum(momentum=0.9, weight_decay=1e-4)
-        # The parameter server's looks at the program, and never applies where all ranks train.
+        # ParameterServerOptimizer is left out: it needs a program, and never applies if all ranks train.
         candidates = MetaOptimizerFactory()._get_valid_meta_optimizers(momentum, ["ParameterServerOptimizer"])
         for candidate in candidates:
             candidate._enable_strategy(strategy, {})
@@ -188,7 +191,7 @@ def _chain(ranks: int) -> Tuple[Tuple[str, ...], Dict[str, int], bool]:
 
 
 def through_switch(optimizer: Any) -> Any:
-    """The optimizer as fleet wraps it under the switch, with nothing else set: fleet would ignore the switch then."""
+    """The optimizer as fleet wraps it under the switch. No other strategy may be set, or fleet ignores the switch."""
     from paddle.distributed import fleet
 
     strategy = fleet.DistributedStrategy()
@@ -200,7 +203,7 @@ def through_switch(optimizer: Any) -> Any:
 
 
 def switch_facts() -> Dict[str, str]:
-    """What fleet chose, after ``minimize``."""
+    """The header's facts on fleet's choice; known after ``minimize``."""
     from paddle.distributed import fleet
 
     chosen = fleet._final_strategy()
@@ -220,10 +223,10 @@ def _switch_fact(chain: Sequence[str]) -> str:
 
 
 def _use_program_desc() -> None:
-    """From now on this process's programs are ProgramDescs: fleet's strategies rewrite no others."""
+    """From now on this process makes ProgramDescs, since fleet's strategies cannot rewrite other programs."""
     if not getattr(paddle.framework, "use_pir_api", lambda: False)():
         return
     if not hasattr(paddle.pir_utils, "DygraphOldIrGuard"):
         raise Refused(f"{SWITCH_NAME} needs ProgramDescs, and this build makes PIR programs alone")
-    # Paddle's own way from one to the other; nothing leaves it again.
+    # Paddle's own guard switches to ProgramDescs; it is never left again.
     paddle.pir_utils.DygraphOldIrGuard().__enter__()

@@ -1,10 +1,9 @@
-"""One optimizer step in automatic parallelism, by each way of ``auto.Way``.
+"""One optimizer step in automatic parallelism, for each ``auto.Way``.
 
-The mesh has one dimension: every card holds all parameters and its own share of each batch, and Paddle works
-out from that what is to be summed over the cards. Where it knows no rule for an operator it gathers the whole
-batch on every card, and the cards repeat each other's work from there on: so it does at a max pooling (seen in
-3.3.1), which works on each image alone and is therefore kept on the card's own share (OwnShare). Any other such
-place is refused.
+The mesh has one dimension: every card holds all parameters and its own share of each batch, and Paddle derives from
+this what must be summed over the cards. At an operator for which it has no rule, it gathers the whole batch on every
+card, and from there on all cards do the same work. In 3.3.1 this happens at max pooling. As pooling works on each image
+alone, it is applied to the card's own share here (OwnShare). At any other operator the case is refused.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ def automatic_step(automatic: Automatic, trainer: Trainer, settings: PaddleSetti
 
 
 class MeshStep:
-    """Dynamic execution over a mesh; its loss is that of this rank's own share of the batch."""
+    """Dynamic execution over a mesh. Its loss is that of this rank's share of the batch."""
 
     def __init__(self, trainer: Trainer, settings: PaddleSettings) -> None:
         self._mesh = _mesh(trainer)
         self._schedule = build_schedule(settings)
         self._model = _sharded_model(trainer, settings, self._mesh)
         self._watch = _Watch(self._model) if trainer.ranks.world_size > 1 else None
-        # Not through dist.shard_optimizer, which takes AdamW and SGD alone: on distributed parameters Paddle's
-        # Momentum does the same, its velocities lie where the parameters do.
+        # Not through dist.shard_optimizer, which supports only AdamW and SGD. Paddle's Momentum does the same on
+        # distributed parameters: its velocities are placed like the parameters.
         self._optimizer = build_optimizer(settings, self._schedule, self._model.parameters())
 
     def begin_epoch(self, number: int) -> None:
@@ -66,12 +65,13 @@ class MeshStep:
         return loss_of(float(loss), float(logits.mean()))
 
     def _of_all_ranks(self, share: Any) -> Any:
-        """The batch of all ranks, of which this one holds its own share; nothing is copied or sent."""
+        """The distributed batch of all ranks, of which this rank holds its share. Nothing is copied or sent."""
         return dist.auto_parallel.api.dtensor_from_local(share, self._mesh, _shares())
 
 
 class MeshProgramStep:
-    """The static form: ``dist.to_static`` makes one program of model, loss and optimizer, and cuts it for the mesh."""
+    """Static execution over a mesh: ``dist.to_static`` makes one program of model, loss and optimizer, and partitions
+    it."""
 
     def __init__(self, trainer: Trainer, settings: PaddleSettings) -> None:
         mesh, facts = _mesh(trainer), trainer.device.facts
@@ -105,7 +105,7 @@ class MeshProgramStep:
 
 
 class OwnShare(nn.Layer):
-    """A layer that works on each image alone, applied to a card's share: Paddle is not asked for a rule."""
+    """A layer that works on each image alone; it is applied to the card's share, so that Paddle needs no rule."""
 
     def __init__(self, layer: Any, mesh: Any) -> None:
         super().__init__()
@@ -119,7 +119,8 @@ class OwnShare(nn.Layer):
 
 
 class _Watch:
-    """Looks at what every layer gives in one step, and refuses where a card is about to work on all shares."""
+    """Checks the outputs of all layers in one step. Raises Refused if a card would work on the shares of other
+    cards."""
 
     def __init__(self, model: Any) -> None:
         self._hooks = [
@@ -145,7 +146,8 @@ def _refuse_gathered(name: str) -> Callable[[Any, Any, Any], None]:
 
 
 def refuse_gathered_images(program: Any) -> None:
-    """Refused where the cut program gathers images or feature maps, so that every card works on the whole batch."""
+    """Raise Refused if the partitioned program gathers images or feature maps, so that every card works on the whole
+    batch."""
     for op in program.global_block().ops:
         if op.name() == "pd_op.all_gather" and len(op.operand_source(0).shape) == _IMAGE_AXES:
             raise Refused("this build of Paddle gathers feature maps: every card would work on the whole batch")
@@ -160,7 +162,7 @@ def _shares() -> List[Any]:
 
 
 def _sharded_model(trainer: Trainer, settings: PaddleSettings, mesh: Any) -> Any:
-    """The case's model with every parameter on every card of the mesh."""
+    """The case's model, with every parameter on every card of the mesh."""
     for kind in ("build_strategy", "execution_strategy", "fleet"):
         apply_options(None, getattr(settings, kind), kind, trainer.device.facts)
     model = build_model(trainer.spec, settings)
@@ -172,13 +174,14 @@ def _sharded_model(trainer: Trainer, settings: PaddleSettings, mesh: Any) -> Any
 
 
 def _loss_with_logits(logits: Any, labels: Any) -> Any:
-    """Cross entropy that is NaN where the logits are: a CPU's is then that of a guess (``steps.loss_of``)."""
+    """Cross entropy that is NaN if the logits are: Paddle's own on a CPU is that of a guess then
+    (``steps.loss_of``)."""
     return F.cross_entropy(logits, labels) + 0.0 * logits.mean()
 
 
 def _strategy(settings: PaddleSettings) -> Any:
     strategy = dist.Strategy()
-    # Else each step would wait for its loss on the host.
+    # Otherwise each step would wait until its loss is on the host.
     strategy.return_numpy = False
     if settings.amp_level is not None:
         strategy.amp.enable = True

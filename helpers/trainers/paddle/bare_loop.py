@@ -1,4 +1,4 @@
-"""A Paddle training loop as a user would write it; helpers/session/lockstep.py holds the trainer against it.
+"""A Paddle training loop as a user would write it; helpers/session/lockstep.py compares the trainer with it.
 
 ``python -m helpers.trainers.paddle.bare_loop --cores 0 --steps 10`` prints its images/s. It shares no code with
 the trainer. Model and optimizer are Paddle's own; its ``resnet50`` is v1.5 (the stride is in the 3 x 3
@@ -24,7 +24,7 @@ def main() -> int:
 
 
 def training(arguments: argparse.Namespace) -> Train:
-    """A function that trains a number of steps, on one batch of noise."""
+    """Returns a function that trains a given number of steps on one batch of noise."""
     import numpy
     import paddle
     import paddle.nn.functional as F
@@ -54,7 +54,8 @@ def training(arguments: argparse.Namespace) -> Train:
 
 
 def _bfloat16_model(paddle: Any) -> Any:
-    """AMP O1 as it can be had on a CPU: within the compiled forward, with float32 where no bfloat16 kernel is."""
+    """A model under AMP O1 as a CPU supports it: in the compiled forward pass, with float32 where there is no bfloat16
+    kernel."""
 
     class Float32BatchNorm(paddle.nn.BatchNorm2D):
         def forward(self, images: Any) -> Any:

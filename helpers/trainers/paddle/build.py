@@ -1,7 +1,7 @@
-"""Build what a GPU job would train, without a GPU: ``python -m helpers.trainers.paddle.build SPEC.json``.
+"""Builds the program of a GPU job without a GPU: ``python -m helpers.trainers.paddle.build SPEC.json``.
 
-The answer is that of helpers/trainers/common/building.py. The ranks of a case with several cards are simulated in this
-process's environment: this one is rank 0. What Paddle writes of its own accord stays in the job's run folder.
+The answer is described in helpers/trainers/common/building.py. For a case with several cards, this process is rank 0
+and its environment simulates the others. Files that Paddle writes by itself go to the job's run folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
 
-# Any free port will do: nothing listens, and nothing connects.
+# Any port is right: nothing listens, and nothing connects.
 _FIRST_PORT = 6170
 
 
@@ -26,10 +26,10 @@ def main(argv: List[str]) -> int:
 
 
 def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
-    """Build ``spec``'s model and step into ``answer``. Raises Refused where this build of Paddle cannot."""
+    """Build the model and step of ``spec``, and fill in ``answer``. Raises Refused if this build of Paddle cannot."""
     settings = PaddleSettings.of(spec)
     answer.facts.update(setting_facts(spec, settings))
-    # Fleet's sharding drops files of its programs where it is started.
+    # Fleet's sharding writes files of its programs into the current folder.
     os.chdir(spec.run_folder)
     environment.update(spec.environment)
     environment.update(ranks_of(spec))
@@ -46,7 +46,7 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
     paddle_device.refuse_what_is_no_case(spec.case)
     answer.facts.update(paddle_device.flag_facts(settings))
     answer.facts["tf32_switches"] = paddle_device.set_tf32_switches(TF32_WANTED.get(spec.case.precision))
-    # Without a card there is no other place for what is built.
+    # Without a card the program can only be placed on the CPU.
     paddle.set_device("cpu")
     automatic = paddle_auto.start(spec, answer.facts) if spec.case.auto else None
     if automatic is not None and automatic.way is not paddle_auto.Way.SWITCH:
@@ -58,7 +58,7 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
 
 
 def ranks_of(spec: JobSpec) -> Dict[str, str]:
-    """The variables of rank 0 among the case's cards, as ``paddle.distributed.launch`` sets them; one card is
+    """The variables of rank 0 of the case, as set by ``paddle.distributed.launch``; empty for one card, which is
     started without it."""
     if spec.case.cards == 1:
         return {}
@@ -86,7 +86,8 @@ def _build_static(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) 
     try:
         built = paddle_program.build_program(spec, settings, answer.facts)
     except Exception as error:
-        # What a CPU's build lacks (NCCL, passes) shows in many kinds of errors; a GPU's must not fail.
+        # A build for CPUs lacks parts (NCCL, passes), which shows in many kinds of errors. With a build for GPUs any
+        # error is a failure.
         if isinstance(error, Refused) or paddle.is_compiled_with_cuda():
             raise
         reason = f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""A job's batches for Paddle: synthetic, through DALI, or through Paddle's own DataLoader."""
+"""A job's batches for Paddle: synthetic, through DALI, or through Paddle's DataLoader."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from helpers.trainers.paddle.settings import PaddleSettings
 
 
 def program_feed(place: Any) -> Feed:
-    """The feed of programs on ``place``: arrays are copied there, what a loader has put into tensors is taken.
+    """The feed of programs on ``place``: arrays are copied there, tensors of a loader are taken as they are.
 
-    An array fed as it stands would be copied by the executor, at every step and in the step's time, which a
-    batch that never changes must not cost.
+    The executor would copy an array at every step, within the step's time; for a batch that never changes this would be
+    wasted time.
     """
 
     def feed(batch: Any) -> Any:
@@ -37,7 +37,7 @@ def program_feed(place: Any) -> Feed:
 
 
 def open_reader(trainer: Trainer, settings: PaddleSettings, feed: Feed) -> Reader:
-    """As ``readers.open_reader``, through DALI and Paddle's own loader."""
+    """As ``readers.open_reader``, with DALI and Paddle's loader."""
     return readers.open_reader(
         trainer,
         settings,
@@ -52,7 +52,7 @@ def open_reader(trainer: Trainer, settings: PaddleSettings, feed: Feed) -> Reade
 
 
 def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed) -> DaliReader:
-    """On a GPU through DALI's Paddle plugin."""
+    """Reads through DALI; on a GPU with DALI's plugin for Paddle."""
     if plan.gpu is None:
         return DaliReader(images, plan, feed)
     events = card_events()
@@ -62,13 +62,13 @@ def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed) -> DaliReader:
 def _plugin_runner(pipeline: Any) -> Callable[[], Any]:
     from nvidia.dali.plugin.paddle import DALIGenericIterator
 
-    # The first batch is read as all others are: so an image that is broken in it is named.
+    # The first batch is read like all others, so that an error names a broken image in it.
     iterator = DALIGenericIterator([pipeline], ["images", "labels"], prepare_first_batch=False)
     return lambda: next(iterator)[0]
 
 
 class NativeReader:
-    """Worker processes decode; they are pinned with their rank, whose cores they share."""
+    """Reads through Paddle's DataLoader. Its worker processes decode; they are pinned to the cores of their rank."""
 
     def __init__(self, images: ImageList, share: Share, form: Form, settings: PaddleSettings, spec: JobSpec) -> None:
         native = settings.native
@@ -98,14 +98,14 @@ class NativeReader:
                 if self._dataset.failure is not None:
                     raise self._dataset.failure from None
                 return
-            # A worker's own error stays in the loader's thread; here it is a queue that was killed.
+            # A worker's error stays in the loader's thread; here it shows as the error of a killed queue.
             except (SystemError, RuntimeError) as error:
                 raise reading_error(self._images, str(error), self._sampler.names(done, self._ahead)) from error
             yield Batch(images, labels, self._samples)
 
 
 class _Sampler(KeyedBatches, paddle.io.BatchSampler):
-    """KeyedBatches for Paddle's loader. Paddle's own constructor, which is not called, wants something to draw from."""
+    """KeyedBatches for Paddle's loader. Paddle's constructor is not called, since it needs a dataset to draw from."""
 
 
 class _Images(paddle.io.Dataset):
@@ -121,7 +121,8 @@ class _Images(paddle.io.Dataset):
         except Exception as error:  # kept, or let through
             if not self._in_process:
                 raise
-            # Without workers, Paddle's loader thread dies of an error and the step waits for it for ever; this ends it.
+            # Without workers, an error would end Paddle's loader thread, and the step would wait for it for ever; so it
+            # is kept.
             self.failure = error
             raise StopIteration from error
 

@@ -1,4 +1,5 @@
-"""What this machine and this build of Paddle can run, how precision is forced, and what the header says of it."""
+"""Checks what this machine and this build of Paddle can run, forces the precision, and states both in the header's
+facts."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ core = paddle.base.core
 
 
 def refuse_what_cannot_run(spec: JobSpec) -> None:
-    """Raise Refused with the reason where this machine, build or trainer cannot run the case as it stands."""
+    """Raise Refused with the reason if this machine, build or trainer cannot run the case exactly as it is."""
     refuse_what_is_no_case(spec.case)
     if spec.device == "cpu":
         _refuse_on_cpu(spec.case)
@@ -28,11 +29,11 @@ def refuse_what_cannot_run(spec: JobSpec) -> None:
 
 
 def refuse_what_is_no_case(case: Case) -> None:
-    """Raise Refused where the trainer has nothing for the case, whatever the machine."""
+    """Raise Refused if this trainer cannot run the case on any machine."""
     for feature in ("compile", "graphs", "xla"):
         if getattr(case, feature):
             raise Refused(f"the feature {feature} is not Paddle's")
-    # In automatic parallelism an unstated precision is the strategy's to choose (auto.py).
+    # In automatic parallelism the strategy may choose a precision that the case does not state (auto.py).
     if case.precision is Precision.AMP or (case.precision is Precision.UNSTATED and not case.auto):
         raise Refused(f"precision {case.precision.value} does not say what Paddle is to compute in")
     if case.data is DataSource.UNSTATED:
@@ -75,7 +76,7 @@ def use_device(spec: JobSpec) -> str:
     if spec.device == "cpu":
         paddle.set_device("cpu")
         return cpu_name()
-    # The card that the launcher chose for this rank, or the first visible one.
+    # The card that the launcher chose for this rank, else the first visible card.
     paddle.set_device(f"gpu:{gpu_index()}")
     return str(paddle.device.cuda.get_device_name())
 
@@ -85,12 +86,13 @@ def gpu_index() -> int:
 
 
 def place_of(spec: JobSpec) -> Any:
-    """Where the rank's programs run and their tensors lie."""
+    """The place of the rank's programs and their tensors."""
     return paddle.CPUPlace() if spec.device == "cpu" else paddle.CUDAPlace(gpu_index())
 
 
 def build_facts() -> Dict[str, str]:
-    """The CUDA, cuDNN and NCCL that this build was made with, and the cuDNN that it says it has found."""
+    """The versions of CUDA, cuDNN and NCCL for which this build was made, and the version of cuDNN that it reports to
+    have found."""
     stated = {
         "cuda": paddle.version.cuda(),
         "build_cudnn": paddle.version.cudnn(),
@@ -103,10 +105,10 @@ def build_facts() -> Dict[str, str]:
 
 
 def force_tf32(precision: Precision) -> Dict[str, str]:
-    """On a GPU: off for fp32, on for tf32, else as the build has it. Returns facts: what arithmetic shows, and
-    the build's switches.
+    """Switch TF32 on a GPU: off for fp32, on for tf32; for other precisions the build's default stays. Returns facts:
+    what arithmetic shows, and the build's switches.
 
-    Raises Refused where the state cannot be had, so that no figure stands under the wrong precision.
+    Raises Refused if it cannot be switched, so that no figure is recorded under a wrong precision.
     """
     wanted = TF32_WANTED.get(precision)
     switches = set_tf32_switches(wanted)
@@ -115,9 +117,11 @@ def force_tf32(precision: Precision) -> Dict[str, str]:
 
 
 def set_tf32_switches(wanted: Optional[bool]) -> str:
-    """Set what the build has for cuBLAS and cuDNN, None leaves it; returns how they stand then. Needs no card.
+    """Set the build's switches for cuBLAS and cuDNN (None leaves them), and return their states in words. Needs no
+    card.
 
-    Paddle 2.6 and 3.3 have both under these names. NVIDIA_TF32_OVERRIDE=0, which fp32 sets too, is above them.
+    Paddle 2.6 and 3.3 have both switches under these names. NVIDIA_TF32_OVERRIDE=0, which is also set for fp32,
+    overrides them.
     """
     states = []
     for library in ("cublas", "cudnn"):
@@ -138,7 +142,7 @@ def _products() -> Tuple[float, float]:
 
 
 def flag_facts(settings: PaddleSettings) -> Dict[str, str]:
-    """Each wanted flag as the build has it now, or that the build does not know it."""
+    """For each wanted flag: its present value in the build, or that the build does not know it."""
     known = core.globals()
     facts = {}
     for name in sorted(settings.environment):
@@ -152,7 +156,8 @@ def flag_facts(settings: PaddleSettings) -> Dict[str, str]:
 
 
 def apply_options(target: Any, options: Any, kind: str, facts: Dict[str, str]) -> None:
-    """Set each of ``options`` on a strategy object; the facts say which were applied. None: no such object."""
+    """Set each of ``options`` on the strategy object ``target`` (None if there is none); ``facts`` say which were
+    applied."""
     for name, value in sorted(options.items()):
         if target is not None and hasattr(target, name):
             setattr(target, name, value)
@@ -162,23 +167,22 @@ def apply_options(target: Any, options: Any, kind: str, facts: Dict[str, str]) -
 
 
 def all_agree(own: bool) -> bool:
-    """Whether ``own`` is true on every rank; all must call it. NCCL sums on cards, gloo on CPUs."""
+    """Whether ``own`` is true on every rank; all ranks must call it. The sum is by NCCL on GPUs, by gloo on CPUs."""
     against = paddle.to_tensor([0.0 if own else 1.0], dtype="float32")
     paddle.distributed.all_reduce(against)
     return float(against) == 0.0
 
 
-# Low bits count the ranks that have answered, high bits those that are against: one addition does both.
+# The low bits count the ranks that have answered, the high bits those that answered no, so that one addition does both.
 _AGAINST = 1 << 32
 
 
 class HostAgreement:
-    """How the ranks of a static program agree that all are steady; ``LoopIO.agree`` of ``world_size`` ranks.
+    """``LoopIO.agree`` for the ``world_size`` ranks of a static program: how they agree that all are steady.
 
-    A static program has no place for a question between its runs: its only exchanges are those of the step. Paddle's
-    processes meet at a key-value store over TCP all the same, which rank 0 serves at ``PADDLE_MASTER``, on one node or
-    on several; the ranks ask each other through it. All must ask, and as often as each other. An answer takes 80 to
-    180 ms, in warm-up alone.
+    A static program cannot exchange anything between its steps. But Paddle's processes, on one or several nodes, are
+    connected to a key-value store over TCP, which rank 0 serves at ``PADDLE_MASTER``; the ranks ask each other through
+    it. All ranks must ask equally often. An answer takes 80 to 180 ms; it is needed only in warm-up.
     """
 
     def __init__(self, store: Any, world_size: int) -> None:
@@ -187,8 +191,8 @@ class HostAgreement:
         self._asked = 0
 
     def __call__(self, own: bool) -> bool:
-        """Whether ``own`` is true on every rank. Waits for the last of them, as a barrier does; the supervisor ends a
-        wait for a rank that is gone."""
+        """Whether ``own`` is true on every rank. It waits for the last rank, like a barrier; if a rank is gone, the
+        supervisor ends the job."""
         self._asked += 1
         key = f"perfgate/steady/{self._asked}"
         answers = int(self._store.add(f"{key}/said", 1 if own else 1 + _AGAINST))
@@ -198,16 +202,16 @@ class HostAgreement:
 
 
 def host_agreement(world_size: int) -> Optional[HostAgreement]:
-    """This rank's side of the agreement; None where this build of Paddle has no such store.
+    """Connect this rank to the store; None if this build of Paddle has no such store.
 
-    Every rank must call it, since rank 0 waits for the others.
+    Every rank must call this, since rank 0 waits for the others.
     """
     meet = getattr(paddle.base.core, "create_or_get_global_tcp_store", None)
     return None if meet is None else HostAgreement(meet(), world_size)
 
 
 def card_events() -> CudaEvents:
-    """Events on the stream of the rank's card that Paddle computes on."""
+    """Events on the stream of the rank's card on which Paddle computes."""
     index = gpu_index()
     place = paddle.CUDAPlace(index)
     return CudaEvents(index, lambda: int(paddle.device.current_stream(place).stream_base.cuda_stream))

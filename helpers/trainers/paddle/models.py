@@ -21,7 +21,7 @@ from helpers.trainers.contract.models import (
 
 
 def as_layout(images: Any, feed_layout: str, layout: str) -> Any:
-    """Images as the model works on them: transposed where they arrive in another layout."""
+    """Images in the model's layout, transposed if they arrive in another one."""
     if feed_layout == layout:
         return images
     return paddle.transpose(images, [0, 2, 3, 1] if layout == "NHWC" else [0, 3, 1, 2])
@@ -35,7 +35,7 @@ def _convolution(layer: Convolution, layout: str, **options: Any) -> Any:
 
 
 class ConvolutionNorm(nn.Layer):
-    """Convolution without bias, batch norm, and a ReLU where ``activate``."""
+    """Convolution without bias, batch norm, and, with ``activate``, a ReLU."""
 
     def __init__(self, norm: Type[nn.Layer], layer: Convolution, layout: str, activate: bool = True) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Bottleneck(nn.Layer):
 
 
 class ResidualNetwork(nn.Layer):
-    """``layout`` NCHW or NHWC; ``feed_layout`` if images arrive in another."""
+    """``layout`` is NCHW or NHWC; ``feed_layout`` is given if images arrive in another layout."""
 
     def __init__(self, layers: ResidualLayers, norm: Type[nn.Layer], layout: str, feed_layout: str) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class ResidualNetwork(nn.Layer):
 
 
 class PlainNetwork(nn.Layer):
-    """Arguments as ResidualNetwork's."""
+    """Arguments as for ResidualNetwork."""
 
     def __init__(self, layers: PlainLayers, norm: Type[nn.Layer], layout: str, feed_layout: str) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class PlainNetwork(nn.Layer):
                 features += [_convolution(convolution, layout), nn.ReLU()]
             features.append(nn.MaxPool2D(2, stride=2, data_format=layout))
         self.features = nn.Sequential(*features)
-        # As its authors drew them. Paddle's default makes the first loss three times that of a guess.
+        # The deviation used by VGG's authors. With Paddle's default the first loss is three times that of a guess.
         small = paddle.ParamAttr(initializer=nn.initializer.Normal(0.0, 0.01))
 
         def connected(layer: Connected) -> Any:
@@ -123,18 +123,18 @@ def network_of(
     return network(spec.layers(channels), norm, layout, feed_layout)
 
 
-# AMP O1 and O2 in bfloat16 on a CPU: Paddle's own ``auto_cast``, where it works.
+# AMP O1 and O2 in bfloat16 on a CPU: by Paddle's ``auto_cast``, where it works.
 #
-# In dynamic execution on a CPU ``auto_cast`` has no effect (it warns and computes in float32), and Paddle's own CPU
-# kernels know no bfloat16. A compiled program is cast, and takes oneDNN's bfloat16 kernels where Paddle has none; an
-# operator that neither has is an error, not float32. So the operators beside convolution and matrix product, for which
-# neither has one, stay in float32 by name. Nor is there an optimizer kernel for bfloat16 weights: at O2 they stay in
-# float32, are cast where they are used, and so are themselves what multi-precision training keeps as master copies.
+# In dynamic execution on a CPU ``auto_cast`` has no effect (it warns and computes in float32), and Paddle's CPU kernels
+# do not support bfloat16. In a compiled program it casts, and oneDNN's bfloat16 kernels are used. An operator without
+# such a kernel is an error; it is not computed in float32. So all such operators besides convolution and matrix product
+# are listed here to stay in float32. There is no optimizer kernel for bfloat16 weights either: at O2 weights stay in
+# float32 and are cast when they are used, so they are their own master copies.
 FLOAT32_OPERATORS = frozenset({"add", "add_", "dropout", "pool2d", "relu", "relu_"})
 
 
 class Float32BatchNorm(nn.BatchNorm2D):
-    """Batch norm is in neither of O1's lists and takes whatever comes: here always float32."""
+    """Batch norm in float32. It is in neither of O1's lists, and would otherwise take the type of its input."""
 
     def forward(self, images: Any) -> Any:
         # Not super(): Paddle 2.6's to_static cannot compile it.
@@ -142,7 +142,7 @@ class Float32BatchNorm(nn.BatchNorm2D):
 
 
 class AutoCast(nn.Layer):
-    """A model under ``auto_cast``; within ``forward``, so that a compiler sees it."""
+    """A model under ``auto_cast``, which is called in ``forward`` so that it is compiled too."""
 
     def __init__(self, model: nn.Layer, level: str) -> None:
         super().__init__()

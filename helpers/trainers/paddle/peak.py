@@ -1,8 +1,8 @@
-"""The fastest matrix product that Paddle gets out of a device: ``python -m helpers.trainers.paddle.peak`` (see
+"""Measures the fastest matrix product of Paddle on a device: ``python -m helpers.trainers.paddle.peak`` (see
 ``matrix_peak``).
 
-On a CPU the product is tried as a 1 x 1 convolution too. Dynamic execution has no bfloat16 kernel there; a static
-program takes oneDNN's, so a bf16 product is one.
+On a CPU the product is computed as a 1 x 1 convolution too. Dynamic execution has no bfloat16 kernel on a CPU, so a
+product in bf16 is a static program, which uses oneDNN's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from helpers.trainers.common.process import Refused, cpu_name
 from helpers.trainers.contract.case import Precision
 
 Shape = Tuple[int, ...]
-# The shapes of a product's two tensors, by the size of the square matrices, and what multiplies them.
+# A function from the size of the square matrices to the shapes of the two tensors, and the function that multiplies
+# them.
 Kind = Tuple[Callable[[int], Tuple[Shape, Shape]], Callable[[Any, Any], Any]]
 
 
@@ -60,7 +61,7 @@ def _on_gpu(paddle: Any, precision: str) -> Bench:
     place = paddle.CUDAPlace(0)
     events = CudaEvents(0, lambda: int(paddle.device.current_stream(place).stream_base.cuda_stream))
     dtype = {"fp16": "float16", "bf16": "bfloat16"}.get(precision, "float32")
-    # A convolution may take TF32 or another algorithm by itself; cuBLAS is the card's best.
+    # Only cuBLAS, which is the fastest; a convolution may choose TF32 or another algorithm by itself.
     ways = {"paddle.matmul": _way(paddle, _kinds(paddle)["paddle.matmul"], dtype)}
     name = str(paddle.device.cuda.get_device_name())
     return Bench(name, "", paddle.__version__, event_timer(events), "CUDA events", ways)
@@ -99,7 +100,8 @@ def _way(paddle: Any, kind: Kind, dtype: str) -> Way:
 
 
 def _program(paddle: Any, kind: Kind) -> Way:
-    """The product as a program of one operator, fed with tensors that lie in place: an array would be copied."""
+    """The product as a program of one operator. It is fed with tensors that are in place, since arrays would be
+    copied."""
     import numpy
 
     shapes_of, multiply = kind
@@ -108,7 +110,7 @@ def _program(paddle: Any, kind: Kind) -> Way:
     random = numpy.random.default_rng(SEED)
 
     def fed(shape: Shape) -> Any:
-        # The upper half of a float32 is a bfloat16; Paddle takes it as 16 bits.
+        # The upper half of a float32 is a bfloat16; Paddle takes it as a 16-bit integer.
         halves = (random.standard_normal(shape, dtype="float32").view("uint32") >> 16).astype("uint16")
         tensor = paddle.base.core.LoDTensor()
         tensor.set(halves, place)
@@ -129,7 +131,7 @@ def _program(paddle: Any, kind: Kind) -> Way:
 
 
 def _enter_static_mode(paddle: Any) -> None:
-    """Raise Refused where a static program of this machine and build has no bfloat16 product."""
+    """Raise Refused if static programs have no bfloat16 product with this machine and build."""
     if not paddle.base.core.supports_bfloat16():
         raise Refused("oneDNN's bfloat16 needs a CPU with AVX-512, which this one lacks")
     paddle.enable_static()

@@ -1,9 +1,9 @@
 """The whole training step as one static program (model, loss, optimizer, AMP, fleet's strategies), and its execution.
 
-On a GPU it is the published one: PaddleClas (ppcls/static/program.py) and FleetX take every program through
-fleet, also on one card, where fleet applies the BuildStrategy's passes and inserts no communication.
-PaddleClas decorates the optimizer for AMP before fleet takes it, with the model under ``fp16_guard`` and the
-loss outside, so that pure float16 computes the loss in float32; FleetX sets ``strategy.amp``.
+On a GPU it is the published program: PaddleClas (ppcls/static/program.py) and FleetX use fleet for every program, even
+on one card, where fleet applies the BuildStrategy's passes and inserts no communication. PaddleClas decorates the
+optimizer for AMP before it is passed to fleet, with the model under ``fp16_guard`` and the loss outside of it, so that
+even pure float16 computes the loss in float32. FleetX sets ``strategy.amp``.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from helpers.trainers.paddle.device import apply_options, place_of
 from helpers.trainers.paddle.settings import PaddleSettings, amp_faults, program_facts
 from helpers.trainers.paddle.steps import build_model, build_optimizer, build_schedule, check_casts, cpu_amp, loss_of
 
-# Without loss scaling Paddle wants a rule all the same.
+# Paddle needs a rule even without loss scaling.
 _UNUSED_RULE = dict(zip(LOSS_SCALING_RULE, (1000, 2, 2.0, 0.8)))
 
 
 @dataclass(frozen=True)
 class StaticProgram:
-    """The programs of one rank, and what belongs to them."""
+    """The programs of one rank, with their optimizer and the values to fetch."""
 
     main: Any
     startup: Any
     schedule: Any
     optimizer: Any
-    # To be fetched at each step.
+    # The values that are fetched at each step.
     loss: Any
     mean_logit: Any
-    # What is left for a CompiledProgram; None where fleet has applied it or a PIR program takes none.
+    # For a CompiledProgram; None if fleet has applied it, or for a PIR program, which takes none.
     build_strategy: Any
 
 
@@ -51,9 +51,10 @@ def in_pir() -> bool:
 
 
 def build_program(spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str]) -> StaticProgram:
-    """The program of one rank of ``spec.case.cards``, in static mode; ``facts`` say what it came to.
+    """Build the program of one of the ``spec.case.cards`` ranks, in static mode. ``facts`` are filled with its
+    properties.
 
-    Raises Refused where this build has no such program.
+    Raises Refused if this build cannot make such a program.
     """
     on_gpu, pir = spec.device == "gpu", in_pir()
     facts["program"] = "PIR" if pir else "ProgramDesc"
@@ -90,7 +91,7 @@ def build_program(spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str]
 
 
 def parameters_of(main: Any) -> int:
-    """How many numbers a program's optimizer trains."""
+    """How many parameters the program's optimizer trains."""
     holder = main.global_block() if hasattr(main.global_block(), "all_parameters") else main
     return sum(math.prod(map(int, each.shape)) for each in holder.all_parameters() if each.trainable)
 
@@ -117,7 +118,7 @@ def _through_fleet(optimizer: Any, settings: PaddleSettings, facts: Dict[str, st
     build_strategy = paddle.static.BuildStrategy()
     apply_options(build_strategy, settings.build_strategy, "build_strategy", facts)
     strategy.build_strategy = build_strategy
-    # ExecutionStrategy left Paddle with its ParallelExecutor.
+    # Paddle removed ExecutionStrategy together with ParallelExecutor.
     execution = paddle.static.ExecutionStrategy() if hasattr(paddle.static, "ExecutionStrategy") else None
     apply_options(execution, settings.execution_strategy, "execution_strategy", facts)
     if execution is not None and settings.execution_strategy:
@@ -133,8 +134,8 @@ def _through_fleet(optimizer: Any, settings: PaddleSettings, facts: Dict[str, st
 
 def _decorate(optimizer: Any, settings: PaddleSettings) -> Any:
     pure, options = settings.amp_level == "O2", _amp_options(settings)
-    # decorate is two functions under one name, which many keywords confuse: by place, the third a float, it is
-    # the one that PaddleClas calls, whose unnamed arguments have other values than those of its twin.
+    # Paddle has two functions called decorate behind one name, and keywords may select the wrong one. Called by
+    # position, with a float as third argument, it is the one that PaddleClas uses; the other has different defaults.
     values = [None, *(options[name] for name in ("init_loss_scaling", *LOSS_SCALING_RULE, "use_dynamic_loss_scaling"))]
     return paddle.static.amp.decorate(optimizer, *values, pure, pure, settings.amp_dtype == "bfloat16")
 
@@ -155,7 +156,7 @@ def _fleet_amp_options(settings: PaddleSettings) -> Dict[str, Any]:
 
 
 class StaticStep:
-    """The whole step is one program; GPUs train through fleet."""
+    """The whole step as one program; on GPUs through fleet."""
 
     def __init__(self, trainer: Trainer, settings: PaddleSettings) -> None:
         spec = trainer.spec

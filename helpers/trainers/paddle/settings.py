@@ -1,5 +1,5 @@
-"""The settings of a Paddle case, read strictly, and what a step log's header says of them and of the program that came
-of them; needs no framework."""
+"""The settings of a Paddle case, read strictly, and the header's facts on them and on the resulting program; imports no
+framework."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from helpers.trainers.contract.job import JobSpec
 
 @dataclass(frozen=True)
 class PaddleSettings(Settings):
-    """What Paddle has beside the settings of every framework."""
+    """The settings of every framework and those of Paddle alone."""
 
     AMP_LEVELS: ClassVar[AmpLevels] = {**BASIC_AMP_LEVELS, Precision.BF16: ("O2", "bfloat16")}
 
-    # The accuracies that a static program computes at every step.
+    # The k of each top-k accuracy that a static program computes at every step.
     accuracy_top_k: Tuple[int, ...]
-    # What casts: ``auto_cast``; for static programs on a GPU ``decorate`` or ``fleet``.
+    # The function that casts: ``auto_cast``; for static programs on a GPU ``decorate`` or ``fleet``.
     amp_through: Optional[str]
     build_strategy: Mapping[str, Any]
     execution_strategy: Mapping[str, Any]
@@ -51,7 +51,7 @@ class PaddleSettings(Settings):
         one_of("amp_through", self.amp_through, known)
 
 
-# What helpers.trainers.common.settings reads a job of this framework into.
+# The class into which helpers.trainers.common.settings reads a job of this framework.
 SETTINGS = PaddleSettings
 
 
@@ -72,13 +72,13 @@ def setting_facts(spec: JobSpec, settings: PaddleSettings) -> Dict[str, str]:
     return facts
 
 
-# Operators that a BuildStrategy's passes put in the place of several.
+# Operators with which a BuildStrategy's passes replace several others.
 FUSED = ("fused_batch_norm_act", "fused_bn_add_activation", "fused_elemwise_add_activation")
 
 
 def program_facts(program: Any, settings: PaddleSettings) -> Dict[str, str]:
-    """Counts of a program's operators, PIR's or a ProgramDesc's: convolutions by what they compute in, and
-    what passes have fused."""
+    """Counts of operators in a program (of PIR or a ProgramDesc): convolutions by type and layout, and operators fused
+    by passes."""
     block = program.global_block()
     kinds = Counter(_name(op) for op in block.ops)
     facts = {"operators": str(len(block.ops))}
@@ -94,7 +94,7 @@ def program_facts(program: Any, settings: PaddleSettings) -> Dict[str, str]:
 
 
 def convolutions(program: Any, dtype: Optional[str] = None, layout: Optional[str] = None) -> int:
-    """How many convolutions of a program work on images of ``dtype`` (a name) and in ``layout``."""
+    """How many convolutions of a program work on images of ``dtype`` (a name) in ``layout``; None stands for any."""
     block = program.global_block()
     found = [op for op in block.ops if _name(op) in ("conv2d", "pd_op.conv2d")]
     if dtype is not None:
@@ -105,9 +105,10 @@ def convolutions(program: Any, dtype: Optional[str] = None, layout: Optional[str
 
 
 def amp_faults(main: Any, startup: Any, settings: PaddleSettings, facts: Dict[str, str]) -> List[str]:
-    """Where the AMP of a ProgramDesc is not that of the settings; ``facts`` count its weights' master copies.
+    """How the AMP of a ProgramDesc differs from the settings, in words. The number of master copies is added to
+    ``facts``.
 
-    Looks at the optimizer's master copies of 16-bit weights, at the first loss scale and at how it moves.
+    It checks the optimizer's master copies of 16-bit weights, the first loss scale and the rule by which it changes.
     """
     faults = []
     ops = main.global_block().ops

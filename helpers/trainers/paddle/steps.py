@@ -1,4 +1,4 @@
-"""One optimizer step in Paddle's dynamic mode, as it stands or compiled with ``paddle.jit.to_static``."""
+"""One optimizer step in Paddle's dynamic mode, plain or compiled with ``paddle.jit.to_static``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helpers.trainers.paddle.settings import PaddleSettings, convolutions, progr
 
 
 def build_model(spec: JobSpec, settings: PaddleSettings) -> Any:
-    """The case's model with fresh weights, in training mode; on a CPU with AMP already under ``auto_cast``."""
+    """The case's model with fresh weights, in training mode; on a CPU with AMP it is already under ``auto_cast``."""
     on_cpu = cpu_amp(spec, settings)
     norm = Float32BatchNorm if on_cpu else paddle.nn.BatchNorm2D
     known, layout, feed_layout = spec.case.model.spec, settings.layout, settings.feed_layout
@@ -31,7 +31,7 @@ def build_model(spec: JobSpec, settings: PaddleSettings) -> Any:
 
 
 def check_casts(program: Any, settings: PaddleSettings) -> None:
-    """Refused unless all of the program's convolutions are of the case's precision: float32 is no substitute."""
+    """Raise Refused unless all convolutions of the program have the case's precision."""
     if settings.amp_dtype is None:
         return
     cast, of = convolutions(program, dtype=settings.amp_dtype), convolutions(program)
@@ -64,21 +64,21 @@ def build_optimizer(settings: PaddleSettings, schedule: Any, parameters: Any) ->
 
 @dataclass(frozen=True)
 class Parts:
-    """What a dynamic step is made of."""
+    """The parts of a dynamic step."""
 
     model: Any
     schedule: Any
     optimizer: Any
-    # None unless the step itself casts.
+    # The AMP level of the step's own cast; None if it does not cast.
     amp_level: Any
-    # None without loss scaling.
+    # The gradient scaler; None without loss scaling.
     scaler: Any
 
 
 def build_parts(spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str]) -> Parts:
-    """Model and optimizer of one rank, not yet joined with the others'; ``facts`` say what they came to.
+    """Model and optimizer of one rank, before ranks are joined. ``facts`` are filled with their properties.
 
-    Raises Refused where this build does not compute in the case's precision.
+    Raises Refused if this build does not compute in the case's precision.
     """
     schedule = build_schedule(settings)
     model = build_model(spec, settings)
@@ -145,6 +145,6 @@ class DynamicStep:
 
 
 def loss_of(loss: float, mean_logit: float) -> float:
-    """The loss, or NaN where the logits are not finite: on a CPU Paddle's cross entropy then answers ln 1000,
-    the loss of a guess."""
+    """The loss, or NaN if the logits are not finite; in that case Paddle's cross entropy on a CPU is ln 1000, the loss
+    of a guess."""
     return loss if math.isfinite(mean_logit) else math.nan

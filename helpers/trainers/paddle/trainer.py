@@ -1,7 +1,7 @@
-"""Train one rank of a Paddle job: ``python -m helpers.trainers.paddle.trainer SPEC.json``.
+"""Trains one rank of a Paddle job: ``python -m helpers.trainers.paddle.trainer SPEC.json``.
 
-With one card it is started as it stands, with several by ``python -m paddle.distributed.launch``.
-Exit status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
+For one card it is started directly, for several by ``python -m paddle.distributed.launch``. Exit status: 0 complete, 1
+failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.steplog import LOOKED_ONCE, STEADINESS_FACT
 from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
 
-# As paddle.distributed.launch sets them: rank, rank in the node, number of ranks.
+# Variables of paddle.distributed.launch: rank, rank within the node, number of ranks.
 RANK_VARIABLES = (
     ("PADDLE_TRAINER_ID", "PADDLE_GLOBAL_RANK"),
     ("PADDLE_LOCAL_RANK", "PADDLE_RANK_IN_NODE"),
@@ -45,7 +45,7 @@ def program(trainer: Trainer) -> None:
     device.facts.update(paddle_device.force_tf32(spec.case.precision) if on_gpu else {"tf32": "not on a CPU"})
     seed_everything(paddle.seed, spec.seed)
     device.facts.update(setting_facts(spec, settings))
-    # Today's automatic parallelism makes its programs of a dynamic model.
+    # Today's automatic parallelism makes a program from a dynamic model.
     from_dynamic = automatic is not None and automatic.way is not paddle_auto.Way.SWITCH
     static = spec.case.execution is Execution.STATIC and not from_dynamic
     several = trainer.ranks.world_size > 1
@@ -64,14 +64,14 @@ def program(trainer: Trainer) -> None:
     if on_gpu:
         timer = paddle_device.event_timer()
         trainer.peak_device_bytes = lambda: int(paddle.device.cuda.max_memory_allocated())
-    # A step of fleet's program ends with an all-reduce over all ranks, which is as good as a barrier.
+    # A step of fleet's program ends with an all-reduce over all ranks, which serves as a barrier.
     barrier = paddle.distributed.barrier if several and not static else lambda: None
     trainer.beat("first step")
     train(plan_of(trainer), reader, stepper, timer, io_of(trainer, barrier, agree))
 
 
 def _agreement(trainer: Trainer, static: bool) -> Any:
-    """How the ranks, which meet here, will tell each other that they are steady; None where they cannot."""
+    """How the ranks agree that all are steady; None if they cannot. All ranks must call it, since they connect here."""
     import paddle
 
     from helpers.trainers.paddle import device as paddle_device
@@ -90,7 +90,7 @@ def _import_paddle(trainer: Trainer, settings: PaddleSettings) -> Any:
         import paddle
     except ImportError as error:
         raise Refused(f"Paddle is not installed in this interpreter ({error})") from error
-    # Paddle's own handler prints a stack trace and goes on; a supervisor's request to stop must end the process.
+    # Paddle's handler prints a stack trace and goes on, but the supervisor's SIGTERM must end the process.
     paddle.disable_signal_handler()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     trainer.device.framework_version = str(paddle.__version__)

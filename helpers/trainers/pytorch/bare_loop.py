@@ -1,7 +1,7 @@
-"""A PyTorch training loop as a user would write it; helpers/session/lockstep.py holds the trainer against it.
+"""A PyTorch training loop as a user would write it; helpers/session/lockstep.py compares the trainer with it.
 
 ``python -m helpers.trainers.pytorch.bare_loop --cores 0 --steps 10`` prints its images/s. The model is the trainer's,
-because PyTorch itself has none; step, optimizer, precision and batch are written out here.
+because PyTorch itself has no models; step, optimizer, precision and batch are written out here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main() -> int:
 
 
 def training(arguments: argparse.Namespace) -> Train:
-    """A function that trains a number of steps, on one batch of noise."""
+    """Returns a function that trains a given number of steps on one batch of noise."""
     import torch
     import torch.nn.functional as F
 
@@ -37,7 +37,7 @@ def training(arguments: argparse.Namespace) -> Train:
         model.parameters(), lr=arguments.learning_rate, momentum=0.9, weight_decay=1e-4, fused=True
     )
     for weights in model.parameters():
-        # The fused step makes its own uninitialised, and keeps it so where the first loss overflows.
+        # The fused step makes its buffer uninitialised, and leaves it so if the first loss overflows.
         optimizer.state[weights]["momentum_buffer"] = torch.zeros_like(weights)
     images = torch.randn(arguments.batch_size, 3, 224, 224, device=device)
     labels = torch.randint(0, 1000, (arguments.batch_size,), device=device)

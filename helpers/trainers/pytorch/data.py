@@ -1,4 +1,4 @@
-"""A job's batches for PyTorch: synthetic, through DALI, or through PyTorch's own DataLoader."""
+"""A job's batches for PyTorch: synthetic, through DALI, or through PyTorch's DataLoader."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _DYING_SECONDS = 5.0
 
 
 def feed_to(device: Any) -> Feed:
-    """Puts a loader's arrays, which it may overwrite, and tensors onto the rank's device."""
+    """Copies arrays of a loader (which may overwrite them later) and tensors to the rank's device."""
 
     def feed(batch: Any) -> Any:
         if not isinstance(batch, torch.Tensor):
             lent = torch.as_tensor(batch)
-            # From pageable memory the host would wait, at every step, until the card has done all steps before.
+            # For pageable memory the host would wait, at every step, until the card has done all previous steps.
             batch = torch.empty_like(lent, pin_memory=device.type == "cuda").copy_(lent)
         return batch.to(device, non_blocking=True)
 
@@ -40,7 +40,7 @@ def device_mark() -> Any:
 
 
 def open_reader(trainer: Trainer, settings: PytorchSettings, device: Any) -> Reader:
-    """As ``readers.open_reader``, through DALI and PyTorch's own loader."""
+    """As ``readers.open_reader``, with DALI and PyTorch's loader."""
     feed = feed_to(device)
     return readers.open_reader(
         trainer,
@@ -56,7 +56,7 @@ def open_reader(trainer: Trainer, settings: PytorchSettings, device: Any) -> Rea
 
 
 def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed) -> DaliReader:
-    """On a GPU through DALI's PyTorch plugin."""
+    """Reads through DALI; on a GPU with DALI's plugin for PyTorch."""
     plugin = None if plan.gpu is None else Plugin(_plugin_runner, device_mark)
     return DaliReader(images, plan, feed, plugin)
 
@@ -64,13 +64,13 @@ def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed) -> DaliReader:
 def _plugin_runner(pipeline: Any) -> Callable[[], Any]:
     from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-    # The first batch is read as all others are: so an image that is broken in it is named.
+    # The first batch is read like all others, so that an error names a broken image in it.
     iterator = DALIGenericIterator([pipeline], ["images", "labels"], prepare_first_batch=False)
     return lambda: next(iterator)[0]
 
 
 class NativeReader:
-    """Worker processes decode; they are pinned with their rank, whose cores they share."""
+    """Reads through PyTorch's DataLoader. Its worker processes decode; they are pinned to the cores of their rank."""
 
     def __init__(
         self, images: ImageList, share: Share, form: Form, settings: PytorchSettings, spec: JobSpec, feed: Feed
@@ -101,8 +101,8 @@ class NativeReader:
 
 
 def _while_workers_live(batches: Any) -> Iterator[Any]:
-    """The batches of a DataLoader's iterator. Raises RuntimeError in PyTorch's words where a worker has died: one that
-    dies while it hands a batch over breaks its pipe before PyTorch looks whether it lives."""
+    """The batches of a DataLoader's iterator. Raises RuntimeError with PyTorch's message if a worker has died, also if
+    it died while it passed on a batch: then its pipe breaks before PyTorch checks whether it lives."""
     while True:
         try:
             batch = next(batches)
@@ -124,7 +124,8 @@ def _while_workers_live(batches: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class _Broken:
-    """An image that a worker cannot read, in its error's words: raised there, they would come inside a traceback."""
+    """The message about an image that a worker cannot read. If it were raised in the worker, it would arrive inside a
+    traceback."""
 
     words: str
 
@@ -145,7 +146,7 @@ class _Images(Dataset):
 
 @dataclass(frozen=True)
 class _Collate:
-    """A batch of what the dataset gives: in shared memory as tensors, else as arrays, which go through a pipe."""
+    """Makes a batch of samples: tensors in shared memory, else arrays, which are sent through a pipe."""
 
     shared_memory: bool
 

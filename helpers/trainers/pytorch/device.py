@@ -1,4 +1,5 @@
-"""What this machine and this build of PyTorch can run, how precision is forced, and what the header says of it."""
+"""Checks what this machine and this build of PyTorch can run, forces the precision, and states both in the header's
+facts."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings, has_kernels
 
-# The first with fused SGD, GradScaler for any device and graph capture of both.
+# The first version with fused SGD, GradScaler for any device, and graph capture of both.
 _LEAST_VERSION = (2, 4)
 _CAPABILITIES = {
     Precision.TF32: (8, 0),
@@ -29,7 +30,7 @@ _COMPILERS = ("g++", "clang++")
 
 
 def refuse_what_cannot_run(spec: JobSpec) -> None:
-    """Raise Refused with the reason where this machine, build or trainer cannot run the case as it stands."""
+    """Raise Refused with the reason if this machine, build or trainer cannot run the case exactly as it is."""
     _refuse_what_is_no_case(spec.case)
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < _LEAST_VERSION:
@@ -80,7 +81,7 @@ def _refuse_on_gpu(case: Case) -> None:
 
 
 def _why_no_gpu() -> str:
-    """CUDA's own message, by which an old driver and a broken card can be told apart."""
+    """CUDA's own message, which shows whether the driver is too old or the card is broken."""
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:
@@ -101,7 +102,8 @@ def device_name(device: Any) -> str:
 
 
 def apply_switches(spec: JobSpec, settings: PytorchSettings, threads: int) -> Dict[str, str]:
-    """Threads and libraries as the job wants them; the facts say what of each there is."""
+    """Set the threads and the switches of libraries as the job states them. The returned facts say which are in
+    effect."""
     torch.set_num_threads(threads)
     facts = {"torch_threads": str(torch.get_num_threads())}
     if spec.device == "cpu":
@@ -119,10 +121,10 @@ def apply_switches(spec: JobSpec, settings: PytorchSettings, threads: int) -> Di
 
 
 def force_float32(spec: JobSpec, device: Any) -> Dict[str, str]:
-    """Whether float32 is computed as such: TF32 off for fp32, on for tf32, else as the build has it; the facts say
+    """Switch TF32: off for fp32, on for tf32; for other precisions the build's default stays. The returned facts say
     what arithmetic shows.
 
-    Raises Refused where the state cannot be had, so that no figure stands under the wrong precision.
+    Raises Refused if it cannot be switched, so that no figure is recorded under a wrong precision.
     """
     on_gpu, wanted = device.type == "cuda", TF32_WANTED.get(spec.case.precision)
     if on_gpu and wanted is not None:
@@ -143,8 +145,8 @@ def _products(device: Any) -> Tuple[float, float]:
 
 
 def all_agree(device: Any) -> Any:
-    """A function that returns whether its argument is true on every rank; all must call it. NCCL sums on cards, gloo on
-    CPUs."""
+    """A function that returns whether its argument is true on every rank; all ranks must call it. The sum is by NCCL on
+    GPUs, by gloo on CPUs."""
 
     def agree(own: bool) -> bool:
         against = torch.tensor([0.0 if own else 1.0], device=device)
@@ -155,6 +157,6 @@ def all_agree(device: Any) -> Any:
 
 
 def event_timer(device: Any) -> EventTimer:
-    """Times steps on the rank's card by events on the stream that PyTorch computes on."""
+    """Times steps on the rank's card by events on the stream on which PyTorch computes."""
     events = CudaEvents(device.index, lambda: int(torch.cuda.current_stream(device).cuda_stream))
     return EventTimer(events, lambda: torch.cuda.synchronize(device))

@@ -23,7 +23,7 @@ FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
 
 
 def as_layout(images: Any, feed_layout: str, layout: str) -> Any:
-    """Images as the model works on them: always NCHW by their dimensions, and by their memory as ``layout`` says."""
+    """Images in the model's layout: their dimensions are always NCHW, their order in memory is ``layout``."""
     if feed_layout == "NHWC":
         images = images.permute(0, 3, 1, 2)
     return images.contiguous(memory_format=FORMATS[layout])
@@ -36,7 +36,7 @@ def _convolution(layer: Convolution, bias: bool) -> Any:
 
 
 class ConvolutionNorm(nn.Module):
-    """Convolution without bias, batch norm, and a ReLU where ``activate``."""
+    """Convolution without bias, batch norm, and, with ``activate``, a ReLU."""
 
     def __init__(self, layer: Convolution, activate: bool = True) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Bottleneck(nn.Module):
 
 
 class ResidualNetwork(nn.Module):
-    """``layout`` NCHW or NHWC; ``feed_layout`` if images arrive in another."""
+    """``layout`` is NCHW or NHWC; ``feed_layout`` is given if images arrive in another layout."""
 
     def __init__(self, layers: ResidualLayers, layout: str, feed_layout: str) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class ResidualNetwork(nn.Module):
 
 
 class PlainNetwork(nn.Module):
-    """Arguments as ResidualNetwork's."""
+    """Arguments as for ResidualNetwork."""
 
     def __init__(self, layers: PlainLayers, layout: str, feed_layout: str) -> None:
         super().__init__()
@@ -101,12 +101,12 @@ class PlainNetwork(nn.Module):
         dense: List[Any] = []
         for layer in layers.classifier:
             dense += [nn.Linear(layer.inputs, layer.outputs), nn.ReLU(inplace=True), nn.Dropout(0.5)]
-        # What follows a hidden layer does not follow the last one.
+        # Without the ReLU and dropout that follow hidden layers: the last layer has neither.
         self.classifier = nn.Sequential(*dense[:-2])
         self.apply(_as_paddle_draws)
         for layer in self.classifier:
             if isinstance(layer, nn.Linear):
-                # As its authors drew them. A wider draw makes the first loss three times that of a guess.
+                # The deviation used by VGG's authors. With a larger one, the first loss is three times that of a guess.
                 nn.init.normal_(layer.weight, 0.0, 0.01)
         self.to(memory_format=FORMATS[layout])
 
@@ -127,7 +127,8 @@ def network_of(spec: ModelSpec, layout: str = "NCHW", channels: int = 3, feed_la
 
 
 def _as_paddle_draws(layer: nn.Module) -> None:
-    """Paddle's default initial values: He's normal over the inputs, Glorot's uniform, biases 0."""
+    """Paddle's default initial values: He's normal distribution for convolutions, Glorot's uniform for connected
+    layers, biases 0."""
     if isinstance(layer, nn.Conv2d):
         fan_in = layer.in_channels * math.prod(layer.kernel_size)
         nn.init.normal_(layer.weight, 0.0, math.sqrt(2.0 / fan_in))

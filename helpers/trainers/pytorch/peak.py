@@ -1,7 +1,7 @@
-"""The fastest matrix product that PyTorch gets out of a device: ``python -m helpers.trainers.pytorch.peak`` (see
+"""Measures the fastest matrix product of PyTorch on a device: ``python -m helpers.trainers.pytorch.peak`` (see
 ``matrix_peak``).
 
-On a CPU the product is tried as a 1 x 1 convolution too, as torch.matmul is slow there on AMD's processors.
+On a CPU the product is computed as a 1 x 1 convolution too, since torch.matmul is slow on AMD's processors.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _ways(torch: Any, precision: str, where: str) -> Dict[str, Way]:
 
 
 def _device(torch: Any, on_gpu: bool) -> Tuple[str, str]:
-    """Name and UUID, the latter empty on a CPU and where this PyTorch does not tell it."""
+    """Name and UUID of the device; the UUID is empty on a CPU, and if this PyTorch does not report it."""
     if not on_gpu:
         return cpu_name(), ""
     if not torch.cuda.is_available():
@@ -87,7 +87,7 @@ def _device(torch: Any, on_gpu: bool) -> Tuple[str, str]:
 
 
 def _force_tf32(torch: Any, precision: str) -> None:
-    """On for tf32, off for fp32, and looked at by what the card's arithmetic shows."""
+    """Switch TF32 on for tf32 and off for fp32, and check it by arithmetic on the card."""
     wanted = precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = wanted
     if precision in ("fp32", "tf32"):

@@ -1,5 +1,5 @@
-"""The settings of a PyTorch case, read strictly, and what is known of it, its build and its machine without the
-framework; mostly words for the header."""
+"""The settings of a PyTorch case, read strictly, and the header's facts that are known without importing the
+framework."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from helpers.trainers.contract.job import JobSpec, finite
 
 @dataclass(frozen=True)
 class PytorchSettings(Settings):
-    """What PyTorch has beside the settings of every framework."""
+    """The settings of every framework and those of PyTorch alone."""
 
     AMP_LEVELS: ClassVar[AmpLevels] = {
         **BASIC_AMP_LEVELS,
@@ -34,7 +34,7 @@ class PytorchSettings(Settings):
     # Whether weight decay acts on batch norm's parameters too.
     decay_norms: bool
     cudnn_benchmark: bool
-    # torch.compile's; None where nothing is compiled.
+    # The mode of torch.compile; None if nothing is compiled.
     compile_mode: Optional[str]
     # DistributedDataParallel's arguments; empty for one card.
     ddp: Mapping[str, Any]
@@ -56,11 +56,11 @@ class PytorchSettings(Settings):
                 raise refused(f"ddp.{name}", value, "a positive number of MiB")
 
 
-# What helpers.trainers.common.settings reads a job of this framework into.
+# The class into which helpers.trainers.common.settings reads a job of this framework.
 SETTINGS = PytorchSettings
 
 
-# torch.amp.GradScaler lets its scale fall at each overflow, whatever the rule says.
+# torch.amp.GradScaler lowers its scale at each overflow, whatever this part of the rule says.
 _FALLS_AT_EACH = "decr_every_n_nan_or_inf"
 
 
@@ -86,7 +86,8 @@ def setting_facts(spec: JobSpec, settings: PytorchSettings) -> Dict[str, str]:
 
 
 def has_kernels(capability: Tuple[int, ...], archs: List[str]) -> bool:
-    """Whether a build for ``archs`` (sm_80, compute_90) runs on a card: code for its major version, or PTX."""
+    """Whether a build for ``archs`` (sm_80, compute_90) runs on a card: it needs code for the card's major version, or
+    PTX."""
     for arch in archs:
         kind, _, number = arch.partition("_")
         digits = number.rstrip("af")

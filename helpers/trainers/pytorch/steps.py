@@ -1,5 +1,5 @@
-"""One optimizer step in PyTorch (eager, compiled with ``torch.compile``, or as a CUDA graph), and the proof that it
-computes what its case says."""
+"""One optimizer step in PyTorch (eager, compiled with ``torch.compile``, or as a CUDA graph); and checks that it
+computes as its case says."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.models import FORMATS, network_of
 from helpers.trainers.pytorch.settings import PytorchSettings
 
-# A compiler's way from a captured graph and example inputs to what runs.
+# A compiler: takes a captured graph and example inputs, and returns a function.
 Backend = Callable[[Any, List[Any]], Any]
 
 
 class Convolutions:
-    """Counts the outputs of a model's convolutions by their type and layout, while they are watched.
+    """Counts the outputs of a model's convolutions by type and layout.
 
-    Eagerly it listens at the layers, during one step; of a compiled model it reads the graphs that the compiler was
-    given, whose values bear the types that they have under the step's autocast.
+    In an eager model it listens to the layers during one step. For a compiled model it reads the graphs that the
+    compiler gets; their values have the types that they have under the step's autocast.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Convolutions:
         self._hooks = []
 
     def reading(self, backend: Backend) -> Backend:
-        """``backend``, with a look at each graph that it is to compile."""
+        """``backend``, extended to count the convolutions of each graph that it compiles."""
 
         def compile_graph(graph: Any, inputs: List[Any]) -> Any:
             self.graphs += 1
@@ -66,7 +66,8 @@ class Convolutions:
             self._layouts[name] += output.is_contiguous(memory_format=layout)
 
     def check(self, settings: PytorchSettings, model: nn.Module) -> Dict[str, str]:
-        """Counts for the header; Refused unless all of the model's convolutions are of the case's type and layout."""
+        """Counts for the header. Raises Refused unless all convolutions of the model have the case's type and
+        layout."""
         of = sum(isinstance(layer, nn.Conv2d) for layer in model.modules())
         wanted = settings.amp_dtype or "float32"
         cast, laid = self._types[wanted], self._layouts[settings.layout]
@@ -79,7 +80,8 @@ class Convolutions:
 
 
 def check_weights(model: nn.Module, settings: PytorchSettings) -> None:
-    """Refused unless the weights are of the case's type: half at O2, but for batch norm's; else float32."""
+    """Raise Refused unless the weights have the case's type: half precision at O2 (except batch norm's), else
+    float32."""
     half = getattr(torch, str(settings.amp_dtype)) if settings.amp_level == "O2" else torch.float32
     for name, layer in model.named_modules():
         wanted = torch.float32 if isinstance(layer, nn.BatchNorm2d) else half
@@ -88,12 +90,14 @@ def check_weights(model: nn.Module, settings: PytorchSettings) -> None:
                 raise Refused(f"the weights of {name} are {weights.dtype}, not {wanted}")
 
 
-# Steps before a capture: they fill optimizer state and choose cuDNN's algorithms, which may wait for the device.
+# Eager steps before a capture. They fill the optimizer's state and choose cuDNN's algorithms, which may wait for the
+# device.
 EAGER_STEPS = 3
 
 
 def build_model(spec: JobSpec, settings: PytorchSettings, device: Any) -> nn.Module:
-    """The case's model with fresh weights on ``device``, in training mode; at O2 in half precision but batch norm."""
+    """The case's model with fresh weights on ``device``, in training mode; at O2 in half precision except batch
+    norm."""
     known = spec.case.model.spec
     model = network_of(known, settings.layout, settings.input_channels, settings.feed_layout).to(device)
     if settings.amp_level == "O2":
@@ -107,7 +111,7 @@ def build_model(spec: JobSpec, settings: PytorchSettings, device: Any) -> nn.Mod
 
 
 class MasterCopies:
-    """Float32 copies of the weights in half precision, which the optimizer moves in their stead."""
+    """Float32 copies of the weights that are in half precision. The optimizer updates the copies."""
 
     def __init__(self, model: nn.Module) -> None:
         self._halves = [each for each in model.parameters() if each.dtype is not torch.float32]
@@ -118,7 +122,8 @@ class MasterCopies:
         return len(self._copies)
 
     def of(self, weights: Any) -> Any:
-        """What the optimizer is to move for these weights: the copy, or themselves where they are float32."""
+        """The tensor that the optimizer updates for these weights: their copy, or the weights themselves if they are
+        float32."""
         return self._of.get(id(weights), weights)
 
     def take_gradients(self) -> None:
@@ -133,14 +138,14 @@ class MasterCopies:
 
 
 def build_optimizer(model: nn.Module, copies: MasterCopies, settings: PytorchSettings) -> Any:
-    """Paddle's Momentum is this SGD: v = momentum v + (gradient + decay w), w = w - rate v."""
+    """SGD as Paddle's Momentum: v = momentum v + (gradient + decay w), w = w - rate v."""
     decayed: List[Any] = []
     spared: List[Any] = []
     for layer in model.modules():
         spare = isinstance(layer, nn.BatchNorm2d) and not settings.decay_norms
         (spared if spare else decayed).extend(copies.of(each) for each in layer.parameters(recurse=False))
     groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": spared, "weight_decay": 0.0}]
-    # Fused, it takes the loss scale and an overflow on the device: else GradScaler waits for it at every step.
+    # Fused, it handles loss scale and overflows on the device; otherwise GradScaler waits for the device at every step.
     optimizer = torch.optim.SGD(
         [group for group in groups if group["params"]],
         lr=settings.learning_rate,
@@ -148,7 +153,7 @@ def build_optimizer(model: nn.Module, copies: MasterCopies, settings: PytorchSet
         fused=True,
     )
     for weights in decayed + spared:
-        # Its own are made, uninitialised, by the first step, and taken as they are where that one overflowed.
+        # The first step would make its own buffers uninitialised, and use them as they are if that step overflowed.
         optimizer.state[weights]["momentum_buffer"] = torch.zeros_like(weights)
     return optimizer
 
@@ -185,7 +190,8 @@ class TrainingStep:
             self._forward = nn.parallel.DistributedDataParallel(self._model, device_ids=ids, **settings.ddp)
         if settings.compile_mode is not None:
             self._forward = torch.compile(self._forward, backend=self._proof.reading(_inductor()))
-            # What the proof reads is what Inductor is given: with this on, it may compute NCHW as channels_last.
+            # The check reads the graphs that Inductor gets. With this option on, Inductor may compute NCHW as
+            # channels_last.
             self._facts["inductor_layout_optimization"] = on(_inductor_lays_out())
         self._autocast: Callable[[], ContextManager[Any]] = contextlib.nullcontext
         if settings.amp_level == "O1":
@@ -199,12 +205,12 @@ class TrainingStep:
             self._run = GraphedStep(self.train)
 
     def begin_epoch(self, number: int) -> None:
-        """The learning rate of the epoch."""
+        """Set the learning rate of the epoch."""
         settings = self._settings
         rate = settings.learning_rates[bisect_right(settings.learning_rate_boundaries, number)]
         for group in self._optimizer.param_groups:
             if group["lr"] != rate and isinstance(self._run, GraphedStep):
-                # The rate stands in the graph as a number.
+                # A graph contains the rate as a constant, so a new graph is needed.
                 self._run = GraphedStep(self.train)
             group["lr"] = rate
 
@@ -225,7 +231,7 @@ class TrainingStep:
         return float(handle)
 
     def train(self, images: Any, labels: Any) -> Any:
-        """The step itself; returns the loss."""
+        """Train one step without the loop's bookkeeping; returns the loss."""
         with self._autocast():
             logits = self._forward(images if self._cast is None else images.to(self._cast))
         loss = F.cross_entropy(logits.float(), labels)
@@ -242,7 +248,7 @@ class TrainingStep:
 
 
 class GraphedStep:
-    """A step that is captured as one CUDA graph after EAGER_STEPS and from then on replayed over fixed tensors."""
+    """A step that is captured as one CUDA graph after EAGER_STEPS steps, and then replayed on fixed tensors."""
 
     def __init__(self, train: Callable[[Any, Any], Any]) -> None:
         self._train = train
@@ -263,8 +269,8 @@ class GraphedStep:
         return self._fixed["loss"]
 
     def _eager(self, images: Any, labels: Any) -> Any:
-        # On a stream of its own, as capturing wants it: what the default stream's work allocates could not be captured.
-        # One for all of them: memory that one stream has freed is no other's.
+        # On a side stream, as capturing requires: memory allocated on the default stream could not be captured. The
+        # same side stream for all steps, since streams do not share freed memory.
         stream = self._side = self._side or torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -275,7 +281,7 @@ class GraphedStep:
     def _capture(self, images: Any, labels: Any) -> None:
         self._fixed = {"images": images.clone(), "labels": labels.clone()}
         self._graph = torch.cuda.CUDAGraph()
-        # Else what a loader's thread asks of the device would break the capture off.
+        # Otherwise calls of a loader's thread to the device would abort the capture.
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._fixed["loss"] = self._train(self._fixed["images"], self._fixed["labels"])
 

@@ -1,7 +1,7 @@
-"""Train one rank of a PyTorch job: ``python -m helpers.trainers.pytorch.trainer SPEC.json``.
+"""Trains one rank of a PyTorch job: ``python -m helpers.trainers.pytorch.trainer SPEC.json``.
 
-With one card it is started as it stands, with several by ``python -m torch.distributed.run``.
-Exit status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
+For one card it is started directly, for several by ``python -m torch.distributed.run``. Exit status: 0 complete, 1
+failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
 from helpers.trainers.pytorch.settings import PytorchSettings, setting_facts
 
-# As torch.distributed.run sets them: rank, rank in the node, number of ranks.
+# Variables of torch.distributed.run: rank, rank within the node, number of ranks.
 RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
 
 
@@ -41,7 +41,7 @@ def program(trainer: Trainer) -> None:
     if several:
         trainer.beat("connect ranks")
         facts["backend"] = "nccl" if on_gpu else "gloo"
-        # With the card NCCL connects here and now, not within the first step, and a barrier need not guess it.
+        # With ``device_id`` NCCL connects now, not within the first step, and a barrier knows the card.
         torch.distributed.init_process_group(facts["backend"], device_id=device if on_gpu else None)
     trainer.beat("data")
     reader = pytorch_data.open_reader(trainer, settings, device)
@@ -65,7 +65,7 @@ def _import_torch(trainer: Trainer, settings: PytorchSettings) -> Any:
         import torch
     except ImportError as error:
         raise Refused(f"PyTorch is not installed in this interpreter ({error})") from error
-    # A supervisor's request to stop must end the process, whoever has a handler of its own.
+    # The supervisor's SIGTERM must end the process, even if a library has installed a handler.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     trainer.device.framework_version = str(torch.__version__)
     trainer.device.framework_commit = str(torch.version.git_version)

@@ -1,4 +1,4 @@
-"""A TensorFlow training loop as a user would write it; helpers/session/lockstep.py holds the trainer against it.
+"""A TensorFlow training loop as a user would write it; helpers/session/lockstep.py compares the trainer with it.
 
 ``python -m helpers.trainers.tensorflow.bare_loop --cores 0 --steps 10`` prints its images/s. The model is the
 trainer's; step, optimizer, precision and batch are written out here.
@@ -18,7 +18,7 @@ def main() -> int:
 
 
 def training(arguments: argparse.Namespace) -> Train:
-    """A function that trains a number of steps, on one batch of noise."""
+    """Returns a function that trains a given number of steps on one batch of noise."""
     import tensorflow as tf
 
     from helpers.trainers.contract.models import Model

@@ -1,7 +1,7 @@
-"""Trace the step of a GPU job, without a GPU: ``python -m helpers.trainers.tensorflow.build SPEC.json``.
+"""Traces the step of a GPU job without a GPU: ``python -m helpers.trainers.tensorflow.build SPEC.json``.
 
-The answer is that of helpers/trainers/common/building.py. It is the step of one card: what joins several is no part of
-the graph before there are cards.
+The answer is described in helpers/trainers/common/building.py. The step is that of one card: the graph has the exchange
+between cards only if there are cards.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from helpers.trainers.tensorflow.settings import TensorflowSettings, setting_fac
 
 
 def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
-    """Trace ``spec``'s step into ``answer``. Raises Refused where this build of TensorFlow cannot."""
+    """Trace the step of ``spec``, and fill in ``answer``. Raises Refused if this build of TensorFlow cannot."""
     settings = TensorflowSettings.of(spec)
     answer.facts.update(setting_facts(spec, settings))
     environment.update(spec.environment)
     set_environment(spec, settings, environment)
-    # Its flags are a GPU build's, and end a process whose build does not know one.
+    # These flags are for a GPU build; a build that does not know one ends the process.
     environment.pop("TF_XLA_FLAGS", None)
     try:
         import tensorflow as tf
@@ -36,7 +36,7 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
     if spec.case.cards > 1:
         answer.facts["all_reduce"] = "not in the graph without cards"
     refuse_what_is_no_case(spec.case)
-    # Without a card there is no other place for what is built.
+    # Without a card the program can only be placed on the CPU.
     trainer: Any = SimpleNamespace(spec=spec, device=DeviceRecord(facts=answer.facts))
     step = TrainingStep(trainer, settings, Cards(["CPU:0"]))
     trained = step.network.weights.trained.values()

@@ -1,6 +1,6 @@
 """A job's batches for TensorFlow: synthetic, through DALI, or through tf.data from image files or TFRecord.
 
-Each card of the process has a reader of its own, and reads what it would read as a process of its own.
+Each card of the process has a reader, which reads the same images as if the card had a process of its own.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from helpers.trainers.tensorflow.device import wait_for
 from helpers.trainers.tensorflow.records import FOLDER, LABEL, PIXELS, shards_of
 from helpers.trainers.tensorflow.settings import TensorflowSettings
 
-# As NVIDIA's script: files that are read at a time, and tries for a crop before the whole image is taken.
+# As in NVIDIA's script: how many files are read at the same time, and how many crops are tried before the whole image
+# is taken.
 _FILES_AT_A_TIME = 10
 _CROP_ATTEMPTS = 100
-# TensorFlow ends the process at an array that begins elsewhere, in bytes.
+# In bytes. TensorFlow ends the process at an array that is not aligned to it.
 _ALIGNMENT = 64
 _SOURCES = {"jpeg": "from the folder's files", "tfrecord": f"from TFRecord in {FOLDER}/"}
 _JPEG = b"\xff\xd8"
 
 
 def open_reader(trainer: Trainer, settings: TensorflowSettings, devices: Tuple[str, ...]) -> Reader:
-    """As ``readers.open_card_readers``, through DALI and tf.data."""
+    """As ``readers.open_card_readers``, with DALI and tf.data."""
 
     def loaders(card: CardPlace) -> readers.Loaders:
         device = devices[card.local]
@@ -49,8 +50,8 @@ def open_reader(trainer: Trainer, settings: TensorflowSettings, devices: Tuple[s
 
 
 def feed_to(device: str) -> Feed:
-    """Puts a loader's arrays onto a card. On a CPU those that are aligned are lent, without a copy: a step there is
-    over before the loader is asked for the next batch."""
+    """Moves a loader's arrays to a card. On a CPU, aligned arrays are lent without a copy, since a step ends there
+    before the loader is asked for the next batch."""
 
     def feed(batch: Any) -> Any:
         if not isinstance(batch, numpy.ndarray):
@@ -64,14 +65,15 @@ def feed_to(device: str) -> Feed:
 
 
 def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed, device: str) -> DaliReader:
-    """On a GPU DALI's tensors are lent, too, through DLPack: its plug-in for TensorFlow would have to be compiled."""
+    """Reads through DALI. On a GPU its tensors are lent through DLPack, since DALI's plug-in for TensorFlow would have
+    to be compiled."""
     plugin = None if plan.gpu is None else Plugin(_lending_runner, lambda: _Done(device))
     return DaliReader(images, plan, feed, plugin)
 
 
 def _lending_runner(pipeline: Any) -> Callable[[], Mapping[str, Any]]:
     def following() -> Mapping[str, Any]:
-        # Without a stream of the caller's it returns when the card has made them.
+        # Called without a stream, it returns when the card has made them.
         lent = [tf.experimental.dlpack.from_dlpack(each.as_tensor().__dlpack__()) for each in pipeline.run()]
         return dict(zip(("images", "labels"), lent))
 
@@ -79,7 +81,8 @@ def _lending_runner(pipeline: Any) -> Callable[[], Mapping[str, Any]]:
 
 
 class _Done:
-    """A mark that waits, which takes no time where the step was waited for already (``device.WaitingTimer``)."""
+    """A mark that waits for the card. It takes no time, since the step was already waited for
+    (``device.WaitingTimer``)."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -90,7 +93,7 @@ class _Done:
 
 
 class NativeReader:
-    """tf.data's threads decode; they are pinned with the rank, whose cores they share."""
+    """Reads through tf.data. Its threads decode; they are pinned to the cores of their rank."""
 
     def __init__(
         self, images: ImageList, share: Share, form: Form, settings: TensorflowSettings, seed: int, device: str
@@ -120,7 +123,7 @@ class NativeReader:
         self._stream: Any = None
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Goes on where the epoch before ended: the loader reads the next one's images ahead."""
+        """Continues where the previous epoch ended, since the loader has already read images of this one."""
         if number != self._epoch + 1 or self._stream is None:
             self._stream = self._start(number)
         self._epoch = self._batches.epoch = number
@@ -136,13 +139,13 @@ def _options(workers: int) -> Any:
     options = tf.data.Options()
     options.threading.private_threadpool_size = max(1, workers)
     options.threading.max_intra_op_parallelism = 1
-    # It would choose other numbers than the settings.
+    # Autotuning would change the numbers of the settings.
     options.autotune.enabled = False
     return options
 
 
 def _files(images: ImageList, share: Share, first_epoch: int) -> Any:
-    """(encoded image, label, key) of the rank's files in the suite's own order, epoch after epoch without end."""
+    """(encoded image, label, key) of the rank's files in the suite's own order, in an endless series of epochs."""
     paths = tf.constant([str(images.root / path) for path in images.paths])
     labels = tf.constant(images.labels, tf.int64)
 
@@ -157,8 +160,8 @@ def _files(images: ImageList, share: Share, first_epoch: int) -> Any:
 
 
 def _records(images: ImageList, share: Share, first_epoch: int, buffer: int) -> Any:
-    """As ``_files``, of the records in the folder: whole files for each rank, or every so many records where there are
-    fewer files than ranks."""
+    """As ``_files``, from the folder's records: whole files for each rank, or every n-th record if there are fewer
+    files than ranks."""
     shards = shards_of(images)
     files = tf.data.Dataset.from_tensor_slices([str(each) for each in shards])
     by_file = len(shards) >= share.world_size
@@ -170,20 +173,21 @@ def _records(images: ImageList, share: Share, first_epoch: int, buffer: int) -> 
 
     def parsed(number: Any, record: Any) -> Tuple[Any, Any, Any]:
         found = tf.io.parse_single_example(record, wanted)
-        # Labels of records count from 1.
+        # Labels in records count from 1.
         return found[PIXELS], found[LABEL] - 1, tf.stack([tf.constant(first_epoch, tf.int64), number])
 
     return shuffled.enumerate().map(parsed)
 
 
 class _Drawing:
-    """One image as the model takes it: decoded, random resized crop, flip, normalised; a key and a seed decide how."""
+    """Decodes one image, crops it randomly, resizes, flips and normalises it. Key and seed determine the result."""
 
     def __init__(self, augmentation: Augmentation, form: Form, seed: int) -> None:
         self._augmentation, self._form, self._seed = augmentation, form, seed
 
     def __call__(self, encoded: Any, label: Any, key: Any) -> Tuple[Any, Any]:
-        # One more than the epochs and images that a run can have; each image has a seed of its own for crop and flip.
+        # The factor is larger than the number of epochs and images of a run, so that each image has its own seeds for
+        # crop and flip.
         crop_seed = tf.stack([key[0] + self._seed * 100_003, 2 * key[1]])
         flip_seed = tf.stack([key[0] + self._seed * 100_003, 2 * key[1] + 1])
         is_jpeg = tf.equal(tf.strings.substr(encoded, 0, 2), _JPEG)

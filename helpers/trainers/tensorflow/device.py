@@ -1,4 +1,5 @@
-"""What this machine and this build of TensorFlow can run, how precision is forced, and what the header says of it."""
+"""Checks what this machine and this build of TensorFlow can run, forces the precision, and states both in the header's
+facts."""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.tensorflow.settings import AUTOCLUSTERING, RING, TensorflowSettings
 
-# The first whose Python and CUDA the pinned environment has, and with which this trainer was written.
+# The first version that supports Python and CUDA of the pinned environment; the trainer was written with it.
 _LEAST_VERSION = (2, 16)
 _CAPABILITIES = {Precision.TF32: (8, 0), Precision.BF16: (8, 0), Precision.AMP: (7, 0)}
-# tf.config's enable_op_determinism is called where the job's environment has this variable with this value.
+# If the job's environment has this variable with this value, tf.config's enable_op_determinism is called.
 DETERMINISTIC = ("TF_DETERMINISTIC_OPS", "1")
 
 
 def refuse_what_cannot_run(spec: JobSpec, settings: TensorflowSettings) -> None:
-    """Raise Refused with the reason where this machine, build or trainer cannot run the case as it stands."""
+    """Raise Refused with the reason if this machine, build or trainer cannot run the case exactly as it is."""
     refuse_what_is_no_case(spec.case)
     version = tuple(int(part) for part in tf.__version__.split(".")[:2])
     if version < _LEAST_VERSION:
@@ -80,10 +81,11 @@ def _refuse_on_gpu(spec: JobSpec) -> None:
 
 
 class Cards:
-    """The cards that this process drives, and the strategy that joins them to each other and to other processes'."""
+    """The cards that this process drives, and the strategy that joins them with each other and with those of other
+    processes."""
 
     def __init__(self, devices: Sequence[str], strategy: Optional[Any] = None) -> None:
-        """``devices`` as TensorFlow names them; ``strategy`` None for a job of one card."""
+        """``devices`` are TensorFlow's names; ``strategy`` is None for a job of one card."""
         self.devices = tuple(devices)
         self.strategy = strategy
 
@@ -91,7 +93,7 @@ class Cards:
         return len(self.devices)
 
     def scope(self) -> ContextManager[Any]:
-        """In which variables are made that every card has its own copy of."""
+        """The context in which variables are made that have a copy on every card."""
         if self.strategy is None:
             return contextlib.nullcontext()
         scope: ContextManager[Any] = self.strategy.scope()
@@ -108,13 +110,13 @@ class Cards:
         )
 
     def total(self) -> Callable[[float], float]:
-        """A function that adds a number of every card of every process; all processes must call it."""
+        """A function that sums a number over all cards of all processes; all processes must call it."""
         strategy = self.strategy
         if strategy is None:
             return float
 
         def add(number: Any) -> Any:
-            # As an operation of the card, where the sum is to be.
+            # Moves the number to the card, where it is summed.
             own = tf.identity(number)
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, own)
 
@@ -123,10 +125,10 @@ class Cards:
 
 
 def cards_of(trainer: Trainer, settings: TensorflowSettings) -> Cards:
-    """The process's devices, with its threads and memory; nothing may have been computed before.
+    """The devices of the process; sets its threads and memory. Must be called before anything is computed.
 
-    One process that drives several cards mirrors its variables over them (MirroredStrategy); several processes find
-    each other by TF_CONFIG, which the launcher sets (MultiWorkerMirroredStrategy).
+    A process with several cards mirrors its variables over them (MirroredStrategy). Several processes find each other
+    by TF_CONFIG, which the launcher sets (MultiWorkerMirroredStrategy).
     """
     spec, cards = trainer.spec, trainer.cards
     on_gpu = spec.device == "gpu"
@@ -155,7 +157,7 @@ def cards_of(trainer: Trainer, settings: TensorflowSettings) -> Cards:
 
 
 def _exchange(settings: TensorflowSettings) -> Any:
-    """How one process adds its cards' gradients; None leaves it to the strategy, which takes its own ring."""
+    """How a process sums the gradients of its cards; None leaves it to the strategy, which uses its own ring."""
     return None if settings.communication == RING else tf.distribute.NcclAllReduce()
 
 
@@ -190,7 +192,7 @@ def device_name(trainer: Trainer) -> str:
 
 
 def build_facts(spec: JobSpec) -> Dict[str, str]:
-    """What of libraries there is, and whether operations are deterministic, which the environment may ask for."""
+    """The versions of libraries, and whether operations are deterministic, which the environment may request."""
     facts = {"deterministic": "off"}
     if os.environ.get(DETERMINISTIC[0]) == DETERMINISTIC[1]:
         tf.config.experimental.enable_op_determinism()
@@ -208,10 +210,10 @@ def build_facts(spec: JobSpec) -> Dict[str, str]:
 
 
 def force_float32(spec: JobSpec) -> Dict[str, str]:
-    """Whether float32 is computed as such: TF32 off for fp32, on for tf32, else as the build has it; the facts say
+    """Switch TF32: off for fp32, on for tf32; for other precisions the build's default stays. The returned facts say
     what arithmetic shows.
 
-    Raises Refused where the state cannot be had, so that no figure stands under the wrong precision.
+    Raises Refused if it cannot be switched, so that no figure is recorded under a wrong precision.
     """
     on_gpu, wanted = spec.device == "gpu", TF32_WANTED.get(spec.case.precision)
     if on_gpu and wanted is not None:
@@ -230,17 +232,17 @@ def _products(on_gpu: bool) -> Tuple[float, float]:
 
 
 def wait_for(devices: Iterable[str]) -> None:
-    """Return when the cards have done all that they were given."""
+    """Wait until the cards have done all their work."""
     for device in devices:
         with tf.device(device):
             tf.raw_ops.SyncDevice()
 
 
 class WaitingTimer(HostTimer):
-    """The host's clock, with the cards waited for after every step: TensorFlow shows nobody the stream that it computes
-    on, so that no event can be recorded there.
+    """Times steps by the host's clock, and waits for the cards after every step. TensorFlow gives no access to the
+    stream on which it computes, so no event can be recorded there.
 
-    A step's time so holds the launch of its first operations, too, as that of a session of TensorFlow 1 did.
+    So a step's time includes the launch of its first operations, as with a session of TensorFlow 1.
     """
 
     def __init__(self, wait: Callable[[], None], clock: Callable[[], float]) -> None:
@@ -257,7 +259,7 @@ class WaitingTimer(HostTimer):
 
 
 def timer_of(spec: JobSpec, cards: Cards) -> Tuple[HostTimer, str]:
-    """What times the steps, and the words for it."""
+    """The timer of the steps, and its description in words."""
     if spec.device == "cpu":
         return HostTimer(time.monotonic), "the host's clock; steps on a CPU are synchronous"
     timer = WaitingTimer(lambda: wait_for(cards.devices), time.monotonic)
@@ -265,5 +267,5 @@ def timer_of(spec: JobSpec, cards: Cards) -> Tuple[HostTimer, str]:
 
 
 def peak_device_bytes(cards: Cards) -> int:
-    """The most that TensorFlow's allocator held at a time, of the card on which that is largest."""
+    """The peak memory of TensorFlow's allocator, on the card on which it is largest."""
     return max(int(tf.config.experimental.get_memory_info(device)["peak"]) for device in cards.devices)

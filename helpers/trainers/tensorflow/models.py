@@ -1,7 +1,7 @@
 """The networks of the models (contract/models.py) for TensorFlow, with Paddle's weight names and initial values.
 
-They are plain variables and plain functions, without Keras. Images arrive in the layout and type that the network works
-in, and every convolution and product is computed in that type: weights are float32 and cast where they are used.
+They consist of variables and functions, without Keras. Images must arrive in the layout and type of the network.
+Convolutions and products are computed in that type; weights are float32 and cast when they are used.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from helpers.trainers.contract.models import (
 
 @dataclass(frozen=True)
 class NetworkForm:
-    """How a network is built."""
+    """The variable parts of a network."""
 
     # NHWC or NCHW.
     layout: str = "NHWC"
     channels: int = 3
     seed: int = 1234
-    # Of batch norm: the share of the moving mean and variance that a step keeps, and what is added to the variance.
+    # For batch norm: the share of the moving mean and variance that a step keeps, and the number added to the variance.
     norm_momentum: float = 0.9
     norm_epsilon: float = 1e-5
-    # Of the weights.
+    # The type of the weights.
     dtype: Any = tf.float32
     dropout: float = 0.5
 
 
 class Weights:
-    """A network's variables, made one after the other."""
+    """Makes and keeps a network's variables."""
 
     def __init__(self, form: NetworkForm) -> None:
         self.form = form
-        # By Paddle's names, in the order of the layers.
+        # The trained variables by Paddle's names, in the order of the layers.
         self.trained: Dict[str, Any] = {}
-        # The names of batch norm's among them.
+        # The names of those that belong to batch norm.
         self.norms: Set[str] = set()
         self.moving: List[Any] = []
 
@@ -62,7 +62,7 @@ class Weights:
         return self._train(name, tf.fill([size], tf.cast(value, self.form.dtype)))
 
     def statistic(self, size: int, value: float) -> Any:
-        """A moving statistic: each card has its own, of the batches that it has seen."""
+        """A moving statistic. Each card has its own, over its own batches."""
         variable = tf.Variable(
             tf.fill([size], tf.cast(value, self.form.dtype)),
             trainable=False,
@@ -81,21 +81,21 @@ class Weights:
 
 
 class ConvolutionLayer:
-    """A convolution, with a bias where there is no batch norm behind it."""
+    """A convolution; it has a bias if no batch norm follows."""
 
     def __init__(self, weights: Weights, name: str, layer: Convolution, bias: bool) -> None:
         self._layer = layer
         self._layout = weights.form.layout
         shape = [layer.kernel, layer.kernel, layer.inputs, layer.outputs]
-        # He's normal over the inputs.
+        # He's normal distribution over the inputs.
         self._kernel = weights.normal(f"{name}.weight", shape, math.sqrt(2.0 / (layer.kernel**2 * layer.inputs)))
         self._bias = weights.constant(f"{name}.bias", layer.outputs, 0.0) if bias else None
 
     def __call__(self, images: Any) -> Any:
         layer, padding = self._layer, "SAME"
         if layer.stride > 1:
-            # SAME would pad more below than above. The publishers' scripts pad in a step of their own, too: given as
-            # the convolution's own padding, its gradient in bfloat16 takes a CPU forty times as long.
+            # SAME would pad more below than above. So images are padded separately, as in the publishers' scripts; with
+            # explicit padding in the convolution, its gradient in bfloat16 takes forty times as long on a CPU.
             images, padding = padded(images, layer.kernel // 2, self._layout), "VALID"
         kernel = tf.cast(self._kernel, images.dtype)
         convolved = tf.nn.conv2d(images, kernel, layer.stride, padding, data_format=self._layout)
@@ -113,7 +113,7 @@ def padded(images: Any, border: int, layout: str) -> Any:
 
 
 class BatchNorm:
-    """Normalises by the batch, and keeps moving statistics, which training does not read."""
+    """Batch norm. It normalises by the batch, and keeps moving statistics, which training does not use."""
 
     def __init__(self, weights: Weights, name: str, size: int) -> None:
         self._form = weights.form
@@ -130,7 +130,7 @@ class BatchNorm:
 
 
 def normalised(images: Any, scale: Any, offset: Any, mean: Any, variance: Any, form: NetworkForm) -> Any:
-    """Images of mean ``offset`` and deviation ``scale`` over a batch, and the moved mean and variance.
+    """Images with mean ``offset`` and deviation ``scale`` over the batch, and the updated moving mean and variance.
 
     In half precision the statistics are float32.
     """
@@ -198,7 +198,7 @@ class ResidualNetwork:
     def __call__(self, images: Any) -> Any:
         """Logits, in the images' type, of a batch."""
         stem = tf.nn.relu(self._stem(images))
-        # Zeros around it are never the largest, or no larger than a pixel that gets no gradient.
+        # Padding with zeros is right: after a ReLU a zero is never larger than a pixel.
         values = tf.nn.max_pool2d(padded(stem, 1, self._layout), 3, 2, "VALID", data_format=self._layout)
         for block in self._blocks:
             values = block(values)
@@ -211,7 +211,7 @@ class PlainNetwork:
         self.convolutions = convolutions_of(layers)
         self._form = form
         self._stages: List[List[ConvolutionLayer]] = []
-        # Paddle's numbers count the activations and the pooling, too.
+        # The numbers in Paddle's names count activations and pooling too.
         number = 0
         for stage in layers.stages:
             self._stages.append([])
@@ -220,7 +220,7 @@ class PlainNetwork:
                 number += 2
             number += 1
         self._classifier = [
-            # As its authors drew them. A wider draw makes the first loss three times that of a guess.
+            # The deviation used by VGG's authors. With a larger one, the first loss is three times that of a guess.
             ConnectedLayer(weights, f"classifier.{3 * at}", layer, 0.01)
             for at, layer in enumerate(layers.classifier)
         ]
@@ -250,7 +250,7 @@ _NETWORKS: Dict[type, Type[Any]] = {Residual: ResidualNetwork, Plain: PlainNetwo
 
 
 def network_of(spec: ModelSpec, form: NetworkForm) -> Any:
-    """A model with fresh weights; called with images it gives their logits."""
+    """A model with fresh weights; called with images it returns their logits."""
     kind = type(spec.network)
     about = f"network {kind.__name__} of {spec.title}"
     network = entry_of(_NETWORKS, kind, about, "_NETWORKS of helpers/trainers/tensorflow/models.py")

@@ -1,9 +1,9 @@
-"""The fastest matrix product that TensorFlow gets out of a device: ``python -m helpers.trainers.tensorflow.peak`` (see
+"""Measures the fastest matrix product of TensorFlow on a device: ``python -m helpers.trainers.tensorflow.peak`` (see
 ``matrix_peak``).
 
-On a CPU the product is tried as a 1 x 1 convolution too, for which oneDNN may have other kernels. On a GPU it is timed
-by the host's clock from a device that has nothing to do until one that has done all products, since TensorFlow has no
-events: of the many products of a timing, the launch of the first one is a small part.
+On a CPU the product is computed as a 1 x 1 convolution too, for which oneDNN may have other kernels. TensorFlow has no
+events, so on a GPU the host's clock is read when the device is idle and again when it has done all products. A timing
+has many products, so the launch of the first is a small part of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def bench_of(request: PeakRequest) -> Bench:
     tf.random.set_seed(SEED)
     return Bench(
         device_name=name,
-        # TensorFlow does not tell a card's.
+        # TensorFlow does not report a card's UUID.
         uuid="",
         framework_version=str(tf.__version__),
         timer=waiting_timer(tf.test.experimental.sync_devices) if request.on_gpu else host_timer,
@@ -52,7 +52,7 @@ def bench_of(request: PeakRequest) -> Bench:
 
 
 def waiting_timer(wait: Any, clock: Any = time.monotonic) -> Timer:
-    """``wait`` returns when the device has done all that it was given."""
+    """A timer by the host's clock; ``wait`` returns when the device has done all its work."""
 
     def timed(product: Product, times: int) -> float:
         wait()
@@ -87,7 +87,7 @@ def _ways(tf: Any, precision: str, where: str) -> Dict[str, Way]:
 
 
 def _ready(tf: Any, where: str, compute: Product) -> Product:
-    """As a graph, which TensorFlow rewrites for the device; what is computed stays there."""
+    """The product as a graph, which TensorFlow optimises for the device. The result stays on the device."""
 
     def placed() -> Any:
         with tf.device(where):
@@ -107,7 +107,7 @@ def _device(tf: Any, on_gpu: bool) -> str:
 
 
 def _force_tf32(tf: Any, precision: str) -> None:
-    """On for tf32, off for fp32, and looked at by what the card's arithmetic shows."""
+    """Switch TF32 on for tf32 and off for fp32, and check it by arithmetic on the card."""
     wanted = precision == "tf32"
     tf.config.experimental.enable_tensor_float_32_execution(wanted)
     if precision in ("fp32", "tf32"):

@@ -1,7 +1,8 @@
-"""The images of a data folder as TFRecord, for tf.data: ``python -m helpers.trainers.tensorflow.records FOLDER``.
+"""Writes the images of a data folder as TFRecord, for tf.data: ``python -m helpers.trainers.tensorflow.records
+FOLDER``.
 
-Writes the listed images, as they are, into FOLDER/tfrecord/train-00000-of-00128 and so on, in an order that mixes the
-classes; labels count from 1, as in the records of ImageNet that are in use. A folder that has them is left as it is.
+The listed images go unchanged into FOLDER/tfrecord/train-00000-of-00128 and so on, in an order that mixes the classes.
+Labels count from 1, as in the usual records of ImageNet. A folder that already has records is not changed.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from helpers.trainers.contract.errors import DatasetError, SuiteError
 
 FOLDER = "tfrecord"
 PIXELS, LABEL = "image/encoded", "image/class/label"
-# Images of a file; ImageNet's published records have 1,251 in each of 1024.
+# Images in each file, as in ImageNet's published records: 1,024 files of 1,251 images.
 _IMAGES_PER_FILE = 1251
 _SEED = 1234
 
 
 def shards_of(images: ImageList) -> List[Path]:
-    """The folder's record files; DatasetError where there are none, or not all of them."""
+    """The folder's record files. Raises DatasetError if there are none, or if some are missing."""
     folder = images.root / FOLDER
     found = sorted(folder.glob("train-*-of-*"))
     named = {path.name.rpartition("-of-")[2] for path in found}
@@ -41,7 +42,7 @@ def shards_of(images: ImageList) -> List[Path]:
 
 
 def write_records(images: ImageList) -> List[Path]:
-    """Write the images' records, whole or not at all; returns the files."""
+    """Write the records of the images, all or none; returns the files."""
     import tensorflow as tf
 
     order = list(range(len(images.paths)))

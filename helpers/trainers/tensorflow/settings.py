@@ -1,4 +1,4 @@
-"""The settings of a TensorFlow case, read strictly, and what a step log's header says of them; needs no framework."""
+"""The settings of a TensorFlow case, read strictly, and the header's facts on them; imports no framework."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from helpers.trainers.common.settings import AmpLevels, at_least, one_of, refuse
 from helpers.trainers.contract.case import Precision
 from helpers.trainers.contract.job import JobSpec, finite
 
-# How XLA compiles: what it finds by itself in the graph, or the whole step.
+# What XLA compiles: the parts of the graph that it chooses, or the whole step.
 AUTOCLUSTERING, WHOLE_STEP = "autoclustering", "jit_compile"
-# How ranks exchange gradients, as tf.distribute names it.
+# How ranks exchange gradients, by tf.distribute's names.
 NCCL, RING = "NCCL", "RING"
 
 
 @dataclass(frozen=True)
 class TensorflowSettings(ScheduledSettings):
-    """What TensorFlow has beside the scheduled settings."""
+    """The scheduled settings and those of TensorFlow alone."""
 
     AMP_LEVELS: ClassVar[AmpLevels] = {
         Precision.FP32: (None, None),
@@ -27,18 +27,18 @@ class TensorflowSettings(ScheduledSettings):
         Precision.AMP: ("O1", None),
     }
 
-    # AUTOCLUSTERING or WHOLE_STEP; None where nothing is compiled.
+    # AUTOCLUSTERING or WHOLE_STEP; None if nothing is compiled.
     xla_mode: Optional[str]
     # NCCL or RING; None for one card.
     communication: Optional[str]
-    # Threads within an operation and between operations; None: as many as the rank has cores.
+    # Threads within an operation, and for different operations; None: as many as the rank has cores.
     intra_op_threads: Optional[int]
     inter_op_threads: Optional[int]
-    # The share of the card's memory that is taken at the start; None: it grows as needed.
+    # The share of the card's memory that is reserved at the start; None: memory is taken as needed.
     memory_fraction: Optional[float]
-    # What tf.data reads: "jpeg", the files of the folder, or "tfrecord", made of them once.
+    # What tf.data reads: "jpeg" (the files of the folder) or "tfrecord" (records made from these files).
     native_source: str
-    # Images.
+    # The size of the shuffle buffer in images.
     shuffle_buffer: int
 
     def _check(self, spec: JobSpec) -> None:
@@ -56,7 +56,7 @@ class TensorflowSettings(ScheduledSettings):
         at_least("shuffle_buffer", self.shuffle_buffer, 1)
 
 
-# What helpers.trainers.common.settings reads a job of this framework into.
+# The class into which helpers.trainers.common.settings reads a job of this framework.
 SETTINGS = TensorflowSettings
 
 

@@ -1,5 +1,5 @@
-"""One optimizer step in TensorFlow, traced once as a graph, on one card or mirrored over several, and the proof that it
-computes what its case says."""
+"""One optimizer step in TensorFlow, traced once as a graph, on one card or mirrored over several; and checks that it
+computes as its case says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from helpers.trainers.tensorflow.device import Cards
 from helpers.trainers.tensorflow.models import NetworkForm, network_of
 from helpers.trainers.tensorflow.settings import WHOLE_STEP, TensorflowSettings
 
-# A rule with so many steps never moves the loss scale.
+# With so many steps in its rule, the loss scale never changes.
 _NEVER_STEPS = 10**9
 _TRANSPOSED = {("NHWC", "NCHW"): [0, 3, 1, 2], ("NCHW", "NHWC"): [0, 2, 3, 1]}
 
@@ -28,10 +28,10 @@ def form_of(settings: TensorflowSettings, seed: int) -> NetworkForm:
 
 
 class LossScale:
-    """The loss scale and the steps since it moved, on the device.
+    """The loss scale and the steps since it changed, on the device.
 
-    One whose rule never moves it stays as it is, and no gradient is looked at. Else a step with a gradient that is not
-    finite changes no weight.
+    If the rule never changes it, gradients are not checked. Otherwise a step with a gradient that is not finite changes
+    no weight.
     """
 
     def __init__(self, settings: TensorflowSettings) -> None:
@@ -45,7 +45,8 @@ class LossScale:
             )
 
     def move(self, update: Callable[..., Any], finite: Any) -> None:
-        """After a step; ``update`` is called with a variable, a function of it and of the other arguments."""
+        """Update the scale after a step. ``update`` is called with a variable, a function, and the other arguments of
+        that function."""
         update(self.value, self._moved, (self._good, self._bad, finite))
 
     def _moved(self, scale: Any, good: Any, bad: Any, finite: Any) -> None:
@@ -62,14 +63,14 @@ class LossScale:
 class TrainingStep:
     """Forward, backward and SGD with momentum: v = momentum v + (gradient + decay w), w = w - rate v.
 
-    Several cards average their gradients. Where XLA compiles whole steps, it has all of a single card's; of several
-    ones forward and backward, since their exchange is no operation of XLA's.
+    Several cards average their gradients. If XLA compiles whole steps, it compiles the complete step of a single card,
+    but only forward and backward of several cards, since XLA has no operation for their exchange.
     """
 
     def __init__(
         self, trainer: Trainer, settings: TensorflowSettings, cards: Cards, form: Optional[NetworkForm] = None
     ) -> None:
-        """``form`` is that of the settings where it is not given."""
+        """``form`` is by default that of the settings."""
         spec = trainer.spec
         form = form or form_of(settings, spec.seed)
         self._settings, self._cards, self._facts = settings, cards, trainer.device.facts
@@ -77,7 +78,7 @@ class TrainingStep:
         with cards.scope():
             self.network = network_of(spec.case.model.spec, form)
             trained = self.network.weights.trained
-            # Each weight, and the momentum and the decay that move it.
+            # Each weight with its momentum and its decay.
             self._moved = [
                 (weights, tf.Variable(tf.zeros_like(weights), trainable=False), self._decay(name))
                 for name, weights in trained.items()
@@ -97,7 +98,7 @@ class TrainingStep:
         self._epoch = number
 
     def step(self, batch: Batch) -> Any:
-        """Train on the batch, a list with each card's part; returns the mean loss of this process's cards."""
+        """Train on the batch, a list with each card's part. Returns the mean loss over this process's cards."""
         arguments = self._cards.each(batch.images), self._cards.each(batch.labels), self._learning_rate()
         if not self._proven:
             self.graph(*arguments)
@@ -109,9 +110,9 @@ class TrainingStep:
             raise plain_error(error, self._cards.devices[0]) from error
 
     def graph(self, *arguments: Any) -> Any:
-        """The GraphDef of a step with such images, labels and rate, as tensors or their TensorSpec; nothing is run.
+        """The GraphDef of a step with the given images, labels and rate (tensors or their TensorSpec). Nothing is run.
 
-        The facts say which convolutions are in it. Refused where they are not the case's.
+        The convolutions in it are added to the facts. Raises Refused if they do not have the case's type and layout.
         """
         graph = self._run.get_concrete_function(*arguments).graph.as_graph_def()
         expected = self.network.convolutions * len(self._cards)
@@ -125,7 +126,7 @@ class TrainingStep:
             raise plain_error(error, self._cards.devices[0]) from error
 
     def train(self, images: Any, labels: Any, rate: Any) -> Any:
-        """The step itself."""
+        """The graph of a step."""
         strategy = self._cards.strategy
         if strategy is None:
             return self._of_one_card(images, labels, rate)
@@ -133,7 +134,7 @@ class TrainingStep:
         return tf.add_n(losses) / len(losses)
 
     def gradients(self, images: Any, labels: Any) -> Tuple[Any, List[Any]]:
-        """The loss of one card's batch, and the scaled gradients of the weights."""
+        """The loss of one card's batch and the gradients of the weights, multiplied by the loss scale."""
         settings = self._settings
         order = _TRANSPOSED.get((settings.feed_layout, settings.layout))
         if order is not None:
@@ -175,7 +176,8 @@ class TrainingStep:
             scale.move(update, finite)
 
     def _finite(self, gradients: Sequence[Any]) -> Any:
-        """Whether all gradients of a card are finite, which are equal on all cards; None where the scale stays."""
+        """Whether all gradients of a card are finite (they are equal on all cards); None if the loss scale never
+        changes."""
         if not self._scale.moves:
             return None
         return tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
@@ -203,7 +205,7 @@ def _momentum_step(weights: Any, given: Mapping[str, Any], decay: float, momentu
     if decay:
         gradient = gradient + decay * weights
     if finite is not None:
-        # Neither the weight nor its momentum moves.
+        # If it is not finite, neither the weight nor its momentum changes.
         gradient = tf.where(finite, gradient, 0.0)
         rate, share = tf.where(finite, rate, 0.0), tf.where(finite, momentum, 1.0)
     tf.raw_ops.ResourceApplyMomentum(
@@ -212,7 +214,7 @@ def _momentum_step(weights: Any, given: Mapping[str, Any], decay: float, momentu
 
 
 def cross_entropy(logits: Any, labels: Any, settings: TensorflowSettings) -> Any:
-    """The mean over a batch, with the labels as smooth as the settings say."""
+    """The mean cross entropy over a batch, with labels smoothed as in the settings."""
     if not settings.label_smoothing:
         each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     else:
@@ -221,14 +223,15 @@ def cross_entropy(logits: Any, labels: Any, settings: TensorflowSettings) -> Any
     return tf.reduce_mean(each)
 
 
-# Lines of an error of a graph that say where in the source its operation stands.
+# Lines of a graph's error that only give the place of an operation in the source.
 _WHERE = re.compile(r"Graph execution error|Detected at node|\s*File \"|\s*\[\[|Hint:|\s*$")
 
 
 def plain_error(error: Any, device: str) -> Exception:
-    """An operation's error as one that says what went wrong, and of memory whose: XLA's does not.
+    """An operation's error, reduced to what went wrong. For a lack of memory it names the device, which XLA's error
+    does not.
 
-    What TensorFlow says comes behind the place of the operation in the source, of which there are many lines.
+    In TensorFlow's error, many lines about the operation's place in the source come before the message.
     """
     lines = [line.strip() for line in str(error.message).splitlines() if not _WHERE.match(line)]
     text = f"{type(error).__name__}: {' '.join(lines)}"
@@ -240,10 +243,10 @@ def plain_error(error: Any, device: str) -> Exception:
 
 
 def check_convolutions(graph: Any, dtype: Any, layout: str, expected: int) -> Dict[str, str]:
-    """Counts for the header; Refused unless all of the graph's convolutions are of the case's type and layout.
+    """Counts for the header. Raises Refused unless all convolutions of the graph have the case's type and layout.
 
-    ``graph`` is a step's GraphDef. It is what TensorFlow is given: its layout optimizer may choose another one for a
-    card.
+    ``graph`` is the GraphDef of a step, as it is given to TensorFlow; the layout optimizer may choose another layout on
+    a card.
     """
     found = convolutions_in(graph)
     wanted = (tf.as_dtype(dtype).name, layout)
@@ -256,7 +259,7 @@ def check_convolutions(graph: Any, dtype: Any, layout: str, expected: int) -> Di
 
 
 def convolutions_in(graph: Any) -> Dict[Tuple[str, str], int]:
-    """The convolutions that a graph computes forward, by type and layout, those of its functions at each call."""
+    """The numbers of forward convolutions in a graph, by type and layout. Those of functions count at each call."""
     functions = {each.signature.name: each.node_def for each in graph.library.function}
     counted: Dict[str, Counter[Tuple[str, str]]] = {}
 

@@ -1,7 +1,7 @@
-"""Train one rank of a TensorFlow job: ``python -m helpers.trainers.tensorflow.trainer SPEC.json``.
+"""Trains one rank of a TensorFlow job: ``python -m helpers.trainers.tensorflow.trainer SPEC.json``.
 
-A process drives one card or all cards of its node; several processes are started as launchers/tensorflow.py does.
-Exit status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
+A process drives one card or all cards of its node; several processes are started by launchers/tensorflow.py. Exit
+status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from helpers.trainers.common.loop import train
 from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
 from helpers.trainers.tensorflow.settings import TensorflowSettings, setting_facts
 
-# As the suite's own launcher sets them: rank, rank in the node, number of ranks.
+# Variables of the suite's launcher: rank, rank within the node, number of ranks.
 RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
-# Unless the caller's shell says otherwise: of the C++ code's lines those of errors alone.
+# Unless the caller's shell sets it otherwise, the C++ code prints only errors.
 _QUIET = ("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
@@ -65,7 +65,7 @@ def _import_tensorflow(trainer: Trainer, settings: TensorflowSettings) -> Any:
         import tensorflow as tf
     except ImportError as error:
         raise Refused(f"TensorFlow is not installed in this interpreter ({error})") from error
-    # A supervisor's request to stop must end the process, whoever has a handler of its own.
+    # The supervisor's SIGTERM must end the process, even if a library has installed a handler.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     trainer.device.framework_version = str(tf.__version__)
     # v2.21.0-rc1-5-ga481b10260d
