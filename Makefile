@@ -72,6 +72,7 @@ bench: env-dev env-pytorch env-tensorflow
 	$(VENV_PYTHON) -m benchmarks.suite_overhead
 	$(VENV_PYTHON) -m benchmarks.history_scale
 	$(VENV_PYTHON) -m benchmarks.importing
+	$(VENV_PYTHON) -m benchmarks.page
 	$(VENV_PYTHON) -m benchmarks.loader_cost
 	$(VENV_PYTHON) -m benchmarks.reader_speed
 	$(VENV_PYTHON) -m benchmarks.verdicts --quick

@@ -20,6 +20,7 @@ AREAS = ("helpers", "fixtures", "perf_tests", "benchmarks", "tests")
 # the only part of the trainers that the suite imports.
 ORDER = [
     "contract",
+    "drawing",
     "machine",
     "judging",
     "plan",

@@ -267,7 +267,8 @@ def _resumed(arguments: argparse.Namespace, options: SuiteOptions, suite: Suite)
 
 def _report(arguments: argparse.Namespace, search: BuildSearch, found: Sequence[CaseSearch], out: TextIO) -> None:
     """Print the answers, and write bisect.md with its pictures beside the search."""
-    from helpers.report.bisect import draw, render_markdown, render_search, to_record
+    from helpers.report.bisect import render_markdown, render_search, to_record
+    from helpers.report.bisect_drawing import draw
 
     options, builds = search.options, search.names
     folder = options.runs_folder / options.session

@@ -259,10 +259,9 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
 def plot_history(title: str, lines: Sequence[NightLine], case_id: str) -> str:
     """The series as the text of an SVG file, oldest night first; a browser that shows it fetches nothing."""
     # Not at the top: no other command draws.
-    from helpers.report.html.axes import on_its_own
+    from helpers.drawing.axes import on_its_own
     from helpers.report.html.marks import definitions
     from helpers.report.html.night_drawings import draw_nights, nothing_to_draw
-    from helpers.report.html.page import drawing_style
 
     picture = draw_nights(case_id, lines, ()) or nothing_to_draw(title)
-    return on_its_own(picture, title, drawing_style(), definitions())
+    return on_its_own(picture, title, definitions())

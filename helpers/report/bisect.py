@@ -1,8 +1,7 @@
-"""What a search for the first bad build found: the line for the console, bisect.md and its pictures."""
+"""What a search for the first bad build found: the line for the console, and bisect.md."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -16,14 +15,6 @@ from helpers.trainers.contract.errors import printable
 # 1: first format.
 BISECT_SCHEMA_VERSION = 1
 
-_WIDTH, _LEFT, _RIGHT = 1000, 76, 24
-_TOP, _LEVELS, _BETWEEN, _SHARES, _BELOW = 56, 230, 26, 110, 150
-_HEIGHT = _TOP + _LEVELS + _BETWEEN + _SHARES + _BELOW
-_GOOD, _PROBABLE, _UNKNOWN = "#2a6fb0", "#c0392b", "#888888"
-# More names would overlap.
-_MOST_NAMES, _LONGEST_NAME = 40, 24
-# From this probability on a build is drawn as the answer.
-_LIKELY = 0.5
 _SEARCHED = (BisectEnd.FOUND, BisectEnd.HIDDEN, BisectEnd.BUDGET)
 _NOT_REPRODUCED = (BisectEnd.NO_DROP, BisectEnd.FASTER, BisectEnd.UNCONFIRMED)
 
@@ -95,93 +86,6 @@ def to_record(searches: Sequence[CaseSearch], session: str) -> dict[str, Any]:
     }
 
 
-def draw(search: CaseSearch, good: str) -> str:
-    """An SVG: in the builds' order their levels against the good build with 95% intervals, below them how probable
-    each is to be the first bad one. Builds that cannot be tested have a cross."""
-    axes = _Axes(search.builds)
-    title = f"{search.case_id}: {search.unit} against {good}"
-    parts = [
-        f'<text x="{_LEFT}" y="20" font-size="15">{html.escape(printable(title))}</text>',
-        f'<text x="{_LEFT}" y="40">{html.escape(printable(headline(search))[:160])}</text>',
-        *axes.frame(),
-    ]
-    for place, build in enumerate(search.builds):
-        parts += axes.build(place, build)
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '
-        f'font-size="12">\n<rect width="100%" height="100%" fill="#fff"/>\n{body}\n</svg>\n'
-    )
-
-
-class _Axes:
-    def __init__(self, builds: Sequence[BuildFinding]) -> None:
-        ends = [0.0, *(end for each in builds if each.level for end in (each.level.low, each.level.high))]
-        room = 0.08 * (max(ends) - min(ends)) or 0.01
-        # A single pair may be off by anything; the picture is about percents.
-        self.low, self.high = max(min(ends) - room, -0.6), min(max(ends) + room, 0.6)
-        self.step = (_WIDTH - _LEFT - _RIGHT) / len(builds)
-        self.named = max(1, -(-len(builds) // _MOST_NAMES))
-        self.count = len(builds)
-
-    def x(self, place: float) -> float:
-        return round(_LEFT + self.step * (place + 0.5), 1)
-
-    def y(self, level: float) -> float:
-        share = (min(max(level, self.low), self.high) - self.low) / (self.high - self.low)
-        return round(_TOP + _LEVELS * (1 - share), 1)
-
-    def frame(self) -> list[str]:
-        inner, shares = _WIDTH - _LEFT - _RIGHT, _TOP + _LEVELS + _BETWEEN
-        box = 'fill="none" stroke="#999"'
-        return [
-            f'<rect x="{_LEFT}" y="{_TOP}" width="{inner}" height="{_LEVELS}" {box}/>',
-            f'<rect x="{_LEFT}" y="{shares}" width="{inner}" height="{_SHARES}" {box}/>',
-            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{self.y(0)}" y2="{self.y(0)}" stroke="#bbb"/>',
-            *(
-                f'<text x="{_LEFT - 6}" y="{self.y(level) + 4}" text-anchor="end">{level:+.1%}</text>'
-                for level in sorted({self.low, 0.0, self.high}, key=lambda each: (each != 0, each))
-                if level == 0 or abs(self.y(level) - self.y(0)) > 14
-            ),
-            f'<text x="{_LEFT - 6}" y="{shares + 10}" text-anchor="end">100%</text>',
-            f'<text x="{_LEFT - 6}" y="{shares + _SHARES}" text-anchor="end">0%</text>',
-            f'<text x="{_LEFT + 6}" y="{_TOP + 16}" fill="#555">level against the good build, 95% interval</text>',
-            f'<text x="{_LEFT + 6}" y="{shares + 16}" fill="#555">probability to be the first bad build; '
-            "×: cannot be tested</text>",
-        ]
-
-    def build(self, place: int, build: BuildFinding) -> list[str]:
-        at, bottom = self.x(place), _TOP + _LEVELS + _BETWEEN + _SHARES
-        colour = _PROBABLE if build.probability >= _LIKELY else _GOOD
-        title = f"<title>{html.escape(printable(_words(build)))}</title>"
-        parts = []
-        if build.level is not None:
-            low, high, point = (self.y(each) for each in (build.level.low, build.level.high, build.level.point))
-            parts.append(
-                f'<g stroke="{colour}" fill="{colour}"><line x1="{at}" x2="{at}" y1="{low}" y2="{high}" '
-                f'stroke-width="2"/><circle cx="{at}" cy="{point}" r="4"/>{title}</g>'
-            )
-        height = round(_SHARES * build.probability, 1)
-        if height > 0:
-            width = round(max(2.0, 0.6 * self.step), 1)
-            parts.append(
-                f'<rect x="{round(at - width / 2, 1)}" y="{round(bottom - height, 1)}" width="{width}" '
-                f'height="{height}" fill="{colour}">{title}</rect>'
-            )
-        if build.untestable:
-            parts.append(
-                f'<text x="{at}" y="{bottom - 6}" text-anchor="middle" font-size="16" fill="{_UNKNOWN}">×{title}</text>'
-            )
-        if place % self.named == 0 or place == self.count - 1 or build.probability >= _LIKELY:
-            weight = ' font-weight="bold"' if build.probability >= _LIKELY else ""
-            fill = _UNKNOWN if build.untestable else "#000"
-            parts.append(
-                f'<text transform="translate({at + 4} {bottom + 12}) rotate(-45)" text-anchor="end" fill="{fill}"'
-                f"{weight}>{html.escape(_short(build.name))}</text>"
-            )
-        return parts
-
-
 def _details(search: CaseSearch) -> list[str]:
     answer, lines = search.answer, []
     if answer is not None and answer.whole is not None:
@@ -223,18 +127,11 @@ def _looked_at(build: BuildFinding) -> bool:
     return bool(build.pairs or build.untestable or build.probability >= 0.005)
 
 
-def _words(build: BuildFinding) -> str:
+def build_words(build: BuildFinding) -> str:
     level = f"{effect_text(build.level)} by {build.pairs} pairs" if build.level else "not measured"
     return f"{build.name}: {level}; {share_text(build.probability)}" + (
         f"; {build.untestable}" if build.untestable else ""
     )
-
-
-def _short(name: str) -> str:
-    """The end of a name tells builds of one series apart."""
-    shown = printable(name).rpartition("/")[2] or printable(name)
-    shown = shown.removesuffix(".whl")
-    return shown if len(shown) <= _LONGEST_NAME else f"…{shown[-_LONGEST_NAME:]}"
 
 
 def _level(build: BuildFinding) -> str:

@@ -42,7 +42,7 @@ def _json(report: SessionReport) -> str:
 
 
 def _markdown(report: SessionReport) -> str:
-    from helpers.report.results import results_markdown
+    from helpers.report.markdown import results_markdown
 
     return results_markdown(report)
 
@@ -56,7 +56,12 @@ def _html(report: SessionReport) -> str:
 # The first is taken for a name with any other ending.
 RESULTS_FORMATS = (
     ResultsFormat(".json", _json),
-    ResultsFormat(".md", _markdown, "markdown", "Write the tables to FILE as Markdown, for a step's summary"),
+    ResultsFormat(
+        ".md",
+        _markdown,
+        "markdown",
+        "Write the verdict to FILE as Markdown, all else folded",
+    ),
     ResultsFormat(".html", _html, "html", "Write one page with pictures to FILE, which fetches nothing"),
 )
 

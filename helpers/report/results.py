@@ -1,4 +1,4 @@
-"""What a session has to report, and its results as JSON and as Markdown (helpers/report/formats.py)."""
+"""What a session has to report, and its results as JSON (helpers/report/formats.py has the other formats)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import Any
 
 from helpers.judging.night import NightVerdict
 from helpers.report.row import READER_BOUND, CaseRow, is_reader_bound
-from helpers.report.scaling import Scaling, to_markdown
-from helpers.report.table import Column, Table, markdown_text
-from helpers.report.text import case_table, summary_line
+from helpers.report.scaling import Scaling
 from helpers.session.case_details import CaseDetails
 from helpers.session.frameworks.comparison import ConfigurationOutcome
-from helpers.session.gate_verdict import GateCase, GateVerdict
-from helpers.session.outcome import CaseEffect, CaseOutcome
+from helpers.session.gate_verdict import GateVerdict
+from helpers.session.outcome import CaseOutcome
 from helpers.trainers.contract.errors import ResultError
 
 # 1: first format.
@@ -31,8 +29,6 @@ from helpers.trainers.contract.errors import ResultError
 # 7: a case has "invalid_images_per_s".
 # 8: "gate", and at the top of the file; a case has "owner" and "quarantine".
 RESULTS_SCHEMA_VERSION = 8
-# Effects of which a short page folds the reasons.
-_CALM = (CaseEffect.PASS.value, CaseEffect.SKIP.value)
 # What a reader wants to see first.
 _FIRST = ("schema_version", "gate", "exit_code", "totals")
 
@@ -106,45 +102,3 @@ def results_json(report: SessionReport) -> str:
         return json.dumps({key: in_order[key] for key in _FIRST} | in_order, indent=1) + "\n"
     except ValueError as error:
         raise ResultError(f"results of session {report.session}", got=str(error), expected="finite numbers") from error
-
-
-def results_markdown(report: SessionReport) -> str:
-    """The terminal's tables as Markdown, for a page that others read: a build's summary, an issue."""
-    parts = [f"# Session {markdown_text(report.session)}", markdown_text(report.machine["found"])]
-    if report.gate is not None:
-        parts += _gate_markdown(report.gate)
-    if report.rows:
-        parts += [markdown_text(summary_line(report.rows)), "\n".join(case_table(report.rows).markdown(markdown_text))]
-        urgent = [row for row in report.rows if row.effect not in _CALM]
-        parts += [_reasons(urgent)] if urgent else []
-        if calm := [row for row in report.rows if row.effect in _CALM]:
-            title = f"Why the other {len(calm)} are as they are"
-            parts.append(f"<details><summary>{title}</summary>\n\n{_reasons(calm)}\n\n</details>")
-    if report.night is not None:
-        parts.append(f"The night: {report.night.status.value}: {markdown_text(report.night.reason.message)}")
-    if report.not_reached:
-        parts.append(f"Selected cases without a result, skipped or not reached: {report.not_reached}")
-    if tables := to_markdown(report.scaling):
-        parts.append(tables.rstrip())
-    return "\n\n".join(parts) + "\n"
-
-
-def _reasons(rows: Sequence[CaseRow]) -> str:
-    return "\n".join(f"- `{row.case_id}` [{row.target}]: {markdown_text(row.reason)}" for row in rows)
-
-
-def _gate_markdown(gate: GateVerdict) -> list[str]:
-    """The verdict, and the cases that failed or are in quarantine."""
-    parts = [f"**{markdown_text(gate.line)}**"]
-    for title, found in (("", gate.failed), ("In quarantine:\n\n", gate.quarantined)):
-        if found:
-            parts.append(title + "\n".join(Table.of(_GATE_COLUMNS, found).markdown(markdown_text)))
-    return parts
-
-
-_GATE_COLUMNS: tuple[Column[GateCase], ...] = (
-    Column("status", lambda case: case.status),
-    Column("case", lambda case: f"{case.case_id} [{case.target}]"),
-    Column("owner", lambda case: case.owner or "-"),
-    Column("reason", lambda case: case.reason or "-"),
-)

@@ -27,6 +27,8 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import BaselineError, ConfigError, printable
 
 THIS_SESSION = "this session"
+# What a speed-up is measured against, and by which rule.
+AGAINST = "against the 1-card median of the same configuration, by wall-clock"
 
 # Takes target and case id; gives what this machine has recorded. May raise BaselineError.
 FindRecorded = Callable[[str, str], "RecordedEntry | None"]
@@ -223,7 +225,7 @@ def to_text(found: Sequence[Scaling], width: int) -> str:
     """Both forms for a terminal ``width`` columns wide; an empty string for nothing found."""
     if not found:
         return ""
-    lines = ["speed-up and efficiency against the 1-card median of the same configuration, by wall-clock"]
+    lines = [f"speed-up and efficiency {AGAINST}"]
     for each in found:
         if _tells(each):
             lines += ["", _title(each), *dlperf_table(each), *_wrapped(_notes(each), width)]
@@ -234,22 +236,6 @@ def to_text(found: Sequence[Scaling], width: int) -> str:
     return "\n".join(lines)
 
 
-def to_markdown(found: Sequence[Scaling]) -> str:
-    """Both forms as a Markdown section, each table under its own heading."""
-    if not found:
-        return ""
-    parts = ["## Speed-up and efficiency", "Against the 1-card median of the same configuration, by wall-clock."]
-    for each in found:
-        if not _tells(each):
-            parts.append(_escaped(_untold(each)))
-            continue
-        parts += [f"### {_title(each)}", "\n".join(dlperf_table(each))]
-        parts += ["\n".join(f"- {_escaped(note)}" for note in _notes(each))] if _notes(each) else []
-    for group in _by_configuration(filter(_tells, found)):
-        parts += [f"### {_place(group[0])}, {_unit(group[0])}", "\n".join(fleetx_table(group))]
-    return "\n\n".join(parts) + "\n"
-
-
 @dataclass(frozen=True)
 class ScalingTable:
     """The speed-ups of one configuration, ready to be laid out."""
@@ -258,13 +244,18 @@ class ScalingTable:
     # None where a sentence says as much.
     table: Table | None
     notes: tuple[str, ...]
+    # Of a table of one configuration.
+    scaling: Scaling | None = None
 
 
 def scaling_tables(found: Sequence[Scaling]) -> tuple[ScalingTable, ...]:
     """DLPerf's form of each, then FleetX's of each configuration."""
     told = [each for each in found if _tells(each)]
     return (
-        *(ScalingTable(_title(each), _dlperf(each) if each in told else None, tuple(_notes(each))) for each in found),
+        *(
+            ScalingTable(_title(each), _dlperf(each) if each in told else None, tuple(_notes(each)), each)
+            for each in found
+        ),
         *(
             ScalingTable(f"{_place(group[0])}, {_unit(group[0])}", _fleetx(group), ())
             for group in _by_configuration(told)
@@ -390,8 +381,3 @@ def _wrapped(notes: Iterable[str], width: int) -> list[str]:
             note, max(width, 40), subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
         )
     ]
-
-
-def _escaped(note: str) -> str:
-    """A note that no name of a process can turn into markup."""
-    return note.replace("&", "&amp;").replace("<", "&lt;").replace("*", "\\*").replace("|", "\\|").replace("`", "\\`")

@@ -13,9 +13,12 @@ from helpers.trainers.contract.errors import printable
 GAP = "  "
 
 Row = TypeVar("Row")
-# Ends a column, begins code or HTML, makes a link or a picture that a browser would fetch, or is a backslash that would
-# escape what follows.
-_MARKDOWN = re.compile(r"[|`<]|\](?=[(\[])|\\(?=[!-/:-@\[-`{-~])")
+# Ends a column, begins code, HTML, an entity or emphasis, makes a link or a picture that a browser would fetch, or is a
+# backslash that would escape what follows; at the start, what begins a heading, quotation or list. Within a word, as
+# in amp_o2, an underscore is no emphasis.
+_MARKDOWN = re.compile(r"^[#>+-]+(?= )|[|`<*]|&(?=#?\w+;)|~(?=~)|(?<![^\W_])_|\](?=[(\[])|\\(?=[!-/:-@\[-`{-~])")
+# For these a backslash does not do.
+_ENTITIES = {"<": "&lt;", "&": "&amp;"}
 
 
 class Align(enum.Enum):
@@ -124,4 +127,4 @@ def _left_out(items: tuple[Item, ...], place: int) -> tuple[Item, ...]:
 
 def markdown_text(text: str) -> str:
     """The text so that Markdown shows it unchanged, also in a table's cell."""
-    return _MARKDOWN.sub(lambda found: "&lt;" if found[0] == "<" else f"\\{found[0]}", printable(text))
+    return _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), printable(text))

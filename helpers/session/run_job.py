@@ -16,7 +16,7 @@ from helpers.judging.rules import figures, reader_share, samples_per_step, step_
 from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes, connect_nodes
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.launch.steadiness import why_unsteady, write_plot
+from helpers.launch.steadiness import why_unsteady
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
 from helpers.machine.devices import Card, CpuCard, Machine, environment_of
@@ -142,6 +142,9 @@ class JobRunner:
                 slowed = f"{SLOWED}: unset {SLOWDOWN_VARIABLE} (--allow-contention measures anyway)"
         unsteady = why_unsteady(spec, logs) if complete else None
         if unsteady is not None:
+            # Not at the top: a session without such a run draws nothing.
+            from helpers.launch.steadiness_plot import write_plot
+
             write_plot(spec, logs)
         invalid = "; ".join(filter(None, (invalid, slowed, unsteady))) or None
         return RunResult(

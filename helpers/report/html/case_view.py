@@ -16,13 +16,12 @@ from helpers.judging.evidence import Build, Stage
 from helpers.judging.rates import rate_unit, sample_of
 from helpers.judging.rules import MEDIAN_STEP, run_figure
 from helpers.judging.statistics import number
-from helpers.judging.verdict import Status
-from helpers.report.html.marks import badge_shape
+from helpers.report.html.marks import badge_shape, markup
 from helpers.report.html.night_drawings import Level, draw_nights, draw_small
 from helpers.report.html.run_drawings import DrawnRun, draw_pairs, draw_steps
-from helpers.report.html.sentences import sentence_of
 from helpers.report.nights import NightLine, lines_of_nights
 from helpers.report.row import CaseRow, ReferenceAnswer, reader_note
+from helpers.report.sentences import sentence_of
 from helpers.report.text import rules_line, shown_published
 from helpers.session.case_details import (
     CaseDetails,
@@ -30,13 +29,11 @@ from helpers.session.case_details import (
     environment_of,
     steps_of,
 )
-from helpers.session.gate import SLOWER
 from helpers.session.night import EnvironmentChange
 from helpers.session.outcome import CaseOutcome
 
 # Of more runs than these the picture would be a tangle.
 _MOST_RUNS_DRAWN = 3
-_ORDER = [each.value for each in (*SLOWER, *(each for each in Status if each not in SLOWER))]
 # Facts of a run that a page shows elsewhere.
 _ELSEWHERE = ("loader", "log", "log warnings", "images")
 
@@ -83,8 +80,6 @@ class CaseView:
     unit: str
     badge: Markup
     sentence: str
-    # Whether somebody has to look at it.
-    needs: bool
     notes: tuple[str, ...]
     facts: tuple[Fact, ...]
     small: Markup | None
@@ -114,11 +109,6 @@ class CaseView:
     def anchor(self) -> str:
         return f"case-{self.place}"
 
-    @property
-    def badness(self) -> int:
-        """0 is the worst: what is slow comes before what could not be judged, as in the gate's verdict."""
-        return _ORDER.index(self.row.status) if self.row.status in _ORDER else len(_ORDER)
-
 
 def case_view(
     place: int, row: CaseRow, outcome: CaseOutcome | None, details: CaseDetails, machine: Mapping[str, Any]
@@ -138,18 +128,17 @@ def case_view(
         place=place,
         row=row,
         unit=rate_unit(row.case_id),
-        badge=Markup(badge_shape(row.status).as_str()),
+        badge=badge_shape(row.status),
         sentence=sentence_of(row),
-        needs=row.effect in ("fail", "error", "warn"),
         notes=tuple(_notes(row)),
         facts=tuple(_facts(row)),
-        small=_markup(draw_small(row.case_id, lines, levels)),
-        nights=_markup(draw_nights(row.case_id, lines, levels)),
+        small=markup(draw_small(row.case_id, lines, levels)),
+        nights=markup(draw_nights(row.case_id, lines, levels)),
         lines=lines,
         levels=levels,
         unknown=known.unknown,
-        pairs=_markup(draw_pairs(row.pairs, row.status, rate_unit(row.case_id))),
-        steps=_markup(draw_steps(drawn)),
+        pairs=markup(draw_pairs(row.pairs, row.status, rate_unit(row.case_id))),
+        steps=markup(draw_steps(drawn)),
         drawn=drawn,
         steps_unknown=unknown,
         runs=tuple(_run_line(run, row.rule) for run in runs),
@@ -186,11 +175,6 @@ def _level(kind: str, name: str, answer: ReferenceAnswer) -> Level:
     assert rate is not None
     starred = name if answer.sets_status else f"{name}*"
     return Level(kind, starred, f"{answer.label}: {number(rate)} by {answer.rule}", rate)
-
-
-def _markup(drawn: object | None) -> Markup | None:
-    """A drawing escapes its own texts (axes.words), and so is markup."""
-    return None if drawn is None else Markup(str(drawn))
 
 
 def _notes(row: CaseRow) -> Iterator[str]:

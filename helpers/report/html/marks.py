@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import overload
 
 import svg
+from markupsafe import Markup
 
 from helpers.judging.verdict import Status
 
@@ -74,12 +76,26 @@ def definitions() -> svg.Defs:
     return svg.Defs(elements=[*large, *small])
 
 
-def badge_shape(status: str) -> svg.SVG:
+def badge_shape(status: str) -> Markup:
     """The shape beside a status's name; the name says it, so a screen reader passes over it."""
-    return svg.SVG(
+    shape = svg.SVG(
         xmlns=None,
         viewBox=svg.ViewBoxSpec(-8, -8, 16, 16),
         class_=["shape"],
         extra={"aria-hidden": "true"},
         elements=[mark(status, 0, 0)],
     )
+    return Markup(shape.as_str())
+
+
+@overload
+def markup(drawn: svg.Element) -> Markup: ...
+
+
+@overload
+def markup(drawn: svg.Element | None) -> Markup | None: ...
+
+
+def markup(drawn: svg.Element | None) -> Markup | None:
+    """A drawing escapes its own texts (axes.words), and so is markup."""
+    return None if drawn is None else Markup(drawn.as_str())

@@ -8,9 +8,9 @@ from itertools import groupby, pairwise
 
 import svg
 
+from helpers.drawing.axes import LABEL_HEIGHT, Scale, drawing, grid, label, level_line, line, span_of
 from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
-from helpers.report.html.axes import LABEL_HEIGHT, Scale, drawing, grid, label, level_line, line, span_of
 from helpers.report.html.marks import GOOD, mark, small_marks
 from helpers.report.nights import NightLine
 

@@ -20,20 +20,22 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from helpers.judging.evidence import Build
+from helpers.drawing.axes import style as drawing_style
+from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.report.frameworks import frameworks_tables
 from helpers.report.html.case_view import CaseView, case_view
-from helpers.report.html.marks import badge_shape, definitions, name_of
-from helpers.report.html.sentences import headline
-from helpers.report.nights import build_text
+from helpers.report.html.comparison_drawings import draw_efficiency, draw_ratios
+from helpers.report.html.marks import badge_shape, definitions, markup, name_of
 from helpers.report.row import CaseRow, share_cell
-from helpers.report.scaling import ScalingTable, scaling_tables
+from helpers.report.scaling import AGAINST, ScalingTable, scaling_tables
+from helpers.report.sentences import NO_RESULT, badness, headline, in_short, lost_cases, needs_someone
 from helpers.report.table import Align, Table
 from helpers.report.text import shown_published, summary_line
 from helpers.session.case_details import RUN_SECTION, CaseDetails, environment_of
 from helpers.session.gate_verdict import GateCase
+from helpers.session.night import EnvironmentChange
 from helpers.session.outcome import CaseOutcome
 from helpers.trainers.contract.errors import printable
 
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from helpers.report.results import SessionReport
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_PAGE, _STYLES, _SCRIPT = "night.html", ("drawing.css", "style.css"), "page.js"
+_PAGE, _STYLE, _SCRIPT = "night.html", "style.css", "page.js"
 # A longer text is folded after so many characters.
 FOLDED_AFTER = 300
 
@@ -59,6 +61,8 @@ class Page:
     about: tuple[tuple[str, str], ...]
     command: str
     counted: str
+    # Of the cases' figures.
+    unit: str
     cases: tuple[CaseView, ...]
     # Those that need someone, the worst first.
     urgent: tuple[CaseView, ...]
@@ -67,10 +71,15 @@ class Page:
     # The number of cases by status, the worst first.
     statuses: tuple[tuple[str, int], ...]
     night: tuple[str, str] | None
+    # What of the environment is new in most cases since the night before.
+    changes: tuple[EnvironmentChange, ...]
     not_reached: int
-    scaling: tuple[ScalingTable, ...]
+    # Each with its picture, where it has one.
+    scaling: tuple[tuple[ScalingTable, Markup | None], ...]
     frameworks: tuple[tuple[str, Table], ...]
     framework_notes: tuple[str, ...]
+    # The picture of their ratios.
+    ratios: Markup | None
     # The tables of the machine that all cases share, by section.
     machine: Mapping[str, Mapping[str, str]]
 
@@ -78,19 +87,14 @@ class Page:
 def night_page(report: SessionReport) -> str:
     """The page of a session. ``report.details`` is asked for each case that it has an outcome of."""
     environment = _environment()
-    style, script = "".join(map(_source, _STYLES)), _source(_SCRIPT)
+    style, script = drawing_style() + _source(_STYLE), _source(_SCRIPT)
     return environment.get_template(_PAGE).render(
         page=page_of(report),
         style=Markup(style),
         script=Markup(script),
         policy=_policy(style, script),
-        definitions=Markup(definitions().as_str()),
+        definitions=markup(definitions()),
     )
-
-
-def drawing_style() -> str:
-    """The style of a drawing that stands in a file of its own."""
-    return _source(_STYLES[0])
 
 
 def _source(name: str) -> str:
@@ -109,25 +113,30 @@ def page_of(report: SessionReport) -> Page:
     )
     words, tone = headline(rows, report.gate, report.exit_code)
     counts = Counter(row.status for row in rows)
-    known = {(row.target, row.case_id) for row in rows}
     frameworks, notes = frameworks_tables(report.frameworks)
     return Page(
         title=f"{words} · {report.machine['host']} · {report.session}",
         headline=words,
         tone=tone,
-        short=tuple(_short(report)),
+        short=tuple(in_short(report)),
         about=tuple(_about(report)),
         command=shlex.join(report.command),
         counted=summary_line(rows) if rows else "",
+        unit=rate_unit(*(row.case_id for row in rows)),
         cases=cases,
-        urgent=tuple(sorted((each for each in cases if each.needs), key=lambda case: case.badness)),
-        lost=tuple(each for each in (report.gate.failed if report.gate else ()) if each.key not in known),
+        urgent=tuple(sorted((each for each in cases if needs_someone(each.row)), key=lambda case: badness(case.row))),
+        lost=lost_cases(rows, report.gate),
         statuses=tuple((status.value, counts[status.value]) for status in Status if counts[status.value]),
         night=None if report.night is None else (report.night.status.value, report.night.reason.message),
+        changes=_common_changes(cases),
         not_reached=report.not_reached,
-        scaling=scaling_tables(report.scaling),
+        scaling=tuple(
+            (each, markup(draw_efficiency(each.scaling)) if each.scaling else None)
+            for each in scaling_tables(report.scaling)
+        ),
         frameworks=frameworks,
         framework_notes=notes,
+        ratios=markup(draw_ratios(report.frameworks)),
         machine=machine,
     )
 
@@ -139,21 +148,10 @@ def _view(
     return case_view(place, row, outcome, details, machine)
 
 
-def _short(report: SessionReport) -> Iterator[str]:
-    yield report.machine["host"]
-    for outcome in report.outcomes:
-        build = next((run.build for run in outcome.runs if run.role == Build.CANDIDATE.value and run.build), None)
-        if build is not None:
-            yield f"{build.get('framework', '')} {build_text(build)}"
-            break
-    if last := _last_run(report):
-        yield last
-    yield report.session
-
-
-def _last_run(report: SessionReport) -> str:
-    created = max((run.created for outcome in report.outcomes for run in outcome.runs), default="")
-    return f"{created.replace('T', ' ')[:16]} UTC" if created else ""
+def _common_changes(cases: Sequence[CaseView]) -> tuple[EnvironmentChange, ...]:
+    compared = [each for each in cases if each.compared_with]
+    counts = Counter(change for case in compared for change in case.changes)
+    return tuple(change for change, count in counts.items() if 2 * count > len(compared))
 
 
 def _about(report: SessionReport) -> Iterator[tuple[str, str]]:
@@ -185,9 +183,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, shape=_shape, status_class=name_of)
+    environment.filters.update(number=number, shape=badge_shape, status_class=name_of, badness=badness)
     environment.globals.update(
-        folded_after=FOLDED_AFTER, share_cell=share_cell, published_of=shown_published, right=Align.RIGHT
+        folded_after=FOLDED_AFTER,
+        share_cell=share_cell,
+        no_result=NO_RESULT,
+        against=AGAINST,
+        published_of=shown_published,
+        right=Align.RIGHT,
     )
     return environment
 
@@ -195,10 +198,6 @@ def _environment() -> Environment:
 def _shown(value: object) -> object:
     """Foreign text on one line, with what is not printable as an escape. Markup is this package's own."""
     return printable(value) if type(value) is str else value
-
-
-def _shape(status: str) -> Markup:
-    return Markup(badge_shape(status).as_str())
 
 
 def _policy(style: str, script: str) -> str:

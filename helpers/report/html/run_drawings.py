@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import svg
 
+from helpers.drawing.axes import Scale, drawing, grid, label, line, span_of
 from helpers.judging.evidence import Build
-from helpers.report.html.axes import Scale, drawing, grid, label, line, span_of
 from helpers.report.html.marks import GOOD, mark
 from helpers.report.row import Pair
 from helpers.session.case_details import RunSteps
@@ -79,6 +79,8 @@ def draw_steps(drawn: Sequence[DrawnRun]) -> svg.SVG | None:
     parts += [*grid(axis, _LEFT, _RIGHT), label("ms a step", 0, _TOP - 10)]
     for each in drawn:
         parts += _steps(each, axis, places)
+    if max(times) > high:
+        parts.append(label(f"the slowest: {max(times):.4g} ↑", _LEFT + 4, _TOP + 12))
     middle = statistics.median(each for run in runs for each in (run.window or run.warmup))
     name = (
         f"step times of {len(runs)} runs, {warmup} steps of warm-up and {window} of the window; "

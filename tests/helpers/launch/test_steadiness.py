@@ -1,17 +1,14 @@
-"""Whether a run was warm when it was measured: the judgement, its words, the plot and its data."""
+"""Whether a run was warm when it was measured: the judgement and its words."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-from helpers.launch.steadiness import plot, plot_data, why_unsteady, write_plot
+from helpers.launch.steadiness import why_unsteady
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.steplog import (
     COMPLETE,
@@ -28,7 +25,6 @@ from helpers.trainers.contract.steplog import (
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x2-synthetic-dynamic")
 STEADY = (9.0, 3.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 FALLING = (9.0, 3.0, 1.4, 1.4, 1.2, 1.2, 1.0, 1.0)
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def job(folder: Path, window_steps: int = 2) -> JobSpec:
@@ -112,66 +108,3 @@ def test_one_look_has_a_limit_of_its_own_which_is_told(tmp_path: Path) -> None:
         "never steady: the ranks' mean step: the last 3 windows of 3 warm-up steps took 1.2, 1.1, 1 s"
     )
     assert "(the larger of 0.3% and 11.9 standard errors of a window, for one look)" in told
-
-
-def test_the_plots_data_hold_every_step_and_what_was_judged(tmp_path: Path) -> None:
-    record = json.loads(plot_data(job(tmp_path), [log(0, *STEADY), log(1, *FALLING)]))
-    assert (record["schema_version"], record["case_id"], record["replicate"]) == (1, CASE.id, 1)
-    assert (record["steady_window_steps"], record["warmup_steps"], record["most_warmup_steps"]) == (2, 8, 8)
-    first, second = record["ranks"]
-    assert second["step_seconds"] == pytest.approx([*FALLING, 1.0, 1.0, 1.0])
-    assert second["window_mean_seconds"] == pytest.approx([1.4, 1.2, 1.0])
-    assert (first["steady"], second["steady"], second["limit"]) == (True, False, 0.003)
-    assert second["spread"] == pytest.approx(1 / 3)
-
-
-def test_the_plot_has_a_line_a_rank_a_bar_a_window_and_clips_the_first_steps(tmp_path: Path) -> None:
-    root = ElementTree.fromstring(plot(job(tmp_path), [log(0, *STEADY), log(1, *FALLING)]))
-    lines = [each.attrib["points"].split() for each in root.iter(f"{SVG}polyline")]
-    assert [len(points) for points in lines] == [11, 11]
-    heights = [float(point.partition(",")[2]) for point in lines[1]]
-    # The first two, of 9 and 3 s, end at the frame's upper edge, above the highest that is judged.
-    assert heights[0] == heights[1] < heights[2] < heights[4] < heights[6]
-    bars = [each for each in root.iter(f"{SVG}line") if each.attrib.get("stroke-width") == "4"]
-    assert len(bars) == 6
-    text = _texts(root)
-    assert CASE.id in text and "rank 1: 33.33% apart, limit 0.30%" in text
-    # The axes: what they show, in what unit, and where warm-up and the run end.
-    assert all(each in text.split("\n") for each in ("step", "seconds a step", "0", "8", "11", "measured"))
-
-
-def test_of_many_ranks_the_plot_names_and_colours_the_worst_alone_and_draws_it_last(tmp_path: Path) -> None:
-    case = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x8-synthetic-dynamic")
-    worse = (*FALLING[:2], 1.8, *FALLING[3:])
-    logs = [log(rank, *({2: FALLING, 5: worse}.get(rank, STEADY))) for rank in range(8)]
-    root = ElementTree.fromstring(plot(replace(job(tmp_path), case=case), logs))
-    text = _texts(root)
-    assert "rank 5: " in text and "rank 2" not in text
-    assert "2 of 8 ranks are not steady" in text
-    colours = [each.attrib["stroke"] for each in root.iter(f"{SVG}polyline")]
-    assert len(colours) == 8
-    assert len(set(colours[:-1])) == 1 and colours[-1] not in colours[:-1]
-    bars = [each for each in root.iter(f"{SVG}line") if each.attrib.get("stroke-width") == "4"]
-    assert [each.attrib["stroke"] for each in bars] == [colours[-1]] * 3
-
-
-def _texts(root: ElementTree.Element) -> str:
-    return "\n".join("".join(each.itertext()) for each in root.iter(f"{SVG}text"))
-
-
-def test_a_plot_of_equal_steps_is_one_too(tmp_path: Path) -> None:
-    drawn = plot(job(tmp_path), [log(0, *[1.0] * 8), log(1, *[1.0] * 8)])
-    assert _texts(ElementTree.fromstring(drawn))
-    assert "nan" not in drawn and "inf" not in drawn
-
-
-def test_both_files_lie_in_the_run_folder(tmp_path: Path) -> None:
-    spec, logs = job(tmp_path), [log(0, *FALLING), log(1, *FALLING)]
-    write_plot(spec, logs)
-    assert (tmp_path / "steadiness.json").read_text() == plot_data(spec, logs)
-    assert (tmp_path / "steadiness.svg").read_text() == plot(spec, logs)
-
-
-def test_a_plot_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=r"gone.steadiness\.json.*Free the disk"):
-        write_plot(job(tmp_path / "gone"), [log(0, *FALLING), log(1, *FALLING)])

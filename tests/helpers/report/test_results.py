@@ -13,7 +13,8 @@ from helpers.judging.night import NightVerdict
 from helpers.judging.rules import CaseFigure
 from helpers.judging.verdict import Reason, Status
 from helpers.report.formats import RESULTS_FORMATS, format_of
-from helpers.report.results import RESULTS_SCHEMA_VERSION, SessionReport, results_json, results_markdown
+from helpers.report.markdown import results_markdown
+from helpers.report.results import RESULTS_SCHEMA_VERSION, SessionReport, results_json
 from helpers.report.row import CaseRow
 from helpers.report.scaling import scalings
 from helpers.trainers.contract.errors import ResultError
@@ -87,28 +88,6 @@ def test_holds_the_verdict_on_the_night() -> None:
 def test_refuses_to_write_nan(value: float) -> None:
     with pytest.raises(ResultError, match="session s"):
         text(replace(PASSED, samples_per_s=value))
-
-
-def test_markdown_has_each_case_its_reason_the_night_and_the_speed_ups() -> None:
-    one = replace(PASSED, case_id="paddle-vgg16-fp32-bs8-1x1-dali-static", rule="wall-clock", reason="a|b <script>")
-    two = replace(one, case_id=one.case_id.replace("1x1", "1x2"), samples_per_s=7.0)
-    night = NightVerdict(Status.PASS, Reason("quiet", "no group fell together"), cases=4)
-    found = scalings((one, two), lambda target, case_id: None)
-    lines = results_markdown(report_of(one, two, night=night, scaling=found)).splitlines()
-    assert lines[:5] == ["# Session s", "", "2 cores", "", "2 cases: 2 PASS"]
-    assert f"- `{one.case_id}` [cpu]: a\\|b &lt;script>" in lines
-    assert "The night: PASS: no group fell together" in lines
-    assert "Selected cases without a result, skipped or not reached: 2" in lines
-    assert "## Speed-up and efficiency" in lines
-
-
-def test_markdown_is_short_because_reasons_of_cases_that_need_nobody_are_folded() -> None:
-    failed = replace(PASSED, case_id="c-case", status="REGRESSION", effect="fail", reason="slow")
-    page = results_markdown(report_of(failed, PASSED, SKIPPED))
-    open_part, folded = page.split("<details>")
-    assert "- `c-case` [cpu]: slow" in open_part and "`a-case` [cpu]: fine" not in open_part
-    assert "Why the other 2 are as they are" in folded and "- `b-case` [a100]: no A100" in folded
-    assert "<details>" not in results_markdown(report_of(failed))
 
 
 def test_the_name_s_ending_chooses_the_format_and_any_other_gets_json() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.report.row import CaseRow
-from helpers.report.scaling import Scaling, dlperf_table, fleetx_table, scalings, to_markdown, to_text
+from helpers.report.scaling import Scaling, dlperf_table, fleetx_table, scaling_tables, scalings, to_text
 
 
 def row(batch: int, shape: str, samples_per_s: float | None, *, rest: str = "native-static", **values: Any) -> CaseRow:
@@ -71,7 +70,7 @@ def test_dlperf_s_table_comes_out_as_printed_with_the_efficiency_beside_it() -> 
 
 
 def test_nothing_found_is_no_text() -> None:
-    assert (to_text((), 80), to_markdown(())) == ("", "")
+    assert (to_text((), 80), scaling_tables(())) == ("", ())
 
 
 def test_small_rates_keep_four_digits() -> None:
@@ -103,8 +102,7 @@ def test_one_case_with_nothing_to_hold_it_against_is_told_in_a_sentence() -> Non
         "batch size = 32: 1 x 8: no speed-up: the 1-card case paddle-vgg16-fp32-bs32-1x1-native-static is not measured"
     )
     assert told in text
-    assert told in to_markdown(alone)
-    assert "|" not in text
+    assert "|" not in text and scaling_tables(alone)[0].table is None
 
 
 def test_a_recorded_reference_is_a_line_of_its_own_and_labelled() -> None:
@@ -151,16 +149,3 @@ def test_nothing_told_can_forge_terminal_output_or_markup() -> None:
     forged = row(32, "1x8", 8.0, marks=("contended by \x1b[31m<script>|`*\n# x",))
     found = scaled(row(32, "1x1", 1.0), forged)
     assert all(line.isprintable() for line in to_text(found, 80).split("\n"))
-    markdown = to_markdown(found)
-    assert "<script>" not in markdown
-    assert not re.search(r"^# x", markdown, re.MULTILINE)
-
-
-def test_markdown_has_a_heading_a_table_and_the_same_cells() -> None:
-    found = scaled(row(32, "1x1", 250.0), row(32, "1x8", 1888.2))
-    markdown = to_markdown(found)
-    assert markdown.startswith("## Speed-up and efficiency\n\n")
-    assert "\n\n### paddle-vgg16-fp32-native-static [v100], batch size = 32\n\n| nodes | cards |" in markdown
-    for line in (*dlperf_table(found[0]), *fleetx_table(found)):
-        assert line in markdown
-        assert line in to_text(found, 80)

@@ -8,11 +8,15 @@ from dataclasses import replace
 import pytest
 
 from helpers.judging.evidence import Build
+from helpers.report.html.comparison_drawings import draw_efficiency, draw_ratios
 from helpers.report.html.night_drawings import Level, draw_nights, draw_small
 from helpers.report.html.run_drawings import MOST_POINTS, DrawnRun, draw_pairs, draw_steps
 from helpers.report.nights import NightLine
 from helpers.report.row import Pair
+from helpers.report.scaling import Reference, Scaling, ScalingRow
 from helpers.session.case_details import RunSteps
+from helpers.session.frameworks.comparison import Ratio
+from tests.helpers.report.test_frameworks import PADDLE, PYTORCH, ROW
 
 CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
 LINE = NightLine(
@@ -92,7 +96,12 @@ def test_steps_are_drawn_with_warm_up_and_window_apart() -> None:
     drawn = str(draw_steps([run(12, 5), run(24, 5, "of-good")]))
     assert ">warm-up: 24 steps<" in drawn and ">window: 5 steps<" in drawn
     assert len(re.findall('class="steps run0"', drawn)) == 2 and 'class="steps of-good"' in drawn
-    assert draw_steps([run(0, 0)]) is None
+    assert draw_steps([run(0, 0)]) is None and "slowest" not in drawn
+
+
+def test_a_step_that_compiles_is_cut_at_the_edge_and_says_how_long_it_took() -> None:
+    first = DrawnRun("run 0", RunSteps((7.5, 0.1), (0.1,) * 5), "run0")
+    assert ">the slowest: 7500 ↑<" in str(draw_steps([first]))
 
 
 @pytest.mark.parametrize("steps", [MOST_POINTS + 1, 10_000])
@@ -102,3 +111,27 @@ def test_a_long_run_has_the_medians_of_neighbours(steps: int) -> None:
         r'class="steps run0" d="([^"]*)"', drawn
     )
     assert path.count("L") == MOST_POINTS - 1
+
+
+def test_the_efficiency_of_each_number_of_cards_is_a_bar_and_a_doubtful_one_has_a_star() -> None:
+    one = ScalingRow("c", 1, 1, 100.0, 3, "PASS", 1.0, 1.0)
+    two = replace(one, cards=2, speed_up=1.9, efficiency=0.95)
+    lost = replace(one, cards=4, speed_up=None, efficiency=None)
+    eight = replace(one, cards=8, speed_up=4.0, efficiency=0.5, marks=("contended",))
+    scaling = Scaling("c", "v100", 8, Reference("c", 100.0), (one, two, lost, eight))
+    drawn = str(draw_efficiency(scaling))
+    assert ">1.90×<" in drawn and ">4.00×*<" in drawn and ">4 cards<" not in drawn
+    heights = [float(each) for each in re.findall(r'height="([\d.]+)" class="bar', drawn)] or [
+        float(each) for each in re.findall(r'class="bar[^"]*"[^>]* height="([\d.]+)"', drawn)
+    ]
+    assert heights[0] == pytest.approx(heights[1] * 1.9, rel=0.01) and drawn.count("bar doubtful") == 1
+    assert "8 cards 4.00 times as fast as one, 50.0%" in drawn
+    assert draw_efficiency(replace(scaling, rows=(one, lost))) is None
+
+
+def test_the_ratio_of_each_framework_has_its_interval_and_its_published_one() -> None:
+    row = replace(ROW, cells=(PADDLE, replace(PYTORCH, ratio=Ratio(0.9, 0.5, 1.1, 3))))
+    drawn = str(draw_ratios([row]))
+    assert ">0.900 [0.500, 1.100]<" in drawn and ">as fast as Paddle<" in drawn
+    assert drawn.count('class="interval"') == 1
+    assert draw_ratios([replace(row, cells=(PADDLE,))]) is None

@@ -10,19 +10,19 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.made_sessions import session_of
+from benchmarks.page import MOST_BYTES
 from helpers.history.stored import CaseNights
-from helpers.judging.verdict import Reason
+from helpers.judging.verdict import Reason, Status
 from helpers.report.html.page import FOLDED_AFTER, night_page, page_of
-from helpers.report.html.sentences import headline
 from helpers.report.results import SessionReport
 from helpers.report.row import row_of
+from helpers.report.sentences import headline
 from helpers.session.case_details import CaseDetails, environment_changes
 from helpers.session.frameworks.comparison import Cell, ConfigurationOutcome, Ratio
+from helpers.session.gate import effect
 from helpers.session.gate_verdict import NOT_REACHED, GateCase, GateState, GateVerdict
-from tests.helpers.report.html.made import session_of
 from tests.hostile_strings import TEXTS
-
-MOST_BYTES = 3_000_000
 
 
 class Reader(html.parser.HTMLParser):
@@ -57,8 +57,9 @@ def test_the_first_words_are_the_verdict_and_the_worst_case_comes_first(session:
     content = page_of(session)
     assert content.headline == "The gate failed: 8 of 12 cases did not pass" and content.tone == "fail"
     assert [each.row.status for each in content.urgent[:2]] == ["REGRESSION", "SLOWER"]
-    assert {each.row.effect for each in content.urgent} == {"fail", "error", "warn"}
-    assert page.index("<h1>The gate failed") < page.index("Needs someone") < page.index("All cases")
+    assert {each.row.effect for each in content.urgent} == {"fail", "error"}
+    assert len(content.urgent) == 8
+    assert page.index("<h1>The gate failed") < page.index("8 cases need someone") < page.index("All cases")
     first = content.urgent[0]
     assert (
         first.sentence == "3.1% slower than the good build (95%: -3.7% to -2.5%), confirmed by 6 pairs of runs in turn."
@@ -83,6 +84,8 @@ def test_a_case_shows_all_that_is_known_of_it(session: SessionReport, page: str)
 def test_what_differs_from_the_night_before_stands_above_the_environment(session: SessionReport, page: str) -> None:
     (change,) = page_of(session).cases[0].changes
     assert (change.name, change.before, change.now) == ("driver", "535.104.05", "550.54.15")
+    assert page_of(session).changes == (change,)
+    assert "since the night before: run: driver: 535.104.05 → 550.54.15</div>" in page
     section = page[page.index('id="case-1"') : page.index('id="case-2"')]
     assert section.index("New since") < section.index("<summary>Environment</summary>")
 
@@ -98,7 +101,7 @@ def test_the_machine_s_tables_stand_once(page: str) -> None:
 
 
 def test_a_session_without_a_gate_says_how_many_did_not_pass(session: SessionReport) -> None:
-    rows = list(session.rows)
+    rows = [replace(row, effect=effect(Status(row.status)).value) for row in session.rows]
     assert headline(rows, None, 1) == ("5 of 11 cases did not pass", "fail")
     passed = [each for each in rows if each.effect == "pass"]
     assert headline(passed, None, 0) == ("All 4 cases passed", "pass")
@@ -137,8 +140,11 @@ def test_a_session_of_rows_alone_has_a_page_too(session: SessionReport) -> None:
     assert "the history is away" in night_page(replace(session, details=lambda outcome: away))
 
 
-def test_speed_ups_and_frameworks_have_their_tables(session: SessionReport, page: str) -> None:
+def test_speed_ups_and_frameworks_have_their_tables_and_pictures(session: SessionReport, page: str) -> None:
     assert "Speed-up and efficiency" in page and "efficiency</th>" in page
+    assert page.count('aria-label="speed-up and efficiency: 8 cards ') == sum(
+        any(row.speed_up is not None for row in each.rows if row.cards > 1) for each in session.scaling
+    )
     cells = (
         Cell(
             "paddle",
@@ -155,6 +161,7 @@ def test_speed_ups_and_frameworks_have_their_tables(session: SessionReport, page
     compared = ConfigurationOutcome("c", "v100", "vgg16", "fp32", 8, 1, 1, "dali", "static", cells)
     text = night_page(replace(session, frameworks=(compared,)))
     assert "Frameworks side by side" in text and "0.900 [0.800, 1.000]" in text
+    assert "aria-label=\"images/s over Paddle's: PyTorch" in text or "images/s over Paddle&#x27;s: PyTorch" in text
     assert "Frameworks side by side" not in page
 
 

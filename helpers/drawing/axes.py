@@ -1,8 +1,8 @@
-"""What every drawing has: a place on the paper for each value, round numbers beside an axis, text that stays text.
+"""A place on the paper for each value, round numbers beside an axis, and text that stays text.
 
 Drawings are made of the elements of svg.py, which writes an attribute and a text as it gets them. So each foreign text
-goes through ``words``, and attributes are numbers and the names that this package gives. Colours are classes
-(templates/style.css), by which one drawing serves light, dark and printed pages.
+goes through ``words``, and attributes are numbers and the names that this suite gives. Colours are classes
+(drawing.css), by which one drawing serves light, dark and printed pages.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import svg
 
@@ -113,15 +114,20 @@ def drawing(width: float, height: float, name: str, elements: Sequence[svg.Eleme
     )
 
 
-def on_its_own(picture: svg.SVG, title: str, style: str, definitions: svg.Element) -> str:
+def style() -> str:
+    """The classes of every drawing; a page has them in its style, and a file of its own in itself."""
+    return (Path(__file__).parent / "drawing.css").read_text(encoding="utf-8")
+
+
+def on_its_own(picture: svg.SVG, title: str, definitions: svg.Element | None = None) -> str:
     """The drawing as the text of a file, with its title and style in it. A browser that shows it fetches nothing."""
     box = picture.viewBox
     assert box is not None
     return "".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 -30 {box.width + 20} {box.height + 40}">',
-            str(svg.Style(text=f"{style}svg {{ background: var(--paper); }}")),
-            str(definitions),
+            str(svg.Style(text=f"{style()}svg {{ background: var(--paper); }}")),
+            str(definitions or ""),
             str(svg.Title(text=words(title))),
             str(svg.SVG(xmlns=None, class_=["chart"], elements=[label(title, 0, -14), *(picture.elements or [])])),
             "</svg>\n",

@@ -1,15 +1,64 @@
-"""What happened to a case, in a sentence that is read once; the verdict's own words, with every number, stand below."""
+"""A session in the words that are read first: the verdict, the cases that need someone, and a sentence for each. The
+verdicts' own words, with every number, stand below them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from helpers.judging.evidence import Build
 from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Standing, Status
+from helpers.report.nights import build_text
 from helpers.report.row import CaseRow, ReferenceAnswer
 from helpers.report.text import shown_published
-from helpers.session.gate_verdict import GateState, GateVerdict
+from helpers.session.gate import SLOWER
+from helpers.session.gate_verdict import GateCase, GateState, GateVerdict
+from helpers.session.outcome import CaseEffect
 
+if TYPE_CHECKING:
+    from helpers.report.results import SessionReport
+
+# Of a case of the gate of which nothing is known.
+NO_RESULT = "The session has no result of this case."
 _LONGEST = 220
+_NEEDS = (CaseEffect.FAIL.value, CaseEffect.ERROR.value, CaseEffect.WARN.value)
+_ORDER = [each.value for each in (*SLOWER, *(each for each in Status if each not in SLOWER))]
+
+
+def needs_someone(row: CaseRow) -> bool:
+    return row.effect in _NEEDS
+
+
+def badness(row: CaseRow) -> int:
+    """0 is the worst: what is slow comes before what could not be judged, as in the gate's verdict."""
+    return _ORDER.index(row.status) if row.status in _ORDER else len(_ORDER)
+
+
+def urgent(rows: Iterable[CaseRow]) -> list[CaseRow]:
+    """The cases that need someone, the worst first."""
+    return sorted(filter(needs_someone, rows), key=badness)
+
+
+def lost_cases(rows: Iterable[CaseRow], gate: GateVerdict | None) -> tuple[GateCase, ...]:
+    """Cases that fail the gate because nothing is known of them."""
+    known = {(row.target, row.case_id) for row in rows}
+    return tuple(each for each in (gate.failed if gate else ()) if each.key not in known)
+
+
+def in_short(report: SessionReport) -> Iterator[str]:
+    """Machine, build, time and name of the session."""
+    yield report.machine["host"]
+    for outcome in report.outcomes:
+        build = next((run.build for run in outcome.runs if run.role == Build.CANDIDATE.value and run.build), None)
+        if build is not None:
+            yield f"{build.get('framework', '')} {build_text(build)}"
+            break
+    created = max((run.created for outcome in report.outcomes for run in outcome.runs), default="")
+    if created:
+        yield f"{created.replace('T', ' ')[:16]} UTC"
+    yield report.session
 
 
 def sentence_of(row: CaseRow) -> str:
@@ -39,7 +88,7 @@ def change(fraction: float) -> str:
     return f"{abs(fraction):.1%} {'slower' if fraction < 0 else 'faster'}"
 
 
-def headline(rows: list[CaseRow], gate: GateVerdict | None, exit_code: int) -> tuple[str, str]:
+def headline(rows: Sequence[CaseRow], gate: GateVerdict | None, exit_code: int) -> tuple[str, str]:
     """The verdict in words, and whether it is good, doubtful or bad (``pass``, ``warn``, ``fail``)."""
     if gate is not None:
         return _of_gate(gate)

@@ -6,9 +6,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from helpers.judging.verdict import Status
-from helpers.report.html.axes import Scale, decimals_of, drawing, label, round_numbers, span_of, words
-from helpers.report.html.marks import definitions, mark, name_of
+from helpers.drawing.axes import Scale, decimals_of, drawing, label, round_numbers, span_of, words
 from tests.hostile_strings import TEXTS
 
 
@@ -55,9 +53,3 @@ def test_foreign_text_stays_text(name: str) -> None:
 
 def test_a_long_text_is_shortened() -> None:
     assert words("x" * 10_000, 20) == "x" * 19 + "…"
-
-
-def test_every_status_has_a_shape_of_its_own_or_another_inside_and_an_unknown_one_has_one_too() -> None:
-    named = {each.get("id") for each in xml.etree.ElementTree.fromstring(str(definitions()))}
-    assert {name_of(each.value) for each in Status} <= named and "s-unknown" in named
-    assert 'href="#s-unknown"' in str(mark("A STATUS OF TOMORROW", 1, 2))

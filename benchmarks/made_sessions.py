@@ -1,4 +1,4 @@
-"""Made sessions for the page: some cases over some nights, with a story for each status."""
+"""Made sessions, for pages: some cases over some nights, with a story for each status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from helpers.report.results import SessionReport
 from helpers.report.row import row_of
 from helpers.report.scaling import scalings
 from helpers.session.case_details import CaseDetails
-from helpers.session.gate_verdict import GateCase, GateState, GateVerdict
+from helpers.session.gate import Gated, Needs, effect
+from helpers.session.gate_verdict import NOT_REACHED, GateCase, GateState, GateVerdict
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.case import Case
 
@@ -50,13 +51,6 @@ _STORIES = (
     Status.NOT_RUN,
     Status.INVALID,
 )
-_EFFECTS = {
-    **dict.fromkeys((Status.PASS, Status.IMPROVEMENT), CaseEffect.PASS),
-    **dict.fromkeys((Status.REGRESSION, Status.SLOWER, Status.BELOW_PUBLISHED), CaseEffect.FAIL),
-    **dict.fromkeys((Status.INFRA_ERROR, Status.INVALID), CaseEffect.ERROR),
-    **dict.fromkeys((Status.INCONCLUSIVE, Status.NO_BASELINE), CaseEffect.WARN),
-    Status.NOT_RUN: CaseEffect.SKIP,
-}
 _SIGMA = 0.004
 _ENVIRONMENT = {"host": "v100-3", "host_id": "5818", "device": "gpu", "driver": "550.54.15", "kernel": "6.8.0-45"}
 _SYSTEM = {
@@ -90,7 +84,12 @@ def session_of(cases: int, nights: int, *, steps: int = 300, hostile: str = "") 
     outcomes = [outcome for outcome, _ in made]
     details = {outcome.key: each for outcome, each in made}
     rows = [row_of(each) for each in outcomes]
-    failed = tuple(
+    lost: tuple[GateCase, ...] = ()
+    if hostile:
+        # Of another version of the suite, and of a case of which nothing is known.
+        rows.append(replace(rows[0], case_id=f"a-case{hostile}", target=f"v100{hostile}"))
+        lost = (GateCase(f"lost{hostile}", "v100", NOT_REACHED, hostile, hostile),)
+    failed = lost + tuple(
         GateCase(each.case.id, each.target, each.status.value, each.reason, each.owner)
         for each in outcomes
         if each.effect is not CaseEffect.PASS
@@ -266,7 +265,7 @@ def _outcome(
         case,
         "v100",
         verdict,
-        _EFFECTS[status],
+        effect(status, Gated(Needs.RECORDED, has_published=True)),
         rule=MEDIAN_STEP,
         runs=runs,
         run_folders=tuple(f"nowhere/r{run.replicate}" for run in runs),

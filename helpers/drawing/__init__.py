@@ -1,0 +1,1 @@
+"""What every drawing of the suite is made of."""

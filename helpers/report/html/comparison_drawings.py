@@ -1,0 +1,108 @@
+"""Cases beside each other: the efficiency of several cards, and the ratios of frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import svg
+
+from helpers.drawing.axes import Scale, drawing, label, level_line, line, round_numbers, span_of
+from helpers.report.frameworks import NAMES
+from helpers.report.frameworks import label as configuration
+from helpers.report.scaling import Scaling
+from helpers.session.frameworks.comparison import ConfigurationOutcome, Ratio
+from helpers.session.frameworks.configurations import REFERENCE
+from helpers.trainers.contract.frameworks import Framework
+
+_WIDTH, _HEIGHT = 380, 200
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 370, 22, 168
+_PERCENTS = (0, 25, 50, 75, 100)
+
+_RATIOS_WIDTH, _FROM, _TO = 760, 330, 630
+_LINE = 24
+# An interval that reaches further from the ratios than this factor is cut at the edge.
+_FAR = 1.5
+
+
+def draw_efficiency(scaling: Scaling) -> svg.SVG | None:
+    """A bar for each number of cards, as high as the share of the ideal speed-up; None without a speed-up of several
+    cards."""
+    known = [row for row in scaling.rows if row.cards > 1 and row.speed_up is not None]
+    if not known:
+        return None
+    most = max(100.0, *(100 * (row.efficiency or 0.0) for row in known))
+    heights, places = Scale(0, most * 1.06, _BOTTOM, _TOP), Scale(0, len(known), _LEFT, _RIGHT)
+    parts: list[svg.Element] = [label("efficiency", 0, _TOP - 10)]
+    for percent in _PERCENTS:
+        y = heights(percent)
+        parts += [level_line(y, _LEFT, _RIGHT, "grid"), label(f"{percent}%", _LEFT - 6, y + 4, "e")]
+    for place, row in enumerate(known):
+        middle, top = places(place + 0.5), heights(100 * (row.efficiency or 0.0))
+        width, height = min(60.0, round(0.6 * (places(1) - places(0)), 1)), round(_BOTTOM - top, 1)
+        kind = ["bar", *(["doubtful"] if row.marks else [])]
+        parts.append(svg.Rect(x=round(middle - width / 2, 1), y=top, width=width, height=height, class_=kind))
+        parts.append(label(f"{row.speed_up:.2f}×{'*' if row.marks else ''}", middle, top - 4, "m"))
+        parts.append(label(f"{row.cards} cards", middle, _BOTTOM + 16, "m"))
+    said = [f"{row.cards} cards {row.speed_up:.2f} times as fast as one, {row.efficiency:.1%}" for row in known]
+    return drawing(_WIDTH, _HEIGHT, f"speed-up and efficiency: {'; '.join(said)}", parts)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The ratio of one framework to Paddle for one configuration."""
+
+    name: str
+    ratio: Ratio
+    published: float | None
+
+
+def draw_ratios(rows: Sequence[ConfigurationOutcome]) -> svg.SVG | None:
+    """The speed of every other framework over Paddle's, with 95% intervals and published ratios; None where none was
+    measured."""
+    lines = list(_lines(rows))
+    if not lines:
+        return None
+    centres = [1.0, *(each.ratio.centre for each in lines)]
+    ends = [end for each in lines for end in (each.ratio.low, each.ratio.high, each.published) if end is not None]
+    near = [end for end in ends if min(centres) / _FAR <= end <= max(centres) * _FAR]
+    ratios = Scale(*span_of([*centres, *near], 0.1), _FROM, _TO)
+    bottom = _LINE * len(lines) + 20
+    parts: list[svg.Element] = []
+    for value in round_numbers(ratios.low, ratios.high, 6):
+        x = ratios(value)
+        parts += [line([(x, 12), (x, bottom)], "grid"), label(f"{value:g}", x, bottom + 14, "m")]
+    parts.append(line([(ratios(1), 12), (ratios(1), bottom)], "segment"))
+    parts.append(label("as fast as Paddle", ratios(1), 8, "m"))
+    for place, each in enumerate(lines):
+        parts += _ratio(each, ratios, 30 + _LINE * place)
+    said = "; ".join(f"{each.name} {each.ratio.centre:.3f}" for each in lines)
+    return drawing(_RATIOS_WIDTH, bottom + 20, f"images/s over Paddle's: {said}", parts)
+
+
+def _lines(rows: Sequence[ConfigurationOutcome]) -> Iterator[_Line]:
+    for row in rows:
+        for cell in row.cells:
+            if cell.ratio is not None and cell.framework != REFERENCE.value:
+                framework = Framework(cell.framework)
+                published = row.published_of(framework)
+                name = f"{NAMES[framework]}, {row.model} {row.precision} {configuration(row)}"
+                yield _Line(name, cell.ratio, published.ratio if published else None)
+
+
+def _ratio(each: _Line, ratios: Scale, y: float) -> Iterator[svg.Element]:
+    low, high = each.ratio.low, each.ratio.high
+    yield label(each.name, 0, y + 4, longest=56)
+    interval = ""
+    if low is not None and high is not None:
+        yield level_line(y, _within(ratios, low), _within(ratios, high), "interval")
+        interval = f" [{low:.3f}, {high:.3f}]"
+    if each.published is not None:
+        at = _within(ratios, each.published)
+        yield line([(at, y - 9), (at, y + 9)], "level", "published")
+    yield svg.Circle(cx=ratios(each.ratio.centre), cy=y, r=4, class_=["ratio"])
+    yield label(f"{each.ratio.centre:.3f}{interval}", _TO + 8, y + 4)
+
+
+def _within(ratios: Scale, value: float) -> float:
+    return ratios(min(max(value, ratios.low), ratios.high))

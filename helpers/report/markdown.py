@@ -1,0 +1,116 @@
+"""A session as Markdown for a step's summary or a pull request: the verdict, the cases that need someone, and all else
+folded."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from helpers.report.frameworks import frameworks_tables
+from helpers.report.results import SessionReport
+from helpers.report.scaling import AGAINST, Scaling, scaling_tables
+from helpers.report.sentences import NO_RESULT, headline, in_short, lost_cases, sentence_of, urgent
+from helpers.report.table import Column, Table, markdown_text
+from helpers.report.text import case_table, summary_line
+from helpers.session.gate_verdict import GateCase
+from helpers.trainers.contract.errors import printable
+
+
+def results_markdown(report: SessionReport) -> str:
+    """The page as GitHub shows it."""
+    return "\n\n".join([*_first(report), *_folded(report)]) + "\n"
+
+
+def _first(report: SessionReport) -> Iterator[str]:
+    words, _ = headline(report.rows, report.gate, report.exit_code)
+    yield f"# {markdown_text(words)}"
+    if report.gate is not None:
+        yield f"**{markdown_text(report.gate.line)}**"
+    yield markdown_text(" · ".join(in_short(report)))
+    if needed := list(_needed(report)):
+        yield f"## {_counted(len(needed), 'case needs', 'cases need')} someone"
+        yield _laid_out(Table.of(_NEEDED, needed))
+    if report.night is not None:
+        yield f"The night as a whole: {report.night.status.value}: {markdown_text(report.night.reason.message)}"
+    if report.not_reached:
+        yield f"Selected cases without a result, skipped or not reached: {report.not_reached}"
+
+
+def _folded(report: SessionReport) -> Iterator[str]:
+    rows = report.rows
+    if report.gate is not None and report.gate.quarantined:
+        kept = report.gate.quarantined
+        yield _fold(f"{_counted(len(kept), 'case', 'cases')} in quarantine", _laid_out(Table.of(_QUARANTINED, kept)))
+    if rows:
+        yield _fold(f"All {summary_line(rows)}", _laid_out(case_table(rows)))
+        reasons = [f"{row.case_id} [{row.target}]: {row.reason}" for row in rows]
+        yield _fold("The verdicts, with every number", _list(reasons))
+    if report.scaling:
+        yield _fold(f"Speed-up and efficiency {AGAINST}", "\n\n".join(_speed_ups(report.scaling)))
+    if report.frameworks:
+        tables, notes = frameworks_tables(report.frameworks)
+        parts = [part for title, table in tables for part in _titled(title, table)]
+        yield _fold("Frameworks side by side", "\n\n".join([*parts, _list(notes)]))
+    yield _fold("The machine", markdown_text(report.machine["found"]))
+
+
+@dataclass(frozen=True)
+class _Needed:
+    """A case that needs someone."""
+
+    status: str
+    case: str
+    owner: str
+    sentence: str
+
+
+def _needed(report: SessionReport) -> Iterator[_Needed]:
+    for row in urgent(report.rows):
+        yield _Needed(row.status, f"{row.case_id} [{row.target}]", row.owner or "-", sentence_of(row))
+    for case in lost_cases(report.rows, report.gate):
+        yield _Needed(case.status, f"{case.case_id} [{case.target}]", case.owner or "-", case.reason or NO_RESULT)
+
+
+def _fold(title: str, content: str) -> str:
+    """GitHub reads Markdown in it where empty lines are around it; the summary itself is HTML."""
+    return f"<details><summary>{html.escape(printable(title))}</summary>\n\n{content}\n\n</details>"
+
+
+def _speed_ups(found: Sequence[Scaling]) -> Iterator[str]:
+    for each in scaling_tables(found):
+        yield from _titled(each.title, each.table)
+        if each.notes:
+            yield _list(each.notes)
+
+
+def _titled(title: str, table: Table | None) -> Iterator[str]:
+    yield f"### {markdown_text(title)}"
+    if table is not None:
+        yield _laid_out(table)
+
+
+def _laid_out(table: Table) -> str:
+    return "\n".join(table.markdown(markdown_text))
+
+
+def _list(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {markdown_text(text)}" for text in texts)
+
+
+def _counted(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
+
+
+_NEEDED = (
+    Column[_Needed]("status", lambda each: each.status),
+    Column[_Needed]("case", lambda each: each.case),
+    Column[_Needed]("owner", lambda each: each.owner),
+    Column[_Needed]("what happened", lambda each: each.sentence),
+)
+_QUARANTINED = (
+    Column[GateCase]("status", lambda each: each.status),
+    Column[GateCase]("case", lambda each: f"{each.case_id} [{each.target}]"),
+    Column[GateCase]("owner", lambda each: each.owner or "-"),
+    Column[GateCase]("reason", lambda each: each.reason or "-"),
+)

@@ -1,0 +1,14 @@
+"""The shapes of the statuses."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree
+
+from helpers.judging.verdict import Status
+from helpers.report.html.marks import definitions, mark, name_of
+
+
+def test_every_status_has_a_shape_of_its_own_or_another_inside_and_an_unknown_one_has_one_too() -> None:
+    named = {each.get("id") for each in xml.etree.ElementTree.fromstring(str(definitions()))}
+    assert {name_of(each.value) for each in Status} <= named and "s-unknown" in named
+    assert 'href="#s-unknown"' in str(mark("A STATUS OF TOMORROW", 1, 2))
