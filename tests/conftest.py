@@ -1,16 +1,20 @@
 """Which interpreters the tests of Paddle's lines train in, how many threads compute in the tests' process, what
-Paddle's import leaves there, and where errors that a test injects are written down."""
+Paddle's import leaves there, where errors that a test injects are written down, and a real Slurm."""
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fixtures.missing import DEV, refuse_without
+from tests.slurm_cluster import NAMED, PACKAGES, SlurmCluster, missing_programs, slurm_cluster
 
 # Threads that multiply small matrices wait for each other longer than they compute, above all beside other workers: the
 # search for the first bad build took seven times the processor time. Only this process has one thread: those that tests
@@ -76,3 +80,39 @@ def accidents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def running_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    if missing := missing_programs():
+        text = f"no Slurm: {', '.join(missing)} not found (apt-get install {PACKAGES})"
+        if os.environ.get(NAMED):
+            pytest.fail(f"{text}, and {NAMED} says that it is there")
+        pytest.skip(text)
+    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm(running_slurm: SlurmCluster) -> SlurmCluster:
+    """The Slurm of this session, with idle nodes."""
+    running_slurm.wait_until_idle()
+    return running_slurm
+
+
+@pytest.fixture
+def allocation(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The id of a job of both nodes. This process is a part of it, since it is on the machine of the first node."""
+    done = subprocess.run(
+        ["salloc", "--no-shell", "--nodes=2", "--gres=gpu:1"], env=slurm.variables, capture_output=True, text=True
+    )
+    found = re.search(r"Granted job allocation (\d+)", done.stderr)
+    assert found is not None, done.stderr
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, slurm.variables[name])
+    for name, value in {
+        "SLURM_JOB_ID": found[1], "SLURMD_NODENAME": "n0", "SLURM_JOB_NODELIST": "n[0-1]", "SLURM_JOB_NUM_NODES": "2",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    yield found[1]
+    slurm.command("scancel", found[1])
