@@ -256,18 +256,20 @@ def split_cores(cores: Sequence[int], cards: int | None) -> tuple[CpuCard, ...]:
     return tuple(CpuCard(index, tuple(cores[index * each : (index + 1) * each])) for index in range(count))
 
 
-def why_not_run(case: Case, target: str, machine: Machine, hosts: int = 0) -> str | None:
+def why_not_run(
+    case: Case, target: str, machine: Machine, hosts: int = 0, named: str = "no others are known"
+) -> str | None:
     """Why this machine cannot run the case on the target, in one line; None when it can.
 
-    ``hosts`` is how many hosts perf.yaml names for cases of several nodes, this machine among them.
+    ``hosts`` is how many hosts there are for cases of several nodes, this machine among them; ``named`` says so in
+    words.
     """
     cards = machine.cards_of(target)
     if not cards:
         return f"looked for {_wanted(target)}, found {machine.describe()}"
     if case.nodes > max(1, hosts):
         each = f"{case.cards_per_node} card{'s' if case.cards_per_node > 1 else ''}"
-        named = f"{hosts} host{'' if hosts == 1 else 's'}" if hosts else "none"
-        return f"needs {case.nodes} nodes of {each}, and perf.yaml names {named} (nodes.hosts; docs/multi-node.md)"
+        return f"needs {case.nodes} nodes of {each}, and {named}"
     if case.cards_per_node > len(cards):
         found = f"{len(cards)} ({cards[0].name} each)" if target == CPU else by_model(cards)
         return f"needs {case.cards_per_node} cards of {target}, this machine has {found}"

@@ -163,10 +163,10 @@ class Installed:
 
     def why_not(self, suite_case: SuiteCase) -> str | None:
         """Why the case cannot run here, in one line; None if it can."""
-        hosts = len(self.config.nodes.hosts)
+        nodes = self.config.nodes
         if model := next((each for each in suite_case.models if self.machine.cards_of(each)), None):
             return f"this machine's {model.upper()} has this case of its own (-m {model})"
-        if reason := why_not_run(suite_case.case, suite_case.target, self.machine, hosts):
+        if reason := why_not_run(suite_case.case, suite_case.target, self.machine, len(nodes.hosts), nodes.described):
             return reason
         if self.to_build and missing_environments([suite_case.case.framework], self.config.frameworks):
             return None

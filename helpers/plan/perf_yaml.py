@@ -40,6 +40,8 @@ from helpers.trainers.contract.job import ONE_PROCESS
 _SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 SSH = ("ssh", *(word for option in _SSH_OPTIONS for word in ("-o", option)))
 
+# In place of a list of hosts: those of the process's Slurm job.
+SLURM = "slurm"
 # The most characters of a host's name (RFC 1035).
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}", re.ASCII)
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@^=,-]+", re.ASCII)
@@ -82,15 +84,37 @@ class NodesConfig:
     port: int | None = None
     # Within this time a host's agent has to answer.
     connect_seconds: float = 30.0
+    # Whether the hosts are the nodes of this process's Slurm job (docs/slurm.md). The file names none then.
+    of_slurm: bool = False
+    # The interface and the variables of every node of a Slurm job.
+    interface: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def described(self) -> str:
+        """How many hosts there are, and who names them."""
+        number = len(self.hosts)
+        if self.of_slurm and not self.hosts:
+            return "this process is on no node of a Slurm job (docs/slurm.md)"
+        if self.of_slurm:
+            return f"this process's job of Slurm has {number} (docs/slurm.md)"
+        named = f"{number} host{'' if number == 1 else 's'}" if number else "none"
+        return f"perf.yaml names {named} (nodes.hosts; docs/multi-node.md)"
 
 
 def read_nodes(section: YamlValue | None) -> NodesConfig:
     """``nodes:`` of perf.yaml. Raises ConfigError for a host that is there twice or could not be reached as written."""
     if section is None:
         return NodesConfig()
-    keys = section.mapping(required=("hosts",), optional=("port", "connect_seconds"))
+    if section.value == SLURM:
+        return NodesConfig(of_slurm=True)
+    keys = section.mapping(required=("hosts",), optional=("port", "connect_seconds", "interface", "environment"))
+    of_slurm = keys["hosts"].value == SLURM
+    for name in ("interface", "environment"):
+        if name in keys and not of_slurm:
+            raise keys[name].refuse(f"no such key where hosts are listed: each has its own {name}", "Move it there")
     hosts: list[HostConfig] = []
-    for entry in keys["hosts"].sequence():
+    for entry in [] if of_slurm else keys["hosts"].sequence():
         if len(hosts) == _MOST_HOSTS:
             raise entry.refuse(f"up to {_MOST_HOSTS} hosts", got="one more")
         host = _host(entry, first=not hosts)
@@ -100,7 +124,7 @@ def read_nodes(section: YamlValue | None) -> NodesConfig:
         hosts.append(host)
     port = keys["port"].whole(1024, 65535) if "port" in keys and keys["port"].value is not None else None
     seconds = keys["connect_seconds"].number(0, 3600) if "connect_seconds" in keys else NodesConfig.connect_seconds
-    return NodesConfig(tuple(hosts), port, seconds)
+    return NodesConfig(tuple(hosts), port, seconds, of_slurm, _interface(keys), _variables(keys))
 
 
 def _host(entry: YamlValue, first: bool) -> HostConfig:
@@ -111,7 +135,6 @@ def _host(entry: YamlValue, first: bool) -> HostConfig:
                 raise keys[name].refuse("no such key: the first host is this machine", "Remove it")
     address = _matching(keys["address"], _NAME, "an IPv4 address or a host name")
     connect = tuple(word.text() for word in keys["connect"].sequence(least=1)) if "connect" in keys else (*SSH, address)
-    variables = keys["environment"].named() if "environment" in keys else {}
     return HostConfig(
         name=_matching(keys["name"], _NAME, "a name of letters, digits, '_', '.' and '-'"),
         address=address,
@@ -119,10 +142,19 @@ def _host(entry: YamlValue, first: bool) -> HostConfig:
         root=_remote_path(keys["root"]) if "root" in keys else None,
         interpreter=_remote_path(keys["interpreter"]) if "interpreter" in keys else None,
         data=_absolute(keys["data"]) if "data" in keys else None,
-        environment=MappingProxyType({name: value.text() for name, value in variables.items()}),
-        interface=_matching(keys["interface"], _INTERFACE, "a network interface") if "interface" in keys else None,
+        environment=_variables(keys),
+        interface=_interface(keys),
         cpu_cards=keys["cpu_cards"].whole(1, 1024) if "cpu_cards" in keys else None,
     )
+
+
+def _interface(keys: Mapping[str, YamlValue]) -> str | None:
+    return _matching(keys["interface"], _INTERFACE, "a network interface") if "interface" in keys else None
+
+
+def _variables(keys: Mapping[str, YamlValue]) -> Mapping[str, str]:
+    variables = keys["environment"].named() if "environment" in keys else {}
+    return MappingProxyType({name: value.text() for name, value in variables.items()})
 
 
 def _matching(value: YamlValue, pattern: re.Pattern[str], expected: str) -> str:
@@ -155,8 +187,7 @@ IDENTITIES = ("host", "name", "pool")
 NEEDS = ("published", "recorded", "both")
 _OPTIONAL = (
     "frameworks", "data", "tolerances", "limits", "contention", "short", "machines", "nodes", "budgets", "history",
-    "owners", "quarantine",
-    "builds",
+    "owners", "quarantine", "builds",
 )  # fmt: skip
 _REQUIREMENTS = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
 _MOST_SECONDS = 7 * 24 * 3600.0
@@ -346,6 +377,7 @@ def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
     )
     protocols = read_protocols(top["protocols"])
     frameworks = _framework_keys(top.get("frameworks"))
+    machines = MappingProxyType(_machines(top.get("machines")))
     return Config(
         path=file,
         frameworks=_frameworks(frameworks, file.parent),
@@ -355,7 +387,7 @@ def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
         limits=_limits(top.get("limits")),
         contention=_contention(top.get("contention")),
         matrix=read_matrix(top["matrix"], top.get("short"), list(protocols)),
-        machines=MappingProxyType(_machines(top.get("machines"))),
+        machines=machines,
         nodes=read_nodes(top.get("nodes")),
         budgets=read_budgets(top.get("budgets")),
         history=_history(top.get("history")),

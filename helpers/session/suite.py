@@ -6,6 +6,7 @@ case is to run, and the modules that do this are imported then, so that listing 
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -103,6 +104,11 @@ class Suite:
                 str(folder), got=f"no figures for {missing[0]}", expected=f"{missing[0]}.json", remedy="Restore it"
             )
         config = load_config(options.config_path, CHOICES)
+        if "SLURM_JOB_ID" in os.environ and not config.nodes.hosts:
+            from helpers.launch.nodes.slurm import in_job, with_hosts_of_job
+
+            if in_job(os.environ):
+                config = replace(config, nodes=with_hosts_of_job(config.nodes, os.environ))
         return cls(options, config, published, runner=runner, machine=machine, memory=memory)
 
     @cached_property

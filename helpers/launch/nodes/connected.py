@@ -16,7 +16,8 @@ from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import LaunchCommand, Place
 from helpers.launch.nodes import NoOtherNodes, OtherNodes
 from helpers.launch.nodes.job import OUTPUT, node_files
-from helpers.launch.nodes.link import LinkedNodes, NodeLink, agent_argv
+from helpers.launch.nodes.link import LinkedNodes, NodeLink
+from helpers.launch.nodes.starter import ConnectStarter, NodeStarter
 from helpers.launch.nodes.wire import Frame, NodeOrder, boot_id, flag_texts, node_facts, node_record, variables_along
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import Environment, differences
@@ -51,8 +52,13 @@ class ConnectedNodes:
     """This machine, which is the first node, and the links to the other nodes (none for a case of one node)."""
 
     def __init__(
-        self, hosts: Sequence[HostConfig] = (), links: Sequence[NodeLink] = (), port: int | None = None
+        self,
+        hosts: Sequence[HostConfig] = (),
+        links: Sequence[NodeLink] = (),
+        port: int | None = None,
+        starter: NodeStarter | None = None,
     ) -> None:
+        self._starter = starter or ConnectStarter()
         self._hosts = tuple(hosts)
         self._links = tuple(links)
         self._addresses = tuple(map(resolve, hosts))
@@ -127,7 +133,7 @@ class ConnectedNodes:
             hosts=self._names(),
             outputs=(str(folder / OUTPUT), *(str(each[OUTPUT]) for each in files)),
         )
-        return command, LinkedNodes(spec, self._links, places[1:], files, grace_seconds)
+        return command, LinkedNodes(spec, self._links, places[1:], files, grace_seconds, self._starter.end)
 
     def _note(self, records: Sequence[Frame], caller_flags: Sequence[str]) -> None:
         """Record the nodes in rank order. Flags that the caller set for all nodes are not repeated."""
@@ -199,13 +205,13 @@ def connect_nodes(case: Case, nodes: NodesConfig, interpreter: str) -> Generator
     if case.nodes == 1:
         yield ConnectedNodes()
         return
-    hosts = nodes.hosts[: case.nodes]
+    hosts, starter = nodes.hosts[: case.nodes], _starter(nodes)
     with contextlib.ExitStack() as closing:
         links = []
         for node, host in list(enumerate(hosts))[1:]:
-            links.append(NodeLink(host, node, agent_argv(host, interpreter)))
+            links.append(starter.start(host, node, interpreter))
             closing.callback(links[-1].close)
-        connected = ConnectedNodes(hosts, links, nodes.port)
+        connected = ConnectedNodes(hosts, links, nodes.port, starter)
         # The configured port is opened only after the cards are leased; until then another session may use it.
         open_port(hosts[0], resolve(hosts[0]), None)
         deadline = time.monotonic() + nodes.connect_seconds
@@ -213,6 +219,14 @@ def connect_nodes(case: Case, nodes: NodesConfig, interpreter: str) -> Generator
             link.greet(max(0.1, deadline - time.monotonic()))
         _refuse_one_machine_twice(links)
         yield connected
+
+
+def _starter(nodes: NodesConfig) -> NodeStarter:
+    if not nodes.of_slurm:
+        return ConnectStarter()
+    from helpers.launch.nodes.slurm import JOB, SlurmStarter
+
+    return SlurmStarter(os.environ[JOB])
 
 
 def _refuse_one_machine_twice(links: Sequence[NodeLink]) -> None:

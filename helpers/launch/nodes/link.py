@@ -21,7 +21,6 @@ from helpers.launch.launchers.launcher import Place
 from helpers.launch.nodes import Lost
 from helpers.launch.nodes.job import contention_from, node_ranks
 from helpers.launch.nodes.wire import (
-    AGENT_MODULE,
     ALIVE_SECONDS,
     PROTOCOL_VERSION,
     SILENCE_SECONDS,
@@ -42,30 +41,11 @@ _CLOSE_SECONDS = 5.0
 # its limits.
 _MOST_BYTES = 4 * 1024 * 1024
 _SHOWN_LINES = 3
-# The time after the grace for a node to kill the remaining processes, check twice, and answer.
-_END_SECONDS = 15.0
 # An agent that is so much later than the grace may hang, so another agent is started to end its job.
 _LATE_SECONDS = 2.0
 # After a second interrupt: how long to wait for a node that does not answer. It ends its job by itself.
 _AT_ONCE_SECONDS = 3.0
 _MOST_NAMED = 3
-
-
-def agent_argv(host: HostConfig, interpreter: str) -> tuple[str, ...]:
-    """The host's ``connect`` command, with the agent's command behind it.
-
-    Each word must mean the same with and without a shell. All other values are sent through the pipe.
-    """
-    words = ("env", f"PYTHONPATH={host.root or ROOT}", host.interpreter or interpreter, "-u", "-m", AGENT_MODULE)
-    for word in words:
-        if shlex.quote(word) != word:
-            raise LaunchError(
-                f"node {host.name}",
-                got=word,
-                expected="paths of letters, digits and /._-+=@%:,",
-                remedy=f"Set root and interpreter of host {host.name} in perf.yaml",
-            )
-    return (*host.connect, *words)
 
 
 class NodeLink:
@@ -241,6 +221,10 @@ class NodeLink:
         return f": {text}" if text else ""
 
 
+# Ends what a lost agent left of a job: the link, the job's id, the grace in seconds (starter.NodeStarter.end).
+EndLost = Callable[[NodeLink, str, float], None]
+
+
 @dataclass
 class _Share:
     """One node's share of the job."""
@@ -268,9 +252,10 @@ class LinkedNodes:
 
     def __init__(
         self, spec: JobSpec, links: Sequence[NodeLink], places: Sequence[Place], files: Sequence[Mapping[str, Path]],
-        grace_seconds: float,
+        grace_seconds: float, end_lost: EndLost,
     ) -> None:  # fmt: skip
         self._spec = spec
+        self._end_lost = end_lost
         self._grace_seconds = grace_seconds
         self._shares = [_Share(*each) for each in zip(links, places, files, strict=True)]
         self._codes: list[int] = []
@@ -312,6 +297,9 @@ class LinkedNodes:
                 return Lost(f"node {name}: {share.refused}", first)
             if share.over is None and share.link.lost is not None:
                 return Lost(f"node {name} was lost: {share.link.lost}", first)
+            if share.over is not None and share.over["code"] is None:
+                # Nobody here has asked for an end yet: a signal ended the agent, and it has ended its share.
+                return Lost(f"node {name} was lost: its agent was ended by a signal", first)
         return None
 
     @property
@@ -368,8 +356,8 @@ class LinkedNodes:
             raise LaunchError("its agent", got=shown, expected="a file of this job and node, or its end")
 
     def _left(self, share: _Share, grace_seconds: float, hurried: bool) -> str:
-        """In words, what may still run of this share; empty if nothing. If the node's agent was killed, another agent
-        ends the job."""
+        """In words, what may still run of this share; empty if nothing. If the node's agent is lost, its job
+        is ended without it."""
         about = f"node {share.link.name}"
         if not share.started:
             return ""
@@ -378,21 +366,10 @@ class LinkedNodes:
         if hurried:
             return f"{about} may still run the job for a moment: its agent and its guard end it"
         try:
-            sweep(share.link, self._spec.job_id, grace_seconds)
+            self._end_lost(share.link, self._spec.job_id, grace_seconds)
         except LaunchError as error:
             return f"{about} may still run the job: {error.got or error}"
         return ""
-
-
-def sweep(link: NodeLink, job_id: str, grace_seconds: float) -> None:
-    """End a job's processes on a node whose agent is gone; raises LaunchError if the node cannot be reached."""
-    other = NodeLink(link.host, link.node, link.argv)
-    try:
-        other.greet(_END_SECONDS)
-        other.send("sweep", job_id=job_id, node=link.node, grace_seconds=grace_seconds)
-        other.wait_for("swept", grace_seconds + _END_SECONDS)
-    finally:
-        other.close()
 
 
 def merged(own: ContentionSample, theirs: Mapping[str, ContentionSample]) -> ContentionSample:

@@ -17,6 +17,7 @@ import pytest
 
 import helpers.launch.nodes.connected
 import helpers.launch.nodes.link
+import helpers.launch.nodes.starter
 from helpers.launch.nodes.agent import Agent, Hangup
 from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes, connect_nodes
 from helpers.launch.nodes.job import node_mark
@@ -228,7 +229,7 @@ def test_the_second_ctrl_c_ends_both_nodes_without_grace(job: JobSpec, monkeypat
 def test_a_killed_agents_guard_ends_its_nodes_share_without_another_agent(
     job: JobSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(helpers.launch.nodes.link, "sweep", lambda *given: None)
+    monkeypatch.setattr(helpers.launch.nodes.starter, "sweep", lambda *given: given[0].close())
     mark, killed = node_mark(job.job_id, 1), []
 
     def kill_agent(progress: Progress) -> None:

@@ -1,5 +1,6 @@
-"""Real Paddle training on two nodes of one card, which are two loopback addresses of this machine."""
+"""Real training on two nodes of one card: two loopback addresses of this machine, and two nodes of a real Slurm."""
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.launch.nodes.connected import CaseNeeds, connect_nodes
 from helpers.launch.nodes.job import node_mark
+from helpers.launch.nodes.slurm import with_hosts_of_job
 from helpers.launch.steplog_reader import read_step_log
 from helpers.machine.devices import Machine, discover
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
@@ -19,14 +21,13 @@ from helpers.plan.perf_yaml import HostConfig, NodesConfig, load_config
 from helpers.plan.recipes.recipe import settings_for
 from helpers.session.run_job import JobRunner, RunTerms
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
 from tests.job_processes import processes_of_job
 
 ROOT = Path(__file__).resolve().parents[3]
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs2-2x1-synthetic-dynamic")
 # "env" runs what follows it: a connection without a network.
-HOSTS = (HostConfig("n0", "127.0.0.2"), HostConfig("n1", "127.0.0.3", ("env",)))
+ADDRESSES = NodesConfig((HostConfig("n0", "127.0.0.2"), HostConfig("n1", "127.0.0.3", ("env",))))
 
 
 @pytest.fixture
@@ -39,30 +40,35 @@ def machine() -> Machine:
 
 @pytest.fixture
 def plan() -> CasePlan:
-    build = BuildFinder().find_build(Framework.PADDLE)
+    return plan_of(CASE)
+
+
+def plan_of(case: Case) -> CasePlan:
+    interpreter = load_config(ROOT / "perf.yaml").frameworks[case.framework].interpreter or sys.executable
+    build = BuildFinder().find_build(case.framework, interpreter)
     if not isinstance(build, FrameworkBuild):
         pytest.skip(build)
     protocol = MeasuringProtocol("cpu", warmup_steps=1, window_steps=2, runs=1)
-    about = {"interpreter": sys.executable, "distribution": build.distribution, "version": build.version}
+    about = {"interpreter": interpreter, "distribution": build.distribution, "version": build.version}
     return CasePlan(
-        SuiteCase(CASE, "cpu", protocol),
-        build={**about, "commit": build.commit, "framework": "paddle"},
-        settings=settings_for(CASE, "cpu"),
+        SuiteCase(case, "cpu", protocol),
+        build={**about, "commit": build.commit, "framework": case.framework.value},
+        settings=settings_for(case, "cpu"),
         data="synthetic",
     )
 
 
-def train(folder: Path, plan: CasePlan, machine: Machine) -> tuple[RunResult, Path]:
+def train(folder: Path, plan: CasePlan, machine: Machine, nodes: NodesConfig = ADDRESSES) -> tuple[RunResult, Path]:
     """One run, after which nothing of it lives."""
-    config = replace(load_config(ROOT / "perf.yaml"), nodes=NodesConfig(HOSTS))
-    store = ResultStore(folder, "s")
-    with connect_nodes(CASE, config.nodes, sys.executable) as connected:
-        needs = CaseNeeds(CASE, "cpu", plan.build, machine)
+    config = replace(load_config(ROOT / "perf.yaml"), nodes=nodes)
+    store, case = ResultStore(folder, "s"), plan.case
+    with connect_nodes(case, config.nodes, plan.build["interpreter"]) as connected:
+        needs = CaseNeeds(case, "cpu", plan.build, machine)
         cards = connected.prepare(needs, machine.cpu_cards[: connected.nodes_here], print)
         run = JobRunner(machine, cards, store, config, RunTerms(allow_contention=True), connected=connected).run(
             plan, 0
         )
-    run_folder = store.run_folder(CASE.id, 0)
+    run_folder = store.run_folder(case.id, 0)
     job_id = JobSpec.from_json((run_folder / "spec.json").read_text()).job_id
     assert processes_of_job(job_id) == processes_of_job(node_mark(job_id, 1)) == []
     return run, run_folder
@@ -83,3 +89,14 @@ def test_two_nodes_train_together_and_the_slower_ones_own_clock_counts(
     assert len({log.header.facts["cores"] for log in logs}) == 2
     assert all(step.loss is not None for log in logs for step in log.steps)
     assert (folder / "node1" / "workerlog.0").exists()
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("case", [CASE.id, "pytorch-resnet50v1.5-fp32-bs2-2x1-synthetic"])
+def test_two_nodes_of_a_slurm_job_train_together(tmp_path: Path, machine: Machine, allocation: str, case: str) -> None:
+    nodes = with_hosts_of_job(NodesConfig(), os.environ)
+    run, folder = train(tmp_path, plan_of(Case.parse(case)), machine, nodes)
+    assert run.failure is None, run.log_tail
+    assert run.measured and run.facts["nodes"] == "n0 (127.0.0.2), n1 (127.0.0.3)"
+    logs = [read_step_log(folder / f"rank{rank}.jsonl", run.uuid, rank) for rank in range(2)]
+    assert all(step.loss is not None for log in logs for step in log.steps)

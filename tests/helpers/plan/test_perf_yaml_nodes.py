@@ -73,6 +73,8 @@ def test_a_host_is_reached_by_ssh_without_a_password_prompt(tmp_path: Path) -> N
     ("text", "told"),
     [
         ("port: 36000", "nodes.hosts"),
+        ("{hosts: slurmm}", "nodes.hosts"),
+        ("{hosts: [], interface: ib0}", "nodes.interface"),
         ("hosts: 3", "expected a list"),
         ("hosts: []\nports: 3", "Did you mean 'port'"),
         ("hosts: []\nport: 22", "from 1024 to 65535"),
@@ -124,3 +126,23 @@ def test_no_name_address_or_path_of_a_host_is_an_option_or_a_word_for_a_shell(tm
                 continue
             taken = getattr(nodes.hosts[1], key)
             assert shlex.quote(taken) == taken and not taken.startswith("-")
+
+
+def test_the_nodes_of_a_slurm_job_have_what_the_file_says_of_all_of_them(tmp_path: Path) -> None:
+    assert read(tmp_path, "slurm") == NodesConfig(of_slurm=True)
+    nodes = read(tmp_path, "{hosts: slurm, port: 36000, interface: ib0, environment: {NCCL_IB_HCA: mlx5_0}}")
+    assert (nodes.of_slurm, nodes.hosts, nodes.port, nodes.interface) == (True, (), 36000, "ib0")
+    assert nodes.environment == {"NCCL_IB_HCA": "mlx5_0"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        (NodesConfig(), "perf.yaml names none (nodes.hosts; docs/multi-node.md)"),
+        (NodesConfig((HostConfig("a", "b"),)), "perf.yaml names 1 host (nodes.hosts; docs/multi-node.md)"),
+        (NodesConfig(of_slurm=True), "this process is on no node of a Slurm job (docs/slurm.md)"),
+        (NodesConfig((HostConfig("a", "b"),), of_slurm=True), "this process's job of Slurm has 1 (docs/slurm.md)"),
+    ],
+)
+def test_who_names_the_hosts_is_told(nodes: NodesConfig, told: str) -> None:
+    assert nodes.described == told

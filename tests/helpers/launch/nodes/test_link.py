@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from helpers.launch.launchers.launcher import Place
-from helpers.launch.nodes import link as node_link
-from helpers.launch.nodes.link import LinkedNodes, NodeLink
+from helpers.launch.nodes.link import EndLost, LinkedNodes, NodeLink
 from helpers.launch.nodes.wire import Frame, FrameReader, encode
 from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.plan.perf_yaml import HostConfig
@@ -21,10 +20,17 @@ HOST = HostConfig("n1", "10.0.0.2")
 QUIET = asdict(ContentionSample(0.01, (ForeignProcess("sshd", 7, 0.1),), 2.0))
 
 
-def others(folder: Path, *said: Frame, name: str = "rank2.jsonl") -> tuple[LinkedNodes, LinkStandIn]:
+def end_none(link: NodeLink, job_id: str, grace_seconds: float) -> None:
+    return
+
+
+def others(
+    folder: Path, *said: Frame, name: str = "rank2.jsonl", end_lost: EndLost = end_none
+) -> tuple[LinkedNodes, LinkStandIn]:
     link = LinkStandIn(HOST, 1, said)
     spec = JobSpec("j", CASE, 0, str(folder), "cpu", 1, 2)
-    found = LinkedNodes(spec, [link], [Place(1, 2, "10.0.0.2", "10.0.0.1:1")], [{name: folder / "node1" / name}], 0.5)
+    files = {name: folder / "node1" / name}
+    found = LinkedNodes(spec, [link], [Place(1, 2, "10.0.0.2", "10.0.0.1:1")], [files], 0.5, end_lost)
     found.start()
     return found, link
 
@@ -87,16 +93,24 @@ def test_a_second_end_does_not_change_the_first(tmp_path: Path) -> None:
     assert found.lost is not None
 
 
-def test_an_agent_that_breaks_the_job_off_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_breaks_the_job_off_is_not_waited_for(tmp_path: Path) -> None:
     swept: list[str] = []
-    monkeypatch.setattr(node_link, "sweep", lambda link, job_id, grace: swept.append(job_id))
-    found, link = others(tmp_path, frame("error", text="no /tmp"))
+    found, link = others(
+        tmp_path, frame("error", text="no /tmp"), end_lost=lambda link, job_id, grace: swept.append(job_id)
+    )
     found.look()
     assert found.lost is not None and found.lost.reason == "node n1 (10.0.0.2): no /tmp"
     found.ask_to_end()
     assert link.told[-1]["kind"] == "end"
     assert found.wait_for_end(1000.0) == ""
     assert swept == ["j"]
+
+
+def test_an_agent_that_a_signal_ends_is_a_lost_node(tmp_path: Path) -> None:
+    found, _ = others(tmp_path, over(code=None))
+    found.look()
+    assert found.lost is not None
+    assert found.lost.reason == "node n1 (10.0.0.2) was lost: its agent was ended by a signal"
 
 
 def test_a_full_disk_here_ends_the_job_and_says_so(tmp_path: Path) -> None:
@@ -109,9 +123,8 @@ def test_a_full_disk_here_ends_the_job_and_says_so(tmp_path: Path) -> None:
 def test_an_agent_that_had_nothing_to_say_for_long_is_not_lost_when_the_job_starts(tmp_path: Path) -> None:
     now = [0.0]
     link = NodeLink(HOST, 1, ("cat",), clock=lambda: now[0])
-    found = LinkedNodes(
-        JobSpec("j", CASE, 0, str(tmp_path), "cpu", 1, 2), [link], [Place(1, 2, "10.0.0.2", "10.0.0.1:1")], [{}], 0.5
-    )
+    spec = JobSpec("j", CASE, 0, str(tmp_path), "cpu", 1, 2)
+    found = LinkedNodes(spec, [link], [Place(1, 2, "10.0.0.2", "10.0.0.1:1")], [{}], 0.5, end_none)
     now[0] = 300.0
     found.start()
     link.keep_in_touch()

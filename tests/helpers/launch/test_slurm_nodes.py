@@ -1,0 +1,158 @@
+"""Two nodes of a real Slurm: agents as job steps, with a double in the trainer's place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+import helpers.launch.nodes.connected
+import helpers.launch.nodes.link
+import helpers.launch.nodes.slurm
+from helpers.launch.nodes.connected import connect_nodes
+from helpers.launch.nodes.job import node_mark
+from helpers.launch.nodes.slurm import with_hosts_of_job
+from helpers.launch.outcome import JobOutcome, OutcomeKind
+from helpers.launch.supervisor import run_job
+from helpers.launch.tail import Progress
+from helpers.machine.watch.processes import Processes
+from helpers.plan.perf_yaml import NodesConfig
+from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.job import JobSpec
+from tests.helpers.launch.agent_stand_in import CARDS, StandInLauncher
+from tests.helpers.launch.test_nodes import AGENT, CASE, LIMITS, QuietMeter, needs
+from tests.job_processes import processes_of_job
+from tests.slurm_cluster import SlurmCluster
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Generator[JobSpec, None, None]:
+    """A job of two nodes, nothing of which may live after the test."""
+    spec = JobSpec(uuid.uuid4().hex, CASE, 0, str(tmp_path / "run"), "cpu", warmup_steps=2, window_steps=5)
+    yield spec
+    assert list(Path(tempfile.gettempdir()).glob(f"*{spec.job_id}*")) == []
+    for mark in (spec.job_id, node_mark(spec.job_id, 1)):
+        assert processes_of_job(mark) == []
+
+
+def run(
+    job: JobSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str = "trains",
+    second: str = "trains",
+    on_progress: Callable[[Progress], None] | None = None,
+) -> JobOutcome:
+    words = (sys.executable, str(AGENT), f"behaviour={second}")
+    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda spec: StandInLauncher(first))
+    monkeypatch.setattr(helpers.launch.nodes.slurm, "agent_words", lambda host, interpreter: words)
+    nodes = with_hosts_of_job(NodesConfig(connect_seconds=20.0), os.environ)
+    with connect_nodes(CASE, nodes, sys.executable) as connected:
+        assert connected.prepare(needs(), CARDS[: connected.nodes_here], print) == CARDS[:1]
+        command, others = connected.start_of(job, sys.executable, LIMITS.grace_seconds)
+        return run_job(job, command, LIMITS, QuietMeter(), on_progress=on_progress, others=others)
+
+
+def steps(slurm: SlurmCluster, allocation: str) -> list[str]:
+    return slurm.command("squeue", "--noheader", "--steps", f"--jobs={allocation}", "--format=%i").split()
+
+
+def test_two_nodes_of_a_job_give_the_logs_of_both_ranks_here(
+    slurm: SlurmCluster, allocation: str, job: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    during: list[list[str]] = []
+
+    def look(progress: Progress) -> None:
+        if not during and progress.step:
+            during.append(steps(slurm, allocation))
+
+    outcome = run(job, monkeypatch, on_progress=look)
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.COMPLETE, "")
+    assert [log.header.rank for log in outcome.logs] == [0, 1]
+    # The first node's share runs in this process, that of the other one is a step.
+    assert [len(found) for found in during] == [1]
+    assert steps(slurm, allocation) == []
+
+
+def test_the_hosts_are_the_nodes_of_the_job_and_this_one_is_the_first(
+    allocation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    nodes = with_hosts_of_job(NodesConfig(interface="lo", environment={"NCCL_IB_HCA": "mlx5_0"}), os.environ)
+    assert [(host.name, host.address) for host in nodes.hosts] == [("n1", "127.0.0.3"), ("n0", "127.0.0.2")]
+    assert {host.interface for host in nodes.hosts} == {"lo"}
+    assert all(host.environment == {"NCCL_IB_HCA": "mlx5_0"} for host in nodes.hosts)
+
+
+def test_a_step_has_the_cards_that_slurm_granted_on_its_node(allocation: str) -> None:
+    starter = helpers.launch.nodes.slurm.SlurmStarter(allocation)
+    host = with_hosts_of_job(NodesConfig(), os.environ).hosts[1]
+    words = starter._argv(host, (sys.executable, "-c", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"))
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "0\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (signal.SIGKILL, "its agent exited with 137"),
+        (signal.SIGSTOP, "no word from its agent for 2 s"),
+    ],
+)
+def test_a_lost_agents_step_is_ended_by_slurm_and_the_node_is_named(
+    slurm: SlurmCluster,
+    allocation: str,
+    job: JobSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    told: str,
+) -> None:
+    monkeypatch.setattr(helpers.launch.nodes.link, "SILENCE_SECONDS", 2.0)
+    struck: list[int] = []
+
+    def strike(progress: Progress) -> None:
+        # The agent is the parent of its job's guard.
+        for guard in Processes().marked(node_mark(job.job_id, 1))[1]:
+            if progress.step > 2 and not struck:
+                struck.append(guard.parent)
+                os.kill(guard.parent, number)
+
+    outcome = run(job, monkeypatch, "waits-for-peer", "waits-for-peer", strike)
+    assert outcome.kind is OutcomeKind.CRASHED
+    assert outcome.reason.startswith(f"node n1 (127.0.0.3) was lost: {told}")
+    assert steps(slurm, allocation) == []
+    deadline = time.monotonic() + 5.0
+    while (found := Processes().look(struck[0])) is not None and found.alive and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert found is None or not found.alive
+
+
+def test_a_job_that_is_cancelled_is_a_lost_node(
+    slurm: SlurmCluster, allocation: str, job: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancelled: list[str] = []
+
+    def cancel(progress: Progress) -> None:
+        if progress.step > 2 and not cancelled:
+            cancelled.append(allocation)
+            slurm.command("scancel", allocation)
+
+    outcome = run(job, monkeypatch, "waits-for-peer", "stubborn", cancel)
+    assert outcome.reason.startswith("node n1 (127.0.0.3) was lost: its agent was ended by a signal")
+
+
+def test_two_nodes_with_one_address_are_refused(allocation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = "NodeName=n0 Arch=x NodeAddr=10.0.0.1 x\nNodeName=n1 Arch=x NodeAddr=10.0.0.1 x\n"
+    monkeypatch.setattr(
+        helpers.launch.nodes.slurm, "ask_slurm", lambda *words: "n0\nn1\n" if "hostnames" in words else shown
+    )
+    with pytest.raises(LaunchError, match=r"node n1 of Slurm: field 'NodeAddr': got '10.0.0.1, the address of node n0"):
+        with_hosts_of_job(NodesConfig(), os.environ)
