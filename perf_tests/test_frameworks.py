@@ -1,4 +1,5 @@
-"""Every installed framework on one configuration, in turn on the same cards (``-m frameworks``; docs/frameworks.md)."""
+"""Compares all installed frameworks on one configuration, in turn on the same cards (``-m frameworks``;
+docs/frameworks.md)."""
 
 import pytest
 
@@ -8,5 +9,5 @@ from fixtures.frameworks import ComparedFrameworks
 @pytest.mark.frameworks
 @pytest.mark.peers
 def test_frameworks(compared: ComparedFrameworks) -> None:
-    """Each framework that is installed here gives a figure, and at least two do; the summary has the table."""
+    """Each framework that is installed here has a figure, and there are at least two; the summary has the table."""
     assert compared.complete, compared.reason

@@ -1,4 +1,4 @@
-"""VGG16, trained for real. The cases are data: those of perf.yaml and of baselines/published."""
+"""Trains VGG16. The cases are those of perf.yaml and of baselines/published."""
 
 import pytest
 
@@ -19,11 +19,11 @@ def test_a100(verdict: Judged) -> None:
 
 @pytest.mark.perf_matrix(model="vgg16", target="gpu")
 def test_gpu(verdict: Judged) -> None:
-    """Whatever NVIDIA card is here is as fast as it was when its baseline was recorded."""
+    """This machine's NVIDIA card, of any model, is as fast as when its baseline was recorded."""
     assert verdict.passes, verdict.reason
 
 
 @pytest.mark.perf_matrix(model="vgg16", target="cpu")
 def test_cpu(verdict: Judged) -> None:
-    """This machine's processor is as fast as it was when its baseline was recorded."""
+    """This machine's processor is as fast as when its baseline was recorded."""
     assert verdict.passes, verdict.reason

@@ -20,7 +20,7 @@ _NOT_REPRODUCED = (BisectEnd.NO_DROP, BisectEnd.FASTER, BisectEnd.UNCONFIRMED)
 
 
 def headline(search: CaseSearch) -> str:
-    """The answer in one line, the one that the console gets first."""
+    """The answer in one line, which is printed first."""
     answer, runs = search.answer, f"{_counted(search.runs, 'run')} of {_counted(search.tried, 'build')}"
     if search.stopped:
         return f"NOT JUDGED: {search.stopped}; {runs} so far"
@@ -53,14 +53,14 @@ def effect_text(effect: EffectSize) -> str:
 
 
 def share_text(share: float) -> str:
-    """A probability with a decimal; it is never certain, and never out of the question."""
+    """A probability with one decimal, never rounded to 0% or 100%."""
     if share > 0.999:
         return ">99.9%"
     return f"{share:.1%}" if share >= 0.001 else "<0.1%"
 
 
 def render_search(search: CaseSearch) -> str:
-    """The answer for a terminal: the line, then the builds that were looked at."""
+    """The answer for a terminal: the headline, then the builds that were measured or could not be tested."""
     table = Table.of(_TABLE, [each for each in search.builds if _looked_at(each)]).grid()
     lines = [headline(search), *_details(search), "", table.heading, *table.lines]
     return "\n".join(map(printable, lines))
@@ -78,7 +78,7 @@ def render_markdown(searches: Sequence[CaseSearch], pictures: Sequence[str], com
 
 
 def to_record(searches: Sequence[CaseSearch], session: str) -> dict[str, Any]:
-    """The answers for programs; effects are fractions of the throughput."""
+    """The answers for programs; effects are fractions of the throughput (-0.02 is 2% slower)."""
     return {
         "schema_version": BISECT_SCHEMA_VERSION,
         "session": session,

@@ -1,5 +1,5 @@
-"""The formats of a session's results: ``--results FILE`` chooses by the ending of the file's name, and a format may
-have an option of its own. A renderer is imported when it writes: a listing needs the options alone."""
+"""The formats of a session's results. ``--results FILE`` chooses by the ending of the file's name; a format may also
+have an option of its own. A renderer is imported only when it is used, since a listing needs only the options."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResultsFormat:
-    """One format."""
+    """A format of a session's results."""
 
-    # Of the file names for which ``--results`` takes it.
+    # The ending of the file names for which ``--results`` uses this format.
     ending: str
     render: Callable[[SessionReport], str]
-    # ``--OPTION FILE`` writes it whatever the name's ending; empty for a format that only --results writes.
+    # ``--OPTION FILE`` uses this format whatever the ending; empty if there is no such option.
     option: str = ""
-    # Of the option.
+    # The help text of the option.
     help: str = ""
 
 
@@ -29,7 +29,7 @@ class ResultsFormat:
 class ResultsFile:
     """A file that the command line asks for."""
 
-    # By which it was asked for, for messages: ``--results``.
+    # The option that named the file, for messages: ``--results``.
     option: str
     path: Path
     format: ResultsFormat
@@ -53,7 +53,7 @@ def _html(report: SessionReport) -> str:
     return night_page(report)
 
 
-# The first is taken for a name with any other ending.
+# The first format is used for names with any other ending.
 RESULTS_FORMATS = (
     ResultsFormat(".json", _json),
     ResultsFormat(
@@ -67,5 +67,5 @@ RESULTS_FORMATS = (
 
 
 def format_of(path: Path) -> ResultsFormat:
-    """The format that ``--results`` takes for a file of that name."""
+    """The format that ``--results`` uses for a file of this name."""
     return next((each for each in RESULTS_FORMATS if each.ending == path.suffix), RESULTS_FORMATS[0])

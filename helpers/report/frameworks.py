@@ -1,4 +1,5 @@
-"""The comparison of frameworks in the documents' form: a row a configuration, a column a framework, samples/s."""
+"""Reports the comparison of frameworks in the form of the published documents: a row for each configuration, a column
+for each framework, in samples/s."""
 
 from __future__ import annotations
 
@@ -35,21 +36,22 @@ _LEGEND = (
 
 @dataclass(frozen=True)
 class FrameworksReport:
-    """What a comparison of frameworks has found."""
+    """The results of a comparison of frameworks."""
 
     outcomes: Sequence[ConfigurationOutcome]
-    # Names machine, session and runs.
+    # Lines for the beginning of the report, by name: machine, session, runs.
     about: Mapping[str, str] = field(default_factory=dict)
-    # How many runs of each framework were asked for.
+    # How many runs of each framework were requested.
     pairs: int = 0
     exit_code: int = 0
 
 
 @dataclass(frozen=True)
 class _Titled:
-    """Rows of one target, model, precision and execution under one heading.
+    """The table of one target, model, precision and execution, with its title.
 
-    The columns: parameters, ``frameworks`` with samples/s, then ratio and published ratio of each but Paddle.
+    Its columns are the parameters, samples/s of each of ``frameworks``, then ratio and published ratio of each except
+    Paddle.
     """
 
     title: str
@@ -61,7 +63,7 @@ class _Titled:
 class _Notes:
     """The notes below the tables, each once."""
 
-    # Numbered.
+    # Notes with a number.
     published: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
 
@@ -75,9 +77,9 @@ class _Notes:
 
 
 def render_frameworks(report: FrameworksReport, width: int) -> str:
-    """The tables for a terminal and the notes below them; where a table is too wide, each framework has a line.
+    """The tables for a terminal, with the notes below. If a table is too wide, each framework has a line of its own.
 
-    A configuration that was not run in any framework appears only among the reasons.
+    A configuration that ran in no framework appears only in the reasons.
     """
     tables, notes = _contents(report.outcomes)
     lines: list[str] = []
@@ -108,7 +110,7 @@ def frameworks_tables(
 
 
 def frameworks_json(report: FrameworksReport, _width: int = 0) -> str:
-    """Every number behind the tables: ``configurations`` holds a record of each ConfigurationOutcome."""
+    """All numbers behind the tables as JSON; ``configurations`` has a record of each ConfigurationOutcome."""
     record = {
         "schema_version": FRAMEWORKS_SCHEMA_VERSION,
         "about": dict(report.about),
@@ -119,7 +121,7 @@ def frameworks_json(report: FrameworksReport, _width: int = 0) -> str:
     return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
-# The formats of its files, by the name of the option.
+# The formats of the files, by the name of the option.
 FRAMEWORKS_FORMATS: Mapping[str, Callable[[FrameworksReport, int], str]] = {
     "markdown": render_frameworks_markdown,
     "json": frameworks_json,
@@ -127,7 +129,7 @@ FRAMEWORKS_FORMATS: Mapping[str, Callable[[FrameworksReport, int], str]] = {
 
 
 def label(row: ConfigurationOutcome) -> str:
-    """As the documents name a row, and where the images come from: ``CPU=1,BS=4 synthetic``."""
+    """A row's name as in the documents, and the source of the images: ``CPU=1,BS=4 synthetic``."""
     device = "CPU" if row.target == CPU else "GPU"
     return f"{device}={row.cards},BS={row.batch_size_per_card} {row.data}"
 
@@ -159,14 +161,14 @@ def _titled(rows: Sequence[ConfigurationOutcome], notes: _Notes) -> _Titled:
 
 
 def _pairing(row: ConfigurationOutcome) -> str:
-    """What a document compares although it differs in more than framework and execution."""
+    """A note on configurations that the documents compare although more than framework and execution differ."""
     cases = [Case.parse(cell.case_id) for cell in row.cells]
     parts = [f"{NAMES[case.framework]} {case.precision.value}, {case.data.value}" for case in cases]
     return f"{row.target} {row.precision}: as the documents pair them: {'; '.join(parts)}"
 
 
 def _unlike(row: ConfigurationOutcome) -> str:
-    """The settings that differ, and so are in the ratio too: ``amp_level O2 (Paddle), O1 (PyTorch)``."""
+    """A note on settings that differ, and so affect the ratio: ``amp_level O2 (Paddle), O1 (PyTorch)``."""
     parts = []
     for name, values in row.unlike.items():
         each = (f"{json.dumps(value).strip(chr(34))} ({NAMES[Framework(of)]})" for of, value in values.items())
@@ -198,17 +200,17 @@ def _rate(cell: Cell) -> str:
     if cell.samples_per_s is None:
         return ""
     case = Case.parse(cell.case_id)
-    # As the documents write 1438.518(O2).
+    # In the form of the documents: 1438.518(O2).
     compilers = ",".join(name for name in ("compile", "graphs", "xla") if getattr(case, name))
     text = f"{number(cell.samples_per_s)}{f'({compilers})' if compilers else ''}{'*' if cell.marks else ''}"
     if cell.low is None or cell.high is None:
         return text
-    # Of two runs the interval is so wide that its lower end can be below nothing.
+    # The interval of two runs is so wide that its lower end may be negative.
     return f"{text} [{number(max(0.0, cell.low))}, {number(cell.high)}]"
 
 
 def _ratio(row: ConfigurationOutcome, framework: Framework) -> str:
-    """With a star where one of its two figures has one."""
+    """The ratio; it has a star if one of its two figures has one."""
     cell = row.cell(framework)
     if cell.ratio is None:
         return ""
@@ -218,7 +220,7 @@ def _ratio(row: ConfigurationOutcome, framework: Framework) -> str:
 
 
 def _digits(ratio: float) -> str:
-    """Of two runs far apart the interval needs no decimals."""
+    """A ratio as text; a large one, as in the interval of two runs far apart, has no decimals."""
     return f"{ratio:.3f}" if ratio < 1000 else "over 999"
 
 
@@ -238,7 +240,7 @@ def _published(row: ConfigurationOutcome, found: PublishedCell | None, notes: _N
 
 
 def _reasons(rows: Sequence[ConfigurationOutcome]) -> list[str]:
-    """Why cells are empty: a line for each reason, with its frameworks and rows."""
+    """Why cells are empty: one line for each reason, with frameworks and rows."""
     found: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
     for row in rows:
         tried = any(cell.runs_here for cell in row.cells)
@@ -278,7 +280,7 @@ def _grid(titled: _Titled, width: int) -> list[str]:
     return _stacked(titled) if grid.width > width else [grid.heading, "-" * grid.width, *grid.lines]
 
 
-# Of a framework: its name, samples/s, ratio, published ratio. They stand without a heading.
+# Columns for one framework per line: name, samples/s, ratio, published ratio. They have no heading.
 _STACKED: tuple[Column[Sequence[str]], ...] = (
     Column("", itemgetter(0)),
     Column("", itemgetter(1), Align.RIGHT),
@@ -288,7 +290,7 @@ _STACKED: tuple[Column[Sequence[str]], ...] = (
 
 
 def _stacked(titled: _Titled) -> list[str]:
-    """A line a framework: samples/s, ratio, published ratio."""
+    """A table with one line for each framework: samples/s, ratio, published ratio."""
     lines = []
     for first, *cells in titled.table.cells:
         ratios = iter(cells[len(titled.frameworks) :])

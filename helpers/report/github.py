@@ -1,5 +1,5 @@
-"""What GitHub Actions reads of a gate: a line ``::error file=…,line=…::`` for each failing case, and the job's summary
-page."""
+"""Writes the result of a gate for GitHub Actions: a line ``::error file=…,line=…::`` for each failing case, and the
+job's summary page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from helpers.session.gate_verdict import GateCase, GateState, GateVerdict
 from helpers.trainers.contract.errors import printable
 
-# Set by the runner: "true", and the file to which a step appends Markdown.
+# Variables of GitHub's runner: "true" in a job, and the file to which a step appends Markdown.
 ACTIONS_VARIABLE = "GITHUB_ACTIONS"
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 WORKSPACE_VARIABLE = "GITHUB_WORKSPACE"
@@ -21,10 +21,10 @@ _CUT = "\n\n(cut: GitHub takes 1 MiB; the whole report is in the results file)\n
 
 
 def annotation_lines(gate: GateVerdict, places: Mapping[tuple[str, str], tuple[str, int]]) -> list[str]:
-    """A workflow command for each case that fails the gate or is in quarantine without a pass, and one for a gate that
-    no case fails.
+    """A workflow command for each case that fails the gate or is in quarantine and did not pass; one command for the
+    gate itself if it failed without such a case.
 
-    ``places`` has the file, relative to the repository, and the line of a case's test, by SuiteCase.key.
+    ``places`` has, by SuiteCase.key, the file (relative to the repository) and the line of a case's test.
     """
     lines = [_command("error", case, places) for case in gate.failed]
     lines += [_command("warning", case, places) for case in gate.quarantined if case.status != "PASS"]
@@ -34,12 +34,12 @@ def annotation_lines(gate: GateVerdict, places: Mapping[tuple[str, str], tuple[s
 
 
 def gate_annotation(text: str) -> str:
-    """The workflow command for what no case explains."""
+    """The workflow command for a failure of the gate that is not a case's."""
     return f"::error title=The gate::{_data(text)}"
 
 
 def line_of_test(source: Sequence[str], function: str) -> int:
-    """The number of the line at which a test function of a file begins; 1 where the file has it not."""
+    """The number of the line at which a test function begins; 1 if the source does not have it."""
     begins = re.compile(rf"(?:async )?def {re.escape(function)}\(")
     return next((number for number, line in enumerate(source, 1) if begins.match(line)), 1)
 

@@ -1,4 +1,4 @@
-"""A case's nights as lines: what a text, a picture and a page show of each."""
+"""The nights of a case as lines, for texts, pictures and pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers.judging.statistics import summarise
 from helpers.machine.environment import differences
 
 _SHOWN_DIFFERENCES = 3
-# Of a normal distribution: 95% of it lie within so many standard deviations.
+# 95% of a normal distribution are within so many standard deviations.
 _NORMAL_95 = 1.96
 
 Rates = Callable[[StoredNight], Sequence[float]]
@@ -32,21 +32,21 @@ class NightLine:
     runs: int
     status: str
     reason: str
-    # A fraction, against its reference.
+    # The difference from its reference, as a fraction (-0.02 is 2% slower).
     effect: float | None
-    # What it carried on for a drop.
+    # The evidence for a drop that it left to the next night.
     evidence: float | None
     # The case's segments count from 1.
     segment: int
     excluded: bool = False
-    # A new segment, why nothing is learned from the night, an exclusion, an acknowledgement.
+    # Notes on a new segment, on why nothing is learned from the night, on an exclusion, on an acknowledgement.
     notes: tuple[str, ...] = ()
-    # The 95% interval of ``samples_per_s`` (``interval_of``); None where nothing is known of the spread between runs.
+    # The 95% interval of ``samples_per_s`` (``interval_of``); None if the spread between runs is not known.
     low: float | None = None
     high: float | None = None
-    # The geometric mean of the good build's runs in turn with it, samples/s; None on a night without pairs.
+    # The geometric mean of the good build's runs in the pairs of that night, in samples/s; None without pairs.
     good_samples_per_s: float | None = None
-    # Whether somebody acknowledged a change on this night.
+    # Whether a user acknowledged a change on this night.
     acknowledged: bool = False
 
 
@@ -56,14 +56,14 @@ def lines_of_nights(
     acknowledgements: Sequence[Acknowledgement] = (),
     starts: Sequence[SegmentStart] = (),
 ) -> tuple[NightLine, ...]:
-    """Lines for ``nights``, oldest first. ``rates`` gives the log rates of a night's runs."""
+    """Lines for ``nights``, oldest first. ``rates`` returns the log rates of a night's runs."""
     lines = []
     numbers: dict[tuple[str, int], int] = {}
     segment = 1
     before: StoredNight | None = None
     for night in nights:
         begun = [each for each in starts if _since(each, night)]
-        # A night of which nothing ran has no segment: it stands in that of the night before it.
+        # A night without a run has no segment; it is put into that of the previous night.
         if night.record.segment or before is None:
             segment = numbers.setdefault((night.segment_digest, len(begun)), len(numbers) + 1)
         found = list(rates(night))
@@ -97,8 +97,8 @@ def lines_of_nights(
 def interval_of(log_rates: Sequence[float], sigma: float | None) -> tuple[float | None, float | None]:
     """The 95% interval of a night's samples/s, from the log rates of its runs.
 
-    ``sigma`` is the standard deviation of log rates between runs as the judge knew it that night (Standing); without
-    one it is Student's t over the runs. One run of an unknown spread has no interval.
+    ``sigma`` is the standard deviation of log rates between runs, as the judge knew it that night (Standing). Without
+    it, Student's t over the runs is used. A single run without ``sigma`` has no interval.
     """
     if not log_rates:
         return None, None
@@ -110,13 +110,13 @@ def interval_of(log_rates: Sequence[float], sigma: float | None) -> tuple[float 
 
 
 def good_rate(night: StoredNight) -> float | None:
-    """The geometric mean of the good build's samples/s on a night; None where it did not run."""
+    """The geometric mean of the good build's samples/s on a night; None if it did not run."""
     compared = night.record.compared
     return math.exp(statistics.fmean(compared.reference)) if compared is not None and compared.reference else None
 
 
 def build_text(build: Mapping[str, str]) -> str:
-    """``3.3.1 @0123456``; a dash where the build is not known."""
+    """Such as ``3.3.1 @0123456``; a dash if the build is not known."""
     commit = f"@{build['commit'][:7]}" if build.get("commit") else ""
     return " ".join(each for each in (build.get("version", ""), commit) if each) or "-"
 
@@ -154,7 +154,8 @@ def _since(start: SegmentStart, night: StoredNight) -> bool:
 
 
 def _is_before(one: str, other: str) -> bool:
-    """Whether ``one`` is not after ``other``: moments or days, ISO 8601 in UTC, with or without microseconds."""
+    """Whether ``one`` is not after ``other``. Both are moments or days in ISO 8601 and UTC, with or without
+    microseconds."""
     return _moment(one) <= _moment(other)
 
 

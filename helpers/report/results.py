@@ -29,30 +29,30 @@ from helpers.trainers.contract.errors import ResultError
 # 7: a case has "invalid_images_per_s".
 # 8: "gate", and at the top of the file; a case has "owner" and "quarantine".
 RESULTS_SCHEMA_VERSION = 8
-# What a reader wants to see first.
+# The keys at the top of the file.
 _FIRST = ("schema_version", "gate", "exit_code", "totals")
 
 
 @dataclass(frozen=True)
 class SessionReport:
-    """What a session has to report."""
+    """Everything that the reports of a session show."""
 
     rows: Sequence[CaseRow]
     session: str
-    # What pytest ended with.
+    # The exit code of pytest.
     exit_code: int
-    # ``host``, and what was ``found`` on it.
+    # ``host``, and the devices ``found`` on it.
     machine: Mapping[str, str]
     # The command line, word by word.
     command: Sequence[str]
-    # Selected cases without a record, since the session ended before them or they were skipped.
+    # How many selected cases have no record, because the session ended before them or they were skipped.
     not_reached: int
     scaling: Sequence[Scaling] = ()
-    # None where too few cases could be compared with earlier nights, and for a session that ended early.
+    # None if too few cases could be compared with earlier nights, and for a session that ended early.
     night: NightVerdict | None = None
     # None for a session without ``--gate``.
     gate: GateVerdict | None = None
-    # What the rows are views of, and what only a page shows of each: asked for only where a page is written.
+    # The outcomes behind the rows, and a function for the details of each, which is called only for an HTML page.
     outcomes: Sequence[CaseOutcome] = ()
     details: Callable[[CaseOutcome], CaseDetails] = lambda outcome: CaseDetails()
     # Comparisons of frameworks (``-m frameworks``).
@@ -62,7 +62,7 @@ class SessionReport:
 
 
 def results_json(report: SessionReport) -> str:
-    """The same table as the terminal's, with every number behind it, as JSON text.
+    """The terminal's table with all numbers behind it, as JSON.
 
     An object with the keys
 
@@ -70,16 +70,16 @@ def results_json(report: SessionReport) -> str:
     - ``gate``: the gate's verdict (GateVerdict): ``state`` (PASSED, PARTLY_PASSED, FAILED), its ``line``, how many
       ``cases`` can fail it, how many ``passed``, those that ``failed`` or are ``quarantined``, each with status, reason
       and owner; null without ``--gate``
-    - ``session``, ``exit_code``: the session's name and what pytest ended with
-    - ``machine``: ``host`` and what was ``found`` on it; ``command``: the command line, word by word
-    - ``cases``: a record a case (CaseRow, and whether it is ``reader_bound``: waited for data for
-      ``reader_bound_share`` of its window or more); ``totals``: their number by status
-    - ``scaling``: speed-up and efficiency, a record a configuration (Scaling)
-    - ``night``: the verdict on the night as a whole (NightVerdict): ``status``, ``reason``, ``suspect``, the
-      ``groups`` of cases that fell together and, where most cases moved alike, how (``common``); null where too few
-      cases could be compared with earlier nights, and for a session that ended early
-    - ``not_reached``: selected cases without a record, since the session ended before them or they were
-      skipped; with any, the document does not tell the whole session
+    - ``session``, ``exit_code``: the session's name and pytest's exit code
+    - ``machine``: ``host`` and the devices ``found`` on it; ``command``: the command line, word by word
+    - ``cases``: a record for each case (CaseRow, and ``reader_bound``: whether it waited for data for
+      ``reader_bound_share`` of its window or more); ``totals``: the number of cases by status
+    - ``scaling``: speed-up and efficiency, a record for each configuration (Scaling)
+    - ``night``: the verdict on the night as a whole (NightVerdict): ``status``, ``reason``, ``suspect``, the ``groups``
+      of cases that fell together, and ``common`` (how most cases moved, if they moved alike); null if too few cases
+      could be compared with earlier nights, and for a session that ended early
+    - ``not_reached``: how many selected cases have no record, because the session ended before them or they were
+      skipped; if there are any, the document does not cover the whole session
 
     Raises ResultError on a number that is not finite.
     """

@@ -1,4 +1,4 @@
-"""A case's row in every report: a view of its outcome, made last, as plain values that go into JSON as they stand."""
+"""A case's row in all reports: a view of its outcome, as plain values that can be written as JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SCREENED = (Build.CANDIDATE.value, Stage.SCREEN.value)
 
 @dataclass(frozen=True)
 class ReferenceAnswer:
-    """One reference and its answer: images/s measured by ``rule`` beside the reference's."""
+    """The comparison with one reference: images/s measured by ``rule``, and those of the reference."""
 
     status: str
     rule: str
@@ -58,7 +58,7 @@ class ReferenceAnswer:
 
 @dataclass(frozen=True)
 class Pair:
-    """One interleaved pair of a confirmation, samples/s by ``median-step``."""
+    """One pair of a confirmation, in samples/s by ``median-step``."""
 
     # The build that ran first.
     first: str
@@ -67,7 +67,7 @@ class Pair:
 
     @property
     def difference(self) -> float:
-        """Of the new build against the reference build, as a fraction (-0.02 is 2% slower)."""
+        """The difference of the new build from the reference build, as a fraction (-0.02 is 2% slower)."""
         return self.candidate_samples_per_s / self.reference_samples_per_s - 1
 
 
@@ -75,8 +75,8 @@ class Pair:
 class CaseRow:
     """One case of one session.
 
-    Figures and steps are of the usable screening runs of the build under test and of no others. The runs of a
-    confirmation were made because these looked slow (or fast), so they would be no fair sample together with them.
+    Figures and steps are only those of usable screening runs of the build under test. A confirmation is made because
+    these runs looked slow (or fast), so its runs together with them would not be a fair sample.
     """
 
     case_id: str
@@ -92,64 +92,64 @@ class CaseRow:
     samples_per_s: float | None = None
     # The largest distance of a run from the median, as a fraction of the median.
     spread: float | None = None
-    # The 95% interval of the mean.
+    # The ends of the 95% interval of the mean.
     low: float | None = None
     high: float | None = None
     runs: int = 0
     run_samples_per_s: tuple[float, ...] = ()
     step_seconds: tuple[tuple[float, ...], ...] = ()
     samples_per_step: int | None = None
-    # The case's samples/s by every rule, or why a rule gives none.
+    # The case's samples/s by each rule, or why there is none.
     figures: tuple[CaseFigure, ...] = ()
     published: tuple[ReferenceAnswer, ...] = ()
     recorded: ReferenceAnswer | None = None
-    # The settings changed with ``--set`` on which a throughput may depend.
+    # The settings changed with ``--set`` that may change the throughput.
     overrides: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    # The share of the window that the rank which waited most for data spent waiting: the median over runs.
+    # The share of the window that a rank spent waiting for data: of the rank that waited longest, median over runs.
     reader_share: float | None = None
-    # Who read the data.
+    # The loader of the data, in words.
     loader: str = ""
     foreign_share: float | None = None
-    # Of all runs of the case.
+    # The time of all runs of the case.
     wall_seconds: float = 0.0
-    # The part of it that was spent in training steps.
+    # The part of that time in training steps.
     training_seconds: float = 0.0
     resumed: int = 0
     run_folders: tuple[str, ...] = ()
     framework: Mapping[str, str] = field(default_factory=dict)
-    # The facts within which results are compared.
+    # The facts that must be equal for results to be compared.
     segment: Mapping[str, str] = field(default_factory=dict)
     log_tail: str = ""
     standing: Standing | None = None
-    # The confirmation's runs, of both builds.
+    # The pairs of the confirmation.
     pairs: tuple[Pair, ...] = ()
-    # The runs on which no figure rests, each with its reason.
+    # The runs that were not used for figures, each with the reason.
     set_aside: tuple[str, ...] = ()
-    # Those of them that a failure ended, whatever the verdict became.
+    # Those of them that ended in a failure, whatever the verdict is.
     attempts: tuple[str, ...] = ()
-    # The last attempt's (failure.FailureClass), where it is why the case has no other verdict.
+    # The class (failure.FailureClass) of the last attempt's failure, if the case has no other verdict because of it.
     failure_class: str = ""
-    # What the good build at hand is called; empty where there is none, and ``why_no_reference`` says why.
+    # The name of the good build; empty if there is none, and then ``why_no_reference`` says why.
     reference_build: str = ""
     why_no_reference: str = ""
-    # ``samples_per_s`` over the cards' measured peak; None where no peak was asked for.
+    # ``samples_per_s`` as a share of the cards' measured peak; None if no peak was requested.
     utilisation: Utilisation | None = None
-    # RunResult.origin of the runs.
+    # The RunResult.origin of the runs.
     origin: str = MEASURED
-    # The logs of runs that were not measured in this session, one line a run.
+    # One line on the log of each run that was not measured in this session.
     sources: tuple[str, ...] = ()
-    # The median by ``rule`` of the invalid runs where no other is usable: shown as such, and compared with nothing.
+    # The median by ``rule`` of the invalid runs, if there are no usable ones. It is marked as invalid and not compared.
     invalid_samples_per_s: float | None = None
-    # Whom perf.yaml names as the case's owner.
+    # The owner of the case in perf.yaml.
     owner: str = ""
-    # Until when and why the case cannot fail this session's gate.
+    # In words, until when and why the case cannot fail the gate.
     quarantine: str = ""
 
     @property
     def is_measured(self) -> bool:
-        """Whether its runs were made in this session, and not read from logs."""
+        """Whether its runs were measured, not read from logs."""
         return self.origin == MEASURED
 
     def to_record(self) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def row_of(outcome: CaseOutcome) -> CaseRow:
 
 
 def pairs_of(runs: Iterable[RunResult]) -> tuple[Pair, ...]:
-    """The confirmation's pairs as they were judged: its k-th usable run of each build."""
+    """The pairs of the confirmation as they were judged: the k-th usable runs of both builds."""
     usable = [run for run in runs if run.stage == Stage.CONFIRM.value and run.measured and run.log_rate is not None]
     of_build = {build: [run for run in usable if run.role == build.value] for build in Build}
     return tuple(
@@ -246,7 +246,7 @@ def _rate(run: RunResult, rule: str) -> float | None:
 
 
 def _log_tail(runs: Iterable[RunResult]) -> str:
-    """Of the last run that failed; an invalid one that was made again has nothing to tell."""
+    """The last lines of the log of the last failed run; those of invalid runs that were repeated are not shown."""
     unusable = sorted((run for run in runs if not run.measured), key=lambda run: (run.failure is None, -run.replicate))
     return next((run.log_tail for run in unusable), "")
 
@@ -260,17 +260,18 @@ def _segment(run: RunResult) -> dict[str, str]:
     try:
         return segment_of(run.environment, run.settings, run.case_id)
     except ConfigError:
-        # The result of another version of the suite: shown without a segment, and so compared with nothing.
+        # A result of another version of the suite. It is shown without a segment, so it is not compared.
         return {}
 
 
 def _figures_of(runs: Sequence[RunResult]) -> tuple[CaseFigure, ...]:
-    """By every rule of this suite; of logs by every rule by which they were read, since a log has no steps for ours."""
+    """The figures by all rules of this suite; for logs by the rules with which they were read, since they have no steps
+    for ours."""
     figures = [run.figures for run in runs]
     if all(run.origin == MEASURED for run in runs):
         return over_runs(figures)
     names = dict.fromkeys(name for each in figures for name in each)
-    # A rule with its parameter is there under its plain name too.
+    # A rule with a parameter is also listed under its plain name, which is left out here.
     shown = [name for name in names if not any(other.startswith(f"{name}:") for other in names)]
     return tuple(case_figure(rule, figures) for rule in shown)
 
@@ -286,18 +287,18 @@ def _figure(run: RunResult, rule: str) -> str:
 
 
 def _log_warnings(runs: Sequence[RunResult]) -> tuple[str, ...]:
-    """Why the logs are to be doubted; of several logs each with its run."""
+    """The warnings about the logs; for several logs each warning names its run."""
     warnings = [(run.replicate, run.facts[LOG_WARNINGS_FACT]) for run in runs if run.facts.get(LOG_WARNINGS_FACT)]
     return tuple(each if len(runs) == 1 else f"r{replicate}: {each}" for replicate, each in warnings)
 
 
 @dataclass(frozen=True)
 class ReaderBound:
-    """When a case counts as reader-bound."""
+    """The limit from which a case counts as reader-bound."""
 
-    # From this fraction of the window on.
+    # A case is reader-bound from this share of the window on.
     share: float
-    # Why from there.
+    # The reason for this limit.
     source: str
 
 
@@ -318,7 +319,7 @@ _REMEDIES: Mapping[DataSource, str] = MappingProxyType(
 
 
 def share_cell(row: CaseRow) -> str:
-    """The reader's share in at most 4 columns: ``12%``, ``<1%``, ``-`` where it is not known."""
+    """The share of time spent waiting for data, in at most 4 columns: ``12%``, ``<1%``, or ``-`` if it is not known."""
     if row.reader_share is None:
         return "-"
     share = f"{row.reader_share:.0%}"
@@ -332,7 +333,7 @@ def is_reader_bound(row: CaseRow) -> bool:
 def reader_note(row: CaseRow) -> str | None:
     """Why the case is reader-bound and what to do about it; None for one that is not.
 
-    On a GPU the share is the host's: while it waits, the device may still compute what was queued before.
+    On a GPU it is the share of the host's time: while the host waits, the card may still compute queued work.
     """
     if row.reader_share is None or not is_reader_bound(row):
         return None
@@ -348,6 +349,6 @@ def _remedy(case_id: str) -> str:
     try:
         source = Case.parse(case_id).read_from
     except ConfigError:
-        # A row may come from a file of another version, and what it measured is shown all the same.
+        # A row may come from a file of another version; it is still shown.
         return synthetic
     return _REMEDIES[source] if source is DataSource.SYNTHETIC else f"{_REMEDIES[source]}; {synthetic}"

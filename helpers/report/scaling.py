@@ -1,8 +1,8 @@
-"""Speed-up and efficiency over cards and nodes, against the 1-card median of the same configuration.
+"""Speed-up and efficiency over cards and nodes, relative to the 1-card median of the same configuration.
 
-Two forms, as the source documents print them: DLPerf's (nodes, cards, samples/s, speed-up), one table a
-configuration, and FleetX's (batch size x nodes). Both sides are samples/s by ``wall-clock``, or by the rule
-that the recorded 1-card figure was made by.
+There are two forms, as in the published documents: DLPerf's (nodes, cards, samples/s, speed-up), one table for each
+configuration, and FleetX's (batch size x nodes). All figures are samples/s by ``wall-clock``, or by the rule of the
+recorded 1-card figure.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ THIS_SESSION = "this session"
 # What a speed-up is measured against, and by which rule.
 AGAINST = "against the 1-card median of the same configuration, by wall-clock"
 
-# Takes target and case id; gives what this machine has recorded. May raise BaselineError.
+# Takes target and case id, returns this machine's recorded entry (None without one). May raise BaselineError.
 FindRecorded = Callable[[str, str], "RecordedEntry | None"]
 
 _SUSPECT = (Status.INFRA_ERROR.value, Status.INVALID.value, Status.INCONCLUSIVE.value)
-# By these a run on one card always differs from one on several.
+# Keys of a segment in which a run on one card always differs from one on several.
 _CARDS, _CARD_IDS, _NODES = "cards", "card ids", "nodes"
 _COUNT = re.compile(r"(?:^|(?<= \+ ))\d+ x ")
 _FLEETX_CORNER = "batch / node"
@@ -47,36 +47,36 @@ _AUTO = (
 
 @dataclass(frozen=True)
 class Reference:
-    """The 1-card side of a speed-up."""
+    """The 1-card figure of a speed-up."""
 
     case_id: str
-    # The median of its runs; None where ``reason`` says why.
+    # The median of its runs; None if ``reason`` says why.
     samples_per_s: float | None
     # THIS_SESSION, or the recorded entry's date and commit.
     origin: str = ""
-    # Why the figure is to be doubted.
+    # Reasons to doubt the figure.
     marks: tuple[str, ...] = ()
     reason: str = ""
-    # Both sides' figures are by this rule.
+    # The rule of both figures.
     rule: str = WALL_CLOCK
 
 
 @dataclass(frozen=True)
 class ScalingRow:
-    """One case beside the 1-card case."""
+    """One case compared with the 1-card case."""
 
     case_id: str
     nodes: int
-    # Of all nodes.
+    # On all nodes together.
     cards: int
     samples_per_s: float | None
     runs: int
     status: str
-    # samples/s over the 1-card median; None where ``reason`` says why.
+    # samples/s / the 1-card median; None if ``reason`` says why.
     speed_up: float | None = None
-    # The speed-up over the cards, as a fraction.
+    # Speed-up / cards: 1.0 is perfect scaling.
     efficiency: float | None = None
-    # Why the figure is to be doubted.
+    # Reasons to doubt the figure.
     marks: tuple[str, ...] = ()
     reason: str = ""
 
@@ -99,17 +99,18 @@ class Scaling:
 
 
 def scalings(rows: Sequence[CaseRow], find_recorded: FindRecorded) -> tuple[Scaling, ...]:
-    """One for each configuration of which this session measured a case with several cards, in the rows' order.
+    """One Scaling for each configuration of which this session measured a case with several cards, in the order of the
+    rows.
 
-    The reference is the 1-card case's median of this session, else this machine's recorded figure, if that was recorded
-    in the same segment, cards aside. Where both are missing there is no speed-up.
+    The reference is the 1-card case's median in this session, else this machine's recorded figure, if that was recorded
+    in the same segment (apart from the cards). Without a reference there is no speed-up.
     """
     groups: dict[tuple[str, str], list[tuple[Case, CaseRow]]] = {}
     for row in rows:
         try:
             case = Case.parse(row.case_id)
         except ConfigError:
-            # Not a case of the matrix, so no configuration of it either.
+            # Not a case of the matrix.
             continue
         groups.setdefault((row.target, replace(case, nodes=1, cards_per_node=1).id), []).append((case, row))
     found = []
@@ -167,7 +168,7 @@ def _row(case: Case, row: CaseRow, reference: Reference, one_card: CaseRow | Non
 def _recorded(
     one_card_id: str, target: str, one_card: CaseRow | None, measured: CaseRow, find_recorded: FindRecorded
 ) -> Reference:
-    """The recorded figure of the 1-card case where it may serve, else why there is no reference."""
+    """The recorded figure of the 1-card case if it can be used, else why there is no reference."""
     why = "not measured in this session" if one_card is None else f"{one_card.status} in this session"
     about = f"the 1-card case {one_card_id} is {why}"
     try:
@@ -191,7 +192,7 @@ def _recorded(
 
 
 def apart_from_cards(one_card: Mapping[str, str], several: Mapping[str, str]) -> tuple[str, ...]:
-    """How two segments differ besides the number of cards; the one card must be among the several, or of their
+    """How two segments differ besides the number of cards. The one card must be one of the several cards, or of their
     model."""
     models = [sorted(_COUNT.sub("", each.get(_CARDS, "")).split(" + ")) for each in (one_card, several)]
     ids = [each.get(_CARD_IDS, "").split() for each in (one_card, several)]
@@ -208,9 +209,9 @@ def _without_cards(segment: Mapping[str, str]) -> dict[str, str]:
 
 
 def marks_of(row: CaseRow) -> tuple[str, ...]:
-    """Why a figure is to be doubted: a bad status, logs instead of runs, contention or another mark, changed settings.
+    """Reasons to doubt a figure: a bad status, logs instead of runs, contention or another mark, changed settings.
 
-    The case's own row names who contended.
+    The processes that disturbed it are named in the case's own row.
     """
     marks = [row.status] if row.status in _SUSPECT else []
     if not row.is_measured:
@@ -222,7 +223,7 @@ def marks_of(row: CaseRow) -> tuple[str, ...]:
 
 
 def to_text(found: Sequence[Scaling], width: int) -> str:
-    """Both forms for a terminal ``width`` columns wide; an empty string for nothing found."""
+    """Both forms for a terminal of ``width`` columns; an empty string if nothing was found."""
     if not found:
         return ""
     lines = [f"speed-up and efficiency {AGAINST}"]
@@ -238,10 +239,10 @@ def to_text(found: Sequence[Scaling], width: int) -> str:
 
 @dataclass(frozen=True)
 class ScalingTable:
-    """The speed-ups of one configuration, ready to be laid out."""
+    """The speed-ups of one configuration as a table."""
 
     title: str
-    # None where a sentence says as much.
+    # None if a sentence in ``notes`` says as much.
     table: Table | None
     notes: tuple[str, ...]
     # Of a table of one configuration.
@@ -249,7 +250,7 @@ class ScalingTable:
 
 
 def scaling_tables(found: Sequence[Scaling]) -> tuple[ScalingTable, ...]:
-    """DLPerf's form of each, then FleetX's of each configuration."""
+    """The tables in DLPerf's form, then those in FleetX's form."""
     told = [each for each in found if _tells(each)]
     return (
         *(
@@ -264,14 +265,14 @@ def scaling_tables(found: Sequence[Scaling]) -> tuple[ScalingTable, ...]:
 
 
 def dlperf_table(scaling: Scaling) -> list[str]:
-    """``_dlperf`` as Markdown that a terminal can show, too."""
+    """``_dlperf`` as Markdown that can also be shown in a terminal."""
     return _dlperf(scaling).markdown(padded=True)
 
 
 def _dlperf(scaling: Scaling) -> Table:
-    """DLPerf's form: one line a number of nodes and cards (of all nodes), speed-up with two decimals.
+    """DLPerf's form: one line for each number of nodes and cards (of all nodes); speed-up with two decimals.
 
-    A star marks what a note explains. The 1-card line is there whenever its figure is known.
+    A star refers to a note. The line for 1 card is there whenever its figure is known.
     """
     cells = [_dlperf_cells(row) for row in scaling.rows]
     reference = scaling.reference
@@ -289,7 +290,7 @@ def fleetx_table(group: Sequence[Scaling]) -> list[str]:
 
 
 def _fleetx(group: Sequence[Scaling]) -> Table:
-    """FleetX's form: batch size per card down, ``nodes x cards per node`` across, samples/s in the cells."""
+    """FleetX's form: rows are batch sizes per card, columns are ``nodes x cards per node``, cells are samples/s."""
     shapes = sorted({_shape(row) for each in group for row in each.rows} | {(1, 1)})
     columns: list[Column[Scaling]] = [
         Column(_FLEETX_CORNER, lambda each: str(each.batch_size_per_card), Align.CENTRE),
@@ -310,7 +311,7 @@ def _fleetx_column(shape: tuple[int, int]) -> Column[Scaling]:
 
 
 def _tells(scaling: Scaling) -> bool:
-    """Whether a table says more than a sentence: not for a single case without a reference."""
+    """Whether a table is useful; a single case without a reference needs only a sentence."""
     return len(scaling.rows) > 1 or any(row.speed_up is not None for row in scaling.rows)
 
 
@@ -331,7 +332,7 @@ def _fleetx_cell(row: ScalingRow) -> str:
 
 
 def _notes(scaling: Scaling) -> list[str]:
-    """What the stars stand for, each thing once."""
+    """The explanations of the stars, each once."""
     reference, notes = scaling.reference, []
     if reference.samples_per_s is not None and reference.origin != THIS_SESSION:
         notes.append(f"* 1 x 1: {reference.origin}; not measured in this session")
@@ -369,7 +370,7 @@ def _shape(row: ScalingRow) -> tuple[int, int]:
 
 
 def _rate(samples_per_s: float) -> str:
-    """Two decimals as DLPerf and FleetX print, four significant digits below 100."""
+    """Two decimals, as DLPerf and FleetX print; below 100, four significant digits."""
     return f"{samples_per_s:.2f}" if samples_per_s >= 100 else number(samples_per_s)
 
 

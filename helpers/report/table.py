@@ -1,4 +1,4 @@
-"""A table is a list of columns, each a heading, an alignment and a function of the row; one renderer lays them out."""
+"""Lays out all tables. A table is a list of columns, each with a heading, an alignment and a function of the row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENTITIES = {"<": "&lt;", "&": "&amp;"}
 
 
 class Align(enum.Enum):
-    """How a cell fills its width, and how Markdown writes that below the heading."""
+    """The alignment of a cell, and how Markdown writes it below the heading."""
 
     LEFT = "---"
     RIGHT = "---:"
@@ -37,18 +37,18 @@ class Align(enum.Enum):
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """One column: a table gets another one by another entry in its list."""
+    """One column of a table."""
 
     heading: str
     cell: Callable[[Row], str]
     align: Align = Align.LEFT
-    # Between this column and the one to its left.
+    # The text between this column and the one to its left.
     gap: str = GAP
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table laid out: its heading and lines, all filled up to one width."""
+    """A laid-out table: its heading and lines, all padded to the same width."""
 
     padded_heading: str
     padded_lines: tuple[str, ...]
@@ -67,20 +67,20 @@ class Grid:
 
     @property
     def text_width(self) -> int:
-        """The longest line's length without the blanks at its end."""
+        """The length of the longest line without spaces at its end."""
         return max(map(len, (self.heading, *self.lines)))
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and the cells that they gave of each row."""
+    """Columns and the cells of each row."""
 
     columns: tuple[Column[Any], ...]
     cells: tuple[tuple[str, ...], ...]
 
     @classmethod
     def of(cls, columns: Sequence[Column[Row]], rows: Iterable[Row]) -> Table:
-        """Asks for the cells row by row, and in each row from left to right."""
+        """Makes the cells row by row, and in each row from left to right."""
         return cls(tuple(columns), tuple(tuple(column.cell(row) for column in columns) for row in rows))
 
     @property
@@ -98,7 +98,7 @@ class Table:
         return Grid(heading, tuple(lines))
 
     def markdown(self, shown: Callable[[str], str] = str, *, padded: bool = False) -> list[str]:
-        """Lines of Markdown, each cell through ``shown``; ``padded`` lines can be shown in a terminal, too."""
+        """Lines of Markdown, with ``shown`` applied to each cell. ``padded`` lines can be shown in a terminal too."""
         widths = self._widths() if padded else [0] * len(self.columns)
         aligns = [column.align for column in self.columns]
         lines = [list(map(Align.padded, aligns, cells, widths)) for cells in (self.headings, *self._shown(shown))]
@@ -126,5 +126,5 @@ def _left_out(items: tuple[Item, ...], place: int) -> tuple[Item, ...]:
 
 
 def markdown_text(text: str) -> str:
-    """The text so that Markdown shows it unchanged, also in a table's cell."""
+    """The text, escaped so that Markdown shows it unchanged, also in the cell of a table."""
     return _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), printable(text))

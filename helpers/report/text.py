@@ -1,4 +1,4 @@
-"""The terminal's table: one line a case, its reason below it, the sum at the end."""
+"""The terminal's table: one line for each case with its reason, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _COLOURS = {"fail": _RED, "error": _RED, "warn": _YELLOW, "pass": _GREEN, "skip"
 
 
 def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: bool = False) -> str:
-    """The table of a session, ``width`` columns wide; an empty string for no rows.
+    """The table of a session, ``width`` columns wide; an empty string if there are no rows.
 
-    ``data`` is the share of the window spent waiting for data. A reason has a column of its own where at least 40
-    columns are left for it, else it is below its case. Below follow, where there are any, the differences of a
-    confirmation's pairs and the share of the cards' measured peak, in one line each. ``details`` adds what both are
-    made of, the runs that no figure rests on, and the case's figures by every measuring rule. Cases that were not run
-    for the same reason share a line.
+    The column ``data`` is the share of the window spent waiting for data. A reason has a column of its own if at least
+    40 columns are left for it, else it is below its case. Below a case there may be one line with the differences of a
+    confirmation's pairs and one with the share of the cards' measured peak. ``details`` adds the numbers behind both,
+    the runs that were not used, and the case's figures by all measuring rules. Cases that were not run for the same
+    reason share a line.
     """
     shown = [row for row in rows if row.status != Status.NOT_RUN.value]
     parts: list[str] = []
@@ -46,12 +46,13 @@ def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: b
 
 
 def case_table(rows: Sequence[CaseRow]) -> Table:
-    """A line for each case, without its reason."""
+    """One line for each case, without its reason."""
     return Table.of(_columns(rows), rows)
 
 
 def summary_line(rows: Sequence[CaseRow]) -> str:
-    """``4 cases: 3 PASS, 1 not run``, worst first; ``(replayed)`` where none of them was measured in this session."""
+    """Such as ``4 cases: 3 PASS, 1 not run``, worst first; with ``(replayed)`` if none of them was measured in this
+    session."""
     counts = Counter(row.status for row in rows)
     parts = [f"{counts[status.value]} {status.value}" for status in Status if status.value in counts]
     origins = sorted({row.origin for row in rows if not row.is_measured})
@@ -60,9 +61,10 @@ def summary_line(rows: Sequence[CaseRow]) -> str:
 
 
 def rules_line(row: CaseRow) -> str:
-    """``by rule: wall-clock 102; dlperf-log 101.3; fleetx-20-100-median7: WHY NOT``; the average where it differs.
+    """Such as ``by rule: wall-clock 102; dlperf-log 101.3; fleetx-20-100-median7: WHY NOT``; with the average if it
+    differs from the median.
 
-    Of a reason only its first sentence: the results file has it whole. Empty where nothing was measured.
+    Only the first sentence of a reason is shown; the results file has all of it. Empty if nothing was measured.
     """
     parts, reasons = [], dict[str, list[str]]()
     for each in row.figures:
@@ -91,7 +93,7 @@ def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> 
 
 
 def _narrow_table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
-    """The same columns with the case on a line of its own, since its id fills half a terminal."""
+    """The same table for a narrow terminal: each case is on a line of its own, since its id fills half a terminal."""
     case, *columns = _columns(rows)
     grid = Table.of(columns, rows).grid(_REASON_INDENT)
     lines = [case.heading, grid.heading, "-" * width]
@@ -103,7 +105,7 @@ def _narrow_table(rows: Sequence[CaseRow], width: int, colour: bool, details: bo
 
 
 def pairs_line(row: CaseRow) -> str:
-    """``A/B, new against reference, 3 pairs: -2.1 -1.9 -2.0%``; empty without a confirmation."""
+    """Such as ``A/B, new against reference, 3 pairs: -2.1 -1.9 -2.0%``; empty without a confirmation."""
     if not row.pairs:
         return ""
     text = " ".join(f"{100 * pair.difference:+.1f}" for pair in row.pairs)
@@ -111,7 +113,7 @@ def pairs_line(row: CaseRow) -> str:
 
 
 def pairs_table(row: CaseRow) -> list[str]:
-    """Every pair in the order in which it was run: who ran first, samples/s of both builds, the difference."""
+    """All pairs in the order in which they ran: the build that ran first, samples/s of both builds, the difference."""
     lines = ["pair  first      reference        new  difference"]
     for place, pair in enumerate(row.pairs, start=1):
         first = "reference" if pair.first == Build.REFERENCE.value else "new"
@@ -121,7 +123,7 @@ def pairs_table(row: CaseRow) -> list[str]:
 
 
 def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
-    """The lines below a case's own: its confirmation, and on demand whatever else was measured."""
+    """The lines below the line of a case: its confirmation, and with ``details`` everything else that was measured."""
     room = width - len(_REASON_INDENT)
     lines = _wrapped(pairs_line(row), room)
     if details:
@@ -141,7 +143,7 @@ def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
 
 
 def _case_lines(row: CaseRow, line: str, width: int, beside: bool, colour: bool) -> list[str]:
-    """The row's line of the table and its reason, beside it or below."""
+    """The line of a case with its reason, beside it or below."""
     reason = printable("; ".join([row.reason, *row.marks, *_notes(row)]))
     if beside:
         taken = len(line) + len(GAP)
@@ -157,7 +159,7 @@ def _case_lines(row: CaseRow, line: str, width: int, beside: bool, colour: bool)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Broken only at spaces, because a case id or an option cut at its hyphen cannot be pasted."""
+    """Lines broken only at spaces, since a case id or an option that is broken at a hyphen cannot be pasted."""
     return textwrap.wrap(text, max(width, _NARROWEST_REASON), break_on_hyphens=False, break_long_words=False)
 
 
@@ -167,7 +169,7 @@ def _case(row: CaseRow) -> str:
 
 
 def shown_published(row: CaseRow) -> ReferenceAnswer | None:
-    """The comparison that decides: the lowest of those that set the status, else the first that is only shown."""
+    """The comparison that decides: the lowest ratio of those that set the status, else the first that is only shown."""
     deciding = [each for each in row.published if each.sets_status]
     lowest = min(deciding, key=lambda each: -1.0 if each.ratio is None else each.ratio, default=None)
     return lowest or next(iter(row.published), None)
@@ -182,7 +184,7 @@ def _measured(row: CaseRow) -> str:
 
 
 def _reference(comparison: ReferenceAnswer | None) -> str:
-    """A star marks a figure that is only shown."""
+    """The reference's figure; a star marks a figure that is only shown."""
     if comparison is None or comparison.reference_samples_per_s is None:
         return "-"
     return f"{number(comparison.reference_samples_per_s)}{'' if comparison.sets_status else '*'}"
@@ -210,7 +212,7 @@ def _notes(row: CaseRow) -> list[str]:
 
 
 def _all_runs(row: CaseRow) -> int:
-    """Of both builds, whatever became of them."""
+    """The number of all runs of both builds, usable or not."""
     return max(len(row.run_folders), row.runs)
 
 
@@ -228,12 +230,12 @@ def _not_run(rows: Sequence[CaseRow]) -> list[str]:
 
 
 def _columns(rows: Sequence[CaseRow]) -> tuple[Column[CaseRow], ...]:
-    """The session's table; the reason follows its columns, beside or below."""
+    """The columns of the session's table, without the reason."""
     unit = rate_unit(*(row.case_id for row in rows))
     return (_COLUMNS[0], Column(f"{unit} ± spread", _measured, Align.RIGHT), *_COLUMNS[1:])
 
 
-# The measured rate stands behind the case.
+# Without the measured rate, which is inserted after the first column.
 _COLUMNS: tuple[Column[CaseRow], ...] = (
     Column("case", _case),
     Column("data", share_cell, Align.RIGHT),
@@ -246,7 +248,8 @@ _COLUMNS: tuple[Column[CaseRow], ...] = (
 
 
 def hanging(text: str, width: int, first: str, rest: str) -> list[str]:
-    """``text`` in lines of ``width``, the first behind ``first``, the others behind ``rest``; words stay whole."""
+    """``text`` in lines of at most ``width``; the first line begins with ``first``, the others with ``rest``. Words are
+    not broken."""
     return textwrap.wrap(
         printable(text),
         width,
@@ -258,7 +261,7 @@ def hanging(text: str, width: int, first: str, rest: str) -> list[str]:
 
 
 def format_proposals(proposals: Iterable[Proposal]) -> str:
-    """The table of what a session proposes for the recorded baselines, and a line that counts them; samples/s."""
+    """The table of a session's proposals for the recorded baselines (in samples/s), and a line that counts them."""
     proposals = tuple(proposals)
     if not proposals:
         return "Baselines: nothing proposed, no case was measured"
@@ -279,7 +282,7 @@ _PROPOSAL_COLUMNS: tuple[Column[Proposal], ...] = (
 
 
 def night_lines(night: NightVerdict, width: int) -> list[str]:
-    """``the night: PASS, 12 cases`` and the reason below it."""
+    """The verdict on the night, such as ``the night: PASS (12 cases)``, and its reason below."""
     text = night.status.value if not night.suspect else f"{night.status.value}, suspect: the {night.suspect}"
     wrapped = _wrapped(printable(night.reason.message), width - len(_REASON_INDENT))
     return [f"the night: {text} ({night.cases} cases)", *(_REASON_INDENT + line for line in wrapped)]

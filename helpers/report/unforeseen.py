@@ -1,5 +1,5 @@
-"""An error that nobody foresaw: one sentence, a traceback in a file that only its user reads, and an exit code of its
-own."""
+"""Handles unforeseen errors: prints one sentence, keeps the traceback in a file that only the user can read, and ends
+with an exit code of its own."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from pathlib import Path
 from helpers.history.address import passwords_in, without_secrets
 from helpers.trainers.contract.errors import SuiteError, printable
 
-# pytest's number for an error within itself: the session gave no answer.
+# pytest's exit code for an internal error: the session has no result.
 EXIT_UNFORESEEN = 3
-# A wrong command line, a file that cannot be read: pytest's number for a usage error.
+# pytest's exit code for a usage error: a wrong command line, a file that cannot be read.
 EXIT_REFUSED = 4
 SAFE = "what was finished is whole on disk, since runs, baselines and history entries are written at once or not at all"
-# Every sentence begins so.
+# The beginning of every such sentence.
 BEGINNING = "unforeseen error: "
 _PREFIX = "perfgate-error-"
-# A message may hold a whole file, so only its beginning and end are kept.
+# A message may contain a whole file, so only its beginning and end are kept.
 _MOST_CHARACTERS = 1 << 18
 _MOST_OF_MESSAGE = 300
 
 
 def unforeseen(error: BaseException, command: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
-    """Write the traceback down and say so in one printable sentence, without passwords. Never raises an Exception.
+    """Write the traceback to a file, and return one printable sentence about the error, without passwords. Never raises
+    an Exception.
 
-    ``command`` is the command line that met the error, ``variables`` the process's.
+    ``command`` is the command line in which the error happened; ``variables`` are those of the process.
     """
     secrets = passwords_in([*command, *(os.environ if variables is None else variables).items()])
     kind = type(error).__name__
     text = _shown(_message(error), secrets, _MOST_OF_MESSAGE)
     what = f"{kind}: {text}" if text else kind
     try:
-        # Where memory was missing, the frames hold it.
+        # If memory was short, it is held by the frames.
         traceback.clear_frames(error.__traceback__)
         where = f"its traceback is in {_written(_report(error, command, secrets))}"
     except Exception as failure:  # noqa: BLE001 - a second mistake must not hide the first
@@ -48,7 +49,8 @@ def unforeseen(error: BaseException, command: Sequence[str], variables: Mapping[
 
 
 def ended(program: Callable[[], int | None], name: str, words: Sequence[str] | None = None) -> int:
-    """Run a program of the suite and give its exit status: its own, 4 for an error that says what is wrong, else 3."""
+    """Run a program of the suite and return its exit status: its own, 4 for a SuiteError, or 3 for an unforeseen
+    error."""
     try:
         return program() or 0
     except (SuiteError, OSError) as error:
@@ -80,8 +82,8 @@ def _message(error: BaseException) -> str:
 
 
 def _shown(text: str, secrets: Sequence[str], most: int) -> str:
-    """Beginning and end, without secrets. The end begins with a whole word, since a secret in half a URL is not
-    found."""
+    """Beginning and end of a text, without secrets. The end begins with a whole word, since a secret in half a URL
+    would not be found."""
     for each in secrets:
         text = text.replace(each, "***")
     if len(text) > most:
@@ -91,7 +93,7 @@ def _shown(text: str, secrets: Sequence[str], most: int) -> str:
 
 
 def _written(text: str) -> Path:
-    """The new file with the text: the user's own, with a name that nobody can foresee."""
+    """Write the text to a new file of the user, with a name that nobody can guess; returns its path."""
     descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=".txt")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:

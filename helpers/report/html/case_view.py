@@ -58,7 +58,7 @@ class RunLine:
     data: str
     others: str
     seconds: str
-    # Why nothing rests on it; empty where it counts.
+    # Why nothing rests on it; empty if it counts.
     why_not: str
 
 
@@ -86,12 +86,12 @@ class CaseView:
     nights: Markup | None
     lines: tuple[NightLine, ...]
     levels: tuple[Level, ...]
-    # Why the nights are not known; empty where they are.
+    # Why the nights are not known; empty if they are.
     unknown: str
     pairs: Markup | None
     steps: Markup | None
     drawn: tuple[DrawnRun, ...]
-    # Why the warm-up is not drawn; empty where it is.
+    # Why the warm-up is not drawn; empty if it is.
     steps_unknown: str
     runs: tuple[RunLine, ...]
     # The case's figures by every rule, in one line.
@@ -99,7 +99,7 @@ class CaseView:
     health: tuple[Fact, ...]
     settings: tuple[SettingLine, ...]
     changes: tuple[EnvironmentChange, ...]
-    # Of the night with which the environment was compared; empty where there is none.
+    # Of the night with which the environment was compared; empty if there is none.
     compared_with: str
     # By section; what is the same on the whole machine stands once on the page.
     environment: Mapping[str, Mapping[str, str]]

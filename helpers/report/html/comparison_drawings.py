@@ -58,7 +58,7 @@ class _Line:
 
 
 def draw_ratios(rows: Sequence[ConfigurationOutcome]) -> svg.SVG | None:
-    """The speed of every other framework over Paddle's, with 95% intervals and published ratios; None where none was
+    """The speed of every other framework over Paddle's, with 95% intervals and published ratios; None if none was
     measured."""
     lines = list(_lines(rows))
     if not lines:

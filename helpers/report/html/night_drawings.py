@@ -45,7 +45,7 @@ class Level:
 
 
 def draw_nights(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level]) -> svg.SVG | None:
-    """The nights, oldest first, with their intervals and builds; None where no night has a figure."""
+    """The nights, oldest first, with their intervals and builds; None if no night has a figure."""
     known = [each for each in nights if each.samples_per_s is not None]
     if not known:
         return None
@@ -73,7 +73,7 @@ def nothing_to_draw(about: str) -> svg.SVG:
 
 
 def draw_small(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level]) -> svg.SVG | None:
-    """The same without words, a thumb's size; None where no night has a figure."""
+    """The same without words, a thumb's size; None if no night has a figure."""
     known = [each for each in nights if each.samples_per_s is not None]
     if not known:
         return None

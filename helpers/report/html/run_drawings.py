@@ -58,7 +58,7 @@ def draw_pairs(pairs: Sequence[Pair], status: str, unit: str) -> svg.SVG | None:
 
 
 def draw_steps(drawn: Sequence[DrawnRun]) -> svg.SVG | None:
-    """Milliseconds a step over the steps of each run, warm-up and window apart; None where no step is known."""
+    """Milliseconds a step over the steps of each run, warm-up and window apart; None if no step is known."""
     drawn = [each for each in drawn if each.steps.warmup or each.steps.window]
     runs = [each.steps for each in drawn]
     if not runs:
