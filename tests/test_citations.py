@@ -15,8 +15,8 @@ SUFFIXES = (".py", ".md", ".yaml", ".yml", ".txt", ".toml")
 PAGE = re.compile(r"(?<![\w/.-])(docs/[a-z-]+\.md|[A-Z]{3,}\.md)\b")
 # Of the folder that --series names.
 ELSEWHERE = ("INDEX.md",)
-# A link of a page to a file, without its heading.
-LINK = re.compile(r"\]\((?!https?:)([\w./-]+\.\w+)(?:#[\w-]+)?\)")
+# A link of a page to a file or a heading, or both.
+LINK = re.compile(r"\]\((?!https?:)([\w./-]*)(?:#([\w-]+))?\)")
 # docs/page.md, "Section" and "Section".
 SECTIONS = re.compile(r'(docs/[a-z-]+\.md), ((?:"[^"]+"(?:, | and )?)+)')
 
@@ -56,9 +56,20 @@ def test_the_index_lists_every_page_and_links_between_pages_lead_somewhere() -> 
     pages = sorted((ROOT / "docs").glob("*.md"))
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
     assert [page.name for page in pages if page.name != "README.md" and f"]({page.name})" not in index] == []
-    links = [(page, link) for page in pages for link in LINK.findall(page.read_text(encoding="utf-8"))]
+    pages += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+    links = [(page, *link) for page in pages for link in LINK.findall(page.read_text(encoding="utf-8"))]
     assert links
-    assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).is_file()] == []
+    assert [f"{page.name}: {link}#{heading}" for page, link, heading in links if not leads(page, link, heading)] == []
+
+
+def leads(page: Path, link: str, heading: str) -> bool:
+    there = page.parent / link if link else page
+    return there.is_file() and (not heading or heading in map(anchor, titles(there.read_text(encoding="utf-8"))))
+
+
+def anchor(title: str) -> str:
+    """The name by which GitHub links to a heading."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize(

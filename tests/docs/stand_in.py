@@ -1,0 +1,165 @@
+"""Sessions of the real suite in which a stand-in trains: ``python -m tests.docs.stand_in`` in a folder like a checkout.
+
+Standard input has the sessions, a list of pytest's arguments for each; standard output gets for each its exit code and
+what it printed, as a line of JSON. Each run's images/s follow from its case, its build and a seed, so sessions are the
+same wherever they run. In a folder called ``tonight`` lies a build that is 5% slower, except with synthetic data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import helpers.builds.making
+import helpers.plan.installed
+import helpers.session.builds
+import helpers.session.suite
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
+from helpers.judging.evidence import Build, Stage
+from helpers.judging.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
+from helpers.launch.steplog_reader import read_step_log
+from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
+from helpers.machine.wall_clock import utc_now
+from helpers.plan.case_plan import CasePlan
+from helpers.session.suite import Suite, SuiteOptions
+from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.case import DataSource
+from helpers.trainers.contract.frameworks import Framework
+from tests.helpers.history.made import ENVIRONMENT
+from tests.helpers.replay_double import write_run
+from tests.helpers.session_double import roles
+
+IMAGES_PER_S_OF_A_CARD = 0.74
+SPREAD = 0.004
+SLOWER = 0.95
+COMMITS = {True: "1a2b3c4d5e6f", False: "7688495538f4"}
+
+
+def _is_slow(build: str) -> bool:
+    return "tonight" in Path(build).parts
+
+
+class Builds:
+    """Paddle is installed in every Python."""
+
+    def __init__(self, named_in: str = "") -> None:
+        self.named_in = named_in
+
+    def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
+        if framework is not Framework.PADDLE:
+            return f"{framework.value} is not installed"
+        python = interpreter or "python"
+        return FrameworkBuild(python, framework, "paddlepaddle", "3.3.1", COMMITS[_is_slow(python)])
+
+    def find_identity(self, build: FrameworkBuild) -> BuildIdentity:
+        return BuildIdentity(build.interpreter, build.interpreter, f"digest of {build.commit}")
+
+    def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
+        return {"python": "3.11.7"}
+
+
+@dataclass
+class Trainer:
+    """Writes step logs as a trainer does, of steps that take as long as ``images_per_s`` says."""
+
+    store: ResultStore
+
+    def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
+        case, uuid = plan.case, f"{self.store.session}-{plan.case.id}-{replicate}"
+        record = plan.build if build is Build.CANDIDATE else plan.reference
+        slow = _is_slow(record["interpreter"]) and case.data is not DataSource.SYNTHETIC
+        rate = IMAGES_PER_S_OF_A_CARD * (SLOWER if slow else 1.0) * random.Random(uuid).gauss(1.0, SPREAD)
+        folder = self.store.run_folder(case.id, replicate)
+        batch, ranks = case.batch_size_per_card, case.cards_per_node
+        write_run(folder, case.id, batch / rate, batch=batch, ranks=ranks, job_id=uuid, replicate=replicate)
+        logs = [read_step_log(folder / f"rank{rank}.jsonl") for rank in range(ranks)]
+        built = {"framework": case.framework.value} | {
+            f"framework_{each}": record[each] for each in ("version", "commit")
+        }
+        result = RunResult(
+            uuid=uuid,
+            session=self.store.session,
+            case_id=case.id,
+            target=plan.suite_case.target,
+            replicate=replicate,
+            created=utc_now().isoformat(),
+            settings=plan.settings,
+            overrides=plan.overrides,
+            protocol=plan.protocol.steps,
+            environment={
+                **ENVIRONMENT,
+                "framework": case.framework.value,
+                **built,
+                "data": plan.data,
+                **plan.environment,
+            },
+            figures=figures(logs),
+            step_seconds=step_seconds(logs),
+            samples_per_step=samples_per_step(logs),
+            window_seconds=window_seconds(logs),
+            reader_share=reader_share(logs),
+            **roles(plan, build, stage),
+        )
+        self.store.write(result)
+        return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_perf_suite(config: pytest.Config, options: SuiteOptions) -> Suite | None:
+    return Suite.load(options, runner=Trainer(ResultStore(options.runs_folder, options.session)))
+
+
+def checkout(folder: Path) -> Path:
+    """A folder like a checkout, with baselines of its own; beside it lies a build called ``tonight``."""
+    checkout = folder / "checkout"
+    checkout.mkdir()
+    # The small data set in it is made once.
+    (ROOT / ".cache").mkdir(exist_ok=True)
+    for name in ("perf_tests", "conftest.py", "pytest.ini", "tests", ".cache"):
+        (checkout / name).symlink_to(ROOT / name)
+    shutil.copy(ROOT / "perf.yaml", checkout)
+    shutil.copytree(ROOT / "baselines/published", checkout / "baselines/published")
+    (checkout / "baselines/recorded").mkdir()
+    shutil.copy(ROOT / "baselines/recorded/schema.json", checkout / "baselines/recorded")
+    return checkout
+
+
+def played(checkout: Path, sessions: Sequence[Sequence[str]]) -> list[tuple[int, str]]:
+    """Exit code and output of each session, in a process of their own."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.docs.stand_in"],
+        cwd=checkout,
+        env={**variables, "PYTHONPATH": str(ROOT), "COLUMNS": "80"},
+        input=json.dumps(sessions),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    return [(code, printed) for code, printed in map(json.loads, done.stdout.splitlines())]
+
+
+def main() -> None:
+    for module in (helpers.session.suite, helpers.session.builds, helpers.plan.installed, helpers.builds.making):
+        module.BuildFinder = Builds  # type: ignore[attr-defined]
+    for arguments in json.load(sys.stdin):
+        with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(output):
+            code = pytest.main([*arguments, "-p", "no:cacheprovider", "-p", "tests.docs.stand_in"])
+        print(json.dumps([int(code), output.getvalue()]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

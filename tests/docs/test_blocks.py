@@ -1,0 +1,190 @@
+"""Every command on the pages: it exists, its options do, it runs where it can at once, and it prints what is shown."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from helpers.commands.main import EXIT_OK, main, parsed
+from helpers.launch.launchers import CHOICES
+from helpers.plan.matrix import TARGETS
+from helpers.plan.perf_yaml import load_config
+from tests.docs.blocks import MODES, REASONS, ROOT, TRANSCRIPT, Block, Command, Mode, all_blocks
+from tests.docs.shape import difference
+from tests.docs.stand_in import checkout, played
+
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+TARGETS_OF_MAKE = set(re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.MULTILINE))
+VARIABLES_OF_MAKE = set(re.findall(r"^([A-Z_]+) [?:]?=", MAKEFILE, re.MULTILINE))
+# What the commands of the pages find: the nights of a case, under the session names that the pages use.
+CASE = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic"
+FIRST, *LATER = "20261119-020000-9f0e", "20261120-020000-0a1b", "20261121-020000-1a2b"
+# Lists the cases of each command line of standard input: one process for all, which imports the suite once.
+LISTS = """
+import contextlib, io, json, sys, pytest
+for words in json.load(sys.stdin):
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        code = pytest.main([*words, "--collect-only", "-q", "-p", "no:cacheprovider"])
+    print(json.dumps([int(code), output.getvalue()]))
+"""
+
+
+def of(*modes: Mode) -> list[Block]:
+    return [block for block in all_blocks() if block.mode in modes]
+
+
+def each(*modes: Mode) -> list[pytest.param]:  # type: ignore[valid-type]
+    return [pytest.param(block, id=block.place) for block in of(*modes)]
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=block.place) for block in all_blocks()])
+def test_each_block_says_how_it_is_tried(block: Block) -> None:
+    assert block.language in MODES, f"expected ```LANGUAGE MODE, LANGUAGE one of {', '.join(MODES)}"
+    modes = ", ".join(mode.value for mode in MODES[block.language])
+    assert block.mode is not None, f"expected ```{block.language} MODE, MODE one of: {modes}"
+    reasons = REASONS if block.mode is Mode.NOT_RUN else ("",)
+    assert block.reason in reasons, f"expected one of {reasons} behind {block.mode.value}"
+    assert block.language == TRANSCRIPT or not re.search(r"^\$ ", block.text, re.MULTILINE), "a console block"
+
+
+@pytest.mark.parametrize("block", each(Mode.CONFIG))
+def test_a_part_of_perf_yaml_is_read(block: Block, tmp_path: Path) -> None:
+    """A section of the block stands in the place of the project's own."""
+    own = yaml.safe_load((ROOT / "perf.yaml").read_text(encoding="utf-8"))
+    (tmp_path / "perf.yaml").write_text(yaml.safe_dump({**own, **yaml.safe_load(block.text)}), encoding="utf-8")
+    load_config(tmp_path / "perf.yaml", CHOICES)
+
+
+# ---- the command lines
+
+
+def wrong(command: Command, config: pytest.Config) -> str:
+    """What is wrong with a command line of ours; empty where nothing is, or where it is somebody else's program."""
+    program, arguments = command.program, command.arguments
+    if program in ("perfgate", "helpers.commands"):
+        return wrong_for_perfgate(arguments, config)
+    if program == "pytest":
+        return wrong_for_pytest(arguments, config)
+    if program == "make":
+        variables = [word.partition("=")[0] for word in arguments if "=" in word]
+        targets = [word for word in arguments if "=" not in word]
+        return ", ".join({*targets} - TARGETS_OF_MAKE | {*variables} - VARIABLES_OF_MAKE)
+    if program.partition(".")[0] in ("benchmarks", "helpers", "tests"):
+        return wrong_for_module(program, arguments)
+    return ""
+
+
+def wrong_for_perfgate(arguments: list[str], config: pytest.Config) -> str:
+    with contextlib.redirect_stderr(io.StringIO()) as told, contextlib.redirect_stdout(io.StringIO()):
+        try:
+            found = parsed(arguments)
+        except SystemExit as ended:
+            return told.getvalue() if ended.code else ""
+    return wrong_for_pytest(getattr(found, "pytest_options", []), config)
+
+
+def wrong_for_pytest(arguments: list[str], config: pytest.Config) -> str:
+    # The options of this very session are the suite's: its plugin is loaded for every folder (conftest.py).
+    try:
+        _, unknown = config._parser.parse_known_and_unknown_args(arguments)
+    except pytest.UsageError as error:
+        return str(error)
+    return " ".join(unknown)
+
+
+def wrong_for_module(program: str, arguments: list[str]) -> str:
+    place = ROOT.joinpath(*program.split("."))
+    files = [place.with_suffix(".py")] if place.with_suffix(".py").is_file() else sorted(place.glob("*.py"))
+    if not files:
+        return f"no module {program}"
+    source = "".join(file.read_text(encoding="utf-8") for file in files)
+    options = [word.partition("=")[0] for word in arguments if word.startswith("--")]
+    return ", ".join(option for option in options if f'"{option}"' not in source)
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=block.place) for block in all_blocks() if block.commands])
+def test_the_commands_and_their_options_exist(block: Block, pytestconfig: pytest.Config) -> None:
+    found = [(command.words, wrong(command, pytestconfig)) for command in block.commands]
+    assert [(" ".join(words), mistake) for words, mistake in found if mistake] == []
+    if block.mode is not Mode.NOT_RUN:
+        assert [command.words for command in block.commands if not command.program] == [], "no command of ours"
+
+
+@pytest.mark.slow
+def test_the_sessions_of_the_pages_select_cases() -> None:
+    found = {
+        tuple(command.arguments): block.place
+        for block in all_blocks()
+        for command in block.commands
+        if command.program == "pytest" and "--replay" not in command.arguments and "/" not in command.arguments[0]
+    }
+    given = json.dumps(sorted({selection_of(arguments) for arguments in found}))
+    argv = [sys.executable, "-c", LISTS]
+    done = subprocess.run(argv, cwd=ROOT, input=given, capture_output=True, text=True, timeout=120, check=True)
+    for arguments, answer in zip(json.loads(given), done.stdout.splitlines(), strict=True):
+        code, listed = json.loads(answer)
+        assert code == 0, f"{arguments}: {listed}"
+        assert any(f"test_{target}[" in listed for target in TARGETS) or "frameworks" in arguments, arguments
+
+
+def selection_of(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """What selects cases among a session's arguments."""
+    chosen = [arguments[0]]
+    for option, value in pairwise(arguments):
+        if option in ("-m", "-k"):
+            chosen += [option, value]
+    return tuple(chosen)
+
+
+# ---- the commands that answer at once
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with recorded baselines and three nights of CASE, in which a stand-in trained."""
+    folder = checkout(tmp_path_factory.mktemp("nights"))
+    only = ("perf_tests", "-k", f"{CASE} and not auto", "--session")
+    for code, printed in played(folder, [[*only, FIRST, "--update-baselines"], *([*only, name] for name in LATER)]):
+        assert code == 0, printed
+    return folder
+
+
+@pytest.fixture
+def in_checkout(nights: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(nights)
+    # The width of the pages.
+    monkeypatch.setenv("COLUMNS", "100")
+    yield nights
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", each(Mode.RUN))
+def test_the_commands_run_and_print_what_is_shown(
+    block: Block, in_checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in block.commands:
+        assert command.program == "perfgate", command
+        out = io.StringIO()
+        status = main([*command.arguments, *places(command.arguments, in_checkout)], out)
+        told = f"{' '.join(command.words)}: exit status {status}\n{out.getvalue()}{capsys.readouterr().err}"
+        if block.language == TRANSCRIPT:
+            assert difference(command.output, out.getvalue()) == "", told
+        else:
+            assert status == EXIT_OK, told
+
+
+def places(arguments: list[str], folder: Path) -> list[str]:
+    """The options that make a command look into ``folder``, which is where it looks by itself in a checkout."""
+    known = vars(parsed(arguments))
+    options = {"config": folder / "perf.yaml", "baselines": folder / "baselines", "runs_dir": folder / "runs"}
+    return [f"--{name.replace('_', '-')}={path}" for name, path in options.items() if name in known]
