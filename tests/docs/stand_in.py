@@ -2,19 +2,23 @@
 
 Standard input has the sessions, a list of pytest's arguments for each; standard output gets for each its exit code and
 what it printed, as a line of JSON. Each run's images/s follow from its case, its build and a seed, so sessions are the
-same wherever they run. In a folder called ``tonight`` lies a build that is 5% slower, except with synthetic data.
+same wherever they run.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
+import hashlib
 import io
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
+import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,20 +39,41 @@ from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.case import DataSource
+from helpers.trainers.contract.case import Case, DataSource, Precision
 from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.models import Model
 from tests.helpers.history.made import ENVIRONMENT
 from tests.helpers.replay_double import write_run
 from tests.helpers.session_double import roles
 
-IMAGES_PER_S_OF_A_CARD = 0.74
+# Of a card in float32.
+IMAGES_PER_S = {Model.RESNET50: 5.4, Model.VGG16: 0.74}
+AMP_SPEED_UP = 1.4
 SPREAD = 0.004
 SLOWER = 0.95
-COMMITS = {True: "1a2b3c4d5e6f", False: "7688495538f4"}
+# A build is called by its folder. One is slower where ResNet50 reads images.
+SLOW, GOOD = "tonight", ".venv"
+GOOD_COMMIT = "7688495538f4"
+# A session whose name begins with a time is held at that time.
+_TIME = re.compile(r"(\d{8}-\d{6})-")
 
 
-def _is_slow(build: str) -> bool:
-    return "tonight" in Path(build).parts
+def environment(folder: Path) -> Path:
+    """A virtual environment, which has Paddle as far as ``Builds`` says."""
+    venv.create(folder, symlinks=True)
+    return folder
+
+
+def _commit(python: str) -> str:
+    folder = Path(python).parent.parent.name
+    return GOOD_COMMIT if folder in ("", GOOD) else hashlib.sha256(folder.encode()).hexdigest()[:12]
+
+
+def _images_per_s(case: Case, commit: str) -> float:
+    """Of one card, without its spread."""
+    rate = IMAGES_PER_S[case.model] * (1.0 if case.precision is Precision.FP32 else AMP_SPEED_UP)
+    reads = case.model is Model.RESNET50 and case.data is not DataSource.SYNTHETIC
+    return rate * (SLOWER if reads and commit == _commit(f"{SLOW}/bin/python") else 1.0)
 
 
 class Builds:
@@ -61,7 +86,7 @@ class Builds:
         if framework is not Framework.PADDLE:
             return f"{framework.value} is not installed"
         python = interpreter or "python"
-        return FrameworkBuild(python, framework, "paddlepaddle", "3.3.1", COMMITS[_is_slow(python)])
+        return FrameworkBuild(python, framework, "paddlepaddle", "3.3.1", _commit(python))
 
     def find_identity(self, build: FrameworkBuild) -> BuildIdentity:
         return BuildIdentity(build.interpreter, build.interpreter, f"digest of {build.commit}")
@@ -79,8 +104,7 @@ class Trainer:
     def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
         case, uuid = plan.case, f"{self.store.session}-{plan.case.id}-{replicate}"
         record = plan.build if build is Build.CANDIDATE else plan.reference
-        slow = _is_slow(record["interpreter"]) and case.data is not DataSource.SYNTHETIC
-        rate = IMAGES_PER_S_OF_A_CARD * (SLOWER if slow else 1.0) * random.Random(uuid).gauss(1.0, SPREAD)
+        rate = _images_per_s(case, record["commit"]) * random.Random(uuid).gauss(1.0, SPREAD)
         folder = self.store.run_folder(case.id, replicate)
         batch, ranks = case.batch_size_per_card, case.cards_per_node
         write_run(folder, case.id, batch / rate, batch=batch, ranks=ranks, job_id=uuid, replicate=replicate)
@@ -122,7 +146,7 @@ def pytest_perf_suite(config: pytest.Config, options: SuiteOptions) -> Suite | N
 
 
 def checkout(folder: Path) -> Path:
-    """A folder like a checkout, with baselines of its own; beside it lies a build called ``tonight``."""
+    """A folder like a checkout, with baselines of its own."""
     checkout = folder / "checkout"
     checkout.mkdir()
     # The small data set in it is made once.
@@ -156,6 +180,9 @@ def main() -> None:
     for module in (helpers.session.suite, helpers.session.builds, helpers.plan.installed, helpers.builds.making):
         module.BuildFinder = Builds  # type: ignore[attr-defined]
     for arguments in json.load(sys.stdin):
+        if found := _TIME.search(" ".join(arguments)):
+            held = datetime.datetime.strptime(found[1], "%Y%m%d-%H%M%S").replace(tzinfo=datetime.UTC)
+            utc_now._offset_seconds += (held - utc_now()).total_seconds()
         with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(output):
             code = pytest.main([*arguments, "-p", "no:cacheprovider", "-p", "tests.docs.stand_in"])
         print(json.dumps([int(code), output.getvalue()]), flush=True)

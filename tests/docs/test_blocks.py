@@ -8,7 +8,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,15 +19,12 @@ from helpers.launch.launchers import CHOICES
 from helpers.plan.matrix import TARGETS
 from helpers.plan.perf_yaml import load_config
 from tests.docs.blocks import MODES, REASONS, ROOT, TRANSCRIPT, Block, Command, Mode, all_blocks
+from tests.docs.conftest import Story
 from tests.docs.shape import difference
-from tests.docs.stand_in import checkout, played
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS_OF_MAKE = set(re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.MULTILINE))
 VARIABLES_OF_MAKE = set(re.findall(r"^([A-Z_]+) [?:]?=", MAKEFILE, re.MULTILINE))
-# What the commands of the pages find: the nights of a case, under the session names that the pages use.
-CASE = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic"
-FIRST, *LATER = "20261119-020000-9f0e", "20261120-020000-0a1b", "20261121-020000-1a2b"
 # Lists the cases of each command line of standard input: one process for all, which imports the suite once.
 LISTS = """
 import contextlib, io, json, sys, pytest
@@ -149,22 +145,12 @@ def selection_of(arguments: tuple[str, ...]) -> tuple[str, ...]:
 # ---- the commands that answer at once
 
 
-@pytest.fixture(scope="module")
-def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout with recorded baselines and three nights of CASE, in which a stand-in trained."""
-    folder = checkout(tmp_path_factory.mktemp("nights"))
-    only = ("perf_tests", "-k", f"{CASE} and not auto", "--session")
-    for code, printed in played(folder, [[*only, FIRST, "--update-baselines"], *([*only, name] for name in LATER)]):
-        assert code == 0, printed
-    return folder
-
-
 @pytest.fixture
-def in_checkout(nights: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(nights)
+def in_checkout(story: Story, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(story.folder)
     # The width of the pages.
     monkeypatch.setenv("COLUMNS", "100")
-    yield nights
+    return story.folder
 
 
 @pytest.mark.slow

@@ -5,65 +5,30 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import venv
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from helpers.commands.gate import words
-from helpers.commands.main import parsed
 from tests.docs.blocks import ROOT, Command, Mode, all_blocks
+from tests.docs.conftest import Story
 from tests.docs.shape import difference
-from tests.docs.stand_in import checkout, played
-
-README = "README.md:"
-
-
-def change(config: Path, sections: Mapping[str, Any]) -> None:
-    """Put sections into a perf.yaml, in the place of its own."""
-    config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text(encoding="utf-8")), **sections}))
-
-
-def in_folder(command: Command, folder: Path, name: str) -> list[str]:
-    """pytest's arguments of a command that is called in ``folder``; ``name`` is the session's."""
-    places = [f"--runs-dir={folder / 'runs'}", f"--session={name}"]
-    if command.program == "pytest":
-        return [*command.arguments, *places]
-    gate, *options = command.arguments
-    assert gate == "gate", command
-    own = [f"--config={folder / 'perf.yaml'}", f"--baselines={folder / 'baselines'}", *places]
-    # The gate's words begin with "-m pytest".
-    return words(parsed([gate, *own, *options]), folder / "gate")[2:]
+from tests.docs.stand_in import checkout
 
 
 @pytest.mark.slow
-def test_the_readme_s_sessions_print_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are made in the README's order, with its perf.yaml."""
-    folder = checkout(tmp_path)
-    monkeypatch.chdir(folder)
-    (folder / ".venv").symlink_to(sys.prefix)
-    venv.create(tmp_path / "tonight", symlinks=True)
-    blocks = [block for block in all_blocks() if block.place.startswith(README)]
-    (section,) = [block.text for block in blocks if block.mode is Mode.CONFIG]
-    change(folder / "perf.yaml", yaml.safe_load(section))
-    (folder / "gate").mkdir()
-
-    judged, night = [block.commands[0] for block in blocks if block.mode is Mode.STAND_IN]
-    record = Command((*judged.words, "--update-baselines"))
-    record_all, _ = [command for block in blocks for command in block.commands if command.arguments[:1] == ["gate"]][:2]
-    made = [in_folder(each, folder, f"s{at}") for at, each in enumerate([record, judged, record_all, night])]
-    (recorded, _), (passed, shown), (first, told), (failed, gated) = played(folder, made)
-    assert (recorded, passed, first, failed) == (0, 0, 6, 1), gated
-    assert difference(judged.output, shown) == "", shown
-    assert told.splitlines()[-1] == "GATE FAILED: 3 NO_BASELINE of 3"
-    shortened = gated.replace(f"{folder}/", "").replace(f"{tmp_path}/", "../")
-    assert difference(night.output, shortened) == "", shortened
+def test_the_readme_s_case_is_judged_as_it_shows(story: Story) -> None:
+    (recorded, printed), (passed, shown) = story.sessions[:2]
+    assert recorded == 0, printed
+    assert (passed, difference(story.judged.output, shown)) == (0, ""), shown
 
 
-QUICK = {"warmup_steps": 1, "window_steps": 2, "runs": 1}
+@pytest.mark.slow
+def test_the_readme_s_gate_ends_as_it_shows(story: Story) -> None:
+    (first, told), (failed, shown) = story.sessions[2:]
+    assert (first, told.splitlines()[-1]) == (6, "GATE FAILED: 3 NO_BASELINE of 3")
+    shortened = shown.replace(f"{story.folder}/", "").replace(f"{story.folder.parent}/", "../")
+    assert (failed, difference(story.night.output, shortened)) == (1, ""), shown
 
 
 @pytest.mark.training
@@ -77,11 +42,12 @@ QUICK = {"warmup_steps": 1, "window_steps": 2, "runs": 1}
     ],
 )
 def test_a_session_with_real_training_prints_what_is_shown(command: Command, tmp_path: Path) -> None:
-    """In few steps: the figures are worth nothing, and the words are those of any session."""
     folder = checkout(tmp_path)
     config = folder / "perf.yaml"
-    protocols = yaml.safe_load(config.read_text(encoding="utf-8"))["protocols"]
-    change(config, {"protocols": {**protocols, "cpu": QUICK}})
+    # Few steps: the figures are worth nothing, and the words are those of any session.
+    own = yaml.safe_load(config.read_text(encoding="utf-8"))
+    own["protocols"]["cpu"] = {"warmup_steps": 1, "window_steps": 2, "runs": 1}
+    config.write_text(yaml.safe_dump(own), encoding="utf-8")
     options = [f"--perf-config={config}", f"--baselines-dir={folder / 'baselines'}", f"--runs-dir={folder / 'runs'}"]
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
