@@ -35,7 +35,7 @@ AREAS = (
     "baselines",
 )
 # Programs of others that the pages name with their options.
-OTHERS = {"--nnodes", "--rank", "--master", "--host", "--nproc_per_node", "--close", "--no-index"}
+OTHERS = {"--nnodes", "--rank", "--master", "--host", "--nproc_per_node", "--close", "--no-index", "--signal"}
 # An option that a trial of docs/extending.md made, and one of perfgate itself.
 OTHERS |= {"--csv", "--version"}
 
